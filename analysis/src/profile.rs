@@ -1,0 +1,420 @@
+//! A [`Profile`]: what one iteration of a training loop costs, by line, module and kernel.
+//!
+//! It is the contract between attribution (which makes it), presentation (which shows it) and the
+//! server (which keeps the newest one). Times are nanoseconds of one median iteration, sizes are
+//! bytes at the moment of peak memory. The JSON that `--json` writes is made from it in
+//! `present/json.rs`.
+
+use std::ops::{Add, AddAssign};
+
+/// Where a number comes from. It is part of what is shown: `~` for estimates, faded for stale.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Provenance {
+    /// Measured by a run of this very text.
+    #[default]
+    Measured,
+    /// Computed rather than measured, or a measured total split by an estimated share.
+    Estimated,
+    /// Measured, but the statement has changed since.
+    Stale,
+}
+
+/// Index into [`Profile::files`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// Index into [`Profile::modules`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModuleId(pub u32);
+
+/// The part of an iteration that something belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Waiting for the data loader.
+    Data,
+    /// Operators that build the loss.
+    Forward,
+    /// Operators that autograd runs, gradient accumulation included.
+    Backward,
+    /// `optimizer.step()` and `zero_grad()`.
+    Optimizer,
+    /// Everything else: logging, copies between phases, Python.
+    Other,
+}
+
+impl Phase {
+    /// All phases, in the order in which they are shown.
+    pub const ALL: [Phase; 5] =
+        [Phase::Data, Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Other];
+
+    /// The phase's name in lower case: `forward`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Data => "data",
+            Phase::Forward => "forward",
+            Phase::Backward => "backward",
+            Phase::Optimizer => "optimizer",
+            Phase::Other => "other",
+        }
+    }
+}
+
+/// Time by phase, in nanoseconds of one iteration.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PhaseTimes {
+    /// Nanoseconds of waiting for data.
+    pub data: f64,
+    /// Nanoseconds of forward work.
+    pub forward: f64,
+    /// Nanoseconds of backward work.
+    pub backward: f64,
+    /// Nanoseconds of optimizer work.
+    pub optimizer: f64,
+    /// Nanoseconds of anything else.
+    pub other: f64,
+}
+
+impl PhaseTimes {
+    /// The sum over phases, in nanoseconds.
+    pub fn total(&self) -> f64 {
+        self.data + self.forward + self.backward + self.optimizer + self.other
+    }
+
+    /// The time of one phase, in nanoseconds.
+    pub fn get(&self, phase: Phase) -> f64 {
+        match phase {
+            Phase::Data => self.data,
+            Phase::Forward => self.forward,
+            Phase::Backward => self.backward,
+            Phase::Optimizer => self.optimizer,
+            Phase::Other => self.other,
+        }
+    }
+
+    /// The time of one phase, to add to.
+    pub fn get_mut(&mut self, phase: Phase) -> &mut f64 {
+        match phase {
+            Phase::Data => &mut self.data,
+            Phase::Forward => &mut self.forward,
+            Phase::Backward => &mut self.backward,
+            Phase::Optimizer => &mut self.optimizer,
+            Phase::Other => &mut self.other,
+        }
+    }
+}
+
+impl Add for PhaseTimes {
+    type Output = PhaseTimes;
+    fn add(mut self, other: PhaseTimes) -> PhaseTimes {
+        self += other;
+        self
+    }
+}
+
+impl AddAssign for PhaseTimes {
+    fn add_assign(&mut self, other: PhaseTimes) {
+        self.data += other.data;
+        self.forward += other.forward;
+        self.backward += other.backward;
+        self.optimizer += other.optimizer;
+        self.other += other.other;
+    }
+}
+
+/// Memory that is alive at the peak, by data structure, in bytes. The sum over all lines, plus what
+/// has no line, equals [`MemoryCost::peak_bytes`] exactly, so these are whole numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryByKind {
+    /// Parameters and buffers of modules.
+    pub weights: u64,
+    /// `.grad` of parameters.
+    pub gradients: u64,
+    /// What the optimizer keeps for each parameter.
+    pub optimizer_state: u64,
+    /// What forward operators made and autograd still needs at the peak.
+    pub activations: u64,
+    /// The batch that the loader gave.
+    pub batch: u64,
+    /// What lives within one operator or between two (workspaces, gradients of activations).
+    pub temporaries: u64,
+    /// Alive before the iteration and none of the above.
+    pub other: u64,
+}
+
+impl MemoryByKind {
+    /// The sum over kinds, in bytes.
+    pub fn total(&self) -> u64 {
+        self.weights
+            + self.gradients
+            + self.optimizer_state
+            + self.activations
+            + self.batch
+            + self.temporaries
+            + self.other
+    }
+
+    /// Kinds by name, in the order in which they are shown.
+    pub fn named(&self) -> [(&'static str, u64); 7] {
+        [
+            ("weights", self.weights),
+            ("gradients", self.gradients),
+            ("optimizer state", self.optimizer_state),
+            ("activations", self.activations),
+            ("batch", self.batch),
+            ("temporaries", self.temporaries),
+            ("other", self.other),
+        ]
+    }
+}
+
+impl AddAssign for MemoryByKind {
+    fn add_assign(&mut self, other: MemoryByKind) {
+        self.weights += other.weights;
+        self.gradients += other.gradients;
+        self.optimizer_state += other.optimizer_state;
+        self.activations += other.activations;
+        self.batch += other.batch;
+        self.temporaries += other.temporaries;
+        self.other += other.other;
+    }
+}
+
+/// What ran the iteration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Device {
+    /// As its maker calls it: `NVIDIA H200`, or the processor's name; `unknown` where not recorded.
+    pub name: String,
+    /// `cpu`, `cuda` or `rocm`.
+    pub kind: String,
+    /// Compute capability such as `(9, 0)`.
+    pub capability: Option<(u32, u32)>,
+    /// Streaming multiprocessors (or compute units).
+    pub multiprocessors: Option<u32>,
+    /// What the device can do at best, where it is known.
+    pub roof: Option<Roof>,
+}
+
+/// The roofline of a device: rates that nothing on it can exceed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Roof {
+    /// FP32 operations per second outside tensor cores.
+    pub fp32_flops: Option<f64>,
+    /// TF32 operations per second on tensor cores, dense.
+    pub tf32_flops: Option<f64>,
+    /// FP16 and BF16 operations per second on tensor cores, dense.
+    pub fp16_flops: Option<f64>,
+    /// Bytes per second of device memory.
+    pub bandwidth: Option<f64>,
+}
+
+/// The headline: one median iteration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IterationCost {
+    /// Nanoseconds of one iteration without a profiler: the median of [`Self::timed_ns`].
+    pub time_ns: f64,
+    /// Every unprofiled iteration, in nanoseconds, in order.
+    pub timed_ns: Vec<f64>,
+    /// The same time by phase; the sum equals `time_ns`.
+    pub phases: PhaseTimes,
+    /// Samples in a batch.
+    pub batch_size: Option<u64>,
+    /// Where the iteration's loop stands, where it is known.
+    pub loop_line: Option<(FileId, u32)>,
+    /// How iterations were found: `optimizer`, `backward`, `module`, `provider`.
+    pub found_by: String,
+}
+
+impl IterationCost {
+    /// Samples per second, where the batch size is known.
+    pub fn samples_per_second(&self) -> Option<f64> {
+        let batch = self.batch_size? as f64;
+        (self.time_ns > 0.0).then(|| batch / (self.time_ns / 1e9))
+    }
+}
+
+/// Memory at the iteration's peak.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryCost {
+    /// Bytes alive at the peak.
+    pub peak_bytes: u64,
+    /// Bytes that the device (or the machine) has.
+    pub capacity_bytes: Option<u64>,
+    /// What is alive at the peak; the sum equals `peak_bytes`.
+    pub at_peak: MemoryByKind,
+    /// `(nanoseconds since the iteration began, bytes)`: the curve, thinned to a few hundred points.
+    pub curve: Vec<(u64, u64)>,
+    /// When the peak was, in nanoseconds since the iteration began.
+    pub peak_at_ns: u64,
+}
+
+/// Shares, 0 to 1, that reached a line of the user.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Coverage {
+    /// Of operator (CPU) or kernel (GPU) time.
+    pub time: f64,
+    /// Of activation bytes at the peak.
+    pub memory: f64,
+}
+
+/// A file that costs point into.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FileFacts {
+    /// Relative to the project's root with `/` between; libraries that count as user code stand
+    /// under `site-packages/`.
+    pub path: String,
+    /// One checksum a line of the text that ran (see `source::fingerprint`), so that costs can
+    /// follow their lines into today's text. Empty where it is unknown.
+    pub fingerprint: Vec<u32>,
+}
+
+/// What one line costs in one iteration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LineCost {
+    /// The line, counted from 1, in the text that ran.
+    pub line: u32,
+    /// The function or class around it, as Python names it: `Net.forward`.
+    pub scope: String,
+    /// Conserved: the sum over all lines and untracked parts is the iteration.
+    pub self_time: PhaseTimes,
+    /// Everything whose call stack, or whose forward operator's call stack, has this line.
+    pub total_time: PhaseTimes,
+    /// How often the line ran in one iteration.
+    pub calls: f64,
+    /// On a GPU: nanoseconds of kernels, of launching them, and of the GPU waiting for this line.
+    pub device_time: Option<DeviceTime>,
+    /// Alive at the peak and made here (innermost user line).
+    pub self_memory: MemoryByKind,
+    /// Alive at the peak and made here or in calls from here.
+    pub total_memory: MemoryByKind,
+    /// The costliest operators that ran from here (at most [`OPERATORS_PER_LINE`]).
+    pub operators: Vec<OperatorCost>,
+    /// The module instances that ran from here (at most [`MODULES_PER_LINE`]).
+    pub modules: Vec<ModuleId>,
+    /// Measured, or a compiled region's total split by an eager pass's shares.
+    pub provenance: Provenance,
+}
+
+/// How many operators a line keeps for its hover.
+pub const OPERATORS_PER_LINE: usize = 8;
+/// How many module instances a line keeps for its hover.
+pub const MODULES_PER_LINE: usize = 16;
+
+/// A line's time on a GPU, in nanoseconds of one iteration.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DeviceTime {
+    /// Kernels and copies that the line launched, inclusive.
+    pub kernel_ns: f64,
+    /// Host time within launch calls.
+    pub launch_ns: f64,
+    /// The GPU was idle while the host stood on this line.
+    pub idle_ns: f64,
+}
+
+/// Calls of one operator with the same shapes from one line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OperatorCost {
+    /// `aten::convolution`, or the autograd node's name.
+    pub name: String,
+    /// The part of the iteration.
+    pub phase: Option<Phase>,
+    /// Calls in one iteration.
+    pub calls: f64,
+    /// Nanoseconds in one iteration.
+    pub time_ns: f64,
+    /// Input shapes and types, as shown: `[32, 64, 56, 56] float`.
+    pub inputs: String,
+    /// Floating-point operations in one iteration, where the operator is known.
+    pub flops: Option<f64>,
+    /// Bytes that have to move in one iteration, at the least.
+    pub bytes: Option<f64>,
+    /// The kernels it launched, costliest first.
+    pub kernels: Vec<KernelCost>,
+}
+
+/// Launches of one kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KernelCost {
+    /// Demangled as the profiler gives it.
+    pub name: String,
+    /// Launches in one iteration.
+    pub calls: f64,
+    /// Nanoseconds in one iteration.
+    pub time_ns: f64,
+    /// Occupancy, 0 to 1, computed from registers, shared memory and grid.
+    pub occupancy: Option<f64>,
+}
+
+/// What one module instance costs, its children included.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModuleCost {
+    /// `layer1.0.conv1`; the outermost module has the empty path.
+    pub path: String,
+    /// `Conv2d`.
+    pub type_name: String,
+    /// The module that holds it.
+    pub parent: Option<ModuleId>,
+    /// The user's call stack at its construction, innermost first. The first is the line that is
+    /// shown as its definition.
+    pub definition: Vec<(FileId, u32)>,
+    /// Forward, backward, and its parameters' share of the optimizer.
+    pub total_time: PhaseTimes,
+    /// Alive at the peak and owned by or made in it.
+    pub memory: MemoryByKind,
+    /// Calls in one iteration.
+    pub calls: f64,
+    /// Parameters, by number of elements, its children included.
+    pub parameters: u64,
+}
+
+/// What the GPU did over the profiled iterations, in exact nanoseconds of the trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuActivity {
+    /// First start to last end.
+    pub span_ns: u64,
+    /// Union of all activities.
+    pub busy_ns: u64,
+    /// `span - busy`.
+    pub idle_ns: u64,
+    /// Sum of kernels.
+    pub kernel_ns: u64,
+    /// Sum of kernels that were launched before the window and leaked into it.
+    pub leaked_ns: u64,
+}
+
+/// A part of the iteration that belongs to no line, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Untracked {
+    /// What it is, in a person's words: `Python outside the project`.
+    pub name: String,
+    /// Nanoseconds of one iteration.
+    pub time_ns: f64,
+}
+
+/// What one recording costs. See the module's page.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// What ran it.
+    pub device: Device,
+    /// The headline.
+    pub iteration: IterationCost,
+    /// Memory at the peak.
+    pub memory: MemoryCost,
+    /// How much reached a line.
+    pub coverage: Coverage,
+    /// The files that lines point into.
+    pub files: Vec<FileFacts>,
+    /// Lines by file (same index as `files`), each sorted by line.
+    pub lines: Vec<Vec<LineCost>>,
+    /// Module instances, parents before children.
+    pub modules: Vec<ModuleCost>,
+    /// Kernels over the whole iteration, costliest first.
+    pub kernels: Vec<KernelCost>,
+    /// GPU activity, where there was any.
+    pub gpu: Option<GpuActivity>,
+    /// What belongs to no line.
+    pub untracked: Vec<Untracked>,
+    /// What a person should know about how far to trust this.
+    pub notes: Vec<String>,
+    /// Of torch, as recorded.
+    pub torch_version: String,
+}

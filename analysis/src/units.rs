@@ -1,0 +1,80 @@
+//! How durations, sizes and rates are written for people.
+
+/// `4.2 ms`, `830 µs`, `1.30 s`: a duration in nanoseconds, three significant digits at the most.
+pub fn duration(nanoseconds: f64) -> String {
+    let (value, unit) = if nanoseconds < 1e3 {
+        (nanoseconds, "ns")
+    } else if nanoseconds < 999.5e3 {
+        (nanoseconds / 1e3, "µs")
+    } else if nanoseconds < 999.5e6 {
+        (nanoseconds / 1e6, "ms")
+    } else {
+        (nanoseconds / 1e9, "s")
+    };
+    format!("{} {unit}", significant(value))
+}
+
+/// `86 MB`, `1.2 GB`: a size in bytes, in decimal units as GPU makers and disk makers use them.
+pub fn bytes(bytes: f64) -> String {
+    let (value, unit) = if bytes < 1e3 {
+        (bytes, "B")
+    } else if bytes < 999.5e3 {
+        (bytes / 1e3, "kB")
+    } else if bytes < 999.5e6 {
+        (bytes / 1e6, "MB")
+    } else {
+        (bytes / 1e9, "GB")
+    };
+    format!("{} {unit}", significant(value))
+}
+
+/// `8%`, `0.4%`, `<0.1%`: a share between 0 and 1.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent > 0.0 && percent < 0.1 {
+        "<0.1%".to_owned()
+    } else if percent < 0.95 {
+        format!("{percent:.1}%")
+    } else {
+        format!("{percent:.0}%")
+    }
+}
+
+/// Two to three significant digits without an exponent: `4.2`, `12.5`, `312`, `4810`.
+pub fn significant(value: f64) -> String {
+    if value >= 99.95 || value == 0.0 {
+        format!("{value:.0}")
+    } else if value >= 9.995 {
+        let text = format!("{value:.1}");
+        text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+    } else if value >= 0.995 {
+        let text = format!("{value:.1}");
+        text
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_short() {
+        assert_eq!(duration(0.0), "0 ns");
+        assert_eq!(duration(4_200_000.0), "4.2 ms");
+        assert_eq!(duration(830_400.0), "830 µs");
+        assert_eq!(duration(999_600.0), "1.0 ms");
+        assert_eq!(duration(12_000_000.0), "12 ms");
+        assert_eq!(duration(1_304_000_000.0), "1.3 s");
+    }
+
+    #[test]
+    fn sizes_and_shares() {
+        assert_eq!(bytes(86_000_000.0), "86 MB");
+        assert_eq!(bytes(3_123_000_000.0), "3.1 GB");
+        assert_eq!(percent(0.08), "8%");
+        assert_eq!(percent(0.004), "0.4%");
+        assert_eq!(percent(0.0001), "<0.1%");
+    }
+}
