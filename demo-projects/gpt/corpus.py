@@ -1,0 +1,16 @@
+"""An endless synthetic text: a noisy walk over the vocabulary, so that there is something to learn."""
+
+from collections.abc import Iterator
+
+import torch
+from model import Config
+from torch import Tensor
+
+
+def batches(config: Config, batch_size: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(steps):
+        start = torch.randint(config.vocab_size, (batch_size, 1), generator=generator)
+        strides = torch.randint(1, 4, (batch_size, config.context), generator=generator)
+        text = torch.cat([start, start + strides.cumsum(dim=1)], dim=1) % config.vocab_size
+        yield text[:, :-1], text[:, 1:]
