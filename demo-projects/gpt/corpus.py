@@ -1,4 +1,4 @@
-"""An endless synthetic text: a noisy walk over the vocabulary, so that there is something to learn."""
+"""An endless synthetic text: a noisy walk over the vocabulary, which can be learned."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A translation task that needs no corpus: say the sentence backwards. Lengths vary; batches are padded."""
+"""A translation task without a corpus: say the sentence backwards. Batches are padded."""
 
 import torch
 from torch import Tensor
