@@ -1,0 +1,181 @@
+"""How an exception of the user's program is written into the manifest (docs/recording.md, `failure`)."""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+# The recording's format says so.
+LONGEST_MESSAGE = 2000
+# A RecursionError has a thousand frames, nearly all of them alike.
+MOST_FRAMES = 200
+
+# (absolute file name of code) -> index into the manifest's `files`, or None where it is not user code.
+FileIndex = Callable[[str], "int | None"]
+
+
+def describe_failure(error: BaseException, root: str, file_index: FileIndex) -> dict[str, object]:
+    """The manifest's `failure` for what the program raised.
+
+    `frames` are the user's frames, outermost first; `message` names no absolute path of this machine.
+    """
+    message, requested = _memory_asked(error)
+    frames = _user_frames(error, file_index)
+    kind = "exception"
+    if isinstance(error, SyntaxError):
+        kind = "syntax"
+        frames = frames + _syntax_frame(error, file_index)
+        message = error.msg or "invalid syntax"
+    elif isinstance(error, SystemExit):
+        kind = "exit"
+        message = _exit_message(error)
+    elif is_out_of_memory(error):
+        kind = "memory"
+    return {
+        "type": _type_name(error),
+        "message": shorten(without_absolute_paths(message + _cause(error), root)),
+        "kind": kind,
+        "frames": frames[:MOST_FRAMES] if len(frames) <= MOST_FRAMES else _ends(frames),
+        "requested_bytes": requested,
+    }
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on the CPU or on a GPU."""
+    if isinstance(error, MemoryError):
+        return True
+    # torch.OutOfMemoryError and torch.cuda.OutOfMemoryError, by name, so that this file needs no torch.
+    if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in _text(error)
+
+
+def without_absolute_paths(text: str, root: str) -> str:
+    """The text with the project's paths relative to its root, and other absolute paths shortened to their end.
+
+    A recording may be shown to others, and must not tell them about the machine.
+    """
+    for prefix in _path_prefixes(root):
+        text = text.replace(prefix, "")
+    return _ABSOLUTE_PATH.sub(lambda path: "…/" + re.split(r"[/\\]", path.group(0))[-1], text)
+
+
+def shorten(text: str, most: int = LONGEST_MESSAGE) -> str:
+    """At most `most` characters of the text, and none that JSON could not carry."""
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+# An absolute path of at least two parts: a lone "/" or "and/or" is prose.
+_ABSOLUTE_PATH = re.compile(r"(?<![\w./\\…:-])(?:[A-Za-z]:[\\/]|/)(?:[\w.@+~-]+[\\/])+[\w.@+~-]+")
+
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_CPU_REQUEST = re.compile(r"you tried to allocate (\d+) bytes")
+_CUDA_REQUEST = re.compile(r"Tried to allocate (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB|TiB)")
+
+
+def _memory_asked(error: BaseException) -> tuple[str, int | None]:
+    """The exception's own text, and how many bytes it says were asked for."""
+    text = _text(error)
+    if not is_out_of_memory(error):
+        return text, None
+    if cpu := _CPU_REQUEST.search(text):
+        return text, int(cpu.group(1))
+    if cuda := _CUDA_REQUEST.search(text):
+        # The message rounds to two places, so this is what was asked for to within half a percent.
+        return text, round(float(cuda.group(1)) * _UNITS[cuda.group(2)])
+    return text, None
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # The user's own __str__ may fail, and then the type has to be enough.
+        return ""
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    if kind.__module__ in ("builtins", "__main__"):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _exit_message(error: SystemExit) -> str:
+    if error.code is None or isinstance(error.code, int):
+        return f"the program left with exit code {error.code or 0}"
+    return f"the program left with the message: {_text(error)}"
+
+
+def _cause(error: BaseException) -> str:
+    """The exceptions behind this one, in the order in which a traceback would name them."""
+    lines: list[str] = []
+    seen = {id(error)}
+    current = _behind(error)
+    while current is not None and id(current) not in seen and len(lines) < 5:
+        seen.add(id(current))
+        lines.append(f"\ncaused by {_type_name(current)}: {_text(current)}")
+        current = _behind(current)
+    return "".join(lines)
+
+
+def _behind(error: BaseException) -> BaseException | None:
+    if error.__cause__ is not None:
+        return error.__cause__
+    return None if error.__suppress_context__ else error.__context__
+
+
+def _walk(traceback: TracebackType | None) -> Iterator[tuple[str, int, str]]:
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        name = getattr(code, "co_qualname", code.co_name)  # co_qualname came with Python 3.11
+        # A frame without line numbers gives None at run time, whatever the type says.
+        yield code.co_filename, traceback.tb_lineno or 0, name
+        traceback = traceback.tb_next
+
+
+def _user_frames(error: BaseException, file_index: FileIndex) -> list[dict[str, object]]:
+    """The user's frames of the exception, or of the nearest one behind it that has any.
+
+    A library may raise in a thread or a worker of its own, and then only the cause stood on a user's line.
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        frames: list[dict[str, object]] = []
+        for path, line, name in _walk(current.__traceback__):
+            file = file_index(path)
+            if file is not None:
+                frames.append({"file": file, "line": line, "name": name})
+        if frames:
+            return frames
+        current = _behind(current)
+    return []
+
+
+def _syntax_frame(error: SyntaxError, file_index: FileIndex) -> list[dict[str, object]]:
+    """The line that could not be parsed: no frame stands there, whether it is the script's or an import's."""
+    if not isinstance(error.filename, str):
+        return []
+    file = file_index(os.path.abspath(error.filename))
+    return [] if file is None else [{"file": file, "line": error.lineno or 1, "name": "<module>"}]
+
+
+def _ends(frames: list[dict[str, object]]) -> list[dict[str, object]]:
+    return frames[: MOST_FRAMES // 2] + frames[-MOST_FRAMES // 2 :]
+
+
+def _path_prefixes(root: str) -> list[str]:
+    """Folders whose names may go without a loss: the project's, the libraries', Python's. Longest first."""
+    folders = {root, os.path.realpath(root), sys.prefix, sys.base_prefix}
+    folders.update(path for path in sysconfig.get_paths().values() if path)
+    if user_site := site.getusersitepackages():
+        folders.add(user_site)
+    prefixes = [folder.rstrip("/\\") + os.sep for folder in folders if len(folder) > 3]
+    return sorted(prefixes, key=len, reverse=True)

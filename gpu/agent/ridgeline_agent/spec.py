@@ -1,0 +1,215 @@
+"""What one run is asked to do: the `run` request of docs/agent-protocol.md, validated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ENTRY_KINDS = ("script", "module", "provider")
+FINDERS = ("optimizer", "backward", "module", "provider")
+
+# Upper ends that no sensible run reaches. They keep a wrong configuration from asking for an endless run.
+MOST_ITERATIONS = 10_000
+MOST_SECONDS = 7 * 24 * 3600.0
+
+
+class SpecError(ValueError):
+    """The request does not say what a run needs. The text names the key and what was wrong with it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where the program starts: `target` is a path, or for the kind `module` a dotted name."""
+
+    kind: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """How many iterations each stage takes."""
+
+    warmup: int = 2
+    timed: int = 3
+    profiled: int = 2
+    found_by: str | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may use. None means that nothing limits it."""
+
+    seconds: float | None = None
+    memory_bytes: int | None = None
+    log_bytes: int = 1_000_000
+    line_events: int = 2_000_000
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run. Paths are absolute."""
+
+    id: int
+    out: str
+    root: str
+    entry: Entry
+    cwd: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    user_code: tuple[str, ...] = ()
+    not_user_code: tuple[str, ...] = ()
+    user_packages: tuple[str, ...] = ()
+    device: str = "auto"
+    iterations: Iterations = field(default_factory=Iterations)
+    batch_size: int | None = None
+    eager: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    @staticmethod
+    def from_json(request: object) -> RunSpec:
+        """The run that a `run` request describes. Raises SpecError for one that does not make sense."""
+        keys = _object(request, "the request")
+        root = _text(keys, "root")
+        return RunSpec(
+            id=_whole(keys, "id", 0, 2**53),
+            out=_text(keys, "out"),
+            root=root,
+            entry=entry_from_json(keys.get("entry")),
+            cwd=_text(keys, "cwd", root),
+            args=_texts(keys, "args"),
+            env=_environment(keys),
+            user_code=_texts(keys, "user_code") or (root,),
+            not_user_code=_texts(keys, "not_user_code"),
+            user_packages=_texts(keys, "user_packages"),
+            device=_device(keys),
+            iterations=_iterations(keys),
+            batch_size=_optional_whole(keys, "batch_size", 1, 2**31),
+            eager=_flag(keys, "eager"),
+            limits=_limits(keys),
+        )
+
+
+def entry_from_json(value: object) -> Entry:
+    """The entry of a `run` or `prepare` request."""
+    keys = _object(value, "entry")
+    kind = _text(keys, "kind")
+    if kind not in ENTRY_KINDS:
+        raise SpecError(f"entry.kind is {kind!r}; it must be one of {', '.join(ENTRY_KINDS)}")
+    return Entry(kind, _text(keys, "name" if kind == "module" else "path"))
+
+
+def _object(value: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise SpecError(f"{name} must be an object")
+    return value
+
+
+def _text(keys: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    value = keys.get(key)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str) or not value:
+        raise SpecError(f"{key} must be a text that is not empty")
+    return _checked(value, key)
+
+
+def _texts(keys: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = keys.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise SpecError(f"{key} must be a list of texts")
+    return tuple(_checked(item, key) for item in value)
+
+
+def _checked(text: str, key: str) -> str:
+    """The text, if the operating system can take it as a path, an argument or a variable."""
+    if "\0" in text:
+        raise SpecError(f"{key} holds a NUL character")
+    try:
+        # "surrogateescape" is how Python itself passes on file names that are not UTF-8.
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise SpecError(f"{key} holds a lone surrogate") from None
+    return text
+
+
+def _environment(keys: Mapping[str, Any]) -> dict[str, str]:
+    value = keys.get("env")
+    if value is None:
+        return {}
+    variables = _object(value, "env")
+    for name, text in variables.items():
+        if not name or "=" in name or not isinstance(text, str):
+            raise SpecError(f"env: {name!r} is not a variable with a text")
+        _checked(name, "env")
+        _checked(text, "env")
+    return dict(variables)
+
+
+def _whole(keys: Mapping[str, Any], key: str, least: int, most: int, default: int | None = None) -> int:
+    value = keys.get(key)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise SpecError(f"{key} must be a whole number from {least} to {most}")
+    return value
+
+
+def _optional_whole(keys: Mapping[str, Any], key: str, least: int, most: int) -> int | None:
+    return None if keys.get(key) is None else _whole(keys, key, least, most)
+
+
+def _flag(keys: Mapping[str, Any], key: str) -> bool:
+    value = keys.get(key)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise SpecError(f"{key} must be true or false")
+    return value
+
+
+def _device(keys: Mapping[str, Any]) -> str:
+    device = _text(keys, "device", "auto")
+    index = device[len("cuda:") :] if device.startswith("cuda:") else "0"
+    if device not in ("auto", "cpu", "cuda") and not device.startswith("cuda:"):
+        raise SpecError(f"device is {device!r}; it must be auto, cpu, cuda or cuda:N")
+    if not (index.isascii() and index.isdigit() and len(index) <= 4):
+        raise SpecError(f"device is {device!r}; after 'cuda:' comes the number of a GPU")
+    return device
+
+
+def _iterations(keys: Mapping[str, Any]) -> Iterations:
+    value = keys.get("iterations")
+    if value is None:
+        return Iterations()
+    part = _object(value, "iterations")
+    found_by = part.get("found_by")
+    if found_by is not None and found_by not in FINDERS:
+        raise SpecError(f"iterations.found_by must be one of {', '.join(FINDERS)}, or null")
+    return Iterations(
+        warmup=_whole(part, "warmup", 0, MOST_ITERATIONS, Iterations.warmup),
+        timed=_whole(part, "timed", 1, MOST_ITERATIONS, Iterations.timed),
+        profiled=_whole(part, "profiled", 1, MOST_ITERATIONS, Iterations.profiled),
+        found_by=found_by,
+    )
+
+
+def _limits(keys: Mapping[str, Any]) -> Limits:
+    value = keys.get("limits")
+    if value is None:
+        return Limits()
+    part = _object(value, "limits")
+    seconds = part.get("seconds")
+    if seconds is not None:
+        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if not number or not 0 < seconds <= MOST_SECONDS:
+            raise SpecError(f"limits.seconds must be a number above 0, at most {MOST_SECONDS:.0f}")
+        seconds = float(seconds)
+    return Limits(
+        seconds=seconds,
+        memory_bytes=_optional_whole(part, "memory_bytes", 1, 2**62),
+        log_bytes=_whole(part, "log_bytes", 0, 2**31, Limits.log_bytes),
+        line_events=_whole(part, "line_events", 0, 2**31, Limits.line_events),
+    )
