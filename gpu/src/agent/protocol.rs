@@ -1,0 +1,217 @@
+//! The messages of `docs/agent-protocol.md`, as they travel: one JSON object a line.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the protocol that this crate speaks.
+pub const PROTOCOL_VERSION: u64 = 1;
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Entry {
+    /// A script, as `python train.py` would run it.
+    Script {
+        /// Absolute.
+        path: PathBuf,
+    },
+    /// A module, as `python -m pkg.train` would run it.
+    Module {
+        /// Dotted.
+        name: String,
+    },
+    /// A Skyline or DeepView provider file.
+    Provider {
+        /// Absolute.
+        path: PathBuf,
+    },
+}
+
+/// How many iterations to run, by purpose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Iterations {
+    /// Run first and thrown away.
+    pub warmup: u32,
+    /// Timed without a profiler: the true wall time.
+    pub timed: u32,
+    /// Recorded, for the shares.
+    pub profiled: u32,
+    /// What marks an iteration: `optimizer`, `backward` or `module`; found out where `None`.
+    pub found_by: Option<String>,
+}
+
+impl Default for Iterations {
+    fn default() -> Self {
+        Self { warmup: 2, timed: 3, profiled: 2, found_by: None }
+    }
+}
+
+/// What a run may use at most. `crate::limits` has the defaults for this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RunLimits {
+    /// Wall time, in seconds.
+    pub seconds: u64,
+    /// Memory of the run's processes together, in bytes.
+    pub memory_bytes: u64,
+    /// What is kept of the program's output, in bytes.
+    pub log_bytes: u64,
+    /// Events in the line log.
+    pub line_events: u64,
+}
+
+/// One profiling run. The agent's run number is given by [`super::Agent::run`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunRequest {
+    /// The folder that the recording is written into. Absolute; it must exist.
+    pub out: PathBuf,
+    /// The project's root. Absolute.
+    pub root: PathBuf,
+    /// What to run.
+    pub entry: Entry,
+    /// The program's arguments, without its name.
+    pub args: Vec<String>,
+    /// Variables from the configuration, on top of the user's own environment.
+    pub env: BTreeMap<String, String>,
+    /// The working directory. Absolute.
+    pub cwd: PathBuf,
+    /// Files below these prefixes are the user's code.
+    pub user_code: Vec<PathBuf>,
+    /// Except below these.
+    pub not_user_code: Vec<PathBuf>,
+    /// Installed packages that count as the user's code.
+    pub user_packages: Vec<String>,
+    /// `auto`, `cpu`, `cuda` or `cuda:1`.
+    pub device: String,
+    /// How many iterations.
+    pub iterations: Iterations,
+    /// The batch size to ask a provider for.
+    pub batch_size: Option<u64>,
+    /// Run with `torch.compile` off: a pass for the shares of compiled regions.
+    pub eager: bool,
+    /// What it may use.
+    pub limits: RunLimits,
+}
+
+/// What a run is doing, in the order in which the stages come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// Imports and whatever the program does before its loop.
+    Starting,
+    /// Iterations that are thrown away.
+    WarmUp,
+    /// Iterations that are timed without a profiler.
+    Timing,
+    /// Iterations that are recorded.
+    Profiling,
+    /// The recording is being written.
+    Saving,
+}
+
+/// News of a run that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEvent {
+    /// The agent has to be started first; this can take seconds.
+    AgentStarting,
+    /// The run has a process.
+    Started {
+        /// Of the process that runs the program.
+        pid: u32,
+    },
+    /// It gets on.
+    Progress {
+        /// What it is doing.
+        stage: Stage,
+        /// Steps of this stage that are done.
+        done: u64,
+        /// Steps that this stage has; 0 where unknown.
+        total: u64,
+    },
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// A whole recording.
+    Complete,
+    /// The program raised; the manifest has `failure`.
+    Failed,
+    /// The program ended before enough iterations; the manifest says how many there were.
+    Short,
+    /// The person or a newer save stopped it.
+    Cancelled,
+    /// Over the time limit.
+    Timeout,
+    /// Over the memory limit, or killed for memory by the kernel.
+    Memory,
+    /// Ended by a signal, such as a segmentation fault.
+    Crashed,
+    /// Ended without a manifest.
+    Exited,
+    /// The agent runs something else.
+    Busy,
+    /// The agent itself could not be started, died, or stopped answering.
+    #[serde(skip)]
+    AgentLost,
+}
+
+impl Outcome {
+    /// Whether the recording's folder has a manifest to read.
+    pub fn has_manifest(self) -> bool {
+        matches!(self, Outcome::Complete | Outcome::Failed | Outcome::Short)
+    }
+}
+
+/// The one end of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOutcome {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// For the person, where there is more to say.
+    pub message: Option<String>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Its exit code.
+    pub code: Option<i32>,
+}
+
+impl RunOutcome {
+    pub(super) fn new(outcome: Outcome, message: impl Into<String>) -> Self {
+        Self { outcome, message: Some(message.into()), signal: None, code: None }
+    }
+}
+
+/// How the agent runs programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A zygote that forks a child for each run.
+    Fork,
+    /// A process that serves one run itself; the next one is kept warm.
+    Standby,
+}
+
+/// What the agent said of itself when it was ready.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct AgentFacts {
+    /// The protocol's version.
+    pub protocol: u64,
+    /// Of Python: `3.12.1`.
+    pub python: String,
+    /// Of torch: `2.15.0`.
+    pub torch: String,
+    /// Whether torch sees a CUDA (or ROCm) device.
+    #[serde(default)]
+    pub cuda: bool,
+    /// How it runs programs.
+    pub mode: Mode,
+    /// Why it does not fork, or another thing worth showing.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// Imports of the project that could not be made ahead, because they made the zygote unsafe.
+    #[serde(default)]
+    pub dropped_imports: Vec<String>,
+}
