@@ -2,6 +2,8 @@
 //! the agent. `docs/recording.md` describes the folder.
 
 pub mod correlation;
+pub mod line_log;
+pub mod manifest;
 mod strings;
 pub mod trace;
 

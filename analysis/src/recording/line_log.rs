@@ -1,0 +1,654 @@
+//! `lines.bin`: where the user's program stood, at every time. `docs/recording.md` is its
+//! description.
+//!
+//! The log is a sequence of small events; what attribution asks is "which stack, at this time, on
+//! this thread". So reading replays the events once and keeps, per thread, the moments at which
+//! the stack changed. Stacks are shared in a tree, which keeps a recording of a million events at
+//! some tens of megabytes however deep its stacks are.
+
+use std::collections::HashMap;
+
+/// The first eight bytes of the file.
+pub const MAGIC: [u8; 8] = *b"RDGLINES";
+/// The version of the format that this crate reads.
+pub const VERSION: u32 = 1;
+/// The size of a record, in bytes, in version 1.
+pub const RECORD_SIZE: usize = 24;
+/// Bytes before the first record.
+pub const HEADER_SIZE: usize = 16;
+
+/// Frames beyond this depth count as their 512th: no training loop nests its own functions deeper,
+/// and work on a stack stays bounded.
+pub const MAX_DEPTH: u16 = 512;
+
+/// Index into [`Stacks`]; [`StackId::EMPTY`] is a time at which no user code was on the stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StackId(pub u32);
+
+impl StackId {
+    /// No user frame.
+    pub const EMPTY: StackId = StackId(0);
+}
+
+/// Index into [`Markers`]; [`MarkerId::NONE`] is a time outside every module and phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MarkerId(pub u32);
+
+impl MarkerId {
+    /// Outside every module and phase.
+    pub const NONE: MarkerId = MarkerId(0);
+}
+
+/// A frame on a stack: a function, and the line on which it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StackFrame {
+    /// The stack below this frame.
+    pub caller: StackId,
+    /// Index into the manifest's codes.
+    pub code: u32,
+    /// From 1.
+    pub line: u32,
+}
+
+/// What a program may be inside of, besides functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Marker {
+    /// A call of a module instance, by index into the manifest's modules.
+    Module(u32),
+    /// A phase by its number in the line log: 0 data, 1 forward, 2 backward, 3 optimizer.
+    Phase(u32),
+}
+
+/// All stacks that occurred, as a tree: each is its innermost frame and the stack below.
+#[derive(Clone, Debug)]
+pub struct Stacks {
+    frames: Vec<StackFrame>,
+    depths: Vec<u16>,
+    ids: HashMap<StackFrame, StackId>,
+}
+
+impl Default for Stacks {
+    fn default() -> Stacks {
+        Stacks { frames: vec![StackFrame::default()], depths: vec![0], ids: HashMap::new() }
+    }
+}
+
+impl Stacks {
+    /// How many stacks there are, the empty one included.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether there is no stack but the empty one.
+    pub fn is_empty(&self) -> bool {
+        self.frames.len() == 1
+    }
+
+    /// The innermost frame, or nothing for the empty stack.
+    pub fn top(&self, stack: StackId) -> Option<StackFrame> {
+        if stack == StackId::EMPTY { None } else { self.frames.get(stack.0 as usize).copied() }
+    }
+
+    /// Number of frames, at most [`MAX_DEPTH`].
+    pub fn depth(&self, stack: StackId) -> u16 {
+        self.depths.get(stack.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// The stacks of all frames, innermost first: the stack itself, its caller's, and so on.
+    pub fn walk(&self, stack: StackId) -> impl Iterator<Item = (StackId, StackFrame)> + '_ {
+        let mut next = stack;
+        std::iter::from_fn(move || {
+            let frame = self.top(next)?;
+            let here = next;
+            next = frame.caller;
+            Some((here, frame))
+        })
+    }
+
+    /// Every stack with its innermost frame, callers before what they called.
+    pub fn iter(&self) -> impl Iterator<Item = (StackId, StackFrame)> + '_ {
+        (1u32..).zip(self.frames.iter().skip(1)).map(|(id, frame)| (StackId(id), *frame))
+    }
+
+    fn enter(&mut self, frame: StackFrame) -> StackId {
+        if let Some(&known) = self.ids.get(&frame) {
+            return known;
+        }
+        // Ids cannot run out: each takes a record of 24 bytes, or an event of a trace.
+        let id = StackId(self.frames.len() as u32);
+        self.frames.push(frame);
+        self.depths.push(self.depth(frame.caller).saturating_add(1));
+        self.ids.insert(frame, id);
+        id
+    }
+}
+
+/// All nestings of modules and phases that occurred, as a tree.
+#[derive(Clone, Debug)]
+pub struct Markers {
+    markers: Vec<(MarkerId, Marker)>,
+    depths: Vec<u16>,
+    ids: HashMap<(MarkerId, Marker), MarkerId>,
+}
+
+impl Default for Markers {
+    fn default() -> Markers {
+        let nothing = (MarkerId::NONE, Marker::Phase(u32::MAX));
+        Markers { markers: vec![nothing], depths: vec![0], ids: HashMap::new() }
+    }
+}
+
+impl Markers {
+    /// How many nestings there are, the empty one included.
+    pub fn len(&self) -> usize {
+        self.markers.len()
+    }
+
+    /// Whether there is no nesting but the empty one.
+    pub fn is_empty(&self) -> bool {
+        self.markers.len() == 1
+    }
+
+    /// The innermost marker and what is around it, or nothing outside all of them.
+    pub fn top(&self, id: MarkerId) -> Option<(MarkerId, Marker)> {
+        if id == MarkerId::NONE { None } else { self.markers.get(id.0 as usize).copied() }
+    }
+
+    /// The markers around a moment, innermost first.
+    pub fn walk(&self, id: MarkerId) -> impl Iterator<Item = Marker> + '_ {
+        let mut next = id;
+        std::iter::from_fn(move || {
+            let (outer, marker) = self.top(next)?;
+            next = outer;
+            Some(marker)
+        })
+    }
+
+    fn enter(&mut self, outer: MarkerId, marker: Marker) -> MarkerId {
+        if let Some(&known) = self.ids.get(&(outer, marker)) {
+            return known;
+        }
+        let depth = self.depths.get(outer.0 as usize).copied().unwrap_or(0);
+        if depth >= MAX_DEPTH {
+            return outer;
+        }
+        let id = MarkerId(self.markers.len() as u32);
+        self.markers.push((outer, marker));
+        self.depths.push(depth.saturating_add(1));
+        self.ids.insert((outer, marker), id);
+        id
+    }
+}
+
+/// From this time on, until the next moment of the thread, the thread stood here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Nanoseconds of the realtime clock.
+    pub time_ns: i64,
+    /// The user's call stack.
+    pub stack: StackId,
+    /// The modules and phases around.
+    pub marker: MarkerId,
+    /// Whether this moment is the arrival at a line, which is what "the line ran" counts.
+    pub arrived: bool,
+}
+
+/// What one thread did, in order of time.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadLines {
+    /// As in the trace.
+    pub tid: i64,
+    /// Whether it runs the training loop.
+    pub main: bool,
+    /// Never decreasing in time.
+    pub moments: Vec<Moment>,
+}
+
+impl ThreadLines {
+    /// Index of the moment that holds at a time, or nothing before the first.
+    pub fn index_at(&self, time_ns: i64) -> Option<usize> {
+        self.moments.partition_point(|moment| moment.time_ns <= time_ns).checked_sub(1)
+    }
+
+    /// Where the thread stood at a time; nowhere before its first event.
+    pub fn at(&self, time_ns: i64) -> (StackId, MarkerId) {
+        self.index_at(time_ns)
+            .and_then(|index| self.moments.get(index))
+            .map_or((StackId::EMPTY, MarkerId::NONE), |moment| (moment.stack, moment.marker))
+    }
+}
+
+/// The whole log.
+#[derive(Clone, Debug, Default)]
+pub struct LineLog {
+    /// By the index that records use.
+    pub threads: Vec<ThreadLines>,
+    /// The stacks that the moments name.
+    pub stacks: Stacks,
+    /// The nestings that the moments name.
+    pub markers: Markers,
+    /// Times of the boundaries between iterations, with their numbers.
+    pub boundaries: Vec<(i64, u32)>,
+    /// Records that were read.
+    pub events: u64,
+    /// The file ended within a record: its writer was stopped.
+    pub cut_short: bool,
+}
+
+/// Why a line log could not be read.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum LineLogError {
+    /// The file does not start as a line log does.
+    #[error("lines.bin: not a line log (it does not start with RDGLINES)")]
+    Magic,
+    /// It was written in a format that this version does not know.
+    #[error("lines.bin: format {found}, and this Ridgeline reads {VERSION}; profile again")]
+    Version {
+        /// The version that it names.
+        found: u32,
+    },
+    /// Its records cannot hold what version 1 says.
+    #[error("lines.bin: records of {found} bytes, where {RECORD_SIZE} are the least")]
+    RecordSize {
+        /// The size that it names.
+        found: u32,
+    },
+}
+
+impl LineLog {
+    /// Reads the bytes of `lines.bin`. `threads` are the manifest's: `(tid, whether it is the main
+    /// one)`. A thread that the manifest does not know gets the id -1, which no trace has.
+    ///
+    /// # Errors
+    /// Where the header is not a line log's. A log that was cut short is read as far as it goes.
+    pub fn parse(bytes: &[u8], threads: &[(i64, bool)]) -> Result<LineLog, LineLogError> {
+        let Some((header, records)) = bytes.split_at_checked(HEADER_SIZE) else {
+            return Err(LineLogError::Magic);
+        };
+        if !header.starts_with(&MAGIC) {
+            return Err(LineLogError::Magic);
+        }
+        let version = u32_at(header, 8);
+        if version != VERSION {
+            return Err(LineLogError::Version { found: version });
+        }
+        let record_size = u32_at(header, 12);
+        if (record_size as usize) < RECORD_SIZE {
+            return Err(LineLogError::RecordSize { found: record_size });
+        }
+        let mut builder = LineLogBuilder::new(threads);
+        let records = records.chunks_exact(record_size as usize);
+        builder.log.cut_short = !records.remainder().is_empty();
+        for record in records {
+            builder.record(Record {
+                time_ns: i64_at(record, 0),
+                kind: record.get(8).copied().unwrap_or(u8::MAX),
+                thread: u16_at(record, 10),
+                a: u32_at(record, 12),
+                b: u32_at(record, 16),
+            });
+        }
+        Ok(builder.finish())
+    }
+
+    /// The thread with this id of the trace.
+    pub fn thread(&self, tid: i64) -> Option<&ThreadLines> {
+        self.threads.iter().find(|thread| thread.tid == tid)
+    }
+
+    /// The thread that runs the training loop: the one that the manifest names, else the one with
+    /// most to say.
+    pub fn main_thread(&self) -> Option<&ThreadLines> {
+        self.threads
+            .iter()
+            .find(|thread| thread.main && !thread.moments.is_empty())
+            .or_else(|| self.threads.iter().max_by_key(|thread| thread.moments.len()))
+    }
+}
+
+/// One record of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Nanoseconds of the realtime clock.
+    pub time_ns: i64,
+    /// See the table in `docs/recording.md`.
+    pub kind: u8,
+    /// Index into the manifest's threads.
+    pub thread: u16,
+    /// A code, module, phase or number.
+    pub a: u32,
+    /// A line.
+    pub b: u32,
+}
+
+/// The top frame moves to a line.
+pub const LINE: u8 = 0;
+/// A user frame is entered or resumed.
+pub const PUSH: u8 = 1;
+/// A user frame returned, yielded or unwound.
+pub const POP: u8 = 2;
+/// A module is called.
+pub const MODULE_ENTER: u8 = 3;
+/// A module's call ends.
+pub const MODULE_EXIT: u8 = 4;
+/// A phase begins.
+pub const PHASE_ENTER: u8 = 5;
+/// A phase ends.
+pub const PHASE_EXIT: u8 = 6;
+/// A boundary between iterations.
+pub const ITERATION: u8 = 7;
+
+/// Replays records into a [`LineLog`]. Records of a thread come in order of time; those of several
+/// threads may be mixed.
+#[derive(Debug)]
+pub struct LineLogBuilder {
+    log: LineLog,
+    standing: Vec<Standing>,
+}
+
+/// Where a thread stands while its records are replayed.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    time_ns: i64,
+    stack: StackId,
+    marker: MarkerId,
+    /// Frames and markers beyond [`MAX_DEPTH`], which have no entry of their own.
+    frames_beyond: u64,
+    markers_beyond: u64,
+}
+
+impl LineLogBuilder {
+    /// Starts an empty log of these threads: `(tid, whether it is the main one)`.
+    pub fn new(threads: &[(i64, bool)]) -> LineLogBuilder {
+        let threads = threads
+            .iter()
+            .map(|&(tid, main)| ThreadLines { tid, main, moments: Vec::new() })
+            .collect();
+        let log = LineLog { threads, ..LineLog::default() };
+        LineLogBuilder { log, standing: Vec::new() }
+    }
+
+    /// Replays one record. Kinds that are not known are skipped.
+    pub fn record(&mut self, record: Record) {
+        self.log.events += 1;
+        if record.kind == ITERATION {
+            self.log.boundaries.push((record.time_ns, record.a));
+            return;
+        }
+        let index = usize::from(record.thread);
+        while self.log.threads.len() <= index {
+            self.log.threads.push(ThreadLines { tid: -1, ..ThreadLines::default() });
+        }
+        while self.standing.len() <= index {
+            self.standing.push(Standing {
+                time_ns: i64::MIN,
+                stack: StackId::EMPTY,
+                marker: MarkerId::NONE,
+                frames_beyond: 0,
+                markers_beyond: 0,
+            });
+        }
+        let (Some(standing), Some(thread)) =
+            (self.standing.get_mut(index), self.log.threads.get_mut(index))
+        else {
+            return;
+        };
+        let (stacks, markers) = (&mut self.log.stacks, &mut self.log.markers);
+        match record.kind {
+            LINE => standing.move_to(stacks, record.a, record.b),
+            PUSH => standing.push(stacks, record.a, record.b),
+            POP => standing.pop(stacks, record.a),
+            MODULE_ENTER => standing.enter(markers, Marker::Module(record.a)),
+            MODULE_EXIT => standing.exit(markers, Marker::Module(record.a)),
+            PHASE_ENTER => standing.enter(markers, Marker::Phase(record.a)),
+            PHASE_EXIT => standing.exit(markers, Marker::Phase(record.a)),
+            _ => return,
+        }
+        // A realtime clock can be set back; a thread's own order is the truth.
+        standing.time_ns = standing.time_ns.max(record.time_ns);
+        thread.moments.push(Moment {
+            time_ns: standing.time_ns,
+            stack: standing.stack,
+            marker: standing.marker,
+            arrived: record.kind == LINE,
+        });
+    }
+
+    /// The log of everything replayed.
+    pub fn finish(mut self) -> LineLog {
+        self.log.boundaries.sort_unstable();
+        self.log
+    }
+}
+
+impl Standing {
+    fn push(&mut self, stacks: &mut Stacks, code: u32, line: u32) {
+        if stacks.depth(self.stack) >= MAX_DEPTH {
+            self.frames_beyond += 1;
+        } else {
+            self.stack = stacks.enter(StackFrame { caller: self.stack, code, line });
+        }
+    }
+
+    fn move_to(&mut self, stacks: &mut Stacks, code: u32, line: u32) {
+        if self.frames_beyond > 0 {
+            return;
+        }
+        // A line of a function that is not on top means that a POP or a PUSH went missing.
+        match frame_of(stacks, self.stack, code) {
+            Some(frame) => {
+                self.stack = stacks.enter(StackFrame { caller: frame.caller, code, line });
+            }
+            None => self.push(stacks, code, line),
+        }
+    }
+
+    fn pop(&mut self, stacks: &Stacks, code: u32) {
+        if self.frames_beyond > 0 {
+            self.frames_beyond -= 1;
+        } else if let Some(frame) = frame_of(stacks, self.stack, code) {
+            self.stack = frame.caller;
+        }
+    }
+
+    fn enter(&mut self, markers: &mut Markers, marker: Marker) {
+        let inner = markers.enter(self.marker, marker);
+        if inner == self.marker {
+            self.markers_beyond += 1;
+        }
+        self.marker = inner;
+    }
+
+    fn exit(&mut self, markers: &Markers, marker: Marker) {
+        if self.markers_beyond > 0 {
+            self.markers_beyond -= 1;
+            return;
+        }
+        let mut at = self.marker;
+        while let Some((outer, here)) = markers.top(at) {
+            if here == marker {
+                self.marker = outer;
+                return;
+            }
+            at = outer;
+        }
+    }
+}
+
+/// The innermost frame of a function on a stack.
+fn frame_of(stacks: &Stacks, stack: StackId, code: u32) -> Option<StackFrame> {
+    stacks.walk(stack).map(|(_, frame)| frame).find(|frame| frame.code == code)
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    bytes
+        .get(offset..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |chunk| u16::from_le_bytes(*chunk))
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    bytes
+        .get(offset..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |chunk| u32::from_le_bytes(*chunk))
+}
+
+fn i64_at(bytes: &[u8], offset: usize) -> i64 {
+    bytes
+        .get(offset..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |chunk| i64::from_le_bytes(*chunk))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Records of thread 0, one a time unit: `(kind, a, b)`.
+    fn log(records: &[(u8, u32, u32)]) -> LineLog {
+        let mut builder = LineLogBuilder::new(&[(7, true)]);
+        for (time_ns, &(kind, a, b)) in (0..).zip(records) {
+            builder.record(Record { time_ns, kind, thread: 0, a, b });
+        }
+        builder.finish()
+    }
+
+    /// The stack at the end, outermost first, as `code:line`.
+    #[track_caller]
+    fn check(records: &[(u8, u32, u32)], expected: &str) {
+        let log = log(records);
+        let (stack, _) = log.thread(7).expect("the thread").at(i64::MAX);
+        let mut frames: Vec<_> =
+            log.stacks.walk(stack).map(|(_, f)| format!("{}:{}", f.code, f.line)).collect();
+        frames.reverse();
+        assert_eq!(frames.join(" "), expected);
+    }
+
+    fn file(records: &[[u8; RECORD_SIZE]]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(1u32.to_le_bytes());
+        bytes.extend((RECORD_SIZE as u32).to_le_bytes());
+        bytes.extend(records.iter().flatten());
+        bytes
+    }
+
+    #[test]
+    fn lines_move_the_top_frame() {
+        check(&[(PUSH, 1, 10), (LINE, 1, 11), (PUSH, 2, 5), (LINE, 2, 6)], "1:11 2:6");
+    }
+
+    #[test]
+    fn a_pop_returns_to_the_callers_line() {
+        check(&[(PUSH, 1, 10), (LINE, 1, 12), (PUSH, 2, 5), (POP, 2, 0)], "1:12");
+    }
+
+    #[test]
+    fn a_pop_of_a_lower_frame_pops_down_to_it() {
+        check(&[(PUSH, 1, 1), (PUSH, 2, 1), (PUSH, 3, 1), (POP, 2, 0)], "1:1");
+    }
+
+    #[test]
+    fn a_pop_of_a_frame_that_is_not_there_changes_nothing() {
+        check(&[(PUSH, 1, 1), (POP, 9, 0)], "1:1");
+        check(&[(POP, 9, 0)], "");
+    }
+
+    #[test]
+    fn a_line_of_a_lower_frame_pops_and_of_an_unknown_one_pushes() {
+        check(&[(PUSH, 1, 1), (PUSH, 2, 1), (LINE, 1, 3)], "1:3");
+        check(&[(PUSH, 1, 1), (LINE, 2, 3)], "1:1 2:3");
+    }
+
+    #[test]
+    fn recursion_beyond_the_limit_returns_to_where_it_was() {
+        let deep = 20_000;
+        let mut records = vec![(PUSH, 0, 1)];
+        records.extend(std::iter::repeat_n((PUSH, 1, 2), deep));
+        records.extend(std::iter::repeat_n((POP, 1, 0), deep));
+        check(&records, "0:1");
+    }
+
+    #[test]
+    fn modules_and_phases_nest() {
+        let log = log(&[
+            (PHASE_ENTER, 3, 0),
+            (PHASE_ENTER, 1, 0),
+            (MODULE_ENTER, 0, 0),
+            (MODULE_ENTER, 4, 0),
+            (MODULE_EXIT, 0, 0),
+        ]);
+        let thread = log.main_thread().expect("a thread");
+        let markers = |time| log.markers.walk(thread.at(time).1).collect::<Vec<_>>();
+        use Marker::{Module, Phase};
+        assert_eq!(markers(3), [Module(4), Module(0), Phase(1), Phase(3)]);
+        assert_eq!(markers(4), [Phase(1), Phase(3)], "the inner exit went missing");
+        assert_eq!(markers(-1), []);
+    }
+
+    #[test]
+    fn a_clock_set_back_does_not_reorder() {
+        let mut builder = LineLogBuilder::new(&[(7, true)]);
+        for (time_ns, line) in [(100, 1), (50, 2), (110, 3)] {
+            builder.record(Record { time_ns, kind: LINE, thread: 0, a: 0, b: line });
+        }
+        let log = builder.finish();
+        let times: Vec<_> =
+            log.threads.iter().flat_map(|t| &t.moments).map(|m| m.time_ns).collect();
+        assert_eq!(times, [100, 100, 110]);
+    }
+
+    #[test]
+    fn a_file_round_trips() {
+        let mut record = [0; RECORD_SIZE];
+        record[..8].copy_from_slice(&1_700_000_000_000_000_000_i64.to_le_bytes());
+        record[8] = PUSH;
+        record[12] = 3;
+        record[16] = 40;
+        let log = LineLog::parse(&file(&[record]), &[(7, true)]).expect("a log");
+        assert_eq!((log.events, log.cut_short), (1, false));
+        let (stack, _) = log.thread(7).expect("it").at(1_700_000_000_000_000_000);
+        let top = log.stacks.top(stack).expect("a frame");
+        assert_eq!((top.code, top.line), (3, 40));
+    }
+
+    #[test]
+    fn a_log_that_was_cut_short_is_read_as_far_as_it_goes() {
+        let mut bytes = file(&[[0; RECORD_SIZE], [0; RECORD_SIZE]]);
+        bytes.truncate(bytes.len() - 5);
+        let log = LineLog::parse(&bytes, &[(7, true)]).expect("a log");
+        assert_eq!((log.events, log.cut_short), (1, true));
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        assert_eq!(LineLog::parse(b"", &[]).err(), Some(LineLogError::Magic));
+        assert_eq!(LineLog::parse(&[0; 64], &[]).err(), Some(LineLogError::Magic));
+        let mut later = file(&[]);
+        later[8] = 2;
+        assert_eq!(LineLog::parse(&later, &[]).err(), Some(LineLogError::Version { found: 2 }));
+        let mut small = file(&[]);
+        small[12] = 0;
+        assert_eq!(LineLog::parse(&small, &[]).err(), Some(LineLogError::RecordSize { found: 0 }));
+    }
+
+    proptest! {
+        #[test]
+        fn any_records_are_read(records in prop::collection::vec(any::<[u8; RECORD_SIZE]>(), 0..200),
+                                cut in 0usize..24) {
+            let mut bytes = file(&records);
+            bytes.truncate(bytes.len() - cut.min(bytes.len()));
+            if let Ok(log) = LineLog::parse(&bytes, &[(1, true)]) {
+                for thread in &log.threads {
+                    prop_assert!(thread.moments.is_sorted_by_key(|moment| moment.time_ns));
+                }
+            }
+        }
+
+        #[test]
+        fn any_nesting_is_replayed(records in prop::collection::vec((0u8..9, 0u32..4, 0u32..4), 0..300)) {
+            log(&records);
+        }
+    }
+}

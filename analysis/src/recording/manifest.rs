@@ -1,0 +1,531 @@
+//! `manifest.json`: what the agent says about a run. `docs/recording.md` is its description.
+//!
+//! Reading is tolerant of what it does not need: unknown keys are ignored and every key but
+//! `schema` may be missing. A key with a value of the wrong type is an error that names its path,
+//! because a number read wrongly would be shown as if it had been measured.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Visitor};
+
+/// The version of the format that this crate reads.
+pub const SCHEMA: u32 = 1;
+
+/// Everything that `manifest.json` says.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Manifest {
+    /// The version of the format, [`SCHEMA`].
+    pub schema: u32,
+    /// The agent's version.
+    #[serde(default, deserialize_with = "text")]
+    pub agent: String,
+    /// Whether the run came to its end.
+    #[serde(default)]
+    pub status: Status,
+    /// Python's version, such as `3.12.1`.
+    #[serde(default, deserialize_with = "text")]
+    pub python: String,
+    /// PyTorch's version, such as `2.15.0`.
+    #[serde(default, deserialize_with = "text")]
+    pub torch: String,
+    /// Such as `linux-x86_64`.
+    #[serde(default, deserialize_with = "text")]
+    pub platform: String,
+    /// What ran the iterations.
+    #[serde(default)]
+    pub device: DeviceFacts,
+    /// What was run.
+    #[serde(default)]
+    pub entry: Option<Entry>,
+    /// The user's files, which everything else points into.
+    #[serde(default)]
+    pub files: Vec<SourceFile>,
+    /// The functions of the line log.
+    #[serde(default)]
+    pub codes: Vec<Code>,
+    /// The threads of the line log.
+    #[serde(default)]
+    pub threads: Vec<Thread>,
+    /// Which iterations ran, and how long they took.
+    #[serde(default)]
+    pub iterations: Iterations,
+    /// The `for` of the training loop.
+    #[serde(default, rename = "loop")]
+    pub training_loop: Option<Location>,
+    /// The batch, where it is known.
+    #[serde(default)]
+    pub batch: Option<Batch>,
+    /// Module instances, parents before children.
+    #[serde(default)]
+    pub modules: Vec<Module>,
+    /// Optimizers with the parameters that each owns.
+    #[serde(default)]
+    pub optimizers: Vec<Optimizer>,
+    /// The measured iteration's memory, where it was recorded.
+    #[serde(default)]
+    pub memory: Option<Memory>,
+    /// Functions that `torch.compile` compiled and that ran.
+    #[serde(default)]
+    pub compiled: Vec<Region>,
+    /// `eager`: the recording exists for its shares alone.
+    #[serde(default, deserialize_with = "optional_text")]
+    pub shares_from: Option<String>,
+    /// How complete the line log is.
+    #[serde(default)]
+    pub line_log: Option<LineLogFacts>,
+    /// Why the run failed.
+    #[serde(default)]
+    pub failure: Option<Failure>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// All the iterations that were asked for ran.
+    #[default]
+    Complete,
+    /// See [`Manifest::failure`].
+    Failed,
+    /// The program ended before enough iterations.
+    Short,
+}
+
+/// What ran the iterations.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct DeviceFacts {
+    /// `cpu`, `cuda` or `rocm`.
+    #[serde(deserialize_with = "optional_text")]
+    pub kind: Option<String>,
+    /// As its maker calls it.
+    #[serde(deserialize_with = "optional_text")]
+    pub name: Option<String>,
+    /// Among the devices of its kind.
+    pub index: Option<u32>,
+    /// Bytes of memory.
+    pub capacity_bytes: Option<u64>,
+    /// Compute capability.
+    pub capability: Option<(u32, u32)>,
+    /// Streaming multiprocessors or compute units.
+    pub multiprocessors: Option<u32>,
+    /// Threads that an operator may use on the CPU.
+    pub threads: Option<u32>,
+}
+
+/// What was run.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Entry {
+    /// `script`, `module` or `provider`.
+    #[serde(deserialize_with = "text")]
+    pub kind: String,
+    /// Relative to the project's root.
+    #[serde(deserialize_with = "optional_text")]
+    pub path: Option<String>,
+    /// A module's dotted name.
+    #[serde(deserialize_with = "optional_text")]
+    pub name: Option<String>,
+}
+
+/// A file of the user's code.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct SourceFile {
+    /// Relative to the project's root, `/` between.
+    #[serde(deserialize_with = "text")]
+    pub path: String,
+    /// CRC-32 of each line's UTF-8 bytes after `strip()`.
+    pub line_crc: Vec<u32>,
+}
+
+/// A function of the line log.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Code {
+    /// Index into [`Manifest::files`].
+    pub file: u32,
+    /// `co_qualname`, such as `Net.forward`.
+    #[serde(default, deserialize_with = "text")]
+    pub name: String,
+    /// The line of its `def`, from 1.
+    #[serde(default)]
+    pub first_line: u32,
+}
+
+/// A thread of the line log.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Thread {
+    /// As in the trace.
+    pub tid: i64,
+    /// Whether it runs the training loop.
+    #[serde(default)]
+    pub main: bool,
+}
+
+/// Which iterations ran, and how long they took.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Iterations {
+    /// `optimizer`, `backward`, `module` or `provider`.
+    #[serde(deserialize_with = "optional_text")]
+    pub found_by: Option<String>,
+    /// The period of the optimizer sequence.
+    pub steps_per_iteration: Option<u32>,
+    /// Iterations before the timed ones.
+    pub warmup: u32,
+    /// Nanoseconds of each unprofiled iteration.
+    pub timed_ns: Vec<u64>,
+    /// The same by CUDA events.
+    pub timed_device_ns: Vec<u64>,
+    /// Start and end of each profiled iteration, nanoseconds of the realtime clock.
+    pub profiled: Vec<(i64, i64)>,
+    /// Index into `profiled`: the iteration whose memory is replayed.
+    pub measured: usize,
+}
+
+/// A line of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Location {
+    /// Index into [`Manifest::files`].
+    pub file: u32,
+    /// From 1.
+    pub line: u32,
+}
+
+/// The batch that each iteration takes.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Batch {
+    /// Samples.
+    pub size: Option<u64>,
+    /// `loader`, `provider` or `input`.
+    #[serde(deserialize_with = "optional_text")]
+    pub from: Option<String>,
+}
+
+/// A module instance.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Module {
+    /// `layer1.0.conv1`.
+    #[serde(deserialize_with = "text")]
+    pub path: String,
+    /// `Conv2d`.
+    #[serde(rename = "type", deserialize_with = "text")]
+    pub type_name: String,
+    /// Index of the module that holds it.
+    pub parent: Option<u32>,
+    /// `(file, line)` of the user's stack at its construction, innermost first.
+    pub definition: Vec<(u32, u32)>,
+    /// Its own parameters, its children's not included.
+    pub parameters: Vec<Parameter>,
+    /// Bytes of its own buffers.
+    pub buffer_bytes: u64,
+}
+
+/// A parameter of a module.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Parameter {
+    /// `weight`.
+    #[serde(deserialize_with = "text")]
+    pub name: String,
+    /// Number of elements.
+    pub elements: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// An optimizer.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Optimizer {
+    /// `SGD`.
+    #[serde(rename = "type", deserialize_with = "text")]
+    pub type_name: String,
+    /// Whether it updates all parameters with one operator.
+    pub foreach: Option<bool>,
+    /// Whether it updates all parameters with one kernel.
+    pub fused: Option<bool>,
+    /// `(module, elements)` that it owns.
+    pub modules: Vec<(u32, u64)>,
+}
+
+/// What the memory of the measured iteration started from.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Memory {
+    /// `cpu` or `cuda:0`: whose events count.
+    #[serde(deserialize_with = "optional_text")]
+    pub device: Option<String>,
+    /// Storages that were alive when the iteration began.
+    pub baseline: Vec<Block>,
+    /// `.grad` storages at the end of the backward pass.
+    pub gradients: Vec<Block>,
+    /// Storages of the iteration's batch.
+    pub batch: Vec<Block>,
+    /// `torch.cuda.max_memory_allocated` over the iteration.
+    pub max_allocated_bytes: Option<u64>,
+    /// What the device has.
+    pub capacity_bytes: Option<u64>,
+}
+
+/// A storage.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Block {
+    /// Its address.
+    pub ptr: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// What it holds.
+    #[serde(default)]
+    pub kind: BlockKind,
+    /// The module that owns it.
+    #[serde(default)]
+    pub module: Option<u32>,
+    /// The parameter's or buffer's name.
+    #[serde(default, deserialize_with = "optional_text")]
+    pub name: Option<String>,
+}
+
+/// What a storage holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockKind {
+    /// A parameter.
+    Weight,
+    /// A buffer of a module.
+    Buffer,
+    /// A parameter's `.grad`.
+    Gradient,
+    /// What an optimizer keeps.
+    OptimizerState,
+    /// The batch.
+    Batch,
+    /// Anything else, and any kind that a later agent may name.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+/// A compiled function.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Region {
+    /// Index into [`Manifest::files`].
+    pub file: u32,
+    /// The line of its `def`, from 1.
+    pub line: u32,
+    /// `Net.forward`.
+    #[serde(default, deserialize_with = "text")]
+    pub name: String,
+}
+
+/// How complete the line log is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct LineLogFacts {
+    /// Records in the file.
+    pub events: u64,
+    /// Records beyond the limit.
+    pub dropped: u64,
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Failure {
+    /// The exception's type.
+    #[serde(rename = "type", deserialize_with = "text")]
+    pub type_name: String,
+    /// The exception's own text.
+    #[serde(deserialize_with = "text")]
+    pub message: String,
+    /// `exception`, `syntax`, `exit` or `memory`.
+    #[serde(deserialize_with = "text")]
+    pub kind: String,
+    /// The user's frames, outermost first.
+    pub frames: Vec<Frame>,
+    /// What was asked for when memory ran out.
+    pub requested_bytes: Option<u64>,
+}
+
+/// A frame of a traceback.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Frame {
+    /// Index into [`Manifest::files`].
+    pub file: u32,
+    /// From 1.
+    pub line: u32,
+    /// The function's name.
+    #[serde(default, deserialize_with = "text")]
+    pub name: String,
+}
+
+/// Why a manifest could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// It is not JSON, or a value has the wrong type.
+    #[error("manifest.json: {path}: {reason}")]
+    Value {
+        /// Where in the manifest, such as `modules[3].parent`.
+        path: String,
+        /// What is wrong there.
+        reason: String,
+    },
+    /// It was written in a format that this version does not know.
+    #[error(
+        "manifest.json: the recording has format {found} and this Ridgeline reads {SCHEMA}; \
+         profile again, or use the Ridgeline that made it"
+    )]
+    Schema {
+        /// The format that it names.
+        found: u32,
+    },
+}
+
+impl Manifest {
+    /// Reads the bytes of `manifest.json`.
+    ///
+    /// # Errors
+    /// Where the bytes are not JSON, where a key has a value of the wrong type (the message names
+    /// the key's path), and where the format is another than [`SCHEMA`].
+    pub fn parse(bytes: &[u8]) -> Result<Manifest, ManifestError> {
+        let mut json = serde_json::Deserializer::from_slice(bytes);
+        let manifest: Manifest =
+            serde_path_to_error::deserialize(&mut json).map_err(|error| ManifestError::Value {
+                path: error.path().to_string(),
+                reason: error.inner().to_string(),
+            })?;
+        json.end().map_err(|error| ManifestError::Value {
+            path: "after its end".to_owned(),
+            reason: error.to_string(),
+        })?;
+        if manifest.schema != SCHEMA {
+            return Err(ManifestError::Schema { found: manifest.schema });
+        }
+        Ok(manifest)
+    }
+}
+
+/// A text that may hold lone surrogates, which Python writes for file names and messages that are
+/// not valid Unicode: each becomes a replacement character. `null` is the empty text.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    optional_text(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Like [`text`], with `null` for nothing.
+fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    deserializer.deserialize_option(OptionalText)
+}
+
+struct OptionalText;
+
+impl<'de> Visitor<'de> for OptionalText {
+    type Value = Option<String>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a text")
+    }
+
+    fn visit_none<E>(self) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<Option<String>, D::Error> {
+        // Only as bytes does serde_json hand out texts with lone surrogates.
+        inner.deserialize_bytes(self)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Option<String>, E> {
+        Ok(Some(text.to_owned()))
+    }
+
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Option<String>, E> {
+        Ok(Some(String::from_utf8_lossy(bytes).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_error(json: &str, expected: &str) {
+        let error = Manifest::parse(json.as_bytes()).expect_err("it should be refused");
+        let message = error.to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+
+    #[track_caller]
+    fn parsed(json: &str) -> Manifest {
+        Manifest::parse(json.as_bytes()).expect("it should be read")
+    }
+
+    #[test]
+    fn everything_but_the_schema_may_be_missing() {
+        assert_eq!(parsed(r#"{"schema": 1}"#), Manifest { schema: 1, ..Manifest::default() });
+        check_error("{}", "missing field `schema`");
+    }
+
+    #[test]
+    fn unknown_keys_are_ignored_however_deep() {
+        let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
+        parsed(&format!(r#"{{"schema": 1, "later": {deep}, "device": {{"later": {deep}}}}}"#));
+    }
+
+    #[test]
+    fn a_wrong_value_names_its_path() {
+        check_error(
+            r#"{"schema": 1, "modules": [{"path": "a"}, {"path": "b", "parent": "a"}]}"#,
+            "modules[1].parent: invalid type: string",
+        );
+        check_error(r#"{"schema": 1, "memory": {"baseline": [{"ptr": -1}]}}"#, "baseline[0].ptr");
+        check_error(r#"{"schema": 1, "agent": 3}"#, "agent: invalid type");
+    }
+
+    #[test]
+    fn broken_text_is_an_error() {
+        check_error("", "EOF");
+        check_error(r#"{"schema": 1, "files": ["#, "EOF");
+        check_error(r#"{"schema": 1} {"#, "after its end");
+        check_error(r#"{"schema": 99999999999}"#, "schema");
+    }
+
+    #[test]
+    fn another_format_is_refused_with_what_to_do() {
+        check_error(r#"{"schema": 2}"#, "profile again");
+    }
+
+    #[test]
+    fn unknown_is_null() {
+        let manifest = parsed(
+            r#"{"schema": 1, "loop": null, "device": {"name": null, "capability": null},
+                "batch": {"size": null}, "failure": null, "agent": null}"#,
+        );
+        assert_eq!(manifest.training_loop, None);
+        assert_eq!(manifest.device, DeviceFacts::default());
+        assert_eq!(manifest.batch.and_then(|batch| batch.size), None);
+    }
+
+    #[test]
+    fn lone_surrogates_become_replacement_characters() {
+        let manifest = parsed(
+            r#"{"schema": 1, "status": "failed", "failure": {"message": "a\udc80b\u0000"}}"#,
+        );
+        let message = manifest.failure.map(|failure| failure.message).unwrap_or_default();
+        assert!(message.starts_with('a') && message.contains('\u{fffd}'), "{message:?}");
+    }
+
+    #[test]
+    fn a_kind_of_later_agents_is_other() {
+        let manifest = parsed(
+            r#"{"schema": 1, "memory": {"baseline": [
+                {"ptr": 1, "bytes": 2, "kind": "optimizer_state", "module": 3},
+                {"ptr": 5, "bytes": 2, "kind": "cache"}]}}"#,
+        );
+        let kinds: Vec<_> =
+            manifest.memory.unwrap_or_default().baseline.iter().map(|block| block.kind).collect();
+        assert_eq!(kinds, [BlockKind::OptimizerState, BlockKind::Other]);
+    }
+}
