@@ -1,0 +1,96 @@
+//! How a command ends: exit codes that scripts can rely on, and messages that say what was wrong,
+//! where, and what to do next.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use super::terminal::{Terminal, printable};
+
+/// Everything that was asked for was done.
+pub const OK: u8 = 0;
+/// The program raised, ran out of time or memory, or a file could not be read or written.
+pub const FAILED: u8 = 1;
+/// The command line or the configuration is wrong. Clap uses the same number.
+pub const USAGE: u8 = 2;
+/// There is no training script, or more than one and none was chosen.
+pub const NOTHING_TO_RUN: u8 = 3;
+/// There is no Python with a torch that can be used.
+pub const NO_PYTHON: u8 = 4;
+/// Ctrl-C, as shells number it.
+pub const INTERRUPTED: u8 = 130;
+
+/// The last paragraph of `--help`; a test holds it to the constants above.
+pub const HELP: &str = "\
+Exit codes:
+  0    done
+  1    the program failed or went over a limit, or a file could not be read or written
+  2    the command line or the configuration is wrong
+  3    there is nothing to run, or several scripts fit and none was chosen
+  4    there is no Python with torch
+  130  interrupted";
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub struct Failure {
+    /// One of the constants above.
+    pub code: u8,
+    /// What was wrong, and where.
+    pub what: String,
+    /// What to do next; empty where there is nothing to say.
+    pub next: String,
+}
+
+impl Failure {
+    /// A failure of the run, a file or a trace.
+    pub fn failed(what: impl Into<String>, next: impl Into<String>) -> Failure {
+        Failure { code: FAILED, what: what.into(), next: next.into() }
+    }
+
+    /// A wrong command line or configuration.
+    pub fn usage(what: impl Into<String>, next: impl Into<String>) -> Failure {
+        Failure { code: USAGE, what: what.into(), next: next.into() }
+    }
+
+    /// Ctrl-C.
+    pub fn interrupted() -> Failure {
+        Failure { code: INTERRUPTED, what: "interrupted".to_owned(), next: String::new() }
+    }
+
+    /// Writing to standard output failed. A reader that has read enough (`ridgeline … | head`) is
+    /// no failure and gets no word.
+    pub fn output(error: io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Failure { code: OK, what: String::new(), next: String::new() };
+        }
+        Failure::failed(format!("cannot write to standard output: {error}"), "")
+    }
+
+    /// Prints the message to standard error and gives the exit code.
+    pub(super) fn print(&self, terminal: &Terminal) -> ExitCode {
+        if !self.what.is_empty() {
+            let paint = terminal.error_style();
+            let mut text = format!("{paint}error{paint:#}: {}\n", printable(&self.what));
+            if !self.next.is_empty() {
+                text.push_str(&format!("{}\n", printable(&self.next)));
+            }
+            // There is nobody left to tell when standard error is closed.
+            let _ = io::stderr().lock().write_all(text.as_bytes());
+        }
+        self.code.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_every_code() {
+        for code in [OK, FAILED, USAGE, NOTHING_TO_RUN, NO_PYTHON, INTERRUPTED] {
+            assert!(
+                HELP.lines().any(|line| line.split_whitespace().next() == Some(&code.to_string())),
+                "{code}"
+            );
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The command line: what it accepts, and what its exit codes mean. Each subcommand has a file.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use self::exit::Failure;
+
+mod analyze;
+mod demo;
+mod doctor;
+mod exit;
+mod lsp;
+mod profile;
+mod report;
+mod setup;
+mod terminal;
+
+/// What each line of PyTorch training code costs: time, memory and throughput.
+#[derive(Debug, Parser)]
+#[command(name = "ridgeline", version, about, after_help = exit::HELP, disable_help_subcommand = true)]
+struct Cli {
+    /// When to colour what is printed.
+    ///
+    /// `auto` colours where a terminal is, and respects NO_COLOR, CLICOLOR and CLICOLOR_FORCE.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Color::Auto)]
+    color: Color,
+
+    /// Speak the language server protocol, as `ridgeline lsp` does: some editors append it.
+    #[arg(long, hide = true)]
+    stdio: bool,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// When to colour what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Color {
+    /// Where a terminal is.
+    Auto,
+    /// Even into a file or a pipe.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Profile the ResNet-50 demo and print its source with costs in the margin.
+    Demo(DemoArgs),
+    /// Run a few iterations of a project's training loop and show what each line costs.
+    Profile(Box<ProfileArgs>),
+    /// Summarize a trace that torch.profiler recorded, or a recording of Ridgeline's.
+    Analyze(AnalyzeArgs),
+    /// Write the newest profile of a project as a page to open in a browser.
+    Report(ReportArgs),
+    /// Speak the language server protocol over standard input and output.
+    Lsp(LspArgs),
+    /// Say what was found on this machine (interpreter, torch, GPU, driver, cores) and what to do.
+    Doctor(DoctorArgs),
+    /// Make a private Python environment with torch, under the user's cache folder.
+    Setup(SetupArgs),
+}
+
+#[derive(Debug, Args)]
+struct DemoArgs {
+    /// A Python with torch to use, instead of finding or making one.
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+    /// Where to run: `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`.
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Write the report here instead of into the cache folder.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ProfileArgs {
+    /// A training script, a folder with a project, or a Skyline or DeepView provider file.
+    path: PathBuf,
+    /// The Python to run it with, instead of the one found.
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+    /// Where to run: `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`.
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// The batch size that a provider file is asked for.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: Option<u32>,
+    /// How many iterations to time without a profiler.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    iterations: Option<u32>,
+    /// Stop the run after this many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: Option<u32>,
+    /// Write the profile as JSON here; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page to open in a browser here.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Print the source with costs in the margin as well.
+    #[arg(long)]
+    lines: bool,
+    /// Arguments of the program itself, after `--`.
+    #[arg(last = true, value_name = "ARGS")]
+    arguments: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct AnalyzeArgs {
+    /// A Kineto trace (`.json` or `.json.gz`), or the folder of a recording.
+    trace: PathBuf,
+    /// Write the summary as JSON here; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// How many kernels, operators and lines to list.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// The project's folder, or a file in it.
+    #[arg(default_value = ".")]
+    path: PathBuf,
+    /// Write the page here instead of beside the recording.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct LspArgs {
+    /// Accepted because editors append it: standard input and output are what is spoken over.
+    #[arg(long)]
+    stdio: bool,
+}
+
+#[derive(Debug, Args)]
+struct DoctorArgs {
+    /// The project to look from: its configuration and environments are tried first.
+    #[arg(default_value = ".")]
+    path: PathBuf,
+    /// Look at this Python instead of the one found.
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct SetupArgs {
+    /// Make it again, even where one is there.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Parses the command line, runs the subcommand, and says how it went in the exit code.
+pub fn main() -> ExitCode {
+    main_with(std::env::args_os())
+}
+
+fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Clap prints `--help` and `--version` through this path too; a closed pipe is not worth a word.
+            let _ = error.print();
+            return if error.use_stderr() { exit::USAGE.into() } else { exit::OK.into() };
+        }
+    };
+    let terminal = terminal::Terminal::new(cli.color);
+    let outcome = match cli.command {
+        Some(Command::Demo(args)) => demo::run(&args, &terminal),
+        Some(Command::Profile(args)) => profile::run(&args, &terminal),
+        Some(Command::Analyze(args)) => analyze::run(&args, &terminal),
+        Some(Command::Report(args)) => report::run(&args, &terminal),
+        Some(Command::Lsp(args)) => lsp::run(),
+        Some(Command::Doctor(args)) => doctor::run(&args, &terminal),
+        Some(Command::Setup(args)) => setup::run(&args, &terminal),
+        None if cli.stdio => lsp::run(),
+        None => Err(Failure::usage(
+            "no command was given",
+            "`ridgeline demo` shows what it does; `ridgeline --help` lists the commands",
+        )),
+    };
+    match outcome {
+        Ok(()) => exit::OK.into(),
+        Err(failure) => failure.print(&terminal),
+    }
+}

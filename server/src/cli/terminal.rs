@@ -1,0 +1,113 @@
+//! Where the text goes: colours only where a terminal shows them, and a progress bar on standard
+//! error that leaves nothing behind.
+
+use std::borrow::Cow;
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Color;
+use super::exit::Failure;
+
+/// What standard output and standard error can show.
+#[derive(Clone, Copy, Debug)]
+pub struct Terminal {
+    colors: bool,
+    error_colors: bool,
+}
+
+impl Terminal {
+    /// Asks the two streams and the environment (NO_COLOR, CLICOLOR, CLICOLOR_FORCE, TERM), unless
+    /// the person said what to do.
+    pub fn new(color: Color) -> Terminal {
+        match color {
+            Color::Always => Terminal { colors: true, error_colors: true },
+            Color::Never => Terminal { colors: false, error_colors: false },
+            Color::Auto => Terminal {
+                colors: AutoStream::choice(&io::stdout()) != ColorChoice::Never,
+                error_colors: AutoStream::choice(&io::stderr()) != ColorChoice::Never,
+            },
+        }
+    }
+
+    /// Whether standard output shows colours.
+    pub fn colors(&self) -> bool {
+        self.colors
+    }
+
+    /// The style of the word `error`.
+    pub fn error_style(&self) -> Style {
+        if self.error_colors { AnsiColor::Red.on_default().bold() } else { Style::new() }
+    }
+
+    /// The style of headings on standard output.
+    pub fn heading(&self) -> Style {
+        if self.colors { Style::new().bold() } else { Style::new() }
+    }
+
+    /// The style of what is less important, on standard output.
+    pub fn faint(&self) -> Style {
+        if self.colors { Style::new().dimmed() } else { Style::new() }
+    }
+
+    /// How many columns standard output has: those of the terminal, or 100 where there is none.
+    pub fn width(&self) -> usize {
+        const WITHOUT_TERMINAL: usize = 100;
+        let columns = console::Term::stdout().size_checked().map(|(_, columns)| columns);
+        columns.map_or(WITHOUT_TERMINAL, |columns| usize::from(columns).clamp(40, 200))
+    }
+
+    /// Writes to standard output, all at once.
+    pub fn print(&self, text: &str) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
+    }
+
+    /// Says something on the way, on standard error, so that standard output holds the result alone.
+    pub fn say(&self, text: &str) {
+        // Whoever closed standard error does not want to know.
+        let _ = writeln!(io::stderr().lock(), "{}", printable(text));
+    }
+
+    /// A spinner with a message for work of unknown length. Hidden where standard error is no
+    /// terminal.
+    pub fn spinner(&self, message: &str) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(
+            ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        bar.set_message(message.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(120));
+        bar
+    }
+}
+
+/// Text from a trace, a program or a file name, without the characters that could steer a terminal
+/// or turn the direction of what follows. Line ends and tabs stay.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        _ => c.is_control(),
+    };
+    if text.contains(steers) {
+        text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_do_not_reach_the_terminal() {
+        assert_eq!(printable("\u{1b}[2Jkernel\u{7}\u{9b}"), "\u{fffd}[2Jkernel\u{fffd}\u{fffd}");
+        assert_eq!(printable("a\tb\nc 漢字"), "a\tb\nc 漢字");
+    }
+}

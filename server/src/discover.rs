@@ -1,0 +1,1 @@
+//! Which script is the training run.

@@ -1,0 +1,1 @@
+//! From a choice of script to a profile.
