@@ -144,13 +144,7 @@ pub struct MemoryByKind {
 impl MemoryByKind {
     /// The sum over kinds, in bytes.
     pub fn total(&self) -> u64 {
-        self.weights
-            + self.gradients
-            + self.optimizer_state
-            + self.activations
-            + self.batch
-            + self.temporaries
-            + self.other
+        self.named().iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
     /// Kinds by name, in the order in which they are shown.
@@ -169,13 +163,13 @@ impl MemoryByKind {
 
 impl AddAssign for MemoryByKind {
     fn add_assign(&mut self, other: MemoryByKind) {
-        self.weights += other.weights;
-        self.gradients += other.gradients;
-        self.optimizer_state += other.optimizer_state;
-        self.activations += other.activations;
-        self.batch += other.batch;
-        self.temporaries += other.temporaries;
-        self.other += other.other;
+        self.weights = self.weights.saturating_add(other.weights);
+        self.gradients = self.gradients.saturating_add(other.gradients);
+        self.optimizer_state = self.optimizer_state.saturating_add(other.optimizer_state);
+        self.activations = self.activations.saturating_add(other.activations);
+        self.batch = self.batch.saturating_add(other.batch);
+        self.temporaries = self.temporaries.saturating_add(other.temporaries);
+        self.other = self.other.saturating_add(other.other);
     }
 }
 

@@ -1,1 +1,9 @@
-//! See ARCHITECTURE.md.
+//! What a person reads: hints, lenses, hovers, the terminal's pages and the report, as plain values
+//! with byte offsets. It knows no editor and no protocol.
+
+pub mod failure;
+pub mod hints;
+pub mod hover;
+pub mod lenses;
+pub mod report;
+pub mod terminal;

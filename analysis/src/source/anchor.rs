@@ -1,0 +1,160 @@
+//! Where each line of the text that ran is in today's text.
+
+use std::collections::HashMap;
+
+use imara_diff::{Algorithm, Diff, InternedInput};
+
+/// A line of today's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Counted from 1.
+    pub line: u32,
+    /// The line stands in the place of the old one and reads differently.
+    pub changed: bool,
+}
+
+/// Lines of the text that ran, and where they are today. Lines are counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineMap {
+    /// By old line. Nothing where the line is gone.
+    places: Vec<Option<Place>>,
+    /// By new line: the old line that reads the same. Nothing where the line is new or changed.
+    origins: Vec<Option<u32>>,
+    /// Checksums of the text that ran are unknown: lines are taken to be where they were.
+    identity: bool,
+}
+
+/// The checksum of a blank line.
+const BLANK: u32 = 0;
+
+impl LineMap {
+    /// Compares the checksums (see [`super::fingerprint`]) of the text that ran with today's.
+    ///
+    /// Lines that stayed in order are found with a diff. Of what is left, a line that is there once
+    /// on both sides has moved, and takes its equal neighbours with it. Of what is then left, lines
+    /// that were replaced by as many others are taken to have changed, one by one.
+    pub fn new(old: &[u32], new: &[u32]) -> LineMap {
+        let mut map = LineMap {
+            places: vec![None; old.len()],
+            origins: vec![None; new.len()],
+            identity: old.is_empty(),
+        };
+        let mut input = InternedInput::default();
+        input.update_before(old.iter().copied());
+        input.update_after(new.iter().copied());
+        let diff = Diff::compute(Algorithm::Histogram, &input);
+        let (mut old_at, mut new_at) = (0, 0);
+        let hunks: Vec<_> =
+            diff.hunks().map(|hunk| (range(hunk.before), range(hunk.after))).collect();
+        for (before, after) in
+            hunks.iter().cloned().chain([(old.len()..old.len(), new.len()..new.len())])
+        {
+            for (from, to) in (old_at..before.start).zip(new_at..after.start) {
+                map.join(from, to);
+            }
+            (old_at, new_at) = (before.end, after.end);
+        }
+        map.find_moved(old, new);
+        for (before, after) in hunks {
+            map.find_replaced(old, new, before, after);
+        }
+        map
+    }
+
+    /// Where an old line is today. Nothing where it was deleted.
+    pub fn place(&self, old_line: u32) -> Option<Place> {
+        if self.identity {
+            let known = old_line >= 1 && (old_line as usize) <= self.origins.len();
+            return known.then_some(Place { line: old_line, changed: false });
+        }
+        *self.places.get(index(old_line)?)?
+    }
+
+    /// Which line of the text that ran a line of today is, unchanged. Nothing where it is new or
+    /// changed.
+    pub fn origin(&self, new_line: u32) -> Option<u32> {
+        if self.identity {
+            return Some(new_line);
+        }
+        *self.origins.get(index(new_line)?)?
+    }
+
+    fn join(&mut self, old: usize, new: usize) {
+        self.places[old] = Some(Place { line: number(new), changed: false });
+        self.origins[new] = Some(number(old));
+    }
+
+    fn find_moved(&mut self, old: &[u32], new: &[u32]) {
+        let lone_old = lone(old, |at| self.places[at].is_none());
+        let lone_new = lone(new, |at| self.origins[at].is_none());
+        let mut moved: Vec<(usize, usize)> = lone_old
+            .into_iter()
+            .filter_map(|(checksum, from)| Some((from, *lone_new.get(&checksum)?)))
+            .collect();
+        moved.sort_unstable();
+        for (from, to) in moved {
+            if self.places[from].is_some() || self.origins[to].is_some() {
+                continue;
+            }
+            self.join(from, to);
+            for step in [1, -1] {
+                let (mut from, mut to) = (from, to);
+                while let (Some(next_from), Some(next_to)) =
+                    (from.checked_add_signed(step), to.checked_add_signed(step))
+                    && next_from < old.len()
+                    && next_to < new.len()
+                    && old[next_from] == new[next_to]
+                    && self.places[next_from].is_none()
+                    && self.origins[next_to].is_none()
+                {
+                    self.join(next_from, next_to);
+                    (from, to) = (next_from, next_to);
+                }
+            }
+        }
+    }
+
+    fn find_replaced(
+        &mut self,
+        old: &[u32],
+        new: &[u32],
+        before: std::ops::Range<usize>,
+        after: std::ops::Range<usize>,
+    ) {
+        let gone: Vec<usize> =
+            before.filter(|&at| self.places[at].is_none() && old[at] != BLANK).collect();
+        let added: Vec<usize> =
+            after.filter(|&at| self.origins[at].is_none() && new[at] != BLANK).collect();
+        // With other numbers on both sides there is no telling which became which, and a cost at
+        // the wrong line is worse than none. One line that became several is mostly a statement
+        // that is being broken up, and begins where it began.
+        if gone.len() == added.len() || (gone.len() == 1 && !added.is_empty()) {
+            for (&from, &to) in gone.iter().zip(&added) {
+                self.places[from] = Some(Place { line: number(to), changed: true });
+            }
+        }
+    }
+}
+
+/// Checksums that are there once among the lines that `take` wants, and where.
+fn lone(checksums: &[u32], take: impl Fn(usize) -> bool) -> HashMap<u32, usize> {
+    let mut found: HashMap<u32, Option<usize>> = HashMap::new();
+    for (at, &checksum) in checksums.iter().enumerate() {
+        if checksum != BLANK && take(at) {
+            found.entry(checksum).and_modify(|place| *place = None).or_insert(Some(at));
+        }
+    }
+    found.into_iter().filter_map(|(checksum, at)| Some((checksum, at?))).collect()
+}
+
+fn range(range: std::ops::Range<u32>) -> std::ops::Range<usize> {
+    range.start as usize..range.end as usize
+}
+
+fn index(line: u32) -> Option<usize> {
+    (line as usize).checked_sub(1)
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index + 1).unwrap_or(u32::MAX)
+}
