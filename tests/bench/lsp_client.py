@@ -1,0 +1,107 @@
+"""A small language client over standard input and output, for benchmarks. Standard library alone."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Message = dict[str, Any]
+
+
+class Client:
+    """Talks to one server; answers what the server asks; keeps every notification with its time."""
+
+    def __init__(self, command: list[str], root: Path, options: Message | None = None) -> None:
+        self.server = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self.ids = itertools.count(1)
+        self.answers: dict[int, queue.SimpleQueue[Message]] = {}
+        self.notifications: queue.SimpleQueue[tuple[float, Message]] = queue.SimpleQueue()
+        self.writing = threading.Lock()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.request(
+            "initialize",
+            {
+                "processId": None,
+                "rootUri": root.as_uri(),
+                "workspaceFolders": [{"uri": root.as_uri(), "name": root.name}],
+                "capabilities": {
+                    "general": {"positionEncodings": ["utf-8"]},
+                    "window": {"workDoneProgress": True},
+                    "workspace": {
+                        "inlayHint": {"refreshSupport": True},
+                        "codeLens": {"refreshSupport": True},
+                    },
+                    "textDocument": {"inlayHint": {}, "hover": {"contentFormat": ["markdown"]}},
+                },
+                "initializationOptions": {"trusted": True, **(options or {})},
+            },
+        )
+        self.notify("initialized", {})
+
+    def request(self, method: str, params: Any, timeout: float = 600.0) -> Any:
+        """The result of a request; an error raises."""
+        number = next(self.ids)
+        self.answers[number] = queue.SimpleQueue()
+        self._write({"id": number, "method": method, "params": params})
+        answer = self.answers[number].get(timeout=timeout)
+        del self.answers[number]
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    def notify(self, method: str, params: Any) -> None:
+        self._write({"method": method, "params": params})
+
+    def wait(
+        self, what: str, matches: Callable[[Message], bool], timeout: float = 600.0
+    ) -> tuple[float, Message]:
+        """The first notification or server request from now on that matches, and when it came."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                came, message = self.notifications.get(
+                    timeout=max(0.0, deadline - time.monotonic())
+                )
+            except queue.Empty:
+                raise TimeoutError(f"the server did not send: {what}") from None
+            if matches(message):
+                return came, message
+
+    def close(self) -> None:
+        self.request("shutdown", None, timeout=10)
+        self.notify("exit", None)
+        self.server.wait(timeout=10)
+
+    def _write(self, message: Message) -> None:
+        body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        assert self.server.stdin is not None
+        with self.writing:
+            self.server.stdin.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            self.server.stdin.flush()
+
+    def _read(self) -> None:
+        stdout = self.server.stdout
+        assert stdout is not None
+        while header := stdout.readline():
+            length = int(header.split(b":")[1])
+            while stdout.readline().strip():
+                pass
+            message = json.loads(stdout.read(length))
+            came = time.monotonic()
+            if "method" not in message:
+                waiting = self.answers.get(message["id"])
+                if waiting is not None:
+                    waiting.put(message)
+                continue
+            if "id" in message:
+                self._write({"id": message["id"], "result": None})
+            self.notifications.put((came, message))
