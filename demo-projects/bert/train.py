@@ -3,11 +3,10 @@
 import argparse
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader
-
 from data import IGNORED, MaskedSentences
 from model import Bert, BertConfig
+from torch import nn
+from torch.utils.data import DataLoader
 
 
 class Trainer:

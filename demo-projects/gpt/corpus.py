@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
-
 from model import Config
+from torch import Tensor
 
 
 def batches(config: Config, batch_size: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:

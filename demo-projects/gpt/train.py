@@ -4,7 +4,6 @@ import argparse
 import math
 
 import torch
-
 from corpus import batches
 from model import GPT, Config
 

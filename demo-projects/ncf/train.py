@@ -3,11 +3,10 @@
 import argparse
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader
-
 from model import NeuMF
 from ratings import Clicks
+from torch import nn
+from torch.utils.data import DataLoader
 
 
 def main() -> None:

@@ -3,11 +3,10 @@
 import argparse
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader
-
 from data import SyntheticImages
 from model import resnet50
+from torch import nn
+from torch.utils.data import DataLoader
 
 
 def parse_args() -> argparse.Namespace:

@@ -19,6 +19,15 @@ MOST_FRAMES = 200
 FileIndex = Callable[[str], "int | None"]
 
 
+class EntryError(Exception):
+    """The program cannot be begun. `path` and `line` say where the mistake stands, if anywhere."""
+
+    def __init__(self, message: str, path: str | None = None, line: int = 1) -> None:
+        super().__init__(message)
+        self.path = path
+        self.line = line
+
+
 def describe_failure(error: BaseException, root: str, file_index: FileIndex) -> dict[str, object]:
     """The manifest's `failure` for what the program raised.
 
@@ -34,6 +43,8 @@ def describe_failure(error: BaseException, root: str, file_index: FileIndex) -> 
     elif isinstance(error, SystemExit):
         kind = "exit"
         message = _exit_message(error)
+    elif isinstance(error, EntryError):
+        frames = _entry_frame(error, file_index)
     elif is_out_of_memory(error):
         kind = "memory"
     return {
@@ -101,7 +112,7 @@ def _text(error: BaseException) -> str:
 
 def _type_name(error: BaseException) -> str:
     kind = type(error)
-    if kind.__module__ in ("builtins", "__main__"):
+    if kind.__module__ in ("builtins", "__main__", __name__):
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
 
@@ -165,6 +176,11 @@ def _syntax_frame(error: SyntaxError, file_index: FileIndex) -> list[dict[str, o
         return []
     file = file_index(os.path.abspath(error.filename))
     return [] if file is None else [{"file": file, "line": error.lineno or 1, "name": "<module>"}]
+
+
+def _entry_frame(error: EntryError, file_index: FileIndex) -> list[dict[str, object]]:
+    file = None if error.path is None else file_index(error.path)
+    return [] if file is None else [{"file": file, "line": error.line, "name": "<module>"}]
 
 
 def _ends(frames: list[dict[str, object]]) -> list[dict[str, object]]:

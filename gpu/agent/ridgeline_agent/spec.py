@@ -148,7 +148,9 @@ def _environment(keys: Mapping[str, Any]) -> dict[str, str]:
     return dict(variables)
 
 
-def _whole(keys: Mapping[str, Any], key: str, least: int, most: int, default: int | None = None) -> int:
+def _whole(
+    keys: Mapping[str, Any], key: str, least: int, most: int, default: int | None = None
+) -> int:
     value = keys.get(key)
     if value is None and default is not None:
         return default

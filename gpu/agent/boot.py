@@ -1,0 +1,33 @@
+"""Where the agent starts: `python -u boot.py` (docs/agent-protocol.md).
+
+This file runs before anything else is known to work, so it does one thing: put the package on the path.
+The folder must not stay there, because the user's program shares this interpreter and sees `sys.path`.
+"""
+
+import sys
+
+# What the interpreter loads for itself before any program. Taken before the first import below.
+LOADED_AT_START = frozenset(sys.modules)
+
+import os  # noqa: E402
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def main() -> None:
+    # Python put this folder first, unless the user's PYTHONSAFEPATH kept it from doing so.
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]
+    sys.path.insert(0, FOLDER)
+    if "--worker" in sys.argv[1:]:
+        from ridgeline_agent.worker import serve
+
+        serve(sys.argv[1:], FOLDER, LOADED_AT_START)
+    else:
+        from ridgeline_agent.supervise import supervise
+
+        supervise(sys.argv[1:], os.path.abspath(__file__))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The state of the interpreter that the user's program must find as if Python had just started it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import IO
+
+from .spec import RunSpec
+
+# The zygote must have one thread when it forks, and OpenBLAS starts its threads when numpy is imported.
+# Threads of OpenMP that spin while they wait take the processor from each other on a small machine: an
+# iteration of 1.8 ms became one of 240 ms on two cores. Both are read when the library is loaded.
+_CALM = {"OPENBLAS_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
+# Asks NVML instead of the driver whether there is a GPU; a driver that was called cannot be forked.
+_NO_DRIVER_CALLS = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+
+
+class Interpreter:
+    """What was there before the agent changed it."""
+
+    def __init__(self, agent_folder: str, loaded_at_start: frozenset[str]) -> None:
+        self._agent_folder = agent_folder
+        self._loaded_at_start = loaded_at_start
+        self._environment = dict(os.environ)
+
+    def calm_threads(self) -> None:
+        """Sets the variables that libraries read when they are loaded. What the user has set stays."""
+        for name, value in {**_CALM, **_NO_DRIVER_CALLS}.items():
+            if not (name == "GOMP_SPINCOUNT" and "OMP_WAIT_POLICY" in os.environ):
+                os.environ.setdefault(name, value)
+
+    def hide_agent(self) -> None:
+        """Takes the agent's folder off the path; by now its modules are loaded."""
+        with contextlib.suppress(ValueError):
+            sys.path.remove(self._agent_folder)
+
+    def configure(self, variables: Mapping[str, str]) -> None:
+        """Sets variables that the program is to find, beside the configuration's own."""
+        self._environment.update(variables)
+        os.environ.update(variables)
+
+    def variable(self, name: str) -> str:
+        """A variable as the agent was started with it, or ""."""
+        return self._environment.get(name, "")
+
+    def become_program(self, spec: RunSpec, first_path: str, name: str) -> None:
+        """Environment, folder, arguments and import path as the program would have found them.
+
+        `first_path` is what Python puts first in `sys.path`, `name` is `sys.argv[0]`.
+        """
+        self._set_environment(spec.env)
+        os.chdir(spec.cwd)
+        sys.argv[:] = [name, *spec.args]
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path.insert(0, first_path)
+            self._forget_shadowed(first_path)
+        sys.path[1:1] = self._new_python_path(spec.env)
+        for stream in (sys.stdout, sys.stderr):
+            _speak_utf8(stream)
+        _tell_multiprocessing(spec.cwd)
+
+    def _set_environment(self, variables: Mapping[str, str]) -> None:
+        for name in list(os.environ):
+            if name not in self._environment:
+                del os.environ[name]
+        os.environ.update(self._environment)
+        os.environ.update(variables)
+
+    def _new_python_path(self, variables: Mapping[str, str]) -> list[str]:
+        """The configuration's PYTHONPATH; Python itself read the one that was there at its start."""
+        path = variables.get("PYTHONPATH", "")
+        if path == self._environment.get("PYTHONPATH", ""):
+            return []
+        return [os.path.abspath(folder) for folder in path.split(os.pathsep) if folder]
+
+    def _forget_shadowed(self, folder: str) -> None:
+        """Unloads modules that the program's own folder shadows.
+
+        A program with a `queue.py` or `datasets.py` beside it imports that file; here another module of that
+        name is loaded already. What was loaded at Python's start comes before the program for Python as well.
+        """
+        with contextlib.suppress(OSError):
+            for entry in os.listdir(folder):
+                name, dot, extension = entry.partition(".")
+                is_package = not dot and os.path.exists(os.path.join(folder, entry, "__init__.py"))
+                if name in self._loaded_at_start or not (extension == "py" or is_package):
+                    continue
+                if name in sys.modules and name not in sys.builtin_module_names and name != "torch":
+                    for loaded in [
+                        one for one in sys.modules if one == name or one.startswith(name + ".")
+                    ]:
+                        del sys.modules[loaded]
+
+
+def _speak_utf8(stream: IO[str]) -> None:
+    """The log is UTF-8, and a print must not fail in it that would not fail in a terminal."""
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[attr-defined]
+
+
+def _tell_multiprocessing(cwd: str) -> None:
+    """Workers that are started afresh go to this folder first; multiprocessing noted it at its import."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None:
+        process.ORIGINAL_DIR = cwd  # type: ignore[attr-defined]

@@ -1,0 +1,160 @@
+"""A process and everything that it started: who they are, what memory they hold, how to end them.
+
+On Linux this reads /proc, and the supervisor is a "child subreaper" (prctl(2)), so that a daemon whose parents
+have ended is still found below it. Elsewhere a process group has to do, and memory is not known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+ON_LINUX = sys.platform.startswith("linux")
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parent ends become children of this process, whatever session they are in."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """This process is killed when the thread that started it ends. `parent` is that thread's process."""
+    if not ON_LINUX:
+        return
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent may have ended before the call above, and then no signal comes any more.
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def descendants(process: int) -> list[int]:
+    """All processes below this one, without itself."""
+    found: list[int] = []
+    waiting = [process]
+    while waiting:
+        children = _children(waiting.pop())
+        found += children
+        waiting += children
+    return found
+
+
+def memory_bytes(processes: list[int], limit: int) -> int:
+    """The memory that the processes hold together.
+
+    Resident sizes count a shared page once for each process. They are quick to read, and only where they
+    sum up to more than `limit` is each process's fair share of the shared pages asked for.
+    """
+    resident = sum(_resident(process) for process in processes)
+    if resident <= limit:
+        return resident
+    return sum(_proportional(process) for process in processes)
+
+
+def kill_below(process: int, keep: frozenset[int], seconds: float = 3.0) -> None:
+    """Kills everything below this process but `keep`, until nothing is left or the time is over.
+
+    Processes that fork while they are killed are found in the next round.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        living = [one for one in descendants(process) if one not in keep and not _reap(one)]
+        if not living or time.monotonic() > end:
+            return
+        for one in living:
+            with contextlib.suppress(OSError):
+                os.kill(one, signal.SIGKILL)
+        time.sleep(0.002)
+
+
+def kill_group(process: int) -> None:
+    """Kills a process that leads a session, with its group; on Windows with what it started."""
+    if sys.platform == "win32":
+        subprocess.run(
+            ["taskkill", "/F", "/T", "/PID", str(process)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        return
+    with contextlib.suppress(OSError):
+        os.killpg(process, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.kill(process, signal.SIGKILL)
+
+
+def threads_of_this_process() -> int:
+    """How many threads there are, also those that Python knows nothing of. 1 where it cannot be known."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 1
+
+
+def kernel_memory_kills() -> int:
+    """How often the kernel killed a process for memory since it started, as far as it can be seen from here."""
+    kills = 0
+    for path in ("/proc/vmstat", "/sys/fs/cgroup/memory.events"):
+        for line in _read(path).splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill" and count.strip().isdigit():
+                kills += int(count)
+    return kills
+
+
+def _children(process: int) -> list[int]:
+    children: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{process}/task")
+    except OSError:
+        return []
+    for task in tasks:
+        children += [int(child) for child in _read(f"/proc/{process}/task/{task}/children").split()]
+    return children
+
+
+def _reap(process: int) -> bool:
+    """Whether the process has ended. One that is this process's own child leaves its entry in the table."""
+    # The state follows the name, which stands in brackets and may hold anything.
+    state = _read(f"/proc/{process}/stat").rpartition(") ")[2][:1]
+    if state not in ("", "Z", "X"):
+        return False
+    with contextlib.suppress(OSError):
+        os.waitpid(process, os.WNOHANG)
+    return True
+
+
+def _resident(process: int) -> int:
+    fields = _read(f"/proc/{process}/statm").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0
+
+
+def _proportional(process: int) -> int:
+    for line in _read(f"/proc/{process}/smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return _resident(process)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _prctl(option: int, value: int) -> None:
+    if not ON_LINUX:
+        return
+    import ctypes
+
+    # A libc without prctl (none is known) leaves the end of the input to end everything.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

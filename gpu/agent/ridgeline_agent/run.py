@@ -1,0 +1,225 @@
+"""One run, in the process of the user's program."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from typing import Any, NoReturn
+
+import torch
+
+from . import crash_report
+from .channel import Sender
+from .entry import run_entry
+from .failure import EntryError, shorten, without_absolute_paths
+from .interpreter import Interpreter
+from .recorder import Recorder
+from .spec import RunSpec
+
+
+def run_here(request: dict[str, Any], events: Sender, interpreter: Interpreter) -> NoReturn:
+    """Runs the program in this process and ends it. Nothing that the caller would do afterwards is done."""
+    spec = RunSpec.from_json(request)
+    host = RunHost(spec, events)
+    try:
+        _start(spec, host, events, interpreter)
+    except DeviceError as error:
+        host.finish("exited", str(error))
+    except BaseException as error:
+        # An error of our own, or a disk that is full: the user's are caught further inside.
+        host.finish("exited", f"the run could not be recorded: {type(error).__name__}: {error}")
+
+
+class RunHost:
+    """The recorder's host (host.Host)."""
+
+    def __init__(self, spec: RunSpec, events: Sender) -> None:
+        self._spec = spec
+        self._events = events
+        self._process = os.getpid()
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Tells the supervisor. A run that cannot tell goes on."""
+        if not self.is_here():
+            return
+        _fill_standard_streams()
+        with contextlib.suppress(OSError):
+            self._events.send(
+                {
+                    "event": "progress",
+                    "id": self._spec.id,
+                    "stage": stage,
+                    "done": done,
+                    "total": total,
+                }
+            )
+
+    def finish(self, outcome: str, message: str | None = None) -> NoReturn:
+        """See host.Host. In a process that the program forked, only that process ends."""
+        if self.is_here():
+            with contextlib.suppress(OSError):
+                self._events.send(
+                    {
+                        "event": "outcome",
+                        "id": self._spec.id,
+                        "outcome": outcome,
+                        "message": message,
+                    }
+                )
+        _flush()
+        os._exit(0)
+
+    def is_here(self) -> bool:
+        """Whether this is the process of the run, and not one that the program forked."""
+        return os.getpid() == self._process
+
+
+def _start(spec: RunSpec, host: RunHost, events: Sender, interpreter: Interpreter) -> None:
+    os.makedirs(spec.out, exist_ok=True)
+    _no_core_dump()
+    crash_report.install(spec.out)
+    events.send({"event": "started", "id": spec.id, "pid": os.getpid()})
+    host.progress("starting", 0, 1)
+    _choose_device(spec, interpreter)
+    if spec.eager:
+        # The variable alone would do for an interpreter that has not imported torch._dynamo yet.
+        interpreter.configure({"TORCHDYNAMO_DISABLE": "1"})
+        torch._dynamo.config.disable = True
+    _choose_threads(spec)
+    recorder = Recorder(spec, host)
+    recorder.install()
+    status = _run_program(spec, interpreter, recorder)
+    if not host.is_here():
+        _end_like_python(status)
+    if status is not None and _failed(status):
+        recorder.failed(status)
+        host.finish("failed", _in_short(status, spec))
+    host.finish(recorder.ended())
+
+
+def _run_program(
+    spec: RunSpec, interpreter: Interpreter, recorder: Recorder
+) -> BaseException | None:
+    """Runs the program, and says what ended it: an exception, or None for its last line."""
+    try:
+        run_entry(spec, interpreter, recorder)
+    except BaseException as error:
+        if _failed(error) and not isinstance(error, (SystemExit, EntryError)):
+            _print_traceback(error)
+        return error
+    # Python waits for the program's threads, and some programs do their work in them.
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    return None
+
+
+def _failed(error: BaseException) -> bool:
+    return not (isinstance(error, SystemExit) and (error.code is None or error.code == 0))
+
+
+def _print_traceback(error: BaseException) -> None:
+    """As Python would, for the log; without the frames of the agent, which are no part of the program."""
+    agent = os.path.dirname(os.path.abspath(__file__))
+    traceback = error.__traceback__
+    while traceback is not None and os.path.dirname(traceback.tb_frame.f_code.co_filename) == agent:
+        traceback = traceback.tb_next
+    with contextlib.suppress(Exception):
+        # The user's own hook may be there, and may fail.
+        sys.excepthook(type(error), error, traceback or error.__traceback__)
+
+
+def _in_short(error: BaseException, spec: RunSpec) -> str:
+    """The line that a person sees first. All of it is in the manifest."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    if isinstance(error, SystemExit):
+        return shorten(f"the program left early: sys.exit({error.code!r})", 500)
+    text = without_absolute_paths(text, spec.root)
+    name = "" if isinstance(error, EntryError) else f"{type(error).__name__}: "
+    return shorten(name + text, 500)
+
+
+def _end_like_python(error: BaseException | None) -> NoReturn:
+    """Ends a process that the program forked and that came to the end of the program, as it would without us."""
+    code = 0
+    if error is not None and _failed(error):
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
+    _flush()
+    os._exit(code & 0xFF)
+
+
+def _choose_device(spec: RunSpec, interpreter: Interpreter) -> None:
+    if spec.device == "cpu":
+        interpreter.configure({"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""})
+    elif spec.device.startswith("cuda"):
+        _, _, index = spec.device.partition(":")
+        if index:
+            interpreter.configure({"CUDA_VISIBLE_DEVICES": _visible(int(index), interpreter)})
+        if not torch.cuda.is_available():
+            raise DeviceError(
+                f"the configuration asks for the device {spec.device}, and torch {torch.__version__} finds no "
+                "such GPU here"
+            )
+
+
+class DeviceError(RuntimeError):
+    """The device that was asked for is not there."""
+
+
+def _visible(index: int, interpreter: Interpreter) -> str:
+    """What CUDA_VISIBLE_DEVICES has to be for this GPU, counted among those that are visible already."""
+    visible = [
+        one for one in interpreter.variable("CUDA_VISIBLE_DEVICES").split(",") if one.strip()
+    ]
+    if not visible:
+        return str(index)
+    return visible[index].strip() if index < len(visible) else ""
+
+
+def _choose_threads(spec: RunSpec) -> None:
+    """OpenMP read its variable when torch was loaded, so the configuration's has to be told to torch."""
+    threads = spec.env.get("OMP_NUM_THREADS", "")
+    if threads.isascii() and threads.isdigit() and 0 < int(threads) <= 4096:
+        torch.set_num_threads(int(threads))
+
+
+def _fill_standard_streams() -> None:
+    """Opens 0 to 2 again where the program closed them.
+
+    Otherwise the next file to be opened, the recording for one, would get such a number, and prints would go into it.
+    """
+    while True:
+        try:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+        except OSError:
+            return
+        if descriptor > 2:
+            os.close(descriptor)
+            return
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(
+            Exception
+        ):  # The program may have put anything there, or closed it.
+            stream.flush()
+
+
+def _no_core_dump() -> None:
+    """A crash of a run leaves no file of many gigabytes."""
+    if sys.platform != "win32":
+        import resource
+
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(
+                resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
+            )

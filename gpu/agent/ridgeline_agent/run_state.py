@@ -1,0 +1,155 @@
+"""One run as the supervisor sees it, and what is said of it at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import Any
+
+from . import crash_report, process_tree
+from .run_log import RunLog
+from .spec import RunSpec
+
+_MANIFEST_OUTCOMES = ("complete", "short", "failed")
+_LARGEST_MANIFEST = 512 * 2**20
+
+
+class Run:
+    """From the request to the `finished` event."""
+
+    def __init__(self, spec: RunSpec, request: dict[str, Any]) -> None:
+        self.spec = spec
+        self.request = request
+        self.sent = False
+        self.pid: int | None = None
+        # The last `progress` event.
+        self.progress: dict[str, Any] | None = None
+        # Why it was stopped from here: outcome and message.
+        self.verdict: tuple[str, str] | None = None
+        # What the run itself said at its end: outcome and message.
+        self.told: tuple[str, str | None] | None = None
+        # The exit code, or the negative number of the signal that ended it.
+        self.exit_status: int | None = None
+        self.message: str | None = None
+        self.ends: float | None = None
+        self.next_memory_check = 0.0
+        self.log = RunLog(spec.out, spec.limits.log_bytes)
+        # The zygote writes it after the run's last output. Nobody else knows it.
+        self.mark = os.urandom(16).hex().encode()
+        self._held_back = b""
+        self._kernel_kills = process_tree.kernel_memory_kills()
+        self._manifest_before = _modified(self._manifest)
+
+    @property
+    def _manifest(self) -> str:
+        return os.path.join(self.spec.out, "manifest.json")
+
+    def started(self, pid: int) -> None:
+        """The process is there, and its time runs."""
+        self.pid = pid
+        if self.spec.limits.seconds is not None:
+            self.ends = time.monotonic() + self.spec.limits.seconds
+
+    def exited(self, status: int) -> None:
+        """The process has ended, with an exit code, or by a signal as a negative number."""
+        self.exit_status = status
+
+    def take_log(self, data: bytes) -> bool:
+        """Takes what was printed. True when that was the last of it."""
+        data = self._held_back + data
+        end = data.find(self.mark)
+        if end >= 0:
+            self.log.write(data[:end])
+            self._held_back = b""
+            return True
+        # A part of the mark may be the end of this piece.
+        keep = next(
+            (size for size in range(len(self.mark) - 1, 0, -1) if data.endswith(self.mark[:size])),
+            0,
+        )
+        self._held_back = data[len(data) - keep :]
+        self.log.write(data[: len(data) - keep])
+        return False
+
+    def timeout_message(self) -> str:
+        """What is said of a run that took longer than it may."""
+        at = ""
+        if self.progress is not None:
+            at = f", in the stage '{self.progress.get('stage')}' "
+            at += f"({self.progress.get('done')} of {self.progress.get('total')})"
+        return f"stopped after {self.spec.limits.seconds:g} s{at}"
+
+    def finished(self) -> dict[str, Any]:
+        """The event that ends the run. Call it once: it clears the crash report away."""
+        self.log.write(self._held_back)
+        frames = crash_report.take(self.spec)
+        outcome, message = self._outcome(frames)
+        status = self.exit_status
+        return {
+            "event": "finished",
+            "id": self.spec.id,
+            "outcome": outcome,
+            "message": message,
+            "signal": -status if status is not None and status < 0 else None,
+            "code": status if status is not None and status >= 0 else None,
+            "frames": frames if outcome in ("crashed", "timeout") else [],
+        }
+
+    def _outcome(self, frames: list[dict[str, Any]]) -> tuple[str, str | None]:
+        if self.verdict is not None:
+            outcome, message = self.verdict
+            return outcome, message + (_at(frames) if outcome == "timeout" else "")
+        if self.told is not None:
+            return self.told
+        status = self.exit_status
+        if _modified(self._manifest) != self._manifest_before:
+            # The program closed the descriptor over which the run would have said so.
+            if (outcome := _manifest_status(self._manifest)) is not None:
+                return outcome, None
+        if self.message is not None:
+            return "exited", self.message
+        if status is not None and status < 0:
+            if (
+                -status == signal.SIGKILL
+                and process_tree.kernel_memory_kills() > self._kernel_kills
+            ):
+                return "memory", "the machine ran out of memory, and the kernel ended the program"
+            return "crashed", f"the program was ended by {describe_status(status)}{_at(frames)}"
+        return "exited", f"the program ended with exit code {status} before enough iterations ran"
+
+
+def describe_status(status: int) -> str:
+    """An exit status in words."""
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return f"{signal.Signals(-status).name} (signal {-status})"
+    except ValueError:
+        return f"signal {-status}"
+
+
+def _at(frames: list[dict[str, Any]]) -> str:
+    if not frames:
+        return ""
+    innermost = frames[-1]
+    return f" at {innermost['path']}:{innermost['line']} in {innermost['name']}"
+
+
+def _modified(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
+
+
+def _manifest_status(path: str) -> str | None:
+    try:
+        if os.path.getsize(path) > _LARGEST_MANIFEST:
+            return None
+        with open(path, encoding="utf-8") as file:
+            status = json.load(file).get("status")
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return None
+    return status if status in _MANIFEST_OUTCOMES else None

@@ -1,0 +1,179 @@
+"""The parent that has torch imported, and forks for each run within a few milliseconds.
+
+It runs no tensor operation. One that is spread over threads, or one backward pass, starts threads that a fork
+does not copy, and its children would wait for them for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+from typing import Any
+
+from . import process_tree
+from .channel import Sender, read_objects, write_all
+from .interpreter import Interpreter
+
+
+class Zygote:
+    """Forks, waits, and says how the child ended."""
+
+    def __init__(self, events: Sender, interpreter: Interpreter, keep_cuda: bool) -> None:
+        self._events = events
+        self._interpreter = interpreter
+        self._keep_cuda = keep_cuda
+        # A child that has a CUDA context ready and waits for its run: its process and the pipe to it.
+        self._warm: tuple[int, int] | None = None
+
+    def settle(self) -> None:
+        """Makes ready to fork: collects what is garbage by now, and leaves the rest out of later collections,
+        because a collection writes to every object and so copies every page."""
+        gc.collect()
+        gc.freeze()
+        self._warm_up()
+
+    def run(self, request: dict[str, Any]) -> None:
+        """Serves one run, and returns when its process has ended."""
+        if (why := why_unsafe()) is not None:
+            self._events.send({"event": "refused", "id": request.get("id"), "why": why})
+            return
+        # A program may have made the pipe of the log non-blocking, for all that share it.
+        os.set_blocking(2, True)
+        child = self._wake(request) if _may_be_warm(request) else None
+        if child is None:
+            child = os.fork()
+            if child == 0:
+                self._be_child(request)
+        _, status = os.waitpid(child, 0)
+        self._events.send(
+            {
+                "event": "exited",
+                "id": request.get("id"),
+                "status": os.waitstatus_to_exitcode(status),
+            }
+        )
+
+    def mark(self, mark: str) -> None:
+        """Writes the end of a run into the log, and makes ready for the next one."""
+        write_all(2, mark.encode())
+        self._warm_up()
+
+    def _be_child(self, request: dict[str, Any]) -> None:
+        from .run import run_here
+
+        try:
+            _leave_zygote(os.getppid())
+            run_here(request, self._events, self._interpreter)
+        finally:
+            # Nothing of the zygote's own may go on in the child.
+            os._exit(70)
+
+    def _warm_up(self) -> None:
+        if not self._keep_cuda or self._warm is not None or why_unsafe() is not None:
+            return
+        read_end, write_end = os.pipe()
+        zygote = os.getpid()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(write_end)
+                _leave_zygote(zygote)
+                make_cuda_context()
+                for request in read_objects(read_end):
+                    from .run import run_here
+
+                    os.close(read_end)
+                    run_here(request, self._events, self._interpreter)
+            finally:
+                os._exit(70)
+        os.close(read_end)
+        self._warm = (child, write_end)
+        self._events.send({"event": "warm", "pid": child})
+
+    def _wake(self, request: dict[str, Any]) -> int | None:
+        """Gives the run to the child that waits with a context, if it is still there."""
+        if self._warm is None:
+            return None
+        child, pipe = self._warm
+        self._warm = None
+        try:
+            Sender(pipe).send(request)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.waitpid(child, 0)
+            return None
+        finally:
+            os.close(pipe)
+        return child
+
+
+def why_unsafe() -> str | None:
+    """Why a child that is forked now could hang or fail, or None where it cannot."""
+    threads = process_tree.threads_of_this_process()
+    if threads != 1:
+        return f"there are {threads} threads"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "CUDA is initialised"
+    for device in _open_devices():
+        # The driver opens these when it is first called; asking NVML for the number of GPUs does not.
+        if device.startswith(("/dev/nvidia-uvm", "/dev/kfd")):
+            return f"the GPU's driver is in use ({device})"
+    return None
+
+
+def cuda_is_usable() -> bool:
+    """Whether torch can use a GPU here. Asked in a child, because the question calls the driver."""
+    import torch
+
+    if not process_tree.ON_LINUX:
+        return bool(torch.cuda.is_available())
+    built = torch.version.cuda is not None or torch.version.hip is not None
+    if not built or not any(
+        os.path.exists(f"/dev/{device}") for device in ("nvidiactl", "kfd", "dxg")
+    ):
+        return False
+    child = os.fork()
+    if child == 0:
+        usable = False
+        try:
+            os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
+            usable = torch.cuda.is_available()
+        finally:
+            os._exit(0 if usable else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def make_cuda_context() -> None:
+    """Creates the context on the default GPU, which takes longest of all that comes before the first iteration."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.init()
+        torch.cuda.synchronize()
+
+
+def _leave_zygote(zygote: int) -> None:
+    """A session of its own, so that signals of one do not reach the other, and an end together with the zygote."""
+    process_tree.die_with_parent(zygote)
+    os.setsid()
+
+
+def _may_be_warm(request: dict[str, Any]) -> bool:
+    """Whether the run can have a context that was made before its environment was known."""
+    variables = request.get("env") or {}
+    settled_early = ("CUDA", "NVIDIA", "PYTORCH", "TORCH", "HIP", "ROCR")
+    return request.get("device", "auto") in ("auto", "cuda") and not any(
+        name.startswith(settled_early) for name in variables
+    )
+
+
+def _open_devices() -> list[str]:
+    devices = []
+    with contextlib.suppress(OSError):
+        for descriptor in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                devices.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return devices
