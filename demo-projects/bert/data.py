@@ -1,9 +1,10 @@
 """Synthetic sentence pairs, fifteen percent of whose tokens are masked."""
 
 import torch
-from model import BertConfig
 from torch import Tensor
 from torch.utils.data import Dataset
+
+from model import BertConfig
 
 PAD, MASK, FIRST_WORD = 0, 1, 2
 IGNORED = -100

@@ -3,10 +3,11 @@
 import argparse
 
 import torch
-from data import IGNORED, MaskedSentences
-from model import Bert, BertConfig
 from torch import nn
 from torch.utils.data import DataLoader
+
+from data import IGNORED, MaskedSentences
+from model import Bert, BertConfig
 
 
 class Trainer:

@@ -3,9 +3,10 @@
 import argparse
 
 import torch
-from model import Discriminator, Generator, weights_init
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from model import Discriminator, Generator, weights_init
 
 
 def main() -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import torch
-from model import Config
 from torch import Tensor
+
+from model import Config
 
 
 def batches(config: Config, batch_size: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:

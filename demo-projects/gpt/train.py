@@ -4,6 +4,7 @@ import argparse
 import math
 
 import torch
+
 from corpus import batches
 from model import GPT, Config
 

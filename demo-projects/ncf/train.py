@@ -3,10 +3,11 @@
 import argparse
 
 import torch
-from model import NeuMF
-from ratings import Clicks
 from torch import nn
 from torch.utils.data import DataLoader
+
+from model import NeuMF
+from ratings import Clicks
 
 
 def main() -> None:

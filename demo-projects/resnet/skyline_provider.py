@@ -1,8 +1,9 @@
 """The same model as a Skyline provider: three functions and no script."""
 
 import torch
-from model import resnet50
 from torch import nn
+
+from model import resnet50
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -3,10 +3,11 @@
 import argparse
 
 import torch
-from data import SyntheticImages
-from model import resnet50
 from torch import nn
 from torch.utils.data import DataLoader
+
+from data import SyntheticImages
+from model import resnet50
 
 
 def parse_args() -> argparse.Namespace:

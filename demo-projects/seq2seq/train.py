@@ -3,10 +3,11 @@
 import argparse
 
 import torch
-from data import PAD, ReversedSentences, collate
-from model import Seq2Seq
 from torch import nn
 from torch.utils.data import DataLoader
+
+from data import PAD, ReversedSentences, collate
+from model import Seq2Seq
 
 
 def train_epoch(model, loader, criterion, optimizer, device) -> float:

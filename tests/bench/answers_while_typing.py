@@ -2,9 +2,9 @@
 
     python tests/bench/answers_while_typing.py [--seconds 10] [--python PYTHON_WITH_TORCH]
 
-It makes a script of 10,000 lines whose iteration runs 100,000 operators, lets the server profile it,
-and then types into it at 50 edits a second while asking. It prints the median, the 99th percentile and
-the worst of each kind of answer in milliseconds, and the server's resident memory.
+It makes a script of 10,000 lines whose iteration runs 100,000 operators, lets the server profile
+it, and then types into it at 50 edits a second while asking. It prints the median, the 99th
+percentile and the worst of each kind of answer, and the server's resident memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def large_script() -> str:
-    """10,000 lines, most of them one operator each, run ten times an iteration: 100,000 operators."""
+    """10,000 lines, most of them one operator each, ten times an iteration: 100,000 operators."""
     functions = LINES // (STATEMENTS_PER_FUNCTION + 2)
     text = ["import torch", "", ""]
     for number in range(functions):

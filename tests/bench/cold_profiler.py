@@ -1,4 +1,4 @@
-"""What a person does today: a fresh process, torch.profiler around the same iterations of the GPT demo.
+"""What a person does today: a fresh process, torch.profiler around iterations of the GPT demo.
 
 Run as `python cold_profiler.py DEMO_FOLDER ITERATIONS`. The iterations are the demo's own code.
 """
@@ -11,8 +11,8 @@ iterations = int(sys.argv[2])
 import torch  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
-from model import GPT, Config  # noqa: E402
 from corpus import batches  # noqa: E402
+from model import GPT, Config  # noqa: E402
 
 config = Config()
 model = GPT(config)

@@ -1,4 +1,4 @@
-"""A small language client over standard input and output, for benchmarks. Standard library alone."""
+"""A small language client over standard input and output. Standard library alone."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python tests/bench/profiling_overhead.py [--rounds 7] [--python PYTHON_WITH_TORCH]
 
-For each demo project, in turn within one run: the iteration time that `ridgeline profile` reports, and
-that of the bare script, measured from outside by a hook on the optimizer alone. Prints the ratio.
+For each demo project, in turn within one run: the iteration time that `ridgeline profile` reports,
+and that of the bare script, measured by a hook on the optimizer alone. Prints the ratio.
 """
 
 from __future__ import annotations

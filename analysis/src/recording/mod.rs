@@ -1,6 +1,10 @@
 //! What one run left behind: the profiler's trace, and beside it the manifest and the line log of
 //! the agent. `docs/recording.md` describes the folder.
 
+pub mod chrome_trace;
+mod chrome_trace_events;
+mod chrome_trace_header;
+mod chrome_trace_json;
 pub mod correlation;
 pub mod line_log;
 pub mod manifest;
@@ -8,3 +12,14 @@ mod strings;
 pub mod trace;
 
 pub use strings::{Interner, StringId, Strings};
+
+/// One run, or a trace that was recorded elsewhere: a recording with less in it.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// What the agent knew about the run; nothing for a trace recorded elsewhere.
+    pub manifest: Option<manifest::Manifest>,
+    /// What the profiler saw.
+    pub trace: trace::Trace,
+    /// Which user lines ran when.
+    pub lines: Option<line_log::LineLog>,
+}

@@ -1,0 +1,438 @@
+//! From an event of the file to an entry of the [`Trace`].
+//!
+//! Field names are those of Kineto's `output_json.cpp` from 2021 to today. What an event does not
+//! say, or says as `"inf"`, `"N/A"` or null, stays unknown; it never fails the event.
+
+use std::collections::HashMap;
+
+use super::chrome_trace::{Options, TraceError};
+use super::chrome_trace_json::{Scanner, Stop, Token};
+use super::strings::{Interner, StringId};
+use super::trace::{
+    Activity, ActivityKind, Annotation, Instant, Launch, MemoryEvent, Operator, PythonFrame,
+    RuntimeCall, Thread, ThreadId, Trace,
+};
+
+/// Times beyond these are no times: they keep `base + start + duration` within an `i64`.
+/// 4e18 ns after 1970 is in the year 2096.
+const MAX_TIME_NS: i64 = 4_000_000_000_000_000_000;
+const MAX_DURATION_NS: i64 = 1_000_000_000_000_000_000;
+
+/// An event's members, borrowed from the file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Event<'a> {
+    pub(super) phase: Token<'a>,
+    pub(super) category: Token<'a>,
+    pub(super) name: Token<'a>,
+    pub(super) process: Token<'a>,
+    pub(super) thread: Token<'a>,
+    pub(super) time: Token<'a>,
+    pub(super) duration: Token<'a>,
+    pub(super) arguments: Arguments<'a>,
+}
+
+/// Those of an event's `args` that are kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Arguments<'a> {
+    external: Token<'a>,
+    sequence: Token<'a>,
+    forward_thread: Token<'a>,
+    input_dims: Token<'a>,
+    input_types: Token<'a>,
+    concrete_inputs: Token<'a>,
+    call_stack: Token<'a>,
+    correlation: Token<'a>,
+    device: Token<'a>,
+    stream: Token<'a>,
+    registers: Token<'a>,
+    shared_memory: Token<'a>,
+    grid: Token<'a>,
+    block: Token<'a>,
+    occupancy: Token<'a>,
+    copied_bytes: Token<'a>,
+    address: Token<'a>,
+    allocated_bytes: Token<'a>,
+    device_type: Token<'a>,
+    device_id: Token<'a>,
+    total_allocated: Token<'a>,
+    python_id: Token<'a>,
+    python_parent: Token<'a>,
+    name: Token<'a>,
+}
+
+impl<'a> Event<'a> {
+    /// Reads one event. Of a key that occurs twice the last holds.
+    pub(super) fn read(scanner: &mut Scanner<'a>) -> Result<Event<'a>, Stop> {
+        let mut event = Event::default();
+        scanner.object(|key, scanner| {
+            let slot = match key {
+                b"ph" => &mut event.phase,
+                b"cat" => &mut event.category,
+                b"name" => &mut event.name,
+                b"pid" => &mut event.process,
+                b"tid" => &mut event.thread,
+                b"ts" => &mut event.time,
+                b"dur" => &mut event.duration,
+                b"args" => {
+                    event.arguments = Arguments::read(scanner)?;
+                    return Ok(());
+                }
+                _ => return scanner.value().map(drop),
+            };
+            *slot = scanner.value()?;
+            Ok(())
+        })?;
+        Ok(event)
+    }
+}
+
+impl<'a> Arguments<'a> {
+    fn read(scanner: &mut Scanner<'a>) -> Result<Arguments<'a>, Stop> {
+        let mut arguments = Arguments::default();
+        if scanner.peek()? != b'{' {
+            return scanner.value().map(|_| arguments);
+        }
+        scanner.object(|key, scanner| {
+            let value = scanner.value()?;
+            if let Some(slot) = arguments.slot(key) {
+                *slot = value;
+            }
+            Ok(())
+        })?;
+        Ok(arguments)
+    }
+
+    fn slot(&mut self, key: &[u8]) -> Option<&mut Token<'a>> {
+        Some(match key {
+            b"External id" | b"external id" => &mut self.external,
+            b"Sequence number" => &mut self.sequence,
+            b"Fwd thread id" => &mut self.forward_thread,
+            b"Input Dims" => &mut self.input_dims,
+            b"Input type" => &mut self.input_types,
+            b"Concrete Inputs" => &mut self.concrete_inputs,
+            b"Call stack" => &mut self.call_stack,
+            b"correlation" => &mut self.correlation,
+            b"device" => &mut self.device,
+            b"stream" => &mut self.stream,
+            b"registers per thread" => &mut self.registers,
+            b"shared memory" => &mut self.shared_memory,
+            b"grid" => &mut self.grid,
+            b"block" => &mut self.block,
+            b"est. achieved occupancy %" => &mut self.occupancy,
+            b"bytes" => &mut self.copied_bytes,
+            b"Addr" => &mut self.address,
+            b"Bytes" => &mut self.allocated_bytes,
+            b"Device Type" => &mut self.device_type,
+            b"Device Id" => &mut self.device_id,
+            b"Total Allocated" => &mut self.total_allocated,
+            b"Python id" => &mut self.python_id,
+            b"Python parent id" => &mut self.python_parent,
+            b"name" => &mut self.name,
+            _ => return None,
+        })
+    }
+}
+
+/// What an event is, by its phase, category and name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Operator,
+    Annotation,
+    RuntimeCall,
+    Activity(ActivityKind),
+    PythonFrame,
+    Memory,
+    Instant,
+    ProcessName,
+    /// Arrows between events, synchronisation, the profiler's own overhead: not kept.
+    Other,
+}
+
+fn classify(event: &Event<'_>) -> Class {
+    let category = event.category.plain().unwrap_or_default();
+    let name = event.name.plain().unwrap_or_default();
+    match (event.phase.plain().unwrap_or_default(), category) {
+        // Traces of 2021 have the annotations among the operators.
+        (b"X", b"cpu_op" | b"Operator" | b"hpu_op") if is_annotation(name) => Class::Annotation,
+        (b"X", b"cpu_op" | b"Operator" | b"hpu_op") => Class::Operator,
+        (b"X", b"user_annotation") => Class::Annotation,
+        (
+            b"X",
+            b"cuda_runtime"
+            | b"cuda_driver"
+            | b"Runtime"
+            | b"xpu_runtime"
+            | b"xpu_driver"
+            | b"privateuse1_runtime"
+            | b"privateuse1_driver"
+            | b"mtia_runtime",
+        ) => Class::RuntimeCall,
+        (b"X", b"kernel" | b"Kernel") => Class::Activity(ActivityKind::Kernel),
+        (b"X", b"gpu_memcpy" | b"Memcpy") => Class::Activity(ActivityKind::Memcpy),
+        (b"X", b"gpu_memset" | b"Memset") => Class::Activity(ActivityKind::Memset),
+        (b"X", b"python_function") => Class::PythonFrame,
+        (b"i" | b"I", _) if name == b"[memory]" => Class::Memory,
+        (b"i" | b"I", _) => Class::Instant,
+        (b"M", _) if name == b"process_name" => Class::ProcessName,
+        _ => Class::Other,
+    }
+}
+
+fn is_annotation(name: &[u8]) -> bool {
+    [&b"ProfilerStep#"[..], b"Optimizer.step#", b"Optimizer.zero_grad#", b"enumerate(DataLoader)#"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// Fills a [`Trace`] event by event.
+pub(super) struct Builder<'o> {
+    options: &'o Options,
+    trace: Trace,
+    strings: Interner,
+    thread_ids: HashMap<Thread, ThreadId>,
+    /// The thread of the event before, by the bytes of its process and thread: mostly the same.
+    last_thread: Option<(Vec<u8>, Vec<u8>, ThreadId)>,
+    kept_events: u64,
+}
+
+impl<'o> Builder<'o> {
+    pub(super) fn new(options: &'o Options) -> Builder<'o> {
+        Builder {
+            options,
+            trace: Trace::default(),
+            strings: Interner::default(),
+            thread_ids: HashMap::new(),
+            last_thread: None,
+            kept_events: 0,
+        }
+    }
+
+    pub(super) fn trace_mut(&mut self) -> &mut Trace {
+        &mut self.trace
+    }
+
+    /// Adds an event. The error is that of a limit.
+    pub(super) fn add(&mut self, event: &Event<'_>) -> Result<(), TraceError> {
+        let class = classify(event);
+        if class == Class::Other || (class == Class::PythonFrame && !self.options.python_frames) {
+            return Ok(());
+        }
+        if self.kept_events >= self.options.max_events {
+            return Err(TraceError::TooMany { what: "events", limit: self.options.max_events });
+        }
+        self.kept_events += 1;
+        if self.add_class(class, event)?.is_none() {
+            self.trace.unusable_events += 1;
+        }
+        Ok(())
+    }
+
+    /// Nothing where the event lacks what it needs.
+    fn add_class(&mut self, class: Class, event: &Event<'_>) -> Result<Option<()>, TraceError> {
+        let Some(name) = self.intern(event.name.text())? else { return Ok(None) };
+        let arguments = &event.arguments;
+        if class == Class::ProcessName {
+            let process = event.process.signed();
+            let called = self.intern(arguments.name.text())?;
+            self.trace.process_names.extend(process.zip(called));
+            return Ok(Some(()));
+        }
+        let Some(start_ns) = time(event.time) else { return Ok(None) };
+        if class == Class::Instant {
+            self.trace.instants.push(Instant { name, time_ns: start_ns });
+            return Ok(Some(()));
+        }
+        if class == Class::Memory {
+            return self.add_memory(event, start_ns);
+        }
+        let Some(duration_ns) = duration(event.duration) else { return Ok(None) };
+        if let Class::Activity(kind) = class {
+            let activity = activity(name, kind, start_ns, duration_ns, event);
+            self.trace.activities.push(activity);
+            return Ok(Some(()));
+        }
+        let Some(thread) = self.thread(event)? else { return Ok(None) };
+        match class {
+            Class::Operator => {
+                let operator = Operator {
+                    name,
+                    thread,
+                    start_ns,
+                    duration_ns,
+                    sequence: arguments.sequence.unsigned(),
+                    forward_thread: arguments.forward_thread.unsigned(),
+                    external: arguments.external.unsigned(),
+                    input_dims: self.intern_nested(arguments.input_dims)?,
+                    input_types: self.intern_nested(arguments.input_types)?,
+                    concrete_inputs: self.intern_nested(arguments.concrete_inputs)?,
+                    call_stack: self.intern(arguments.call_stack.text())?,
+                };
+                self.trace.operators.push(operator);
+            }
+            Class::Annotation => {
+                self.trace.annotations.push(Annotation { name, thread, start_ns, duration_ns });
+            }
+            Class::RuntimeCall => {
+                let correlation = arguments.correlation.unsigned();
+                let call = RuntimeCall { name, thread, start_ns, duration_ns, correlation };
+                self.trace.runtime_calls.push(call);
+            }
+            _ => self.trace.python_frames.push(PythonFrame {
+                name,
+                thread,
+                start_ns,
+                duration_ns,
+                id: arguments.python_id.unsigned(),
+                parent: arguments.python_parent.unsigned(),
+            }),
+        }
+        Ok(Some(()))
+    }
+
+    fn add_memory(&mut self, event: &Event<'_>, time_ns: i64) -> Result<Option<()>, TraceError> {
+        let arguments = &event.arguments;
+        let Some(bytes) = arguments.allocated_bytes.signed() else { return Ok(None) };
+        let Some(thread) = self.thread(event)? else { return Ok(None) };
+        self.trace.memory.push(MemoryEvent {
+            time_ns,
+            thread,
+            bytes,
+            address: arguments.address.unsigned(),
+            device_type: arguments.device_type.signed(),
+            device: arguments.device_id.signed(),
+            total_allocated: arguments.total_allocated.signed(),
+        });
+        Ok(Some(()))
+    }
+
+    fn intern(
+        &mut self,
+        text: Option<std::borrow::Cow<'_, str>>,
+    ) -> Result<Option<StringId>, TraceError> {
+        let Some(text) = text else { return Ok(None) };
+        let limit = self.options.max_string_bytes;
+        let id = self.strings.intern(&text);
+        if id.is_none() || self.strings.strings().text_bytes() > limit {
+            return Err(TraceError::TooMany { what: "bytes of names", limit: limit as u64 });
+        }
+        Ok(id)
+    }
+
+    fn intern_nested(&mut self, token: Token<'_>) -> Result<Option<StringId>, TraceError> {
+        self.intern(token.nested().map(String::from_utf8_lossy))
+    }
+
+    fn thread(&mut self, event: &Event<'_>) -> Result<Option<ThreadId>, TraceError> {
+        let plain = event.process.number().zip(event.thread.number());
+        if let (Some(plain), Some((process, thread, id))) = (plain, &self.last_thread)
+            && plain == (process.as_slice(), thread.as_slice())
+        {
+            return Ok(Some(*id));
+        }
+        let (process, thread) = (event.process.label(), event.thread.label());
+        let (Some(process), Some(thread)) = (self.intern(process)?, self.intern(thread)?) else {
+            return Ok(None);
+        };
+        let thread = Thread { process, thread };
+        let id = match self.thread_ids.get(&thread) {
+            Some(id) => *id,
+            None => {
+                let Ok(number) = u32::try_from(self.trace.threads.len()) else { return Ok(None) };
+                self.trace.threads.push(thread);
+                self.thread_ids.insert(thread, ThreadId(number));
+                ThreadId(number)
+            }
+        };
+        self.last_thread = plain.map(|(process, thread)| (process.into(), thread.into(), id));
+        Ok(Some(id))
+    }
+
+    /// The trace, with the base time added and everything in its order.
+    pub(super) fn finish(self, base_time_ns: Option<i64>) -> Trace {
+        let mut trace = self.trace;
+        trace.strings = self.strings.finish();
+        let base = base_time_ns.filter(|base| (0..=MAX_TIME_NS).contains(base)).unwrap_or(0);
+        trace.base_time_ns = base;
+        trace.operators.iter_mut().for_each(|operator| operator.start_ns += base);
+        trace.annotations.iter_mut().for_each(|annotation| annotation.start_ns += base);
+        trace.runtime_calls.iter_mut().for_each(|call| call.start_ns += base);
+        trace.activities.iter_mut().for_each(|activity| activity.start_ns += base);
+        trace.memory.iter_mut().for_each(|event| event.time_ns += base);
+        trace.python_frames.iter_mut().for_each(|frame| frame.start_ns += base);
+        trace.instants.iter_mut().for_each(|instant| instant.time_ns += base);
+
+        // Stable sorts: what is equal stays in the order of the file, which is that of nesting.
+        trace.operators.sort_by_key(|o| (o.thread, o.start_ns, -o.duration_ns));
+        trace.annotations.sort_by_key(|a| (a.thread, a.start_ns, -a.duration_ns));
+        trace.runtime_calls.sort_by_key(|c| (c.thread, c.start_ns, -c.duration_ns));
+        trace.python_frames.sort_by_key(|f| (f.thread, f.start_ns, -f.duration_ns));
+        trace.memory.sort_by_key(|event| event.time_ns);
+
+        trace.operators.shrink_to_fit();
+        trace.annotations.shrink_to_fit();
+        trace.runtime_calls.shrink_to_fit();
+        trace.activities.shrink_to_fit();
+        trace.memory.shrink_to_fit();
+        trace.python_frames.shrink_to_fit();
+        trace
+    }
+}
+
+fn activity(
+    name: StringId,
+    kind: ActivityKind,
+    start_ns: i64,
+    duration_ns: i64,
+    event: &Event<'_>,
+) -> Activity {
+    let arguments = &event.arguments;
+    Activity {
+        name,
+        kind,
+        start_ns,
+        duration_ns,
+        device: arguments.device.signed().or_else(|| event.process.signed()),
+        stream: arguments.stream.signed().or_else(|| stream_of_thread(event.thread)),
+        correlation: arguments.correlation.unsigned(),
+        external: arguments.external.unsigned(),
+        bytes: arguments.copied_bytes.unsigned(),
+        launch: Launch {
+            grid: three(arguments.grid),
+            block: three(arguments.block),
+            registers: arguments.registers.unsigned().and_then(|count| count.try_into().ok()),
+            shared_memory_bytes: arguments
+                .shared_memory
+                .unsigned()
+                .and_then(|bytes| bytes.try_into().ok()),
+            reported_occupancy_percent: arguments.occupancy.float(),
+        },
+    }
+}
+
+fn time(token: Token<'_>) -> Option<i64> {
+    token.nanoseconds().filter(|time| (-MAX_TIME_NS..=MAX_TIME_NS).contains(time))
+}
+
+/// A duration; a negative one (the profiler's clocks crossed) is none at all.
+fn duration(token: Token<'_>) -> Option<i64> {
+    token
+        .nanoseconds()
+        .map(|duration| duration.max(0))
+        .filter(|duration| *duration <= MAX_DURATION_NS)
+}
+
+/// The stream of `7` or `"stream 7"`, as the GPU's thread is called.
+fn stream_of_thread(token: Token<'_>) -> Option<i64> {
+    token.signed().or_else(|| {
+        std::str::from_utf8(token.plain()?.strip_prefix(b"stream ")?).ok()?.trim().parse().ok()
+    })
+}
+
+/// The numbers of `[128, 1, 1]`.
+fn three(token: Token<'_>) -> Option<[u32; 3]> {
+    let text = std::str::from_utf8(token.nested()?).ok()?;
+    let mut parts = text.strip_prefix('[')?.strip_suffix(']')?.split(',');
+    let mut next = || parts.next()?.trim().parse().ok();
+    let three = [next()?, next()?, next()?];
+    parts.next().is_none().then_some(three)
+}
