@@ -1,0 +1,84 @@
+"""Which of the user's functions torch.compile made into regions."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+import types
+from typing import Any
+
+import torch
+
+from .sources import Sources
+
+
+class CompiledRegions:
+    """Listens to Dynamo: every frame that it compiles, and how often it has."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._listening = False
+        self._codes: dict[int, types.CodeType] = {}
+        # Counts compilations, so that an iteration in which one happened is known to be no measure.
+        self.compilations = 0
+
+    def install(self, eager: bool) -> None:
+        """Listens from the first `torch.compile` on; with `eager`, switches Dynamo off instead."""
+        if eager:
+            os.environ["TORCHDYNAMO_DISABLE"] = "1"
+            dynamo: Any = sys.modules.get("torch._dynamo")
+            if dynamo is not None:
+                # It read the environment when it was imported, which may be before this run.
+                dynamo.config.disable = True
+            return
+        original: Any = torch.compile
+
+        @functools.wraps(original)
+        def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):
+                self._listen()
+                self._asked_for(model)
+            return original(model, *args, **kwargs)
+
+        torch.compile = compile  # type: ignore[assignment]
+
+    def _asked_for(self, model: Any) -> None:
+        """Takes the function that the user compiles: a module's is its `forward`."""
+        # `Module.compile()` compiles a bound method of the module.
+        module = getattr(model, "__self__", model)
+        function = module.forward if isinstance(module, torch.nn.Module) else model
+        code = getattr(inspect.unwrap(function), "__code__", None) if function else None
+        if isinstance(code, types.CodeType):
+            self._codes[id(code)] = code
+
+    def _listen(self) -> None:
+        if self._listening:
+            return
+        self._listening = True
+        # Not imported before the user compiles, because that takes a second.
+        from torch._dynamo.convert_frame import register_bytecode_hook
+
+        register_bytecode_hook(self._compiled)
+
+    def _compiled(self, code: types.CodeType, new_code: types.CodeType) -> None:
+        self.compilations += 1
+        self._codes[id(code)] = code
+
+    def json(self) -> list[dict[str, object]]:
+        """`compiled` of the manifest."""
+        regions: list[dict[str, object]] = []
+        if self.compilations == 0:
+            return regions
+        for code in self._codes.values():
+            if self._sources.code(code) is not None:
+                regions.append(
+                    {
+                        "file": self._sources.file(code.co_filename),
+                        "line": code.co_firstlineno,
+                        "name": getattr(code, "co_qualname", code.co_name),
+                    }
+                )
+        return regions

@@ -1,0 +1,73 @@
+"""Facts about what runs the program."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from typing import Any, Optional
+
+import torch
+
+
+def used_device(wanted: str) -> torch.device:
+    """The device whose memory and time count: the GPU that the program has begun to use, or the CPU."""
+    if wanted != "cpu" and torch.cuda.is_initialized():
+        devices = range(torch.cuda.device_count())
+        fullest = max(devices, key=torch.cuda.memory_allocated, default=None)
+        if fullest is not None and torch.cuda.memory_allocated(fullest) > 0:
+            return torch.device("cuda", fullest)
+    return torch.device("cpu")
+
+
+def device_json(device: torch.device) -> dict[str, object]:
+    """`device` of the manifest."""
+    if device.type == "cuda":
+        properties: Any = torch.cuda.get_device_properties(device)
+        return {
+            "kind": "rocm" if torch.version.hip else "cuda",
+            "name": properties.name,
+            "index": device.index,
+            "capacity_bytes": properties.total_memory,
+            "capability": [properties.major, properties.minor],
+            "multiprocessors": properties.multi_processor_count,
+            "threads": torch.get_num_threads(),
+        }
+    return {
+        "kind": "cpu",
+        "name": processor_name(),
+        "index": None,
+        "capacity_bytes": main_memory_bytes(),
+        "capability": None,
+        "multiprocessors": None,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def processor_name() -> Optional[str]:
+    """The processor's name as its maker gives it, where the system tells."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            found = re.search(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", file.read(), re.M)
+    except OSError:
+        found = None
+    if found:
+        return found.group(1).strip()
+    return platform.processor() or platform.machine() or None
+
+
+def main_memory_bytes() -> Optional[int]:
+    """The machine's memory in bytes, or less where a control group allows less."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    limits = [total]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path, encoding="ascii") as file:
+                limits.append(int(file.read()))
+        except (OSError, ValueError):
+            # No such group, or "max".
+            continue
+    return min(limits)

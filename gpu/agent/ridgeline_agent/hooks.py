@@ -1,0 +1,187 @@
+"""Where the recorder listens in torch.
+
+Every hook passes its call through unchanged, and none is an attribute of an object of the user's,
+so that copies, pickles and state dictionaries stay as they are. Outside of the profiled iterations
+each costs well under a microsecond. Modules are listened to only while that is asked for, because
+a model may call thousands of them in an iteration.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+import torch.utils.data
+from torch import nn
+from torch.optim import optimizer as optim
+from torch.utils.data import dataloader
+
+DATA, FORWARD, BACKWARD, OPTIMIZER = range(4)
+
+
+class Listener(Protocol):
+    """Who is told. None of these may raise."""
+
+    def phase_entered(self, phase: int, key: object = None) -> bool:
+        """A phase begins on this thread. Returns whether it is the outermost of its kind.
+
+        `key` tells phases apart of which none can run within itself.
+        """
+
+    def phase_left(self, phase: int) -> None:
+        """It ended, in whatever way."""
+
+    def loaded(self, loader: object, batch: object) -> None:
+        """A data loader gave a batch."""
+
+    def went_backward(self) -> None:
+        """An outermost backward pass has ended well."""
+
+    def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer's constructor was entered."""
+
+    def stepped(self, optimizer: object) -> None:
+        """An outermost optimizer step, or a gradient scaler's, has ended."""
+
+    def module_entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """A module is called."""
+
+    def module_left(self, module: nn.Module) -> None:
+        """It returned or raised."""
+
+
+def install(listener: Listener) -> None:
+    """Installs all hooks but those of `ModuleCalls`."""
+    _wrap_loader(listener)
+    for owner, name in (
+        (torch.Tensor, "backward"),
+        (torch.autograd, "backward"),
+        (torch.autograd, "grad"),
+    ):
+        _wrap_backward(listener, owner, name)
+    _wrap_optimizers(listener)
+
+
+def _wrap_loader(listener: Listener) -> None:
+    iterator: Any = dataloader._BaseDataLoaderIter
+    original = iterator.__next__
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:
+        listener.phase_entered(DATA)
+        try:
+            batch = original(self)
+        finally:
+            listener.phase_left(DATA)
+        listener.loaded(self, batch)
+        return batch
+
+    iterator.__next__ = __next__
+
+
+def _wrap_backward(listener: Listener, owner: Any, name: str) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        outermost = listener.phase_entered(BACKWARD)
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            listener.phase_left(BACKWARD)
+        if outermost:
+            listener.went_backward()
+        return result
+
+    setattr(owner, name, backward)
+
+
+def _wrap_optimizers(listener: Listener) -> None:
+    original_init: Any = torch.optim.Optimizer.__init__
+
+    @functools.wraps(original_init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        listener.optimizer_made(self)
+        original_init(self, *args, **kwargs)
+
+    torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
+
+    original_zero: Any = torch.optim.Optimizer.zero_grad
+
+    @functools.wraps(original_zero)
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original_zero(self, *args, **kwargs)
+        listener.phase_entered(OPTIMIZER)
+        try:
+            return original_zero(self, *args, **kwargs)
+        finally:
+            listener.phase_left(OPTIMIZER)
+
+    torch.optim.Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+
+    # `step` itself is patched by each optimizer's constructor (`profile_hook_step`), so that these
+    # two see every subclass. Nested steps are those of an optimizer around another one.
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        listener.phase_entered(OPTIMIZER, id(optimizer))
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        listener.phase_left(OPTIMIZER)
+        listener.stepped(optimizer)
+
+    optim.register_optimizer_step_pre_hook(before)
+    optim.register_optimizer_step_post_hook(after)
+
+    # A gradient scaler leaves steps out where gradients overflow; the iteration is one all the same.
+    original_step: Any = torch.amp.GradScaler.step
+
+    @functools.wraps(original_step)
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        listener.phase_entered(OPTIMIZER)
+        try:
+            return original_step(self, optimizer, *args, **kwargs)
+        finally:
+            listener.phase_left(OPTIMIZER)
+            listener.stepped(optimizer)
+
+    torch.amp.GradScaler.step = step  # type: ignore[method-assign]
+
+
+class ModuleCalls:
+    """Listens to `nn.Module.__call__` from `start` to `stop`."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._original: Any = None
+
+    def start(self) -> None:
+        """Listens from now on; calls that are under way are not seen."""
+        if self._original is not None:
+            return
+        original: Callable[..., Any] = nn.Module.__call__
+        entered, left = self._listener.module_entered, self._listener.module_left
+        is_compiling = torch.compiler.is_compiling
+
+        @functools.wraps(original)
+        def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            # Dynamo takes this for a constant and leaves the rest out of what it compiles.
+            if is_compiling():
+                return original(self, *args, **kwargs)
+            entered(self, args, kwargs)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                left(self)
+
+        self._original = original
+        nn.Module.__call__ = __call__  # type: ignore[method-assign]
+
+    def stop(self) -> None:
+        """Puts back what was there before."""
+        if self._original is not None:
+            nn.Module.__call__ = self._original  # type: ignore[method-assign]
+            self._original = None

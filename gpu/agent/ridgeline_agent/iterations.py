@@ -1,0 +1,160 @@
+"""Finds the iterations of a training loop that nobody has marked.
+
+Three signals come while a program runs: the end of an optimizer's step, the end of a backward pass,
+the end of an outermost module call. The first of them that a program has tells its iterations, and
+the period of the signal's sources tells how many of them make one iteration: a GAN steps two or
+three times before it begins anew.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Hashable
+from typing import Optional
+
+OPTIMIZER, BACKWARD, MODULE, PROVIDER = "optimizer", "backward", "module", "provider"
+_RANK = {PROVIDER: 3, OPTIMIZER: 2, BACKWARD: 1, MODULE: 0}
+
+# A Wasserstein GAN steps its critic five times before its generator, so an optimizer that was made
+# and has not stepped yet is waited for a little longer than that.
+_STEPS_TO_WAIT = 8
+# Gradient accumulation runs backward this often, at most, before we conclude that the optimizer
+# that was made will not step.
+_BACKWARDS_TO_WAIT = 64
+# A training script may call its model before it trains, to show its shapes or to validate.
+_CALLS_TO_WAIT = 64
+_CALLS_TO_WAIT_WITHOUT_OPTIMIZER = 8
+_CALLS_TO_WAIT_IN_EVALUATION = 3
+# Longer periods are not looked for.
+_LONGEST_PERIOD = 64
+_MOST_CONTRADICTIONS = 4
+
+
+class Verdict(enum.Enum):
+    """What a signal means for the iterations."""
+
+    NOTHING = enum.auto()
+    BOUNDARY = enum.auto()
+    # What was taken for iterations was none; this is the first boundary of a better guess.
+    RESTART = enum.auto()
+
+
+class Period:
+    """The period of a sequence of symbols: the shortest that nothing has contradicted."""
+
+    def __init__(self) -> None:
+        self.length: Optional[int] = None
+        self._symbols: list[Hashable] = []
+        self._place = 0
+        self._contradictions = 0
+
+    def add(self, symbol: Hashable, more_to_come: bool) -> Verdict:
+        """Adds the next symbol. With `more_to_come`, a period is not yet guessed."""
+        symbols = self._symbols
+        symbols.append(symbol)
+        if self.length is None:
+            if more_to_come and len(symbols) < _STEPS_TO_WAIT:
+                return Verdict.NOTHING
+            self.length = _shortest_period(symbols)
+            self._place = len(symbols) % self.length
+            return Verdict.NOTHING if self._place else Verdict.BOUNDARY
+        if self._contradictions < _MOST_CONTRADICTIONS and symbol != symbols[-1 - self.length]:
+            self._contradictions += 1
+            if self._contradictions == _MOST_CONTRADICTIONS:
+                # No order to be seen (steps on conditions): each step is an iteration.
+                self.length = 1
+            else:
+                del symbols[:-_LONGEST_PERIOD]
+                self.length = _shortest_period(symbols)
+            self._place = 0
+            return Verdict.RESTART
+        del symbols[: -2 * _LONGEST_PERIOD]
+        self._place = (self._place + 1) % self.length
+        return Verdict.NOTHING if self._place else Verdict.BOUNDARY
+
+
+def _shortest_period(symbols: list[Hashable]) -> int:
+    count = len(symbols)
+    for period in range(1, count):
+        if all(symbols[i] == symbols[i - period] for i in range(period, count)):
+            return period
+    return count
+
+
+class IterationFinder:
+    """Turns the program's signals into boundaries between iterations."""
+
+    def __init__(self, wanted: Optional[str]) -> None:
+        self.found_by = wanted
+        self.seen: Counter[str] = Counter()
+        self._wanted = wanted
+        self._period = Period()
+        self._optimizers_made = 0
+        self._optimizers_stepped: set[Hashable] = set()
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is known which signal tells the iterations."""
+        return self.found_by is not None
+
+    @property
+    def signals_per_iteration(self) -> int:
+        """How many signals make an iteration."""
+        return self._period.length or 1
+
+    def optimizer_made(self) -> None:
+        """An optimizer was constructed."""
+        self._optimizers_made += 1
+
+    def stepped(self, optimizer: Hashable, place: Hashable) -> Verdict:
+        """An optimizer's step has ended; `place` is the line that called it."""
+        self._optimizers_stepped.add(optimizer)
+        more_to_come = len(self._optimizers_stepped) < self._optimizers_made
+        return self._signal(OPTIMIZER, (optimizer, place), more_to_come)
+
+    def went_backward(self, place: Hashable) -> Verdict:
+        """An outermost backward pass has ended."""
+        return self._signal(BACKWARD, place, False)
+
+    def called(self, module: Hashable, place: Hashable, training: bool) -> Verdict:
+        """An outermost module call has ended; `training` where a backward pass may follow."""
+        self._training = training
+        return self._signal(MODULE, (module, place), False)
+
+    def ended(self) -> Verdict:
+        """A provider's iteration has ended."""
+        return self._signal(PROVIDER, None, False)
+
+    def _signal(self, source: str, symbol: Hashable, more_to_come: bool) -> Verdict:
+        self.seen[source] += 1
+        if self._wanted is not None and source != self._wanted:
+            return Verdict.NOTHING
+        restarted = False
+        if source != self.found_by:
+            if self.found_by is not None and _RANK[source] < _RANK[self.found_by]:
+                return Verdict.NOTHING
+            if self.seen[source] < self._patience(source):
+                return Verdict.NOTHING
+            restarted = self.found_by is not None
+            self.found_by = source
+            self._period = Period()
+        verdict = self._period.add(symbol, more_to_come)
+        if restarted:
+            # Even if no iteration is complete by this signal, the ones before were none.
+            return Verdict.RESTART
+        return verdict
+
+    def _patience(self, source: str) -> int:
+        """After how many signals of this kind, and no better ones, they are believed."""
+        if source == BACKWARD:
+            return _BACKWARDS_TO_WAIT if self._optimizers_made else 1
+        if source == MODULE:
+            if self._optimizers_made:
+                return _CALLS_TO_WAIT
+            if self._training:
+                return _CALLS_TO_WAIT_WITHOUT_OPTIMIZER
+            return _CALLS_TO_WAIT_IN_EVALUATION
+        return 1
+
+    _training = True

@@ -1,0 +1,340 @@
+"""Module instances: where each was constructed, what it is called, who owns which parameter."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
+
+import torch
+from torch import fx, nn
+
+from .sources import Sources
+
+# The longest constructor stack that is kept; a module built deep in a recursion has no use for more.
+_DEEPEST_STACK = 200
+# torch.compile wraps a module in another one under this name. It is no part of the user's model.
+_COMPILED = "_orig_mod"
+
+RawStack = tuple[tuple[types.CodeType, int], ...]
+
+
+class Definitions:
+    """The user's call stack at the construction of every module, from `install` on."""
+
+    def __init__(self, report: Callable[[str, BaseException], None]) -> None:
+        self._report = report
+        self._stacks: dict[int, tuple[weakref.ref[nn.Module], RawStack]] = {}
+
+    def install(self) -> None:
+        """Patches `nn.Module.__init__` and `__setstate__`; the second is how copies come to be."""
+        original_init: Any = nn.Module.__init__
+        original_setstate: Any = nn.Module.__setstate__
+        definitions = self
+
+        def __init__(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+            original_init(self, *args, **kwargs)
+            definitions._constructed(self)
+
+        def __setstate__(self: nn.Module, state: Any) -> None:
+            original_setstate(self, state)
+            definitions._copied(self)
+
+        for wrapper, original in ((__init__, original_init), (__setstate__, original_setstate)):
+            wrapper.__qualname__ = original.__qualname__
+            wrapper.__module__ = original.__module__
+            wrapper.__doc__ = original.__doc__
+            wrapper.__wrapped__ = original  # type: ignore[attr-defined]
+        nn.Module.__init__ = __init__  # type: ignore[method-assign,assignment]
+        nn.Module.__setstate__ = __setstate__  # type: ignore[method-assign,assignment]
+
+    def alive(self) -> list[nn.Module]:
+        """Every module that was constructed or copied and is still there, in that order."""
+        modules = []
+        for reference, _ in self._stacks.values():
+            module = reference()
+            if module is not None:
+                modules.append(module)
+        return modules
+
+    def of(self, module: nn.Module) -> RawStack:
+        """The stack at the module's construction, innermost first; empty where it is unknown."""
+        entry = self._stacks.get(id(module))
+        # An identity may have belonged to a module that is gone.
+        return entry[1] if entry is not None and entry[0]() is module else ()
+
+    def _constructed(self, module: nn.Module) -> None:
+        try:
+            frame: Optional[types.FrameType] = sys._getframe(2)
+            while frame is not None and _is_own_init(frame, module):
+                frame = frame.f_back
+            self._keep(module, _stack(frame))
+        except Exception as error:
+            self._report("a module's construction", error)
+
+    def _copied(self, module: nn.Module) -> None:
+        try:
+            frame: Optional[types.FrameType] = sys._getframe(2)
+            stack = _stack(frame)
+            # `copy._reconstruct` holds the original as `x`. Its subclass's own `__setstate__` may
+            # stand between.
+            for _ in range(4):
+                if frame is None:
+                    break
+                if frame.f_code.co_name == "_reconstruct":
+                    original = frame.f_locals.get("x")
+                    if type(original) is type(module):
+                        stack = self.of(original) or stack
+                    break
+                frame = frame.f_back
+            self._keep(module, stack)
+        except Exception as error:
+            self._report("a module's copy", error)
+
+    def _keep(self, module: nn.Module, stack: RawStack) -> None:
+        # Out and in again, so that a reused identity stands where the new module belongs.
+        self._stacks.pop(id(module), None)
+        self._stacks[id(module)] = (weakref.ref(module), stack)
+
+
+def _is_own_init(frame: types.FrameType, module: nn.Module) -> bool:
+    """Whether the frame is a constructor of `module` itself: a subclass's `__init__`."""
+    code = frame.f_code
+    if code.co_name != "__init__" or code.co_argcount == 0:
+        return False
+    own: bool = frame.f_locals.get(code.co_varnames[0]) is module
+    return own
+
+
+def _stack(frame: Optional[types.FrameType]) -> RawStack:
+    stack = []
+    while frame is not None and len(stack) < _DEEPEST_STACK:
+        stack.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(stack)
+
+
+class ModuleTable:
+    """The modules of a recording by index, parents before children."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self.modules: list[nn.Module] = []
+        self._names: list[str] = []
+        self._parents: list[Optional[int]] = []
+        self._index: dict[int, int] = {}
+        # Kept alive, so that an identity in the index is never used twice.
+        self._wrappers: list[nn.Module] = []
+
+    def build(self, optimizers: list[torch.optim.Optimizer]) -> None:
+        """Takes in every module that is alive and belongs to a model.
+
+        That is each tree of modules that holds a parameter, whether or not it will be called.
+        """
+        alive = self._definitions.alive()
+        children = {id(child) for module in alive for child in module._modules.values()}
+        for module in alive:
+            if id(module) not in children and next(module.parameters(), None) is not None:
+                self._add(module, "", None)
+        owned = {id(parameter) for _, _, parameter in self.parameters()}
+        missing = any(
+            id(parameter) not in owned
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        )
+        if missing:
+            # A model that was there before the hooks were: one that an import had made.
+            self._add_unknown()
+
+    def _add_unknown(self) -> None:
+        found = [item for item in gc.get_objects() if issubclass(type(item), nn.Module)]
+        children = {id(child) for module in found for child in module._modules.values()}
+        for module in found:
+            if id(module) not in children and next(module.parameters(), None) is not None:
+                self._add(module, "", None)
+
+    def index_of_called(self, module: nn.Module) -> Optional[int]:
+        """The index of a module that is being called, which may be new.
+
+        None for the graphs that torch.compile calls in place of the user's modules.
+        """
+        index = self._index.get(id(module))
+        if index is None and not isinstance(module, fx.GraphModule):
+            index = self._add(module, "", None)
+        return index
+
+    def _add(self, module: nn.Module, name: str, parent: Optional[int]) -> int:
+        """Adds a tree of modules. One that stands in several places is named after the first."""
+        root = module
+        stack: list[tuple[nn.Module, str, Optional[int]]] = [(module, name, parent)]
+        while stack:
+            module, name, parent = stack.pop()
+            inner = module._modules.get(_COMPILED)
+            if inner is not None:
+                # The wrapper and what it wraps are one module to the user.
+                self._wrappers.append(module)
+                if id(inner) not in self._index:
+                    self._index[id(inner)] = self._add(inner, name, parent)
+                self._index[id(module)] = self._index[id(inner)]
+                continue
+            if id(module) in self._index:
+                continue
+            index = len(self.modules)
+            self._index[id(module)] = index
+            self.modules.append(module)
+            self._names.append(name)
+            self._parents.append(parent)
+            for child_name, child in reversed(list(module._modules.items())):
+                if child is not None and id(child) not in self._index:
+                    stack.append((child, child_name, index))
+        return self._index[id(root)]
+
+    def parameters(self) -> Iterator[tuple[int, str, nn.Parameter]]:
+        """`(module, name, parameter)`, each parameter once, under its first owner."""
+        seen = set()
+        for index, module in enumerate(self.modules):
+            for name, parameter in module._parameters.items():
+                if parameter is not None and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield index, name, parameter
+
+    def buffers(self) -> Iterator[tuple[int, str, torch.Tensor]]:
+        """`(module, name, buffer)`, each buffer once, under its first owner."""
+        seen = set()
+        for index, module in enumerate(self.modules):
+            for name, buffer in module._buffers.items():
+                if buffer is not None and id(buffer) not in seen:
+                    seen.add(id(buffer))
+                    yield index, name, buffer
+
+    def json(self, sources: Sources, frame: Optional[types.FrameType]) -> list[dict[str, object]]:
+        """`modules` of the manifest. `frame` is where variables that hold models are looked for."""
+        paths = self._paths(frame)
+        parameters: dict[int, list[dict[str, object]]] = {}
+        for index, name, parameter in self.parameters():
+            elements, size = _size(parameter)
+            parameters.setdefault(index, []).append(
+                {"name": name, "elements": elements, "bytes": size}
+            )
+        buffers: dict[int, int] = {}
+        for index, _, buffer in self.buffers():
+            buffers[index] = buffers.get(index, 0) + _size(buffer)[1]
+        return [
+            {
+                "path": paths[index],
+                "type": type(module).__name__,
+                "parent": self._parents[index],
+                "definition": self._definition(index, sources),
+                "parameters": parameters.get(index, []),
+                "buffer_bytes": buffers.get(index, 0),
+            }
+            for index, module in enumerate(self.modules)
+        ]
+
+    def _definition(self, index: int, sources: Sources) -> list[list[int]]:
+        """`[file, line]` innermost first: the module's own, or else that of what holds it."""
+        at: Optional[int] = index
+        while at is not None:
+            stack = self._definitions.of(self.modules[at])
+            lines = []
+            for code, line in stack:
+                if sources.code(code) is not None:
+                    file = sources.file(code.co_filename)
+                    if file is not None:
+                        lines.append([file, line])
+            if lines:
+                return lines
+            at = self._parents[at]
+        return []
+
+    def _paths(self, frame: Optional[types.FrameType]) -> list[str]:
+        roots = [index for index, parent in enumerate(self._parents) if parent is None]
+        models = [i for i in roots if next(self.modules[i].parameters(), None) is not None]
+        variables = _variables_holding({id(self.modules[i]) for i in roots}, frame)
+        names: dict[int, str] = {}
+        for index in roots:
+            # A model that stands alone needs no name before its children's.
+            if models == [index]:
+                names[index] = ""
+                continue
+            module = self.modules[index]
+            name = wanted = variables.get(id(module), type(module).__name__)
+            number = 2
+            while name in names.values():
+                name, number = f"{wanted}_{number}", number + 1
+            names[index] = name
+        paths: list[str] = []
+        for index, (name, parent) in enumerate(zip(self._names, self._parents)):
+            above = names[index] if parent is None else paths[parent]
+            paths.append(above if parent is None else f"{above}.{name}" if above else name)
+        return paths
+
+
+def optimizers_json(
+    optimizers: list[torch.optim.Optimizer], table: ModuleTable
+) -> list[dict[str, object]]:
+    """`optimizers` of the manifest."""
+    owners = {id(parameter): index for index, _, parameter in table.parameters()}
+    described = []
+    for optimizer in optimizers:
+        elements: dict[int, int] = {}
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                owner = owners.get(id(parameter))
+                if owner is not None:
+                    elements[owner] = elements.get(owner, 0) + _size(parameter)[0]
+        options = optimizer.param_groups[0] if optimizer.param_groups else {}
+        described.append(
+            {
+                "type": type(optimizer).__name__,
+                # None stands for torch's own choice, which is foreach on a GPU alone.
+                "foreach": options.get("foreach"),
+                "fused": options.get("fused"),
+                "modules": [[module, count] for module, count in elements.items()],
+            }
+        )
+    return described
+
+
+def _size(tensor: torch.Tensor) -> tuple[int, int]:
+    """Elements and bytes; a lazy module's parameter has none until its first call."""
+    try:
+        return tensor.numel(), tensor.numel() * tensor.element_size()
+    except (RuntimeError, ValueError):
+        return 0, 0
+
+
+def _variables_holding(
+    wanted: set[int], frame: Optional[types.FrameType]
+) -> dict[int, str]:
+    """Names of variables that hold the objects, by identity.
+
+    Looks through the frames outwards: local names, then attributes of `self`, then global names.
+    A wrapper that torch.compile made counts as what it wraps.
+    """
+    found: dict[int, str] = {}
+
+    def look(names: dict[str, Any]) -> None:
+        for name, value in list(names.items()):
+            if issubclass(type(value), nn.Module):
+                value = value._modules.get(_COMPILED) or value
+                if id(value) in wanted and not name.startswith("__") and name != "self":
+                    found.setdefault(id(value), name)
+
+    while frame is not None:
+        names = dict(frame.f_locals)
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(("torch.", "ridgeline_agent.")):
+            look(names)
+            holder = names.get("self")
+            if holder is not None and hasattr(holder, "__dict__"):
+                look(vars(holder))
+                if issubclass(type(holder), nn.Module):
+                    look(dict(holder._modules))
+            look(frame.f_globals)
+        frame = frame.f_back
+    return found

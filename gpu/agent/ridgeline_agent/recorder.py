@@ -1,0 +1,519 @@
+"""The recorder: measures a program's iterations and writes the recording (docs/recording.md).
+
+A run has three stages. In the *warm-up*, iterations are found and the program settles. In the
+*timing*, iterations run as they are, with hooks that cost a microsecond: theirs is the time that is
+reported. In the *profiling*, the line clock and Kineto are on: theirs are the shares by which the
+reported time is split. After that the recording is written and the process ends.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import enum
+import functools
+import os
+import platform
+import sys
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, Optional, TypeVar
+
+import torch
+from torch import nn
+
+from . import __version__, device, hooks, line_clock, loops, manifest
+from .batch import BatchWatch
+from .compiled import CompiledRegions
+from .failure import describe_failure
+from .host import Host
+from .iterations import MODULE, IterationFinder, Verdict
+from .memory import MemoryWatch
+from .modules import Definitions, ModuleTable, optimizers_json
+from .sources import Sources, UserCode
+from .spec import RunSpec
+from .timing import Timer
+
+_MOST_NOTES = 50
+# How often the timing begins anew because something was compiled, or what had been taken for
+# iterations was none. After that it is taken as it is, with a note.
+_MOST_RESTARTS = 10
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+class Stage(enum.Enum):
+    """How far the run is; the values are the names in the protocol."""
+
+    WARM_UP = "warm-up"
+    TIMING = "timing"
+    PROFILING = "profiling"
+    SAVING = "saving"
+
+
+def _harmless(method: _Method) -> _Method:
+    """A hook whose own errors never reach the user's program: they become notes."""
+
+    @functools.wraps(method)
+    def guarded(self: Any, *args: Any) -> Any:
+        if self._inert or os.getpid() != self._pid:
+            return None
+        try:
+            return method(self, *args)
+        except Exception as error:
+            self.note(method.__name__.strip("_").replace("_", " "), error)
+            return None
+
+    return guarded  # type: ignore[return-value]
+
+
+class Recorder:
+    """Measures the program of this process. One for each process."""
+
+    def __init__(self, spec: RunSpec, host: Host) -> None:
+        self._spec = spec
+        self._host = host
+        self._pid = os.getpid()
+        self._inert = False
+        self._began_ns = time.time_ns()
+        self._notes: list[str] = []
+        user_code = UserCode(spec.root, spec.user_code, spec.not_user_code, spec.user_packages)
+        self._sources = Sources(user_code)
+        self._log = line_clock.EventLog(spec.limits.line_events)
+        self._clock = line_clock.line_clock(self._log, self._sources)
+        self._finder = IterationFinder(spec.iterations.found_by)
+        self._definitions = Definitions(self.note)
+        self._table = ModuleTable(self._definitions)
+        self._compiled = CompiledRegions(self._sources)
+        self._calls = hooks.ModuleCalls(self)
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._batch = BatchWatch()
+        self._thread: Optional[int] = None
+        self._open = _OpenPhases()
+
+        self._stage = Stage.WARM_UP
+        self._boundaries = 0
+        self._warmed_up = 0
+        self._restarts = 0
+        self._compilations_before = 0
+        self._device = torch.device("cpu")
+        self._timer = Timer(self._device)
+        self._memory: Optional[MemoryWatch] = None
+        self._measured: Optional[tuple[MemoryWatch, BatchWatch]] = None
+        self._profiler: Any = None
+        self._profiled: list[tuple[int, int]] = []
+        self._iteration_began_ns = 0
+        self._stack_before: loops.Frames = []
+        self._first_record = 0
+        self._found_loops: collections.Counter[tuple[int, int]] = collections.Counter()
+
+    # What the host calls.
+
+    def install(self) -> None:
+        """Installs every hook. Call it before any of the user's code runs."""
+        self._definitions.install()
+        hooks.install(self)
+        self._compiled.install(self._spec.eager)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+        self._calls.start()
+        self._host.progress(Stage.WARM_UP.value, 0, self._spec.iterations.warmup)
+
+    def provided(self, batch_size: int) -> None:
+        """A provider made its inputs, for this batch size."""
+        self._batch.provided(batch_size)
+
+    @_harmless
+    def iteration_ended(self) -> None:
+        """A provider's iteration has ended: the boundary that needs no finding."""
+        self._decide(self._finder.ended(), sys._getframe(2))
+
+    def ended(self) -> str:
+        """The program ended before enough was measured. Writes what there is; returns the outcome."""
+        if self._stage is Stage.SAVING:
+            return "complete"
+        try:
+            complete = self._stage is Stage.PROFILING and bool(self._profiled)
+            self._save("complete" if complete else "short", sys._getframe(1), None)
+        except OSError as error:
+            self._host.finish("exited", unwritten(error))
+        return "complete" if complete else "short"
+
+    def failed(self, error: BaseException) -> None:
+        """The program raised. Writes a manifest that says what, and where."""
+        root = self._spec.root
+        self._save("failed", None, describe_failure(error, root, self._sources.file))
+
+    def note(self, what: str, error: BaseException) -> None:
+        """Notes an error of our own for the person who reads the recording."""
+        text = f"{what}: {type(error).__name__}: {error}"
+        if text not in self._notes and len(self._notes) < _MOST_NOTES:
+            self._notes.append(text)
+
+    # What the hooks call (hooks.Listener).
+
+    @_harmless
+    def phase_entered(self, phase: int, key: object = None) -> bool:
+        outermost = self._open.enter(phase, key)
+        if self._profiler is not None:
+            self._log.add(line_clock.PHASE_ENTER, phase)
+        return outermost
+
+    @_harmless
+    def phase_left(self, phase: int) -> None:
+        self._open.leave(phase)
+        if self._profiler is not None:
+            self._log.add(line_clock.PHASE_EXIT, phase)
+
+    @_harmless
+    def loaded(self, loader: object, batch: object) -> None:
+        if self._profiler is not None and self._on_our_thread():
+            self._batch.loaded(loader, batch)
+            if self._memory is not None:
+                self._memory.loaded(batch)
+
+    @_harmless
+    def went_backward(self) -> None:
+        if self._profiler is not None and self._memory is not None:
+            self._memory.went_backward()
+        if self._on_our_thread():
+            frame = sys._getframe(2)
+            self._decide(self._finder.went_backward(self._place(frame)), frame)
+
+    @_harmless
+    def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
+        self._finder.optimizer_made()
+        self._optimizers.append(weakref.ref(optimizer))
+
+    @_harmless
+    def stepped(self, optimizer: object) -> None:
+        if self._open.has(hooks.OPTIMIZER) or not self._on_our_thread():
+            return
+        frame = sys._getframe(2)
+        self._decide(self._finder.stepped(id(optimizer), self._place(frame)), frame)
+
+    @_harmless
+    def module_entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        outermost = self._open.call()
+        if self._profiler is None:
+            return
+        log = self._log
+        if outermost and self._open.innermost() != hooks.BACKWARD:
+            log.add(line_clock.PHASE_ENTER, hooks.FORWARD)
+            if self._on_our_thread():
+                inputs = (args, kwargs)
+                self._batch.given((id(module), self._place(sys._getframe(2))), inputs)
+                if self._memory is not None and not self._batch.has_loader:
+                    self._memory.given(inputs)
+        index = self._table.index_of_called(module)
+        if index is not None:
+            log.add(line_clock.MODULE_ENTER, index)
+
+    @_harmless
+    def module_left(self, module: nn.Module) -> None:
+        outermost = self._open.called()
+        if self._profiler is not None:
+            index = self._table.index_of_called(module)
+            if index is not None:
+                self._log.add(line_clock.MODULE_EXIT, index)
+            if outermost and self._open.innermost() != hooks.BACKWARD:
+                self._log.add(line_clock.PHASE_EXIT, hooks.FORWARD)
+        if outermost and self._finder.found_by in (None, MODULE) and self._on_our_thread():
+            frame = sys._getframe(2)
+            training = module.training and torch.is_grad_enabled()
+            verdict = self._finder.called(id(module), self._place(frame), training)
+            self._decide(verdict, frame)
+
+    # The stages.
+
+    def _decide(self, verdict: Verdict, frame: types.FrameType) -> None:
+        now_ns = time.perf_counter_ns()
+        if self._finder.found_by not in (None, MODULE) and self._stage is Stage.WARM_UP:
+            self._calls.stop()
+        if verdict is Verdict.NOTHING or self._stage is Stage.SAVING:
+            return
+        if verdict is Verdict.RESTART:
+            # This signal need not be the end of an iteration; the next boundary is.
+            self._warmed_up = max(0, min(self._warmed_up, self._spec.iterations.warmup) - 1)
+            self._restart()
+            return
+        self._boundaries += 1
+        if self._boundaries == 1:
+            self._sources.read_texts(self._began_ns)
+        compiled = self._compiled.compilations != self._compilations_before
+        self._compilations_before = self._compiled.compilations
+        if compiled and self._stage is not Stage.PROFILING and self._may_restart():
+            self._restart()
+        elif self._stage is Stage.WARM_UP:
+            self._warmed_up_one()
+        elif self._stage is Stage.TIMING:
+            self._timed_one(now_ns)
+        elif self._stage is Stage.PROFILING:
+            self._profiled_one(frame)
+
+    def _may_restart(self) -> bool:
+        self._restarts += 1
+        if self._restarts == _MOST_RESTARTS:
+            self._notes.append("torch.compile still compiled after many iterations")
+        return self._restarts < _MOST_RESTARTS
+
+    def _restart(self) -> None:
+        """Back to the warm-up: what was measured was no iteration as the others are."""
+        if self._stage is Stage.PROFILING:
+            self._stop_profiler()
+            self._log.clear()
+            self._profiled.clear()
+            self._measured = None
+        self._timer = Timer(self._device)
+        self._stage = Stage.WARM_UP
+
+    def _warmed_up_one(self) -> None:
+        wanted = self._spec.iterations.warmup
+        self._warmed_up += 1
+        self._host.progress(self._stage.value, min(self._warmed_up, wanted), wanted)
+        if self._warmed_up >= wanted:
+            self._device = device.used_device(self._spec.device)
+            self._timer = Timer(self._device)
+            self._stage = Stage.TIMING
+            self._host.progress(self._stage.value, 0, self._spec.iterations.timed)
+            self._timer.begin()
+
+    def _timed_one(self, now_ns: int) -> None:
+        self._timer.end(now_ns)
+        wanted = self._spec.iterations.timed
+        if self._timer.count < wanted:
+            self._timer.begin()
+            return
+        self._timer.finish()
+        self._stage = Stage.PROFILING
+        self._host.progress(self._stage.value, 0, self._spec.iterations.profiled)
+        self._start_profiler()
+        self._begin_profiled_one(sys._getframe())
+
+    def _start_profiler(self) -> None:
+        self._table = ModuleTable(self._definitions)
+        self._table.build(self._live_optimizers())
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        # The configuration and the start are those of torch's own profiler; its end is not, for it
+        # would build Python objects of every event.
+        profiler: Any = torch.autograd.profiler.profile(
+            use_cpu=True,
+            use_device="cuda" if self._device.type == "cuda" else None,
+            record_shapes=True,
+            profile_memory=True,
+            with_stack=False,
+        )
+        profiler._prepare_trace()
+        profiler._start_trace()
+        self._profiler = profiler
+        self._calls.start()
+        self._clock.start()
+
+    def _stop_profiler(self) -> Any:
+        """Stops everything that costs time; returns Kineto's results."""
+        self._clock.stop()
+        if self._finder.found_by != MODULE:
+            self._calls.stop()
+        if self._profiler is None:
+            return None
+        self._profiler = None
+        return torch._C._autograd._disable_profiler()
+
+    def _begin_profiled_one(self, frame: types.FrameType) -> None:
+        self._batch = self._batch.next_iteration()
+        self._memory = MemoryWatch(self._device)
+        self._memory.begin(self._table, self._live_optimizers())
+        self._stack_before = loops.stack_frames(frame, self._sources)
+        self._first_record = self._log.position()
+        self._log.add(line_clock.ITERATION, len(self._profiled))
+        self._iteration_began_ns = time.time_ns()
+
+    def _profiled_one(self, frame: types.FrameType) -> None:
+        if self._device.type == "cuda":
+            # So that an iteration's kernels lie within its own window.
+            torch.cuda.synchronize(self._device)
+        self._profiled.append((self._iteration_began_ns, time.time_ns()))
+        if self._memory is not None:
+            self._memory.end()
+            self._measured = (self._memory, self._batch)
+        last = len(self._profiled) >= self._spec.iterations.profiled
+        if last:
+            self._log.add(line_clock.ITERATION, len(self._profiled))
+        self._find_loop(frame)
+        wanted = self._spec.iterations.profiled
+        self._host.progress(self._stage.value, min(len(self._profiled), wanted), wanted)
+        if last:
+            self._complete(frame)
+        else:
+            self._begin_profiled_one(frame)
+
+    def _find_loop(self, frame: types.FrameType) -> None:
+        loop = loops.find_loop(
+            self._stack_before,
+            loops.stack_frames(frame, self._sources),
+            self._log,
+            self._first_record,
+            self._log.position(),
+            self._sources,
+        )
+        if loop is not None:
+            self._found_loops[loop] += 1
+
+    def _complete(self, frame: types.FrameType) -> None:
+        """Writes the recording and ends the process, from within the program's own call."""
+        try:
+            self._save("complete", frame, None)
+        except Exception as error:
+            self._host.finish("exited", unwritten(error))
+        self._host.finish("complete")
+
+    # Helpers.
+
+    def _live_optimizers(self) -> list[torch.optim.Optimizer]:
+        found = [reference() for reference in self._optimizers]
+        # One that wraps another may have no parameters of its own, and no constructor run.
+        return [item for item in found if item is not None and hasattr(item, "param_groups")]
+
+    def _on_our_thread(self) -> bool:
+        """Whether this is the thread that trains: the first that gave a signal."""
+        here = threading.get_ident()
+        if self._thread is None:
+            self._thread = here
+        return self._thread == here
+
+    def _place(self, frame: Optional[types.FrameType]) -> Hashable:
+        """The user's line that made this call."""
+        while frame is not None:
+            if self._sources.code(frame.f_code) is not None:
+                return (id(frame.f_code), frame.f_lineno)
+            frame = frame.f_back
+        return None
+
+    def _forked(self) -> None:
+        """In a child of the user's program, a loader's worker for one, nothing is measured."""
+        self._inert = True
+        with contextlib.suppress(Exception):
+            self._clock.stop()
+
+    def _save(
+        self, status: str, frame: Optional[types.FrameType], failure: Optional[dict[str, object]]
+    ) -> None:
+        self._stage = Stage.SAVING
+        self._host.progress(self._stage.value, 0, 1)
+        results = self._stop_profiler()
+        folder = os.path.abspath(self._spec.out)
+        if status == "complete":
+            self._log.save(os.path.join(folder, "lines.bin"))
+            manifest.save_trace(results, folder)
+        manifest.write_manifest(folder, self._manifest(status, frame, failure))
+        self._host.progress(self._stage.value, 1, 1)
+
+    def _manifest(
+        self, status: str, frame: Optional[types.FrameType], failure: Optional[dict[str, object]]
+    ) -> dict[str, object]:
+        complete = status == "complete"
+        facts = device.device_json(self._device)
+        # Modules first: their definitions may name files that no line of the log does.
+        modules = self._table.json(self._sources, frame) if complete else []
+        compiled = self._compiled.json()
+        memory, batch = self._measured or (MemoryWatch(self._device), self._batch)
+        loop = max(self._found_loops, key=lambda at: (self._found_loops[at], at), default=None)
+        self._sources.read_texts(self._began_ns)
+        return {
+            "schema": manifest.SCHEMA,
+            "agent": __version__,
+            "status": status,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "platform": manifest.platform_name(),
+            "device": facts,
+            "entry": self._entry(),
+            "files": self._sources.files_json(),
+            "codes": self._sources.codes_json(),
+            "threads": self._log.threads_json(),
+            "iterations": {
+                "found_by": self._finder.found_by,
+                "steps_per_iteration": self._finder.signals_per_iteration,
+                "warmup": self._warmed_up,
+                "seen": self._boundaries,
+                "signals": dict(self._finder.seen),
+                "timed_ns": self._timer.wall_ns() if complete else [],
+                "timed_device_ns": self._timer.device_ns() if complete else [],
+                "profiled": [list(window) for window in self._profiled],
+                "measured": len(self._profiled) - 1 if complete else None,
+            },
+            "loop": None if loop is None else {"file": loop[0], "line": loop[1]},
+            "batch": batch.json(),
+            "modules": modules,
+            "optimizers": optimizers_json(self._live_optimizers(), self._table),
+            "memory": memory.json(facts["capacity_bytes"]),
+            "compiled": compiled,
+            "shares_from": "eager" if self._spec.eager else None,
+            "line_log": self._log.json(),
+            "failure": failure,
+            "notes": self._notes,
+        }
+
+    def _entry(self) -> dict[str, object]:
+        entry = self._spec.entry
+        if entry.kind == "module":
+            return {"kind": entry.kind, "name": entry.target}
+        path = self._sources.user_code.path(entry.target)
+        return {"kind": entry.kind, "path": path or os.path.basename(entry.target)}
+
+
+def unwritten(error: Exception) -> str:
+    """The message for a recording that could not be written."""
+    return f"the recording could not be written: {type(error).__name__}: {error}"
+
+
+class _OpenPhases(threading.local):
+    """The phases and outermost module calls that are open on each thread."""
+
+    def __init__(self) -> None:
+        self._phases: list[tuple[int, object]] = []
+        self._calls = 0
+
+    def enter(self, phase: int, key: object) -> bool:
+        """Opens a phase; returns whether none of its kind was open.
+
+        A step that raised leaves its phase open, since torch runs its post hooks only after one
+        that returned. No step runs within itself, so an open one of the same `key` is that one.
+        """
+        if key is not None:
+            for at, open_phase in enumerate(self._phases):
+                if open_phase == (phase, key):
+                    del self._phases[at:]
+                    break
+        outermost = not self.has(phase)
+        self._phases.append((phase, key))
+        return outermost
+
+    def leave(self, phase: int) -> None:
+        """Closes the innermost phase of this kind, and whatever an error left open within."""
+        for at in range(len(self._phases) - 1, -1, -1):
+            if self._phases[at][0] == phase:
+                del self._phases[at:]
+                return
+
+    def has(self, phase: int) -> bool:
+        """Whether a phase of this kind is open."""
+        return any(open_phase == phase for open_phase, _ in self._phases)
+
+    def innermost(self) -> Optional[int]:
+        """The innermost open phase."""
+        return self._phases[-1][0] if self._phases else None
+
+    def call(self) -> bool:
+        """A module call begins; returns whether it is an outermost one."""
+        self._calls += 1
+        return self._calls == 1
+
+    def called(self) -> bool:
+        """It ended."""
+        self._calls = max(0, self._calls - 1)
+        return self._calls == 0

@@ -1,0 +1,202 @@
+"""Which code is the user's, and the table of the user's files and functions in a recording."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+import types
+import zlib
+from collections.abc import Iterable
+from typing import Optional
+
+_AGENT = os.path.dirname(os.path.realpath(__file__))
+_INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]")
+_NEWLINE = re.compile(rb"\r\n|\r|\n")
+# What Python's `bytes.strip()` takes away; analysis/src/source/lines.rs does the same.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def _standard_library() -> list[str]:
+    paths = sysconfig.get_paths()
+    return [os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib") if name in paths]
+
+
+class UserCode:
+    """Decides by path whether code is the user's.
+
+    User code lies under one of `user_code` and under none of `not_user_code`; installed packages
+    count only where `user_packages` names them. The agent, the standard library and code without a
+    file (`<string>`, `<frozen …>`) never do.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        user_code: Iterable[str],
+        not_user_code: Iterable[str],
+        user_packages: Iterable[str],
+    ) -> None:
+        self.root = os.path.realpath(root)
+        self._cwd = os.getcwd()
+        self._inside = [os.path.realpath(path) for path in user_code]
+        self._outside = [os.path.realpath(path) for path in not_user_code]
+        self._outside += [_AGENT, *_standard_library()]
+        self._packages = frozenset(user_packages)
+        self._paths: dict[str, Optional[str]] = {}
+
+    def path(self, filename: str) -> Optional[str]:
+        """The path to show for a code object's file name, or None where it is not user code."""
+        if filename not in self._paths:
+            self._paths[filename] = self._decide(filename)
+        return self._paths[filename]
+
+    def absolute(self, filename: str) -> str:
+        """Where a code object's file lies; relative names count from where the program began."""
+        return os.path.realpath(os.path.join(self._cwd, filename))
+
+    def _decide(self, filename: str) -> Optional[str]:
+        if filename.startswith("<"):
+            return None
+        path = self.absolute(filename)
+        package = self._package(path)
+        if package is not None:
+            return package
+        if _INSTALLED.search(path) or _INSTALLED.search(filename):
+            return None
+        # Of two prefixes the longer one decides: a project may lie inside of what is not user
+        # code (a workspace folder within `/usr/lib`), and the other way round (`.venv`).
+        if _longest_prefix(path, self._inside) <= _longest_prefix(path, self._outside):
+            return None
+        return _shown(os.path.relpath(path, self.root))
+
+    def _package(self, path: str) -> Optional[str]:
+        """`site-packages/…` for a file of a package that counts as user code."""
+        installed = _INSTALLED.split(path, maxsplit=1)
+        if len(installed) == 2 and re.split(r"[/\\]", installed[1])[0] in self._packages:
+            return _shown(os.path.join("site-packages", installed[1]))
+        # An editable install lies elsewhere; its module tells where.
+        for name in self._packages:
+            module = sys.modules.get(name)
+            for folder in getattr(module, "__path__", ()):
+                folder = os.path.realpath(folder)
+                if _is_under(path, folder) and not _is_under(path, self.root):
+                    inner = os.path.relpath(path, os.path.dirname(folder))
+                    return _shown(os.path.join("site-packages", inner))
+        return None
+
+
+def _is_under(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _longest_prefix(path: str, folders: list[str]) -> int:
+    return max((len(folder) for folder in folders if _is_under(path, folder)), default=0)
+
+
+def _shown(path: str) -> str:
+    return path.replace(os.sep, "/")
+
+
+class Sources:
+    """Indices for files and code objects, in the order in which the run met them."""
+
+    def __init__(self, user_code: UserCode) -> None:
+        self.user_code = user_code
+        self._files: dict[str, int] = {}
+        self._absolute: list[str] = []
+        self._codes: dict[tuple[int, str, int], int] = {}
+        # Keyed by identity, because hashing a code object walks its whole bytecode. The list keeps
+        # the objects alive, so that an identity is never used twice.
+        self._by_identity: dict[int, Optional[int]] = {}
+        self._kept: list[types.CodeType] = []
+        self._texts: dict[str, Optional[bytes]] = {}
+
+    def file(self, filename: str) -> Optional[int]:
+        """The index of a file of user code, or None."""
+        path = self.user_code.path(filename)
+        if path is None:
+            return None
+        index = self._files.setdefault(path, len(self._files))
+        if index == len(self._absolute):
+            self._absolute.append(self.user_code.absolute(filename))
+        return index
+
+    def code(self, code: types.CodeType) -> Optional[int]:
+        """The index of a code object, or None where it is not user code."""
+        identity = id(code)
+        if identity in self._by_identity:
+            return self._by_identity[identity]
+        file = self.file(code.co_filename)
+        index = None
+        if file is not None:
+            # Python 3.9 and 3.10 know no qualified name of a code object.
+            name = getattr(code, "co_qualname", code.co_name)
+            key = (file, name, code.co_firstlineno)
+            index = self._codes.setdefault(key, len(self._codes))
+        self._by_identity[identity] = index
+        self._kept.append(code)
+        return index
+
+    def user_stack(self, frame: Optional[types.FrameType]) -> list[tuple[int, int]]:
+        """`(file, line)` of the user's frames from `frame` outwards, innermost first."""
+        stack = []
+        while frame is not None:
+            if self.code(frame.f_code) is not None:
+                file = self.file(frame.f_code.co_filename)
+                if file is not None:
+                    stack.append((file, frame.f_lineno))
+            frame = frame.f_back
+        return stack
+
+    def read_texts(self, since_ns: int) -> None:
+        """Reads the files of all user modules that are imported by now.
+
+        Read early, because the person may go on editing while the program runs. A file that
+        changed after `since_ns`, when the run began, is not the text that ran: its lines stay
+        unknown.
+        """
+        names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        names.update(self._absolute)
+        for name in names:
+            if isinstance(name, str) and name.endswith(".py") and self.user_code.path(name):
+                path = self.user_code.absolute(name)
+                if path not in self._texts:
+                    self._texts[path] = _text_before(path, since_ns)
+
+    def text(self, file: int) -> Optional[bytes]:
+        """The text of a file as it ran, or None where it is unknown."""
+        return self._texts.get(self._absolute[file])
+
+    def files_json(self) -> list[dict[str, object]]:
+        """`files` of the manifest."""
+        return [
+            {"path": path, "line_crc": line_checksums(self.text(index) or b"")}
+            for path, index in self._files.items()
+        ]
+
+    def codes_json(self) -> list[dict[str, object]]:
+        """`codes` of the manifest."""
+        return [
+            {"file": file, "name": name, "first_line": line} for file, name, line in self._codes
+        ]
+
+
+def line_checksums(text: bytes) -> list[int]:
+    """crc32 of each line without the whitespace around it; nothing for an unknown (empty) text."""
+    if not text:
+        return []
+    if text.startswith(_BYTE_ORDER_MARK):
+        text = text[len(_BYTE_ORDER_MARK) :]
+    return [zlib.crc32(line.strip()) for line in _NEWLINE.split(text)]
+
+
+def _text_before(path: str, since_ns: int) -> Optional[bytes]:
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_mtime_ns > since_ns:
+                return None
+            return file.read()
+    except OSError:
+        return None

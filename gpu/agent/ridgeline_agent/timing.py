@@ -1,0 +1,73 @@
+"""Wall time of the unprofiled iterations: the truth that everything else is scaled to."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+
+class Timer:
+    """Times a block of iterations.
+
+    On a GPU the host runs ahead of the device, so single iterations cannot be told apart by its
+    clock, and synchronizing within the block would slow the program down. The block's wall time is
+    exact, since it is synchronized at both ends; CUDA events say how it is shared out.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._begun = 0
+        self._block_begun = 0
+        self._block_ended = 0
+        self._host_ns: list[int] = []
+        self._events: list[Any] = []
+
+    @property
+    def count(self) -> int:
+        """How many iterations have been timed."""
+        return len(self._host_ns)
+
+    @property
+    def total_ns(self) -> int:
+        """Their time by the host's clock."""
+        return sum(self._host_ns)
+
+    def begin(self) -> None:
+        """An iteration begins. The first one synchronizes with the device."""
+        if self._device.type == "cuda" and not self._events:
+            torch.cuda.synchronize(self._device)
+            self._mark()
+            self._block_begun = perf_counter_ns()
+        self._begun = perf_counter_ns()
+
+    def end(self, now_ns: int) -> None:
+        """The iteration ended at `now_ns` of `perf_counter_ns`."""
+        self._host_ns.append(now_ns - self._begun)
+        if self._device.type == "cuda":
+            self._mark()
+
+    def finish(self) -> None:
+        """The block is over; synchronizes with the device."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+            self._block_ended = perf_counter_ns()
+
+    def device_ns(self) -> list[int]:
+        """Each iteration's time between CUDA events, or nothing on a CPU."""
+        pairs = zip(self._events, self._events[1:])
+        return [round(first.elapsed_time(second) * 1e6) for first, second in pairs]
+
+    def wall_ns(self) -> list[int]:
+        """Each iteration's wall time; on a GPU its share of the block's."""
+        shares = self.device_ns()
+        if not shares or sum(shares) <= 0:
+            return self._host_ns
+        block = self._block_ended - self._block_begun
+        return [round(block * share / sum(shares)) for share in shares]
+
+    def _mark(self) -> None:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        self._events.append(event)

@@ -1,0 +1,71 @@
+"""Renews the recordings in this folder: `python make.py [NAME…]`, with a Python that has torch.
+
+Each folder's `src` is a small project; its `train.py` is run under the agent's recorder. What is
+kept is what a stored recording is made of (docs/recording.md), compressed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+HARNESS = HERE.parent.parent / "gpu" / "agent" / "tests" / "harness.py"
+LARGEST_BYTES = 300_000
+
+
+def record(source: Path, folder: Path, eager: bool) -> None:
+    """Records `source/train.py` into `folder`."""
+    with tempfile.TemporaryDirectory() as out:
+        request = {
+            "id": 1,
+            "out": out,
+            "root": str(source),
+            "cwd": str(source),
+            "entry": {"kind": "script", "path": str(source / "train.py")},
+            "eager": eager,
+        }
+        environment = {
+            **os.environ,
+            "OPENBLAS_NUM_THREADS": "1",
+            # Waiting threads that spin take the processor from those that work.
+            "GOMP_SPINCOUNT": "1000",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        command = [sys.executable, str(HARNESS), json.dumps(request)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if "finished complete" not in done.stdout:
+            sys.exit(f"{source}: {done.stdout}\n{done.stderr}")
+        folder.mkdir(exist_ok=True)
+        manifest = json.loads((Path(out) / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")) + "\n")
+        for name in ("trace.json", "lines.bin"):
+            with open(Path(out) / name, "rb") as raw, open(folder / f"{name}.gz", "wb") as packed:
+                # Without name and time, so that equal content is an equal file.
+                with gzip.GzipFile("", "wb", 9, packed, 0) as file:
+                    shutil.copyfileobj(raw, file)
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    print(f"{folder.relative_to(HERE)}: {size} bytes, {manifest['notes'] or 'no notes'}")
+    if size > LARGEST_BYTES:
+        sys.exit(f"{folder} is larger than {LARGEST_BYTES} bytes")
+
+
+def main() -> None:
+    """Makes the named recordings, or all."""
+    for source in sorted(HERE.glob("*/src")):
+        name = source.parent.name
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
+        record(source, source.parent, eager=False)
+        if name.startswith("compiled"):
+            record(source, source.parent / "eager", eager=True)
+
+
+if __name__ == "__main__":
+    main()
