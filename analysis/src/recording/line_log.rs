@@ -154,6 +154,11 @@ impl Markers {
         if id == MarkerId::NONE { None } else { self.markers.get(id.0 as usize).copied() }
     }
 
+    /// Every nesting as its innermost marker and what is around that, outer ones first.
+    pub fn iter(&self) -> impl Iterator<Item = (MarkerId, Marker)> + '_ {
+        self.markers.iter().skip(1).copied()
+    }
+
     /// The markers around a moment, innermost first.
     pub fn walk(&self, id: MarkerId) -> impl Iterator<Item = Marker> + '_ {
         let mut next = id;
@@ -191,6 +196,8 @@ pub struct Moment {
     pub marker: MarkerId,
     /// Whether this moment is the arrival at a line, which is what "the line ran" counts.
     pub arrived: bool,
+    /// Whether this moment is the beginning of the innermost module or phase.
+    pub entered: bool,
 }
 
 /// What one thread did, in order of time.
@@ -411,6 +418,7 @@ impl LineLogBuilder {
             stack: standing.stack,
             marker: standing.marker,
             arrived: record.kind == LINE,
+            entered: matches!(record.kind, MODULE_ENTER | PHASE_ENTER),
         });
     }
 

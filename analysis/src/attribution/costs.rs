@@ -1,0 +1,135 @@
+//! The cost of each context: what the iterations' instants add up to.
+
+use super::contexts::Contexts;
+use super::device::{Busy, Launches};
+use super::timeline::Piece;
+use crate::recording::trace::Trace;
+
+/// What one context costs, summed over the profiled iterations.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Cost {
+    /// Nanoseconds of the iterations that are this context's, on the host or on a GPU.
+    pub time_ns: f64,
+    /// Of those, nanoseconds of the host: all of it on a CPU, the GPU's idle time on a GPU.
+    pub host_ns: f64,
+    /// Operators that the profiler recorded in the host's part.
+    pub operators: f64,
+    /// Line events that the line clock recorded in the host's part.
+    pub line_events: f64,
+    /// Nanoseconds of kernels and copies that it launched, each at its full length.
+    pub kernel_ns: f64,
+    /// Nanoseconds of the host within calls that launch.
+    pub launch_ns: f64,
+}
+
+/// Costs by context and by operator.
+#[derive(Debug, Default)]
+pub(super) struct Costs {
+    /// By context.
+    pub contexts: Vec<Cost>,
+    /// By operator that is shown: nanoseconds of the host's part.
+    pub operators: Vec<f64>,
+    /// Nanoseconds of the windows that belong to kernels which were launched before the recording.
+    pub leaked_ns: f64,
+    /// Nanoseconds of the windows that no thread explains: the trace has no thread for the loop.
+    pub unexplained_ns: f64,
+}
+
+impl Costs {
+    /// Adds up the pieces of the host's time and the activities of GPUs.
+    pub fn new(
+        trace: &Trace,
+        contexts: &Contexts<'_>,
+        pieces: &[Piece],
+        launches: &Launches,
+        windows: &[(i64, i64)],
+    ) -> Costs {
+        let mut costs = Costs {
+            contexts: vec![Cost::default(); contexts.len()],
+            operators: vec![0.0; trace.operators.len()],
+            ..Costs::default()
+        };
+        let busy = Busy::new(trace, windows);
+        costs.add_host(pieces, &busy.stretches);
+        costs.add_device(trace, launches, &busy.parts, windows);
+        for (call, context) in trace.runtime_calls.iter().zip(&launches.contexts) {
+            if let Some(cost) = costs.contexts.get_mut(context.0 as usize)
+                && is_within(windows, call.start_ns)
+            {
+                cost.launch_ns += call.duration_ns as f64;
+            }
+        }
+        let total: f64 = windows.iter().map(|(start, end)| end.saturating_sub(*start) as f64).sum();
+        let explained: f64 = costs.contexts.iter().map(|cost| cost.time_ns).sum();
+        costs.unexplained_ns = (total - explained - costs.leaked_ns).max(0.0);
+        costs
+    }
+
+    fn add_host(&mut self, pieces: &[Piece], busy: &[(i64, i64)]) {
+        let mut next = 0;
+        for piece in pieces {
+            while busy.get(next).is_some_and(|&(_, end_ns)| end_ns <= piece.start_ns) {
+                next += 1;
+            }
+            let length = piece.end_ns.saturating_sub(piece.start_ns) as f64;
+            let covered: f64 = busy
+                .get(next..)
+                .unwrap_or_default()
+                .iter()
+                .take_while(|(start_ns, _)| *start_ns < piece.end_ns)
+                .map(|&(start_ns, end_ns)| {
+                    let (start, end) = (start_ns.max(piece.start_ns), end_ns.min(piece.end_ns));
+                    end.saturating_sub(start) as f64
+                })
+                .sum();
+            let free = (length - covered).max(0.0);
+            let share = if length > 0.0 { free / length } else { 0.0 };
+            if let Some(cost) = self.contexts.get_mut(piece.context.0 as usize) {
+                cost.time_ns += free;
+                cost.host_ns += free;
+                cost.operators += f64::from(piece.recorded.operators) * share;
+                cost.line_events += f64::from(piece.recorded.line_events) * share;
+            }
+            if let Some(time_ns) =
+                piece.operator.and_then(|operator| self.operators.get_mut(operator as usize))
+            {
+                *time_ns += free;
+            }
+        }
+    }
+
+    fn add_device(
+        &mut self,
+        trace: &Trace,
+        launches: &Launches,
+        parts: &[f64],
+        windows: &[(i64, i64)],
+    ) {
+        for (index, (activity, part)) in trace.activities.iter().zip(parts).enumerate() {
+            let cost = launches
+                .context(index)
+                .and_then(|context| self.contexts.get_mut(context.0 as usize));
+            let Some(cost) = cost else {
+                self.leaked_ns += part;
+                continue;
+            };
+            let launched = launches
+                .calls
+                .get(index)
+                .copied()
+                .flatten()
+                .and_then(|call| trace.runtime_calls.get(call))
+                .is_some_and(|call| is_within(windows, call.start_ns));
+            cost.time_ns += part;
+            if launched {
+                cost.kernel_ns += activity.duration_ns as f64;
+            }
+        }
+    }
+}
+
+/// Whether a time lies in one of the windows, which are sorted and do not overlap.
+pub(super) fn is_within(windows: &[(i64, i64)], time_ns: i64) -> bool {
+    let index = windows.partition_point(|&(_, end_ns)| end_ns <= time_ns);
+    windows.get(index).is_some_and(|&(start_ns, _)| start_ns <= time_ns)
+}

@@ -1,0 +1,143 @@
+//! What each module instance costs, its children included.
+
+use super::contexts::Contexts;
+use super::correlate::Places;
+use super::costs::{Costs, is_within};
+use super::scale::Scale;
+use crate::profile::{FileId, MemoryByKind, ModuleCost, ModuleId, PhaseTimes};
+use crate::recording::line_log::{Marker, MarkerId, Markers};
+use crate::recording::manifest::Manifest;
+
+/// The module instances of a recording.
+#[derive(Debug, Default)]
+pub(super) struct Modules {
+    pub costs: Vec<ModuleCost>,
+    /// By module: the last visit that saw it.
+    seen: Vec<u64>,
+    visit: u64,
+}
+
+impl Modules {
+    pub fn new(manifest: Option<&Manifest>) -> Modules {
+        let Some(manifest) = manifest else { return Modules::default() };
+        let mut costs: Vec<ModuleCost> = Vec::with_capacity(manifest.modules.len());
+        for (index, module) in manifest.modules.iter().enumerate() {
+            costs.push(ModuleCost {
+                path: module.path.clone(),
+                type_name: module.type_name.clone(),
+                // Parents come before children, which keeps a hostile manifest from naming a
+                // module as its own ancestor.
+                parent: module.parent.filter(|&parent| (parent as usize) < index).map(ModuleId),
+                definition: module
+                    .definition
+                    .iter()
+                    .filter(|(file, _)| (*file as usize) < manifest.files.len())
+                    .map(|&(file, line)| (FileId(file), line))
+                    .collect(),
+                parameters: module
+                    .parameters
+                    .iter()
+                    .fold(0, |sum, parameter| parameter.elements.saturating_add(sum)),
+                ..ModuleCost::default()
+            });
+        }
+        for index in (0..costs.len()).rev() {
+            let Some((parameters, parent)) =
+                costs.get(index).map(|module| (module.parameters, module.parent))
+            else {
+                continue;
+            };
+            if let Some(parent) = parent.and_then(|parent| costs.get_mut(parent.0 as usize)) {
+                parent.parameters = parent.parameters.saturating_add(parameters);
+            }
+        }
+        let seen = vec![0; costs.len()];
+        Modules { costs, seen, visit: 0 }
+    }
+
+    /// The innermost module around a moment.
+    pub fn innermost(&self, markers: &Markers, marker: MarkerId) -> Option<u32> {
+        markers.walk(marker).find_map(|marker| match marker {
+            Marker::Module(module) if (module as usize) < self.costs.len() => Some(module),
+            _ => None,
+        })
+    }
+
+    /// Calls a function with each module around any of the markers and with those that hold them,
+    /// once each.
+    pub fn each_around(
+        &mut self,
+        markers: &Markers,
+        around: impl IntoIterator<Item = MarkerId>,
+        mut with: impl FnMut(&mut ModuleCost),
+    ) {
+        self.visit += 1;
+        for marker in around.into_iter().flat_map(|marker| markers.walk(marker)) {
+            let Marker::Module(module) = marker else { continue };
+            self.climb(module, &mut with);
+        }
+    }
+
+    /// Calls a function with a module and all that hold it.
+    pub fn each_holding(&mut self, module: u32, mut with: impl FnMut(&mut ModuleCost)) {
+        self.visit += 1;
+        self.climb(module, &mut with);
+    }
+
+    fn climb(&mut self, module: u32, with: &mut impl FnMut(&mut ModuleCost)) {
+        let mut next = Some(module);
+        while let Some(module) = next {
+            let index = module as usize;
+            let (Some(seen), Some(cost)) = (self.seen.get_mut(index), self.costs.get_mut(index))
+            else {
+                return;
+            };
+            // Whoever holds a module that was seen has been seen with it.
+            if *seen == self.visit {
+                return;
+            }
+            *seen = self.visit;
+            with(cost);
+            next = cost.parent.map(|parent| parent.0);
+        }
+    }
+
+    /// Adds each context's time to the modules that ran it or whose forward operators it is the
+    /// derivative of.
+    pub fn add_times(
+        &mut self,
+        contexts: &Contexts<'_>,
+        markers: &Markers,
+        costs: &Costs,
+        scale: &Scale,
+    ) {
+        for (((_, context), cost), factor) in
+            contexts.iter().zip(&costs.contexts).zip(&scale.contexts)
+        {
+            let mut times = PhaseTimes::default();
+            *times.get_mut(context.phase) = cost.time_ns * factor;
+            self.each_around(markers, [context.marker, context.forward_marker], |module| {
+                module.total_time += times;
+            });
+        }
+    }
+
+    /// Counts the calls of each module.
+    pub fn add_calls(&mut self, places: &Places<'_>, windows: &[(i64, i64)]) {
+        let share = 1.0 / windows.len().max(1) as f64;
+        for moment in places.log.threads.iter().flat_map(|thread| &thread.moments) {
+            if let Some((_, Marker::Module(module))) = places.log.markers.top(moment.marker)
+                && moment.entered
+                && is_within(windows, moment.time_ns)
+                && let Some(cost) = self.costs.get_mut(module as usize)
+            {
+                cost.calls += share;
+            }
+        }
+    }
+
+    /// Adds memory to a module and all that hold it.
+    pub fn add_memory(&mut self, module: u32, memory: MemoryByKind) {
+        self.each_holding(module, |cost| cost.memory += memory);
+    }
+}

@@ -1,0 +1,130 @@
+//! Which stretches of time are iterations, and how long one takes without a profiler.
+
+use crate::recording::Recording;
+use crate::recording::trace::Trace;
+
+/// The iterations that attribution adds up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Steps {
+    /// Start and end in nanoseconds, in order, not overlapping.
+    pub windows: Vec<(i64, i64)>,
+    /// The window whose memory is replayed.
+    pub measured: Option<(i64, i64)>,
+    /// Nanoseconds of each unprofiled iteration.
+    pub timed_ns: Vec<f64>,
+}
+
+impl Steps {
+    /// The iterations of a recording: the manifest's; else those that the trace names
+    /// (`ProfilerStep#3`); else all of it as one.
+    pub fn new(recording: &Recording) -> Steps {
+        if let Some(manifest) = &recording.manifest {
+            let profiled = &manifest.iterations.profiled;
+            return Steps {
+                measured: profiled
+                    .get(manifest.iterations.measured)
+                    .or(profiled.last())
+                    .copied()
+                    .filter(|(start, end)| start < end),
+                windows: in_order(profiled.clone()),
+                timed_ns: manifest.iterations.timed_ns.iter().map(|&ns| ns as f64).collect(),
+            };
+        }
+        let trace = &recording.trace;
+        let mut windows = in_order(named_steps(trace));
+        if windows.is_empty() {
+            windows.extend(whole(trace));
+        }
+        Steps { measured: whole(trace), windows, timed_ns: Vec::new() }
+    }
+
+    /// Nanoseconds of all windows together.
+    pub fn profiled_total_ns(&self) -> f64 {
+        self.windows.iter().map(|(start, end)| end.saturating_sub(*start) as f64).sum()
+    }
+
+    /// Nanoseconds of one profiled iteration: the mean.
+    pub fn profiled_mean_ns(&self) -> f64 {
+        if self.windows.is_empty() {
+            0.0
+        } else {
+            self.profiled_total_ns() / self.windows.len() as f64
+        }
+    }
+
+    /// Nanoseconds of one iteration: the median of the unprofiled ones, else the mean of the
+    /// profiled ones.
+    pub fn iteration_ns(&self) -> f64 {
+        median(&self.timed_ns).unwrap_or_else(|| self.profiled_mean_ns())
+    }
+}
+
+/// The middle value, or the mean of the two in the middle.
+pub(super) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = *sorted.get((sorted.len() / 2).checked_sub(1)?)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+fn in_order(mut windows: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
+    windows.sort_unstable();
+    let mut end_before = i64::MIN;
+    windows.retain_mut(|(start, end)| {
+        *start = (*start).max(end_before);
+        let holds_time = *start < *end;
+        if holds_time {
+            end_before = *end;
+        }
+        holds_time
+    });
+    windows
+}
+
+fn named_steps(trace: &Trace) -> Vec<(i64, i64)> {
+    trace
+        .annotations
+        .iter()
+        .filter(|annotation| trace.text(annotation.name).starts_with("ProfilerStep"))
+        .map(|annotation| (annotation.start_ns, annotation.end_ns()))
+        .collect()
+}
+
+fn whole(trace: &Trace) -> Option<(i64, i64)> {
+    let operators = trace.operators.iter().map(|operator| (operator.start_ns, operator.end_ns()));
+    let calls = trace.runtime_calls.iter().map(|call| (call.start_ns, call.end_ns()));
+    let activities = trace.activities.iter().map(|activity| (activity.start_ns, activity.end_ns()));
+    operators
+        .chain(calls)
+        .chain(activities)
+        .reduce(|(start, end), (a_start, a_end)| (start.min(a_start), end.max(a_end)))
+        .filter(|(start, end)| start < end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 100.0]), Some(3.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 100.0]), Some(3.0));
+    }
+
+    #[test]
+    fn windows_neither_overlap_nor_end_before_they_start() {
+        let windows = in_order(vec![(10, 20), (5, 12), (30, 30), (40, 35), (i64::MIN, i64::MIN)]);
+        assert_eq!(windows, [(5, 12), (12, 20)]);
+    }
+
+    #[test]
+    fn absurd_windows_do_not_overflow() {
+        let steps = Steps { windows: vec![(i64::MIN, i64::MAX)], ..Steps::default() };
+        assert!(steps.profiled_mean_ns().is_finite());
+    }
+}
