@@ -84,7 +84,11 @@ fn backward_belongs_to_the_forward_lines() {
     trace.node("AddmmBackward0", 450, 100).sequence(1).forward_thread(1);
     trace.op("aten::mm", 460, 50);
     trace.op("aten::add_", 620, 50);
-    check(trace, LOOP, 800, expect![[r#"
+    check(
+        trace,
+        LOOP,
+        800,
+        expect![[r#"
         21: forward 80 backward 100 | total forward 80 backward 100
         22: forward 95 backward 110 | total forward 95 backward 110
         30: data 50 other 50 | total data 50 other 50
@@ -92,5 +96,6 @@ fn backward_belongs_to_the_forward_lines() {
         32: backward 80 other 10 | total backward 290 other 10
         33: optimizer 90 other 10 | total optimizer 90 other 10
         34: other 100 | total other 100
-    "#]]);
+    "#]],
+    );
 }

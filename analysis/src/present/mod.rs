@@ -4,6 +4,7 @@
 pub mod failure;
 pub mod hints;
 pub mod hover;
+pub mod json;
 pub mod lenses;
 pub mod report;
 pub mod terminal;

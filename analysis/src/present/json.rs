@@ -1,0 +1,413 @@
+//! What `--json` writes: a profile as a document for programs. `docs/schema/profile.schema.json`
+//! describes it; a test holds the two to each other.
+//!
+//! Within a schema, keys are added and never taken away or changed in meaning. Unknown is `null`.
+//! Times are milliseconds with six decimals, that is whole nanoseconds.
+
+use serde::Serialize;
+
+use crate::profile::{
+    DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Profile, Provenance,
+};
+use crate::source::{SourceIndex, fingerprint};
+
+/// The version of the document.
+pub const SCHEMA: u32 = 1;
+
+/// A profile as `--json` writes it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Document {
+    schema: u32,
+    device: DeviceFacts,
+    iteration: Iteration,
+    memory: Memory,
+    coverage: Shares,
+    lines: Vec<Line>,
+    modules: Vec<Module>,
+    untracked: Vec<Untracked>,
+    torch: Option<String>,
+    notes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<Gpu>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernels: Option<Vec<KernelTotal>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct DeviceFacts {
+    name: String,
+    kind: String,
+    capability: Option<(u32, u32)>,
+    multiprocessors: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Iteration {
+    time_ms: f64,
+    forward_ms: f64,
+    backward_ms: f64,
+    optimizer_ms: f64,
+    data_ms: f64,
+    other_ms: f64,
+    samples_per_s: Option<f64>,
+    batch_size: Option<u64>,
+    timed_ms: Vec<f64>,
+    found_by: Option<String>,
+    r#loop: Option<Location>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Location {
+    file: String,
+    line: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Memory {
+    peak_bytes: u64,
+    capacity_bytes: Option<u64>,
+    at_peak: Kinds,
+    peak_at_ms: f64,
+}
+
+/// Bytes by data structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Kinds {
+    weights: u64,
+    gradients: u64,
+    optimizer_state: u64,
+    activations: u64,
+    batch: u64,
+    temporaries: u64,
+    other: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Shares {
+    time: f64,
+    memory: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Line {
+    file: String,
+    line: u32,
+    end_line: u32,
+    scope: Option<String>,
+    self_ms: f64,
+    total_ms: f64,
+    forward_ms: f64,
+    backward_ms: f64,
+    optimizer_ms: f64,
+    data_ms: f64,
+    other_ms: f64,
+    calls: f64,
+    memory: Kinds,
+    total_memory: Kinds,
+    estimated: bool,
+    device: Option<LineDevice>,
+    modules: Vec<String>,
+    operators: Vec<Operator>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct LineDevice {
+    kernel_ms: f64,
+    launch_ms: f64,
+    idle_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Operator {
+    name: String,
+    phase: Option<&'static str>,
+    calls: f64,
+    time_ms: f64,
+    inputs: String,
+    flops: Option<f64>,
+    bytes: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Module {
+    path: String,
+    r#type: String,
+    file: Option<String>,
+    line: Option<u32>,
+    total_ms: f64,
+    forward_ms: f64,
+    backward_ms: f64,
+    optimizer_ms: f64,
+    calls: f64,
+    parameters: u64,
+    memory: Kinds,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Untracked {
+    name: String,
+    time_ms: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Gpu {
+    span_ns: u64,
+    busy_ns: u64,
+    idle_ns: u64,
+    kernel_ns: u64,
+    leaked_ns: u64,
+}
+
+/// All launches of one kernel in a trace, in exact nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KernelTotal {
+    /// As the profiler calls it.
+    pub name: String,
+    /// Launches.
+    pub calls: u64,
+    /// Nanoseconds.
+    pub total_ns: u64,
+}
+
+/// The document of a profile. `texts` are the texts that ran, by file, where they are known: from
+/// them come the last lines of statements, and lines of one statement become one entry.
+pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
+    let mut lines = Vec::new();
+    for (index, (file, costs)) in profile.files.iter().zip(&profile.lines).enumerate() {
+        let text =
+            texts.get(index).copied().flatten().filter(|text| {
+                file.fingerprint.is_empty() || fingerprint(text) == file.fingerprint
+            });
+        let source = text.map(SourceIndex::new);
+        lines.extend(lines_of_file(profile, &file.path, costs, source.as_ref()));
+    }
+    let iteration = &profile.iteration;
+    Document {
+        schema: SCHEMA,
+        device: DeviceFacts {
+            name: profile.device.name.clone(),
+            kind: profile.device.kind.clone(),
+            capability: profile.device.capability,
+            multiprocessors: profile.device.multiprocessors,
+        },
+        iteration: Iteration {
+            time_ms: milliseconds(iteration.time_ns),
+            forward_ms: milliseconds(iteration.phases.forward),
+            backward_ms: milliseconds(iteration.phases.backward),
+            optimizer_ms: milliseconds(iteration.phases.optimizer),
+            data_ms: milliseconds(iteration.phases.data),
+            other_ms: milliseconds(iteration.phases.other),
+            samples_per_s: iteration.samples_per_second().map(|rate| rounded(rate, 1e3)),
+            batch_size: iteration.batch_size,
+            timed_ms: iteration.timed_ns.iter().map(|&time_ns| milliseconds(time_ns)).collect(),
+            found_by: Some(iteration.found_by.clone()).filter(|how| !how.is_empty()),
+            r#loop: iteration.loop_line.and_then(|(file, line)| {
+                let file = profile.files.get(file.0 as usize)?.path.clone();
+                Some(Location { file, line })
+            }),
+        },
+        memory: Memory {
+            peak_bytes: profile.memory.peak_bytes,
+            capacity_bytes: profile.memory.capacity_bytes,
+            at_peak: kinds(&profile.memory.at_peak),
+            peak_at_ms: milliseconds(profile.memory.peak_at_ns as f64),
+        },
+        coverage: Shares {
+            time: rounded(profile.coverage.time, 1e6),
+            memory: rounded(profile.coverage.memory, 1e6),
+        },
+        lines,
+        modules: profile.modules.iter().map(|module| module_entry(profile, module)).collect(),
+        untracked: profile
+            .untracked
+            .iter()
+            .map(|part| Untracked { name: part.name.clone(), time_ms: milliseconds(part.time_ns) })
+            .collect(),
+        torch: Some(profile.torch_version.clone()).filter(|version| !version.is_empty()),
+        notes: profile.notes.clone(),
+        gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
+        kernels: None,
+    }
+}
+
+/// The document of a trace that was recorded elsewhere: with all its kernels, costliest first, and
+/// with what the GPU did, which is zero where there was none.
+pub fn analysis_document(
+    profile: &Profile,
+    texts: &[Option<&str>],
+    kernels: Vec<KernelTotal>,
+) -> Document {
+    let mut document = document(profile, texts);
+    document.gpu = Some(gpu_entry(&profile.gpu.unwrap_or_default()));
+    document.kernels = Some(kernels);
+    document
+}
+
+fn lines_of_file(
+    profile: &Profile,
+    path: &str,
+    costs: &[LineCost],
+    source: Option<&SourceIndex>,
+) -> Vec<Line> {
+    let mut entries: Vec<Line> = Vec::new();
+    for cost in costs {
+        let statement =
+            source.and_then(|source| source.statements().get(source.statement_on_line(cost.line)?));
+        let (first, last) = statement.map_or((cost.line, cost.line), |statement| {
+            (statement.first_line.min(cost.line), statement.last_line.max(cost.line))
+        });
+        let entry = line_entry(profile, path, cost, (first, last));
+        match entries.last_mut().filter(|before| before.line == first && before.end_line == last) {
+            Some(before) => merge(before, entry),
+            None => entries.push(entry),
+        }
+    }
+    entries
+}
+
+fn line_entry(profile: &Profile, path: &str, cost: &LineCost, lines: (u32, u32)) -> Line {
+    let total = &cost.total_time;
+    Line {
+        file: path.to_owned(),
+        line: lines.0,
+        end_line: lines.1,
+        scope: Some(cost.scope.clone()).filter(|scope| !scope.is_empty()),
+        self_ms: milliseconds(cost.self_time.total()),
+        total_ms: milliseconds(total.total()),
+        forward_ms: milliseconds(total.forward),
+        backward_ms: milliseconds(total.backward),
+        optimizer_ms: milliseconds(total.optimizer),
+        data_ms: milliseconds(total.data),
+        other_ms: milliseconds(total.other),
+        calls: rounded(cost.calls, 1e3),
+        memory: kinds(&cost.self_memory),
+        total_memory: kinds(&cost.total_memory),
+        estimated: cost.provenance == Provenance::Estimated,
+        device: cost.device_time.map(|time| line_device(&time)),
+        modules: cost
+            .modules
+            .iter()
+            .filter_map(|module| Some(profile.modules.get(module.0 as usize)?.path.clone()))
+            .collect(),
+        operators: cost.operators.iter().map(operator_entry).collect(),
+    }
+}
+
+/// Lines of one statement run at different times, so what they cost adds up. A statement that
+/// spans lines comes back to the first of them for each call within, so it ran as often as the one
+/// that was reached least.
+fn merge(into: &mut Line, other: Line) {
+    let add = |into: &mut f64, other: f64| *into = rounded(*into + other, 1e6);
+    add(&mut into.self_ms, other.self_ms);
+    add(&mut into.total_ms, other.total_ms);
+    add(&mut into.forward_ms, other.forward_ms);
+    add(&mut into.backward_ms, other.backward_ms);
+    add(&mut into.optimizer_ms, other.optimizer_ms);
+    add(&mut into.data_ms, other.data_ms);
+    add(&mut into.other_ms, other.other_ms);
+    into.calls = match (into.calls, other.calls) {
+        (calls, 0.0) | (0.0, calls) => calls,
+        (a, b) => a.min(b),
+    };
+    into.memory = sum(into.memory, other.memory);
+    into.total_memory = sum(into.total_memory, other.total_memory);
+    into.estimated |= other.estimated;
+    into.scope = into.scope.take().or(other.scope);
+    into.device = match (into.device, other.device) {
+        (Some(a), Some(b)) => Some(LineDevice {
+            kernel_ms: rounded(a.kernel_ms + b.kernel_ms, 1e6),
+            launch_ms: rounded(a.launch_ms + b.launch_ms, 1e6),
+            idle_ms: rounded(a.idle_ms + b.idle_ms, 1e6),
+        }),
+        (a, b) => a.or(b),
+    };
+    for module in other.modules {
+        if !into.modules.contains(&module) {
+            into.modules.push(module);
+        }
+    }
+    into.operators.extend(other.operators);
+    into.operators.sort_by(|a, b| b.time_ms.total_cmp(&a.time_ms));
+}
+
+fn module_entry(profile: &Profile, module: &ModuleCost) -> Module {
+    let place = module.definition.first();
+    let file = place.and_then(|(file, _)| Some(profile.files.get(file.0 as usize)?.path.clone()));
+    Module {
+        path: module.path.clone(),
+        r#type: module.type_name.clone(),
+        line: place.map(|(_, line)| *line).filter(|_| file.is_some()),
+        file,
+        total_ms: milliseconds(module.total_time.total()),
+        forward_ms: milliseconds(module.total_time.forward),
+        backward_ms: milliseconds(module.total_time.backward),
+        optimizer_ms: milliseconds(module.total_time.optimizer),
+        calls: rounded(module.calls, 1e3),
+        parameters: module.parameters,
+        memory: kinds(&module.memory),
+    }
+}
+
+fn operator_entry(operator: &OperatorCost) -> Operator {
+    Operator {
+        name: operator.name.clone(),
+        phase: operator.phase.map(crate::profile::Phase::name),
+        calls: rounded(operator.calls, 1e3),
+        time_ms: milliseconds(operator.time_ns),
+        inputs: operator.inputs.clone(),
+        flops: operator.flops.map(f64::round),
+        bytes: operator.bytes.map(f64::round),
+    }
+}
+
+fn line_device(time: &DeviceTime) -> LineDevice {
+    LineDevice {
+        kernel_ms: milliseconds(time.kernel_ns),
+        launch_ms: milliseconds(time.launch_ns),
+        idle_ms: milliseconds(time.idle_ns),
+    }
+}
+
+fn gpu_entry(gpu: &GpuActivity) -> Gpu {
+    Gpu {
+        span_ns: gpu.span_ns,
+        busy_ns: gpu.busy_ns,
+        idle_ns: gpu.idle_ns,
+        kernel_ns: gpu.kernel_ns,
+        leaked_ns: gpu.leaked_ns,
+    }
+}
+
+fn kinds(memory: &MemoryByKind) -> Kinds {
+    Kinds {
+        weights: memory.weights,
+        gradients: memory.gradients,
+        optimizer_state: memory.optimizer_state,
+        activations: memory.activations,
+        batch: memory.batch,
+        temporaries: memory.temporaries,
+        other: memory.other,
+    }
+}
+
+fn sum(a: Kinds, b: Kinds) -> Kinds {
+    Kinds {
+        weights: a.weights.saturating_add(b.weights),
+        gradients: a.gradients.saturating_add(b.gradients),
+        optimizer_state: a.optimizer_state.saturating_add(b.optimizer_state),
+        activations: a.activations.saturating_add(b.activations),
+        batch: a.batch.saturating_add(b.batch),
+        temporaries: a.temporaries.saturating_add(b.temporaries),
+        other: a.other.saturating_add(b.other),
+    }
+}
+
+fn milliseconds(nanoseconds: f64) -> f64 {
+    rounded(nanoseconds / 1e6, 1e6)
+}
+
+/// A number with as many decimals as `per_unit` has zeros. What is not a number is 0, because JSON
+/// has no other.
+fn rounded(value: f64, per_unit: f64) -> f64 {
+    if value.is_finite() { (value * per_unit).round() / per_unit } else { 0.0 }
+}
