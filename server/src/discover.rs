@@ -91,12 +91,7 @@ pub fn project_root(file: &Path, limit: Option<&Path>) -> PathBuf {
 impl Discovery {
     /// Finds the run of the project at `root`. `opened` is the file that the person saved, relative
     /// to the root; `remembered` what they chose before.
-    pub fn find(
-        &mut self,
-        root: &Path,
-        opened: Option<&Path>,
-        remembered: Option<&Path>,
-    ) -> Found {
+    pub fn find(&mut self, root: &Path, opened: Option<&Path>, remembered: Option<&Path>) -> Found {
         let opened = opened.and_then(normal);
         let (files, cut_short) = self.scan(root, opened.as_deref());
         choose(&files, opened.as_deref(), remembered, cut_short)
@@ -236,8 +231,7 @@ fn candidates(files: &BTreeMap<PathBuf, Facts>, paths: &[&Path]) -> Vec<Candidat
         .iter()
         .filter_map(|path| {
             let judged = &files.get(*path)?.judged;
-            let candidate =
-                Candidate { path: (*path).to_owned(), reasons: judged.reasons.clone() };
+            let candidate = Candidate { path: (*path).to_owned(), reasons: judged.reasons.clone() };
             Some((judged.score, candidate))
         })
         .collect();
@@ -292,7 +286,8 @@ fn resolve(
             // Importing `a.b.c` runs the packages on the way.
             meant.extend(module_file(files, &package));
         }
-        meant.extend(import.names.iter().filter_map(|name| module_file(files, &package.join(name))));
+        meant
+            .extend(import.names.iter().filter_map(|name| module_file(files, &package.join(name))));
         if !meant.is_empty() {
             return meant;
         }

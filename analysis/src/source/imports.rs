@@ -101,8 +101,10 @@ mod tests {
                 (import.level, import.module.as_str(), names)
             })
             .collect();
-        let expected: Vec<(u32, &str, Vec<&str>)> =
-            expected.iter().map(|(level, module, names)| (*level, *module, names.to_vec())).collect();
+        let expected: Vec<(u32, &str, Vec<&str>)> = expected
+            .iter()
+            .map(|(level, module, names)| (*level, *module, names.to_vec()))
+            .collect();
         assert_eq!(found, expected);
     }
 

@@ -6,6 +6,7 @@
 
 mod anchor;
 mod cost_map;
+mod imports;
 mod index;
 mod lines;
 mod parse;
@@ -14,6 +15,7 @@ mod torch_sites;
 
 pub use anchor::{LineMap, Place};
 pub use cost_map::{CostMap, DefinitionCost, LoopCost, ScopeCost, StatementCost};
+pub use imports::{Import, imports};
 pub use index::{SourceIndex, TextEdit};
 pub use lines::{Lines, fingerprint};
 pub use statements::{Scope, ScopeKind, Statement, StatementKind};
