@@ -112,20 +112,14 @@ impl FoundBy {
 }
 
 /// When a run is stopped.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Seconds that a whole run may take, imports included.
-    pub seconds: Count<1, 86_400>,
+    /// Seconds that a whole run may take, imports included. Default: 120.
+    pub seconds: Option<Count<1, 86_400>>,
     /// Memory of the machine that the program may use: bytes, or text such as `"16 GB"`. Default:
     /// no limit beyond the machine's.
     pub memory: Option<Size>,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { seconds: Count(120), memory: None }
-    }
 }
 
 /// A whole number between two bounds.

@@ -97,9 +97,9 @@ impl Discovery {
         choose(&files, opened.as_deref(), remembered, cut_short)
     }
 
-    /// Judges one file, whatever else the project has.
-    pub fn is_provider(&mut self, root: &Path, file: &Path) -> bool {
-        self.read(root, file).is_some_and(|facts| facts.judged.provider)
+    /// Whether a file is a provider, whatever else the project has.
+    pub fn is_provider(&mut self, file: &Path) -> bool {
+        self.read(file).is_some_and(|facts| facts.judged.provider)
     }
 
     fn scan(&mut self, root: &Path, opened: Option<&Path>) -> (BTreeMap<PathBuf, Facts>, bool) {
@@ -108,7 +108,7 @@ impl Discovery {
         let mut bytes = 0_u64;
         // The opened file counts even where git ignores it or the walk ends before it.
         if let Some(opened) = opened
-            && let Some(facts) = self.read(root, opened)
+            && let Some(facts) = self.read(&root.join(opened))
         {
             files.insert(opened.to_owned(), facts);
         }
@@ -132,7 +132,7 @@ impl Discovery {
             if files.contains_key(path) {
                 continue;
             }
-            if let Some(facts) = self.read(root, path) {
+            if let Some(facts) = self.read(entry.path()) {
                 bytes = bytes.saturating_add(entry.metadata().map_or(0, |metadata| metadata.len()));
                 files.insert(path.to_owned(), facts);
             }
@@ -144,24 +144,23 @@ impl Discovery {
         (files, cut_short)
     }
 
-    fn read(&mut self, root: &Path, path: &Path) -> Option<Facts> {
-        let full = root.join(path);
+    fn read(&mut self, full: &Path) -> Option<Facts> {
         let metadata = full.metadata().ok()?;
         if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
             return None;
         }
         let version = (metadata.len(), metadata.modified().ok());
-        if let Some((known, facts)) = self.facts.get(&full)
+        if let Some((known, facts)) = self.facts.get(full)
             && *known == version
         {
             return Some(facts.clone());
         }
         let mut bytes = Vec::new();
-        File::open(&full).ok()?.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
+        File::open(full).ok()?.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
         let index = SourceIndex::new(String::from_utf8_lossy(&bytes).as_ref());
         let facts =
             Facts { judged: source::training_script(&index), imports: source::imports(&index) };
-        self.facts.insert(full, (version, facts.clone()));
+        self.facts.insert(full.to_owned(), (version, facts.clone()));
         Some(facts)
     }
 }

@@ -1,10 +1,110 @@
-//! `ridgeline demo`.
+//! `ridgeline demo`: ResNet-50, profiled and shown, on a machine that may have nothing but Rust.
+
+use std::path::{Path, PathBuf};
+
+use ridgeline_gpu::environment;
+use ridgeline_gpu::interpreter::{self, Consent, Search, Surroundings};
+use tokio_util::sync::CancellationToken;
 
 use super::DemoArgs;
 use super::exit::Failure;
 use super::terminal::Terminal;
+use super::{profile, run, setup, show};
+use crate::pipeline::{Overrides, Pipeline, Request};
+use crate::store::{Store, create_private, write_atomic};
 
-/// Runs the subcommand.
-pub fn run(args: &DemoArgs, _terminal: &Terminal) -> Result<(), Failure> {
-    Err(Failure::failed(format!("not there yet: {args:?}"), ""))
+/// The demo's files, carried in the binary for machines without a checkout; a test holds them to
+/// the folder.
+const FILES: [(&str, &str); 0] = [];
+
+/// Runs the subcommand. Asking for the demo is the person's consent to run it.
+pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let store = run::open_store()?;
+    let root = demo_project(&store)?;
+    let device = args.device.as_deref().map(profile::parse_device).transpose()?;
+    let python = args.python.as_deref().map(profile::absolute).transpose()?;
+    let report = match &args.report {
+        Some(file) => file.clone(),
+        None => store.cache().join("demo").join("report.html"),
+    };
+    let pipeline = Pipeline::new(store.clone());
+    let profiled = run::block_on(|cancel| {
+        let root = root.clone();
+        async move {
+            let python = match python {
+                Some(python) => python,
+                None => find_or_make_python(&store, &root, terminal, &cancel).await?,
+            };
+            terminal.say(&format!("Running with {}", python.display()));
+            let overrides = Overrides { python: Some(python), device, ..Overrides::default() };
+            let script = Some(root.join("train.py"));
+            let request = Request { workspace: root, script, overrides, ..Request::default() };
+            let plan = pipeline
+                .plan(request)
+                .await
+                .map_err(|outcome| run::failure_of(outcome, terminal))?;
+            run::announce(&plan, terminal);
+            run::run_plan(&pipeline, &plan, terminal, &cancel).await
+        }
+    })??;
+    let sources = show::Sources::read(&profiled);
+    let mut text = show::annotated_sources(&profiled, &sources, terminal);
+    text.push_str(&show::summary(&profiled, terminal));
+    if let Some(folder) = report.parent().filter(|_| args.report.is_none()) {
+        create_private(folder).map_err(|error| Failure::failed(error.to_string(), ""))?;
+    }
+    show::write_report(&profiled, &sources, &report)?;
+    text.push_str(&format!("\nReport: {}\nSource: {}\n", report.display(), root.display()));
+    terminal.print(&text)
+}
+
+/// A Python with torch that is there already, else the private environment.
+async fn find_or_make_python(
+    store: &Store,
+    root: &Path,
+    terminal: &Terminal,
+    cancel: &CancellationToken,
+) -> Result<PathBuf, Failure> {
+    // In a checkout, an environment beside the demos or at the top counts as well.
+    let workspace = root.ancestors().nth(2).unwrap_or(root).to_owned();
+    let search = Search {
+        root: root.to_owned(),
+        workspace,
+        configured: None,
+        editor: None,
+        private: environment::installed(store.cache()),
+    };
+    let surroundings =
+        Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
+    let bar = terminal.spinner("looking for a Python with torch");
+    let found = tokio::select! {
+        () = cancel.cancelled() => return Err(Failure::interrupted()),
+        found = interpreter::find(&search, &surroundings, Consent::Given) => found,
+    };
+    bar.finish_and_clear();
+    match found.and_then(|found| found.usable().map(|_| found.path.clone())) {
+        Ok(path) => Ok(path),
+        Err(error) => {
+            terminal.say(&error.to_string());
+            setup::make_environment(store, terminal, cancel).await.map(|made| made.path)
+        }
+    }
+}
+
+/// The demo in the checkout that this binary was built from, else a copy in the cache folder.
+fn demo_project(store: &Store) -> Result<PathBuf, Failure> {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo-projects/resnet");
+    if let Ok(checkout) = checkout.canonicalize()
+        && checkout.join("train.py").is_file()
+    {
+        return Ok(checkout);
+    }
+    let folder = store.cache().join("demo").join("resnet");
+    let wrong = |error: crate::store::StoreError| Failure::failed(error.to_string(), "");
+    for (name, text) in FILES {
+        let file = folder.join(name);
+        create_private(file.parent().unwrap_or(&folder)).map_err(wrong)?;
+        write_atomic(&file, text.as_bytes()).map_err(wrong)?;
+    }
+    Ok(folder)
 }

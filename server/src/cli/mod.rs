@@ -13,9 +13,12 @@ mod demo;
 mod doctor;
 mod exit;
 mod lsp;
+mod output_file;
 mod profile;
 mod report;
+mod run;
 mod setup;
+mod show;
 mod terminal;
 
 /// What each line of PyTorch training code costs: time, memory and throughput.

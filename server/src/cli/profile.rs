@@ -1,10 +1,87 @@
-//! `ridgeline profile`.
+//! `ridgeline profile PATH`.
+
+use std::path::{Path, PathBuf};
 
 use super::ProfileArgs;
-use super::exit::Failure;
+use super::exit::{self, Failure};
 use super::terminal::Terminal;
+use super::{output_file, run, show};
+use crate::config::{DEVICES, DeviceChoice};
+use crate::discover::project_root;
+use crate::pipeline::{Overrides, Pipeline, Request};
 
-/// Runs the subcommand.
-pub fn run(args: &ProfileArgs, _terminal: &Terminal) -> Result<(), Failure> {
-    Err(Failure::failed(format!("not there yet: {args:?}"), ""))
+/// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
+pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let request = request(args)?;
+    let pipeline = Pipeline::new(run::open_store()?);
+    let profiled = run::block_on(|cancel| async move {
+        let plan = pipeline.plan(request).await.map_err(|outcome| run::failure_of(outcome, terminal))?;
+        run::announce(&plan, terminal);
+        run::run_plan(&pipeline, &plan, terminal, &cancel).await
+    })??;
+    let sources = show::Sources::read(&profiled);
+    if let Some(file) = &args.report {
+        show::write_report(&profiled, &sources, file)?;
+    }
+    if let Some(file) = &args.json {
+        output_file::write(&show::json(&profiled, &sources), file)?;
+    }
+    if output_file::is_stdout(args.json.as_deref()) {
+        return Ok(());
+    }
+    let mut text = String::new();
+    if args.lines {
+        text.push_str(&show::annotated_sources(&profiled, &sources, terminal));
+    }
+    text.push_str(&show::summary(&profiled, terminal));
+    if let Some(file) = &args.report {
+        text.push_str(&format!("\nReport: {}\n", file.display()));
+    }
+    terminal.print(&text)
+}
+
+fn request(args: &ProfileArgs) -> Result<Request, Failure> {
+    let path = absolute(&args.path)?;
+    let metadata = path.metadata().map_err(|error| Failure {
+        code: exit::NOTHING_TO_RUN,
+        what: format!("{} cannot be read: {error}", args.path.display()),
+        next: "Name a training script, a folder with a project, or a provider file".to_owned(),
+    })?;
+    let device = args.device.as_deref().map(parse_device).transpose()?;
+    let python = args.python.as_deref().map(absolute).transpose()?;
+    let mut overrides = Overrides {
+        python,
+        device,
+        batch_size: args.batch_size,
+        iterations: args.iterations,
+        seconds: args.seconds,
+        arguments: (!args.arguments.is_empty()).then(|| args.arguments.clone()),
+        working_directory: None,
+    };
+    if metadata.is_dir() {
+        return Ok(Request { workspace: path, overrides, ..Request::default() });
+    }
+    let workspace = project_root(&path, None);
+    // `python train.py` runs in the folder that the person is in. Where that is no folder of the
+    // project, the script would not find its files there.
+    let here = std::env::current_dir().ok().filter(|here| here.starts_with(&workspace));
+    overrides.working_directory = here.or_else(|| path.parent().map(Path::to_owned));
+    Ok(Request { workspace, script: Some(path), overrides, ..Request::default() })
+}
+
+/// Reads a device as the command line has it.
+pub fn parse_device(text: &str) -> Result<DeviceChoice, Failure> {
+    DeviceChoice::parse(text)
+        .ok_or_else(|| Failure::usage(format!("`{text}` is no device"), format!("It is {DEVICES}")))
+}
+
+/// The path from the root of the file system, links as they are.
+pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    let path = std::path::absolute(path)
+        .map_err(|error| Failure::usage(format!("{}: {error}", path.display()), ""))?;
+    // `absolute` keeps `..`, and a root with `..` in it is the prefix of nothing.
+    if path.components().any(|part| part == std::path::Component::ParentDir) {
+        return Ok(path.canonicalize().unwrap_or(path));
+    }
+    Ok(path)
 }

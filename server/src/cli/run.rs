@@ -1,0 +1,181 @@
+//! What `profile` and `demo` share: running a plan with a progress bar until it ends or Ctrl-C
+//! does, and saying how it ended.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ridgeline_analysis::present::failure::RunFailure;
+use ridgeline_gpu::agent::Entry;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::exit::{self, Failure};
+use super::terminal::Terminal;
+use crate::config;
+use crate::pipeline::{Outcome, Pipeline, Plan, Problem, ProblemKind};
+use crate::profiler::{Profiled, ProgressEvent};
+use crate::store::Store;
+
+/// The folders of this user.
+pub fn open_store() -> Result<Store, Failure> {
+    Store::open().map_err(|error| Failure::failed(error.to_string(), ""))
+}
+
+/// Runs asynchronous work to its end. Ctrl-C and a request to terminate cancel the token that the
+/// work gets; a second Ctrl-C ends the process at once.
+pub fn block_on<T, W: Future<Output = T>>(
+    work: impl FnOnce(CancellationToken) -> W,
+) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("cannot start: {error}"), ""))?;
+    let cancel = CancellationToken::new();
+    let result = runtime.block_on(async {
+        let interrupts = tokio::spawn(cancel_on_interrupt(cancel.clone()));
+        let result = work(cancel.clone()).await;
+        interrupts.abort();
+        result
+    });
+    // What still runs on a thread of its own (a read that was cancelled) is not waited for.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(result)
+}
+
+async fn cancel_on_interrupt(cancel: CancellationToken) {
+    interrupt().await;
+    cancel.cancel();
+    interrupt().await;
+    std::process::exit(i32::from(exit::INTERRUPTED));
+}
+
+/// Waits for Ctrl-C, or on Unix for a request to terminate.
+async fn interrupt() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    if tokio::signal::ctrl_c().await.is_err() {
+        // Without a handler the system's own way of ending the process still holds.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Runs a plan, with a progress bar on standard error where that is a terminal.
+pub async fn run_plan(
+    pipeline: &Pipeline,
+    plan: &Plan,
+    terminal: &Terminal,
+    cancel: &CancellationToken,
+) -> Result<Profiled, Failure> {
+    let (progress, mut news) = mpsc::channel::<ProgressEvent>(64);
+    let bar = progress_bar();
+    let shown = async {
+        while let Some(event) = news.recv().await {
+            if let Some(share) = event.share {
+                bar.set_position((share.clamp(0.0, 1.0) * 1000.0) as u64);
+            }
+            bar.set_message(event.stage);
+        }
+    };
+    let run = async {
+        let outcome = pipeline.run(plan, &progress, cancel).await;
+        drop(progress);
+        outcome
+    };
+    let (outcome, ()) = tokio::join!(run, shown);
+    bar.finish_and_clear();
+    match outcome {
+        Outcome::Measured(profiled) => Ok(*profiled),
+        other => Err(failure_of(other, terminal)),
+    }
+}
+
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:24} {msg} {elapsed:.dim}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// What a plan runs and with what, said before it runs.
+pub fn announce(plan: &Plan, terminal: &Terminal) {
+    let what = match &plan.entry {
+        Entry::Provider { .. } => format!("{} (a provider file)", plan.entry_name()),
+        _ => plan.entry_name(),
+    };
+    terminal.say(&format!("Profiling {what} in {}", plan.root.display()));
+    for note in &plan.notes {
+        terminal.say(&format!("note: {note}"));
+    }
+}
+
+/// Any outcome but a measurement, as a message with an exit code.
+pub fn failure_of(outcome: Outcome, _terminal: &Terminal) -> Failure {
+    match outcome {
+        Outcome::Measured(_) => Failure::failed("there is a measurement and it was not used", ""),
+        Outcome::Cancelled => Failure::interrupted(),
+        Outcome::Choose { root, scripts } => {
+            let mut what =
+                format!("several scripts in {} could be the training run:", root.display());
+            for (path, reasons) in &scripts {
+                let reasons = if reasons.is_empty() { String::new() } else { format!("  ({reasons})") };
+                what.push_str(&format!("\n  {}{reasons}", path.display()));
+            }
+            let next = format!(
+                "Name one: `ridgeline profile {}`, or `script = \"…\"` in {}",
+                scripts.first().map_or(root.clone(), |(path, _)| root.join(path)).display(),
+                config::FILE_NAME
+            );
+            Failure { code: exit::NOTHING_TO_RUN, what, next }
+        }
+        Outcome::Failed { failure, root, log } => program_failure(&failure, &root, log.as_deref()),
+        Outcome::Problem(problem) => problem_failure(problem),
+    }
+}
+
+fn problem_failure(problem: Problem) -> Failure {
+    let code = match problem.kind {
+        ProblemKind::Configuration => exit::USAGE,
+        ProblemKind::NothingToRun => exit::NOTHING_TO_RUN,
+        ProblemKind::NoPython => exit::NO_PYTHON,
+        ProblemKind::Run | ProblemKind::Files => exit::FAILED,
+    };
+    let mut next = problem.next;
+    if let Some(log) = problem.log {
+        next = format!("{next}{}Its output: {}", if next.is_empty() { "" } else { "\n" }, log.display());
+    }
+    Failure { code, what: problem.what, next }
+}
+
+/// The program's exception as Python would show it, without the frames of Ridgeline and torch.
+fn program_failure(failure: &RunFailure, root: &Path, log: Option<&Path>) -> Failure {
+    let mut what = match failure.frames.last() {
+        Some(frame) => format!("{}:{}: ", root.join(&frame.path).display(), frame.line),
+        None => String::new(),
+    };
+    what.push_str(&failure.error_type);
+    if !failure.message.is_empty() {
+        what.push_str(&format!(": {}", failure.message.trim_end()));
+    }
+    if let Some(bytes) = failure.requested_bytes {
+        let asked = ridgeline_analysis::units::bytes(bytes as f64);
+        what.push_str(&format!("\n  {asked} were asked for here"));
+    }
+    for frame in failure.frames.iter().rev().skip(1) {
+        what.push_str(&format!("\n  called from {}:{} in {}", frame.path, frame.line, frame.name));
+    }
+    let next = log.map_or(String::new(), |log| format!("Its output: {}", log.display()));
+    Failure::failed(what, next)
+}

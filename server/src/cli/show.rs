@@ -1,0 +1,79 @@
+//! A profile for the person at the terminal: its sources with costs, the summary, the report, JSON.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use ridgeline_analysis::present::{report, terminal as present};
+use ridgeline_analysis::profile::FileId;
+use ridgeline_analysis::source::{CostMap, SourceIndex};
+
+use super::exit::Failure;
+use super::output_file;
+use super::terminal::{Terminal, printable};
+use crate::profiler::Profiled;
+
+/// A source file larger than this is not shown, in bytes.
+const MAX_SOURCE_BYTES: u64 = 16 << 20;
+
+/// Today's texts of a profile's files, by the same index.
+pub struct Sources(Vec<Option<String>>);
+
+impl Sources {
+    /// Reads what is there. A file that is gone or is not text has none: its costs are still in
+    /// the summary.
+    pub fn read(profiled: &Profiled) -> Sources {
+        let read = |path: &Option<PathBuf>| {
+            let mut bytes = Vec::new();
+            let file = File::open(path.as_deref()?).ok()?;
+            file.take(MAX_SOURCE_BYTES + 1).read_to_end(&mut bytes).ok()?;
+            let fits = bytes.len() as u64 <= MAX_SOURCE_BYTES;
+            fits.then(|| String::from_utf8_lossy(&bytes).into_owned())
+        };
+        Sources(profiled.files.iter().map(read).collect())
+    }
+
+    fn texts(&self) -> Vec<Option<&str>> {
+        self.0.iter().map(Option::as_deref).collect()
+    }
+}
+
+/// The headline, phases, memory, the costliest lines and modules, and notes.
+pub fn summary(profiled: &Profiled, terminal: &Terminal) -> String {
+    present::summary(&profiled.profile, style(terminal))
+}
+
+/// Every file that has costs, with those in the margin, the costliest file last: it is what stays
+/// in view.
+pub fn annotated_sources(profiled: &Profiled, sources: &Sources, terminal: &Terminal) -> String {
+    let profile = &profiled.profile;
+    let heading = terminal.heading();
+    let mut pages: Vec<(f64, String)> = Vec::new();
+    for (index, (file, text)) in profile.files.iter().zip(&sources.0).enumerate() {
+        let lines = profile.lines.get(index).map(Vec::as_slice).unwrap_or_default();
+        let (Some(text), Ok(id)) = (text, u32::try_from(index)) else { continue };
+        if lines.is_empty() {
+            continue;
+        }
+        let cost = lines.iter().map(|line| line.self_time.total()).sum();
+        let source = SourceIndex::new(text.as_str());
+        let costs = CostMap::build(profile, FileId(id), &source);
+        let body = present::annotated_source(profile, &costs, &source, style(terminal));
+        let name = printable(&file.path);
+        pages.push((cost, format!("{heading}{name}{heading:#}\n{body}\n")));
+    }
+    pages.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    pages.into_iter().map(|(_, page)| page).collect()
+}
+
+/// Writes the page.
+pub fn write_report(profiled: &Profiled, sources: &Sources, file: &Path) -> Result<(), Failure> {
+    let title = profiled.root.file_name().map(|name| name.to_string_lossy().into_owned());
+    let title = title.unwrap_or_else(|| "Ridgeline".to_owned());
+    let page = report::html(&profiled.profile, &sources.texts(), &title);
+    output_file::save(file, page.as_bytes())
+}
+
+fn style(terminal: &Terminal) -> present::Style {
+    present::Style { color: terminal.colors(), width: terminal.width() }
+}

@@ -1,1 +1,0 @@
-//! From a choice of script to a profile.

@@ -1,0 +1,408 @@
+//! From a request to a profile: which script, which Python, the agent, the run, its recording, and
+//! what every operator of it costs.
+
+mod outcome;
+mod plan;
+mod recording;
+mod server;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+
+use ridgeline_gpu::agent::{
+    Agent, AgentError, AgentOptions, Iterations, Outcome as Ended, Patience, Prepare, RunEvent,
+    RunOutcome, RunRequest, Stage,
+};
+use ridgeline_gpu::interpreter::{self, Candidate, Consent, Interpreter, Surroundings};
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
+
+pub use outcome::{Outcome, Problem, ProblemKind};
+pub use plan::{Overrides, Plan, Request, plan};
+pub use recording::{Read, read};
+
+use crate::discover::Discovery;
+use crate::profiler::{Profiled, ProgressEvent};
+use crate::store::{Store, StoreError};
+
+/// How many agents stay warm: each holds a few hundred megabytes of imported torch.
+const WARM_AGENTS: usize = 2;
+
+/// Profiles projects, and keeps what makes the next run fast: warm agents, the interpreters that
+/// were asked about themselves, and what discovery learnt about files.
+pub struct Pipeline {
+    store: Store,
+    surroundings: Surroundings,
+    discovery: Arc<std::sync::Mutex<Discovery>>,
+    interpreters: Mutex<Vec<(Vec<Candidate>, Interpreter)>>,
+    agents: Mutex<Vec<Warm>>,
+}
+
+/// An agent that is ready for a project.
+#[derive(Clone)]
+struct Warm {
+    root: PathBuf,
+    interpreter: PathBuf,
+    agent: Arc<Agent>,
+    prepared: Option<Prepare>,
+}
+
+impl Pipeline {
+    /// A pipeline that keeps its things in `store`.
+    pub fn new(store: Store) -> Pipeline {
+        let surroundings =
+            Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
+        Pipeline {
+            store,
+            surroundings,
+            discovery: Arc::default(),
+            interpreters: Mutex::default(),
+            agents: Mutex::default(),
+        }
+    }
+
+    /// Where things are kept.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Decides what to run. It reads files and runs nothing.
+    ///
+    /// # Errors
+    /// An outcome that is no measurement: see [`plan`].
+    pub async fn plan(&self, request: Request) -> Result<Plan, Outcome> {
+        let store = self.store.clone();
+        let discovery = Arc::clone(&self.discovery);
+        blocking(move || {
+            let mut discovery = discovery.lock().unwrap_or_else(PoisonError::into_inner);
+            plan(&request, &store, &mut discovery)
+        })
+        .await?
+    }
+
+    /// The Python to run a plan in, with a torch that can be used.
+    ///
+    /// # Errors
+    /// [`ProblemKind::NoPython`], with what to do.
+    pub async fn interpreter(&self, plan: &Plan) -> Result<Interpreter, Outcome> {
+        // Asking a Python imports torch, which takes seconds. What exists where is asked every time,
+        // so that an environment that was made or removed meanwhile counts.
+        let candidates = interpreter::candidates(&plan.search, &self.surroundings);
+        let mut known = self.interpreters.lock().await;
+        if let Some((_, found)) = known.iter().find(|(of, _)| *of == candidates) {
+            return Ok(found.clone());
+        }
+        let found = interpreter::find(&plan.search, &self.surroundings, Consent::Given)
+            .await
+            .and_then(|found| found.usable().map(|_| found.clone()))
+            .map_err(|error| {
+                Outcome::Problem(Problem::new(ProblemKind::NoPython, error.to_string(), ""))
+            })?;
+        const REMEMBERED: usize = 16;
+        if known.len() >= REMEMBERED {
+            known.remove(0);
+        }
+        known.push((candidates, found.clone()));
+        Ok(found)
+    }
+
+    /// Starts the agent for a plan, so that its run starts at once.
+    ///
+    /// # Errors
+    /// Where there is no Python with torch, or the agent does not start in it.
+    pub async fn warm(&self, plan: &Plan) -> Result<(), Outcome> {
+        let interpreter = self.interpreter(plan).await?;
+        self.agent(plan, &interpreter).await.map(|_| ())
+    }
+
+    /// Runs a plan and says what it costs. News go to `progress`; where nobody takes them they are
+    /// dropped. Ends soon after `cancel`, and nothing of the run is left then.
+    pub async fn run(
+        &self,
+        plan: &Plan,
+        progress: &mpsc::Sender<ProgressEvent>,
+        cancel: &CancellationToken,
+    ) -> Outcome {
+        let work = self.run_to_end(plan, progress, cancel);
+        match work.await {
+            Ok(profiled) => Outcome::Measured(Box::new(profiled)),
+            Err(outcome) => outcome,
+        }
+    }
+
+    async fn run_to_end(
+        &self,
+        plan: &Plan,
+        progress: &mpsc::Sender<ProgressEvent>,
+        cancel: &CancellationToken,
+    ) -> Result<Profiled, Outcome> {
+        tell(progress, "looking for a Python with torch", 0.0);
+        let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
+        tell(progress, "starting Python", 0.02);
+        let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
+        let store = self.store.clone();
+        let root = plan.root.clone();
+        let folder = blocking(move || store.new_recording(&root)).await?.map_err(files_problem)?;
+
+        let mut request = plan.run_request(folder.clone());
+        let mut ended = self.run_once(&agent, &request, progress, cancel).await;
+        let mut notes = plan.notes.clone();
+        if ended.outcome == Ended::Short
+            && let Some(iterations) = fewer_iterations(&folder, &request.iterations).await
+        {
+            notes.push(format!(
+                "the program ends after few iterations: {} were timed after {} to warm up",
+                iterations.timed, iterations.warmup
+            ));
+            request.iterations = iterations;
+            ended = self.run_once(&agent, &request, progress, cancel).await;
+        }
+        if ended.outcome != Ended::Complete {
+            return Err(outcome::without_measurement(plan, &request, &ended, folder).await);
+        }
+
+        tell(progress, "reading the recording", 0.95);
+        let mut read = read_in_background(&folder, None).await?;
+        if !read.compiled.is_empty() {
+            tell(progress, "running once more without torch.compile, for the shares of its lines", 0.6);
+            let eager = folder.join("eager");
+            match self.eager_pass(&agent, &request, &eager, progress, cancel).await {
+                Ok(()) => read = read_in_background(&folder, Some(eager)).await?,
+                Err(Outcome::Cancelled) => return Err(Outcome::Cancelled),
+                Err(_) => notes.push(
+                    "the pass without torch.compile did not finish, so compiled regions are not \
+                     split over their lines"
+                        .to_owned(),
+                ),
+            }
+        }
+        read.profile.notes.splice(0..0, notes);
+        Ok(recording::locate(read, &plan.root, Some(&interpreter), &folder))
+    }
+
+    /// A run with `torch.compile` off, into a folder within the recording's.
+    async fn eager_pass(
+        &self,
+        agent: &Agent,
+        request: &RunRequest,
+        folder: &Path,
+        progress: &mpsc::Sender<ProgressEvent>,
+        cancel: &CancellationToken,
+    ) -> Result<(), Outcome> {
+        let out = folder.to_owned();
+        blocking(move || crate::store::create_private(&out)).await?.map_err(files_problem)?;
+        let request = RunRequest { out: folder.to_owned(), eager: true, ..request.clone() };
+        let ended = self.run_once(agent, &request, progress, cancel).await;
+        match ended.outcome {
+            Ended::Complete => Ok(()),
+            Ended::Cancelled => Err(Outcome::Cancelled),
+            _ => Err(Outcome::Problem(Problem::new(
+                ProblemKind::Run,
+                ended.message.unwrap_or_default(),
+                "",
+            ))),
+        }
+    }
+
+    async fn run_once(
+        &self,
+        agent: &Agent,
+        request: &RunRequest,
+        progress: &mpsc::Sender<ProgressEvent>,
+        cancel: &CancellationToken,
+    ) -> RunOutcome {
+        let (events, mut news) = mpsc::channel(64);
+        let run = agent.run(request.clone(), events, cancel.clone());
+        let relay = async {
+            while let Some(event) = news.recv().await {
+                let (stage, share) = stage_of(&event, &request.iterations);
+                tell(progress, stage, share);
+            }
+        };
+        let (ended, ()) = tokio::join!(run, relay);
+        ended
+    }
+
+    /// The agent of a plan: a warm one, or a new one in place of the one used longest ago.
+    async fn agent(&self, plan: &Plan, interpreter: &Interpreter) -> Result<Arc<Agent>, Outcome> {
+        let mut agents = self.agents.lock().await;
+        let known = agents
+            .iter()
+            .position(|warm| warm.root == plan.root && warm.interpreter == interpreter.path)
+            .map(|at| agents.remove(at));
+        let mut warm = match known {
+            Some(warm) => warm,
+            None => {
+                // Another Python for the same project takes the place of the one before.
+                agents.retain(|warm| warm.root != plan.root);
+                while agents.len() >= WARM_AGENTS {
+                    agents.remove(0);
+                }
+                let options = AgentOptions {
+                    interpreter: interpreter.path.clone(),
+                    cache: self.store.cache().to_owned(),
+                    env: BTreeMap::new(),
+                    patience: Patience::default(),
+                };
+                let agent = Agent::start(options).await.map_err(agent_problem)?;
+                Warm {
+                    root: plan.root.clone(),
+                    interpreter: interpreter.path.clone(),
+                    agent: Arc::new(agent),
+                    prepared: None,
+                }
+            }
+        };
+        let wanted = plan.prepare();
+        if warm.prepared.as_ref() != Some(&wanted) {
+            warm.agent.prepare(wanted.clone()).await.map_err(agent_problem)?;
+            warm.prepared = Some(wanted);
+        }
+        let agent = Arc::clone(&warm.agent);
+        agents.push(warm);
+        Ok(agent)
+    }
+}
+
+/// What the newest finished recording of a project costs, without running anything.
+///
+/// # Errors
+/// Where there is none, or it cannot be read.
+pub fn newest(store: &Store, root: &Path) -> Result<Profiled, String> {
+    let folder = store
+        .newest_recording(root)
+        .ok_or_else(|| format!("{} was not profiled yet", root.display()))?;
+    let eager = Some(folder.join("eager")).filter(|eager| eager.is_dir());
+    let read = read(&folder, eager.as_deref()).map_err(|error| error.to_string())?;
+    Ok(recording::locate(read, root, None, &folder))
+}
+
+async fn read_in_background(folder: &Path, eager: Option<PathBuf>) -> Result<Read, Outcome> {
+    let folder = folder.to_owned();
+    blocking(move || read(&folder, eager.as_deref()))
+        .await?
+        .map_err(|error| Outcome::Problem(Problem::new(ProblemKind::Files, error.to_string(), "")))
+}
+
+/// Fewer iterations, for a program that ended before as many as were asked for: the recording's
+/// manifest says how many there were. `None` where there were too few to measure anything.
+async fn fewer_iterations(folder: &Path, asked: &Iterations) -> Option<Iterations> {
+    let folder = folder.to_owned();
+    let seen = blocking(move || recording::iterations_seen(&folder)).await.ok()??;
+    shortened(asked, seen)
+}
+
+/// One profiled iteration, and of the rest one or two timed ones.
+fn shortened(asked: &Iterations, seen: u32) -> Option<Iterations> {
+    let unprofiled = seen.checked_sub(1).filter(|left| *left > 0)?;
+    let timed = if unprofiled >= 3 { asked.timed.clamp(1, 2) } else { 1 };
+    let warmup = asked.warmup.min(unprofiled.saturating_sub(timed));
+    Some(Iterations { warmup, timed, profiled: 1, found_by: asked.found_by.clone() })
+}
+
+/// What a run is doing, in a person's words, and its share of the whole.
+fn stage_of(event: &RunEvent, iterations: &Iterations) -> (&'static str, f32) {
+    let RunEvent::Progress { stage, done, total } = *event else {
+        return match event {
+            RunEvent::AgentStarting => ("starting Python", 0.02),
+            _ => ("starting", 0.05),
+        };
+    };
+    let all = (iterations.warmup + iterations.timed + iterations.profiled).max(1) as f32;
+    let before = match stage {
+        Stage::Starting | Stage::WarmUp => 0,
+        Stage::Timing => iterations.warmup,
+        Stage::Profiling | Stage::Saving => iterations.warmup + iterations.timed,
+    } as f32;
+    let steps = if total > 0 { done.min(total) as f32 } else { 0.0 };
+    let (first, last) = (0.1, 0.9);
+    match stage {
+        Stage::Starting => ("starting the program", 0.05),
+        Stage::WarmUp => ("warming up", first + (last - first) * (steps / all).min(1.0)),
+        Stage::Timing => ("timing", first + (last - first) * ((before + steps) / all).min(1.0)),
+        Stage::Profiling => ("profiling", first + (last - first) * ((before + steps) / all).min(1.0)),
+        Stage::Saving => ("saving", last),
+    }
+}
+
+fn tell(progress: &mpsc::Sender<ProgressEvent>, stage: &str, share: f32) {
+    // Progress that nobody takes in time is not worth waiting for.
+    let _ = progress.try_send(ProgressEvent { stage: stage.to_owned(), share: Some(share) });
+}
+
+async fn or_cancelled<T>(
+    cancel: &CancellationToken,
+    work: impl Future<Output = Result<T, Outcome>>,
+) -> Result<T, Outcome> {
+    tokio::select! {
+        () = cancel.cancelled() => Err(Outcome::Cancelled),
+        result = work => result,
+    }
+}
+
+/// Runs what reads files or computes on a thread where it disturbs nobody.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Outcome> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        let what = format!("Ridgeline itself failed: {error}");
+        Outcome::Problem(Problem::new(ProblemKind::Run, what, "Please report this"))
+    })
+}
+
+fn files_problem(error: StoreError) -> Outcome {
+    Outcome::Problem(Problem::new(ProblemKind::Files, error.to_string(), ""))
+}
+
+fn agent_problem(error: AgentError) -> Outcome {
+    let kind = match error {
+        AgentError::Unpack { .. } => ProblemKind::Files,
+        _ => ProblemKind::Run,
+    };
+    Outcome::Problem(Problem::new(kind, error.to_string(), "`ridgeline doctor` looks closer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_shortened(seen: u32, expected: Option<(u32, u32, u32)>) {
+        let asked = Iterations { warmup: 2, timed: 3, profiled: 2, found_by: None };
+        let got = shortened(&asked, seen);
+        let got = got.map(|fewer| (fewer.warmup, fewer.timed, fewer.profiled));
+        assert_eq!(got, expected);
+        if let Some((warmup, timed, profiled)) = expected {
+            assert!(warmup + timed + profiled <= seen);
+        }
+    }
+
+    #[test]
+    fn few_iterations_are_divided() {
+        check_shortened(0, None);
+        check_shortened(1, None);
+        check_shortened(2, Some((0, 1, 1)));
+        check_shortened(3, Some((1, 1, 1)));
+        check_shortened(4, Some((1, 2, 1)));
+        check_shortened(6, Some((2, 2, 1)));
+    }
+
+    #[test]
+    fn progress_never_goes_back() {
+        let iterations = Iterations { warmup: 2, timed: 3, profiled: 2, found_by: None };
+        let mut events = vec![RunEvent::AgentStarting, RunEvent::Started { pid: 1 }];
+        for (stage, total) in [
+            (Stage::Starting, 0),
+            (Stage::WarmUp, 2),
+            (Stage::Timing, 3),
+            (Stage::Profiling, 2),
+            (Stage::Saving, 0),
+        ] {
+            events.extend((0..=total).map(|done| RunEvent::Progress { stage, done, total }));
+        }
+        let shares: Vec<f32> =
+            events.iter().map(|event| stage_of(event, &iterations).1).collect();
+        assert!(shares.is_sorted() && shares.iter().all(|share| *share <= 1.0), "{shares:?}");
+    }
+}

@@ -1,0 +1,203 @@
+//! From a recording's folder to a profile, and from the profile's paths to files of this machine.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read as _};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use ridgeline_analysis::attribution::{self, AttributionError};
+use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
+use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::recording::chrome_trace::{Options, TraceError};
+use ridgeline_analysis::recording::line_log::{LineLog, LineLogError};
+use ridgeline_analysis::recording::manifest::{Manifest, ManifestError};
+use ridgeline_analysis::recording::trace::Trace;
+use ridgeline_gpu::interpreter::Interpreter;
+use ridgeline_gpu::spec_table;
+
+use crate::profiler::Profiled;
+
+/// A manifest larger than this is not one that the agent wrote, in bytes.
+const MAX_MANIFEST_BYTES: u64 = 256 << 20;
+/// The same for the line log: its events are bounded when it is written.
+const MAX_LINE_LOG_BYTES: u64 = 512 << 20;
+
+/// What a folder holds, read.
+#[derive(Debug)]
+pub struct Read {
+    /// What one iteration costs.
+    pub profile: Profile,
+    /// How many regions `torch.compile` made: their lines need an eager pass.
+    pub compiled_regions: usize,
+}
+
+/// Why a recording could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// A file is missing, too large or broken.
+    #[error("the recording's {file} cannot be read: {source}")]
+    Io {
+        /// Which.
+        file: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// See the source.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// See the source.
+    #[error("the recording's trace: {0}")]
+    Trace(#[from] TraceError),
+    /// See the source.
+    #[error("the recording's line log: {0}")]
+    LineLog(#[from] LineLogError),
+    /// See the source.
+    #[error("the recording cannot be attributed: {0}")]
+    Attribution(#[from] AttributionError),
+}
+
+/// Reads a recording, together with the eager pass of its compiled regions where there was one.
+/// It reads files and computes; it can take seconds.
+///
+/// # Errors
+/// Where a file is missing or broken.
+pub fn read(folder: &Path, eager: Option<&Path>) -> Result<Read, RecordingError> {
+    let (manifest, mut profile) = attribute(folder)?;
+    if let Some(eager) = eager {
+        let (_, shares) = attribute(eager)?;
+        attribution::split_compiled(&mut profile, &shares);
+    }
+    Ok(Read { profile, compiled_regions: manifest.compiled.len() })
+}
+
+fn attribute(folder: &Path) -> Result<(Manifest, Profile), RecordingError> {
+    let manifest = Manifest::parse(&read_bounded(folder, "manifest.json", MAX_MANIFEST_BYTES)?)?;
+    // The log is small beside the trace: both are read at the same time.
+    let (trace, lines) = std::thread::scope(|scope| {
+        let trace = scope.spawn(|| read_trace(folder));
+        let lines = read_line_log(folder, &manifest);
+        let trace = trace.join().unwrap_or_else(|_| {
+            let source = io::Error::other("reading it failed in an unexpected way");
+            Err(RecordingError::Io { file: TRACE.to_owned(), source })
+        });
+        (trace, lines)
+    });
+    let device = manifest.device.name.as_deref();
+    let roof = device.and_then(spec_table::roof);
+    let profile = attribution::attribute(&manifest, &trace?, &lines?, roof)?;
+    Ok((manifest, profile))
+}
+
+fn read_trace(folder: &Path) -> Result<Trace, RecordingError> {
+    let (file, name) = open(folder, TRACE)?;
+    tracing::trace!("reading {name}");
+    // Python's frames come from the line log.
+    let options = Options { python_frames: false, ..Options::default() };
+    Ok(Trace::read(file, &options)?)
+}
+
+fn read_line_log(folder: &Path, manifest: &Manifest) -> Result<LineLog, RecordingError> {
+    let threads: Vec<(i64, bool)> =
+        manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
+    let bytes = read_bounded(folder, "lines.bin", MAX_LINE_LOG_BYTES)?;
+    Ok(LineLog::parse(&bytes, &threads)?)
+}
+
+const TRACE: &str = "trace.json";
+
+/// Why the program failed, as the manifest says it. `None` where it says nothing.
+pub fn failure(folder: &Path) -> Option<RunFailure> {
+    let bytes = read_bounded(folder, "manifest.json", MAX_MANIFEST_BYTES).ok()?;
+    let manifest = Manifest::parse(&bytes).ok()?;
+    let failure = manifest.failure?;
+    let frames = failure.frames.iter().filter_map(|frame| {
+        let file = manifest.files.get(usize::try_from(frame.file).ok()?)?;
+        Some(FailureFrame { path: file.path.clone(), line: frame.line, name: frame.name.clone() })
+    });
+    Some(RunFailure {
+        frames: frames.collect(),
+        error_type: failure.type_name,
+        message: failure.message,
+        kind: failure.kind,
+        requested_bytes: failure.requested_bytes,
+    })
+}
+
+/// How many iterations the program came to before it ended.
+pub fn iterations_seen(folder: &Path) -> Option<u32> {
+    let bytes = read_bounded(folder, "manifest.json", MAX_MANIFEST_BYTES).ok()?;
+    let iterations = Manifest::parse(&bytes).ok()?.iterations;
+    let counted = iterations.timed_ns.len().saturating_add(iterations.profiled.len());
+    u32::try_from(counted).ok()?.checked_add(iterations.warmup)
+}
+
+/// Says where the profile's files are on this machine.
+pub fn locate(
+    read: Read,
+    root: &Path,
+    interpreter: Option<&Interpreter>,
+    folder: &Path,
+) -> Profiled {
+    let files =
+        read.profile.files.iter().map(|file| find_file(root, interpreter, &file.path)).collect();
+    Profiled {
+        profile: Arc::new(read.profile),
+        root: root.to_owned(),
+        files,
+        log: Some(folder.join(super::outcome::LOG_FILE)).filter(|log| log.is_file()),
+    }
+}
+
+/// A manifest is a file that a program could write, so its paths lead to files below the project's
+/// root or the interpreter's packages, and nowhere else.
+fn find_file(root: &Path, interpreter: Option<&Interpreter>, path: &str) -> Option<PathBuf> {
+    let relative = Path::new(path);
+    let is_plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
+    if !is_plain || path.contains('\0') {
+        return None;
+    }
+    let in_project = root.join(relative);
+    if in_project.is_file() {
+        return Some(in_project);
+    }
+    let interpreter = interpreter?;
+    let within = relative.strip_prefix("site-packages").ok()?;
+    let (major, minor, _) = interpreter.version;
+    let places = [format!("lib/python{major}.{minor}/site-packages"), "Lib/site-packages".to_owned()];
+    places
+        .iter()
+        .map(|place| interpreter.prefix.join(place).join(within))
+        .find(|file| file.is_file())
+}
+
+/// Opens a file of the recording, or the compressed one that is stored in its place.
+fn open(folder: &Path, name: &str) -> Result<(File, String), RecordingError> {
+    let compressed = format!("{name}.gz");
+    let wrong = |file: &str, source| RecordingError::Io { file: file.to_owned(), source };
+    match File::open(folder.join(name)) {
+        Ok(file) => Ok((file, name.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let file = File::open(folder.join(&compressed)).map_err(|_| wrong(name, error))?;
+            Ok((file, compressed))
+        }
+        Err(error) => Err(wrong(name, error)),
+    }
+}
+
+/// The bytes of a file, inflated where it is compressed, and refused beyond `limit`.
+fn read_bounded(folder: &Path, name: &str, limit: u64) -> Result<Vec<u8>, RecordingError> {
+    let (file, found) = open(folder, name)?;
+    let wrong = |source| RecordingError::Io { file: found.clone(), source };
+    let reader: Box<dyn io::Read> = if found.ends_with(".gz") {
+        Box::new(flate2::read::MultiGzDecoder::new(BufReader::new(file)))
+    } else {
+        Box::new(file)
+    };
+    let mut bytes = Vec::new();
+    reader.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(wrong)?;
+    if bytes.len() as u64 > limit {
+        let limit = ridgeline_analysis::units::bytes(limit as f64);
+        return Err(wrong(io::Error::other(format!("it is larger than {limit}"))));
+    }
+    Ok(bytes)
+}

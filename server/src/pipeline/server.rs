@@ -1,0 +1,92 @@
+//! The pipeline as the language server asks for it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::outcome::{Outcome, ProblemKind};
+use super::plan::{Overrides, Request};
+use super::{Pipeline, newest};
+use crate::config::{DEVICES, DeviceChoice};
+use crate::profiler::{
+    Boxed, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
+};
+
+impl Profiler for Arc<Pipeline> {
+    fn profile(
+        &self,
+        request: ProfileRequest,
+        progress: mpsc::Sender<ProgressEvent>,
+        cancel: CancellationToken,
+    ) -> Boxed<ProfileOutcome> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move {
+            let request = match own_request(request) {
+                Ok(request) => request,
+                Err(message) => return ProfileOutcome::Problem { message, log: None },
+            };
+            match pipeline.plan(request).await {
+                Ok(plan) => for_server(pipeline.run(&plan, &progress, &cancel).await),
+                Err(outcome) => for_server(outcome),
+            }
+        })
+    }
+
+    fn prepare(&self, request: ProfileRequest) -> Boxed<()> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move {
+            // What is in the way is said when the person profiles; here it is too early to tell.
+            let Ok(request) = own_request(request) else { return };
+            if let Ok(plan) = pipeline.plan(request).await
+                && pipeline.warm(&plan).await.is_err()
+            {
+                tracing::debug!("the agent could not be started ahead of the first run");
+            }
+        })
+    }
+
+    fn newest(&self, root: PathBuf) -> Boxed<Option<Profiled>> {
+        let store = self.store().clone();
+        Box::pin(async move {
+            let read = tokio::task::spawn_blocking(move || newest(&store, &root)).await;
+            read.ok()?.inspect_err(|why| tracing::debug!("no earlier recording: {why}")).ok()
+        })
+    }
+}
+
+fn own_request(request: ProfileRequest) -> Result<Request, String> {
+    let device = request
+        .device
+        .map(|device| {
+            DeviceChoice::parse(&device)
+                .ok_or_else(|| format!("the editor's setting `device` is {DEVICES}"))
+        })
+        .transpose()?;
+    Ok(Request {
+        workspace: request.root,
+        changed: request.changed,
+        script: None,
+        remembered: request.script,
+        editor_python: request.interpreter,
+        overrides: Overrides { device, ..Overrides::default() },
+    })
+}
+
+fn for_server(outcome: Outcome) -> ProfileOutcome {
+    match outcome {
+        Outcome::Measured(profiled) => ProfileOutcome::Measured(*profiled),
+        Outcome::Failed { failure, root, log } => ProfileOutcome::Failed { failure, root, log },
+        Outcome::Cancelled => ProfileOutcome::Cancelled,
+        Outcome::Choose { root, scripts } => ProfileOutcome::Choose {
+            scripts: scripts.into_iter().map(|(path, _)| root.join(path)).collect(),
+        },
+        Outcome::Problem(problem) if problem.kind == ProblemKind::NothingToRun => {
+            ProfileOutcome::NothingToRun { message: problem.message() }
+        }
+        Outcome::Problem(problem) => {
+            ProfileOutcome::Problem { message: problem.message(), log: problem.log }
+        }
+    }
+}

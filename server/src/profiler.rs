@@ -1,0 +1,121 @@
+//! What the server asks of whoever runs a training loop. It knows no LSP, and the server knows no
+//! agent: the pipeline implements [`Profiler`], and so do the fakes of the tests.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use ridgeline_analysis::present::failure::RunFailure;
+use ridgeline_analysis::profile::Profile;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// A future that can be kept and sent.
+pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Runs training loops. It is called only for workspaces that the person trusts, and never twice at
+/// once.
+pub trait Profiler: Send + Sync + 'static {
+    /// Runs a few iterations and says what they cost. It ends soon after `cancel`, and nothing of
+    /// the run is left then.
+    fn profile(
+        &self,
+        request: ProfileRequest,
+        progress: mpsc::Sender<ProgressEvent>,
+        cancel: CancellationToken,
+    ) -> Boxed<ProfileOutcome>;
+
+    /// Makes the next run start sooner: finds the interpreter and imports what the project imports.
+    /// It may do nothing.
+    fn prepare(&self, _request: ProfileRequest) -> Boxed<()> {
+        Box::pin(async {})
+    }
+
+    /// What an earlier session measured. It reads files of ours and runs nothing, so it is called
+    /// for workspaces that nobody trusts, too.
+    fn newest(&self, _root: PathBuf) -> Boxed<Option<Profiled>> {
+        Box::pin(async { None })
+    }
+}
+
+/// What to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProfileRequest {
+    /// The workspace folder.
+    pub root: PathBuf,
+    /// The file whose change is the reason, where there is one: it tells which of several projects
+    /// of a workspace is meant.
+    pub changed: Option<PathBuf>,
+    /// The training script that the person chose, where they were asked.
+    pub script: Option<PathBuf>,
+    /// The editor's choice of interpreter.
+    pub interpreter: Option<PathBuf>,
+    /// The editor's choice of device: `auto`, `cpu`, `cuda`, `cuda:1`.
+    pub device: Option<String>,
+}
+
+/// How far a run is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgressEvent {
+    /// `warm-up`, in a person's words.
+    pub stage: String,
+    /// Between 0 and 1 over the whole run, where it is known.
+    pub share: Option<f32>,
+}
+
+/// A profile and where its files are.
+#[derive(Clone, Debug)]
+pub struct Profiled {
+    /// What one iteration costs.
+    pub profile: Arc<Profile>,
+    /// The project's root, which the profile's paths are relative to.
+    pub root: PathBuf,
+    /// Where each of `profile.files` is on this machine (same index); nothing where it is unknown.
+    pub files: Vec<Option<PathBuf>>,
+    /// What the program printed, where it was kept.
+    pub log: Option<PathBuf>,
+}
+
+impl Profiled {
+    /// The profile's index of a file.
+    pub fn file(&self, path: &Path) -> Option<ridgeline_analysis::profile::FileId> {
+        let at = self.files.iter().position(|file| file.as_deref() == Some(path))?;
+        u32::try_from(at).ok().map(ridgeline_analysis::profile::FileId)
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub enum ProfileOutcome {
+    /// It was measured.
+    Measured(Profiled),
+    /// The program failed at a line of the user.
+    Failed {
+        /// What it raised, with paths relative to `root`.
+        failure: RunFailure,
+        /// The project's root.
+        root: PathBuf,
+        /// What the program printed, where it was kept.
+        log: Option<PathBuf>,
+    },
+    /// Somebody stopped it.
+    Cancelled,
+    /// Several scripts could be the training run: the person has to say which.
+    Choose {
+        /// Absolute paths, the likeliest first.
+        scripts: Vec<PathBuf>,
+    },
+    /// There is nothing to run: a workspace without a training script is no problem.
+    NothingToRun {
+        /// Why, and what to do.
+        message: String,
+    },
+    /// Something else is in the way: no interpreter with torch, a time limit, a full disk.
+    Problem {
+        /// What is wrong, where, and what to do next.
+        message: String,
+        /// What the program printed, where it was kept.
+        log: Option<PathBuf>,
+    },
+}
