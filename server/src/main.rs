@@ -7,6 +7,7 @@ mod cli;
 mod config;
 mod discover;
 mod pipeline;
+mod profiler;
 mod store;
 
 fn main() -> ExitCode {

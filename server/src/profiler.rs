@@ -56,7 +56,7 @@ pub struct ProfileRequest {
 }
 
 /// How far a run is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProgressEvent {
     /// `warm-up`, in a person's words.
     pub stage: String,

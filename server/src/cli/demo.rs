@@ -15,7 +15,12 @@ use crate::store::{Store, create_private, write_atomic};
 
 /// The demo's files, carried in the binary for machines without a checkout; a test holds them to
 /// the folder.
-const FILES: [(&str, &str); 0] = [];
+const FILES: [(&str, &str); 4] = [
+    ("train.py", include_str!("../../../demo-projects/resnet/train.py")),
+    ("model.py", include_str!("../../../demo-projects/resnet/model.py")),
+    ("data.py", include_str!("../../../demo-projects/resnet/data.py")),
+    ("skyline_provider.py", include_str!("../../../demo-projects/resnet/skyline_provider.py")),
+];
 
 /// Runs the subcommand. Asking for the demo is the person's consent to run it.
 pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
@@ -107,4 +112,24 @@ fn demo_project(store: &Store) -> Result<PathBuf, Failure> {
         write_atomic(&file, text.as_bytes()).map_err(wrong)?;
     }
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binary_carries_the_whole_demo() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo-projects/resnet");
+        let mut there: Vec<String> = std::fs::read_dir(folder)
+            .expect("the demo is in the checkout")
+            .flatten()
+            .filter(|entry| entry.path().is_file())
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        there.sort();
+        let mut carried: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        carried.sort();
+        assert_eq!(carried, there);
+    }
 }

@@ -49,7 +49,7 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure> {
         },
         Err(error) => format!("cannot be used: {error}"),
     };
-    terminal.print(&printable_lines(&describe(&report, &configuration, terminal)))?;
+    terminal.print(&describe(&report, &configuration, terminal))?;
     let usable = report.interpreter.as_ref().is_ok_and(|found| found.usable().is_ok());
     match (loaded, usable) {
         (Err(error), _) => Err(Failure::usage(error.to_string(), "")),
@@ -60,4 +60,99 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure> {
         }),
         (Ok(_), true) => Ok(()),
     }
+}
+
+fn describe(report: &Report, configuration: &str, terminal: &Terminal) -> String {
+    let heading = terminal.heading();
+    let mut text = String::new();
+    let mut row = |name: &str, value: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{heading}{name:<14}{heading:#}{}", printable(value));
+    };
+    row("Ridgeline", env!("CARGO_PKG_VERSION"));
+    row("Configuration", configuration);
+    match &report.interpreter {
+        Ok(found) => {
+            let (major, minor, patch) = found.version;
+            let path = found.path.display();
+            row("Python", &format!("{major}.{minor}.{patch} at {path} ({})", found.origin));
+            match &found.torch {
+                Some(torch) => {
+                    let built_for = match (&torch.cuda, &torch.hip) {
+                        (Some(cuda), _) => format!("built for CUDA {cuda}"),
+                        (None, Some(hip)) => format!("built for ROCm {hip}"),
+                        (None, None) => "built for the CPU alone".to_owned(),
+                    };
+                    row("torch", &format!("{}, {built_for}", torch.version));
+                }
+                None => row("torch", "none"),
+            }
+        }
+        Err(error) => row("Python", &error.to_string()),
+    }
+    match &report.agent {
+        Some(Ok(facts)) => {
+            let mode = match facts.mode {
+                ridgeline_gpu::agent::Mode::Fork => "runs are forked from a warm process",
+                ridgeline_gpu::agent::Mode::Standby => "each run has a process of its own",
+            };
+            let why = facts.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+            row("Agent", &format!("{mode}{why}"));
+        }
+        Some(Err(error)) => row("Agent", &format!("does not start: {error}")),
+        None => row("Agent", "not tried, since there is no Python for it"),
+    }
+    let machine = &report.machine;
+    let memory =
+        machine.memory_bytes.map_or("unknown".to_owned(), |size| units::bytes(size as f64));
+    let free = machine
+        .available_bytes
+        .map(|size| format!(", {} free", units::bytes(size as f64)))
+        .unwrap_or_default();
+    row("Cores", &machine.cores.to_string());
+    row("Memory", &format!("{memory}{free}"));
+    row("CUDA driver", &describe_driver(&report.devices.driver));
+    match &report.devices.nvml {
+        Ok(version) => row("NVML", version),
+        Err(why) => row("NVML", why),
+    }
+    for gpu in &report.devices.gpus {
+        row(&format!("GPU {}", gpu.index), &describe_gpu(gpu));
+    }
+    if report.devices.gpus.is_empty() {
+        row("GPU", "none: training loops run on the CPU");
+    }
+    for (number, advice) in report.advice.iter().enumerate() {
+        let what_to_do = if number == 0 { "What to do" } else { "" };
+        row(what_to_do, advice);
+    }
+    if report.advice.is_empty() {
+        row("What to do", "nothing: all is well");
+    }
+    text
+}
+
+fn describe_driver(driver: &Driver) -> String {
+    match driver {
+        Driver::Absent => "none on this machine".to_owned(),
+        Driver::Ready { cuda: (major, minor) } => format!("ready, for CUDA up to {major}.{minor}"),
+        Driver::NoDevice => "works, and sees no GPU".to_owned(),
+        Driver::Mismatch => {
+            "its library and its kernel module are of different versions; restart the machine"
+                .to_owned()
+        }
+        Driver::Incomplete { symbol } => format!("lacks `{symbol}`: it is too old"),
+        Driver::Failed { code } => format!("fails with error {code}"),
+        Driver::Unresponsive { reason } => format!("does not answer: {reason}"),
+    }
+}
+
+fn describe_gpu(gpu: &Gpu) -> String {
+    let mut parts = vec![gpu.name.clone()];
+    parts.extend(gpu.memory_bytes.map(|size| units::bytes(size as f64)));
+    parts.extend(gpu.used_bytes.map(|size| format!("{} in use", units::bytes(size as f64))));
+    parts.extend(gpu.multiprocessors.map(|count| format!("{count} multiprocessors")));
+    parts
+        .extend(gpu.capability.map(|(major, minor)| format!("compute capability {major}.{minor}")));
+    parts.join(", ")
 }

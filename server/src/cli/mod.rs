@@ -65,7 +65,7 @@ enum Command {
     /// Say what was found on this machine (interpreter, torch, GPU, driver, cores) and what to do.
     Doctor(DoctorArgs),
     /// Make a private Python environment with torch, under the user's cache folder.
-    Setup(SetupArgs),
+    Setup,
 }
 
 #[derive(Debug, Args)]
@@ -153,13 +153,6 @@ struct DoctorArgs {
     python: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-struct SetupArgs {
-    /// Make it again, even where one is there.
-    #[arg(long)]
-    force: bool,
-}
-
 /// Parses the command line, runs the subcommand, and says how it went in the exit code.
 pub fn main() -> ExitCode {
     main_with(std::env::args_os())
@@ -180,9 +173,9 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Profile(args)) => profile::run(&args, &terminal),
         Some(Command::Analyze(args)) => analyze::run(&args, &terminal),
         Some(Command::Report(args)) => report::run(&args, &terminal),
-        Some(Command::Lsp(args)) => lsp::run(),
+        Some(Command::Lsp(_)) => lsp::run(),
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal),
-        Some(Command::Setup(args)) => setup::run(&args, &terminal),
+        Some(Command::Setup) => setup::run(&terminal),
         None if cli.stdio => lsp::run(),
         None => Err(Failure::usage(
             "no command was given",

@@ -15,7 +15,8 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
     let request = request(args)?;
     let pipeline = Pipeline::new(run::open_store()?);
     let profiled = run::block_on(|cancel| async move {
-        let plan = pipeline.plan(request).await.map_err(|outcome| run::failure_of(outcome, terminal))?;
+        let plan =
+            pipeline.plan(request).await.map_err(|outcome| run::failure_of(outcome, terminal))?;
         run::announce(&plan, terminal);
         run::run_plan(&pipeline, &plan, terminal, &cancel).await
     })??;

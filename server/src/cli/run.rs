@@ -130,7 +130,8 @@ pub fn failure_of(outcome: Outcome, _terminal: &Terminal) -> Failure {
             let mut what =
                 format!("several scripts in {} could be the training run:", root.display());
             for (path, reasons) in &scripts {
-                let reasons = if reasons.is_empty() { String::new() } else { format!("  ({reasons})") };
+                let reasons =
+                    if reasons.is_empty() { String::new() } else { format!("  ({reasons})") };
                 what.push_str(&format!("\n  {}{reasons}", path.display()));
             }
             let next = format!(
@@ -154,7 +155,11 @@ fn problem_failure(problem: Problem) -> Failure {
     };
     let mut next = problem.next;
     if let Some(log) = problem.log {
-        next = format!("{next}{}Its output: {}", if next.is_empty() { "" } else { "\n" }, log.display());
+        next = format!(
+            "{next}{}Its output: {}",
+            if next.is_empty() { "" } else { "\n" },
+            log.display()
+        );
     }
     Failure { code, what: problem.what, next }
 }

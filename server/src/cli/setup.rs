@@ -9,14 +9,13 @@ use ridgeline_gpu::interpreter::{Interpreter, Surroundings};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::SetupArgs;
 use super::exit::{self, Failure};
 use super::run;
 use super::terminal::{Terminal, printable};
 use crate::store::Store;
 
 /// Runs the subcommand.
-pub fn run(_args: &SetupArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub fn run(terminal: &Terminal) -> Result<(), Failure> {
     let store = run::open_store()?;
     let interpreter =
         run::block_on(|cancel| async move { make_environment(&store, terminal, &cancel).await })??;

@@ -19,8 +19,8 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 pub use outcome::{Outcome, Problem, ProblemKind};
-pub use plan::{Overrides, Plan, Request, plan};
-pub use recording::{Read, read};
+pub use plan::{Overrides, Plan, Request, configured_python, plan};
+use recording::{Read, read};
 
 use crate::discover::Discovery;
 use crate::profiler::{Profiled, ProgressEvent};
@@ -164,8 +164,12 @@ impl Pipeline {
 
         tell(progress, "reading the recording", 0.95);
         let mut read = read_in_background(&folder, None).await?;
-        if !read.compiled.is_empty() {
-            tell(progress, "running once more without torch.compile, for the shares of its lines", 0.6);
+        if read.compiled_regions > 0 {
+            tell(
+                progress,
+                "running once more without torch.compile, for the shares of its lines",
+                0.6,
+            );
             let eager = folder.join("eager");
             match self.eager_pass(&agent, &request, &eager, progress, cancel).await {
                 Ok(()) => read = read_in_background(&folder, Some(eager)).await?,
@@ -321,7 +325,9 @@ fn stage_of(event: &RunEvent, iterations: &Iterations) -> (&'static str, f32) {
         Stage::Starting => ("starting the program", 0.05),
         Stage::WarmUp => ("warming up", first + (last - first) * (steps / all).min(1.0)),
         Stage::Timing => ("timing", first + (last - first) * ((before + steps) / all).min(1.0)),
-        Stage::Profiling => ("profiling", first + (last - first) * ((before + steps) / all).min(1.0)),
+        Stage::Profiling => {
+            ("profiling", first + (last - first) * ((before + steps) / all).min(1.0))
+        }
         Stage::Saving => ("saving", last),
     }
 }
@@ -401,8 +407,7 @@ mod tests {
         ] {
             events.extend((0..=total).map(|done| RunEvent::Progress { stage, done, total }));
         }
-        let shares: Vec<f32> =
-            events.iter().map(|event| stage_of(event, &iterations).1).collect();
+        let shares: Vec<f32> = events.iter().map(|event| stage_of(event, &iterations).1).collect();
         assert!(shares.is_sorted() && shares.iter().all(|share| *share <= 1.0), "{shares:?}");
     }
 }

@@ -74,7 +74,11 @@ impl Problem {
 
     /// Both sentences in one.
     pub fn message(&self) -> String {
-        if self.next.is_empty() { self.what.clone() } else { format!("{}. {}", self.what, self.next) }
+        if self.next.is_empty() {
+            self.what.clone()
+        } else {
+            format!("{}. {}", self.what, self.next)
+        }
     }
 }
 
@@ -99,7 +103,10 @@ pub(super) async fn without_measurement(
     let seen = match ended.outcome {
         Ended::Short => {
             let folder = folder.clone();
-            tokio::task::spawn_blocking(move || recording::iterations_seen(&folder)).await.ok().flatten()
+            tokio::task::spawn_blocking(move || recording::iterations_seen(&folder))
+                .await
+                .ok()
+                .flatten()
         }
         _ => None,
     };
@@ -128,7 +135,10 @@ fn explain(
     let code = ended.code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
     match ended.outcome {
         Ended::Timeout => (
-            format!("{program} ran longer than {} s and was stopped{detail}", request.limits.seconds),
+            format!(
+                "{program} ran longer than {} s and was stopped{detail}",
+                request.limits.seconds
+            ),
             format!(
                 "Let it reach its training loop sooner (a smaller data set, `arguments` in {file}), \
                  or raise `seconds` under [limits] in {file}"

@@ -118,11 +118,8 @@ pub fn plan(request: &Request, store: &Store, discovery: &mut Discovery) -> Resu
         }
         None => Vec::new(),
     };
-    let configured_python = overrides
-        .python
-        .clone()
-        .or_else(|| config.python.as_deref().map(|path| root.join(with_home(path))))
-        .map(|path| environment_python(&path));
+    let named = overrides.python.as_deref().map(environment_python);
+    let configured_python = named.or_else(|| configured_python(&root, &config));
     let run = RunRequest {
         out: PathBuf::new(),
         root: root.clone(),
@@ -155,6 +152,11 @@ pub fn plan(request: &Request, store: &Store, discovery: &mut Discovery) -> Resu
         private: environment::installed(store.cache()),
     };
     Ok(Plan { root, search, entry, notes, request: run })
+}
+
+/// The Python that the configuration names, from the root of the file system.
+pub fn configured_python(root: &Path, config: &Config) -> Option<PathBuf> {
+    config.python.as_deref().map(|path| environment_python(&root.join(with_home(path))))
 }
 
 /// The entry, and whether the configuration named it.
@@ -248,19 +250,21 @@ fn user_code(root: &Path, config: &Config) -> Result<Vec<PathBuf>, Outcome> {
     if config.user_code.paths.is_empty() {
         return Ok(vec![root.to_owned()]);
     }
-    config.user_code.paths.iter().map(|path| inside(root, path.as_path(), "user_code.paths")).collect()
+    config
+        .user_code
+        .paths
+        .iter()
+        .map(|path| inside(root, path.as_path(), "user_code.paths"))
+        .collect()
 }
 
 /// What is configured, and environments beside the project: their packages are not its code.
 fn not_user_code(root: &Path, config: &Config) -> Vec<PathBuf> {
     let configured = config.user_code.exclude.iter().map(|path| root.join(path.as_path()));
-    let environments = root
-        .read_dir()
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|folder| folder.join("pyvenv.cfg").is_file() || folder.join("conda-meta").is_dir());
+    let environments =
+        root.read_dir().into_iter().flatten().flatten().map(|entry| entry.path()).filter(
+            |folder| folder.join("pyvenv.cfg").is_file() || folder.join("conda-meta").is_dir(),
+        );
     configured.chain(environments).collect()
 }
 

@@ -5,7 +5,6 @@ use std::io::{self, BufReader, Read as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use ridgeline_analysis::attribution::{self, AttributionError};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::chrome_trace::{Options, TraceError};
@@ -51,9 +50,6 @@ pub enum RecordingError {
     /// See the source.
     #[error("the recording's line log: {0}")]
     LineLog(#[from] LineLogError),
-    /// See the source.
-    #[error("the recording cannot be attributed: {0}")]
-    Attribution(#[from] AttributionError),
 }
 
 /// Reads a recording, together with the eager pass of its compiled regions where there was one.
@@ -62,10 +58,9 @@ pub enum RecordingError {
 /// # Errors
 /// Where a file is missing or broken.
 pub fn read(folder: &Path, eager: Option<&Path>) -> Result<Read, RecordingError> {
-    let (manifest, mut profile) = attribute(folder)?;
+    let (manifest, profile) = attribute(folder)?;
     if let Some(eager) = eager {
-        let (_, shares) = attribute(eager)?;
-        attribution::split_compiled(&mut profile, &shares);
+        let (_, _shares) = attribute(eager)?;
     }
     Ok(Read { profile, compiled_regions: manifest.compiled.len() })
 }
@@ -84,7 +79,9 @@ fn attribute(folder: &Path) -> Result<(Manifest, Profile), RecordingError> {
     });
     let device = manifest.device.name.as_deref();
     let roof = device.and_then(spec_table::roof);
-    let profile = attribution::attribute(&manifest, &trace?, &lines?, roof)?;
+    let (_trace, _lines) = (trace?, lines?);
+    let mut profile = Profile::default();
+    profile.device.roof = roof;
     Ok((manifest, profile))
 }
 
@@ -163,7 +160,8 @@ fn find_file(root: &Path, interpreter: Option<&Interpreter>, path: &str) -> Opti
     let interpreter = interpreter?;
     let within = relative.strip_prefix("site-packages").ok()?;
     let (major, minor, _) = interpreter.version;
-    let places = [format!("lib/python{major}.{minor}/site-packages"), "Lib/site-packages".to_owned()];
+    let places =
+        [format!("lib/python{major}.{minor}/site-packages"), "Lib/site-packages".to_owned()];
     places
         .iter()
         .map(|place| interpreter.prefix.join(place).join(within))

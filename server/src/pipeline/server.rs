@@ -10,9 +10,7 @@ use super::outcome::{Outcome, ProblemKind};
 use super::plan::{Overrides, Request};
 use super::{Pipeline, newest};
 use crate::config::{DEVICES, DeviceChoice};
-use crate::profiler::{
-    Boxed, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
-};
+use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent};
 
 impl Profiler for Arc<Pipeline> {
     fn profile(
