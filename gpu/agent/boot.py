@@ -1,7 +1,8 @@
 """Where the agent starts: `python -u boot.py` (docs/agent-protocol.md).
 
-This file runs before anything else is known to work, so it does one thing: put the package on the path.
-The folder must not stay there, because the user's program shares this interpreter and sees `sys.path`.
+This file runs before anything else is known to work, so it does one thing: put the package on the
+path. The folder must not stay there, because the user's program shares this interpreter and sees
+`sys.path`.
 """
 
 import sys

@@ -11,7 +11,8 @@ from typing import Any
 # A longer line is no request. Without an end to it, a mistaken peer could fill the memory.
 LONGEST_LINE = 16 * 2**20
 _CHUNK = 65536
-# Programs that close "all" descriptors often stop at a small number; programs that open files get small ones.
+# Programs that close "all" descriptors often stop at a small number; programs that open files get
+# small ones.
 _LEAST_DESCRIPTOR = 100
 
 
@@ -70,7 +71,9 @@ def take_descriptor(descriptor: int) -> int:
 
 
 def take_standard_streams() -> tuple[int, int]:
-    """Takes 0 and 1 for the protocol, and leaves an empty input and the error stream in their places."""
+    """Takes 0 and 1 for the protocol, and leaves an empty input and the error stream in their
+    places.
+    """
     requests, events = take_descriptor(0), take_descriptor(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

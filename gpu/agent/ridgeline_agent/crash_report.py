@@ -1,6 +1,7 @@
 """Where the program stood when a signal ended it, or when its time was over.
 
-Python's faulthandler writes the stack from inside the signal handler; no Python code could run there.
+Python's faulthandler writes the stack from inside the signal handler; no Python code could run
+there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any
 from .channel import take_descriptor
 from .sources import UserCode
 from .spec import RunSpec
-
 
 _FILE_NAME = "stack.txt"
 _LARGEST = 2**20

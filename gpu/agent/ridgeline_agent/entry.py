@@ -131,10 +131,11 @@ def _compiled(path: str) -> CodeType:
 
 
 def _new_main() -> ModuleType:
-    """A `__main__` that holds nothing yet: pickling and spawned workers look there for the program's names."""
+    """A `__main__` that holds nothing yet: pickling and spawned workers look there for the
+    program's names.
+    """
     main = ModuleType("__main__")
     main.__dict__["__builtins__"] = sys.modules["builtins"]
-    main.__dict__["__annotations__"] = {}
     sys.modules["__main__"] = main
     return main
 
@@ -168,8 +169,8 @@ def _batch_size(spec: RunSpec, make_inputs: Callable[..., Any]) -> int:
     if isinstance(parameter.default, int):
         return parameter.default
     raise EntryError(
-        f"{name} has no number as its default of batch_size: write batch_size=32, or set batch_size in the "
-        "configuration",
+        f"{name} has no number as its default of batch_size: write batch_size=32, or set batch_size "
+        "in the configuration",
         *_definition(make_inputs),
     )
 

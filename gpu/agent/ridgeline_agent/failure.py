@@ -1,4 +1,6 @@
-"""How an exception of the user's program is written into the manifest (docs/recording.md, `failure`)."""
+"""How an exception of the user's program is written into the manifest (docs/recording.md,
+`failure`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ LONGEST_MESSAGE = 2000
 # A RecursionError has a thousand frames, nearly all of them alike.
 MOST_FRAMES = 200
 
-# (absolute file name of code) -> index into the manifest's `files`, or None where it is not user code.
+# (absolute file name of code) -> index into the manifest's `files`, or None where it is not user
+# code.
 FileIndex = Callable[[str], "int | None"]
 
 
@@ -31,7 +34,8 @@ class EntryError(Exception):
 def describe_failure(error: BaseException, root: str, file_index: FileIndex) -> dict[str, object]:
     """The manifest's `failure` for what the program raised.
 
-    `frames` are the user's frames, outermost first; `message` names no absolute path of this machine.
+    `frames` are the user's frames, outermost first; `message` names no absolute path of this
+    machine.
     """
     message, requested = _memory_asked(error)
     frames = _user_frames(error, file_index)
@@ -60,14 +64,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation failed, on the CPU or on a GPU."""
     if isinstance(error, MemoryError):
         return True
-    # torch.OutOfMemoryError and torch.cuda.OutOfMemoryError, by name, so that this file needs no torch.
+    # torch.OutOfMemoryError and torch.cuda.OutOfMemoryError, by name, so that this file needs no
+    # torch.
     if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in _text(error)
 
 
 def without_absolute_paths(text: str, root: str) -> str:
-    """The text with the project's paths relative to its root, and other absolute paths shortened to their end.
+    """The text with the project's paths relative to its root, and other absolute paths shortened
+    to their end.
 
     A recording may be shown to others, and must not tell them about the machine.
     """
@@ -153,7 +159,8 @@ def _walk(traceback: TracebackType | None) -> Iterator[tuple[str, int, str]]:
 def _user_frames(error: BaseException, file_index: FileIndex) -> list[dict[str, object]]:
     """The user's frames of the exception, or of the nearest one behind it that has any.
 
-    A library may raise in a thread or a worker of its own, and then only the cause stood on a user's line.
+    A library may raise in a thread or a worker of its own, and then only the cause stood on a
+    user's line.
     """
     seen: set[int] = set()
     current: BaseException | None = error
@@ -171,7 +178,9 @@ def _user_frames(error: BaseException, file_index: FileIndex) -> list[dict[str, 
 
 
 def _syntax_frame(error: SyntaxError, file_index: FileIndex) -> list[dict[str, object]]:
-    """The line that could not be parsed: no frame stands there, whether it is the script's or an import's."""
+    """The line that could not be parsed: no frame stands there, whether it is the script's or an
+    import's.
+    """
     if not isinstance(error.filename, str):
         return []
     file = file_index(os.path.abspath(error.filename))
@@ -188,7 +197,9 @@ def _ends(frames: list[dict[str, object]]) -> list[dict[str, object]]:
 
 
 def _path_prefixes(root: str) -> list[str]:
-    """Folders whose names may go without a loss: the project's, the libraries', Python's. Longest first."""
+    """Folders whose names may go without a loss: the project's, the libraries', Python's. Longest
+    first.
+    """
     folders = {root, os.path.realpath(root), sys.prefix, sys.base_prefix}
     folders.update(path for path in sysconfig.get_paths().values() if path)
     if user_site := site.getusersitepackages():

@@ -14,9 +14,10 @@ class Host(Protocol):
         """Tells how far the run is. `stage` is one of STAGES."""
 
     def finish(self, outcome: str, message: str | None = None) -> NoReturn:
-        """Ends the process at once: no `finally` of the user's runs, so that no checkpoint is written.
+        """Ends the process at once: no `finally` of the user's runs, so that no checkpoint is
+        written.
 
-        `outcome` is `complete`, `short` or `failed` after a manifest was written, and `exited`, with the
-        reason as the message, where none could be (a full disk).
+        `outcome` is `complete`, `short` or `failed` after a manifest was written, and `exited`,
+        with the reason as the message, where none could be (a full disk).
         """
         ...

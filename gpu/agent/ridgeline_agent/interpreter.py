@@ -1,4 +1,4 @@
-"""The state of the interpreter that the user's program must find as if Python had just started it."""
+"""The interpreter's state, which the user's program must find as if Python had just begun."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import IO
 
 from .spec import RunSpec
 
-# The zygote must have one thread when it forks, and OpenBLAS starts its threads when numpy is imported.
-# Threads of OpenMP that spin while they wait take the processor from each other on a small machine: an
-# iteration of 1.8 ms became one of 240 ms on two cores. Both are read when the library is loaded.
+# The zygote must have one thread when it forks, and OpenBLAS starts its threads when numpy is
+# imported. Threads of OpenMP that spin while they wait take the processor from each other on a
+# small machine: an iteration of 1.8 ms became one of 240 ms on two cores. Both are read when the
+# library is loaded.
 _CALM = {"OPENBLAS_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
 # Asks NVML instead of the driver whether there is a GPU; a driver that was called cannot be forked.
 _NO_DRIVER_CALLS = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
@@ -27,7 +28,9 @@ class Interpreter:
         self._environment = dict(os.environ)
 
     def calm_threads(self) -> None:
-        """Sets the variables that libraries read when they are loaded. What the user has set stays."""
+        """Sets the variables that libraries read when they are loaded. What the user has set
+        stays.
+        """
         for name, value in {**_CALM, **_NO_DRIVER_CALLS}.items():
             if not (name == "GOMP_SPINCOUNT" and "OMP_WAIT_POLICY" in os.environ):
                 os.environ.setdefault(name, value)
@@ -70,7 +73,7 @@ class Interpreter:
         os.environ.update(variables)
 
     def _new_python_path(self, variables: Mapping[str, str]) -> list[str]:
-        """The configuration's PYTHONPATH; Python itself read the one that was there at its start."""
+        """The configuration's PYTHONPATH; Python itself read the one there was at its start."""
         path = variables.get("PYTHONPATH", "")
         if path == self._environment.get("PYTHONPATH", ""):
             return []
@@ -79,8 +82,9 @@ class Interpreter:
     def _forget_shadowed(self, folder: str) -> None:
         """Unloads modules that the program's own folder shadows.
 
-        A program with a `queue.py` or `datasets.py` beside it imports that file; here another module of that
-        name is loaded already. What was loaded at Python's start comes before the program for Python as well.
+        A program with a `queue.py` or `datasets.py` beside it imports that file; here another
+        module of that name is loaded already. What was loaded at Python's start comes before the
+        program for Python as well.
         """
         with contextlib.suppress(OSError):
             for entry in os.listdir(folder):
@@ -102,7 +106,9 @@ def _speak_utf8(stream: IO[str]) -> None:
 
 
 def _tell_multiprocessing(cwd: str) -> None:
-    """Workers that are started afresh go to this folder first; multiprocessing noted it at its import."""
+    """Workers that are started afresh go to this folder first; multiprocessing noted it at its
+    import.
+    """
     process = sys.modules.get("multiprocessing.process")
     if process is not None:
         process.ORIGINAL_DIR = cwd  # type: ignore[attr-defined]

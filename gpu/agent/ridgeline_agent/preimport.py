@@ -55,7 +55,9 @@ class Preimports:
 
 
 def installed_imports(entry: Entry, root: str) -> list[str]:
-    """The installed modules that the entry and the project's files behind it import, in the order of import."""
+    """The installed modules that the entry and the project's files behind it import, in the order
+    of import.
+    """
     start, folder = _start(entry, root)
     if start is None:
         return []
@@ -145,7 +147,8 @@ def _file_of(folder: str, parts: list[str]) -> str | None:
 
 
 def _is_installed(name: str, search: list[str]) -> bool:
-    """Whether the module comes from where installed packages are, and no folder of the project shadows it.
+    """Whether the module comes from where installed packages are, and no folder of the project
+    shadows it.
 
     A package that is installed for editing lies elsewhere, and may be the project itself.
     """
@@ -160,8 +163,8 @@ def _is_installed(name: str, search: list[str]) -> bool:
             return False
         if name == top:
             return True
-        # Importing the parents is what finding `a.b` would do. It is left to the import itself, which comes
-        # after that of `a`, so that each is watched.
+        # Importing the parents is what finding `a.b` would do. It is left to the import itself,
+        # which comes after that of `a`, so that each is watched.
         return "." in name and _submodule_exists(list(found.submodule_search_locations or []), name)
     except (ImportError, ValueError, AttributeError):
         return False

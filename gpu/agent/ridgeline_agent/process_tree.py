@@ -1,7 +1,8 @@
 """A process and everything that it started: who they are, what memory they hold, how to end them.
 
-On Linux this reads /proc, and the supervisor is a "child subreaper" (prctl(2)), so that a daemon whose parents
-have ended is still found below it. Elsewhere a process group has to do, and memory is not known.
+On Linux this reads /proc, and the supervisor is a "child subreaper" (prctl(2)), so that a daemon
+whose parents have ended is still found below it. Elsewhere a process group has to do, and memory
+is not known.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent ends become children of this process, whatever session they are in."""
+    """Descendants whose parent ends become children of this process, in whatever session."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
-    """This process is killed when the thread that started it ends. `parent` is that thread's process."""
+    """This process is killed when the thread that started it ends. `parent` is that thread's
+    process.
+    """
     if not ON_LINUX:
         return
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -48,8 +51,9 @@ def descendants(process: int) -> list[int]:
 def memory_bytes(processes: list[int], limit: int) -> int:
     """The memory that the processes hold together.
 
-    Resident sizes count a shared page once for each process. They are quick to read, and only where they
-    sum up to more than `limit` is each process's fair share of the shared pages asked for.
+    Resident sizes count a shared page once for each process. They are quick to read, and only
+    where they sum up to more than `limit` is each process's fair share of the shared pages asked
+    for.
     """
     resident = sum(_resident(process) for process in processes)
     if resident <= limit:
@@ -90,7 +94,9 @@ def kill_group(process: int) -> None:
 
 
 def threads_of_this_process() -> int:
-    """How many threads there are, also those that Python knows nothing of. 1 where it cannot be known."""
+    """How many threads there are, also those that Python knows nothing of. 1 where it cannot be
+    known.
+    """
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -98,7 +104,9 @@ def threads_of_this_process() -> int:
 
 
 def kernel_memory_kills() -> int:
-    """How often the kernel killed a process for memory since it started, as far as it can be seen from here."""
+    """How often the kernel killed a process for memory since it started, as far as it can be seen
+    from here.
+    """
     kills = 0
     for path in ("/proc/vmstat", "/sys/fs/cgroup/memory.events"):
         for line in _read(path).splitlines():
@@ -120,7 +128,9 @@ def _children(process: int) -> list[int]:
 
 
 def _reap(process: int) -> bool:
-    """Whether the process has ended. One that is this process's own child leaves its entry in the table."""
+    """Whether the process has ended. One that is this process's own child leaves its entry in the
+    table.
+    """
     # The state follows the name, which stands in brackets and may hold anything.
     state = _read(f"/proc/{process}/stat").rpartition(") ")[2][:1]
     if state not in ("", "Z", "X"):

@@ -21,16 +21,19 @@ from .spec import RunSpec
 
 
 def run_here(request: dict[str, Any], events: Sender, interpreter: Interpreter) -> NoReturn:
-    """Runs the program in this process and ends it. Nothing that the caller would do afterwards is done."""
+    """Runs the program in this process and ends it. Nothing that the caller would do afterwards is
+    done.
+    """
     spec = RunSpec.from_json(request)
     host = RunHost(spec, events)
     try:
         _start(spec, host, events, interpreter)
     except DeviceError as error:
-        host.finish("exited", str(error))
+        why = str(error)
     except BaseException as error:
         # An error of our own, or a disk that is full: the user's are caught further inside.
-        host.finish("exited", f"the run could not be recorded: {type(error).__name__}: {error}")
+        why = f"the run could not be recorded: {type(error).__name__}: {error}"
+    host.finish("exited", why)
 
 
 class RunHost:
@@ -77,7 +80,7 @@ class RunHost:
         return os.getpid() == self._process
 
 
-def _start(spec: RunSpec, host: RunHost, events: Sender, interpreter: Interpreter) -> None:
+def _start(spec: RunSpec, host: RunHost, events: Sender, interpreter: Interpreter) -> NoReturn:
     os.makedirs(spec.out, exist_ok=True)
     _no_core_dump()
     crash_report.install(spec.out)
@@ -91,25 +94,31 @@ def _start(spec: RunSpec, host: RunHost, events: Sender, interpreter: Interprete
     _choose_threads(spec)
     recorder = Recorder(spec, host)
     recorder.install()
-    status = _run_program(spec, interpreter, recorder)
+    error = _run_program(spec, interpreter, recorder)
     if not host.is_here():
-        _end_like_python(status)
-    if status is not None and _failed(status):
-        recorder.failed(status)
-        host.finish("failed", _in_short(status, spec))
-    host.finish(recorder.ended())
+        _end_like_python(error)
+    if error is None:
+        host.finish(recorder.ended())
+    message = _in_short(error, spec)
+    try:
+        recorder.failed(error)
+    except OSError as unwritten:
+        why = unwritten.strerror or str(unwritten)
+        host.finish("exited", f"{message} (the recording could not be written: {why})")
+    host.finish("failed", message)
 
 
 def _run_program(
     spec: RunSpec, interpreter: Interpreter, recorder: Recorder
 ) -> BaseException | None:
-    """Runs the program, and says what ended it: an exception, or None for its last line."""
+    """Runs the program, and says what made it fail, or None where it came to its end."""
     try:
         run_entry(spec, interpreter, recorder)
     except BaseException as error:
-        if _failed(error) and not isinstance(error, (SystemExit, EntryError)):
-            _print_traceback(error)
-        return error
+        if not (isinstance(error, SystemExit) and (error.code is None or error.code == 0)):
+            if not isinstance(error, (SystemExit, EntryError)):
+                _print_traceback(error)
+            return error
     # Python waits for the program's threads, and some programs do their work in them.
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -117,19 +126,17 @@ def _run_program(
     return None
 
 
-def _failed(error: BaseException) -> bool:
-    return not (isinstance(error, SystemExit) and (error.code is None or error.code == 0))
-
-
 def _print_traceback(error: BaseException) -> None:
-    """As Python would, for the log; without the frames of the agent, which are no part of the program."""
+    """As Python would, for the log; without the frames of the agent, which are no part of the
+    program.
+    """
     agent = os.path.dirname(os.path.abspath(__file__))
     traceback = error.__traceback__
     while traceback is not None and os.path.dirname(traceback.tb_frame.f_code.co_filename) == agent:
         traceback = traceback.tb_next
     with contextlib.suppress(Exception):
         # The user's own hook may be there, and may fail.
-        sys.excepthook(type(error), error, traceback or error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
 
 
 def _in_short(error: BaseException, spec: RunSpec) -> str:
@@ -146,9 +153,11 @@ def _in_short(error: BaseException, spec: RunSpec) -> str:
 
 
 def _end_like_python(error: BaseException | None) -> NoReturn:
-    """Ends a process that the program forked and that came to the end of the program, as it would without us."""
+    """Ends a process that the program forked and that came to the end of the program, as it would
+    without us.
+    """
     code = 0
-    if error is not None and _failed(error):
+    if error is not None:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()
@@ -175,7 +184,9 @@ class DeviceError(RuntimeError):
 
 
 def _visible(index: int, interpreter: Interpreter) -> str:
-    """What CUDA_VISIBLE_DEVICES has to be for this GPU, counted among those that are visible already."""
+    """What CUDA_VISIBLE_DEVICES has to be for this GPU, counted among those that are visible
+    already.
+    """
     visible = [
         one for one in interpreter.variable("CUDA_VISIBLE_DEVICES").split(",") if one.strip()
     ]
@@ -185,7 +196,9 @@ def _visible(index: int, interpreter: Interpreter) -> str:
 
 
 def _choose_threads(spec: RunSpec) -> None:
-    """OpenMP read its variable when torch was loaded, so the configuration's has to be told to torch."""
+    """OpenMP read its variable when torch was loaded, so the configuration's has to be told to
+    torch.
+    """
     threads = spec.env.get("OMP_NUM_THREADS", "")
     if threads.isascii() and threads.isdigit() and 0 < int(threads) <= 4096:
         torch.set_num_threads(int(threads))
@@ -194,7 +207,8 @@ def _choose_threads(spec: RunSpec) -> None:
 def _fill_standard_streams() -> None:
     """Opens 0 to 2 again where the program closed them.
 
-    Otherwise the next file to be opened, the recording for one, would get such a number, and prints would go into it.
+    Otherwise the next file to be opened, the recording for one, would get such a number, and
+    prints would go into it.
     """
     while True:
         try:

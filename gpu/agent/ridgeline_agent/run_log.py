@@ -24,7 +24,8 @@ class RunLog:
             os.makedirs(folder, exist_ok=True)
             self._file = open(os.path.join(folder, FILE_NAME), "wb", buffering=0)  # noqa: SIM115
         except OSError:
-            # A full disk or a folder that went away. The run itself will say so when it writes the recording.
+            # A full disk or a folder that went away. The run itself will say so when it writes
+            # the recording.
             self._file = None
 
     def write(self, data: bytes) -> None:

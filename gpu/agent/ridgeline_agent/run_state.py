@@ -106,8 +106,9 @@ class Run:
         status = self.exit_status
         if _modified(self._manifest) != self._manifest_before:
             # The program closed the descriptor over which the run would have said so.
-            if (outcome := _manifest_status(self._manifest)) is not None:
-                return outcome, None
+            written = _manifest_status(self._manifest)
+            if written is not None:
+                return written, None
         if self.message is not None:
             return "exited", self.message
         if status is not None and status < 0:

@@ -9,13 +9,16 @@ from typing import Any
 ENTRY_KINDS = ("script", "module", "provider")
 FINDERS = ("optimizer", "backward", "module", "provider")
 
-# Upper ends that no sensible run reaches. They keep a wrong configuration from asking for an endless run.
+# Upper ends that no sensible run reaches. They keep a wrong configuration from asking for an
+# endless run.
 MOST_ITERATIONS = 10_000
 MOST_SECONDS = 7 * 24 * 3600.0
 
 
 class SpecError(ValueError):
-    """The request does not say what a run needs. The text names the key and what was wrong with it."""
+    """The request does not say what a run needs. The text names the key and what was wrong with
+    it.
+    """
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,9 @@ class RunSpec:
 
     @staticmethod
     def from_json(request: object) -> RunSpec:
-        """The run that a `run` request describes. Raises SpecError for one that does not make sense."""
+        """The run that a `run` request describes. Raises SpecError for one that does not make
+        sense.
+        """
         keys = _object(request, "the request")
         root = _text(keys, "root")
         return RunSpec(

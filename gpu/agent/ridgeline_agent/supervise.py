@@ -1,7 +1,8 @@
 """The process that the server speaks with.
 
-It has neither torch nor a line of the user's program in it, so that whatever happens to those it can still say so,
-and can end them. Below it is one worker (worker.py), which forks for each run, or serves one run itself.
+It has neither torch nor a line of the user's program in it, so that whatever happens to those it
+can still say so, and can end them. Below it is one worker (worker.py), which forks for each run,
+or serves one run itself.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _LOG_OUTSIDE_OF_RUNS = 8192
 def supervise(arguments: list[str], boot: str) -> None:
     """Serves the server until the end of its input. Does not return."""
     requests, events = take_standard_streams()
-    # In a terminal, an interrupt reaches the whole group. What it means is for the server to say. (A handler,
-    # because an ignored signal would stay ignored in the programs started from here.)
+    # In a terminal, an interrupt reaches the whole group. What it means is for the server to say.
+    # (A handler, because an ignored signal would stay ignored in the programs started from here.)
     signal.signal(signal.SIGINT, lambda *_: None)
     process_tree.adopt_orphans()
     supervisor = Supervisor(boot, Sender(events), arguments)
@@ -47,7 +48,9 @@ def supervise(arguments: list[str], boot: str) -> None:
 
 
 class Supervisor:
-    """The state between the server and the worker. Only the main thread changes it, except for `end_everything`."""
+    """The state between the server and the worker. Only the main thread changes it, except for
+    `end_everything`.
+    """
 
     def __init__(self, boot: str, server: Sender, arguments: list[str]) -> None:
         self._boot = boot
@@ -59,7 +62,8 @@ class Supervisor:
             self._standby_reason = "asked for"
         elif not process_tree.ON_LINUX:
             self._standby_reason = f"on {sys.platform} a fork after loading torch is not safe"
-        # What the reader threads saw. Bounded, so that a program which prints faster than it is read waits.
+        # What the reader threads saw. Bounded, so that a program which prints faster than it is
+        # read waits.
         self._inbox: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=64)
         self._worker: subprocess.Popen[bytes] | None = None
         self._requests: Sender | None = None
@@ -94,7 +98,9 @@ class Supervisor:
             self._watch_limits()
 
     def read_requests(self, descriptor: int) -> None:
-        """Reads the server's requests on a thread of its own, so that their end is seen whatever happens."""
+        """Reads the server's requests on a thread of its own, so that their end is seen whatever
+        happens.
+        """
         for request in read_objects(descriptor):
             if request.get("op") == "exit":
                 break
@@ -140,7 +146,9 @@ class Supervisor:
         self._forward()
 
     def _forward(self) -> None:
-        """Gives the worker what waits for it. One thing at a time: it answers before it gets the next."""
+        """Gives the worker what waits for it. One thing at a time: it answers before it gets the
+        next.
+        """
         if not self._ready or self._requests is None:
             return
         run = self._run
@@ -152,7 +160,6 @@ class Supervisor:
                 self._requests.send({**self._prepare, "exclude": self._dropped})
             elif run is not None and not run.sent:
                 run.sent = True
-                run.kills_before = process_tree.kernel_memory_kills()
                 self._requests.send(run.request)
 
     # Events of the worker
@@ -193,7 +200,8 @@ class Supervisor:
                 ):  # A zygote that just ended is told by its waiting thread.
                     self._requests.send({"op": "mark", "mark": run.mark.decode()})
         elif kind == "refused":
-            # The zygote is no longer safe to fork. The run itself has not begun, so a standby takes it.
+            # The zygote is no longer safe to fork. The run itself has not begun, so a standby
+            # takes it.
             self._standby_reason = str(event.get("why"))
             run.sent = False
             self._kill_worker()
@@ -245,10 +253,11 @@ class Supervisor:
             if run.exit_status is None:
                 run.exited(status)
                 if self._standby_reason is None:
-                    run.message = "the process that starts the runs was ended from outside, and the run with it"
+                    run.message = "the process that starts the runs was ended, and the run with it"
             self._complete(run)
         elif self._importing is not None and not self._ending:
-            # An import that ends the process or crashes it: the program may do that, the zygote goes without.
+            # An import that ends the process or crashes it: the program may do that, the zygote
+            # goes without.
             self._dropped[self._importing] = (
                 f"importing it ended the process ({describe_status(status)})"
             )
@@ -265,6 +274,9 @@ class Supervisor:
         now = time.monotonic()
         if self._prepare_ends is not None and now > self._prepare_ends:
             self._prepare_ends = None
+            if self._importing is not None:
+                seconds = f"{_LONGEST_PREPARE_SECONDS:g} s"
+                self._dropped[self._importing] = f"importing it was not done after {seconds}"
             self._kill_worker()
         run = self._run
         if run is None or run.verdict is not None or run.exit_status is not None:
@@ -292,7 +304,9 @@ class Supervisor:
         )
 
     def _kept(self) -> frozenset[int]:
-        """The processes that outlive a run: in fork mode the zygote, and the child that holds a CUDA context."""
+        """The processes that outlive a run: in fork mode the zygote, and the child that holds a
+        CUDA context.
+        """
         kept = {self._worker.pid} if self._worker is not None else set()
         if self._warm is not None and (self._run is None or self._run.pid != self._warm):
             kept.add(self._warm)
@@ -380,7 +394,9 @@ class Supervisor:
     def _wait_for_end(
         self, worker: subprocess.Popen[bytes], readers: tuple[threading.Thread, ...]
     ) -> None:
-        """Tells of the worker's end, after all that it said and printed: the queue keeps the order."""
+        """Tells of the worker's end, after all that it said and printed: the queue keeps the
+        order.
+        """
         status = worker.wait()
         # What the worker left running would hold its pipes open.
         if process_tree.ON_LINUX:

@@ -1,4 +1,6 @@
-"""The process below the supervisor: it imports torch, and forks for each run or serves one run itself."""
+"""The process below the supervisor: it imports torch, and forks for each run or serves one run
+itself.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from . import process_tree
@@ -41,7 +42,9 @@ def serve(arguments: list[str], agent_folder: str, loaded_at_start: frozenset[st
 
 
 class Worker:
-    """Answers `prepare`, `run` and `mark`. It has one thread, and while a run is on it waits for its end."""
+    """Answers `prepare`, `run` and `mark`. It has one thread, and while a run is on it waits for
+    its end.
+    """
 
     def __init__(self, events: Sender, interpreter: Interpreter, standby: bool, cuda: bool) -> None:
         self._events = events
@@ -130,7 +133,7 @@ def _no_torch(error: BaseException) -> str:
     where = sys.executable
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return (
-            f"{where} has no torch. Choose the interpreter of the project (its .venv or conda environment), "
-            f"or install torch into this one: {where} -m pip install torch"
+            f"{where} has no torch. Choose the interpreter of the project (its .venv or conda "
+            f"environment), or install torch into this one: {where} -m pip install torch"
         )
     return f"{where} cannot import torch: {type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
 """The parent that has torch imported, and forks for each run within a few milliseconds.
 
-It runs no tensor operation. One that is spread over threads, or one backward pass, starts threads that a fork
-does not copy, and its children would wait for them for ever.
+It runs no tensor operation. One that is spread over threads, or one backward pass, starts threads
+that a fork does not copy, and its children would wait for them for ever.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ class Zygote:
         self._events = events
         self._interpreter = interpreter
         self._keep_cuda = keep_cuda
-        # A child that has a CUDA context ready and waits for its run: its process and the pipe to it.
+        # A child that has a CUDA context ready and waits for its run: its process and the pipe to
+        # it.
         self._warm: tuple[int, int] | None = None
 
     def settle(self) -> None:
-        """Makes ready to fork: collects what is garbage by now, and leaves the rest out of later collections,
-        because a collection writes to every object and so copies every page."""
+        """Makes ready to fork: collects what is garbage by now, and leaves the rest out of later
+        collections, because a collection writes to every object and so copies every page.
+        """
         gc.collect()
         gc.freeze()
         self._warm_up()
@@ -118,7 +120,8 @@ def why_unsafe() -> str | None:
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is initialised"
     for device in _open_devices():
-        # The driver opens these when it is first called; asking NVML for the number of GPUs does not.
+        # The driver opens these when it is first called; asking NVML for the number of GPUs does
+        # not.
         if device.startswith(("/dev/nvidia-uvm", "/dev/kfd")):
             return f"the GPU's driver is in use ({device})"
     return None
@@ -147,16 +150,20 @@ def cuda_is_usable() -> bool:
 
 
 def make_cuda_context() -> None:
-    """Creates the context on the default GPU, which takes longest of all that comes before the first iteration."""
+    """Creates the context on the default GPU, which takes longest of all that comes before the
+    first iteration.
+    """
     import torch
 
     if torch.cuda.is_available():
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
 
 
 def _leave_zygote(zygote: int) -> None:
-    """A session of its own, so that signals of one do not reach the other, and an end together with the zygote."""
+    """A session of its own, so that signals of one do not reach the other, and an end together
+    with the zygote.
+    """
     process_tree.die_with_parent(zygote)
     os.setsid()
 
