@@ -44,9 +44,11 @@ def read_objects(descriptor: int) -> Iterator[dict[str, Any]]:
             return
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            if not skipping and (value := _parse(line)) is not None:
+            if skipping or len(line) > LONGEST_LINE:
+                skipping = False
+                continue
+            if (value := _parse(line)) is not None:
                 yield value
-            skipping = False
         if len(rest) > LONGEST_LINE:
             rest, skipping = b"", True
 

@@ -136,6 +136,8 @@ def _new_main() -> ModuleType:
     """
     main = ModuleType("__main__")
     main.__dict__["__builtins__"] = sys.modules["builtins"]
+    if sys.version_info < (3, 14):
+        main.__annotations__ = {}
     sys.modules["__main__"] = main
     return main
 
@@ -169,8 +171,8 @@ def _batch_size(spec: RunSpec, make_inputs: Callable[..., Any]) -> int:
     if isinstance(parameter.default, int):
         return parameter.default
     raise EntryError(
-        f"{name} has no number as its default of batch_size: write batch_size=32, or set batch_size "
-        "in the configuration",
+        f"{name} has no number as its default of batch_size: write batch_size=32, or set "
+        "batch_size in the configuration",
         *_definition(make_inputs),
     )
 

@@ -15,6 +15,8 @@ from .spec import RunSpec
 # small machine: an iteration of 1.8 ms became one of 240 ms on two cores. Both are read when the
 # library is loaded.
 _CALM = {"OPENBLAS_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
+# The profiler's own messages do not belong into the log of what the program printed.
+_QUIET = {"KINETO_LOG_LEVEL": "5"}
 # Asks NVML instead of the driver whether there is a GPU; a driver that was called cannot be forked.
 _NO_DRIVER_CALLS = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
@@ -31,7 +33,7 @@ class Interpreter:
         """Sets the variables that libraries read when they are loaded. What the user has set
         stays.
         """
-        for name, value in {**_CALM, **_NO_DRIVER_CALLS}.items():
+        for name, value in {**_CALM, **_QUIET, **_NO_DRIVER_CALLS}.items():
             if not (name == "GOMP_SPINCOUNT" and "OMP_WAIT_POLICY" in os.environ):
                 os.environ.setdefault(name, value)
 

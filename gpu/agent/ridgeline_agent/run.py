@@ -174,8 +174,8 @@ def _choose_device(spec: RunSpec, interpreter: Interpreter) -> None:
             interpreter.configure({"CUDA_VISIBLE_DEVICES": _visible(int(index), interpreter)})
         if not torch.cuda.is_available():
             raise DeviceError(
-                f"the configuration asks for the device {spec.device}, and torch {torch.__version__} finds no "
-                "such GPU here"
+                f"the configuration asks for the device {spec.device}, "
+                f"and torch {torch.__version__} finds no such GPU here"
             )
 
 

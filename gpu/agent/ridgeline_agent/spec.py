@@ -98,10 +98,10 @@ class RunSpec:
 def entry_from_json(value: object) -> Entry:
     """The entry of a `run` or `prepare` request."""
     keys = _object(value, "entry")
-    kind = _text(keys, "kind")
+    kind = _text(keys, "kind", inside="entry.")
     if kind not in ENTRY_KINDS:
         raise SpecError(f"entry.kind is {kind!r}; it must be one of {', '.join(ENTRY_KINDS)}")
-    return Entry(kind, _text(keys, "name" if kind == "module" else "path"))
+    return Entry(kind, _text(keys, "name" if kind == "module" else "path", inside="entry."))
 
 
 def _object(value: object, name: str) -> Mapping[str, Any]:
@@ -110,13 +110,13 @@ def _object(value: object, name: str) -> Mapping[str, Any]:
     return value
 
 
-def _text(keys: Mapping[str, Any], key: str, default: str | None = None) -> str:
+def _text(keys: Mapping[str, Any], key: str, default: str | None = None, inside: str = "") -> str:
     value = keys.get(key)
     if value is None and default is not None:
         return default
     if not isinstance(value, str) or not value:
-        raise SpecError(f"{key} must be a text that is not empty")
-    return _checked(value, key)
+        raise SpecError(f"{inside}{key} must be a text that is not empty")
+    return _checked(value, inside + key)
 
 
 def _texts(keys: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -154,18 +154,25 @@ def _environment(keys: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _whole(
-    keys: Mapping[str, Any], key: str, least: int, most: int, default: int | None = None
+    keys: Mapping[str, Any],
+    key: str,
+    least: int,
+    most: int,
+    default: int | None = None,
+    inside: str = "",
 ) -> int:
     value = keys.get(key)
     if value is None and default is not None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise SpecError(f"{key} must be a whole number from {least} to {most}")
+        raise SpecError(f"{inside}{key} must be a whole number from {least} to {most}")
     return value
 
 
-def _optional_whole(keys: Mapping[str, Any], key: str, least: int, most: int) -> int | None:
-    return None if keys.get(key) is None else _whole(keys, key, least, most)
+def _optional_whole(
+    keys: Mapping[str, Any], key: str, least: int, most: int, inside: str = ""
+) -> int | None:
+    return None if keys.get(key) is None else _whole(keys, key, least, most, inside=inside)
 
 
 def _flag(keys: Mapping[str, Any], key: str) -> bool:
@@ -196,9 +203,9 @@ def _iterations(keys: Mapping[str, Any]) -> Iterations:
     if found_by is not None and found_by not in FINDERS:
         raise SpecError(f"iterations.found_by must be one of {', '.join(FINDERS)}, or null")
     return Iterations(
-        warmup=_whole(part, "warmup", 0, MOST_ITERATIONS, Iterations.warmup),
-        timed=_whole(part, "timed", 1, MOST_ITERATIONS, Iterations.timed),
-        profiled=_whole(part, "profiled", 1, MOST_ITERATIONS, Iterations.profiled),
+        warmup=_whole(part, "warmup", 0, MOST_ITERATIONS, Iterations.warmup, "iterations."),
+        timed=_whole(part, "timed", 1, MOST_ITERATIONS, Iterations.timed, "iterations."),
+        profiled=_whole(part, "profiled", 1, MOST_ITERATIONS, Iterations.profiled, "iterations."),
         found_by=found_by,
     )
 
@@ -216,7 +223,7 @@ def _limits(keys: Mapping[str, Any]) -> Limits:
         seconds = float(seconds)
     return Limits(
         seconds=seconds,
-        memory_bytes=_optional_whole(part, "memory_bytes", 1, 2**62),
-        log_bytes=_whole(part, "log_bytes", 0, 2**31, Limits.log_bytes),
-        line_events=_whole(part, "line_events", 0, 2**31, Limits.line_events),
+        memory_bytes=_optional_whole(part, "memory_bytes", 1, 2**62, "limits."),
+        log_bytes=_whole(part, "log_bytes", 0, 2**31, Limits.log_bytes, "limits."),
+        line_events=_whole(part, "line_events", 0, 2**31, Limits.line_events, "limits."),
     )

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Any
 
 BOOT = Path(__file__).resolve().parent.parent / "boot.py"
+# For tests of the parts alone. The agent that is started here must find its own way.
+sys.path.insert(0, str(BOOT.parent))
 
 # No test waits this long unless it fails.
 PATIENCE_SECONDS = 120.0

@@ -1,0 +1,132 @@
+"""No process outlives the one that it belongs to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from agent_driver import PATIENCE_SECONDS, TRAINING, Agent, gone_within
+from ridgeline_agent import process_tree
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="processes are found through /proc"
+)
+
+# Forks children that ignore the end of their parents: a worker, and a daemon in its own session.
+FAMILY = """\
+import os, signal, time
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+for name in ('worker', 'daemon'):
+    if os.fork() == 0:
+        if name == 'daemon':
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+        with open(name + '.new', 'w') as file:
+            file.write(str(os.getpid()))
+        os.rename(name + '.new', name)
+        time.sleep(600)
+open('main', 'w').write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+def family(folder: Path) -> list[int]:
+    """The processes of a run of FAMILY, once they are all there."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not all((folder / name).exists() for name in ("main", "worker", "daemon")):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    time.sleep(0.05)
+    return [int((folder / name).read_text()) for name in ("main", "worker", "daemon")]
+
+
+def agent_processes(agent: Agent) -> list[int]:
+    """The supervisor and its worker."""
+    return [agent.process.pid, *process_tree.descendants(agent.process.pid)]
+
+
+def test_the_end_of_the_input_ends_everything(tmp_path: Path) -> None:
+    with Agent() as agent:
+        agent.wait_for("ready")
+        agent.start(tmp_path, FAMILY)
+        everyone = family(tmp_path) + agent_processes(agent)
+        assert agent.process.stdin is not None
+        agent.process.stdin.close()
+        assert gone_within(everyone, 1.0)
+
+
+def test_the_end_of_the_input_while_torch_is_imported() -> None:
+    with Agent() as agent:
+        while len(everyone := agent_processes(agent)) < 2:
+            time.sleep(0.01)
+        assert agent.process.stdin is not None
+        agent.process.stdin.close()
+        assert gone_within(everyone, 1.0)
+
+
+def test_a_killed_server_leaves_nothing(tmp_path: Path) -> None:
+    # A process between this test and the agent stands for the server, and is killed.
+    tests = str(Path(__file__).parent)
+    server = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"""
+import pathlib, sys, time
+sys.path.insert(0, {tests!r})
+from agent_driver import Agent
+agent = Agent()
+agent.wait_for('ready')
+agent.start(pathlib.Path({str(tmp_path)!r}), {FAMILY!r})
+time.sleep(600)
+""",
+        ]
+    )
+    try:
+        everyone = family(tmp_path) + process_tree.descendants(server.pid)
+        assert len(everyone) >= 6
+    finally:
+        server.kill()
+        server.wait()
+    assert gone_within(everyone, 1.0)
+
+
+def test_a_killed_zygote_takes_its_run_along_and_is_replaced(agent: Agent, tmp_path: Path) -> None:
+    identifier = agent.start(tmp_path, FAMILY)
+    everyone = family(tmp_path)
+    zygote = process_tree._children(agent.process.pid)[0]
+    os.kill(zygote, signal.SIGKILL)
+    assert gone_within(everyone, 1.0)
+    finished = agent.wait_for("finished", id=identifier)
+    assert finished["outcome"] == "exited"
+    assert "the process that starts the runs was ended" in finished["message"]
+    assert agent.run(tmp_path, TRAINING + "train(99)\n")["outcome"] == "complete"
+
+
+def test_a_killed_supervisor_leaves_no_run(tmp_path: Path) -> None:
+    with Agent() as agent:
+        agent.wait_for("ready")
+        identifier = agent.start(tmp_path, "import time\ntime.sleep(600)\n")
+        agent.wait_for("started", id=identifier)
+        everyone = agent_processes(agent)
+        agent.process.kill()
+        assert gone_within(everyone, 1.0)
+
+
+def test_exit_ends_the_agent() -> None:
+    with Agent() as agent:
+        agent.send({"op": "exit"})
+        assert agent.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_twenty_runs_leave_no_process(agent: Agent, tmp_path: Path) -> None:
+    before = len(agent_processes(agent))
+    for _ in range(20):
+        agent.run(tmp_path, "import os\nos.fork()\n")
+    assert len(agent_processes(agent)) == before

@@ -1,0 +1,76 @@
+"""Skyline's and DeepView's provider files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agent_driver import Agent, manifest
+
+PROVIDER = """\
+import torch
+def skyline_model_provider():
+    return torch.nn.Linear(4, 2)
+def skyline_input_provider(batch_size=16):
+    return (torch.randn(batch_size, 4),)
+def skyline_iteration_provider(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    def iteration(inputs):
+        optimizer.zero_grad()
+        model(inputs).sum().backward()
+        optimizer.step()
+    return iteration
+if __name__ == "__main__":
+    raise SystemExit("only for running it alone")
+"""
+
+
+def run(agent: Agent, folder: Path, text: str, **keys: object) -> tuple[str, str]:
+    (folder / "entry_point.py").write_text(text)
+    entry = {"kind": "provider", "path": str(folder / "entry_point.py")}
+    finished = agent.wait_for("finished", id=agent.start_entry(folder, entry, **keys))
+    return finished["outcome"], finished["message"] or ""
+
+
+@pytest.mark.parametrize("prefix", ["skyline", "deepview"])
+def test_it_works_as_it_is(agent: Agent, tmp_path: Path, prefix: str) -> None:
+    assert run(agent, tmp_path, PROVIDER.replace("skyline", prefix)) == ("complete", "")
+    assert manifest(tmp_path)["batch"] == {"size": 16, "from": "provider"}
+    assert manifest(tmp_path)["iterations"]["found_by"] == "provider"
+
+
+def test_the_batch_size_of_the_configuration(agent: Agent, tmp_path: Path) -> None:
+    run(agent, tmp_path, PROVIDER, batch_size=3)
+    assert manifest(tmp_path)["batch"]["size"] == 3
+
+
+def test_a_missing_provider(agent: Agent, tmp_path: Path) -> None:
+    text = PROVIDER.replace("skyline_iteration_provider", "other")
+    outcome, message = run(agent, tmp_path, text)
+    assert outcome == "failed"
+    assert "skyline_iteration_provider or deepview_iteration_provider" in message
+
+
+def test_no_default_of_the_batch_size(agent: Agent, tmp_path: Path) -> None:
+    outcome, message = run(agent, tmp_path, PROVIDER.replace("batch_size=16", "batch_size"))
+    assert outcome == "failed" and "write batch_size=32" in message
+    assert manifest(tmp_path)["failure"]["frames"] == [{"file": 0, "line": 4, "name": "<module>"}]
+
+
+def test_inputs_that_are_no_tuple(agent: Agent, tmp_path: Path) -> None:
+    outcome, message = run(agent, tmp_path, PROVIDER.replace(" 4),)", " 4))"))
+    assert outcome == "failed" and "must return a tuple" in message
+
+
+def test_an_error_in_the_iteration(agent: Agent, tmp_path: Path) -> None:
+    text = PROVIDER.replace("optimizer.step()", "optimizer.stop()")
+    outcome, message = run(agent, tmp_path, text)
+    assert outcome == "failed" and "stop" in message
+    assert manifest(tmp_path)["failure"]["frames"][-1]["line"] == 11
+
+
+def test_a_provider_named_as_a_library(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "queue.py").write_text(PROVIDER)
+    entry = {"kind": "provider", "path": str(tmp_path / "queue.py")}
+    finished = agent.wait_for("finished", id=agent.start_entry(tmp_path, entry))
+    assert finished["outcome"] == "complete"
