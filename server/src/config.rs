@@ -21,6 +21,9 @@ pub const PYPROJECT: &str = "pyproject.toml";
 /// A configuration larger than this is refused unread, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
+/// How many characters of a wrong value a message quotes.
+const SHOWN: usize = 60;
+
 /// The configuration of one project, as written. What is absent has its default.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -140,11 +143,20 @@ impl<const MIN: u32, const MAX: u32> Count<MIN, MAX> {
 
 impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Count<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = i64::deserialize(deserializer)?;
-        match u32::try_from(value) {
-            Ok(count) if (MIN..=MAX).contains(&count) => Ok(Count(count)),
-            _ => Err(de::Error::custom(format!("{value} is not between {MIN} and {MAX}"))),
+        struct CountVisitor<const MIN: u32, const MAX: u32>;
+        impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for CountVisitor<MIN, MAX> {
+            type Value = Count<MIN, MAX>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a whole number between {MIN} and {MAX}")
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
+                match u32::try_from(value) {
+                    Ok(count) if (MIN..=MAX).contains(&count) => Ok(Count(count)),
+                    _ => Err(E::invalid_value(de::Unexpected::Signed(value), &self)),
+                }
+            }
         }
+        deserializer.deserialize_i64(CountVisitor)
     }
 }
 
@@ -205,8 +217,9 @@ impl<'de> Deserialize<'de> for Size {
                 }
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
-                Size::parse(text)
-                    .ok_or_else(|| E::invalid_value(de::Unexpected::Str(&clipped(text)), &self))
+                Size::parse(text).ok_or_else(|| {
+                    E::invalid_value(de::Unexpected::Str(&clipped(text, SHOWN)), &self)
+                })
             }
         }
         deserializer.deserialize_any(SizeVisitor)
@@ -276,7 +289,7 @@ impl<'de> Deserialize<'de> for DeviceChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         DeviceChoice::parse(&text).ok_or_else(|| {
-            de::Error::custom(format!("`{}` is no device: it is {DEVICES}", clipped(&text)))
+            de::Error::custom(format!("`{}` is no device: it is {DEVICES}", clipped(&text, SHOWN)))
         })
     }
 }
@@ -305,7 +318,7 @@ impl PathInside {
     }
 
     fn parse(text: &str) -> Result<PathInside, String> {
-        let shown = clipped(text);
+        let shown = clipped(text, SHOWN);
         if text.is_empty() || text.contains('\0') {
             return Err("the path is empty or has a NUL byte".to_owned());
         }
@@ -370,7 +383,10 @@ impl<'de> Deserialize<'de> for ModuleName {
         if name.split('.').all(identifier) {
             Ok(ModuleName(name))
         } else {
-            Err(de::Error::custom(format!("`{}` is no name of a Python module", clipped(&name))))
+            Err(de::Error::custom(format!(
+                "`{}` is no name of a Python module",
+                clipped(&name, SHOWN)
+            )))
         }
     }
 }
@@ -420,6 +436,24 @@ impl JsonSchema for Argument {
     }
 }
 
+/// Serde's own errors quote what they found, which may be a secret here.
+macro_rules! refuse_without_quoting {
+    ($message:literal) => {
+        fn visit_bool<E: de::Error>(self, _: bool) -> Result<Self::Value, E> {
+            Err(E::custom($message))
+        }
+        fn visit_i64<E: de::Error>(self, _: i64) -> Result<Self::Value, E> {
+            Err(E::custom($message))
+        }
+        fn visit_f64<E: de::Error>(self, _: f64) -> Result<Self::Value, E> {
+            Err(E::custom($message))
+        }
+        fn visit_seq<A: de::SeqAccess<'de>>(self, _: A) -> Result<Self::Value, A::Error> {
+            Err(de::Error::custom($message))
+        }
+    };
+}
+
 /// Environment variables for the program. Their values may be secrets, so `Debug` names the
 /// variables alone and no message ever quotes a value.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -446,13 +480,17 @@ impl<'de> Deserialize<'de> for Environment {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a table of NAME = \"value\"")
             }
+            fn visit_str<E: de::Error>(self, _: &str) -> Result<Environment, E> {
+                Err(E::custom("the environment has to be a table of NAME = \"value\""))
+            }
+            refuse_without_quoting!("the environment has to be a table of NAME = \"value\"");
             fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Environment, A::Error> {
                 let mut variables = BTreeMap::new();
                 while let Some(name) = map.next_key::<String>()? {
                     if name.is_empty() || name.contains(['=', '\0']) {
                         return Err(de::Error::custom(format!(
                             "`{}` is no name of an environment variable",
-                            clipped(&name)
+                            clipped(&name, SHOWN)
                         )));
                     }
                     let EnvironmentValue(value) = map.next_value()?;
@@ -461,7 +499,7 @@ impl<'de> Deserialize<'de> for Environment {
                 Ok(Environment(variables))
             }
         }
-        deserializer.deserialize_map(Variables)
+        deserializer.deserialize_any(Variables)
     }
 }
 
@@ -494,21 +532,9 @@ impl<'de> Deserialize<'de> for EnvironmentValue {
                 }
                 Ok(EnvironmentValue(text.to_owned()))
             }
-            fn visit_i64<E: de::Error>(self, _: i64) -> Result<EnvironmentValue, E> {
-                Err(E::custom("the value of an environment variable has to be text in quotes"))
-            }
-            fn visit_f64<E: de::Error>(self, _: f64) -> Result<EnvironmentValue, E> {
-                self.visit_i64(0)
-            }
-            fn visit_bool<E: de::Error>(self, _: bool) -> Result<EnvironmentValue, E> {
-                self.visit_i64(0)
-            }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, _: A) -> Result<EnvironmentValue, A::Error> {
-                self.visit_i64(0)
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, _: A) -> Result<EnvironmentValue, A::Error> {
-                self.visit_i64(0)
-            }
+            refuse_without_quoting!(
+                "the value of an environment variable has to be text in quotes"
+            );
         }
         deserializer.deserialize_any(Value)
     }
@@ -605,7 +631,9 @@ impl Mistake {
             let ends = before.iter().filter(|byte| **byte == b'\n').count();
             u32::try_from(ends).unwrap_or(u32::MAX).saturating_add(1)
         });
-        Mistake { line, message: error.message().to_owned() }
+        // Serde quotes keys and values of any length.
+        const LONGEST: usize = 500;
+        Mistake { line, message: clipped(error.message(), LONGEST) }
     }
 
     fn at(self, file: &Path) -> ConfigError {
@@ -694,11 +722,288 @@ fn read_bounded(file: &Path) -> Result<Option<String>, ConfigError> {
     Ok(Some(text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned)))
 }
 
-/// At most the first 60 characters, for messages about values of any length.
-fn clipped(text: &str) -> String {
-    const SHOWN: usize = 60;
-    if text.chars().count() <= SHOWN {
-        return text.to_owned();
+/// At most the first characters of a value of any length.
+fn clipped(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
     }
-    text.chars().take(SHOWN).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    /// What a `ridgeline.toml` with this text gives: an error's text after the folder, or `ok`.
+    #[track_caller]
+    fn check(text: &str, expected: Expect) {
+        check_files(&[(FILE_NAME, text)], expected);
+    }
+
+    #[track_caller]
+    fn check_files(files: &[(&str, &str)], expected: Expect) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        }
+        let said = match load(folder.path()) {
+            Ok(loaded) => {
+                let script = loaded.config.script.map(|script| script.0.display().to_string());
+                format!("ok, script {script:?}, notes {:?}", loaded.notes)
+            }
+            Err(mut error) => {
+                error.file = error.file.file_name().unwrap_or_default().into();
+                error.to_string()
+            }
+        };
+        expected.assert_eq(&said);
+    }
+
+    fn parsed(text: &str) -> Config {
+        parse(text).expect("it is right")
+    }
+
+    #[test]
+    fn everything_that_may_be_written() {
+        let config = parsed(
+            r#"
+            script = "./src/../train.py"
+            arguments = ["--epochs", "1"]
+            working_directory = "."
+            python = "~/envs/torch/bin/python"
+            device = "cuda:1"
+            batch_size = 32
+            [environment]
+            WANDB_MODE = "disabled"
+            [user_code]
+            paths = ["src"]
+            exclude = ["src/vendor"]
+            packages = ["transformers"]
+            [iterations]
+            warmup = 0
+            timed = 5
+            profiled = 1
+            found_by = "backward"
+            [limits]
+            seconds = 60
+            memory = "16 GB"
+            "#,
+        );
+        assert_eq!(config.script, Some(PathInside("train.py".into())));
+        assert_eq!(config.device, DeviceChoice::CudaIndex(1));
+        assert_eq!(config.iterations.timed.get(), 5);
+        assert_eq!(config.limits.memory, Some(Size(16_000_000_000)));
+        assert_eq!(config.environment.variables()["WANDB_MODE"], "disabled");
+    }
+
+    #[test]
+    fn nothing_written_means_the_defaults() {
+        assert_eq!(parsed(""), Config::default());
+        check_files(&[], expect!["ok, script None, notes []"]);
+    }
+
+    #[test]
+    fn unknown_keys_name_the_known_ones() {
+        check(
+            "[iterations]\nwarm_up = 3\n",
+            expect![
+                "ridgeline.toml:2: unknown field `warm_up`, expected one of `warmup`, `timed`, `profiled`, `found_by`"
+            ],
+        );
+        check(
+            "\nscrpt = \"train.py\"\n",
+            expect![
+                "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`"
+            ],
+        );
+    }
+
+    #[test]
+    fn wrong_types_and_bounds() {
+        check(
+            "script = 3\n",
+            expect!["ridgeline.toml:1: invalid type: integer `3`, expected a string"],
+        );
+        check(
+            "[iterations]\ntimed = 0\n",
+            expect![
+                "ridgeline.toml:2: invalid value: integer `0`, expected a whole number between 1 and 1000"
+            ],
+        );
+        check(
+            "[iterations]\ntimed = -9223372036854775808\n",
+            expect![
+                "ridgeline.toml:2: invalid value: integer `-9223372036854775808`, expected a whole number between 1 and 1000"
+            ],
+        );
+        check(
+            "batch_size = 1.5\n",
+            expect![
+                "ridgeline.toml:1: invalid type: floating point `1.5`, expected a whole number between 1 and 16777216"
+            ],
+        );
+        check(
+            "device = \"gpu\"\n",
+            expect![
+                "ridgeline.toml:1: `gpu` is no device: it is `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`"
+            ],
+        );
+        check(
+            "[limits]\nmemory = \"lots\"\n",
+            expect![[
+                r#"ridgeline.toml:2: invalid value: string "lots", expected a number of bytes, or text such as "16 GB""#
+            ]],
+        );
+        check(
+            "[limits]\nmemory = \"1e99 GB\"\n",
+            expect![[
+                r#"ridgeline.toml:2: invalid value: string "1e99 GB", expected a number of bytes, or text such as "16 GB""#
+            ]],
+        );
+        check(
+            "module = \"a..b\"\n",
+            expect!["ridgeline.toml:1: `a..b` is no name of a Python module"],
+        );
+    }
+
+    #[test]
+    fn paths_stay_inside() {
+        check(
+            "script = \"../other/train.py\"\n",
+            expect!["ridgeline.toml:1: `../other/train.py` leads out of the project"],
+        );
+        check(
+            "script = \"/etc/passwd\"\n",
+            expect![
+                "ridgeline.toml:1: `/etc/passwd` is absolute: write it relative to the project's folder"
+            ],
+        );
+        check(
+            "script = \"a/../../b\"\n",
+            expect!["ridgeline.toml:1: `a/../../b` leads out of the project"],
+        );
+        check(
+            "script = \"a\\u0000b\"\n",
+            expect!["ridgeline.toml:1: the path is empty or has a NUL byte"],
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_stay_inside() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::os::unix::fs::symlink("/", folder.path().join("out")).expect("a link");
+        std::fs::write(folder.path().join("train.py"), "").expect("written");
+        assert!(inside(folder.path(), Path::new("train.py")).is_ok());
+        assert!(inside(folder.path(), Path::new("gone.py")).is_err());
+        let error = inside(folder.path(), Path::new("out/bin")).expect_err("it leads out");
+        assert_eq!(error, "`out/bin` is a link that leads out of the project");
+    }
+
+    #[test]
+    fn one_program_alone() {
+        check(
+            "script = \"a.py\"\nmodule = \"a\"\n",
+            expect![
+                "ridgeline.toml: `script` and `module` exclude each other: give the one that is to be run"
+            ],
+        );
+    }
+
+    #[test]
+    fn values_of_the_environment_are_never_told() {
+        for text in [
+            "[environment]\nTOKEN = 12345678\n",
+            "[environment]\nTOKEN = [\"12345678\"]\n",
+            "[environment]\nTOKEN = \"1234\\u00005678\"\n",
+            "[environment]\n\"TOKEN=\" = \"12345678\"\n",
+            "environment = \"12345678\"\n",
+        ] {
+            let error = parse(text).expect_err(text).message;
+            assert!(!error.contains("1234"), "{error}");
+        }
+        let config = parsed("[environment]\nTOKEN = \"12345678\"\n");
+        let shown = format!("{config:?}");
+        assert!(shown.contains("TOKEN") && !shown.contains("12345678"), "{shown}");
+    }
+
+    #[test]
+    fn pyproject() {
+        let ours = "[project]\nname = \"x\"\n[tool.ridgeline]\nscript = \"train.py\"\n";
+        check_files(&[(PYPROJECT, ours)], expect![[r#"ok, script Some("train.py"), notes []"#]]);
+        check_files(
+            &[(PYPROJECT, "[project]\nname = \"x\"\n")],
+            expect!["ok, script None, notes []"],
+        );
+        check_files(
+            &[(PYPROJECT, "[tool.ridgeline]\n\nscrpt = 1\n")],
+            expect![
+                "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`"
+            ],
+        );
+        check_files(
+            &[(PYPROJECT, "[tool.other]\nbroken = = 1\n")],
+            expect!["ok, script None, notes []"],
+        );
+        check_files(&[(PYPROJECT, "tool = 3\n")], expect!["ok, script None, notes []"]);
+    }
+
+    #[test]
+    fn ridgeline_toml_wins() {
+        let ours = (FILE_NAME, "script = \"a.py\"\n");
+        check_files(
+            &[ours, (PYPROJECT, "[tool.ridgeline]\nscript = \"b.py\"\n")],
+            expect![[
+                r#"ok, script Some("a.py"), notes ["ridgeline.toml is used; [tool.ridgeline] in pyproject.toml is passed over"]"#
+            ]],
+        );
+        check_files(
+            &[ours, (PYPROJECT, "[tool.ridgeline]\nscrpt = 1\n")],
+            expect![[
+                r#"ok, script Some("a.py"), notes ["ridgeline.toml is used; [tool.ridgeline] in pyproject.toml is passed over"]"#
+            ]],
+        );
+        check_files(
+            &[ours, (PYPROJECT, "[tool.other]\n")],
+            expect![[r#"ok, script Some("a.py"), notes []"#]],
+        );
+    }
+
+    #[test]
+    fn hostile_files() {
+        check(&"k".repeat(900_000), expect!["ridgeline.toml:1: key with no value, expected `=`"]);
+        check(
+            &"#".repeat(2_000_000),
+            expect!["ridgeline.toml: is larger than 1.0 MB: that is no configuration"],
+        );
+        check(
+            &format!("script = {}", "[".repeat(20_000)),
+            expect!["ridgeline.toml:1: cannot recurse further; max recursion depth met"],
+        );
+        check(
+            &format!("{}x = 1\n", "a.".repeat(20_000)),
+            expect!["ridgeline.toml: recursion limit"],
+        );
+        check("\u{feff}script = \"a.py\"\r\n", expect![[r#"ok, script Some("a.py"), notes []"#]]);
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(folder.path().join(FILE_NAME), b"\n\n\xff\xfe").expect("written");
+        let error = load(folder.path()).expect_err("it is no text");
+        assert_eq!((error.line, error.message.as_str()), (Some(3), "is not UTF-8"));
+        std::fs::remove_file(folder.path().join(FILE_NAME)).expect("removed");
+        std::fs::create_dir(folder.path().join(FILE_NAME)).expect("a folder");
+        assert_eq!(load(folder.path()).expect_err("it is no file").message, "is no plain file");
+    }
+
+    /// With `UPDATE_SCHEMA=1` in the environment it writes the file instead.
+    #[test]
+    fn the_published_schema_is_that_of_the_code() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/ridgeline.schema.json");
+        if std::env::var_os("UPDATE_SCHEMA").is_some() {
+            std::fs::write(&file, schema()).expect("written");
+        }
+        let published = std::fs::read_to_string(&file).expect("it is published");
+        assert_eq!(published, schema(), "run this test with UPDATE_SCHEMA=1");
+    }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use ridgeline_analysis::present::{report, terminal as present};
+use ridgeline_analysis::present::{json, report, terminal as present};
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::source::{CostMap, SourceIndex};
 
@@ -79,6 +79,6 @@ fn style(terminal: &Terminal) -> present::Style {
 }
 
 /// What `--json` writes.
-pub fn json(_profiled: &Profiled, _sources: &Sources) -> serde_json::Value {
-    serde_json::Value::Null
+pub fn json(profiled: &Profiled, sources: &Sources) -> json::Document {
+    json::document(&profiled.profile, &sources.texts())
 }

@@ -5,8 +5,10 @@ use std::io::{self, BufReader, Read as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::attribution::{self, AttributionError};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::{Options, TraceError};
 use ridgeline_analysis::recording::line_log::{LineLog, LineLogError};
 use ridgeline_analysis::recording::manifest::{Manifest, ManifestError};
@@ -21,7 +23,7 @@ const MAX_MANIFEST_BYTES: u64 = 256 << 20;
 /// The same for the line log: its events are bounded when it is written.
 const MAX_LINE_LOG_BYTES: u64 = 512 << 20;
 
-/// What a folder holds, read.
+/// What a folder's recording costs.
 #[derive(Debug)]
 pub struct Read {
     /// What one iteration costs.
@@ -50,39 +52,46 @@ pub enum RecordingError {
     /// See the source.
     #[error("the recording's line log: {0}")]
     LineLog(#[from] LineLogError),
+    /// See the source.
+    #[error(transparent)]
+    Attribution(#[from] AttributionError),
 }
 
-/// Reads a recording, together with the eager pass of its compiled regions where there was one.
-/// It reads files and computes; it can take seconds.
+/// Reads a recording and says what it costs, together with the eager pass of its compiled regions
+/// where there was one. It reads files and computes; it can take seconds.
 ///
 /// # Errors
 /// Where a file is missing or broken.
 pub fn read(folder: &Path, eager: Option<&Path>) -> Result<Read, RecordingError> {
-    let (manifest, profile) = attribute(folder)?;
+    let recording = load(folder)?;
+    let mut profile = attribution::attribute(&recording)?;
+    profile.device.roof = spec_table::roof(&profile.device.name);
+    let compiled_regions =
+        recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
+    drop(recording);
     if let Some(eager) = eager {
-        let (_, _shares) = attribute(eager)?;
+        let _shares = attribution::attribute(&load(eager)?)?;
     }
-    Ok(Read { profile, compiled_regions: manifest.compiled.len() })
+    Ok(Read { profile, compiled_regions })
 }
 
-fn attribute(folder: &Path) -> Result<(Manifest, Profile), RecordingError> {
+/// Reads the files of a recording.
+///
+/// # Errors
+/// Where one is missing or broken.
+pub fn load(folder: &Path) -> Result<Recording, RecordingError> {
     let manifest = Manifest::parse(&read_bounded(folder, "manifest.json", MAX_MANIFEST_BYTES)?)?;
-    // The log is small beside the trace: both are read at the same time.
+    // Both are read at the same time.
     let (trace, lines) = std::thread::scope(|scope| {
-        let trace = scope.spawn(|| read_trace(folder));
-        let lines = read_line_log(folder, &manifest);
-        let trace = trace.join().unwrap_or_else(|_| {
+        let lines = scope.spawn(|| read_line_log(folder, &manifest));
+        let trace = read_trace(folder);
+        let lines = lines.join().unwrap_or_else(|_| {
             let source = io::Error::other("reading it failed in an unexpected way");
-            Err(RecordingError::Io { file: TRACE.to_owned(), source })
+            Err(RecordingError::Io { file: LINES.to_owned(), source })
         });
         (trace, lines)
     });
-    let device = manifest.device.name.as_deref();
-    let roof = device.and_then(spec_table::roof);
-    let (_trace, _lines) = (trace?, lines?);
-    let mut profile = Profile::default();
-    profile.device.roof = roof;
-    Ok((manifest, profile))
+    Ok(Recording { trace: trace?, lines: Some(lines?), manifest: Some(manifest) })
 }
 
 fn read_trace(folder: &Path) -> Result<Trace, RecordingError> {
@@ -96,11 +105,12 @@ fn read_trace(folder: &Path) -> Result<Trace, RecordingError> {
 fn read_line_log(folder: &Path, manifest: &Manifest) -> Result<LineLog, RecordingError> {
     let threads: Vec<(i64, bool)> =
         manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
-    let bytes = read_bounded(folder, "lines.bin", MAX_LINE_LOG_BYTES)?;
+    let bytes = read_bounded(folder, LINES, MAX_LINE_LOG_BYTES)?;
     Ok(LineLog::parse(&bytes, &threads)?)
 }
 
 const TRACE: &str = "trace.json";
+const LINES: &str = "lines.bin";
 
 /// Why the program failed, as the manifest says it. `None` where it says nothing.
 pub fn failure(folder: &Path) -> Option<RunFailure> {
