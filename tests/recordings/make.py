@@ -9,14 +9,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HARNESS = HERE.parent.parent / "gpu" / "agent" / "tests" / "harness.py"
+HARNESS = HERE.parent.parent / "gpu" / "agent" / "tests" / "recording.py"
 LARGEST_BYTES = 300_000
 
 
@@ -46,10 +45,9 @@ def record(source: Path, folder: Path, eager: bool) -> None:
         manifest = json.loads((Path(out) / "manifest.json").read_text())
         (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")) + "\n")
         for name in ("trace.json", "lines.bin"):
-            with open(Path(out) / name, "rb") as raw, open(folder / f"{name}.gz", "wb") as packed:
-                # Without name and time, so that equal content is an equal file.
-                with gzip.GzipFile("", "wb", 9, packed, 0) as file:
-                    shutil.copyfileobj(raw, file)
+            content = (Path(out) / name).read_bytes()
+            # Without name and time, so that equal content is an equal file.
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content, 9, mtime=0))
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     print(f"{folder.relative_to(HERE)}: {size} bytes, {manifest['notes'] or 'no notes'}")
     if size > LARGEST_BYTES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, Optional
+from typing import Any
 
 from .memory import tensors_in
 
@@ -14,7 +14,7 @@ class BatchWatch:
     def __init__(self) -> None:
         self._loaded: dict[int, int] = {}
         self._given: dict[Hashable, int] = {}
-        self._provided: Optional[int] = None
+        self._provided: int | None = None
 
     @property
     def has_loader(self) -> bool:
@@ -43,7 +43,7 @@ class BatchWatch:
         if size is not None:
             self._given[key] = self._given.get(key, 0) + size
 
-    def json(self) -> Optional[dict[str, object]]:
+    def json(self) -> dict[str, object] | None:
         """`batch` of the manifest."""
         if self._provided is not None:
             return {"size": self._provided, "from": "provider"}
@@ -56,7 +56,7 @@ class BatchWatch:
         return {"size": None, "from": "input"}
 
 
-def _samples(batch: object, declared: object) -> Optional[int]:
+def _samples(batch: object, declared: object) -> int | None:
     """Samples in a batch: what the loader declared where the tensors agree, else their first size.
 
     They disagree at a last batch that is smaller. A batch may hold its samples in the second

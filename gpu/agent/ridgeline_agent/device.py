@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import re
-from typing import Any, Optional
+from typing import Any
 
 import torch
 
 
 def used_device(wanted: str) -> torch.device:
-    """The device whose memory and time count: the GPU that the program has begun to use, or the CPU."""
+    """The device whose memory and time count: the GPU that the program uses, or the CPU."""
     if wanted != "cpu" and torch.cuda.is_initialized():
         devices = range(torch.cuda.device_count())
         fullest = max(devices, key=torch.cuda.memory_allocated, default=None)
@@ -44,7 +44,7 @@ def device_json(device: torch.device) -> dict[str, object]:
     }
 
 
-def processor_name() -> Optional[str]:
+def processor_name() -> str | None:
     """The processor's name as its maker gives it, where the system tells."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -56,7 +56,7 @@ def processor_name() -> Optional[str]:
     return platform.processor() or platform.machine() or None
 
 
-def main_memory_bytes() -> Optional[int]:
+def main_memory_bytes() -> int | None:
     """The machine's memory in bytes, or less where a control group allows less."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -136,7 +136,7 @@ def _wrap_optimizers(listener: Listener) -> None:
     optim.register_optimizer_step_pre_hook(before)
     optim.register_optimizer_step_post_hook(after)
 
-    # A gradient scaler leaves steps out where gradients overflow; the iteration is one all the same.
+    # A gradient scaler leaves steps out where gradients overflow; the iteration is one anyway.
     original_step: Any = torch.amp.GradScaler.step
 
     @functools.wraps(original_step)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Hashable
-from typing import Optional
 
 OPTIMIZER, BACKWARD, MODULE, PROVIDER = "optimizer", "backward", "module", "provider"
 _RANK = {PROVIDER: 3, OPTIMIZER: 2, BACKWARD: 1, MODULE: 0}
@@ -44,7 +43,7 @@ class Period:
     """The period of a sequence of symbols: the shortest that nothing has contradicted."""
 
     def __init__(self) -> None:
-        self.length: Optional[int] = None
+        self.length: int | None = None
         self._symbols: list[Hashable] = []
         self._place = 0
         self._contradictions = 0
@@ -85,13 +84,14 @@ def _shortest_period(symbols: list[Hashable]) -> int:
 class IterationFinder:
     """Turns the program's signals into boundaries between iterations."""
 
-    def __init__(self, wanted: Optional[str]) -> None:
+    def __init__(self, wanted: str | None) -> None:
         self.found_by = wanted
         self.seen: Counter[str] = Counter()
         self._wanted = wanted
         self._period = Period()
-        self._optimizers_made = 0
-        self._optimizers_stepped: set[Hashable] = set()
+        self._optimizer_made = False
+        self._stepped: set[Hashable] = set()
+        self._training = True
 
     @property
     def decided(self) -> bool:
@@ -105,13 +105,19 @@ class IterationFinder:
 
     def optimizer_made(self) -> None:
         """An optimizer was constructed."""
-        self._optimizers_made += 1
+        self._optimizer_made = True
 
-    def stepped(self, optimizer: Hashable, place: Hashable) -> Verdict:
-        """An optimizer's step has ended; `place` is the line that called it."""
-        self._optimizers_stepped.add(optimizer)
-        more_to_come = len(self._optimizers_stepped) < self._optimizers_made
-        return self._signal(OPTIMIZER, (optimizer, place), more_to_come)
+    def stepped_within(self, optimizer: Hashable) -> None:
+        """An optimizer has stepped within another one's step."""
+        self._stepped.add(optimizer)
+
+    def stepped(self, optimizer: Hashable, place: Hashable, alive: set[Hashable]) -> Verdict:
+        """An optimizer's step has ended; `place` is the line that called it.
+
+        `alive` are the optimizers that there are: those that have not stepped yet may still.
+        """
+        self._stepped.add(optimizer)
+        return self._signal(OPTIMIZER, (optimizer, place), not alive <= self._stepped)
 
     def went_backward(self, place: Hashable) -> Verdict:
         """An outermost backward pass has ended."""
@@ -148,13 +154,11 @@ class IterationFinder:
     def _patience(self, source: str) -> int:
         """After how many signals of this kind, and no better ones, they are believed."""
         if source == BACKWARD:
-            return _BACKWARDS_TO_WAIT if self._optimizers_made else 1
+            return _BACKWARDS_TO_WAIT if self._optimizer_made else 1
         if source == MODULE:
-            if self._optimizers_made:
+            if self._optimizer_made:
                 return _CALLS_TO_WAIT
             if self._training:
                 return _CALLS_TO_WAIT_WITHOUT_OPTIMIZER
             return _CALLS_TO_WAIT_IN_EVALUATION
         return 1
-
-    _training = True

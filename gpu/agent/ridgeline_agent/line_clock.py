@@ -14,7 +14,7 @@ import sys
 import threading
 import types
 from time import time_ns
-from typing import Any, Optional
+from typing import Any
 
 from .sources import Sources
 
@@ -100,9 +100,7 @@ class EventLog:
         """`threads` of the manifest."""
         main = os.getpid() if sys.platform.startswith("linux") else None
         main_thread = threading.main_thread().native_id
-        return [
-            {"tid": tid, "main": tid in (main, main_thread)} for tid in self.threads.native_ids
-        ]
+        return [{"tid": tid, "main": tid in (main, main_thread)} for tid in self.threads.native_ids]
 
     def json(self) -> dict[str, int]:
         """`line_log` of the manifest."""
@@ -124,8 +122,8 @@ class LineClock:
         """Logs no more. Harmless where it does not run."""
         raise NotImplementedError
 
-    def _push_stack(self, frame: Optional[types.FrameType], thread: int) -> list[types.FrameType]:
-        """Logs the user's frames from `frame` outwards as entered; returns them, outermost first."""
+    def _push_stack(self, frame: types.FrameType | None, thread: int) -> list[types.FrameType]:
+        """Logs the user's frames from `frame` outwards as entered, outermost first."""
         stack = []
         while frame is not None:
             if self.sources.code(frame.f_code) is not None:
@@ -157,7 +155,7 @@ class MonitoringClock(LineClock):
 
     def __init__(self, log: EventLog, sources: Sources) -> None:
         super().__init__(log, sources)
-        self._tool: Optional[int] = None
+        self._tool: int | None = None
         self._words: dict[int, int] = {}
         self._codes: list[types.CodeType] = []
         self._resume_lines: dict[tuple[int, int], int] = {}
@@ -204,7 +202,7 @@ class MonitoringClock(LineClock):
         self._words.clear()
         self._codes.clear()
 
-    def _follow(self, code: types.CodeType) -> Optional[int]:
+    def _follow(self, code: types.CodeType) -> int | None:
         """Asks for the lines of `code` where it is the user's; returns its word."""
         word = self._words.get(id(code))
         if word is not None:
@@ -331,7 +329,7 @@ class TraceClock(LineClock):
         clock, log, sources = self, self.log, self.sources
         records, extend, limit = log.words, log.extend, log.limit_words
         threads, get_ident = log.threads, threading.get_ident
-        words: dict[int, Optional[int]] = {}
+        words: dict[int, int | None] = {}
 
         def on_call(frame: types.FrameType, event: str, arg: object) -> object:
             code = frame.f_code

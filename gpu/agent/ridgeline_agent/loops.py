@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import types
-from typing import Optional, Union
 
 from .line_clock import LINE, EventLog
 from .sources import Sources
@@ -13,10 +12,9 @@ from .sources import Sources
 _LONGEST_TEXT = 4_000_000
 
 Frames = list[tuple[int, types.CodeType, int]]
-Loop = Union[ast.For, ast.AsyncFor, ast.While]
 
 
-def stack_frames(frame: Optional[types.FrameType], sources: Sources) -> Frames:
+def stack_frames(frame: types.FrameType | None, sources: Sources) -> Frames:
     """`(identity, code, line)` of the user's frames, outermost first."""
     frames = []
     while frame is not None:
@@ -29,7 +27,7 @@ def stack_frames(frame: Optional[types.FrameType], sources: Sources) -> Frames:
 
 def find_loop(
     before: Frames, after: Frames, log: EventLog, first: int, last: int, sources: Sources
-) -> Optional[tuple[int, int]]:
+) -> tuple[int, int] | None:
     """`(file, line)` of the loop that ran once between two boundaries.
 
     `before` and `after` are the stacks at the boundaries; the records from `first` to `last` lie
@@ -40,20 +38,20 @@ def find_loop(
     for kind, _, code, line in log.records(first, last):
         if kind == LINE:
             lines.setdefault(code, set()).add(line)
-    for (identity, code, line), (identity_after, _, line_after) in zip(before, after):
-        index = sources.code(code)
-        if identity != identity_after or index is None:
+    for (frame, function, line), (frame_after, _, line_after) in zip(before, after):
+        index = sources.code(function)
+        if frame != frame_after or index is None:
             break
         ran = lines.get(index)
         if ran:
-            loop = _loop_around(code, ran | {line, line_after}, sources)
-            file = sources.file(code.co_filename)
+            loop = _loop_around(function, ran | {line, line_after}, sources)
+            file = sources.file(function.co_filename)
             if loop is not None and file is not None:
                 return (file, loop)
     return None
 
 
-def _loop_around(code: types.CodeType, lines: set[int], sources: Sources) -> Optional[int]:
+def _loop_around(code: types.CodeType, lines: set[int], sources: Sources) -> int | None:
     file = sources.file(code.co_filename)
     text = None if file is None else sources.text(file)
     if text is None or len(text) > _LONGEST_TEXT:
@@ -63,7 +61,7 @@ def _loop_around(code: types.CodeType, lines: set[int], sources: Sources) -> Opt
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     first, last = min(lines), max(lines)
-    around: list[Loop] = [
+    around: list[ast.For | ast.AsyncFor | ast.While] = [
         node
         for node in ast.walk(tree)
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While))

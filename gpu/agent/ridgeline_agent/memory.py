@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Optional
+from typing import Any
 
 import torch
 
@@ -17,7 +17,7 @@ _DEEPEST_NESTING = 8
 _MOST_TENSORS = 10_000
 
 
-def storage_of(tensor: torch.Tensor, device: torch.device) -> Optional[tuple[int, int]]:
+def storage_of(tensor: torch.Tensor, device: torch.device) -> tuple[int, int] | None:
     """`(pointer, bytes)` of the tensor's storage, or None where it has none on the device."""
     if tensor.device.type != device.type or tensor.layout is not torch.strided:
         return None
@@ -55,8 +55,8 @@ class MemoryWatch:
         self.baseline: list[dict[str, object]] = []
         self.gradients: dict[int, dict[str, object]] = {}
         self.batch: dict[int, int] = {}
-        self.max_allocated: Optional[int] = None
-        self.allocated: Optional[int] = None
+        self.max_allocated: int | None = None
+        self.allocated: int | None = None
         self._parameters: list[tuple[torch.nn.Parameter, int]] = []
 
     def begin(self, table: ModuleTable, optimizers: list[torch.optim.Optimizer]) -> None:
@@ -64,7 +64,7 @@ class MemoryWatch:
         blocks = self._cuda_blocks()
         taken: set[int] = set()
 
-        def add(tensor: object, kind: str, module: Optional[int], name: Optional[str]) -> None:
+        def add(tensor: object, kind: str, module: int | None, name: str | None) -> None:
             for part in tensors_in(tensor):
                 storage = storage_of(part, self.device)
                 if storage is None or storage[0] in taken:

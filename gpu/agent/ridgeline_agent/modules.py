@@ -7,14 +7,14 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch import fx, nn
 
 from .sources import Sources
 
-# The longest constructor stack that is kept; a module built deep in a recursion has no use for more.
+# The longest constructor stack that is kept.
 _DEEPEST_STACK = 200
 # torch.compile wraps a module in another one under this name. It is no part of the user's model.
 _COMPILED = "_orig_mod"
@@ -68,7 +68,7 @@ class Definitions:
 
     def _constructed(self, module: nn.Module) -> None:
         try:
-            frame: Optional[types.FrameType] = sys._getframe(2)
+            frame: types.FrameType | None = sys._getframe(2)
             while frame is not None and _is_own_init(frame, module):
                 frame = frame.f_back
             self._keep(module, _stack(frame))
@@ -77,7 +77,7 @@ class Definitions:
 
     def _copied(self, module: nn.Module) -> None:
         try:
-            frame: Optional[types.FrameType] = sys._getframe(2)
+            frame: types.FrameType | None = sys._getframe(2)
             stack = _stack(frame)
             # `copy._reconstruct` holds the original as `x`. Its subclass's own `__setstate__` may
             # stand between.
@@ -109,8 +109,8 @@ def _is_own_init(frame: types.FrameType, module: nn.Module) -> bool:
     return own
 
 
-def _stack(frame: Optional[types.FrameType]) -> RawStack:
-    stack = []
+def _stack(frame: types.FrameType | None) -> RawStack:
+    stack: list[tuple[types.CodeType, int]] = []
     while frame is not None and len(stack) < _DEEPEST_STACK:
         stack.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
@@ -124,7 +124,7 @@ class ModuleTable:
         self._definitions = definitions
         self.modules: list[nn.Module] = []
         self._names: list[str] = []
-        self._parents: list[Optional[int]] = []
+        self._parents: list[int | None] = []
         self._index: dict[int, int] = {}
         # Kept alive, so that an identity in the index is never used twice.
         self._wrappers: list[nn.Module] = []
@@ -157,7 +157,7 @@ class ModuleTable:
             if id(module) not in children and next(module.parameters(), None) is not None:
                 self._add(module, "", None)
 
-    def index_of_called(self, module: nn.Module) -> Optional[int]:
+    def index_of_called(self, module: nn.Module) -> int | None:
         """The index of a module that is being called, which may be new.
 
         None for the graphs that torch.compile calls in place of the user's modules.
@@ -167,10 +167,10 @@ class ModuleTable:
             index = self._add(module, "", None)
         return index
 
-    def _add(self, module: nn.Module, name: str, parent: Optional[int]) -> int:
+    def _add(self, module: nn.Module, name: str, parent: int | None) -> int:
         """Adds a tree of modules. One that stands in several places is named after the first."""
         root = module
-        stack: list[tuple[nn.Module, str, Optional[int]]] = [(module, name, parent)]
+        stack: list[tuple[nn.Module, str, int | None]] = [(module, name, parent)]
         while stack:
             module, name, parent = stack.pop()
             inner = module._modules.get(_COMPILED)
@@ -211,7 +211,7 @@ class ModuleTable:
                     seen.add(id(buffer))
                     yield index, name, buffer
 
-    def json(self, sources: Sources, frame: Optional[types.FrameType]) -> list[dict[str, object]]:
+    def json(self, sources: Sources, frame: types.FrameType | None) -> list[dict[str, object]]:
         """`modules` of the manifest. `frame` is where variables that hold models are looked for."""
         paths = self._paths(frame)
         parameters: dict[int, list[dict[str, object]]] = {}
@@ -237,7 +237,7 @@ class ModuleTable:
 
     def _definition(self, index: int, sources: Sources) -> list[list[int]]:
         """`[file, line]` innermost first: the module's own, or else that of what holds it."""
-        at: Optional[int] = index
+        at: int | None = index
         while at is not None:
             stack = self._definitions.of(self.modules[at])
             lines = []
@@ -251,7 +251,7 @@ class ModuleTable:
             at = self._parents[at]
         return []
 
-    def _paths(self, frame: Optional[types.FrameType]) -> list[str]:
+    def _paths(self, frame: types.FrameType | None) -> list[str]:
         roots = [index for index, parent in enumerate(self._parents) if parent is None]
         models = [i for i in roots if next(self.modules[i].parameters(), None) is not None]
         variables = _variables_holding({id(self.modules[i]) for i in roots}, frame)
@@ -308,9 +308,7 @@ def _size(tensor: torch.Tensor) -> tuple[int, int]:
         return 0, 0
 
 
-def _variables_holding(
-    wanted: set[int], frame: Optional[types.FrameType]
-) -> dict[int, str]:
+def _variables_holding(wanted: set[int], frame: types.FrameType | None) -> dict[int, str]:
     """Names of variables that hold the objects, by identity.
 
     Looks through the frames outwards: local names, then attributes of `self`, then global names.

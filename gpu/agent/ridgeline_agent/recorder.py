@@ -20,7 +20,7 @@ import time
 import types
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, Optional, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -91,18 +91,20 @@ class Recorder:
         self._calls = hooks.ModuleCalls(self)
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._batch = BatchWatch()
-        self._thread: Optional[int] = None
+        self._thread: int | None = None
         self._open = _OpenPhases()
 
         self._stage = Stage.WARM_UP
+        # Without warm-up, the first iteration begins with the first thing that a loop does.
+        self._before_first = spec.iterations.warmup == 0
         self._boundaries = 0
         self._warmed_up = 0
         self._restarts = 0
         self._compilations_before = 0
         self._device = torch.device("cpu")
         self._timer = Timer(self._device)
-        self._memory: Optional[MemoryWatch] = None
-        self._measured: Optional[tuple[MemoryWatch, BatchWatch]] = None
+        self._memory: MemoryWatch | None = None
+        self._measured: tuple[MemoryWatch, BatchWatch] | None = None
         self._profiler: Any = None
         self._profiled: list[tuple[int, int]] = []
         self._iteration_began_ns = 0
@@ -132,7 +134,7 @@ class Recorder:
         self._decide(self._finder.ended(), sys._getframe(2))
 
     def ended(self) -> str:
-        """The program ended before enough was measured. Writes what there is; returns the outcome."""
+        """The program ended early. Writes what there is; returns the outcome."""
         if self._stage is Stage.SAVING:
             return "complete"
         try:
@@ -149,7 +151,9 @@ class Recorder:
 
     def note(self, what: str, error: BaseException) -> None:
         """Notes an error of our own for the person who reads the recording."""
-        text = f"{what}: {type(error).__name__}: {error}"
+        self._add_note(f"{what}: {type(error).__name__}: {error}")
+
+    def _add_note(self, text: str) -> None:
         if text not in self._notes and len(self._notes) < _MOST_NOTES:
             self._notes.append(text)
 
@@ -157,6 +161,8 @@ class Recorder:
 
     @_harmless
     def phase_entered(self, phase: int, key: object = None) -> bool:
+        if self._before_first:
+            self._begin_without_warm_up()
         outermost = self._open.enter(phase, key)
         if self._profiler is not None:
             self._log.add(line_clock.PHASE_ENTER, phase)
@@ -190,14 +196,20 @@ class Recorder:
 
     @_harmless
     def stepped(self, optimizer: object) -> None:
-        if self._open.has(hooks.OPTIMIZER) or not self._on_our_thread():
+        if not self._on_our_thread():
+            return
+        if self._open.has(hooks.OPTIMIZER):
+            self._finder.stepped_within(id(optimizer))
             return
         frame = sys._getframe(2)
-        self._decide(self._finder.stepped(id(optimizer), self._place(frame)), frame)
+        alive: set[Hashable] = {id(item) for item in self._live_optimizers()}
+        self._decide(self._finder.stepped(id(optimizer), self._place(frame), alive), frame)
 
     @_harmless
     def module_entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         outermost = self._open.call()
+        if self._before_first:
+            self._begin_without_warm_up()
         if self._profiler is None:
             return
         log = self._log
@@ -245,7 +257,7 @@ class Recorder:
             self._sources.read_texts(self._began_ns)
         compiled = self._compiled.compilations != self._compilations_before
         self._compilations_before = self._compiled.compilations
-        if compiled and self._stage is not Stage.PROFILING and self._may_restart():
+        if compiled and self._may_restart():
             self._restart()
         elif self._stage is Stage.WARM_UP:
             self._warmed_up_one()
@@ -255,9 +267,16 @@ class Recorder:
             self._profiled_one(frame)
 
     def _may_restart(self) -> bool:
+        """Whether to begin anew after an iteration in which something was compiled."""
+        if self._stage is Stage.PROFILING:
+            return False
+        if self._spec.iterations.warmup == 0:
+            # The program has too few iterations to leave one out.
+            self._add_note("an iteration that was measured includes compilation")
+            return False
         self._restarts += 1
         if self._restarts == _MOST_RESTARTS:
-            self._notes.append("torch.compile still compiled after many iterations")
+            self._add_note("torch.compile still compiled after many iterations")
         return self._restarts < _MOST_RESTARTS
 
     def _restart(self) -> None:
@@ -275,11 +294,19 @@ class Recorder:
         self._warmed_up += 1
         self._host.progress(self._stage.value, min(self._warmed_up, wanted), wanted)
         if self._warmed_up >= wanted:
-            self._device = device.used_device(self._spec.device)
-            self._timer = Timer(self._device)
-            self._stage = Stage.TIMING
-            self._host.progress(self._stage.value, 0, self._spec.iterations.timed)
-            self._timer.begin()
+            self._begin_timing()
+
+    def _begin_without_warm_up(self) -> None:
+        self._before_first = False
+        self._add_note("the program's first iteration was measured: there are few of them")
+        self._begin_timing()
+
+    def _begin_timing(self) -> None:
+        self._device = device.used_device(self._spec.device)
+        self._timer = Timer(self._device)
+        self._stage = Stage.TIMING
+        self._host.progress(self._stage.value, 0, self._spec.iterations.timed)
+        self._timer.begin()
 
     def _timed_one(self, now_ns: int) -> None:
         self._timer.end(now_ns)
@@ -385,7 +412,7 @@ class Recorder:
             self._thread = here
         return self._thread == here
 
-    def _place(self, frame: Optional[types.FrameType]) -> Hashable:
+    def _place(self, frame: types.FrameType | None) -> Hashable:
         """The user's line that made this call."""
         while frame is not None:
             if self._sources.code(frame.f_code) is not None:
@@ -400,7 +427,7 @@ class Recorder:
             self._clock.stop()
 
     def _save(
-        self, status: str, frame: Optional[types.FrameType], failure: Optional[dict[str, object]]
+        self, status: str, frame: types.FrameType | None, failure: dict[str, object] | None
     ) -> None:
         self._stage = Stage.SAVING
         self._host.progress(self._stage.value, 0, 1)
@@ -413,7 +440,7 @@ class Recorder:
         self._host.progress(self._stage.value, 1, 1)
 
     def _manifest(
-        self, status: str, frame: Optional[types.FrameType], failure: Optional[dict[str, object]]
+        self, status: str, frame: types.FrameType | None, failure: dict[str, object] | None
     ) -> dict[str, object]:
         complete = status == "complete"
         facts = device.device_json(self._device)
@@ -504,7 +531,7 @@ class _OpenPhases(threading.local):
         """Whether a phase of this kind is open."""
         return any(open_phase == phase for open_phase, _ in self._phases)
 
-    def innermost(self) -> Optional[int]:
+    def innermost(self) -> int | None:
         """The innermost open phase."""
         return self._phases[-1][0] if self._phases else None
 

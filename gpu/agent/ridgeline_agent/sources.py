@@ -9,7 +9,6 @@ import sysconfig
 import types
 import zlib
 from collections.abc import Iterable
-from typing import Optional
 
 _AGENT = os.path.dirname(os.path.realpath(__file__))
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]")
@@ -44,9 +43,9 @@ class UserCode:
         self._outside = [os.path.realpath(path) for path in not_user_code]
         self._outside += [_AGENT, *_standard_library()]
         self._packages = frozenset(user_packages)
-        self._paths: dict[str, Optional[str]] = {}
+        self._paths: dict[str, str | None] = {}
 
-    def path(self, filename: str) -> Optional[str]:
+    def path(self, filename: str) -> str | None:
         """The path to show for a code object's file name, or None where it is not user code."""
         if filename not in self._paths:
             self._paths[filename] = self._decide(filename)
@@ -56,7 +55,7 @@ class UserCode:
         """Where a code object's file lies; relative names count from where the program began."""
         return os.path.realpath(os.path.join(self._cwd, filename))
 
-    def _decide(self, filename: str) -> Optional[str]:
+    def _decide(self, filename: str) -> str | None:
         if filename.startswith("<"):
             return None
         path = self.absolute(filename)
@@ -71,7 +70,7 @@ class UserCode:
             return None
         return _shown(os.path.relpath(path, self.root))
 
-    def _package(self, path: str) -> Optional[str]:
+    def _package(self, path: str) -> str | None:
         """`site-packages/…` for a file of a package that counts as user code."""
         installed = _INSTALLED.split(path, maxsplit=1)
         if len(installed) == 2 and re.split(r"[/\\]", installed[1])[0] in self._packages:
@@ -109,11 +108,11 @@ class Sources:
         self._codes: dict[tuple[int, str, int], int] = {}
         # Keyed by identity, because hashing a code object walks its whole bytecode. The list keeps
         # the objects alive, so that an identity is never used twice.
-        self._by_identity: dict[int, Optional[int]] = {}
+        self._by_identity: dict[int, int | None] = {}
         self._kept: list[types.CodeType] = []
-        self._texts: dict[str, Optional[bytes]] = {}
+        self._texts: dict[str, bytes | None] = {}
 
-    def file(self, filename: str) -> Optional[int]:
+    def file(self, filename: str) -> int | None:
         """The index of a file of user code, or None."""
         path = self.user_code.path(filename)
         if path is None:
@@ -123,7 +122,7 @@ class Sources:
             self._absolute.append(self.user_code.absolute(filename))
         return index
 
-    def code(self, code: types.CodeType) -> Optional[int]:
+    def code(self, code: types.CodeType) -> int | None:
         """The index of a code object, or None where it is not user code."""
         identity = id(code)
         if identity in self._by_identity:
@@ -139,7 +138,7 @@ class Sources:
         self._kept.append(code)
         return index
 
-    def user_stack(self, frame: Optional[types.FrameType]) -> list[tuple[int, int]]:
+    def user_stack(self, frame: types.FrameType | None) -> list[tuple[int, int]]:
         """`(file, line)` of the user's frames from `frame` outwards, innermost first."""
         stack = []
         while frame is not None:
@@ -165,7 +164,7 @@ class Sources:
                 if path not in self._texts:
                     self._texts[path] = _text_before(path, since_ns)
 
-    def text(self, file: int) -> Optional[bytes]:
+    def text(self, file: int) -> bytes | None:
         """The text of a file as it ran, or None where it is unknown."""
         return self._texts.get(self._absolute[file])
 
@@ -192,7 +191,7 @@ def line_checksums(text: bytes) -> list[int]:
     return [zlib.crc32(line.strip()) for line in _NEWLINE.split(text)]
 
 
-def _text_before(path: str, since_ns: int) -> Optional[bytes]:
+def _text_before(path: str, since_ns: int) -> bytes | None:
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_mtime_ns > since_ns:

@@ -1,0 +1,189 @@
+"""Runs small programs under the recorder, and reads what they leave behind.
+
+As a script, `recording.py REQUEST` runs the JSON of a `run` request in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import tempfile
+import textwrap
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+# The first optimizer of a process imports it, which takes a second; here it is done once for all.
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from ridgeline_agent.recorder import Recorder
+from ridgeline_agent.spec import RunSpec
+
+KINDS = (
+    "LINE",
+    "PUSH",
+    "POP",
+    "MODULE_ENTER",
+    "MODULE_EXIT",
+    "PHASE_ENTER",
+    "PHASE_EXIT",
+    "ITERATION",
+)
+PHASES = ("data", "forward", "backward", "optimizer")
+
+
+class PrintingHost:
+    """Prints what the server would be told."""
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """A line of its own."""
+        os.write(1, f"progress {stage} {done} {total}\n".encode())
+
+    def finish(self, outcome: str, message: str | None = None) -> NoReturn:
+        """The last line."""
+        os.write(1, f"\nfinished {outcome} {message or ''}\n".encode())
+        os._exit(0)
+
+
+def run(request: dict[str, Any]) -> NoReturn:
+    """Runs the request's script under the recorder, and ends the process."""
+    spec = RunSpec.from_json(request)
+    host = PrintingHost()
+    os.makedirs(spec.out, exist_ok=True)
+    os.chdir(spec.cwd)
+    script = spec.entry.target
+    sys.argv = [script, *spec.args]
+    sys.path.insert(0, os.path.dirname(script))
+    sys.modules["__main__"] = module = types.ModuleType("__main__")
+    module.__file__ = script
+    recorder = Recorder(spec, host)
+    recorder.install()
+    try:
+        exec(compile(Path(script).read_bytes(), script, "exec"), module.__dict__)
+    except BaseException as error:
+        recorder.failed(error)
+        host.finish("failed", repr(error))
+    host.finish(recorder.ended())
+
+
+@dataclass
+class Recording:
+    """What a run left behind."""
+
+    folder: Path
+    source: Path
+    printed: str
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """What the host was told at the end, or nothing."""
+        last = self.printed.strip().splitlines()[-1:] or [""]
+        return last[0].split()[1] if last[0].startswith("finished ") else ""
+
+    def trace(self) -> dict[str, Any]:
+        """The Chrome trace."""
+        loaded: dict[str, Any] = json.loads((self.folder / "trace.json").read_text())
+        return loaded
+
+    def operators(self, name: str) -> list[dict[str, Any]]:
+        """The trace's events of this name."""
+        return [event for event in self.trace()["traceEvents"] if event.get("name") == name]
+
+    def events(self) -> list[tuple[int, str, int, Any, int]]:
+        """The line log: `(time, kind, thread, name of a, b)`."""
+        content = (self.folder / "lines.bin").read_bytes()
+        assert content[:16] == struct.pack("<8sII", b"RDGLINES", 1, 24)
+        events = []
+        for time_ns, kind, thread, a, b in struct.iter_unpack("<qBxHIIxxxx", content[16:]):
+            name: Any = a
+            if kind < 3:
+                name = self.manifest["codes"][a]["name"]
+            elif kind < 5:
+                name = self.manifest["modules"][a]["path"]
+            elif kind < 7:
+                name = PHASES[a]
+            events.append((time_ns, KINDS[kind], thread, name, b))
+        return events
+
+    def stack_at(self, time_ns: int, thread: int = 0) -> list[tuple[str, int]]:
+        """The user's call stack at a time, outermost first: `(function, line)`."""
+        stack: list[tuple[str, int]] = []
+        for at, kind, event_thread, name, line in self.events():
+            if at > time_ns:
+                break
+            if event_thread != thread:
+                continue
+            if kind == "PUSH":
+                stack.append((name, line))
+            elif kind == "POP":
+                stack.pop()
+            elif kind == "LINE":
+                assert stack[-1][0] == name, "a line of a function that is not on top"
+                stack[-1] = (name, line)
+        return stack
+
+    def time_of(self, operator: dict[str, Any]) -> int:
+        """The middle of an operator, by the realtime clock in nanoseconds."""
+        base = int(self.trace().get("baseTimeNanoseconds", 0))
+        return base + round((operator["ts"] + operator["dur"] / 2) * 1000)
+
+    def module(self, path: str) -> dict[str, Any]:
+        """The module of this path."""
+        found = [module for module in self.manifest["modules"] if module["path"] == path]
+        assert len(found) == 1, [module["path"] for module in self.manifest["modules"]]
+        return dict(found[0])
+
+    def line_of(self, mark: str, file: str = "train.py") -> int:
+        """The number of the one line that holds `mark`."""
+        lines = (self.source / file).read_text().splitlines()
+        found = [number for number, line in enumerate(lines, 1) if mark in line]
+        assert len(found) == 1, (mark, found)
+        return found[0]
+
+
+def record(source: str, files: dict[str, str] | None = None, **request: Any) -> Recording:
+    """Records `source` as `train.py` in a forked child. `files` stand beside it.
+
+    A fork is safe here for the same reason as in the zygote: this process runs no operator.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ridgeline-recorder-"))
+    project = folder / "project"
+    for name, text in {"train.py": source, **(files or {})}.items():
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    whole = {
+        "id": 1,
+        "out": str(folder / "out"),
+        "root": str(project),
+        "cwd": str(project),
+        "entry": {"kind": "script", "path": str(project / "train.py")},
+        **request,
+    }
+    printed = folder / "printed.txt"
+    child = os.fork()
+    if child == 0:
+        try:
+            descriptor = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(descriptor, 1)
+            os.dup2(descriptor, 2)
+            # The test runner has put its own in their places.
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            run(whole)
+        finally:
+            os._exit(1)
+    os.waitpid(child, 0)
+    recording = Recording(folder / "out", project, printed.read_text(errors="replace"))
+    path = recording.folder / "manifest.json"
+    if path.exists():
+        recording.manifest = json.loads(path.read_text())
+    return recording
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]))

@@ -1,0 +1,332 @@
+"""How iterations are found, in programs of many kinds."""
+
+from __future__ import annotations
+
+import pytest
+from recording import Recording, record
+from ridgeline_agent.iterations import IterationFinder, Period, Verdict
+
+SETUP = """
+    import torch
+    from torch import nn
+    def net():
+        return nn.Linear(4, 2)
+    x = torch.ones(3, 4)
+    def sgd(*models):
+        return torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.01)
+"""
+
+
+def check(
+    body: str,
+    found_by: str = "optimizer",
+    steps: int = 1,
+    loop: str | None = None,
+    **request: object,
+) -> Recording:
+    """Records a program and checks how its iterations were found. `loop` marks the loop's line."""
+    recording = record(SETUP + body, **request)
+    assert recording.outcome == "complete", recording.printed
+    iterations = recording.manifest["iterations"]
+    assert iterations["found_by"] == found_by
+    assert iterations["steps_per_iteration"] == steps
+    wanted = request.get("iterations", {"warmup": 2, "timed": 3, "profiled": 2})
+    assert isinstance(wanted, dict)
+    assert len(iterations["timed_ns"]) == wanted["timed"]
+    assert len(iterations["profiled"]) == wanted["profiled"]
+    assert iterations["measured"] == wanted["profiled"] - 1
+    assert all(0 < begin < end for begin, end in iterations["profiled"])
+    if loop is not None:
+        assert recording.manifest["loop"] == {"file": 0, "line": recording.line_of(loop)}
+    marks = [entry for entry in recording.events() if entry[1] == "ITERATION"]
+    assert [entry[3] for entry in marks] == list(range(wanted["profiled"] + 1))
+    assert recording.manifest["notes"] == [] or wanted["warmup"] == 0
+    return recording
+
+
+def test_plain_loop() -> None:
+    check(
+        """
+    model = net(); optimizer = sgd(model)
+    for epoch in range(3):
+        for step in range(100):  # the loop
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+    """,
+        loop="# the loop",
+    )
+
+
+def test_gan_of_two_steps() -> None:
+    check(
+        """
+    g, d = net(), net(); og, od = sgd(g), sgd(d)
+    while True:  # the loop
+        d(x).sum().backward(); od.step()
+        g(x).sum().backward(); og.step()
+    """,
+        steps=2,
+        loop="# the loop",
+    )
+
+
+def test_gan_of_three_steps_with_a_loop_over_optimizers() -> None:
+    check(
+        """
+    d, g = net(), net(); od, og = sgd(d), sgd(g)
+    for i in range(100):  # the loop
+        d(x).sum().backward()
+        od.step()
+        for optimizer in [od, og]:
+            g(x).sum().backward()
+            optimizer.step()
+    """,
+        steps=3,
+        loop="# the loop",
+    )
+
+
+def test_critic_steps_five_times() -> None:
+    check(
+        """
+    g, d = net(), net(); og, od = sgd(g), sgd(d)
+    while True:
+        for i in range(5):
+            d(x).sum().backward(); od.step()
+        g(x).sum().backward(); og.step()
+    """,
+        steps=6,
+        iterations={"warmup": 1, "timed": 1, "profiled": 2},
+    )
+
+
+def test_optimizer_that_never_steps() -> None:
+    check("""
+    a, b = net(), net(); oa, ob = sgd(a), sgd(b)
+    while True:
+        a(x).sum().backward(); oa.step()
+    """)
+
+
+def test_optimizer_around_another() -> None:
+    check("""
+    class Lookahead(torch.optim.Optimizer):
+        def __init__(self, inner):
+            super().__init__(inner.param_groups, {})
+            self.inner = inner
+        def step(self, closure=None):
+            self.inner.step()
+    model = net(); optimizer = Lookahead(sgd(model))
+    for i in range(8):
+        model(x).sum().backward(); optimizer.step()
+    """)
+
+
+def test_accumulation() -> None:
+    recording = check("""
+    data = torch.utils.data.DataLoader(torch.ones(400, 4), batch_size=5)
+    model = net(); optimizer = sgd(model)
+    for i, batch in enumerate(data):
+        model(batch).sum().backward()
+        if i % 4 == 3:
+            optimizer.step(); optimizer.zero_grad()
+    """)
+    assert recording.manifest["batch"] == {"size": 20, "from": "loader"}
+
+
+def test_lbfgs() -> None:
+    check("""
+    model = net(); optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+    def closure():
+        optimizer.zero_grad()
+        loss = (model(x) ** 2).sum()
+        loss.backward()
+        return loss
+    while True:
+        optimizer.step(closure)
+    """)
+
+
+def test_step_with_closure_and_scheduler() -> None:
+    check("""
+    model = net(); optimizer = torch.optim.Adam(model.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    class Trainer:
+        def training_step(self, batch):
+            return model(batch).sum()
+        def fit(self):
+            while True:
+                def closure():
+                    optimizer.zero_grad()
+                    loss = self.training_step(x)
+                    loss.backward()
+                    return loss
+                optimizer.step(closure)
+                scheduler.step()
+    Trainer().fit()
+    """)
+
+
+def test_gradient_scaler_that_skips_steps() -> None:
+    check("""
+    model = net(); optimizer = sgd(model)
+    scaler = torch.amp.GradScaler("cpu")
+    for i in range(7):
+        scaler.scale(model(x).sum() * (float("inf") if i in (1, 3) else 1)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    """)
+
+
+def test_step_that_raises() -> None:
+    check("""
+    model = net(); optimizer = sgd(model)
+    def closure():
+        raise ValueError
+    while True:
+        try:
+            optimizer.step(closure)
+        except ValueError:
+            pass
+        model(x).sum().backward(); optimizer.step()
+    """)
+
+
+def test_hand_written_descent() -> None:
+    check(
+        """
+    weight = torch.ones(4, requires_grad=True)
+    for i in range(1000):
+        (x @ weight).sum().backward()
+        with torch.no_grad():
+            weight -= 0.1 * weight.grad
+            weight.grad = None
+    """,
+        found_by="backward",
+    )
+
+
+def test_functional_gradients() -> None:
+    check(
+        """
+    weight = torch.ones(4, requires_grad=True)
+    while True:
+        gradient, = torch.autograd.grad((x @ weight).sum(), weight)
+        weight = (weight - 0.1 * gradient).detach().requires_grad_()
+    """,
+        found_by="backward",
+    )
+
+
+def test_inference() -> None:
+    recording = check(
+        """
+    model = nn.Sequential(net(), nn.ReLU()).eval()
+    with torch.inference_mode():
+        while True:
+            model(x)
+    """,
+        found_by="module",
+    )
+    assert recording.manifest["batch"] == {"size": 3, "from": "input"}
+
+
+def test_inference_of_two_models() -> None:
+    check(
+        """
+    encoder, decoder = net().eval(), nn.Linear(2, 4).eval()
+    with torch.no_grad():
+        for i in range(100):
+            decoder(encoder(x))
+    """,
+        found_by="module",
+        steps=2,
+    )
+
+
+def test_validation_before_training() -> None:
+    check("""
+    model = net(); optimizer = sgd(model)
+    with torch.no_grad():
+        for i in range(20):
+            model(x)
+    while True:
+        model(x).sum().backward(); optimizer.step()
+    """)
+
+
+def test_asked_for_modules() -> None:
+    check(
+        """
+    model = net(); optimizer = sgd(model)
+    while True:
+        model(x)
+    """,
+        found_by="module",
+        iterations={"warmup": 2, "timed": 3, "profiled": 2, "found_by": "module"},
+    )
+
+
+def test_step_in_a_thread() -> None:
+    check("""
+    import threading
+    def train():
+        model = net(); optimizer = sgd(model)
+        while True:
+            model(x).sum().backward(); optimizer.step()
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    """)
+
+
+LOOP_OF = """
+    model = net(); optimizer = sgd(model)
+    for i in range({count}):
+        optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_too_few(count: int) -> None:
+    recording = record(SETUP + LOOP_OF.format(count=count))
+    assert recording.outcome == "short"
+    assert recording.manifest["status"] == "short"
+    assert recording.manifest["iterations"]["seen"] == count
+    assert not (recording.folder / "trace.json").exists()
+
+
+def test_what_was_profiled_before_the_end_is_enough() -> None:
+    recording = record(SETUP + LOOP_OF.format(count=6))
+    assert recording.outcome == "complete"
+    assert len(recording.manifest["iterations"]["profiled"]) == 1
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_few_are_enough_where_asked(count: int) -> None:
+    wanted = {"warmup": count - 2, "timed": 1, "profiled": 1}
+    recording = check(LOOP_OF.format(count=count), iterations=wanted)
+    assert recording.operators("aten::addmm")
+
+
+def test_a_period_needs_no_second_round_to_be_believed() -> None:
+    period = Period()
+    verdicts = [period.add(symbol, symbol == "a") for symbol in "ab" * 2]
+    assert verdicts == [Verdict.NOTHING, Verdict.BOUNDARY] * 2
+
+
+def test_contradictions_end() -> None:
+    period = Period()
+    verdicts = [period.add(symbol, False) for symbol in "abaabbbabaabababbbaaabab"]
+    assert verdicts.count(Verdict.RESTART) == 4
+    assert verdicts[-3:] == [Verdict.BOUNDARY] * 3
+
+
+def test_an_optimizer_beats_a_backward_pass() -> None:
+    finder = IterationFinder(None)
+    assert finder.went_backward(1) is Verdict.BOUNDARY
+    assert finder.stepped("a", 2, {"a"}) is Verdict.RESTART
+    assert finder.went_backward(1) is Verdict.NOTHING
+    assert finder.stepped("a", 2, {"a"}) is Verdict.BOUNDARY
