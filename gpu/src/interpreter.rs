@@ -9,8 +9,14 @@
 //! such a candidate without it.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::process::Command;
+
+use crate::process::run_bounded;
 
 /// Whether the person allowed to run code of this workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +97,7 @@ pub struct Interpreter {
 }
 
 /// The torch of an interpreter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Torch {
     /// `2.15.0+cpu`.
     pub version: String,
@@ -135,15 +141,13 @@ pub enum InterpreterError {
     },
     /// It has no torch.
     #[error(
-        "the Python at {path} ({origin}) has no torch{detail}. Install it there (`{path} -m pip install torch`), choose another Python with `python = \"…\"` in ridgeline.toml, or run `ridgeline setup` to get a private environment"
+        "the Python at {path} ({origin}) has no torch. Install it there (`{path} -m pip install torch`), choose another Python with `python = \"…\"` in ridgeline.toml, or run `ridgeline setup` to get a private environment"
     )]
     NoTorch {
         /// The Python.
         path: PathBuf,
         /// Who names it.
         origin: Origin,
-        /// The error of its import, where torch is there and broken.
-        detail: String,
     },
     /// Its torch is too old.
     #[error("the torch of {path} is {found}; Ridgeline needs 2.4 or newer")]
@@ -175,25 +179,214 @@ impl Interpreter {
     /// # Errors
     /// [`InterpreterError::TooOld`], [`InterpreterError::NoTorch`] or [`InterpreterError::OldTorch`].
     pub fn usable(&self) -> Result<&Torch, InterpreterError> {
-        todo!()
+        if self.version < OLDEST_PYTHON {
+            let (major, minor, micro) = self.version;
+            return Err(InterpreterError::TooOld {
+                path: self.path.clone(),
+                found: format!("{major}.{minor}.{micro}"),
+            });
+        }
+        let Some(torch) = &self.torch else {
+            return Err(InterpreterError::NoTorch { path: self.path.clone(), origin: self.origin });
+        };
+        // A version that cannot be read is a private build; the agent will say what it misses.
+        if release_of(&torch.version).is_some_and(|release| release < OLDEST_TORCH) {
+            return Err(InterpreterError::OldTorch {
+                path: self.path.clone(),
+                found: torch.version.clone(),
+            });
+        }
+        Ok(torch)
+    }
+}
+
+/// `2.15.0+cpu` and `2.4.0a0+git38b96d3` give `(2, 15)` and `(2, 4)`.
+fn release_of(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+impl Surroundings {
+    /// Of this process.
+    pub fn of_this_process() -> Surroundings {
+        Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) }
+    }
+
+    /// The value of a variable, where it is set and not empty.
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        let value = self.variables.get(OsStr::new(name))?;
+        (!value.is_empty()).then_some(value.as_os_str())
+    }
+
+    /// The folders of `PATH`, without relative ones: those would mean another program in each folder.
+    pub fn path_folders(&self) -> Vec<PathBuf> {
+        let path = self.variable("PATH").unwrap_or_default();
+        std::env::split_paths(path).filter(|folder| folder.is_absolute()).collect()
     }
 }
 
 /// The Pythons that exist, best first, none of them run.
-pub fn candidates(_search: &Search, _surroundings: &Surroundings) -> Vec<Candidate> {
-    todo!()
+pub fn candidates(search: &Search, surroundings: &Surroundings) -> Vec<Candidate> {
+    let mut found = Found { search, candidates: Vec::new() };
+    for (named, origin) in
+        [(&search.configured, Origin::Configuration), (&search.editor, Origin::Editor)]
+    {
+        if let Some(path) = named {
+            // A person may name the environment's folder as well as its Python. A path that does not
+            // exist stays, so that the message can say so.
+            let inside = python_of_environment(path, surroundings.windows);
+            found.add(inside.unwrap_or_else(|| path.clone()), origin);
+        }
+    }
+    for (variable, origin) in [("VIRTUAL_ENV", Origin::VirtualEnv), ("CONDA_PREFIX", Origin::Conda)]
+    {
+        if let Some(prefix) = surroundings.variable(variable) {
+            found.add_environment(Path::new(prefix), origin, surroundings.windows);
+        }
+    }
+    for folder in folders_up_to_workspace(search) {
+        for name in [".venv", "venv"] {
+            found.add_environment(&folder.join(name), Origin::ProjectFolder, surroundings.windows);
+        }
+    }
+    let names: &[&str] =
+        if surroundings.windows { &["python.exe", "python3.exe"] } else { &["python3", "python"] };
+    for name in names {
+        for folder in surroundings.path_folders() {
+            let path = folder.join(name);
+            if is_program(&path) {
+                found.add(path, Origin::Path);
+            }
+        }
+    }
+    if let Some(private) = search.private.as_ref().filter(|path| is_program(path)) {
+        found.add(private.clone(), Origin::Private);
+    }
+    found.candidates
+}
+
+struct Found<'a> {
+    search: &'a Search,
+    candidates: Vec<Candidate>,
+}
+
+impl Found<'_> {
+    fn add_environment(&mut self, prefix: &Path, origin: Origin, windows: bool) {
+        if let Some(path) = python_of_environment(prefix, windows) {
+            self.add(path, origin);
+        }
+    }
+
+    fn add(&mut self, path: PathBuf, origin: Origin) {
+        if self.candidates.iter().any(|known| known.path == path) {
+            return;
+        }
+        let needs_consent = match origin {
+            // The editor's choice is often kept in the workspace's own settings.
+            Origin::Configuration | Origin::Editor | Origin::ProjectFolder => true,
+            Origin::VirtualEnv | Origin::Conda | Origin::Path => self.is_in_workspace(&path),
+            Origin::Private => false,
+        };
+        self.candidates.push(Candidate { path, origin, needs_consent });
+    }
+
+    /// Whether the program, or the folder that it is reached through, lies in the workspace. Links
+    /// are followed, and the path is also taken as it is written.
+    fn is_in_workspace(&self, path: &Path) -> bool {
+        let folder = path.parent().unwrap_or(path);
+        let ways = [Some(path.to_path_buf()), path.canonicalize().ok(), folder.canonicalize().ok()];
+        [&self.search.workspace, &self.search.root]
+            .into_iter()
+            .filter(|base| !base.as_os_str().is_empty())
+            .flat_map(|base| [Some(base.clone()), base.canonicalize().ok()])
+            .flatten()
+            .any(|base| ways.iter().flatten().any(|way| way.starts_with(&base)))
+    }
+}
+
+/// The root and its parents up to the workspace; the root alone where it lies elsewhere.
+fn folders_up_to_workspace(search: &Search) -> Vec<&Path> {
+    if !search.root.starts_with(&search.workspace) || search.workspace.as_os_str().is_empty() {
+        return vec![&search.root];
+    }
+    search.root.ancestors().take_while(|folder| folder.starts_with(&search.workspace)).collect()
+}
+
+/// The Python of an environment's folder, where there is one.
+pub(crate) fn python_of_environment(prefix: &Path, windows: bool) -> Option<PathBuf> {
+    // Conda on Windows has its Python at the top of the environment.
+    let places: &[&str] = if windows {
+        &["Scripts/python.exe", "python.exe"]
+    } else {
+        &["bin/python", "bin/python3"]
+    };
+    places.iter().map(|place| prefix.join(place)).find(|path| is_program(path))
+}
+
+fn is_program(path: &Path) -> bool {
+    let Ok(facts) = std::fs::metadata(path) else { return false };
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        facts.is_file() && facts.permissions().mode() & 0o111 != 0
+    }
+    #[cfg(not(unix))]
+    {
+        facts.is_file()
+    }
 }
 
 /// Asks a Python about itself: at most 20 s, in a neutral folder, isolated from `PYTHON*` variables.
-/// It imports torch, so it can take seconds.
+///
+/// It reads torch's version without importing it: the import takes seconds, and the agent, which
+/// imports it anyway, reports its failure with the last lines.
 ///
 /// # Errors
 /// Where it needs consent that was not given, or does not work.
 pub async fn probe(
-    _candidate: &Candidate,
-    _consent: Consent,
+    candidate: &Candidate,
+    surroundings: &Surroundings,
+    consent: Consent,
 ) -> Result<Interpreter, InterpreterError> {
-    todo!()
+    if candidate.needs_consent && consent == Consent::NotGiven {
+        return Err(InterpreterError::NeedsConsent { path: candidate.path.clone() });
+    }
+    let broken = |reason: String| InterpreterError::Broken {
+        path: candidate.path.clone(),
+        origin: candidate.origin,
+        reason,
+    };
+    let mut command = Command::new(&candidate.path);
+    command
+        .args(["-I", "-c", PROBE])
+        .current_dir(neutral_folder())
+        .env_clear()
+        .envs(&surroundings.variables);
+    let finished = run_bounded(command, PROBE_LIMIT, PROBE_OUTPUT_BYTES)
+        .await
+        .map_err(|error| broken(error.to_string()))?;
+    let answer = answer_in(&finished.stdout).ok_or_else(|| {
+        let lines = last_lines(&finished.stderr, 5);
+        broken(if lines.is_empty() { finished.status.to_string() } else { lines })
+    })?;
+    // A shim on PATH (pyenv, asdf) stands for another program, which is the one to start: the shim
+    // would decide again, by the folder that it is started in.
+    let behind = answer.executable.filter(|path| path.is_absolute() && is_program(path));
+    let path = match (candidate.origin, behind) {
+        (Origin::Path, Some(behind)) => behind,
+        _ => candidate.path.clone(),
+    };
+    let prefix = answer.prefix.unwrap_or_else(|| {
+        path.parent().and_then(Path::parent).unwrap_or(Path::new("")).to_path_buf()
+    });
+    let [major, minor, micro] = answer.version;
+    Ok(Interpreter {
+        path,
+        origin: candidate.origin,
+        version: (major, minor, micro),
+        prefix,
+        torch: answer.torch,
+    })
 }
 
 /// The Python to run in: the first that the person chose (by configuration, editor, environment or
@@ -204,9 +397,68 @@ pub async fn probe(
 /// # Errors
 /// Where there is none, or the chosen one needs consent or does not work.
 pub async fn find(
-    _search: &Search,
-    _surroundings: &Surroundings,
-    _consent: Consent,
+    search: &Search,
+    surroundings: &Surroundings,
+    consent: Consent,
 ) -> Result<Interpreter, InterpreterError> {
-    todo!()
+    let mut without_torch = None;
+    let mut failure = None;
+    for candidate in candidates(search, surroundings) {
+        let chosen = !matches!(candidate.origin, Origin::Path | Origin::Private);
+        match probe(&candidate, surroundings, consent).await {
+            // Who activates an environment or names a Python wants that one and no other, so a
+            // chosen one ends the search, whatever it lacks.
+            result if chosen => return result,
+            Ok(interpreter) if interpreter.usable().is_ok() => return Ok(interpreter),
+            Ok(interpreter) => without_torch = without_torch.or(Some(interpreter)),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    match (without_torch, failure) {
+        (Some(interpreter), _) => Ok(interpreter),
+        (None, Some(error)) => Err(error),
+        (None, None) => Err(InterpreterError::NotFound),
+    }
+}
+
+const OLDEST_PYTHON: (u32, u32, u32) = (3, 9, 0);
+const OLDEST_TORCH: (u32, u32) = (2, 4);
+
+const PROBE_LIMIT: Duration = Duration::from_secs(20);
+const PROBE_OUTPUT_BYTES: usize = 256 * 1024;
+
+/// Printed before the answer, since a `sitecustomize` of the interpreter may print too.
+const PROBE_MARK: &str = "RIDGELINE-PROBE ";
+
+/// Written for any Python from 2.7 on, so that an old one can say how old it is. torch is looked up
+/// but not imported, and its `version.py` is read but not run. The folders that `-I` leaves out
+/// (the user's site, `PYTHONPATH`) are only looked into.
+const PROBE: &str = include_str!("interpreter_probe.py");
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    version: [u32; 3],
+    prefix: Option<PathBuf>,
+    executable: Option<PathBuf>,
+    torch: Option<Torch>,
+}
+
+fn answer_in(output: &[u8]) -> Option<Answer> {
+    let text = String::from_utf8_lossy(output);
+    let line = text.lines().rev().find_map(|line| line.strip_prefix(PROBE_MARK))?;
+    serde_json::from_str(line).ok()
+}
+
+/// A folder that holds nobody's modules and no settings of version managers.
+pub(crate) fn neutral_folder() -> PathBuf {
+    if cfg!(windows) { std::env::temp_dir() } else { PathBuf::from("/") }
+}
+
+/// The last lines of a program's output, as text for a message: at most 2000 characters.
+pub(crate) fn last_lines(output: &[u8], count: usize) -> String {
+    let text = String::from_utf8_lossy(output);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let kept = lines[lines.len().saturating_sub(count)..].join("\n");
+    let excess = kept.chars().count().saturating_sub(2000);
+    kept.chars().skip(excess).filter(|c| *c == '\n' || !c.is_control()).collect()
 }

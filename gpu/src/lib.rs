@@ -13,4 +13,7 @@ pub mod doctor;
 pub mod environment;
 pub mod interpreter;
 pub mod limits;
+mod process;
+#[cfg(target_os = "linux")]
+mod process_table;
 pub mod spec_table;

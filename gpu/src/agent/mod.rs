@@ -4,19 +4,28 @@
 //! starts another. Whatever the process does, each run has exactly one [`RunOutcome`], and when the
 //! handle is dropped, nothing that it started is left.
 
+mod connection;
+mod embedded;
+mod lines;
 mod protocol;
+mod run;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use connection::Connection;
+use protocol::ToAgent;
 pub use protocol::{
-    AgentFacts, Entry, Iterations, Mode, Outcome, PROTOCOL_VERSION, RunEvent, RunLimits,
-    RunOutcome, RunRequest, Stage,
+    AgentFacts, DroppedImport, Entry, Frame, Iterations, Mode, Outcome, PROTOCOL_VERSION, Prepare,
+    RunEvent, RunLimits, RunOutcome, RunRequest, Stage,
 };
+use run::{Attempt, Run, State};
 
 /// How to start an agent.
 #[derive(Clone, Debug)]
@@ -25,8 +34,13 @@ pub struct AgentOptions {
     pub interpreter: PathBuf,
     /// The user's cache folder for Ridgeline: the agent's files are unpacked below it.
     pub cache: PathBuf,
-    /// Variables on top of this process's own environment.
+    /// The configuration's variables, on top of this process's own environment. Libraries read
+    /// theirs when they are loaded, so where these change, start another agent.
     pub env: BTreeMap<String, String>,
+    /// Never fork.
+    pub standby: bool,
+    /// Keep a CUDA context ready for the next run; it holds memory on the device.
+    pub cuda: bool,
     /// How long to wait for what.
     pub patience: Patience,
 }
@@ -47,7 +61,7 @@ impl Default for Patience {
         Self {
             startup: Duration::from_secs(120),
             grace: Duration::from_secs(10),
-            farewell: Duration::from_secs(1),
+            farewell: Duration::from_secs(3),
         }
     }
 }
@@ -85,60 +99,219 @@ fn with_output(output: &str) -> String {
     if output.is_empty() { String::new() } else { format!("; its last lines:\n{output}") }
 }
 
-/// What to import ahead of a run, so that the run starts at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prepare {
-    /// The project's root. Absolute.
-    pub root: PathBuf,
-    /// What will run.
-    pub entry: Entry,
-    /// Import the third-party modules that the project imports.
-    pub preimport: bool,
-}
-
 /// A handle to the agent. See the module's page.
 #[derive(Debug)]
 pub struct Agent {
-    options: AgentOptions,
+    shared: Arc<Shared>,
 }
+
+/// What the handle shares with the task that starts a process in the background.
+#[derive(Debug)]
+struct Shared {
+    options: AgentOptions,
+    /// Set when the handle is dropped: nothing is started any more.
+    closing: CancellationToken,
+    facts: Mutex<Option<AgentFacts>>,
+    prepared: Mutex<Option<Prepare>>,
+    next_run: AtomicU64,
+    /// The process, where one is running. Who holds the lock speaks with it.
+    connection: Arc<tokio::sync::Mutex<Option<Connection>>>,
+}
+
+/// The lock on a process; `Some` while it is held after [`Agent::ready_connection`].
+type Held = OwnedMutexGuard<Option<Connection>>;
 
 impl Agent {
     /// Unpacks the agent, starts it and waits until it is ready.
     ///
     /// # Errors
     /// Where it cannot be unpacked or started, with the last lines that it wrote.
-    pub async fn start(_options: AgentOptions) -> Result<Agent, AgentError> {
-        todo!()
+    pub async fn start(options: AgentOptions) -> Result<Agent, AgentError> {
+        let agent = Agent::deferred(options);
+        agent.ready_connection().await?;
+        Ok(agent)
+    }
+
+    /// A handle without a process yet: the first [`Agent::prepare`] or [`Agent::run`] starts it.
+    pub fn deferred(options: AgentOptions) -> Agent {
+        Agent {
+            shared: Arc::new(Shared {
+                options,
+                closing: CancellationToken::new(),
+                facts: Mutex::default(),
+                prepared: Mutex::default(),
+                next_run: AtomicU64::new(1),
+                connection: Arc::default(),
+            }),
+        }
     }
 
     /// What the agent said of itself when it was last ready.
     pub fn facts(&self) -> Option<AgentFacts> {
-        todo!("{:?}", self.options)
+        lock(&self.shared.facts).clone()
     }
 
     /// Has the agent import what the project imports. It is remembered, so that an agent that had to
-    /// be started again is prepared again.
+    /// be started again is prepared again. Waits for a run that goes on.
     ///
     /// # Errors
-    /// Where the agent could not be started, or did not become ready again.
-    pub async fn prepare(&self, _prepare: Prepare) -> Result<AgentFacts, AgentError> {
-        todo!()
+    /// Where the agent could not be started, or did not become ready again. A project whose imports
+    /// end the agent is prepared without them.
+    pub async fn prepare(&self, prepare: Prepare) -> Result<AgentFacts, AgentError> {
+        *lock(&self.shared.prepared) = Some(prepare);
+        let mut held = self.ready_connection().await?;
+        if let Some(connection) = held.as_mut()
+            && let Err(error) = self.shared.prepare(connection).await
+        {
+            tracing::info!(%error, "the agent did not survive the project's imports");
+            *held = None;
+            drop(held);
+            // The fresh process is prepared while it starts.
+            lock(&self.shared.prepared).iter_mut().for_each(|prepare| prepare.preimport = false);
+            self.ready_connection().await?;
+        }
+        self.facts().ok_or_else(closed)
     }
 
     /// Runs `request` and returns its one outcome. Waits for its turn where another run goes on.
     ///
-    /// News go to `events`; where nobody takes them they are dropped, never waited for.
+    /// News go to `events`; where nobody takes them they are dropped, never waited for. A request
+    /// that never began, because the agent died before, is sent once more to a fresh agent.
     pub async fn run(
         &self,
-        _request: RunRequest,
-        _events: mpsc::Sender<RunEvent>,
-        _cancel: CancellationToken,
+        request: RunRequest,
+        events: mpsc::Sender<RunEvent>,
+        cancel: CancellationToken,
     ) -> RunOutcome {
-        todo!()
+        match self.attempt(&request, &events, &cancel).await {
+            Attempt::Ended(outcome) => outcome,
+            Attempt::NeverBegan(_) => match self.attempt(&request, &events, &cancel).await {
+                Attempt::Ended(outcome) => outcome,
+                Attempt::NeverBegan(reason) => RunOutcome::new(Outcome::AgentLost, reason),
+            },
+        }
     }
 
     /// Ends the agent in good order. Dropping the handle ends it too, without the good order.
     pub async fn stop(self) {
-        todo!()
+        self.shared.closing.cancel();
+        let connection = self.shared.connection.lock().await.take();
+        if let Some(connection) = connection {
+            connection.close(self.shared.options.patience.farewell).await;
+        }
     }
+
+    /// The lock on a process that is ready. The start is a task of its own, which goes on when the
+    /// caller is cancelled: otherwise a series of saves, each cancelling the one before, would kill
+    /// the starting process each time and never get one.
+    async fn ready_connection(&self) -> Result<Held, AgentError> {
+        tokio::spawn(self.shared.clone().ensure_ready()).await.unwrap_or_else(|error| {
+            Err(AgentError::NotReady { reason: error.to_string(), output: String::new() })
+        })
+    }
+
+    async fn attempt(
+        &self,
+        request: &RunRequest,
+        events: &mpsc::Sender<RunEvent>,
+        cancel: &CancellationToken,
+    ) -> Attempt {
+        let cancelled = || Attempt::Ended(RunOutcome::new(Outcome::Cancelled, "cancelled"));
+        if self.facts().is_none() {
+            let _ = events.try_send(RunEvent::AgentStarting);
+        }
+        let ready = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return cancelled(),
+            ready = self.ready_connection() => ready,
+        };
+        let mut held = match ready {
+            Ok(held) => held,
+            Err(error) => {
+                return Attempt::Ended(RunOutcome::new(Outcome::AgentLost, error.to_string()));
+            }
+        };
+        let Some(connection) = held.as_mut() else {
+            return Attempt::Ended(RunOutcome::new(Outcome::AgentLost, closed().to_string()));
+        };
+        let id = self.shared.next_run.fetch_add(1, Ordering::Relaxed);
+        let patience = self.shared.options.patience;
+        let run = Run { id, request, events, cancel, patience };
+        let (attempt, state) = run.drive(connection).await;
+        connection.end_orphans();
+        if state == State::Lost {
+            *held = None;
+        }
+        attempt
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.shared.closing.cancel();
+        // Where a start holds the lock, it sees `closing` and drops the process itself.
+        if let Ok(mut connection) = self.shared.connection.try_lock() {
+            *connection = None;
+        }
+    }
+}
+
+impl Shared {
+    async fn ensure_ready(self: Arc<Self>) -> Result<Held, AgentError> {
+        let work = async {
+            let mut held = self.connection.clone().lock_owned().await;
+            if !held.as_mut().is_some_and(Connection::catch_up) {
+                *held = None;
+                *held = Some(self.open_prepared().await?);
+            }
+            Ok(held)
+        };
+        tokio::select! {
+            biased;
+            () = self.closing.cancelled() => Err(closed()),
+            result = work => result,
+        }
+    }
+
+    /// Starts a process and prepares it as the one before was.
+    async fn open_prepared(&self) -> Result<Connection, AgentError> {
+        let mut connection = self.open().await?;
+        if lock(&self.prepared).is_none() {
+            return Ok(connection);
+        }
+        if let Err(error) = self.prepare(&mut connection).await {
+            tracing::info!(%error, "the agent did not survive the project's imports");
+            drop(connection);
+            lock(&self.prepared).iter_mut().for_each(|prepare| prepare.preimport = false);
+            connection = self.open().await?;
+            self.prepare(&mut connection).await?;
+        }
+        Ok(connection)
+    }
+
+    async fn open(&self) -> Result<Connection, AgentError> {
+        *lock(&self.facts) = None;
+        let (connection, facts) = Connection::open(&self.options).await?;
+        *lock(&self.facts) = Some(facts);
+        Ok(connection)
+    }
+
+    async fn prepare(&self, connection: &mut Connection) -> Result<(), AgentError> {
+        let Some(prepare) = lock(&self.prepared).clone() else { return Ok(()) };
+        connection.send(&ToAgent::Prepare { prepare: &prepare }).await.map_err(|error| {
+            AgentError::NotReady { reason: error.to_string(), output: connection.last_words() }
+        })?;
+        let facts = connection.wait_until_ready(self.options.patience.startup).await?;
+        *lock(&self.facts) = Some(facts);
+        Ok(())
+    }
+}
+
+fn closed() -> AgentError {
+    AgentError::NotReady { reason: "it was stopped".to_owned(), output: String::new() }
+}
+
+/// Nothing panics while it holds one of these locks, and each value in them is whole at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

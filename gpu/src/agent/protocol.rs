@@ -131,6 +131,17 @@ pub enum RunEvent {
     },
 }
 
+/// What to import ahead of a run, so that the run starts at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Prepare {
+    /// The project's root. Absolute.
+    pub root: PathBuf,
+    /// What will run.
+    pub entry: Entry,
+    /// Import the third-party modules that the project imports.
+    pub preimport: bool,
+}
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -176,11 +187,32 @@ pub struct RunOutcome {
     pub signal: Option<i32>,
     /// Its exit code.
     pub code: Option<i32>,
+    /// Where a crashed or timed-out program stood, outermost first: the user's frames alone.
+    pub frames: Vec<Frame>,
+}
+
+/// A frame of the user's program.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Frame {
+    /// Relative to the root.
+    pub path: String,
+    /// Counted from 1.
+    pub line: u32,
+    /// Of the function.
+    #[serde(default)]
+    pub name: String,
 }
 
 impl RunOutcome {
+    /// An end that the agent did not tell of.
     pub(super) fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { outcome, message: Some(message.into()), signal: None, code: None }
+        Self {
+            outcome,
+            message: Some(message.into()),
+            signal: None,
+            code: None,
+            frames: Vec::new(),
+        }
     }
 }
 
@@ -190,7 +222,7 @@ impl RunOutcome {
 pub enum Mode {
     /// A zygote that forks a child for each run.
     Fork,
-    /// A process that serves one run itself; the next one is kept warm.
+    /// A process that serves one run itself; the agent keeps the next one warm.
     Standby,
 }
 
@@ -213,5 +245,71 @@ pub struct AgentFacts {
     pub why: Option<String>,
     /// Imports of the project that could not be made ahead, because they made the zygote unsafe.
     #[serde(default)]
-    pub dropped_imports: Vec<String>,
+    pub dropped_imports: Vec<DroppedImport>,
+}
+
+/// An import of the project that is left to each run.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct DroppedImport {
+    /// The module's name.
+    pub module: String,
+    /// What it did: `after importing it there are 3 threads`.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// What the server says.
+#[derive(Debug, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub(super) enum ToAgent<'a> {
+    Prepare {
+        #[serde(flatten)]
+        prepare: &'a Prepare,
+    },
+    Run {
+        id: u64,
+        #[serde(flatten)]
+        request: &'a RunRequest,
+    },
+    Cancel {
+        id: u64,
+    },
+    Exit,
+}
+
+/// What the agent says. Everything else that comes is noise.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub(super) enum FromAgent {
+    Ready(AgentFacts),
+    Unusable {
+        message: String,
+    },
+    Started {
+        id: u64,
+        pid: u32,
+    },
+    Progress {
+        id: u64,
+        stage: Stage,
+        #[serde(default)]
+        done: u64,
+        #[serde(default)]
+        total: u64,
+    },
+    Finished {
+        id: u64,
+        outcome: Outcome,
+        #[serde(default)]
+        message: Option<String>,
+        #[serde(default)]
+        signal: Option<i32>,
+        #[serde(default)]
+        code: Option<i32>,
+        #[serde(default)]
+        frames: Vec<Frame>,
+    },
+    /// From a newer agent.
+    #[serde(other)]
+    Unknown,
 }

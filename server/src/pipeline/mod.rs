@@ -247,6 +247,8 @@ impl Pipeline {
                     interpreter: interpreter.path.clone(),
                     cache: self.store.cache().to_owned(),
                     env: BTreeMap::new(),
+                    standby: false,
+                    cuda: false,
                     patience: Patience::default(),
                 };
                 let agent = Agent::start(options).await.map_err(agent_problem)?;

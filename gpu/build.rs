@@ -1,0 +1,38 @@
+//! Lists the agent's Python files, so that the binary carries all of them: `agent/**/*.py` without
+//! tests and caches.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+fn main() -> io::Result<()> {
+    let crate_folder = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let agent = crate_folder.join("agent");
+    println!("cargo::rerun-if-changed=agent");
+    let mut files = Vec::new();
+    collect(&agent, "", &mut files)?;
+    files.sort();
+    let mut list = String::from("&[\n");
+    for name in &files {
+        let path = agent.join(name);
+        list += &format!("    ({name:?}, include_bytes!({path:?})),\n");
+    }
+    list += "]\n";
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    fs::write(out.join("agent_files.rs"), list)
+}
+
+fn collect(folder: &Path, prefix: &str, files: &mut Vec<String>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let path = format!("{prefix}{name}");
+        if entry.file_type()?.is_dir() {
+            if name != "tests" && name != "__pycache__" && !name.starts_with('.') {
+                collect(&entry.path(), &format!("{path}/"), files)?;
+            }
+        } else if name.ends_with(".py") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Linux's table of processes (`/proc`), as far as ending a whole tree of them needs it.
+
+use std::collections::HashSet;
+use std::fs;
+
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+
+use crate::process::MARK_VARIABLE;
+
+/// One process, from `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process {
+    pid: u32,
+    parent: u32,
+    session: u32,
+}
+
+/// Everything alive that descends from `root`, is in its session, or carries `mark`; without `root`
+/// itself.
+pub(crate) fn tree_of(root: u32, mark: &str) -> Vec<u32> {
+    let table = read();
+    let mut members = HashSet::from([root]);
+    // The table is in no useful order, so it is gone through until nothing more is found.
+    loop {
+        let before = members.len();
+        for process in &table {
+            if members.contains(&process.parent) || process.session == root {
+                members.insert(process.pid);
+            }
+        }
+        if members.len() == before {
+            break;
+        }
+    }
+    members.extend(table.iter().map(|process| process.pid).filter(|pid| is_marked(*pid, mark)));
+    members.remove(&root);
+    members.remove(&std::process::id());
+    members.into_iter().collect()
+}
+
+/// Processes of `root`'s tree that were handed to this process when their own parent died.
+pub(crate) fn adopted(root: u32, mark: &str) -> Vec<u32> {
+    let this_process = std::process::id();
+    read()
+        .into_iter()
+        .filter(|process| process.parent == this_process && process.pid != root)
+        .filter(|process| process.session == root || is_marked(process.pid, mark))
+        .map(|process| process.pid)
+        .collect()
+}
+
+/// Kills each of them.
+pub(crate) fn kill(pids: &[u32]) {
+    for pid in pids.iter().filter_map(|pid| to_pid(*pid)) {
+        if pid != getpid() {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+/// Takes a process's exit status, where it was handed to this process and has ended. True where
+/// there is nothing more to wait for. Never of "any child": tokio waits for its own.
+pub(crate) fn is_reaped(pid: u32) -> bool {
+    let Some(pid) = to_pid(pid) else { return true };
+    match waitpid(Some(pid), WaitOptions::NOHANG) {
+        Ok(Some(_)) => true,
+        Ok(None) => false,
+        // Not this process's child: still its own parent's, or gone.
+        Err(_) => rustix::process::test_kill_process(pid).is_err(),
+    }
+}
+
+fn to_pid(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+fn read() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|pid| parse_stat(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?))
+        .collect()
+}
+
+/// The program's name stands in parentheses and may itself hold parentheses and spaces, so what
+/// follows is counted from the last one: state, parent, group, session.
+fn parse_stat(pid: u32, stat: &str) -> Option<Process> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    Some(Process { pid, parent, session })
+}
+
+fn is_marked(pid: u32, mark: &str) -> bool {
+    let wanted = format!("{MARK_VARIABLE}={mark}");
+    fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|variables| variables.split(|byte| *byte == 0).any(|v| v == wanted.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
+        let stat = "42 (a) b) (c) S 7 42 9 0 -1 4194304 1 2";
+        assert_eq!(parse_stat(42, stat), Some(Process { pid: 42, parent: 7, session: 9 }));
+    }
+
+    #[test]
+    fn a_cut_off_line_is_no_process() {
+        assert_eq!(parse_stat(42, "42 (sh) S 7"), None);
+        assert_eq!(parse_stat(42, ""), None);
+    }
+
+    #[test]
+    fn this_process_is_in_the_table() {
+        assert!(read().iter().any(|process| process.pid == std::process::id()));
+    }
+}

@@ -1,0 +1,404 @@
+//! The handle to the agent, against agents that misbehave (`fake_agent.py`) and the real one.
+#![cfg(unix)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ridgeline_gpu::agent::{
+    Agent, AgentError, AgentOptions, Entry, Iterations, Mode, Outcome, Patience, Prepare, RunEvent,
+    RunLimits, RunOutcome, RunRequest, Stage,
+};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// A folder with a program that starts the fake agent in place of a Python.
+struct Fake {
+    folder: TempDir,
+}
+
+impl Fake {
+    fn new(scenario: &str) -> Fake {
+        let folder = tempfile::tempdir().unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_agent.py");
+        let state = folder.path().display();
+        let program =
+            format!("#!/bin/sh\nexec python3 '{}' {scenario} '{state}'\n", script.display());
+        let python = folder.path().join("python");
+        fs::write(&python, program).unwrap();
+        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+        Fake { folder }
+    }
+
+    fn options(&self) -> AgentOptions {
+        AgentOptions {
+            interpreter: self.folder.path().join("python"),
+            cache: self.folder.path().join("cache"),
+            env: BTreeMap::new(),
+            standby: false,
+            cuda: false,
+            // Short where a scenario is about waiting in vain, long enough for a loaded machine.
+            patience: Patience {
+                startup: Duration::from_secs(20),
+                grace: Duration::from_millis(300),
+                farewell: Duration::from_secs(1),
+            },
+        }
+    }
+
+    async fn start(&self) -> Agent {
+        Agent::start(self.options()).await.unwrap()
+    }
+
+    fn starts(&self) -> usize {
+        fs::read(self.folder.path().join("starts")).map_or(0, |starts| starts.len())
+    }
+
+    fn requests(&self) -> String {
+        fs::read_to_string(self.folder.path().join("requests")).unwrap_or_default()
+    }
+}
+
+fn request(seconds: u64) -> RunRequest {
+    RunRequest {
+        out: PathBuf::from("/nowhere"),
+        root: PathBuf::from("/project"),
+        entry: Entry::Script { path: PathBuf::from("/project/train.py") },
+        args: vec!["--epochs".into(), "1".into()],
+        env: BTreeMap::new(),
+        cwd: PathBuf::from("/project"),
+        user_code: vec![PathBuf::from("/project")],
+        not_user_code: Vec::new(),
+        user_packages: Vec::new(),
+        device: "auto".into(),
+        iterations: Iterations::default(),
+        batch_size: None,
+        eager: false,
+        limits: RunLimits {
+            seconds,
+            memory_bytes: 1 << 34,
+            log_bytes: 1_000_000,
+            line_events: 2_000_000,
+        },
+    }
+}
+
+async fn run(agent: &Agent) -> (RunOutcome, Vec<RunEvent>) {
+    run_for(agent, 60).await
+}
+
+async fn run_for(agent: &Agent, seconds: u64) -> (RunOutcome, Vec<RunEvent>) {
+    let (sender, mut receiver) = mpsc::channel(100);
+    let outcome = agent.run(request(seconds), sender, CancellationToken::new()).await;
+    let mut events = Vec::new();
+    while let Some(event) = receiver.recv().await {
+        events.push(event);
+    }
+    (outcome, events)
+}
+
+#[tokio::test]
+async fn a_run_tells_its_stages_and_ends_once() {
+    let fake = Fake::new("good");
+    let agent = fake.start().await;
+    let (outcome, events) = run(&agent).await;
+    assert_eq!(outcome.outcome, Outcome::Complete);
+    assert_eq!(outcome.code, Some(0));
+    assert!(matches!(events[0], RunEvent::Started { .. }), "{events:?}");
+    assert_eq!(events[1], RunEvent::Progress { stage: Stage::WarmUp, done: 1, total: 2 });
+    assert_eq!(fake.starts(), 1);
+}
+
+#[tokio::test]
+async fn the_request_is_written_as_the_protocol_says() {
+    let fake = Fake::new("good");
+    run(&fake.start().await).await;
+    let request: serde_json::Value = serde_json::from_str(&fake.requests()).unwrap();
+    assert_eq!(request["op"], "run");
+    assert_eq!(request["entry"]["kind"], "script");
+    assert_eq!(request["entry"]["path"], "/project/train.py");
+    assert_eq!(request["iterations"]["found_by"], serde_json::Value::Null);
+    assert_eq!(request["limits"]["seconds"], 60);
+}
+
+#[tokio::test]
+async fn an_end_told_twice_or_for_an_older_run_is_ignored() {
+    let fake = Fake::new("late_and_twice");
+    let agent = fake.start().await;
+    for _ in 0..3 {
+        assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
+    }
+}
+
+#[tokio::test]
+async fn an_end_without_a_start_is_an_end() {
+    let fake = Fake::new("finishes_without_start");
+    let agent = fake.start().await;
+    assert_eq!(run(&agent).await.0.outcome, Outcome::Busy);
+}
+
+#[tokio::test]
+async fn garbage_between_the_messages_is_skipped() {
+    let fake = Fake::new("garbage");
+    let agent = fake.start().await;
+    assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
+}
+
+#[tokio::test]
+async fn an_agent_that_speaks_only_garbage_is_given_up() {
+    let fake = Fake::new("only_garbage");
+    let agent = fake.start().await;
+    let (outcome, _) = run(&agent).await;
+    assert_eq!(outcome.outcome, Outcome::AgentLost);
+    assert!(outcome.message.unwrap().contains("noise"));
+}
+
+#[tokio::test]
+async fn a_line_without_an_end_is_cut_at_the_limit() {
+    let fake = Fake::new("endless_line");
+    let agent = fake.start().await;
+    assert_eq!(run_for(&agent, 0).await.0.outcome, Outcome::Timeout);
+}
+
+#[tokio::test]
+async fn an_agent_that_says_nothing_is_ended_at_the_limit() {
+    let fake = Fake::new("says_nothing");
+    let agent = fake.start().await;
+    assert_eq!(run_for(&agent, 0).await.0.outcome, Outcome::Timeout);
+    run_for(&agent, 0).await;
+    assert_eq!(fake.starts(), 2, "the next run has a fresh agent");
+}
+
+#[tokio::test]
+async fn a_flood_of_messages_does_not_hide_the_limit() {
+    let fake = Fake::new("floods");
+    let agent = fake.start().await;
+    let (outcome, events) = run_for(&agent, 0).await;
+    assert_eq!(outcome.outcome, Outcome::Timeout);
+    assert!(events.len() <= 100);
+}
+
+#[tokio::test]
+async fn a_cancel_is_passed_on() {
+    let fake = Fake::new("obeys_cancel");
+    let agent = fake.start().await;
+    let outcome = cancel_once_started(&agent).await;
+    assert_eq!((outcome.outcome, outcome.message), (Outcome::Cancelled, None));
+}
+
+#[tokio::test]
+async fn an_agent_that_ignores_a_cancel_is_ended() {
+    let fake = Fake::new("hangs");
+    let agent = fake.start().await;
+    assert_eq!(cancel_once_started(&agent).await.outcome, Outcome::Cancelled);
+    assert_eq!(cancel_once_started(&agent).await.outcome, Outcome::Cancelled);
+    assert_eq!(fake.starts(), 2);
+}
+
+async fn cancel_once_started(agent: &Agent) -> RunOutcome {
+    let (sender, mut events) = mpsc::channel(100);
+    let cancel = CancellationToken::new();
+    let stop = async {
+        while let Some(event) = events.recv().await {
+            if matches!(event, RunEvent::Started { .. }) {
+                cancel.cancel();
+            }
+        }
+    };
+    tokio::join!(agent.run(request(60), sender, cancel.clone()), stop).0
+}
+
+#[tokio::test]
+async fn a_run_cancelled_before_it_began_does_not_stop_the_agents_start() {
+    let fake = Fake::new("good");
+    let agent = Agent::deferred(fake.options());
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let (sender, _events) = mpsc::channel(1);
+    let outcome = agent.run(request(60), sender, cancel).await;
+    assert_eq!(outcome.outcome, Outcome::Cancelled);
+    assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
+    assert_eq!(fake.starts(), 1);
+}
+
+#[tokio::test]
+async fn an_agent_killed_before_the_run_began_is_replaced() {
+    let fake = Fake::new("dies_before_it_begins");
+    let agent = fake.start().await;
+    assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
+    assert_eq!(fake.starts(), 2);
+}
+
+#[tokio::test]
+async fn an_agent_killed_in_the_run_is_told_and_replaced() {
+    let fake = Fake::new("dies_in_the_run");
+    let agent = fake.start().await;
+    let (outcome, _) = run(&agent).await;
+    assert_eq!(outcome.outcome, Outcome::AgentLost);
+    assert!(outcome.message.unwrap().contains("signal: 9"));
+    run(&agent).await;
+    assert_eq!(fake.starts(), 2);
+}
+
+#[tokio::test]
+async fn an_agent_killed_between_two_runs_is_replaced_and_prepared_again() {
+    let fake = Fake::new("good");
+    let agent = fake.start().await;
+    agent.prepare(prepare()).await.unwrap();
+    let (_, events) = run(&agent).await;
+    let RunEvent::Started { pid } = events[0] else { panic!("{events:?}") };
+    kill(pid);
+    assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
+    assert_eq!(fake.starts(), 2);
+    assert_eq!(fake.requests().matches("\"op\":\"prepare\"").count(), 2);
+}
+
+fn prepare() -> Prepare {
+    Prepare {
+        root: PathBuf::from("/project"),
+        entry: Entry::Module { name: "pkg.train".into() },
+        preimport: true,
+    }
+}
+
+#[tokio::test]
+async fn imports_that_end_the_agent_are_left_out() {
+    let fake = Fake::new("dies_of_an_import");
+    let agent = fake.start().await;
+    let facts = agent.prepare(prepare()).await.unwrap();
+    assert_eq!(facts.why.as_deref(), Some("prepared"));
+    assert_eq!(fake.starts(), 2);
+    assert!(fake.requests().contains("\"preimport\":false"));
+}
+
+#[tokio::test]
+async fn an_agent_that_ends_after_its_run_is_started_again() {
+    let fake = Fake::new("ends_after_each_run");
+    let agent = fake.start().await;
+    for _ in 0..3 {
+        assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
+    }
+    assert_eq!(fake.starts(), 3);
+}
+
+#[tokio::test]
+async fn the_agent_says_what_it_is() {
+    let fake = Fake::new("good");
+    let facts = fake.start().await.facts().unwrap();
+    assert_eq!((facts.mode, facts.torch.as_str()), (Mode::Fork, "2.15.0"));
+    assert_eq!(facts.dropped_imports[0].module, "numba");
+}
+
+#[tokio::test]
+async fn two_runs_at_once_take_turns() {
+    let fake = Fake::new("good");
+    let agent = fake.start().await;
+    let (one, other) = tokio::join!(run(&agent), run(&agent));
+    assert_eq!((one.0.outcome, other.0.outcome), (Outcome::Complete, Outcome::Complete));
+}
+
+#[tokio::test]
+async fn what_a_run_left_behind_is_ended_with_it() {
+    let fake = Fake::new("leaves_orphans");
+    let agent = fake.start().await;
+    assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
+    drop(agent);
+    let orphan = fs::read_dir(fake.folder.path())
+        .unwrap()
+        .find_map(|entry| {
+            entry.unwrap().file_name().to_str()?.strip_prefix("orphan-")?.parse::<u32>().ok()
+        })
+        .unwrap();
+    wait_for_end(orphan).await;
+}
+
+#[tokio::test]
+async fn dropping_the_handle_ends_a_process_that_hangs() {
+    let fake = Fake::new("hangs");
+    let agent = fake.start().await;
+    let (sender, mut events) = mpsc::channel(10);
+    let cancel = CancellationToken::new();
+    let pid = tokio::select! {
+        _ = agent.run(request(60), sender, cancel) => panic!("it hangs"),
+        Some(RunEvent::Started { pid }) = events.recv() => pid,
+    };
+    drop(agent);
+    wait_for_end(pid).await;
+}
+
+#[tokio::test]
+async fn stopping_ends_the_process() {
+    let fake = Fake::new("good");
+    let agent = fake.start().await;
+    let (_, events) = run(&agent).await;
+    let RunEvent::Started { pid } = events[0] else { panic!("{events:?}") };
+    agent.stop().await;
+    wait_for_end(pid).await;
+    assert!(fake.requests().contains("\"op\":\"exit\""));
+}
+
+#[track_caller]
+fn check_start(started: Result<Agent, AgentError>, expected: &[&str]) {
+    let message = started.unwrap_err().to_string();
+    for part in expected {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_start_says_its_last_lines() {
+    let fake = Fake::new("broken_torch");
+    check_start(Agent::start(fake.options()).await, &["exit status: 1", "libtorch_cpu.so"]);
+}
+
+#[tokio::test]
+async fn an_agent_that_calls_itself_unusable_says_why() {
+    let fake = Fake::new("unusable");
+    check_start(Agent::start(fake.options()).await, &["this Python has no torch"]);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_never_ready_is_given_up() {
+    let fake = Fake::new("never_ready");
+    let mut options = fake.options();
+    options.patience.startup = Duration::from_millis(100);
+    check_start(Agent::start(options).await, &["not ready after"]);
+}
+
+#[tokio::test]
+async fn an_agent_of_another_protocol_is_refused() {
+    let fake = Fake::new("other_protocol");
+    check_start(Agent::start(fake.options()).await, &["protocol 2"]);
+}
+
+#[tokio::test]
+async fn a_python_that_does_not_exist_is_named() {
+    let fake = Fake::new("good");
+    let mut options = fake.options();
+    options.interpreter = fake.folder.path().join("no-such-python");
+    check_start(Agent::start(options).await, &["no-such-python", "No such file"]);
+}
+
+#[tokio::test]
+async fn a_cache_that_cannot_be_written_is_named() {
+    let fake = Fake::new("good");
+    let mut options = fake.options();
+    options.cache = fake.folder.path().join("python/not-a-folder");
+    check_start(Agent::start(options).await, &["could not be unpacked"]);
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Waits until a process is gone (a zombie is not); the test run's own limit ends it otherwise.
+async fn wait_for_end(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    while rustix::process::test_kill_process(pid).is_ok() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

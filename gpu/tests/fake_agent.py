@@ -1,0 +1,116 @@
+"""An agent that misbehaves as it is told: `fake_agent.py SCENARIO STATE_FOLDER`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+SCENARIO, STATE = sys.argv[1], sys.argv[2]
+
+
+def say(**message):
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def ready(**more):
+    facts = {"protocol": 1, "python": "3.12.1", "torch": "2.15.0", "cuda": False, "mode": "fork"}
+    say(event="ready", **{**facts, **more})
+
+
+def finished(run, outcome="complete", **more):
+    say(event="finished", id=run, outcome=outcome, message=None, signal=None, code=0, **more)
+
+
+def starts():
+    """How often an agent was started in this folder, this time included."""
+    path = os.path.join(STATE, "starts")
+    with open(path, "a") as file:
+        file.write("x")
+    return os.path.getsize(path)
+
+
+def record(line):
+    with open(os.path.join(STATE, "requests"), "a") as file:
+        file.write(line)
+
+
+def run(message, nth_start):
+    number = message["id"]
+    if SCENARIO == "dies_before_it_begins" and nth_start == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if SCENARIO == "says_nothing":
+        return
+    if SCENARIO == "finishes_without_start":
+        return finished(number, "busy")
+    say(event="started", id=number, pid=os.getpid())
+    if SCENARIO == "dies_in_the_run":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if SCENARIO == "hangs":
+        return
+    if SCENARIO == "obeys_cancel":
+        return
+    if SCENARIO == "floods":
+        while True:
+            sys.stdout.write('{"event":"progress","id":%d,"stage":"timing"}\n' % number * 1000)
+    if SCENARIO == "garbage":
+        sys.stdout.buffer.write(b"\xff\xfe\0 no json\n" + b"[" * 20000 + b"\n" + b"x" * 3000000 + b"\n")
+        say(event="from the future", id=number)
+        say(event="progress", id=number, stage="no such stage")
+        say(event="progress", id=number, stage="timing", done=-1, total=10**30)
+        say(event="finished", id=number, outcome="no such outcome")
+        say(event="finished", id="seven", outcome="complete")
+    if SCENARIO == "only_garbage":
+        while True:
+            sys.stdout.write("noise\n" * 1000)
+    if SCENARIO == "endless_line":
+        while True:
+            sys.stdout.write("x" * 65536)
+    if SCENARIO == "leaves_orphans":
+        orphan = "import time, os; open(os.path.join(%r, 'orphan-%%d' %% os.getpid()), 'w'); time.sleep(600)" % STATE
+        parent = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', %r], start_new_session=True)" % orphan
+        subprocess.run([sys.executable, "-c", parent], check=True)
+        while not [name for name in os.listdir(STATE) if name.startswith("orphan-")]:
+            time.sleep(0.01)
+    say(event="progress", id=number, stage="warm-up", done=1, total=2)
+    if SCENARIO == "late_and_twice":
+        finished(number - 1, "failed")
+        finished(number)
+        finished(number, "crashed")
+        say(event="progress", id=number, stage="saving", done=1, total=1)
+        return
+    finished(number)
+    if SCENARIO == "ends_after_each_run":
+        sys.exit(0)
+
+
+def main():
+    nth_start = starts()
+    if SCENARIO == "never_ready":
+        time.sleep(600)
+    if SCENARIO == "broken_torch":
+        sys.stderr.write("ImportError: libtorch_cpu.so: cannot open shared object file\n")
+        sys.exit(1)
+    if SCENARIO == "other_protocol":
+        ready(protocol=2)
+    if SCENARIO == "unusable":
+        say(event="unusable", message="this Python has no torch")
+    ready(dropped_imports=[{"module": "numba", "why": "there are 3 threads"}])
+    for line in sys.stdin:
+        record(line)
+        message = json.loads(line)
+        if message["op"] == "exit":
+            return
+        if message["op"] == "prepare":
+            if SCENARIO == "dies_of_an_import" and message["preimport"]:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            ready(why="prepared")
+        if message["op"] == "cancel" and SCENARIO == "obeys_cancel":
+            finished(message["id"], "cancelled")
+        if message["op"] == "run":
+            run(message, nth_start)
+
+
+main()
