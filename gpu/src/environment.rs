@@ -1,13 +1,27 @@
 //! A private Python environment with torch, under the user's cache: `ridgeline setup`.
 //!
 //! The user's own interpreter is never changed: it is only asked to make an environment elsewhere.
+//! Where packages come from is the user's own configuration of pip or uv.
+//!
+//! The environment has one place, `python/torch` below the cache, and counts only once its mark is
+//! written, which is the last thing to happen. A setup that was stopped goes on in the same place,
+//! with what the installer has downloaded.
 
+use std::ffi::OsStr;
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::interpreter::{Interpreter, Surroundings};
+use crate::installer::{self, StepError};
+use crate::interpreter::{
+    Candidate, Consent, Interpreter, Origin, Surroundings, neutral_folder, probe,
+    python_of_environment,
+};
 
 /// News of a setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +54,12 @@ pub enum SetupError {
     Cancelled,
     /// No Python to start from.
     #[error(
-        "no Python 3.9 to 3.14 was found on PATH to make an environment from. Install one (or `uv`), then run `ridgeline setup` again{0}"
+        "no Python from 3.9 to 3.14 was found on PATH to make an environment from. Install one (or `uv`, which brings its own), then run `ridgeline setup` again{0}"
     )]
     NoPython(String),
     /// The disk is full.
     #[error(
-        "the disk is full: torch needs up to {} GB in {folder}. Make room, then run `ridgeline setup` again",
-        crate::environment::NEEDED_GB
+        "the disk is full: torch needs up to {NEEDED_GB} GB in {folder}. Make room, then run `ridgeline setup` again"
     )]
     DiskFull {
         /// Where.
@@ -66,8 +79,12 @@ pub enum SetupError {
 pub const NEEDED_GB: u32 = 8;
 
 /// The Python of the finished private environment below `cache`, where there is one.
-pub fn installed(_cache: &Path) -> Option<PathBuf> {
-    todo!()
+pub fn installed(cache: &Path) -> Option<PathBuf> {
+    let folder = folder_of(cache);
+    if !folder.join(MARK).is_file() {
+        return None;
+    }
+    python_of_environment(&folder, cfg!(windows))
 }
 
 /// Makes the private environment below `cache`, or finds it finished. Safe to call from two
@@ -76,10 +93,311 @@ pub fn installed(_cache: &Path) -> Option<PathBuf> {
 /// # Errors
 /// See [`SetupError`]; each message says what to do.
 pub async fn setup(
-    _cache: &Path,
-    _surroundings: &Surroundings,
-    _events: mpsc::Sender<SetupEvent>,
-    _cancel: CancellationToken,
+    cache: &Path,
+    surroundings: &Surroundings,
+    events: mpsc::Sender<SetupEvent>,
+    cancel: CancellationToken,
 ) -> Result<Interpreter, SetupError> {
-    todo!()
+    let setup = Setup {
+        folder: folder_of(cache),
+        surroundings: cleaned(surroundings),
+        events,
+        cancel: cancel.clone(),
+    };
+    tokio::select! {
+        biased;
+        // Whatever program runs at this moment ends with the work that is dropped here.
+        () = cancel.cancelled() => Err(SetupError::Cancelled),
+        result = setup.make() => result,
+    }
+}
+
+/// Written when all is done. It names the base, for a person who looks.
+const MARK: &str = "ridgeline-complete";
+
+/// What is installed: torch as Ridgeline needs it, and numpy, without which torch warns and data
+/// loaders of most programs do not work.
+const PACKAGES: [&str; 2] = ["torch>=2.4", "numpy"];
+
+/// The one step that lasts, so that its output is worth showing.
+const INSTALLING: &str = "installing torch";
+
+const CREATE_LIMIT: Duration = Duration::from_secs(300);
+/// A slow line takes an hour for three gigabytes.
+const INSTALL_LIMIT: Duration = Duration::from_secs(3 * 3600);
+/// The first import, on a slow disk.
+const CHECK_LIMIT: Duration = Duration::from_secs(300);
+
+fn folder_of(cache: &Path) -> PathBuf {
+    cache.join("python").join("torch")
+}
+
+/// Variables that would have an installer write elsewhere than into the environment that it is given
+/// (`pip install --target`, `--user`), or a Python find other modules, are not passed on. Those that
+/// say where packages come from are.
+fn cleaned(surroundings: &Surroundings) -> Surroundings {
+    const REDIRECTING: [&str; 14] = [
+        "PIP_TARGET",
+        "PIP_PREFIX",
+        "PIP_ROOT",
+        "PIP_USER",
+        "PIP_PYTHON",
+        "PIP_DRY_RUN",
+        "PIP_REQUIREMENT",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONUSERBASE",
+        "UV_SYSTEM_PYTHON",
+        "UV_PYTHON",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+    ];
+    let mut cleaned = surroundings.clone();
+    cleaned.variables.retain(|name, _| !REDIRECTING.iter().any(|other| name == OsStr::new(other)));
+    cleaned
+}
+
+struct Setup {
+    folder: PathBuf,
+    surroundings: Surroundings,
+    events: mpsc::Sender<SetupEvent>,
+    cancel: CancellationToken,
+}
+
+impl Setup {
+    async fn make(&self) -> Result<Interpreter, SetupError> {
+        let parent = self.folder.parent().unwrap_or(&self.folder);
+        fs::create_dir_all(parent).map_err(|error| self.io_error("making the folder", &error))?;
+        let _lock = self.lock(&parent.join("setup.lock")).await?;
+        if self.folder.join(MARK).is_file()
+            && let Some(python) = python_of_environment(&self.folder, self.surroundings.windows)
+            && let Ok(interpreter) = self.probe(&python).await
+            && interpreter.usable().is_ok()
+        {
+            return Ok(interpreter);
+        }
+        let uv = installer::find_uv(&self.surroundings);
+        let bases = self.bases(uv.is_some()).await?;
+        let mut failure = None;
+        for base in bases {
+            match self.make_from(&base, uv.as_deref()).await {
+                Err(Failure::NoTorchForThisPython(error)) => failure = Some(error),
+                Err(Failure::Final(error)) => return Err(error),
+                Ok(interpreter) => return Ok(interpreter),
+            }
+        }
+        Err(failure.unwrap_or_else(|| SetupError::NoPython(String::new())))
+    }
+
+    /// One at a time: the lock is the operating system's, so that it ends with its process.
+    async fn lock(&self, path: &Path) -> Result<File, SetupError> {
+        let failed = |error: io::Error| self.io_error("locking the folder", &error);
+        let file = File::create(path).map_err(failed)?;
+        let mut told = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) => {
+                    if !told {
+                        told = true;
+                        self.tell(SetupEvent::WaitingForAnother);
+                    }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
+        }
+    }
+
+    /// Pythons to start from, best first.
+    async fn bases(&self, has_uv: bool) -> Result<Vec<Base>, SetupError> {
+        self.tell(SetupEvent::LookingForPython);
+        let mut found = installer::base_pythons(&self.surroundings).await;
+        found.truncate(MOST_BASES);
+        let mut bases: Vec<Base> = found.into_iter().map(Base::Installed).collect();
+        if bases.is_empty() && has_uv {
+            bases.push(Base::BroughtByUv);
+        }
+        if bases.is_empty() {
+            return Err(SetupError::NoPython(String::new()));
+        }
+        Ok(bases)
+    }
+
+    async fn make_from(&self, base: &Base, uv: Option<&Path>) -> Result<Interpreter, Failure> {
+        let python = match self.half_made(base).await {
+            Some(python) => python,
+            None => self.create(base, uv).await?,
+        };
+        self.install(&python, uv).await?;
+        self.tell(SetupEvent::Checking);
+        // It also writes Python's caches of torch, so that the first run does not have to.
+        let mut import = self.command(&python);
+        import.args(["-I", "-c", "import torch; torch.ones(1).sum().item()"]);
+        self.step("importing torch", import, CHECK_LIMIT).await?;
+        let interpreter = self.probe(&python).await.map_err(Failure::Final)?;
+        if let Err(error) = interpreter.usable() {
+            return Err(self.failed("checking the environment", error.to_string()).into());
+        }
+        fs::write(self.folder.join(MARK), base.shown())
+            .map_err(|error| self.io_error("finishing the environment", &error))?;
+        Ok(interpreter)
+    }
+
+    /// The Python of an environment that an earlier setup left unfinished, where it still works and
+    /// has the same version.
+    async fn half_made(&self, base: &Base) -> Option<PathBuf> {
+        let python = python_of_environment(&self.folder, self.surroundings.windows)?;
+        let found = self.probe(&python).await.ok()?;
+        match base {
+            Base::Installed(wanted) if wanted.version != found.version => None,
+            _ => Some(python),
+        }
+    }
+
+    async fn create(&self, base: &Base, uv: Option<&Path>) -> Result<PathBuf, Failure> {
+        self.tell(SetupEvent::Creating { base: base.shown().into() });
+        if self.folder.exists() {
+            fs::remove_dir_all(&self.folder)
+                .map_err(|error| self.io_error("removing a half-made environment", &error))?;
+        }
+        let command = match (base, uv) {
+            (Base::Installed(base), None) => {
+                let mut venv = self.command(&base.path);
+                venv.args(["-I", "-m", "venv"]).arg(&self.folder);
+                venv
+            }
+            (_, Some(uv)) => {
+                let mut venv = self.command(uv);
+                venv.args(["venv", "--no-project", "--python"])
+                    .arg(base.for_uv())
+                    .arg(&self.folder);
+                venv
+            }
+            (Base::BroughtByUv, None) => {
+                return Err(SetupError::NoPython(String::new()).into());
+            }
+        };
+        self.step("making an empty environment", command, CREATE_LIMIT).await.map_err(|failure| {
+            match failure {
+                // Debian and Ubuntu leave a part of Python out.
+                Failure::Final(SetupError::Failed { step, reason })
+                    if reason.contains("ensurepip") =>
+                {
+                    let advice = "install its `venv` part (on Debian and Ubuntu: `apt install python3-venv`), or install `uv`, then run `ridgeline setup` again";
+                    SetupError::Failed { step, reason: format!("{reason}\n{advice}") }.into()
+                }
+                other => other,
+            }
+        })?;
+        python_of_environment(&self.folder, self.surroundings.windows).ok_or_else(|| {
+            self.failed("making an empty environment", "it has no Python".into()).into()
+        })
+    }
+
+    async fn install(&self, python: &Path, uv: Option<&Path>) -> Result<(), Failure> {
+        let mut command = match uv {
+            Some(uv) => {
+                let mut install = self.command(uv);
+                install.args(["pip", "install", "--compile-bytecode", "--python"]).arg(python);
+                install
+            }
+            None => {
+                let mut install = self.command(python);
+                install.args(["-I", "-m", "pip", "install", "--disable-pip-version-check"]);
+                install
+            }
+        };
+        command.args(PACKAGES);
+        self.step(INSTALLING, command, INSTALL_LIMIT).await
+    }
+
+    async fn step(&self, name: &str, command: Command, limit: Duration) -> Result<(), Failure> {
+        let news = |line: String, bytes| {
+            if name == INSTALLING {
+                self.tell(SetupEvent::Installing { line, bytes });
+            }
+        };
+        match installer::run_step(command, limit, &self.folder, news).await {
+            Ok(()) => Ok(()),
+            Err(StepError::DiskFull) => {
+                Err(Failure::Final(SetupError::DiskFull { folder: self.folder.clone() }))
+            }
+            Err(StepError::NoWheel(reason)) => {
+                Err(Failure::NoTorchForThisPython(self.failed(name, reason)))
+            }
+            Err(StepError::Other(reason)) => Err(Failure::Final(self.failed(name, reason))),
+        }
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        // A project's uv.toml or pip.conf must not be found from the folder that one stands in.
+        command.current_dir(neutral_folder()).env_clear().envs(&self.surroundings.variables);
+        command
+    }
+
+    async fn probe(&self, python: &Path) -> Result<Interpreter, SetupError> {
+        let candidate =
+            Candidate { path: python.to_owned(), origin: Origin::Private, needs_consent: false };
+        probe(&candidate, &self.surroundings, Consent::NotGiven)
+            .await
+            .map_err(|error| self.failed("starting the environment's Python", error.to_string()))
+    }
+
+    fn tell(&self, event: SetupEvent) {
+        let _ = self.events.try_send(event);
+    }
+
+    fn failed(&self, step: &str, reason: String) -> SetupError {
+        if self.cancel.is_cancelled() {
+            return SetupError::Cancelled;
+        }
+        SetupError::Failed { step: step.to_owned(), reason }
+    }
+
+    fn io_error(&self, step: &str, error: &io::Error) -> SetupError {
+        if error.kind() == io::ErrorKind::StorageFull {
+            return SetupError::DiskFull { folder: self.folder.clone() };
+        }
+        self.failed(step, format!("{}: {error}", self.folder.display()))
+    }
+}
+
+/// How many Pythons are tried, where torch has nothing for the first.
+const MOST_BASES: usize = 3;
+
+/// What the environment is made from.
+enum Base {
+    Installed(Interpreter),
+    /// uv downloads one, from where its configuration says.
+    BroughtByUv,
+}
+
+impl Base {
+    fn shown(&self) -> String {
+        match self {
+            Base::Installed(interpreter) => interpreter.path.display().to_string(),
+            Base::BroughtByUv => "uv".to_owned(),
+        }
+    }
+
+    fn for_uv(&self) -> &OsStr {
+        match self {
+            Base::Installed(interpreter) => interpreter.path.as_os_str(),
+            Base::BroughtByUv => OsStr::new("3.12"),
+        }
+    }
+}
+
+enum Failure {
+    /// Another Python may have better luck.
+    NoTorchForThisPython(SetupError),
+    Final(SetupError),
+}
+
+impl From<SetupError> for Failure {
+    fn from(error: SetupError) -> Self {
+        Failure::Final(error)
+    }
 }

@@ -323,7 +323,7 @@ pub(crate) fn python_of_environment(prefix: &Path, windows: bool) -> Option<Path
     places.iter().map(|place| prefix.join(place)).find(|path| is_program(path))
 }
 
-fn is_program(path: &Path) -> bool {
+pub(crate) fn is_program(path: &Path) -> bool {
     let Ok(facts) = std::fs::metadata(path) else { return false };
     #[cfg(unix)]
     {

@@ -11,6 +11,7 @@ pub mod agent;
 pub mod devices;
 pub mod doctor;
 pub mod environment;
+mod installer;
 pub mod interpreter;
 pub mod limits;
 mod process;
