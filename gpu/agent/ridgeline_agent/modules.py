@@ -126,6 +126,7 @@ class ModuleTable:
         self._names: list[str] = []
         self._parents: list[int | None] = []
         self._index: dict[int, int] = {}
+        self._called: set[int] = set()
         # Kept alive, so that an identity in the index is never used twice.
         self._wrappers: list[nn.Module] = []
 
@@ -165,6 +166,8 @@ class ModuleTable:
         index = self._index.get(id(module))
         if index is None and not isinstance(module, fx.GraphModule):
             index = self._add(module, "", None)
+        if index is not None:
+            self._called.add(index)
         return index
 
     def _add(self, module: nn.Module, name: str, parent: int | None) -> int:
@@ -211,9 +214,14 @@ class ModuleTable:
                     seen.add(id(buffer))
                     yield index, name, buffer
 
-    def json(self, sources: Sources, frame: types.FrameType | None) -> list[dict[str, object]]:
+    def json(
+        self,
+        sources: Sources,
+        optimizers: list[torch.optim.Optimizer],
+        frame: types.FrameType | None,
+    ) -> list[dict[str, object]]:
         """`modules` of the manifest. `frame` is where variables that hold models are looked for."""
-        paths = self._paths(frame)
+        paths = self._paths(optimizers, frame)
         parameters: dict[int, list[dict[str, object]]] = {}
         for index, name, parameter in self.parameters():
             elements, size = _size(parameter)
@@ -251,9 +259,32 @@ class ModuleTable:
             at = self._parents[at]
         return []
 
-    def _paths(self, frame: types.FrameType | None) -> list[str]:
+    def _used_roots(self, optimizers: list[torch.optim.Optimizer]) -> set[int]:
+        """Roots that took part: some of their modules ran, or an optimizer has their parameters.
+
+        Others are left over, as the layer that `nn.TransformerEncoder` was given to copy.
+        """
+        owners = {id(parameter): index for index, _, parameter in self.parameters()}
+        used = set(self._called)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                used.update(owners[id(p)] for p in group["params"] if id(p) in owners)
+        return {self._root(index) for index in used}
+
+    def _root(self, index: int) -> int:
+        parent = self._parents[index]
+        while parent is not None:
+            index, parent = parent, self._parents[parent]
+        return index
+
+    def _has_parameters(self, index: int) -> bool:
+        return next(self.modules[index].parameters(), None) is not None
+
+    def _paths(
+        self, optimizers: list[torch.optim.Optimizer], frame: types.FrameType | None
+    ) -> list[str]:
         roots = [index for index, parent in enumerate(self._parents) if parent is None]
-        models = [i for i in roots if next(self.modules[i].parameters(), None) is not None]
+        models = [index for index in self._used_roots(optimizers) if self._has_parameters(index)]
         variables = _variables_holding({id(self.modules[i]) for i in roots}, frame)
         names: dict[int, str] = {}
         for index in roots:

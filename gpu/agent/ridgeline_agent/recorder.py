@@ -445,7 +445,9 @@ class Recorder:
         complete = status == "complete"
         facts = device.device_json(self._device)
         # Modules first: their definitions may name files that no line of the log does.
-        modules = self._table.json(self._sources, frame) if complete else []
+        modules = (
+            self._table.json(self._sources, self._live_optimizers(), frame) if complete else []
+        )
         compiled = self._compiled.json()
         memory, batch = self._measured or (MemoryWatch(self._device), self._batch)
         loop = max(self._found_loops, key=lambda at: (self._found_loops[at], at), default=None)
