@@ -470,7 +470,11 @@ fn read_events_after_bracket(
                     scanner.advance();
                     return Ok(false);
                 }
-                b'{' => builder.add(&Event::read(scanner)?).map_err(ValueError::Trace)?,
+                b'{' => {
+                    let mut event = Event::default();
+                    event.read(scanner)?;
+                    builder.add(&event).map_err(ValueError::Trace)?;
+                }
                 _ => {
                     scanner.value()?;
                     builder.trace_mut().unusable_events += 1;

@@ -61,45 +61,39 @@ pub(super) struct Arguments<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// Reads one event. Of a key that occurs twice the last holds.
-    pub(super) fn read(scanner: &mut Scanner<'a>) -> Result<Event<'a>, Stop> {
-        let mut event = Event::default();
+    /// Reads one event into this one, which has to be empty. Of a key that occurs twice the last
+    /// holds.
+    pub(super) fn read(&mut self, scanner: &mut Scanner<'a>) -> Result<(), Stop> {
         scanner.object(|key, scanner| {
             let slot = match key {
-                b"ph" => &mut event.phase,
-                b"cat" => &mut event.category,
-                b"name" => &mut event.name,
-                b"pid" => &mut event.process,
-                b"tid" => &mut event.thread,
-                b"ts" => &mut event.time,
-                b"dur" => &mut event.duration,
-                b"args" => {
-                    event.arguments = Arguments::read(scanner)?;
-                    return Ok(());
-                }
+                b"ph" => &mut self.phase,
+                b"cat" => &mut self.category,
+                b"name" => &mut self.name,
+                b"pid" => &mut self.process,
+                b"tid" => &mut self.thread,
+                b"ts" => &mut self.time,
+                b"dur" => &mut self.duration,
+                b"args" => return self.arguments.read(scanner),
                 _ => return scanner.value().map(drop),
             };
             *slot = scanner.value()?;
             Ok(())
-        })?;
-        Ok(event)
+        })
     }
 }
 
 impl<'a> Arguments<'a> {
-    fn read(scanner: &mut Scanner<'a>) -> Result<Arguments<'a>, Stop> {
-        let mut arguments = Arguments::default();
+    fn read(&mut self, scanner: &mut Scanner<'a>) -> Result<(), Stop> {
         if scanner.peek()? != b'{' {
-            return scanner.value().map(|_| arguments);
+            return scanner.value().map(drop);
         }
         scanner.object(|key, scanner| {
             let value = scanner.value()?;
-            if let Some(slot) = arguments.slot(key) {
+            if let Some(slot) = self.slot(key) {
                 *slot = value;
             }
             Ok(())
-        })?;
-        Ok(arguments)
+        })
     }
 
     fn slot(&mut self, key: &[u8]) -> Option<&mut Token<'a>> {

@@ -9,6 +9,8 @@
 
 use std::borrow::Cow;
 
+use memchr::memchr2;
+
 /// Nesting beyond this is refused, as serde_json does it. Real traces nest 7 deep.
 pub(super) const MAX_DEPTH: usize = 128;
 
@@ -331,7 +333,7 @@ impl<'a> Scanner<'a> {
         let mut at = start;
         loop {
             let rest = self.window.get(at..).unwrap_or_default();
-            let Some(length) = quote_or_backslash(rest) else { return Err(Stop::Incomplete) };
+            let Some(length) = memchr2(b'"', b'\\', rest) else { return Err(Stop::Incomplete) };
             at += length;
             if self.window.get(at) == Some(&b'"') {
                 self.at = at + 1;
@@ -341,27 +343,6 @@ impl<'a> Scanner<'a> {
             at += 2;
         }
     }
-}
-
-/// Where the first `"` or `\` is. Eight bytes at a time, after "Determine if a word has a byte equal
-/// to n" of the Bit Twiddling Hacks: most strings of a trace are shorter than what makes a call of
-/// a vectorized search worthwhile.
-#[inline]
-fn quote_or_backslash(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    let zero_bytes = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
-    let (words, tail) = bytes.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let found = zero_bytes(word ^ (ONES * u64::from(b'"')))
-            | zero_bytes(word ^ (ONES * u64::from(b'\\')));
-        if found != 0 {
-            return Some(index * 8 + found.trailing_zeros() as usize / 8);
-        }
-    }
-    let in_tail = tail.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
-    Some(words.len() * 8 + in_tail)
 }
 
 /// The text of a string with escapes; what is no valid escape or no valid UTF-8 becomes U+FFFD.

@@ -305,6 +305,13 @@ pub struct DeviceProperties {
     pub max_threads_per_multiprocessor: Option<u32>,
 }
 
+impl DeviceProperties {
+    /// Whether it is one of AMD's, whose traces come from ROCm.
+    pub fn is_amd(&self) -> bool {
+        self.name.starts_with("AMD")
+    }
+}
+
 /// A process's place in a distributed run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distributed {
@@ -315,3 +322,31 @@ pub struct Distributed {
     /// How many processes there are.
     pub world_size: Option<i64>,
 }
+
+/// Something that took its time on a thread.
+pub trait Interval {
+    /// Where it ran.
+    fn thread(&self) -> ThreadId;
+    /// When it began, in nanoseconds.
+    fn start_ns(&self) -> i64;
+    /// When it ended, in nanoseconds.
+    fn end_ns(&self) -> i64;
+}
+
+macro_rules! interval {
+    ($($type:ty),*) => {
+        $(impl Interval for $type {
+            fn thread(&self) -> ThreadId {
+                self.thread
+            }
+            fn start_ns(&self) -> i64 {
+                self.start_ns
+            }
+            fn end_ns(&self) -> i64 {
+                <$type>::end_ns(self)
+            }
+        })*
+    };
+}
+
+interval!(Operator, Annotation, RuntimeCall, PythonFrame);
