@@ -996,6 +996,28 @@ mod tests {
         assert_eq!(load(folder.path()).expect_err("it is no file").message, "is no plain file");
     }
 
+    #[test]
+    fn the_page_names_every_key() {
+        let page = include_str!("../../docs/configuration.md");
+        let schema: serde_json::Value = serde_json::from_str(&schema()).expect("it is JSON");
+        let keys = |pointer: &str| -> Vec<String> {
+            let table = schema.pointer(pointer).and_then(serde_json::Value::as_object);
+            table.expect(pointer).keys().cloned().collect()
+        };
+        let tables =
+            [("UserCode", "user_code"), ("Iterations", "iterations"), ("Limits", "limits")];
+        let mut all = keys("/properties");
+        all.retain(|key| !tables.iter().any(|(_, table)| key == table));
+        for (definition, table) in tables {
+            let inner = keys(&format!("/$defs/{definition}/properties"));
+            all.extend(inner.into_iter().map(|key| format!("{table}.{key}")));
+        }
+        for key in &all {
+            assert!(page.contains(&format!("| `{key}` |")), "{key}");
+        }
+        assert_eq!(page.matches("\n| `").count(), all.len(), "the page has a key too many");
+    }
+
     /// With `UPDATE_SCHEMA=1` in the environment it writes the file instead.
     #[test]
     fn the_published_schema_is_that_of_the_code() {

@@ -85,6 +85,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_says_the_same_as_help() {
+        let page = include_str!("../../../docs/command-line.md");
+        for row in HELP.lines().skip(1) {
+            let (code, meaning) = row.trim().split_once(' ').expect("a code and its meaning");
+            let row = format!("| {code} | {} |", meaning.trim());
+            assert!(page.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
     fn help_names_every_code() {
         for code in [OK, FAILED, USAGE, NOTHING_TO_RUN, NO_PYTHON, INTERRUPTED] {
             assert!(

@@ -1,0 +1,184 @@
+//! `ridgeline analyze`, on real traces and on files that are none.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+
+use crate::sandbox::{Sandbox, shared_traces};
+
+/// The reference names kernels by at most so many characters.
+const NAME_CHARACTERS: usize = 200;
+
+/// A trace of torch 2.4 and later with one operator and its kernel.
+const SMALL: &str = r#"{"schemaVersion": 1, "baseTimeNanoseconds": 1700000000000000000,
+ "deviceProperties": [{"id": 0, "name": "NVIDIA H100", "numSms": 132, "computeMajor": 9, "computeMinor": 0}],
+ "traceEvents": [
+ {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 100.5, "dur": 50.25},
+ {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 110, "dur": 5, "args": {"correlation": 7}},
+ {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 120, "dur": 10.5, "args": {"device": 0, "stream": 7, "correlation": 7}},
+ {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 140, "dur": 1, "args": {"device": 0, "stream": 7, "correlation": 8}}
+ ]}"#;
+
+#[test]
+fn every_sample_trace_agrees_with_its_reference() {
+    let Some(traces) = shared_traces() else { return };
+    let sandbox = Sandbox::new();
+    let mut compared = 0;
+    for entry in std::fs::read_dir(traces).expect("the folder").flatten() {
+        let reference = entry.path();
+        let name = reference.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(stem) = name.strip_suffix(".ref.json") else { continue };
+        let trace = reference.with_file_name(format!("{stem}.json.gz"));
+        let json = sandbox.path("out.json");
+        sandbox.run(&[Path::new("analyze"), &trace, Path::new("--json"), &json]).exits_with(0);
+        let read = |file: &Path| -> Value {
+            serde_json::from_slice(&std::fs::read(file).expect("it is there")).expect("JSON")
+        };
+        compare(stem, &read(&json), &read(&reference));
+        compared += 1;
+    }
+    assert!(compared > 0, "no reference was found");
+}
+
+fn compare(trace: &str, ours: &Value, reference: &Value) {
+    for (key, theirs) in [
+        ("span_ns", "span"),
+        ("busy_ns", "busy_union"),
+        ("idle_ns", "idle"),
+        ("kernel_ns", "sum_kernel"),
+    ] {
+        assert_eq!(ours["gpu"][key], reference[theirs], "{trace}: {key}");
+    }
+    let kernels = ours["kernels"].as_array().expect("kernels");
+    for theirs in reference["top_kernels"].as_array().expect("kernels") {
+        let same = |ours: &&Value| {
+            let name: String =
+                ours["name"].as_str().unwrap_or_default().chars().take(NAME_CHARACTERS).collect();
+            theirs["name"] == name
+                && ours["calls"] == theirs["calls"]
+                && ours["total_ns"] == theirs["total"]
+        };
+        assert!(kernels.iter().any(|ours| same(&ours)), "{trace}: {theirs}");
+    }
+    let activities: u64 = kernels.iter().filter_map(|kernel| kernel["calls"].as_u64()).sum();
+    assert_eq!(activities, reference["n_gpu_activities"], "{trace}: activities");
+}
+
+#[test]
+fn a_small_trace() {
+    let sandbox = Sandbox::new();
+    sandbox.write("small.json", SMALL);
+    let ended = sandbox.run(&["analyze", "small.json", "--json", "-"]).exits_with(0);
+    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["device"]["name"], "NVIDIA H100");
+    assert_eq!(json["gpu"]["span_ns"], 21_000);
+    assert_eq!(json["gpu"]["busy_ns"], 11_500);
+    assert_eq!(json["gpu"]["idle_ns"], 9_500);
+    assert_eq!(json["kernels"][0]["name"], "gemm");
+    assert_eq!(json["kernels"][0]["total_ns"], 11_500);
+    for key in ["device", "iteration", "memory", "coverage", "lines", "modules"] {
+        assert!(!json[key].is_null(), "{key}");
+    }
+    sandbox.run(&["analyze", "small.json"]).exits_with(0).prints("gemm").prints("NVIDIA H100");
+}
+
+#[test]
+fn compressed_or_not_by_content() {
+    let sandbox = Sandbox::new();
+    sandbox.write("trace.bin", zipped(SMALL.as_bytes()));
+    sandbox.run(&["analyze", "trace.bin"]).exits_with(0).prints("gemm");
+}
+
+#[test]
+fn a_trace_without_a_gpu() {
+    let sandbox = Sandbox::new();
+    let cpu = r#"{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1,
+        "tid": 1, "ts": 1, "dur": 2}]}"#;
+    sandbox.write("cpu.json", cpu);
+    let ended = sandbox.run(&["analyze", "cpu.json", "--json", "-"]).exits_with(0);
+    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert_eq!(json["gpu"]["span_ns"], 0);
+    assert_eq!(json["device"]["kind"], "cpu");
+    sandbox.run(&["analyze", "cpu.json"]).exits_with(0).prints("aten::mm");
+}
+
+#[test]
+fn a_truncated_trace_gives_what_it_has_and_says_so() {
+    let sandbox = Sandbox::new();
+    let cut = &SMALL.as_bytes()[..SMALL.len() - 60];
+    sandbox.write("cut.json", cut);
+    sandbox.run(&["analyze", "cut.json"]).exits_with(0).prints("gemm").prints("ends early");
+    let whole = zipped(SMALL.repeat(1).as_bytes());
+    sandbox.write("cut.json.gz", &whole[..whole.len() - 12]);
+    sandbox.run(&["analyze", "cut.json.gz"]).exits_with(0).prints("ends early");
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_its_name() {
+    let sandbox = Sandbox::new();
+    for (name, bytes) in [
+        ("empty.json", b"".to_vec()),
+        ("list.json", b"[1, 2, 3]".to_vec()),
+        ("other.json", b"{\"a\": 1}".to_vec()),
+        ("text.json", b"hello".to_vec()),
+        ("binary.json", vec![0xff; 4096]),
+        ("nul.json", vec![0; 4096]),
+        ("deep.json", b"[".repeat(20_000)),
+        ("deep_event.json", [&br#"{"traceEvents": ["#[..], &b"{\"a\":".repeat(20_000)].concat()),
+        ("bad.json.gz", [&[0x1f, 0x8b, 8, 0], &[7; 100][..]].concat()),
+        ("empty.json.gz", zipped(b"")),
+    ] {
+        sandbox.write(name, bytes);
+        sandbox.run(&["analyze", name]).exits_with(1).says(name);
+    }
+    sandbox.run(&["analyze", "gone.json"]).exits_with(1).says("gone.json");
+    sandbox.run(&["analyze", "."]).exits_with(1).says("manifest.json");
+}
+
+#[test]
+fn hostile_numbers_and_names_are_survived() {
+    let sandbox = Sandbox::new();
+    let hostile = r#"{"traceEvents": [
+     {"ph": "X", "cat": "kernel", "name": "\u001b[2J\ud800\u0000", "pid": 0, "tid": 7, "ts": -1e300, "dur": 1e300, "args": {"stream": 7}},
+     {"ph": "X", "cat": "kernel", "name": "k", "pid": -9e18, "tid": "x", "ts": 9223372036854775807, "dur": 9223372036854775807, "args": {"stream": -1, "correlation": 1e999}},
+     {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5, "dur": -5, "args": {"grid": [-1, 0, 4294967296], "warps per SM": "inf"}},
+     {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5, "dur": 5, "args": {"stream": 7}}
+     ]}"#;
+    sandbox.write("hostile.json", hostile);
+    let ended = sandbox.run(&["analyze", "hostile.json"]).exits_with(0);
+    assert!(!ended.stdout.contains('\u{1b}') && !ended.stdout.contains('\0'), "{}", ended.stdout);
+    sandbox.run(&["analyze", "hostile.json", "--json", "out.json"]).exits_with(0);
+}
+
+#[test]
+fn the_recorders_environment_is_never_shown() {
+    let sandbox = Sandbox::new();
+    let metadata = r#"{"metadata": {"env": {"TOKEN": "12345678"}}, "traceEvents": ["#;
+    let trace =
+        SMALL.replacen("{\"schemaVersion\": 1,", &metadata.replace("\"traceEvents\": [", ""), 1);
+    sandbox.write("trace.json", trace);
+    let ended = sandbox.run(&["analyze", "trace.json", "--json", "-"]).exits_with(0);
+    assert!(!ended.stdout.contains("12345678"));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named() {
+    let sandbox = Sandbox::new();
+    sandbox.write("small.json", SMALL);
+    let arguments = ["analyze", "small.json", "--json", "no/such/folder/out.json"];
+    sandbox.run(&arguments).exits_with(1).says("no/such/folder/out.json");
+    if Path::new("/dev/full").exists() {
+        let arguments = ["analyze", "small.json", "--json", "/dev/full"];
+        sandbox.run(&arguments).exits_with(1).says("the disk is full");
+    }
+}
+
+fn zipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).expect("memory");
+    encoder.finish().expect("memory")
+}

@@ -1,0 +1,248 @@
+//! `ridgeline profile`, on good days and bad ones. These need a Python with torch.
+
+use serde_json::Value;
+
+use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
+
+const TRAINS: &str = include_str!("scripts/train.py");
+
+/// Profiles a script of a project that has nothing else; `None` where this machine has no torch.
+fn profile(sandbox: &Sandbox, script: &str, more: &[&str]) -> Option<Ended> {
+    let python = python_with_torch()?;
+    sandbox.write("train.py", script);
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", "train.py", "--device", "cpu", "--python"]).arg(python).args(more);
+    Some(ended(&mut command))
+}
+
+/// A training loop, with these lines in its body.
+fn loop_with(body: &str) -> String {
+    format!(
+        "import os, sys, torch\n\
+         net = torch.nn.Linear(8, 8)\n\
+         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n\
+         for step in range(100):\n    \
+             optimizer.zero_grad()\n    \
+             net(torch.randn(4, 8)).sum().backward()\n    \
+             optimizer.step()\n    {body}\n"
+    )
+}
+
+#[test]
+fn a_plain_script() {
+    let sandbox = Sandbox::new();
+    let Some(ended) = profile(&sandbox, TRAINS, &["--json", "-"]) else { return };
+    let ended = ended.exits_with(0);
+    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["device"]["kind"], "cpu");
+    assert_eq!(json["iteration"]["batch_size"], 32);
+    let number = |pointer: &str| {
+        json.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("{pointer}: {json}"))
+    };
+    assert!(number("/iteration/time_ms") > 0.0);
+    assert!(number("/iteration/samples_per_s") > 0.0);
+    let phases: f64 = ["forward", "backward", "optimizer", "data", "other"]
+        .iter()
+        .map(|phase| number(&format!("/iteration/{phase}_ms")))
+        .sum();
+    assert!((phases / number("/iteration/time_ms") - 1.0).abs() < 0.01);
+    let at_peak: f64 =
+        ["weights", "gradients", "optimizer_state", "activations", "batch", "temporaries", "other"]
+            .iter()
+            .map(|kind| number(&format!("/memory/at_peak/{kind}")))
+            .sum();
+    assert_eq!(at_peak, number("/memory/peak_bytes"));
+    let lines = json["lines"].as_array().expect("lines");
+    let has =
+        |line: u64| lines.iter().any(|entry| entry["file"] == "train.py" && entry["line"] == line);
+    for (line, what) in [(12, "first"), (13, "second"), (24, "backward"), (25, "step")] {
+        assert!(has(line), "no entry for line {line}, {what}");
+    }
+    let modules = json["modules"].as_array().expect("modules");
+    let first = modules.iter().find(|module| module["path"] == "first").expect("a module");
+    assert_eq!((&first["type"], &first["line"]), (&"Linear".into(), &8.into()));
+}
+
+#[test]
+fn lines_and_a_report_for_people() {
+    let sandbox = Sandbox::new();
+    let report = sandbox.path("report.html");
+    let more = ["--lines", "--report", report.to_str().expect("it is text")];
+    let Some(ended) = profile(&sandbox, TRAINS, &more) else { return };
+    ended.exits_with(0).prints("loss.backward()").prints("report.html");
+    let page = std::fs::read_to_string(report).expect("the report");
+    assert!(page.contains("<html") && page.contains("train.py"));
+    // The same profile can be had again without running anything.
+    let again = sandbox.path("again.html");
+    sandbox.run(&["report", "-o", again.to_str().expect("it is text")]).exits_with(0);
+    assert!(again.is_file());
+}
+
+#[test]
+fn what_the_program_prints_stays_out() {
+    let sandbox = Sandbox::new();
+    let prints = loop_with("print('\\x1b[31mnoise'); os.write(1, b'\\xff\\xfenoise\\n')");
+    let Some(ended) = profile(&sandbox, &prints, &["--json", "-"]) else { return };
+    let ended = ended.exits_with(0);
+    assert!(!ended.stdout.contains("noise") && !ended.stderr.contains("noise"));
+}
+
+#[test]
+fn arguments_reach_the_program() {
+    let sandbox = Sandbox::new();
+    let wants = format!("import sys\nassert sys.argv[1:] == ['--x', 'y z'], sys.argv\n{TRAINS}");
+    let Some(ended) = profile(&sandbox, &wants, &["--", "--x", "y z"]) else { return };
+    ended.exits_with(0);
+}
+
+#[test]
+fn a_few_iterations_are_enough() {
+    let sandbox = Sandbox::new();
+    let few = loop_with("").replace("range(100)", "range(4)");
+    let Some(ended) = profile(&sandbox, &few, &[]) else { return };
+    ended.exits_with(0).prints("few iterations");
+    let one = loop_with("").replace("range(100)", "range(1)");
+    let Some(ended) = profile(&sandbox, &one, &[]) else { return };
+    ended.exits_with(1).says("two iterations");
+}
+
+#[test]
+fn an_exception_is_shown_at_its_line() {
+    let sandbox = Sandbox::new();
+    let raises = loop_with("if step == 1: torch.ones(2, 3) @ torch.ones(2, 3)");
+    let Some(ended) = profile(&sandbox, &raises, &[]) else { return };
+    ended.exits_with(1).says("train.py:8: RuntimeError: mat1 and mat2 shapes");
+}
+
+#[test]
+fn an_exit_is_shown() {
+    let sandbox = Sandbox::new();
+    let Some(ended) = profile(&sandbox, "import sys\nsys.exit('no data here')\n", &[]) else {
+        return;
+    };
+    ended.exits_with(1).says("train.py:2").says("no data here");
+}
+
+#[test]
+fn a_mistake_in_the_syntax_is_shown_at_its_line() {
+    let sandbox = Sandbox::new();
+    let Some(ended) = profile(&sandbox, "import torch\nx = = 1\n", &[]) else { return };
+    ended.exits_with(1).says("train.py:2: SyntaxError");
+}
+
+#[test]
+fn a_crash_is_named() {
+    let sandbox = Sandbox::new();
+    let crashes = loop_with("if step == 1: os.kill(os.getpid(), 11)");
+    let Some(ended) = profile(&sandbox, &crashes, &[]) else { return };
+    ended.exits_with(1).says("segmentation fault");
+}
+
+#[test]
+fn an_endless_program_is_stopped() {
+    let sandbox = Sandbox::new();
+    let endless = "import torch\nwhile True:\n    pass\n";
+    let Some(ended) = profile(&sandbox, endless, &["--seconds", "2"]) else { return };
+    ended.exits_with(1).says("longer than 2 s").says("[limits]");
+}
+
+#[test]
+fn a_program_that_does_not_train() {
+    let sandbox = Sandbox::new();
+    let Some(ended) = profile(&sandbox, "import torch\nprint(torch.ones(2))\n", &[]) else {
+        return;
+    };
+    ended.exits_with(1).says("before its first iteration");
+}
+
+#[test]
+fn a_provider_file() {
+    let sandbox = Sandbox::new();
+    let Some(python) = python_with_torch() else { return };
+    sandbox.write("entry_point.py", include_str!("scripts/entry_point.py"));
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", "entry_point.py", "--batch-size", "16", "--device", "cpu"]);
+    command.args(["--json", "-", "--python"]).arg(python);
+    let ended = ended(&mut command).exits_with(0);
+    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    assert_eq!(json["iteration"]["batch_size"], 16);
+}
+
+#[test]
+fn the_configuration_names_everything() {
+    let sandbox = Sandbox::new();
+    let Some(python) = python_with_torch() else { return };
+    let wants = format!(
+        "import os, sys\nassert sys.argv[1:] == ['--fast']\nassert os.environ['MODE'] == 'x'\n\
+         assert os.path.basename(os.getcwd()) == 'data'\n{TRAINS}"
+    );
+    sandbox.write("src/train.py", wants);
+    sandbox.write("src/other.py", TRAINS);
+    sandbox.write("data/keep", "");
+    let python = python.display();
+    let config = format!(
+        "script = 'src/train.py'\narguments = ['--fast']\nworking_directory = 'data'\n\
+         python = '{python}'\ndevice = 'cpu'\n[environment]\nMODE = 'x'\n[iterations]\ntimed = 2\n"
+    );
+    sandbox.write("ridgeline.toml", config);
+    let ended = sandbox.run(&["profile", ".", "--json", "-"]).exits_with(0);
+    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    assert_eq!(json["iteration"]["timed_ms"].as_array().map(Vec::len), Some(2));
+    assert!(
+        json["lines"].as_array().expect("lines").iter().all(|line| line["file"] == "src/train.py")
+    );
+}
+
+#[test]
+fn a_python_without_torch() {
+    let sandbox = Sandbox::new();
+    let Some(python) = python_with_torch() else { return };
+    let bare = sandbox.path("bare");
+    let made = std::process::Command::new(python)
+        .args(["-m", "venv", "--without-pip"])
+        .arg(&bare)
+        .status()
+        .expect("python starts");
+    assert!(made.success());
+    sandbox.write("train.py", TRAINS);
+    let arguments = ["profile", "train.py", "--python", bare.to_str().expect("it is text")];
+    sandbox.run(&arguments).exits_with(4).says("no torch").says("pip install torch");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_everything() {
+    use std::process::Stdio;
+    let sandbox = Sandbox::new();
+    let Some(python) = python_with_torch() else { return };
+    let pid_file = sandbox.path("pid");
+    let sleeps = format!(
+        "import os, time, torch\nopen({pid_file:?}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    );
+    sandbox.write("train.py", sleeps);
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", "train.py", "--python"]).arg(python);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let program = loop {
+        let text = std::fs::read_to_string(&pid_file).unwrap_or_default();
+        match text.parse::<u32>() {
+            Ok(pid) => break pid,
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(50)),
+        }
+    };
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(sent.expect("kill starts").success());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130));
+    // The program ends soon after: waited for, not timed.
+    while std::process::Command::new("kill")
+        .args(["-0", &program.to_string()])
+        .stderr(Stdio::null())
+        .status()
+        .expect("kill starts")
+        .success()
+    {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,123 @@
+//! Exit codes and messages that need neither a trace nor a Python.
+
+use crate::sandbox::{Sandbox, ended};
+
+const TRAINS: &str = include_str!("scripts/train.py");
+
+#[test]
+fn help_names_commands_and_exit_codes() {
+    let help = Sandbox::new().run(&["--help"]).exits_with(0);
+    for word in ["demo", "profile", "analyze", "lsp", "doctor", "setup", "report", "Exit codes:"] {
+        assert!(help.stdout.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn no_command_is_a_usage_error() {
+    Sandbox::new().run::<&str>(&[]).exits_with(2).says("ridgeline demo");
+}
+
+#[test]
+fn wrong_arguments_are_usage_errors() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&["analyse"]).exits_with(2);
+    sandbox.run(&["analyze"]).exits_with(2);
+    sandbox.run(&["profile", ".", "--batch-size", "0"]).exits_with(2);
+    sandbox.run(&["profile", ".", "--device", "gpu"]).exits_with(2).says("cuda:1");
+}
+
+#[test]
+fn a_project_without_training_has_nothing_to_run() {
+    let sandbox = Sandbox::new();
+    sandbox.write("model.py", "class Net: pass\n");
+    sandbox.run(&["profile", "."]).exits_with(3).says("no training script");
+    sandbox.run(&["profile", "gone.py"]).exits_with(3).says("gone.py");
+    sandbox.write("notes.txt", "");
+    sandbox.run(&["profile", "notes.txt"]).exits_with(3).says("no Python file");
+    sandbox.write("book.ipynb", "{}");
+    sandbox.run(&["profile", "book.ipynb"]).exits_with(3).says("notebook");
+}
+
+#[test]
+fn several_scripts_are_listed() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a/train.py", TRAINS);
+    sandbox.write("b/train.py", TRAINS);
+    sandbox.run(&["profile", "."]).exits_with(3).says("a/train.py").says("b/train.py");
+}
+
+#[test]
+fn a_wrong_configuration_says_file_and_line() {
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", TRAINS);
+    sandbox.write("ridgeline.toml", "\nscrpt = 'train.py'\n");
+    sandbox.run(&["profile", "."]).exits_with(2).says("ridgeline.toml:2: unknown field `scrpt`");
+    sandbox.write("ridgeline.toml", "script = '../train.py'\n");
+    sandbox.run(&["profile", "."]).exits_with(2).says("leads out of the project");
+    sandbox.write("ridgeline.toml", "script = 'gone.py'\n");
+    sandbox.run(&["profile", "."]).exits_with(2).says("gone.py");
+}
+
+#[test]
+fn no_python_says_what_to_do() {
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", TRAINS);
+    sandbox.run_without_python(&["profile", "."]).exits_with(4).says("ridgeline setup");
+}
+
+#[test]
+fn doctor_reports_without_anything() {
+    let ended = Sandbox::new().run_without_python(&["doctor"]).exits_with(4);
+    for word in ["Python", "Cores", "CUDA driver", "What to do"] {
+        assert!(ended.stdout.contains(word), "{word} in:\n{}", ended.stdout);
+    }
+}
+
+#[test]
+fn report_without_a_profile() {
+    Sandbox::new().run(&["report"]).exits_with(3).says("ridgeline profile");
+}
+
+#[test]
+fn colours_only_where_asked() {
+    let sandbox = Sandbox::new();
+    let red = "\u{1b}[1m\u{1b}[31merror";
+    let gone = ["analyze", "gone.json"];
+    assert!(!sandbox.run(&gone).exits_with(1).stderr.contains('\u{1b}'));
+    let always = [&gone[..], &["--color", "always"]].concat();
+    assert!(sandbox.run(&always).stderr.contains(red));
+    let forced = ended(sandbox.ridgeline().args(gone).env("CLICOLOR_FORCE", "1"));
+    assert!(forced.stderr.contains('\u{1b}'));
+    let refused =
+        ended(sandbox.ridgeline().args(gone).env("CLICOLOR_FORCE", "1").env("NO_COLOR", "1"));
+    assert!(!refused.stderr.contains('\u{1b}'));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_is_quiet() {
+    use std::process::Stdio;
+    let sandbox = Sandbox::new();
+    let mut child = sandbox
+        .ridgeline()
+        .arg("--help")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("ridgeline starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", TRAINS);
+    let file = sandbox.write("file", "");
+    let Some(python) = crate::sandbox::python_with_torch() else { return };
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", "train.py", "--python"]).arg(python);
+    command.env("RIDGELINE_CACHE_DIR", file.join("below"));
+    ended(&mut command).exits_with(1).says("file/below");
+}
