@@ -27,36 +27,38 @@ class Interpreter:
     def __init__(self, agent_folder: str, loaded_at_start: frozenset[str]) -> None:
         self._agent_folder = agent_folder
         self._loaded_at_start = loaded_at_start
-        self._environment = dict(os.environ)
+        self._python_path = os.environ.get("PYTHONPATH", "")
+        # The variables that were set from here, and what they were.
+        self._before: dict[str, str | None] = {}
 
     def calm_threads(self) -> None:
-        """Sets the variables that libraries read when they are loaded. What the user has set
-        stays.
-        """
+        """Sets variables that libraries read when they are loaded. What the user has set stays."""
         for name, value in {**_CALM, **_QUIET, **_NO_DRIVER_CALLS}.items():
-            if not (name == "GOMP_SPINCOUNT" and "OMP_WAIT_POLICY" in os.environ):
-                os.environ.setdefault(name, value)
+            if name == "GOMP_SPINCOUNT" and "OMP_WAIT_POLICY" in os.environ:
+                continue
+            self._before[name] = os.environ.get(name)
+            os.environ.setdefault(name, value)
 
     def hide_agent(self) -> None:
         """Takes the agent's folder off the path; by now its modules are loaded."""
         with contextlib.suppress(ValueError):
             sys.path.remove(self._agent_folder)
 
-    def configure(self, variables: Mapping[str, str]) -> None:
-        """Sets variables that the program is to find, beside the configuration's own."""
-        self._environment.update(variables)
+    def set_environment(self, variables: Mapping[str, str]) -> None:
+        """The environment as it was before the agent, with the configuration's variables.
+
+        What imports have set stays: they would have set it in the program's own Python.
+        """
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
         os.environ.update(variables)
 
-    def variable(self, name: str) -> str:
-        """A variable as the agent was started with it, or ""."""
-        return self._environment.get(name, "")
-
     def become_program(self, spec: RunSpec, first_path: str, name: str) -> None:
-        """Environment, folder, arguments and import path as the program would have found them.
+        """Folder, arguments and import path as the program would have found them.
 
         `first_path` is what Python puts first in `sys.path`, `name` is `sys.argv[0]`.
         """
-        self._set_environment(spec.env)
         os.chdir(spec.cwd)
         sys.argv[:] = [name, *spec.args]
         if not getattr(sys.flags, "safe_path", False):
@@ -67,17 +69,10 @@ class Interpreter:
             _speak_utf8(stream)
         _tell_multiprocessing(spec.cwd)
 
-    def _set_environment(self, variables: Mapping[str, str]) -> None:
-        for name in list(os.environ):
-            if name not in self._environment:
-                del os.environ[name]
-        os.environ.update(self._environment)
-        os.environ.update(variables)
-
     def _new_python_path(self, variables: Mapping[str, str]) -> list[str]:
         """The configuration's PYTHONPATH; Python itself read the one there was at its start."""
         path = variables.get("PYTHONPATH", "")
-        if path == self._environment.get("PYTHONPATH", ""):
+        if path == self._python_path:
             return []
         return [os.path.abspath(folder) for folder in path.split(os.pathsep) if folder]
 

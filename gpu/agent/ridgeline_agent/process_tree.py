@@ -16,6 +16,7 @@ import time
 
 ON_LINUX = sys.platform.startswith("linux")
 
+_LISTS_CHILDREN = os.path.exists("/proc/thread-self/children")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -41,8 +42,10 @@ def descendants(process: int) -> list[int]:
     """All processes below this one, without itself."""
     found: list[int] = []
     waiting = [process]
+    parents = None if _LISTS_CHILDREN else _parents()
     while waiting:
-        children = _children(waiting.pop())
+        one = waiting.pop()
+        children = _children(one) if parents is None else parents.get(one, [])
         found += children
         waiting += children
     return found
@@ -125,6 +128,16 @@ def _children(process: int) -> list[int]:
     for task in tasks:
         children += [int(child) for child in _read(f"/proc/{process}/task/{task}/children").split()]
     return children
+
+
+def _parents() -> dict[int, list[int]]:
+    """All processes by their parent. For kernels whose /proc does not list children."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        fields = _read(f"/proc/{entry}/stat").rpartition(") ")[2].split() if entry.isdigit() else []
+        if len(fields) > 1:
+            parents.setdefault(int(fields[1]), []).append(int(entry))
+    return parents
 
 
 def _reap(process: int) -> bool:

@@ -86,10 +86,11 @@ def _start(spec: RunSpec, host: RunHost, events: Sender, interpreter: Interprete
     crash_report.install(spec.out)
     events.send({"event": "started", "id": spec.id, "pid": os.getpid()})
     host.progress("starting", 0, 1)
-    _choose_device(spec, interpreter)
+    interpreter.set_environment(spec.env)
+    _choose_device(spec)
     if spec.eager:
         # The variable alone would do for an interpreter that has not imported torch._dynamo yet.
-        interpreter.configure({"TORCHDYNAMO_DISABLE": "1"})
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"
         torch._dynamo.config.disable = True
     _choose_threads(spec)
     recorder = Recorder(spec, host)
@@ -165,13 +166,13 @@ def _end_like_python(error: BaseException | None) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def _choose_device(spec: RunSpec, interpreter: Interpreter) -> None:
+def _choose_device(spec: RunSpec) -> None:
     if spec.device == "cpu":
-        interpreter.configure({"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""})
+        os.environ.update({"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""})
     elif spec.device.startswith("cuda"):
         _, _, index = spec.device.partition(":")
         if index:
-            interpreter.configure({"CUDA_VISIBLE_DEVICES": _visible(int(index), interpreter)})
+            os.environ["CUDA_VISIBLE_DEVICES"] = _visible(int(index))
         if not torch.cuda.is_available():
             raise DeviceError(
                 f"the configuration asks for the device {spec.device}, "
@@ -183,13 +184,11 @@ class DeviceError(RuntimeError):
     """The device that was asked for is not there."""
 
 
-def _visible(index: int, interpreter: Interpreter) -> str:
+def _visible(index: int) -> str:
     """What CUDA_VISIBLE_DEVICES has to be for this GPU, counted among those that are visible
     already.
     """
-    visible = [
-        one for one in interpreter.variable("CUDA_VISIBLE_DEVICES").split(",") if one.strip()
-    ]
+    visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.strip()]
     if not visible:
         return str(index)
     return visible[index].strip() if index < len(visible) else ""

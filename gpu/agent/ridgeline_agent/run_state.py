@@ -13,7 +13,9 @@ from .run_log import RunLog
 from .spec import RunSpec
 
 _MANIFEST_OUTCOMES = ("complete", "short", "failed")
-_LARGEST_MANIFEST = 512 * 2**20
+# Windows ends a program that crashed with the code of the exception, an NTSTATUS error.
+_WINDOWS_EXCEPTION = 0xC0000000
+_LARGEST_MANIFEST = 64 * 2**20
 
 
 class Run:
@@ -118,6 +120,8 @@ class Run:
             ):
                 return "memory", "the machine ran out of memory, and the kernel ended the program"
             return "crashed", f"the program was ended by {describe_status(status)}{_at(frames)}"
+        if status is not None and status >= _WINDOWS_EXCEPTION:
+            return "crashed", f"the program was ended by the exception 0x{status:08X}{_at(frames)}"
         return "exited", f"the program ended with exit code {status} before enough iterations ran"
 
 

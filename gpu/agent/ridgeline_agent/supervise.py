@@ -72,7 +72,8 @@ class Supervisor:
         self._ready = False
         self._warm: int | None = None
         self._prepare: dict[str, Any] | None = None
-        self._prepare_pending = False
+        self._prepare_pending = False  # the worker has not been sent it yet
+        self._replay = False  # a new worker has to be sent it again
         self._prepare_ends: float | None = None
         self._importing: str | None = None
         self._dropped: dict[str, str] = {}
@@ -84,7 +85,9 @@ class Supervisor:
         self._start_worker()
         while True:
             try:
-                kind, value = self._inbox.get(timeout=_TICK_SECONDS)
+                # At rest nothing has to be looked at, and the machine may sleep.
+                watching = self._run is not None or self._prepare_ends is not None
+                kind, value = self._inbox.get(timeout=_TICK_SECONDS if watching else None)
             except queue.Empty:
                 kind, value = "tick", None
             if kind == "request":
@@ -190,7 +193,7 @@ class Supervisor:
             self._server.send(event)
         elif kind == "outcome":
             run.told = (str(event.get("outcome")), event.get("message"))
-        elif kind == "exited":
+        elif kind == "exited" and run.sent:
             run.exited(event.get("status", 0))
             # What it left running would go on printing, and would take time from the next run.
             self._end_processes(run)
@@ -211,8 +214,14 @@ class Supervisor:
         self._ready = True
         self._importing = None
         self._prepare_ends = None
-        if self._prepare is not None and not event.get("prepared") and not self._prepare_pending:
-            self._prepare_pending = True  # A new worker has not imported what the last one had.
+        if self._replay and not event.get("prepared"):
+            # A new worker has not imported what the last one had. It is `ready` after that,
+            # unless a run waits: that would import it all the same.
+            self._replay = False
+            self._prepare_pending = True
+            if self._run is None:
+                self._forward()
+                return
         self._server.send(
             {
                 "event": "ready",
@@ -351,10 +360,11 @@ class Supervisor:
     def _start_worker(self) -> None:
         self._ready = False
         self._ending = False
+        self._replay = self._prepare is not None and not self._prepare_pending
         self._warm = None
         self._importing = None
         self._prepare_ends = None
-        mode = ["--worker"]
+        mode = ["--worker", str(os.getpid())]
         if self._standby_reason is not None:
             mode.append("--standby")
         if self._cuda:

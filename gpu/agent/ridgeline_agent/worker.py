@@ -18,8 +18,9 @@ from .spec import SpecError, entry_from_json
 
 
 def serve(arguments: list[str], agent_folder: str, loaded_at_start: frozenset[str]) -> None:
-    """Serves the supervisor until the end of its input."""
-    process_tree.die_with_parent(os.getppid())
+    """Serves the supervisor until the end of its input. `--worker` is followed by its process."""
+    supervisor = int(arguments[arguments.index("--worker") + 1])
+    process_tree.die_with_parent(supervisor)
     requests, descriptor = take_standard_streams()
     events = Sender(descriptor)
     interpreter = Interpreter(agent_folder, loaded_at_start)
@@ -33,7 +34,7 @@ def serve(arguments: list[str], agent_folder: str, loaded_at_start: frozenset[st
         )
         return
     interpreter.hide_agent()
-    worker = Worker(events, interpreter, "--standby" in arguments, "--cuda" in arguments)
+    worker = Worker(requests, events, interpreter, arguments)
     worker.begin()
     with contextlib.suppress(BrokenPipeError):
         for request in read_objects(requests):
@@ -46,12 +47,15 @@ class Worker:
     its end.
     """
 
-    def __init__(self, events: Sender, interpreter: Interpreter, standby: bool, cuda: bool) -> None:
+    def __init__(
+        self, requests: int, events: Sender, interpreter: Interpreter, arguments: list[str]
+    ) -> None:
+        self._requests = requests
         self._events = events
         self._interpreter = interpreter
-        self._preimports = Preimports(events, check_after_each=not standby)
-        self._standby = standby
-        self._cuda = cuda
+        self._standby = "--standby" in arguments
+        self._cuda = "--cuda" in arguments
+        self._preimports = Preimports(events, check_after_each=not self._standby)
 
     def begin(self) -> None:
         """Says that it is ready, or that a fork from here would not be safe."""
@@ -68,7 +72,7 @@ class Worker:
                 )
                 return
             self._zygote = zygote.Zygote(
-                self._events, self._interpreter, self._cuda and self._cuda_usable
+                self._requests, self._events, self._interpreter, self._cuda
             )
         self._say_ready(prepared=False)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 from typing import Any
 
@@ -20,7 +21,10 @@ from .interpreter import Interpreter
 class Zygote:
     """Forks, waits, and says how the child ended."""
 
-    def __init__(self, events: Sender, interpreter: Interpreter, keep_cuda: bool) -> None:
+    def __init__(
+        self, requests: int, events: Sender, interpreter: Interpreter, keep_cuda: bool
+    ) -> None:
+        self._requests = requests
         self._events = events
         self._interpreter = interpreter
         self._keep_cuda = keep_cuda
@@ -34,6 +38,7 @@ class Zygote:
         """
         gc.collect()
         gc.freeze()
+        self._cool_down()
         self._warm_up()
 
     def run(self, request: dict[str, Any]) -> None:
@@ -45,9 +50,10 @@ class Zygote:
         os.set_blocking(2, True)
         child = self._wake(request) if _may_be_warm(request) else None
         if child is None:
+            zygote = os.getpid()
             child = os.fork()
             if child == 0:
-                self._be_child(request)
+                self._be_child(zygote, request)
         _, status = os.waitpid(child, 0)
         self._events.send(
             {
@@ -62,17 +68,43 @@ class Zygote:
         write_all(2, mark.encode())
         self._warm_up()
 
-    def _be_child(self, request: dict[str, Any]) -> None:
+    def _be_child(self, zygote: int, request: dict[str, Any]) -> None:
+        import torch
+
         from .run import run_here
 
         try:
-            _leave_zygote(os.getppid())
+            self._leave(zygote)
+            # What torch itself says about the fork; `why_unsafe` has to guess it from outside.
+            if torch.cuda._is_in_bad_fork():
+                why = "CUDA was initialised before the fork"
+                self._events.send({"event": "refused", "id": request.get("id"), "why": why})
+                os._exit(0)
             run_here(request, self._events, self._interpreter)
         finally:
             # Nothing of the zygote's own may go on in the child.
             os._exit(70)
 
+    def _leave(self, zygote: int) -> None:
+        """A session of its own, so that signals of one do not reach the other, an end together
+        with the zygote, and no hand on its requests.
+        """
+        process_tree.die_with_parent(zygote)
+        os.setsid()
+        os.close(self._requests)
+
+    def _cool_down(self) -> None:
+        """Ends the child that waits, because it lacks what was imported since."""
+        if self._warm is None:
+            return
+        child, pipe = self._warm
+        self._warm = None
+        os.close(pipe)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
     def _warm_up(self) -> None:
+        """Forks a child that makes a context and waits for its run."""
         if not self._keep_cuda or self._warm is not None or why_unsafe() is not None:
             return
         read_end, write_end = os.pipe()
@@ -81,13 +113,11 @@ class Zygote:
         if child == 0:
             try:
                 os.close(write_end)
-                _leave_zygote(zygote)
+                process_tree.die_with_parent(zygote)
                 make_cuda_context()
                 for request in read_objects(read_end):
-                    from .run import run_here
-
                     os.close(read_end)
-                    run_here(request, self._events, self._interpreter)
+                    self._be_child(zygote, request)
             finally:
                 os._exit(70)
         os.close(read_end)
@@ -158,14 +188,6 @@ def make_cuda_context() -> None:
     if torch.cuda.is_available():
         torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
-
-
-def _leave_zygote(zygote: int) -> None:
-    """A session of its own, so that signals of one do not reach the other, and an end together
-    with the zygote.
-    """
-    process_tree.die_with_parent(zygote)
-    os.setsid()
 
 
 def _may_be_warm(request: dict[str, Any]) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import sysconfig
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent_driver import TRAINING, Agent, log
+from ridgeline_agent import process_tree
 from ridgeline_agent.preimport import installed_imports
 from ridgeline_agent.spec import Entry
 
@@ -150,6 +154,25 @@ def test_imports_that_break_the_zygote_are_left_to_the_run(
         text = "import sys\nprint('good' in sys.modules)\n"
         agent.run(tmp_path, text)
         assert log(tmp_path) == b"True\n"
+
+
+def test_a_zygote_that_becomes_unsafe_later_is_replaced(library: Library, tmp_path: Path) -> None:
+    # Its signal comes while the zygote waits; from then on there are two threads.
+    text = """\
+import signal, threading, time
+def start(*_):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+signal.signal(signal.SIGALRM, start)
+"""
+    library.has("late", text)
+    with library.agent() as agent:
+        prepared(agent, tmp_path, "import late\n")
+        os.kill(process_tree.descendants(agent.process.pid)[0], signal.SIGALRM)
+        time.sleep(0.2)
+        events = agent.events_until_finished(agent.start(tmp_path, TRAINING + "train(99)\n"))
+        assert events[-1]["outcome"] == "complete"
+        modes = [event["mode"] for event in events if event["event"] == "ready"]
+        assert modes[:1] == ["standby"]
 
 
 def test_the_first_one_makes_torch_itself_unsafe(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ time.sleep(600)
 def test_a_killed_zygote_takes_its_run_along_and_is_replaced(agent: Agent, tmp_path: Path) -> None:
     identifier = agent.start(tmp_path, FAMILY)
     everyone = family(tmp_path)
-    zygote = process_tree._children(agent.process.pid)[0]
+    zygote = process_tree.descendants(agent.process.pid)[0]
     os.kill(zygote, signal.SIGKILL)
     assert gone_within(everyone, 1.0)
     finished = agent.wait_for("finished", id=identifier)
@@ -117,6 +117,18 @@ def test_a_killed_supervisor_leaves_no_run(tmp_path: Path) -> None:
         everyone = agent_processes(agent)
         agent.process.kill()
         assert gone_within(everyone, 1.0)
+
+
+def test_processes_are_found_without_the_kernels_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        with_list = process_tree.descendants(os.getpid())
+        monkeypatch.setattr(process_tree, "_LISTS_CHILDREN", False)
+        assert set(process_tree.descendants(os.getpid())) == set(with_list)
+        assert child.pid in with_list
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_exit_ends_the_agent() -> None:
