@@ -10,7 +10,8 @@ from typing import Any
 
 from agent_driver import TRAINING, Agent, log, manifest
 
-# What a program can see of how it was started.
+# What a program can see of how it was started. The first variable is the test's own, the second
+# is set by torch when it is imported, which the agent has done.
 LOOK = """\
 import json, os, sys
 main = sys.modules["__main__"]
@@ -21,7 +22,7 @@ print(json.dumps({
     "spec": None if __spec__ is None else __spec__.name,
     "globals": sorted(name for name in globals() if name not in ("json", "os", "sys")),
     "is_main": main.__dict__ is globals(),
-    "environment": {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
+    "environment": {k: v for k, v in os.environ.items() if k not in ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")},
     "stdin": sys.stdin.read(), "warnings": sys.warnoptions,
     "excepthook": sys.excepthook is sys.__excepthook__,
 }))
