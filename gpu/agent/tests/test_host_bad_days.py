@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agent_driver import TRAINING, Agent, gone_within, is_alive, log, manifest
 
 COMPLETE = TRAINING + "train(1000)\n"

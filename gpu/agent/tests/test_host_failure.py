@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import agent_driver  # noqa: F401 (it puts the agent on the path)
 import pytest
+
+import agent_driver  # noqa: F401 (it puts the agent on the path)
 from ridgeline_agent.failure import LONGEST_MESSAGE, MOST_FRAMES, describe_failure
 
 ROOT = "/home/someone/project"

@@ -8,8 +8,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import agent_driver  # noqa: F401 (it puts the agent on the path)
 import pytest
+
+import agent_driver  # noqa: F401 (it puts the agent on the path)
 from ridgeline_agent import channel
 from ridgeline_agent.run_log import RunLog
 from ridgeline_agent.spec import Iterations, RunSpec, SpecError

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agent_driver import TRAINING, Agent, log
 from ridgeline_agent import process_tree
 from ridgeline_agent.preimport import installed_imports

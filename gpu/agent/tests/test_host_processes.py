@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from agent_driver import PATIENCE_SECONDS, TRAINING, Agent, gone_within
 from ridgeline_agent import process_tree
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from agent_driver import Agent, manifest
 
 PROVIDER = """\
