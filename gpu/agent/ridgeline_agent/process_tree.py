@@ -17,6 +17,7 @@ import time
 ON_LINUX = sys.platform.startswith("linux")
 
 _LISTS_CHILDREN = os.path.exists("/proc/thread-self/children")
+_TRACKER_SECONDS = 0.3
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -67,14 +68,20 @@ def memory_bytes(processes: list[int], limit: int) -> int:
 def kill_below(process: int, keep: frozenset[int], seconds: float = 3.0) -> None:
     """Kills everything below this process but `keep`, until nothing is left or the time is over.
 
-    Processes that fork while they are killed are found in the next round.
+    Processes that fork while they are killed are found in the next round. multiprocessing's
+    resource tracker gets a moment: it ends when the others have, and removes the semaphores and
+    shared memory that they left in /dev/shm.
     """
-    end = time.monotonic() + seconds
+    begin = time.monotonic()
+    end = begin + seconds
+    tracking_until = begin + min(seconds / 2, _TRACKER_SECONDS)
     while True:
         living = [one for one in descendants(process) if one not in keep and not _reap(one)]
         if not living or time.monotonic() > end:
             return
         for one in living:
+            if time.monotonic() < tracking_until and _is_tracker(one):
+                continue
             with contextlib.suppress(OSError):
                 os.kill(one, signal.SIGKILL)
         time.sleep(0.002)
@@ -151,6 +158,10 @@ def _reap(process: int) -> bool:
     with contextlib.suppress(OSError):
         os.waitpid(process, os.WNOHANG)
     return True
+
+
+def _is_tracker(process: int) -> bool:
+    return "multiprocessing.resource_tracker" in _read(f"/proc/{process}/cmdline")
 
 
 def _resident(process: int) -> int:
