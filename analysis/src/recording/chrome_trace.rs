@@ -31,17 +31,20 @@ pub struct Options {
     /// How many times larger the JSON may be than its gzip data. Real traces reach 30; what is
     /// made to fill memory reaches 1000.
     pub max_expansion: u64,
+    /// Bytes of JSON that the inflating thread hands over at a time.
+    pub chunk_bytes: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
             python_frames: true,
-            max_events: 50_000_000,
-            max_string_bytes: 512 << 20,
+            max_events: 20_000_000,
+            max_string_bytes: 256 << 20,
             max_value_bytes: 32 << 20,
-            max_json_bytes: 64 << 30,
+            max_json_bytes: 16 << 30,
             max_expansion: 300,
+            chunk_bytes: 256 << 10,
         }
     }
 }
@@ -128,11 +131,10 @@ impl Trace {
     }
 }
 
-const CHUNK_BYTES: usize = 256 << 10;
 const CHUNKS_IN_FLIGHT: usize = 4;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// Below this a high expansion is no threat: a nearly empty trace is mostly white space.
-const EXPANSION_FREE_BYTES: u64 = 64 << 20;
+/// Below this a high expansion is no threat.
+const EXPANSION_FREE_BYTES: u64 = 4 << 20;
 
 /// What the reading thread sends.
 enum Chunk {
@@ -155,14 +157,18 @@ fn fill_chunks(
     }
     let zipped = magic == GZIP_MAGIC;
     let whole = Counted { inner: Cursor::new(magic).chain(source), bytes: 0 };
-    let mut source =
-        if zipped { Source::Gzip(MultiGzDecoder::new(whole)) } else { Source::Plain(whole) };
+    let mut source = if zipped {
+        Source::Gzip(Box::new(MultiGzDecoder::new(whole)))
+    } else {
+        Source::Plain(whole)
+    };
     let mut total = 0u64;
     loop {
         let mut chunk = empty.try_recv().unwrap_or_default();
         chunk.clear();
-        chunk.reserve_exact(CHUNK_BYTES);
-        let result = source.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
+        chunk.reserve_exact(options.chunk_bytes);
+        let result =
+            source.by_ref().take(options.chunk_bytes.max(1) as u64).read_to_end(&mut chunk);
         let got = chunk.len() as u64;
         total = total.saturating_add(got);
         // The reader hung up once it had an error or all it wanted: then there is nothing to tell.
@@ -188,7 +194,7 @@ fn fill_chunks(
 
 enum Source<R> {
     Plain(Counted<R>),
-    Gzip(MultiGzDecoder<Counted<R>>),
+    Gzip(Box<MultiGzDecoder<Counted<R>>>),
 }
 
 impl<R: Read> Source<R> {

@@ -61,8 +61,8 @@ pub(super) struct Arguments<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// Reads one event into this one, which has to be empty. Of a key that occurs twice the last
-    /// holds.
+    /// Reads one event into this one, which has to be empty: it is large, and moving it costs time.
+    /// Of a key that occurs twice the last holds.
     pub(super) fn read(&mut self, scanner: &mut Scanner<'a>) -> Result<(), Stop> {
         scanner.object(|key, scanner| {
             let slot = match key {
@@ -73,7 +73,10 @@ impl<'a> Event<'a> {
                 b"tid" => &mut self.thread,
                 b"ts" => &mut self.time,
                 b"dur" => &mut self.duration,
-                b"args" => return self.arguments.read(scanner),
+                b"args" => {
+                    self.arguments = Arguments::default();
+                    return self.arguments.read(scanner);
+                }
                 _ => return scanner.value().map(drop),
             };
             *slot = scanner.value()?;

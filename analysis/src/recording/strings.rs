@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 pub struct StringId(NonZeroU32);
 
 /// All strings of a trace, each of them once, in the order in which they first occurred.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strings {
     text: String,
     /// Where each string ends in `text`; it begins where the one before it ends.

@@ -9,7 +9,7 @@
 use super::strings::{StringId, Strings};
 
 /// Everything that one trace says. [`super::chrome_trace`] reads it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     /// The names, shapes and call stacks that ids stand for.
     pub strings: Strings,
