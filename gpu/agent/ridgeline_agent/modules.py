@@ -109,6 +109,12 @@ def _is_own_init(frame: types.FrameType, module: nn.Module) -> bool:
     return own
 
 
+def _wrapped(module: nn.Module) -> nn.Module | None:
+    """The module that torch.compile wrapped in this one."""
+    # Not by `get`, which the modules of a scripted module do not have.
+    return module._modules[_COMPILED] if _COMPILED in module._modules else None  # noqa: SIM401
+
+
 def _stack(frame: types.FrameType | None) -> RawStack:
     stack: list[tuple[types.CodeType, int]] = []
     while frame is not None and len(stack) < _DEEPEST_STACK:
@@ -176,7 +182,7 @@ class ModuleTable:
         stack: list[tuple[nn.Module, str, int | None]] = [(module, name, parent)]
         while stack:
             module, name, parent = stack.pop()
-            inner = module._modules.get(_COMPILED)
+            inner = _wrapped(module)
             if inner is not None:
                 # The wrapper and what it wraps are one module to the user.
                 self._wrappers.append(module)
@@ -350,7 +356,7 @@ def _variables_holding(wanted: set[int], frame: types.FrameType | None) -> dict[
     def look(names: dict[str, Any]) -> None:
         for name, value in list(names.items()):
             if issubclass(type(value), nn.Module):
-                value = value._modules.get(_COMPILED) or value
+                value = _wrapped(value) or value
                 if id(value) in wanted and not name.startswith("__") and name != "self":
                     found.setdefault(id(value), name)
 

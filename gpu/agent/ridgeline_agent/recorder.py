@@ -12,6 +12,7 @@ import collections
 import contextlib
 import enum
 import functools
+import gc
 import os
 import platform
 import sys
@@ -116,6 +117,9 @@ class Recorder:
 
     def install(self) -> None:
         """Installs every hook. Call it before any of the user's code runs."""
+        # So that a search for tensors need not look at what the imports have made, and copies none
+        # of the pages that are shared with a zygote.
+        gc.freeze()
         self._definitions.install()
         hooks.install(self)
         self._compiled.install(self._spec.eager)
@@ -243,6 +247,13 @@ class Recorder:
 
     def _decide(self, verdict: Verdict, frame: types.FrameType) -> None:
         now_ns = time.perf_counter_ns()
+        try:
+            self._advance(verdict, frame, now_ns)
+        except Exception as error:
+            # Nothing can be measured any more, and the program may run for ever.
+            self._host.finish("exited", f"the recorder failed: {type(error).__name__}: {error}")
+
+    def _advance(self, verdict: Verdict, frame: types.FrameType, now_ns: int) -> None:
         if self._finder.found_by not in (None, MODULE) and self._stage is Stage.WARM_UP:
             self._calls.stop()
         if verdict is Verdict.NOTHING or self._stage is Stage.SAVING:
@@ -322,7 +333,7 @@ class Recorder:
 
     def _start_profiler(self) -> None:
         self._table = ModuleTable(self._definitions)
-        self._table.build(self._live_optimizers())
+        self._tolerating("the search for modules", self._table.build, self._live_optimizers())
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         # The configuration and the start are those of torch's own profiler; its end is not, for it
@@ -353,7 +364,8 @@ class Recorder:
     def _begin_profiled_one(self, frame: types.FrameType) -> None:
         self._batch = self._batch.next_iteration()
         self._memory = MemoryWatch(self._device)
-        self._memory.begin(self._table, self._live_optimizers())
+        optimizers = self._live_optimizers()
+        self._tolerating("the baseline", self._memory.begin, self._table, optimizers)
         self._stack_before = loops.stack_frames(frame, self._sources)
         self._first_record = self._log.position()
         self._log.add(line_clock.ITERATION, len(self._profiled))
@@ -370,7 +382,7 @@ class Recorder:
         last = len(self._profiled) >= self._spec.iterations.profiled
         if last:
             self._log.add(line_clock.ITERATION, len(self._profiled))
-        self._find_loop(frame)
+        self._tolerating("the search for the loop", self._find_loop, frame)
         wanted = self._spec.iterations.profiled
         self._host.progress(self._stage.value, min(len(self._profiled), wanted), wanted)
         if last:
@@ -399,6 +411,14 @@ class Recorder:
         self._host.finish("complete")
 
     # Helpers.
+
+    def _tolerating(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls what the recording can do without: its errors become notes."""
+        try:
+            return function(*args)
+        except Exception as error:
+            self.note(what, error)
+            return None
 
     def _live_optimizers(self) -> list[torch.optim.Optimizer]:
         found = [reference() for reference in self._optimizers]
@@ -429,6 +449,9 @@ class Recorder:
     def _save(
         self, status: str, frame: types.FrameType | None, failure: dict[str, object] | None
     ) -> None:
+        if self._device.type == "cpu" and len(self._profiled) == 1:
+            # torch reports no frees of CPU memory that it had not seen being taken.
+            self._add_note("one profiled iteration: memory from before it seems never to be freed")
         self._stage = Stage.SAVING
         self._host.progress(self._stage.value, 0, 1)
         results = self._stop_profiler()
@@ -445,9 +468,12 @@ class Recorder:
         complete = status == "complete"
         facts = device.device_json(self._device)
         # Modules first: their definitions may name files that no line of the log does.
-        modules = (
-            self._table.json(self._sources, self._live_optimizers(), frame) if complete else []
-        )
+        optimizers = self._live_optimizers()
+        modules: Any = []
+        if complete:
+            what = "the table of modules"
+            modules = self._tolerating(what, self._table.json, self._sources, optimizers, frame)
+        owned = self._tolerating("the optimizers", optimizers_json, optimizers, self._table)
         compiled = self._compiled.json()
         memory, batch = self._measured or (MemoryWatch(self._device), self._batch)
         loop = max(self._found_loops, key=lambda at: (self._found_loops[at], at), default=None)
@@ -477,8 +503,8 @@ class Recorder:
             },
             "loop": None if loop is None else {"file": loop[0], "line": loop[1]},
             "batch": batch.json(),
-            "modules": modules,
-            "optimizers": optimizers_json(self._live_optimizers(), self._table),
+            "modules": modules or [],
+            "optimizers": owned or [],
             "memory": memory.json(facts["capacity_bytes"]),
             "compiled": compiled,
             "shares_from": "eager" if self._spec.eager else None,
