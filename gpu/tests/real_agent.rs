@@ -1,0 +1,240 @@
+//! The agent that travels in the binary, in a Python with torch: the one that
+//! `RIDGELINE_TEST_PYTHON` names, else the first on `PATH` that has torch, else these tests say that
+//! they skip.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ridgeline_gpu::agent::{
+    Agent, AgentOptions, Entry, Iterations, Outcome, Patience, Prepare, RunEvent, RunOutcome,
+    RunRequest,
+};
+use ridgeline_gpu::interpreter::{Consent, Search, Surroundings, find};
+use ridgeline_gpu::limits::{Machine, default_limits};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+async fn python_with_torch() -> Option<PathBuf> {
+    let search = Search {
+        configured: std::env::var_os("RIDGELINE_TEST_PYTHON").map(PathBuf::from),
+        ..Search::default()
+    };
+    let found = find(&search, &Surroundings::of_this_process(), Consent::Given).await.ok()?;
+    let usable = found.usable().is_ok();
+    usable.then_some(found.path)
+}
+
+struct Project {
+    folder: TempDir,
+    agent: Agent,
+}
+
+impl Project {
+    /// A project whose `train.py` is `program`; `None`, said aloud, where there is no torch.
+    async fn new(program: &str) -> Option<Project> {
+        let Some(interpreter) = python_with_torch().await else {
+            eprintln!("skipped: no Python with torch (name one in RIDGELINE_TEST_PYTHON)");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("train.py"), program).unwrap();
+        let agent = Agent::start(AgentOptions {
+            interpreter,
+            cache: folder.path().join("cache"),
+            env: BTreeMap::new(),
+            standby: false,
+            cuda: false,
+            patience: Patience::default(),
+        })
+        .await
+        .unwrap();
+        Some(Project { folder, agent })
+    }
+
+    fn entry(&self) -> Entry {
+        Entry::Script { path: self.folder.path().join("train.py") }
+    }
+
+    fn request(&self, name: &str) -> RunRequest {
+        let root = self.folder.path().to_owned();
+        let out = root.join(name);
+        fs::create_dir_all(&out).unwrap();
+        RunRequest {
+            out,
+            root: root.clone(),
+            entry: self.entry(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: root.clone(),
+            user_code: vec![root],
+            not_user_code: Vec::new(),
+            user_packages: Vec::new(),
+            device: "cpu".into(),
+            iterations: Iterations::default(),
+            batch_size: None,
+            eager: false,
+            limits: default_limits(&Machine::query()),
+        }
+    }
+
+    async fn run(&self, name: &str) -> (RunOutcome, Vec<RunEvent>) {
+        let (sender, mut receiver) = mpsc::channel(1000);
+        let outcome = self.agent.run(self.request(name), sender, CancellationToken::new()).await;
+        let mut events = Vec::new();
+        while let Some(event) = receiver.recv().await {
+            events.push(event);
+        }
+        (outcome, events)
+    }
+}
+
+const TRAIN: &str = "
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+";
+
+#[tokio::test]
+async fn a_training_loop_leaves_a_recording_twice() {
+    let Some(project) = Project::new(TRAIN).await else { return };
+    let prepare =
+        Prepare { root: project.folder.path().into(), entry: project.entry(), preimport: true };
+    project.agent.prepare(prepare).await.unwrap();
+    for name in ["first", "second"] {
+        let (outcome, events) = project.run(name).await;
+        assert_eq!(outcome.outcome, Outcome::Complete, "{outcome:?}");
+        assert!(events.iter().any(|event| matches!(event, RunEvent::Started { .. })));
+        for file in ["manifest.json", "trace.json", "lines.bin"] {
+            assert!(project.folder.path().join(name).join(file).is_file(), "{file}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_raises_has_failed() {
+    let Some(project) = Project::new("raise ValueError('no data')").await else { return };
+    let (outcome, _) = project.run("out").await;
+    assert_eq!(outcome.outcome, Outcome::Failed, "{outcome:?}");
+    assert!(project.folder.path().join("out/manifest.json").is_file());
+}
+
+#[tokio::test]
+async fn a_segmentation_fault_is_told_with_its_line() {
+    let program = "import ctypes\n\nctypes.string_at(0)\n";
+    let Some(project) = Project::new(program).await else { return };
+    let (outcome, _) = project.run("out").await;
+    assert_eq!((outcome.outcome, outcome.signal), (Outcome::Crashed, Some(11)), "{outcome:?}");
+    assert_eq!(outcome.frames.last().map(|frame| frame.line), Some(3), "{outcome:?}");
+    assert_eq!(project.run("next").await.0.outcome, Outcome::Crashed, "the agent lives on");
+}
+
+#[tokio::test]
+async fn a_program_that_hangs_is_ended_at_its_limit() {
+    let Some(project) = Project::new("import time\ntime.sleep(600)\n").await else { return };
+    let mut request = project.request("out");
+    request.limits.seconds = 1;
+    let (sender, _events) = mpsc::channel(100);
+    let outcome = project.agent.run(request, sender, CancellationToken::new()).await;
+    assert_eq!(outcome.outcome, Outcome::Timeout, "{outcome:?}");
+}
+
+/// Its child process changes its session and outlives its parent: the hardest to find.
+const LEAVES_A_DAEMON: &str = "
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open('daemon.tmp', 'w') as file:
+            file.write(str(os.getpid()))
+        os.rename('daemon.tmp', 'daemon')
+        time.sleep(600)
+    os._exit(0)
+time.sleep(600)
+";
+
+#[tokio::test]
+async fn a_cancel_ends_the_program_and_its_daemon() {
+    let Some(project) = Project::new(LEAVES_A_DAEMON).await else { return };
+    let cancel = CancellationToken::new();
+    let (sender, _events) = mpsc::channel(100);
+    let daemon = async {
+        let pid = daemon_of(project.folder.path()).await;
+        cancel.cancel();
+        pid
+    };
+    let run = project.agent.run(project.request("out"), sender, cancel.clone());
+    let (outcome, daemon) = tokio::join!(run, daemon);
+    assert_eq!(outcome.outcome, Outcome::Cancelled, "{outcome:?}");
+    wait_for_end(daemon).await;
+}
+
+/// Started by the test below as a process of its own, which is then killed.
+#[tokio::test]
+async fn server_to_be_killed() {
+    if std::env::var_os("RIDGELINE_TEST_TO_BE_KILLED").is_none() {
+        return;
+    }
+    let project = Project::new(LEAVES_A_DAEMON).await.unwrap();
+    let (sender, mut events) = mpsc::channel(100);
+    let told = async {
+        while let Some(event) = events.recv().await {
+            if let RunEvent::Started { pid } = event {
+                let daemon = daemon_of(project.folder.path()).await;
+                println!("\nstarted {pid} {daemon}");
+            }
+        }
+    };
+    let _ = tokio::join!(
+        project.agent.run(project.request("out"), sender, CancellationToken::new()),
+        told
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_server_that_is_killed() {
+    if python_with_torch().await.is_none() {
+        eprintln!("skipped: no Python with torch (name one in RIDGELINE_TEST_PYTHON)");
+        return;
+    }
+    let mut server = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "server_to_be_killed", "--nocapture"])
+        .env("RIDGELINE_TEST_TO_BE_KILLED", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let line = lines.map_while(Result::ok).find(|line| line.starts_with("started ")).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    for pid in line.split(' ').skip(1) {
+        wait_for_end(pid.parse().unwrap()).await;
+    }
+}
+
+async fn daemon_of(folder: &Path) -> u32 {
+    loop {
+        if let Ok(pid) = fs::read_to_string(folder.join("daemon")) {
+            return pid.parse().unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until a process has ended; a test that waits for ever has failed. A zombie counts as ended,
+/// since in a container nobody may take its exit status.
+async fn wait_for_end(pid: u32) {
+    let stat = format!("/proc/{pid}/stat");
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
