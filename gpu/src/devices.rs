@@ -1,5 +1,17 @@
 //! The GPUs of this machine, asked through the CUDA driver and NVML. Both are loaded at run time, and
 //! either may be missing, broken or of another version without harm.
+//!
+//! No context is made: attributes need none, and a context costs hundreds of megabytes on the device.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::panic::catch_unwind;
+use std::time::Duration;
+
+use cudarc::driver::sys::{
+    self,
+    CUdevice_attribute::{self, *},
+};
+use nvml_wrapper::Nvml;
 
 /// What is known of the GPUs.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +68,8 @@ pub struct Gpu {
     pub multiprocessors: Option<u32>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// Bytes per second of memory: clock times bus width, twice for the double data rate.
+    /// Bytes per second of memory: clock times bus width, twice for the double data rate. A peak by
+    /// the driver's figures, not a measurement.
     pub bandwidth: Option<f64>,
     /// L2 cache in bytes.
     pub l2_bytes: Option<u64>,
@@ -66,7 +79,224 @@ pub struct Gpu {
     pub used_bytes: Option<u64>,
 }
 
-/// Asks the driver and NVML; waits at most ten seconds.
+/// Asks the driver and NVML; waits at most ten seconds. A driver that hangs keeps its thread, which
+/// nothing can end, so ask once and keep the answer.
 pub async fn query() -> Devices {
-    todo!()
+    query_within(PATIENCE).await
+}
+
+/// As [`query`], waiting for another time.
+pub async fn query_within(patience: Duration) -> Devices {
+    let (sender, answer) = tokio::sync::oneshot::channel();
+    let started = std::thread::Builder::new().name("device-query".into()).spawn(move || {
+        let _ = sender.send(query_here());
+    });
+    if let Err(error) = started {
+        return unresponsive(error.to_string());
+    }
+    match tokio::time::timeout(patience, answer).await {
+        Ok(Ok(devices)) => devices,
+        Ok(Err(_)) => unresponsive("the query ended without an answer".to_owned()),
+        Err(_) => unresponsive(format!("no answer within {} seconds", patience.as_secs_f32())),
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn unresponsive(reason: String) -> Devices {
+    Devices {
+        driver: Driver::Unresponsive { reason: reason.clone() },
+        nvml: Err(reason),
+        gpus: Vec::new(),
+    }
+}
+
+fn query_here() -> Devices {
+    // What is missing is asked for first; this is for what could not be foreseen, since a panic must
+    // not end a session.
+    let (driver, found) = catch_unwind(query_driver).unwrap_or_else(|_| {
+        let reason = "the query of the CUDA driver panicked".to_owned();
+        (Driver::Unresponsive { reason }, Vec::new())
+    });
+    let nvml =
+        catch_unwind(query_nvml).unwrap_or_else(|_| Err("the query of NVML panicked".to_owned()));
+    let used = |bus: Bus| {
+        let facts = nvml.as_ref().ok()?;
+        facts.used.iter().find(|(other, _)| *other == bus).map(|(_, bytes)| *bytes)
+    };
+    let gpus =
+        found.into_iter().map(|found| Gpu { used_bytes: used(found.bus), ..found.gpu }).collect();
+    Devices { driver, nvml: nvml.map(|facts| facts.driver_version), gpus }
+}
+
+type Code = u32;
+
+/// The driver's functions as they are asked for here. cudarc's own bindings panic where a function is
+/// missing, and make the result a Rust enum, which a number of a newer driver must not become.
+struct Functions {
+    init: unsafe extern "C" fn(c_uint) -> Code,
+    driver_version: unsafe extern "C" fn(*mut c_int) -> Code,
+    device_count: unsafe extern "C" fn(*mut c_int) -> Code,
+    device: unsafe extern "C" fn(*mut c_int, c_int) -> Code,
+    name: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> Code,
+    attribute: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> Code,
+    total_memory: unsafe extern "C" fn(*mut usize, c_int) -> Code,
+}
+
+impl Functions {
+    fn load() -> Result<Functions, Driver> {
+        // SAFETY: loading the library runs its initialisers, as in any CUDA program, and the types
+        // above are those of CUDA's header `cuda.h`.
+        unsafe {
+            if !sys::is_culib_present() {
+                return Err(Driver::Absent);
+            }
+            Ok(Functions {
+                init: function("cuInit")?,
+                driver_version: function("cuDriverGetVersion")?,
+                device_count: function("cuDeviceGetCount")?,
+                device: function("cuDeviceGet")?,
+                name: function("cuDeviceGetName")?,
+                attribute: function("cuDeviceGetAttribute")?,
+                total_memory: function("cuDeviceTotalMem_v2")?,
+            })
+        }
+    }
+
+    fn attribute(&self, device: c_int, attribute: CUdevice_attribute) -> Option<u64> {
+        let mut value: c_int = 0;
+        // SAFETY: `value` lives through the call.
+        let code = unsafe { (self.attribute)(&raw mut value, attribute as c_int, device) };
+        // Zero means that the driver does not know it, as with clocks since CUDA 13.
+        (code == SUCCESS).then(|| u64::try_from(value).ok()).flatten().filter(|value| *value > 0)
+    }
+
+    fn name(&self, device: c_int) -> Option<String> {
+        let mut name = [0u8; 256];
+        // SAFETY: the driver writes at most the length that it is told, with a NUL at the end.
+        let code = unsafe { (self.name)(name.as_mut_ptr().cast(), 255, device) };
+        let name = CStr::from_bytes_until_nul(&name).ok()?;
+        (code == SUCCESS).then(|| name.to_string_lossy().into_owned())
+    }
+
+    fn total_memory(&self, device: c_int) -> Option<u64> {
+        let mut bytes: usize = 0;
+        // SAFETY: `bytes` lives through the call.
+        let code = unsafe { (self.total_memory)(&raw mut bytes, device) };
+        (code == SUCCESS).then_some(bytes as u64)
+    }
+
+    fn gpu(&self, index: c_int) -> Option<Found> {
+        let mut device: c_int = 0;
+        // SAFETY: `device` lives through the call.
+        if unsafe { (self.device)(&raw mut device, index) } != SUCCESS {
+            return None;
+        }
+        let ask = |attribute| self.attribute(device, attribute);
+        let number = |attribute| ask(attribute).and_then(|value| u32::try_from(value).ok());
+        // Versions have a zero in them, which elsewhere means "unknown".
+        let capability = number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR).map(|major| {
+            (major, number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR).unwrap_or(0))
+        });
+        let clock_khz = ask(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+        let bus_bits = ask(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+        let bandwidth =
+            clock_khz.zip(bus_bits).map(|(khz, bits)| 2.0 * khz as f64 * 1e3 * bits as f64 / 8.0);
+        let gpu = Gpu {
+            index: u32::try_from(index).ok()?,
+            name: self.name(device).unwrap_or_else(|| "unknown".to_owned()),
+            capability,
+            multiprocessors: number(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+            memory_bytes: self.total_memory(device),
+            bandwidth,
+            l2_bytes: ask(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+            clock_hz: ask(CU_DEVICE_ATTRIBUTE_CLOCK_RATE).map(|khz| khz.saturating_mul(1000)),
+            used_bytes: None,
+        };
+        let bus = Bus {
+            domain: number(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID).unwrap_or(0),
+            bus: number(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID).unwrap_or(0),
+            device: number(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID).unwrap_or(0),
+        };
+        Some(Found { gpu, bus })
+    }
+}
+
+/// # Safety
+/// `T` must be the function's type.
+unsafe fn function<T: Copy>(name: &str) -> Result<T, Driver> {
+    // SAFETY: the library is there (asked before), and stays loaded for ever.
+    unsafe { sys::culib().get::<T>(name.as_bytes()) }
+        .map(|found| *found)
+        .map_err(|_| Driver::Incomplete { symbol: name.to_owned() })
+}
+
+const SUCCESS: Code = 0;
+/// More than any machine has; a broken driver may say anything.
+const MOST_GPUS: c_int = 64;
+
+/// A GPU and where it stands, since the driver and NVML number them differently.
+struct Found {
+    gpu: Gpu,
+    bus: Bus,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Bus {
+    domain: u32,
+    bus: u32,
+    device: u32,
+}
+
+fn query_driver() -> (Driver, Vec<Found>) {
+    match try_query_driver() {
+        Ok((driver, gpus)) => (driver, gpus),
+        Err(driver) => (driver, Vec::new()),
+    }
+}
+
+fn try_query_driver() -> Result<(Driver, Vec<Found>), Driver> {
+    let driver = Functions::load()?;
+    let (mut version, mut count) = (0, 0);
+    // SAFETY: `cuInit` comes first, as it must, and the variables live through the calls.
+    unsafe {
+        succeeded((driver.init)(0))?;
+        succeeded((driver.driver_version)(&raw mut version))?;
+        succeeded((driver.device_count)(&raw mut count))?;
+    }
+    if count == 0 {
+        return Err(Driver::NoDevice);
+    }
+    let gpus = (0..count.clamp(0, MOST_GPUS)).filter_map(|index| driver.gpu(index)).collect();
+    let version = u32::try_from(version).unwrap_or(0);
+    Ok((Driver::Ready { cuda: (version / 1000, version % 1000 / 10) }, gpus))
+}
+
+fn succeeded(code: Code) -> Result<(), Driver> {
+    match code {
+        SUCCESS => Ok(()),
+        100 => Err(Driver::NoDevice),
+        803 => Err(Driver::Mismatch),
+        code => Err(Driver::Failed { code }),
+    }
+}
+
+struct NvmlFacts {
+    driver_version: String,
+    used: Vec<(Bus, u64)>,
+}
+
+fn query_nvml() -> Result<NvmlFacts, String> {
+    let nvml = Nvml::init().map_err(|error| error.to_string())?;
+    let driver_version = nvml.sys_driver_version().map_err(|error| error.to_string())?;
+    let count = nvml.device_count().unwrap_or(0).min(MOST_GPUS.unsigned_abs());
+    let used = (0..count)
+        .filter_map(|index| {
+            let device = nvml.device_by_index(index).ok()?;
+            let pci = device.pci_info().ok()?;
+            let bus = Bus { domain: pci.domain, bus: pci.bus, device: pci.device };
+            Some((bus, device.memory_info().ok()?.used))
+        })
+        .collect();
+    Ok(NvmlFacts { driver_version, used })
 }

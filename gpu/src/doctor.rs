@@ -1,8 +1,13 @@
 //! What `ridgeline doctor` reports: facts, and advice where something is missing.
 
-use crate::agent::AgentFacts;
-use crate::devices::Devices;
-use crate::interpreter::{Consent, Interpreter, Search, Surroundings};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::agent::{Agent, AgentFacts, AgentOptions, Mode, Patience};
+use crate::devices::{self, Devices, Driver};
+use crate::interpreter::{
+    Consent, Interpreter, InterpreterError, Origin, Search, Surroundings, find,
+};
 use crate::limits::Machine;
 
 /// Everything that was found.
@@ -11,7 +16,7 @@ pub struct Report {
     /// Cores and memory.
     pub machine: Machine,
     /// The Python to run in, or why there is none.
-    pub interpreter: Result<Interpreter, crate::interpreter::InterpreterError>,
+    pub interpreter: Result<Interpreter, InterpreterError>,
     /// What the agent said when it was started, or why it did not start. `None` where it was not
     /// tried, since there is no usable Python.
     pub agent: Option<Result<AgentFacts, String>>,
@@ -23,10 +28,241 @@ pub struct Report {
 
 /// Looks at everything; takes as long as importing torch does.
 pub async fn examine(
-    _search: &Search,
-    _surroundings: &Surroundings,
-    _consent: Consent,
-    _cache: &std::path::Path,
+    search: &Search,
+    surroundings: &Surroundings,
+    consent: Consent,
+    cache: &Path,
 ) -> Report {
-    todo!()
+    let (interpreter, devices) =
+        tokio::join!(find(search, surroundings, consent), devices::query());
+    let agent = match &interpreter {
+        Ok(interpreter) if interpreter.usable().is_ok() => {
+            Some(try_agent(interpreter, cache).await)
+        }
+        _ => None,
+    };
+    let mut report =
+        Report { machine: Machine::query(), interpreter, agent, devices, advice: Vec::new() };
+    report.advice = advice(&report);
+    report
+}
+
+async fn try_agent(interpreter: &Interpreter, cache: &Path) -> Result<AgentFacts, String> {
+    let options = AgentOptions {
+        interpreter: interpreter.path.clone(),
+        cache: cache.to_owned(),
+        env: BTreeMap::new(),
+        standby: false,
+        cuda: false,
+        patience: Patience::default(),
+    };
+    let agent = Agent::start(options).await.map_err(|error| error.to_string())?;
+    let facts = agent.facts();
+    agent.stop().await;
+    facts.ok_or_else(|| "it said nothing of itself".to_owned())
+}
+
+/// Memory below which a person's model and torch hardly fit beside an editor.
+const LITTLE_MEMORY_BYTES: u64 = 4_000_000_000;
+
+fn advice(report: &Report) -> Vec<String> {
+    let mut advice = Vec::new();
+    match &report.interpreter {
+        Err(error) => advice.push(error.to_string()),
+        Ok(interpreter) => {
+            if let Err(error) = interpreter.usable() {
+                advice.push(error.to_string());
+            }
+            if interpreter.origin == Origin::Private {
+                advice.push("no Python on PATH has torch, so the private environment is used: what else the program imports may be missing there".to_owned());
+            }
+        }
+    }
+    match &report.agent {
+        Some(Err(error)) => advice.push(error.clone()),
+        Some(Ok(facts)) if facts.mode == Mode::Standby => {
+            let why = facts.why.as_deref().unwrap_or("this system has no safe fork");
+            advice.push(format!("runs start more slowly here: {why}"));
+        }
+        _ => {}
+    }
+    advice.extend(driver_advice(report));
+    match report.machine.available_bytes {
+        Some(bytes) if bytes < LITTLE_MEMORY_BYTES => advice.push(format!(
+            "only {:.1} GB of memory are free: close something, or make the batch smaller",
+            bytes as f64 / 1e9
+        )),
+        _ => {}
+    }
+    advice
+}
+
+fn driver_advice(report: &Report) -> Option<String> {
+    let torch = report.interpreter.as_ref().ok().and_then(|python| python.torch.as_ref());
+    let sees_gpu = matches!(&report.agent, Some(Ok(facts)) if facts.cuda);
+    let advice = match &report.devices.driver {
+        Driver::Ready { cuda } if !sees_gpu => {
+            match (torch, torch.and_then(|torch| torch.cuda.as_deref())) {
+                (None, _) => return None,
+                (Some(_), None) => "there is a GPU, but this torch is built without CUDA: install a build with CUDA to profile on the GPU".to_owned(),
+                (Some(_), Some(built)) if is_older(*cuda, built) => format!(
+                    "the driver supports CUDA {}.{} and this torch is built for {built}: update the driver, or install a torch for an older CUDA",
+                    cuda.0, cuda.1
+                ),
+                (Some(_), Some(_)) => "there is a GPU, but torch does not see it: look at CUDA_VISIBLE_DEVICES, and at `python -c \"import torch; torch.cuda.init()\"`".to_owned(),
+            }
+        }
+        Driver::Mismatch => "the NVIDIA driver was updated while its old kernel module is still loaded (error 803): reboot".to_owned(),
+        Driver::Incomplete { symbol } => format!(
+            "the CUDA driver has no function `{symbol}`: it is too old or not NVIDIA's; reinstall it"
+        ),
+        Driver::Failed { code } => format!(
+            "the CUDA driver fails with error {code}: look at `nvidia-smi` and the system's log; a reboot often helps with 999"
+        ),
+        Driver::Unresponsive { reason } => format!("the CUDA driver cannot be asked: {reason}"),
+        Driver::Ready { .. } | Driver::Absent | Driver::NoDevice => return None,
+    };
+    Some(advice)
+}
+
+/// Whether the driver's CUDA is of an older generation than the one that torch is built for. Within
+/// one generation any driver serves any build (CUDA's minor version compatibility).
+fn is_older(driver: (u32, u32), built: &str) -> bool {
+    built
+        .split('.')
+        .next()
+        .and_then(|major| major.parse().ok())
+        .is_some_and(|major| driver.0 < major)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interpreter::Torch;
+
+    fn well() -> Report {
+        Report {
+            machine: Machine {
+                memory_bytes: Some(32_000_000_000),
+                available_bytes: Some(16_000_000_000),
+                cores: 8,
+            },
+            interpreter: Ok(Interpreter {
+                path: "/usr/bin/python3".into(),
+                origin: Origin::Path,
+                version: (3, 12, 1),
+                prefix: "/usr".into(),
+                torch: Some(Torch {
+                    version: "2.8.0".into(),
+                    cuda: Some("12.8".into()),
+                    hip: None,
+                }),
+            }),
+            agent: Some(Ok(AgentFacts {
+                protocol: 1,
+                python: "3.12.1".into(),
+                torch: "2.8.0".into(),
+                cuda: true,
+                mode: Mode::Fork,
+                why: None,
+                dropped_imports: Vec::new(),
+            })),
+            devices: Devices {
+                driver: Driver::Ready { cuda: (13, 0) },
+                nvml: Ok("580.65.06".into()),
+                gpus: Vec::new(),
+            },
+            advice: Vec::new(),
+        }
+    }
+
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut Report), expected: &[&str]) {
+        let mut report = well();
+        change(&mut report);
+        let advice = advice(&report);
+        assert_eq!(advice.len(), expected.len(), "{advice:?}");
+        for (said, part) in advice.iter().zip(expected) {
+            assert!(said.contains(part), "{part:?} is not in {said:?}");
+        }
+    }
+
+    fn sees_no_gpu(report: &mut Report) {
+        if let Some(Ok(facts)) = &mut report.agent {
+            facts.cuda = false;
+        }
+    }
+
+    #[test]
+    fn where_all_is_well_there_is_nothing_to_say() {
+        check(|_| {}, &[]);
+    }
+
+    #[test]
+    fn a_machine_without_a_gpu_is_well_too() {
+        check(
+            |report| {
+                sees_no_gpu(report);
+                report.devices.driver = Driver::Absent;
+            },
+            &[],
+        );
+    }
+
+    #[test]
+    fn a_python_without_torch_comes_first() {
+        check(
+            |report| {
+                report.agent = None;
+                if let Ok(python) = &mut report.interpreter {
+                    python.torch = None;
+                }
+                report.devices.driver = Driver::Mismatch;
+            },
+            &["pip install torch", "reboot"],
+        );
+    }
+
+    #[test]
+    fn a_torch_without_cuda_beside_a_gpu() {
+        check(
+            |report| {
+                sees_no_gpu(report);
+                if let Ok(python) = &mut report.interpreter {
+                    python.torch =
+                        Some(Torch { version: "2.8.0+cpu".into(), cuda: None, hip: None });
+                }
+            },
+            &["without CUDA"],
+        );
+    }
+
+    #[test]
+    fn a_driver_older_than_torchs_cuda() {
+        check(
+            |report| {
+                sees_no_gpu(report);
+                report.devices.driver = Driver::Ready { cuda: (11, 8) };
+            },
+            &["update the driver"],
+        );
+    }
+
+    #[test]
+    fn an_agent_that_cannot_fork_says_why() {
+        check(
+            |report| {
+                if let Some(Ok(facts)) = &mut report.agent {
+                    facts.mode = Mode::Standby;
+                    facts.why = Some("macOS never forks".into());
+                }
+            },
+            &["macOS never forks"],
+        );
+    }
+
+    #[test]
+    fn little_free_memory() {
+        check(|report| report.machine.available_bytes = Some(1_000_000_000), &["1.0 GB"]);
+    }
 }
