@@ -144,7 +144,7 @@ pub struct MemoryByKind {
 impl MemoryByKind {
     /// The sum over kinds, in bytes.
     pub fn total(&self) -> u64 {
-        self.named().iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+        self.named().iter().fold(0, |sum, (_, bytes)| bytes.saturating_add(sum))
     }
 
     /// Kinds by name, in the order in which they are shown.
@@ -270,7 +270,8 @@ pub struct LineCost {
     pub scope: String,
     /// Conserved: the sum over all lines and untracked parts is the iteration.
     pub self_time: PhaseTimes,
-    /// Everything whose call stack, or whose forward operator's call stack, has this line.
+    /// Everything whose call stack, or whose forward operator's call stack, has this line: counted
+    /// once, however often the line stands on them.
     pub total_time: PhaseTimes,
     /// How often the line ran in one iteration.
     pub calls: f64,
@@ -298,9 +299,9 @@ pub const MODULES_PER_LINE: usize = 16;
 pub struct DeviceTime {
     /// Kernels and copies that the line launched, inclusive.
     pub kernel_ns: f64,
-    /// Host time within launch calls.
+    /// Host time within launch calls, inclusive.
     pub launch_ns: f64,
-    /// The GPU was idle while the host stood on this line.
+    /// The GPU was idle while the host stood on this line or in calls from it.
     pub idle_ns: f64,
 }
 

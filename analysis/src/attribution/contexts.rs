@@ -8,10 +8,11 @@
 use std::collections::HashMap;
 
 use super::backward::Nodes;
-use super::correlate::{Place, Places};
+use super::correlate::Place;
+use super::join::Join;
 use crate::profile::Phase;
 use crate::recording::line_log::{Marker, MarkerId, Markers, StackId};
-use crate::recording::trace::{ThreadId, Trace};
+use crate::recording::trace::ThreadId;
 
 /// Index into [`Contexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,19 +45,13 @@ impl Context {
 }
 
 /// All contexts of a recording, and of each operator which one it has.
-#[derive(Debug)]
 pub(super) struct Contexts<'a> {
-    trace: &'a Trace,
-    places: &'a Places<'a>,
-    nodes: &'a Nodes,
-    /// By operator: where its thread stood when it began.
-    pub operator_places: &'a [Place],
+    join: &'a Join<'a>,
     /// By node: the stack and the marker of its forward operator, and of those who wait for it.
     node_places: Vec<NodePlace>,
     /// By operator: an operator within it, or itself, made a node that ran.
     builds_the_loss: Vec<bool>,
     phases: Vec<Option<Phase>>,
-    /// There is no line log: operators outside of everything that is marked are forward ones.
     forward_unless_marked: bool,
     all: Vec<Context>,
     ids: HashMap<Context, ContextId>,
@@ -70,22 +65,13 @@ struct NodePlace {
 }
 
 impl<'a> Contexts<'a> {
-    pub fn new(
-        trace: &'a Trace,
-        places: &'a Places<'a>,
-        nodes: &'a Nodes,
-        operator_places: &'a [Place],
-        parents: &[Option<u32>],
-        forward_unless_marked: bool,
-    ) -> Contexts<'a> {
+    /// Without a line log, operators outside of everything that is marked are forward ones.
+    pub fn new(join: &'a Join<'a>, forward_unless_marked: bool) -> Contexts<'a> {
         let mut contexts = Contexts {
-            trace,
-            places,
-            nodes,
-            operator_places,
-            node_places: vec![NodePlace::default(); nodes.nodes.len()],
-            builds_the_loss: builds_the_loss(nodes, parents),
-            phases: phases(&places.log.markers),
+            join,
+            node_places: vec![NodePlace::default(); join.nodes.nodes.len()],
+            builds_the_loss: builds_the_loss(&join.nodes, &join.parents),
+            phases: phases(&join.places.log.markers),
             forward_unless_marked,
             all: Vec::new(),
             ids: HashMap::new(),
@@ -98,20 +84,21 @@ impl<'a> Contexts<'a> {
     /// node (second derivatives): then its line is what that node's is.
     fn place_nodes(&mut self) {
         let mut order: Vec<(i64, u32, usize)> = self
+            .join
             .nodes
             .nodes
             .iter()
             .enumerate()
             .filter_map(|(index, node)| {
-                let operator = self.trace.operators.get(node.operator as usize)?;
+                let operator = self.join.trace.operators.get(node.operator as usize)?;
                 Some((operator.start_ns, node.operator, index))
             })
             .collect();
         order.sort_unstable();
         for (start_ns, operator, index) in order {
-            let Some(node) = self.nodes.nodes.get(index) else { continue };
-            let own = self.place_of(operator).stack;
-            let thread = self.trace.operators.get(operator as usize);
+            let Some(node) = self.join.nodes.nodes.get(index) else { continue };
+            let own = self.join.place_of(operator).stack;
+            let thread = self.join.trace.operators.get(operator as usize);
             let caller = match thread {
                 Some(operator) if own == StackId::EMPTY => {
                     self.caller_of(operator.thread, operator.forward_thread, start_ns)
@@ -119,7 +106,7 @@ impl<'a> Contexts<'a> {
                 _ => StackId::EMPTY,
             };
             let forward = node.forward.map_or(Place::default(), |forward| {
-                let place = self.place_of(forward);
+                let place = self.join.place_of(forward);
                 let context = self.describe(Some(forward), place);
                 let marker =
                     if context.forward_marker == MarkerId::NONE || context.line == context.own {
@@ -138,25 +125,15 @@ impl<'a> Contexts<'a> {
     /// The stack of the thread that waits for autograd's thread.
     fn caller_of(&self, thread: ThreadId, forward: Option<u64>, time_ns: i64) -> StackId {
         forward
-            .and_then(|forward| self.nodes.forward_threads.get(&forward).copied())
-            .or(self.places.main)
+            .and_then(|forward| self.join.nodes.forward_threads.get(&forward).copied())
+            .or(self.join.places.main)
             .filter(|&waiting| waiting != thread)
-            .map_or(StackId::EMPTY, |waiting| self.places.at(waiting, time_ns).stack)
-    }
-
-    /// Where an operator's thread stood when it began.
-    pub fn place_of(&self, operator: u32) -> Place {
-        self.operator_places.get(operator as usize).copied().unwrap_or_default()
-    }
-
-    /// Whether an operator runs within a node of autograd.
-    pub fn in_node(&self, operator: u32) -> bool {
-        self.nodes.of_operator.get(operator as usize).copied().flatten().is_some()
+            .map_or(StackId::EMPTY, |waiting| self.join.places.at(waiting, time_ns).stack)
     }
 
     /// The context of an operator.
     pub fn of_operator(&mut self, operator: u32) -> ContextId {
-        let context = self.describe(Some(operator), self.place_of(operator));
+        let context = self.describe(Some(operator), self.join.place_of(operator));
         self.intern(context)
     }
 
@@ -168,7 +145,7 @@ impl<'a> Contexts<'a> {
 
     fn describe(&self, operator: Option<u32>, place: Place) -> Context {
         let node = operator
-            .and_then(|operator| *self.nodes.of_operator.get(operator as usize)?)
+            .and_then(|operator| *self.join.nodes.of_operator.get(operator as usize)?)
             .and_then(|node| self.node_places.get(node as usize));
         let Some(node) = node else {
             return Context {
@@ -181,7 +158,7 @@ impl<'a> Contexts<'a> {
                 phase: self.phase_outside_nodes(operator, place),
             };
         };
-        let stacks = &self.places.log.stacks;
+        let stacks = &self.join.places.log.stacks;
         let users_code = stacks.depth(place.stack) > stacks.depth(node.own);
         let line = if users_code || node.forward.stack == StackId::EMPTY {
             if place.stack == StackId::EMPTY { node.caller } else { place.stack }
@@ -218,6 +195,11 @@ impl<'a> Contexts<'a> {
         self.all.push(context);
         self.ids.insert(context, id);
         id
+    }
+
+    /// A context by its id.
+    pub fn get(&self, id: ContextId) -> Option<Context> {
+        self.all.get(id.0 as usize).copied()
     }
 
     /// How many contexts there are.

@@ -2,6 +2,7 @@
 
 use super::contexts::Contexts;
 use super::device::{Busy, Launches};
+use super::join::Join;
 use super::timeline::Piece;
 use crate::recording::trace::Trace;
 
@@ -38,12 +39,12 @@ pub(super) struct Costs {
 impl Costs {
     /// Adds up the pieces of the host's time and the activities of GPUs.
     pub fn new(
-        trace: &Trace,
+        join: &Join<'_>,
         contexts: &Contexts<'_>,
         pieces: &[Piece],
         launches: &Launches,
-        windows: &[(i64, i64)],
     ) -> Costs {
+        let (trace, windows) = (join.trace, join.windows);
         let mut costs = Costs {
             contexts: vec![Cost::default(); contexts.len()],
             operators: vec![0.0; trace.operators.len()],
@@ -114,10 +115,7 @@ impl Costs {
                 continue;
             };
             let launched = launches
-                .calls
-                .get(index)
-                .copied()
-                .flatten()
+                .call(index)
                 .and_then(|call| trace.runtime_calls.get(call))
                 .is_some_and(|call| is_within(windows, call.start_ns));
             cost.time_ns += part;

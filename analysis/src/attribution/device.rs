@@ -5,23 +5,27 @@
 //! iteration, whoever waits for whom.
 
 use super::contexts::{ContextId, Contexts};
-use super::correlate::Places;
+use super::join::Join;
+use crate::metrics::activity::activity_facts;
+use crate::profile::{Device, GpuActivity};
 use crate::recording::correlation;
-use crate::recording::trace::Trace;
+use crate::recording::manifest::Manifest;
+use crate::recording::trace::{ActivityKind, Trace};
 
 /// What launched each activity of a GPU.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
     /// By activity: the runtime call. Nothing for what was launched before the recording began.
-    pub calls: Vec<Option<usize>>,
+    calls: Vec<Option<usize>>,
     /// By runtime call: the innermost operator around it.
-    pub operators: Vec<Option<usize>>,
+    operators: Vec<Option<usize>>,
     /// By runtime call: to whom its work belongs.
     pub contexts: Vec<ContextId>,
 }
 
 impl Launches {
-    pub fn new(trace: &Trace, places: &Places<'_>, contexts: &mut Contexts<'_>) -> Launches {
+    pub fn new(join: &Join<'_>, contexts: &mut Contexts<'_>) -> Launches {
+        let trace = join.trace;
         if trace.activities.is_empty() && trace.runtime_calls.is_empty() {
             return Launches::default();
         }
@@ -32,16 +36,26 @@ impl Launches {
             .zip(&operators)
             .map(|(call, operator)| {
                 let operator = operator.map(|operator| operator as u32);
-                contexts.of_moment(operator, places.at(call.thread, call.start_ns))
+                contexts.of_moment(operator, join.places.at(call.thread, call.start_ns))
             })
             .collect();
         let calls = correlation::runtime_call_of_activities(trace);
         Launches { calls, operators, contexts: of_calls }
     }
 
+    /// The runtime call that launched an activity.
+    pub fn call(&self, activity: usize) -> Option<usize> {
+        self.calls.get(activity).copied().flatten()
+    }
+
+    /// The innermost operator around that call.
+    pub fn operator(&self, activity: usize) -> Option<usize> {
+        self.operators.get(self.call(activity)?).copied().flatten()
+    }
+
     /// To whom an activity belongs.
     pub fn context(&self, activity: usize) -> Option<ContextId> {
-        self.contexts.get((*self.calls.get(activity)?)?).copied()
+        self.contexts.get(self.call(activity)?).copied()
     }
 }
 
@@ -104,5 +118,51 @@ impl Busy {
             }
         }
         busy
+    }
+}
+
+/// What the GPUs did over the whole trace; nothing where there was none.
+pub(super) fn activity(trace: &Trace, launches: &Launches) -> Option<GpuActivity> {
+    let facts = activity_facts(trace, &launches.calls)?;
+    let leaked = trace
+        .activities
+        .iter()
+        .zip(&launches.calls)
+        .filter(|(activity, call)| activity.kind == ActivityKind::Kernel && call.is_none());
+    Some(GpuActivity {
+        span_ns: facts.span_ns,
+        busy_ns: facts.busy_ns,
+        idle_ns: facts.idle_ns,
+        kernel_ns: facts.kernel_ns,
+        leaked_ns: leaked.fold(0, |sum, (activity, _)| {
+            sum.saturating_add(activity.duration_ns.max(0).unsigned_abs())
+        }),
+    })
+}
+
+/// What ran the iterations, as the manifest or else the trace says.
+pub(super) fn facts(manifest: Option<&Manifest>, trace: &Trace) -> Device {
+    let recorded = manifest.map(|manifest| manifest.device.clone()).unwrap_or_default();
+    let used = trace.activities.first().and_then(|activity| activity.device);
+    let in_trace = used.and_then(|number| trace.device(number));
+    let kind = recorded.kind.unwrap_or_else(|| {
+        let amd = trace.runtime_calls.iter().any(|call| trace.text(call.name).starts_with("hip"));
+        match (trace.activities.is_empty(), amd) {
+            (true, _) => "cpu",
+            (false, true) => "rocm",
+            (false, false) => "cuda",
+        }
+        .to_owned()
+    });
+    Device {
+        name: recorded
+            .name
+            .or_else(|| in_trace.map(|device| device.name.clone()))
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| "unknown".to_owned()),
+        kind,
+        capability: recorded.capability.or_else(|| in_trace?.capability),
+        multiprocessors: recorded.multiprocessors.or_else(|| in_trace?.multiprocessors),
+        roof: None,
     }
 }

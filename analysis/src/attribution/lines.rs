@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use super::Sums;
 use super::contexts::Contexts;
-use super::correlate::Places;
-use super::costs::{Cost, Costs, is_within};
-use super::scale::Scale;
+use super::costs::{Cost, is_within};
+use super::join::Join;
 use crate::profile::{
-    DeviceTime, FileFacts, FileId, LineCost, MODULES_PER_LINE, MemoryByKind, ModuleId, PhaseTimes,
+    DeviceTime, FileFacts, LineCost, MODULES_PER_LINE, MemoryByKind, ModuleId, PhaseTimes,
 };
 use crate::recording::line_log::{Marker, StackId, Stacks};
 
@@ -141,24 +141,21 @@ impl Lines {
     /// belongs to.
     pub fn add_times(
         &mut self,
+        join: &Join<'_>,
         contexts: &Contexts<'_>,
-        places: &Places<'_>,
-        costs: &Costs,
-        scale: &Scale,
-        on_device: bool,
+        sums: &Sums,
     ) -> PhaseTimes {
-        let stacks = &places.log.stacks;
+        let stacks = &join.places.log.stacks;
+        let on_device = !join.trace.activities.is_empty();
         let mut without_line = PhaseTimes::default();
-        for (((_, context), cost), factor) in
-            contexts.iter().zip(&costs.contexts).zip(&scale.contexts)
-        {
+        for (_, context, cost, factor) in sums.by_context(contexts) {
             let time_ns = cost.time_ns * factor;
             let own_line = self.innermost(stacks, context.line);
             match own_line.and_then(|line| self.cost_mut(line)) {
                 Some(line) => *line.self_time.get_mut(context.phase) += time_ns,
                 None => *without_line.get_mut(context.phase) += time_ns,
             }
-            let device = on_device.then(|| device_time(cost, *factor, scale.per_iteration));
+            let device = on_device.then(|| device_time(cost, factor, sums.scale.per_iteration));
             self.each_on(stacks, context.stacks(), usize::MAX, |_, line| {
                 *line.total_time.get_mut(context.phase) += time_ns;
                 if let Some(device) = device {
@@ -173,8 +170,8 @@ impl Lines {
     }
 
     /// Counts how often each line ran, and notes which modules were called from it.
-    pub fn add_calls(&mut self, places: &Places<'_>, windows: &[(i64, i64)]) {
-        let log = places.log;
+    pub fn add_calls(&mut self, join: &Join<'_>) {
+        let (log, windows) = (join.places.log, join.windows);
         let share = 1.0 / windows.len().max(1) as f64;
         for moment in log.threads.iter().flat_map(|thread| &thread.moments) {
             let called = match log.markers.top(moment.marker) {
@@ -215,12 +212,6 @@ impl Lines {
             lines.sort_by_key(|line| line.line);
         }
         by_file
-    }
-
-    /// The file and line of an index.
-    pub fn location(&self, line: LineIndex) -> Option<(FileId, u32)> {
-        let index = line.0 as usize;
-        Some((FileId(*self.files.get(index)?), self.costs.get(index)?.line))
     }
 }
 

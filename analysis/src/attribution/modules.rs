@@ -1,10 +1,10 @@
 //! What each module instance costs, its children included.
 
+use super::Sums;
 use super::contexts::Contexts;
-use super::correlate::Places;
-use super::costs::{Costs, is_within};
-use super::scale::Scale;
-use crate::profile::{FileId, MemoryByKind, ModuleCost, ModuleId, PhaseTimes};
+use super::costs::is_within;
+use super::join::Join;
+use crate::profile::{FileId, ModuleCost, ModuleId, PhaseTimes};
 use crate::recording::line_log::{Marker, MarkerId, Markers};
 use crate::recording::manifest::Manifest;
 
@@ -55,14 +55,6 @@ impl Modules {
         Modules { costs, seen, visit: 0 }
     }
 
-    /// The innermost module around a moment.
-    pub fn innermost(&self, markers: &Markers, marker: MarkerId) -> Option<u32> {
-        markers.walk(marker).find_map(|marker| match marker {
-            Marker::Module(module) if (module as usize) < self.costs.len() => Some(module),
-            _ => None,
-        })
-    }
-
     /// Calls a function with each module around any of the markers and with those that hold them,
     /// once each.
     pub fn each_around(
@@ -104,16 +96,9 @@ impl Modules {
 
     /// Adds each context's time to the modules that ran it or whose forward operators it is the
     /// derivative of.
-    pub fn add_times(
-        &mut self,
-        contexts: &Contexts<'_>,
-        markers: &Markers,
-        costs: &Costs,
-        scale: &Scale,
-    ) {
-        for (((_, context), cost), factor) in
-            contexts.iter().zip(&costs.contexts).zip(&scale.contexts)
-        {
+    pub fn add_times(&mut self, join: &Join<'_>, contexts: &Contexts<'_>, sums: &Sums) {
+        let markers = &join.places.log.markers;
+        for (_, context, cost, factor) in sums.by_context(contexts) {
             let mut times = PhaseTimes::default();
             *times.get_mut(context.phase) = cost.time_ns * factor;
             self.each_around(markers, [context.marker, context.forward_marker], |module| {
@@ -123,10 +108,11 @@ impl Modules {
     }
 
     /// Counts the calls of each module.
-    pub fn add_calls(&mut self, places: &Places<'_>, windows: &[(i64, i64)]) {
+    pub fn add_calls(&mut self, join: &Join<'_>) {
+        let (log, windows) = (join.places.log, join.windows);
         let share = 1.0 / windows.len().max(1) as f64;
-        for moment in places.log.threads.iter().flat_map(|thread| &thread.moments) {
-            if let Some((_, Marker::Module(module))) = places.log.markers.top(moment.marker)
+        for moment in log.threads.iter().flat_map(|thread| &thread.moments) {
+            if let Some((_, Marker::Module(module))) = log.markers.top(moment.marker)
                 && moment.entered
                 && is_within(windows, moment.time_ns)
                 && let Some(cost) = self.costs.get_mut(module as usize)
@@ -134,10 +120,5 @@ impl Modules {
                 cost.calls += share;
             }
         }
-    }
-
-    /// Adds memory to a module and all that hold it.
-    pub fn add_memory(&mut self, module: u32, memory: MemoryByKind) {
-        self.each_holding(module, |cost| cost.memory += memory);
     }
 }

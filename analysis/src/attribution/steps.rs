@@ -1,5 +1,6 @@
 //! Which stretches of time are iterations, and how long one takes without a profiler.
 
+use crate::metrics::throughput::median;
 use crate::recording::Recording;
 use crate::recording::trace::Trace;
 
@@ -59,18 +60,6 @@ impl Steps {
     }
 }
 
-/// The middle value, or the mean of the two in the middle.
-pub(super) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let upper = *sorted.get(sorted.len() / 2)?;
-    if sorted.len() % 2 == 1 {
-        return Some(upper);
-    }
-    let lower = *sorted.get((sorted.len() / 2).checked_sub(1)?)?;
-    Some(f64::midpoint(lower, upper))
-}
-
 fn in_order(mut windows: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
     windows.sort_unstable();
     let mut end_before = i64::MIN;
@@ -108,13 +97,6 @@ fn whole(trace: &Trace) -> Option<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0, 1.0, 100.0]), Some(3.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 100.0]), Some(3.0));
-    }
 
     #[test]
     fn windows_neither_overlap_nor_end_before_they_start() {

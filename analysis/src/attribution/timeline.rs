@@ -5,9 +5,10 @@
 //! for autograd, which on a GPU works on a thread of its own, the instants are that thread's.
 
 use super::contexts::{ContextId, Contexts};
-use super::correlate::{Place, Places};
+use super::correlate::Place;
+use super::join::Join;
 use crate::recording::line_log::Moment;
-use crate::recording::trace::{Operator, ThreadId, Trace};
+use crate::recording::trace::{Operator, ThreadId};
 
 /// A stretch of time with one context.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,23 +29,17 @@ pub(super) struct Recorded {
     pub line_events: u32,
 }
 
-/// The pieces of all windows.
-pub(super) fn pieces(
-    trace: &Trace,
-    places: &Places<'_>,
-    contexts: &mut Contexts<'_>,
-    shown: &[u32],
-    windows: &[(i64, i64)],
-    main: ThreadId,
-) -> Vec<Piece> {
-    let mut sweep = Sweep { contexts, shown, only_nodes: false, pieces: Vec::new() };
-    sweep.thread(trace, places, main, windows);
+/// The pieces of all windows; nothing where no thread is known to run the loop.
+pub(super) fn pieces(join: &Join<'_>, contexts: &mut Contexts<'_>) -> Vec<Piece> {
+    let Some(main) = join.main else { return Vec::new() };
+    let mut sweep = Sweep { join, contexts, only_nodes: false, pieces: Vec::new() };
+    sweep.thread(main);
     let main_pieces = std::mem::take(&mut sweep.pieces);
     sweep.only_nodes = true;
-    for index in 0..trace.threads.len() {
+    for index in 0..join.trace.threads.len() {
         let thread = ThreadId(index as u32);
         if thread != main {
-            sweep.thread(trace, places, thread, windows);
+            sweep.thread(thread);
         }
     }
     let mut others = sweep.pieces;
@@ -56,25 +51,19 @@ pub(super) fn pieces(
 }
 
 struct Sweep<'a, 'b> {
+    join: &'a Join<'a>,
     contexts: &'a mut Contexts<'b>,
-    shown: &'a [u32],
     /// Only what runs within nodes of autograd.
     only_nodes: bool,
     pieces: Vec<Piece>,
 }
 
 impl Sweep<'_, '_> {
-    fn thread(
-        &mut self,
-        trace: &Trace,
-        places: &Places<'_>,
-        thread: ThreadId,
-        windows: &[(i64, i64)],
-    ) {
-        let operators = &trace.operators;
+    fn thread(&mut self, thread: ThreadId) {
+        let operators = &self.join.trace.operators;
         let first = operators.partition_point(|operator| operator.thread < thread);
         let last = operators.partition_point(|operator| operator.thread <= thread);
-        if self.only_nodes && !(first..last).any(|index| self.contexts.in_node(index as u32)) {
+        if self.only_nodes && !(first..last).any(|index| self.join.in_node(index as u32)) {
             return;
         }
         let mut walk = Walk {
@@ -82,10 +71,10 @@ impl Sweep<'_, '_> {
             next_operator: first,
             last_operator: last,
             running: Vec::new(),
-            moments: places.moments(thread),
+            moments: self.join.places.moments(thread),
             next_moment: 0,
         };
-        for &(start_ns, end_ns) in windows {
+        for &(start_ns, end_ns) in self.join.windows {
             let first_of_window = self.pieces.len();
             let mut now = start_ns;
             walk.advance(now);
@@ -104,15 +93,15 @@ impl Sweep<'_, '_> {
         if start_ns >= end_ns {
             return;
         }
-        if self.only_nodes && !operator.is_some_and(|operator| self.contexts.in_node(operator)) {
+        if self.only_nodes && !operator.is_some_and(|operator| self.join.in_node(operator)) {
             return;
         }
         let context = self.contexts.of_moment(operator, place);
         // Once the user's code runs within the operator (a custom function, a hook), the time is
         // Python's until the next operator.
         let operator = operator
-            .filter(|&operator| self.contexts.place_of(operator).stack == place.stack)
-            .and_then(|operator| self.shown.get(operator as usize).copied());
+            .filter(|&operator| self.join.place_of(operator).stack == place.stack)
+            .and_then(|operator| self.join.shown_for(operator));
         if let Some(before) = self.pieces.last_mut()
             && before.end_ns == start_ns
             && before.context == context

@@ -77,6 +77,9 @@ pub struct Manifest {
     /// Why the run failed.
     #[serde(default)]
     pub failure: Option<Failure>,
+    /// What went wrong within the agent without harm to the run.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// How a run ended.
@@ -265,6 +268,8 @@ pub struct Memory {
     pub gradients: Vec<Block>,
     /// Storages of the iteration's batch.
     pub batch: Vec<Block>,
+    /// `torch.cuda.memory_allocated` when the iteration began.
+    pub allocated_bytes: Option<u64>,
     /// `torch.cuda.max_memory_allocated` over the iteration.
     pub max_allocated_bytes: Option<u64>,
     /// What the device has.

@@ -1,0 +1,40 @@
+//! What a person should know about how far to trust a profile.
+
+use crate::recording::Recording;
+
+/// Notes on a recording, in a person's words.
+pub(super) fn of(recording: &Recording) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(manifest) = &recording.manifest {
+        if manifest.iterations.timed_ns.is_empty() {
+            notes.push(
+                "No iteration ran without the profiler, so times include what recording cost."
+                    .to_owned(),
+            );
+        }
+        if let Some(log) = manifest.line_log.filter(|log| log.dropped > 0) {
+            notes.push(format!(
+                "The line log was full: {} events are missing, and what ran then stands on the \
+                 last line before.",
+                log.dropped
+            ));
+        }
+        if !manifest.compiled.is_empty() {
+            notes.push(
+                "Within functions that torch.compile compiled, lines are not measured one by one."
+                    .to_owned(),
+            );
+        }
+        notes.extend(manifest.notes.iter().cloned());
+        if recording.lines.is_none() {
+            notes.push("There is no line log, so nothing reaches a line.".to_owned());
+        }
+    }
+    if recording.lines.as_ref().is_some_and(|log| log.cut_short) {
+        notes.push("The line log ends within a record: its writer was stopped.".to_owned());
+    }
+    if recording.trace.truncated_at.is_some() {
+        notes.push("The trace ends too early: its writer was stopped.".to_owned());
+    }
+    notes
+}

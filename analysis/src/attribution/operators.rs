@@ -1,0 +1,281 @@
+//! The costliest operators of each line, with their shapes, their work and their kernels.
+
+use std::collections::HashMap;
+
+use super::Sums;
+use super::backward::ENGINE_PREFIX;
+use super::contexts::{ContextId, Contexts};
+use super::costs::is_within;
+use super::join::Join;
+use super::kernels::{KernelSums, launched_within};
+use super::lines::{LineIndex, Lines};
+use crate::metrics::op_flops::{OpWork, op_work};
+use crate::profile::{OPERATORS_PER_LINE, OperatorCost, Phase};
+use crate::recording::StringId;
+use crate::recording::trace::Operator;
+
+/// Frames of each stack whose lines list an operator. Beyond, a line has its total alone.
+const DEPTH: usize = 24;
+/// Kernels that an operator keeps.
+const KERNELS_PER_OPERATOR: usize = 8;
+/// Inputs that are written out.
+const INPUTS_SHOWN: usize = 4;
+/// An operator of which this share of the time is spent in operators that are not known has no
+/// number of operations: what is known of it would be too little.
+const UNKNOWN_SHARE: f64 = 0.1;
+
+/// What makes two calls the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Signature {
+    name: StringId,
+    dims: Option<StringId>,
+    types: Option<StringId>,
+}
+
+/// Calls of one signature in one context.
+#[derive(Debug, Default)]
+struct Group {
+    calls: f64,
+    host_ns: f64,
+    work: Option<OpWork>,
+    kernels: KernelSums,
+}
+
+/// The contexts of the operators that are shown and ran within the windows; nothing for the others.
+pub(super) fn contexts_of_shown(
+    join: &Join<'_>,
+    contexts: &mut Contexts<'_>,
+) -> Vec<Option<ContextId>> {
+    (0_u32..)
+        .zip(join.trace.operators.iter().zip(&join.shown))
+        .map(|(index, (operator, shown))| {
+            (*shown == index && is_within(join.windows, operator.start_ns))
+                .then(|| contexts.of_operator(index))
+        })
+        .collect()
+}
+
+/// Gives each line its costliest operators.
+pub(super) fn add_operators(
+    join: &Join<'_>,
+    contexts: &Contexts<'_>,
+    of_shown: &[Option<ContextId>],
+    sums: &Sums,
+    lines: &mut Lines,
+) {
+    let scale = &sums.scale;
+    let groups = groups(join, of_shown, sums);
+    let on_device = !join.trace.activities.is_empty();
+    // A line lists a signature once, however many contexts it ran in.
+    let mut by_line: HashMap<(LineIndex, Signature, Phase), Vec<usize>> = HashMap::new();
+    for (index, ((signature, context), _)) in groups.iter().enumerate() {
+        let Some(context) = contexts.get(*context) else { continue };
+        lines.each_on(&join.places.log.stacks, context.stacks(), DEPTH, |line, _| {
+            by_line.entry((line, *signature, context.phase)).or_default().push(index);
+        });
+    }
+    let time_of = |group: &((Signature, ContextId), Group)| {
+        if on_device {
+            group.1.kernels.time_ns() * scale.per_iteration
+        } else {
+            let factor = scale.contexts.get(group.0.1.0 as usize).copied().unwrap_or(0.0);
+            group.1.host_ns * factor
+        }
+    };
+    let mut ranked: Vec<(LineIndex, f64, Signature, Phase, Vec<usize>)> = by_line
+        .into_iter()
+        .map(|((line, signature, phase), members)| {
+            let time_ns = members.iter().filter_map(|&index| groups.get(index)).map(time_of).sum();
+            (line, time_ns, signature, phase, members)
+        })
+        .filter(|(_, time_ns, ..)| *time_ns > 0.0)
+        .collect();
+    ranked.sort_by(|a, b| {
+        (a.0.cmp(&b.0)).then(b.1.total_cmp(&a.1)).then(a.2.cmp(&b.2)).then(a.3.cmp(&b.3))
+    });
+    for (line, time_ns, signature, phase, members) in ranked {
+        let Some(cost) = lines.cost_mut(line) else { continue };
+        if cost.operators.len() >= OPERATORS_PER_LINE {
+            continue;
+        }
+        let members: Vec<&Group> =
+            members.iter().filter_map(|&index| groups.get(index)).map(|(_, group)| group).collect();
+        let mut kernels = KernelSums::default();
+        for member in &members {
+            kernels.merge(&member.kernels);
+        }
+        let mut kernels = kernels.finish(join.trace, scale.per_iteration);
+        kernels.truncate(KERNELS_PER_OPERATOR);
+        let work = members.iter().map(|member| member.work).reduce(add_work).flatten();
+        let name = join.trace.text(signature.name);
+        cost.operators.push(OperatorCost {
+            name: name.strip_prefix(ENGINE_PREFIX).unwrap_or(name).to_owned(),
+            phase: Some(phase),
+            calls: members.iter().map(|member| member.calls).sum::<f64>() * scale.per_iteration,
+            time_ns,
+            inputs: inputs_text(
+                join.trace.text_or_empty(signature.dims),
+                join.trace.text_or_empty(signature.types),
+            ),
+            flops: work.map(|work| work.flops * scale.per_iteration),
+            bytes: work.and_then(|work| Some(work.bytes? * scale.per_iteration)),
+            kernels,
+        });
+    }
+}
+
+fn groups(
+    join: &Join<'_>,
+    of_shown: &[Option<ContextId>],
+    sums: &Sums,
+) -> Vec<((Signature, ContextId), Group)> {
+    let trace = join.trace;
+    let mut index_of: HashMap<(Signature, ContextId), usize> = HashMap::new();
+    let mut groups: Vec<((Signature, ContextId), Group)> = Vec::new();
+    let mut of_operator: Vec<Option<usize>> = vec![None; trace.operators.len()];
+    let works = works(join);
+    for (index, context) in of_shown.iter().enumerate() {
+        let (Some(context), Some(operator)) = (context, trace.operators.get(index)) else {
+            continue;
+        };
+        let key = (signature(join, index, operator), *context);
+        let work = works.get(index).copied().flatten();
+        let group = *index_of.entry(key).or_insert_with(|| {
+            groups.push((key, Group { work: Some(OpWork::zero()), ..Group::default() }));
+            groups.len() - 1
+        });
+        if let (Some(entry), Some((_, group_sums))) =
+            (of_operator.get_mut(index), groups.get_mut(group))
+        {
+            *entry = Some(group);
+            group_sums.calls += 1.0;
+            group_sums.host_ns += sums.costs.operators.get(index).copied().unwrap_or(0.0);
+            group_sums.work = add_work(group_sums.work, work);
+        }
+    }
+    for (index, activity) in launched_within(join, &sums.launches) {
+        let group = sums
+            .launches
+            .operator(index)
+            .and_then(|operator| join.shown.get(operator))
+            .and_then(|shown| of_operator.get(*shown as usize).copied().flatten());
+        if let Some((_, group)) = group.and_then(|group| groups.get_mut(group)) {
+            group.kernels.add(activity, &sums.device);
+        }
+    }
+    groups
+}
+
+fn signature(join: &Join<'_>, index: usize, operator: &Operator) -> Signature {
+    // Autograd's engine records no shapes for the range around a node, but for the node within.
+    let within = join.trace.operators.get(index + 1).filter(|_| {
+        operator.input_dims.is_none() && join.parent_of(index as u32 + 1) == Some(index as u32)
+    });
+    let with_shapes = within.unwrap_or(operator);
+    Signature { name: operator.name, dims: with_shapes.input_dims, types: with_shapes.input_types }
+}
+
+/// By operator that is shown: the work of the outermost operators within it whose work is known.
+fn works(join: &Join<'_>) -> Vec<Option<OpWork>> {
+    let operators = &join.trace.operators;
+    let mut known: HashMap<[Option<StringId>; 4], Option<OpWork>> = HashMap::new();
+    let mut covered = vec![false; operators.len()];
+    let mut sums = vec![OpWork::zero(); operators.len()];
+    let mut unknown_ns = vec![0.0; operators.len()];
+    for (index, operator) in operators.iter().enumerate() {
+        let parent = join.parent_of(index as u32);
+        let shown = join.shown.get(index).map_or(index, |shown| *shown as usize);
+        let within_known = shown != index
+            && parent.is_some_and(|parent| covered.get(parent as usize) == Some(&true));
+        if within_known {
+            if let Some(entry) = covered.get_mut(index) {
+                *entry = true;
+            }
+            continue;
+        }
+        let Operator { name, input_dims, input_types, concrete_inputs, .. } = *operator;
+        let work = *known
+            .entry([Some(name), input_dims, input_types, concrete_inputs])
+            .or_insert_with(|| {
+                let text = |id| join.trace.text_or_empty(id);
+                let (dims, types) = (text(input_dims), text(input_types));
+                op_work(join.trace.text(name), dims, types, text(concrete_inputs))
+            });
+        let has_children = join.parent_of(index as u32 + 1) == Some(index as u32);
+        match work {
+            Some(work) => {
+                if let (Some(entry), Some(sum)) = (covered.get_mut(index), sums.get_mut(shown)) {
+                    *entry = true;
+                    *sum = sum.plus(work);
+                }
+            }
+            None if !has_children => {
+                if let Some(entry) = unknown_ns.get_mut(shown) {
+                    *entry += operator.duration_ns as f64;
+                }
+            }
+            None => {}
+        }
+    }
+    operators
+        .iter()
+        .zip(sums)
+        .zip(unknown_ns)
+        .map(|((operator, work), unknown_ns)| {
+            (unknown_ns <= UNKNOWN_SHARE * operator.duration_ns as f64).then_some(work)
+        })
+        .collect()
+}
+
+fn add_work(a: Option<OpWork>, b: Option<OpWork>) -> Option<OpWork> {
+    Some(a?.plus(b?))
+}
+
+/// `[32, 64] float, [64] float`: the tensors among the inputs.
+fn inputs_text(dims: &str, types: &str) -> String {
+    let dims: Vec<serde_json::Value> = serde_json::from_str(dims).unwrap_or_default();
+    let types: Vec<String> = serde_json::from_str(types).unwrap_or_default();
+    let is_tensor = |type_name: &str| !matches!(type_name, "" | "Scalar" | "ScalarList" | "None");
+    let mut tensors = dims
+        .iter()
+        .zip(&types)
+        .filter(|(_, type_name)| is_tensor(type_name))
+        .map(|(shape, type_name)| format!("{} {type_name}", shape_text(shape)));
+    let mut shown: Vec<String> = tensors.by_ref().take(INPUTS_SHOWN).collect();
+    if tensors.next().is_some() {
+        shown.push("…".to_owned());
+    }
+    shown.join(", ")
+}
+
+/// `[32, 64]`, or `16 × [1, 28, 28]` for a list of tensors.
+fn shape_text(shape: &serde_json::Value) -> String {
+    let parts = shape.as_array().map(Vec::as_slice).unwrap_or_default();
+    match parts.split_first() {
+        Some((first, others)) if first.is_array() => {
+            let same = others.iter().all(|other| other == first);
+            let first = if same { shape_text(first) } else { "tensors".to_owned() };
+            format!("{} × {first}", parts.len())
+        }
+        _ => {
+            let sizes: Vec<String> = parts.iter().map(ToString::to_string).collect();
+            format!("[{}]", sizes.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_are_written_as_shapes_and_types() {
+        let text =
+            inputs_text(r"[[32, 64], [64], [], []]", r#"["float", "long int", "Scalar", ""]"#);
+        assert_eq!(text, "[32, 64] float, [64] long int");
+        let list = inputs_text("[[[1,28],[1,28]]]", r#"["TensorList"]"#);
+        assert_eq!(list, "2 × [1, 28] TensorList");
+        assert_eq!(inputs_text("", ""), "");
+        assert_eq!(inputs_text("[3]", r#"["float"]"#), "[] float");
+    }
+}

@@ -1,0 +1,153 @@
+//! What attribution says about recordings of real programs (`tests/recordings`), and that the
+//! sample traces of others go through it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use ridgeline_analysis::attribution::attribute;
+use ridgeline_analysis::profile::{LineCost, Profile};
+use ridgeline_analysis::recording::Recording;
+use ridgeline_analysis::recording::chrome_trace::Options;
+use ridgeline_analysis::recording::line_log::LineLog;
+use ridgeline_analysis::recording::manifest::Manifest;
+use ridgeline_analysis::recording::trace::Trace;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn inflated(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    GzDecoder::new(File::open(path).expect("the file")).read_to_end(&mut bytes).expect("gzip");
+    bytes
+}
+
+fn trace(path: &Path) -> Trace {
+    Trace::read(GzDecoder::new(File::open(path).expect("the trace")), &Options::default())
+        .expect("a trace")
+}
+
+fn recording(folder: &Path) -> Recording {
+    let manifest = std::fs::read(folder.join("manifest.json")).expect("the manifest");
+    let manifest = Manifest::parse(&manifest).expect("a manifest");
+    let threads: Vec<_> = manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
+    let lines = LineLog::parse(&inflated(&folder.join("lines.bin.gz")), &threads);
+    Recording {
+        trace: trace(&folder.join("trace.json.gz")),
+        lines: Some(lines.expect("a line log")),
+        manifest: Some(manifest),
+    }
+}
+
+fn recordings() -> Vec<(String, PathBuf)> {
+    let mut found: Vec<_> = std::fs::read_dir(root().join("tests/recordings"))
+        .expect("the recordings")
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let name = path.file_name()?.to_string_lossy().into_owned();
+            path.join("manifest.json").exists().then_some((name, path))
+        })
+        .collect();
+    found.sort();
+    assert!(!found.is_empty());
+    found
+}
+
+fn profiles() -> Vec<(String, Profile)> {
+    let profile = |path: &Path| attribute(&recording(path)).expect("a profile");
+    recordings().iter().map(|(name, path)| (name.clone(), profile(path))).collect()
+}
+
+fn lines(profile: &Profile) -> impl Iterator<Item = &LineCost> {
+    profile.lines.iter().flatten()
+}
+
+#[test]
+fn time_is_conserved() {
+    for (name, profile) in profiles() {
+        let own: f64 = lines(&profile).map(|line| line.self_time.total()).sum();
+        let untracked: f64 = profile.untracked.iter().map(|part| part.time_ns).sum();
+        let time_ns = profile.iteration.time_ns;
+        assert!(time_ns > 0.0, "{name}");
+        let difference = (own + untracked - time_ns).abs();
+        assert!(difference < 1e-6 * time_ns, "{name}: {own} + {untracked} != {time_ns}");
+        let phases = profile.iteration.phases.total();
+        assert!((phases - time_ns).abs() < 1e-6 * time_ns, "{name}: {phases} != {time_ns}");
+    }
+}
+
+#[test]
+fn no_total_is_more_than_the_iteration_or_less_than_its_own() {
+    for (name, profile) in profiles() {
+        for line in lines(&profile) {
+            let (own, total) = (line.self_time.total(), line.total_time.total());
+            assert!(total <= profile.iteration.time_ns * 1.000_001, "{name}:{}", line.line);
+            assert!(own <= total * 1.000_001, "{name}:{}: {own} > {total}", line.line);
+            assert!(own >= 0.0, "{name}:{}", line.line);
+        }
+    }
+}
+
+#[test]
+fn memory_sums_to_the_peak() {
+    for (name, profile) in profiles() {
+        assert!(profile.memory.peak_bytes > 0, "{name}");
+        assert_eq!(profile.memory.at_peak.total(), profile.memory.peak_bytes, "{name}");
+        let highest = profile.memory.curve.iter().map(|(_, bytes)| *bytes).max();
+        assert_eq!(highest, Some(profile.memory.peak_bytes), "{name}");
+    }
+}
+
+#[test]
+fn every_byte_of_activations_has_a_line() {
+    for (name, profile) in profiles() {
+        let with_line: u64 = lines(&profile).map(|line| line.self_memory.activations).sum();
+        assert_eq!(with_line, profile.memory.at_peak.activations, "{name}");
+        assert!((profile.coverage.memory - 1.0).abs() < 1e-9, "{name}");
+    }
+}
+
+#[test]
+fn operators_reach_a_line() {
+    for (name, profile) in profiles() {
+        assert!(profile.coverage.time > 0.99, "{name}: {:?}", profile.coverage);
+    }
+}
+
+#[test]
+fn weights_are_the_modules() {
+    for (name, profile) in profiles() {
+        let Some(root) = profile.modules.first() else { continue };
+        assert!(root.memory.weights <= profile.memory.at_peak.weights, "{name}");
+        let parents = profile.modules.iter().filter(|module| module.parent.is_none());
+        let sum: u64 = parents.map(|module| module.memory.weights).sum();
+        assert_eq!(sum, profile.memory.at_peak.weights, "{name}");
+    }
+}
+
+#[test]
+fn the_sample_traces_of_others_go_through() {
+    let shared = std::env::var_os("RIDGELINE_SHARED").map_or(root().join("../shared"), Into::into);
+    let Ok(folder) = std::fs::read_dir(shared.join("traces")) else {
+        eprintln!("skipped: no sample traces at {}", shared.display());
+        return;
+    };
+    let mut seen = 0;
+    for path in folder.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.extension().is_none_or(|extension| extension != "gz") {
+            continue;
+        }
+        let recording = Recording { trace: trace(&path), ..Recording::default() };
+        let profile = attribute(&recording).expect("a profile");
+        let gpu = profile.gpu.expect("a GPU");
+        assert_eq!(gpu.idle_ns + gpu.busy_ns, gpu.span_ns, "{}", path.display());
+        assert!(profile.iteration.time_ns > 0.0 && !profile.kernels.is_empty());
+        assert_eq!(profile.memory.at_peak.total(), profile.memory.peak_bytes);
+        let untracked: f64 = profile.untracked.iter().map(|part| part.time_ns).sum();
+        assert!((untracked - profile.iteration.time_ns).abs() < 1e-6 * untracked);
+        seen += 1;
+    }
+    assert!(seen > 0);
+}
