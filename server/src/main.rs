@@ -6,9 +6,27 @@ use std::process::ExitCode;
 mod cli;
 mod config;
 mod discover;
+mod documents;
+mod event;
+mod event_loop;
+mod lsp;
+mod outbox;
 mod pipeline;
+mod pool;
 mod profiler;
+mod progress;
+mod refresh;
+mod requests;
+mod run_queue;
+mod runs;
+mod server;
+mod settings;
+mod state;
 mod store;
+mod transport;
+mod trust;
+mod view;
+mod watcher;
 
 fn main() -> ExitCode {
     cli::main()

@@ -69,7 +69,7 @@ impl Lines {
 
     /// Follows an edit: the bytes `old` of the text before became `new_len` bytes, and `text` is
     /// the text after.
-    pub(super) fn edit(&mut self, text: &str, old: Range<usize>, new_len: usize) {
+    pub fn edit(&mut self, text: &str, old: Range<usize>, new_len: usize) {
         // One line more on each side, because an edit can join a `\r` with a `\n` or part them.
         let first = (self.line_of(old.start) as usize).saturating_sub(2);
         let after = (self.line_of(old.end) as usize).saturating_add(1);

@@ -1,0 +1,75 @@
+//! Everything that can wake the server.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::documents::{Change, DocumentId};
+use crate::lsp::position::ClientRange;
+use crate::profiler::{ProfileOutcome, Profiled, ProgressEvent};
+use crate::requests::Request;
+use crate::run_queue::{Reason, RunId};
+use crate::state::{Client, Findings};
+use crate::trust::Answer;
+
+/// What wakes the event loop. There is no other way in.
+pub enum Event {
+    /// The client tells something. It is acknowledged when it is done, so that the number of
+    /// messages under way has the transport's limit.
+    Told(Told, oneshot::Sender<()>),
+    /// The client asks something.
+    Asked(Request),
+
+    /// `workspace/configuration` was answered; nothing where it was not.
+    SettingsFetched(Option<Value>),
+    /// The person answered whether a workspace may run; nothing where they closed the question.
+    TrustAnswered(PathBuf, Option<Answer>),
+    /// The person said which script is the training run; nothing where they closed the question.
+    ScriptChosen(PathBuf, Option<PathBuf>, Reason),
+    /// Files changed on the disk (Python files and configurations that git does not ignore).
+    FilesChanged(Vec<PathBuf>),
+    /// A run goes on.
+    RunProgressed(RunId, ProgressEvent),
+    /// A run ended.
+    RunEnded(RunId, Box<ProfileOutcome>),
+    /// What an earlier session measured in a workspace.
+    EarlierFound(PathBuf, Option<Profiled>),
+    /// A workspace's zygote is ready, or was not to be had.
+    Prepared(PathBuf),
+    /// Where a failure is shown has been found; the number tells whether it is still the newest.
+    FindingsPlaced(PathBuf, u64, Findings),
+}
+
+/// What a client tells without asking.
+pub enum Told {
+    /// `initialize`: who the client is.
+    Hello(Box<Client>),
+    /// `initialized`: it takes requests from now on.
+    Ready,
+    /// A text was opened.
+    Opened {
+        /// Which.
+        id: DocumentId,
+        /// As the client writes it.
+        uri: String,
+        /// As the client counts.
+        version: i32,
+        /// The text.
+        text: String,
+    },
+    /// A text was changed.
+    Changed(DocumentId, i32, Vec<Change<ClientRange>>),
+    /// A text was saved.
+    Saved(DocumentId),
+    /// A text was closed.
+    Closed(DocumentId),
+    /// Settings changed; they are these, where the client says them.
+    SettingsChanged(Value),
+    /// Folders were added and removed.
+    FoldersChanged(Vec<PathBuf>, Vec<PathBuf>),
+    /// The person pressed cancel at a progress of ours.
+    ProgressCancelled(String),
+    /// `shutdown`.
+    Goodbye,
+}

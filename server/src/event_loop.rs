@@ -1,0 +1,283 @@
+//! The one place where state changes: events in, one after the other.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ridgeline_analysis::source::SourceIndex;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::documents::{Change, DocumentId, Refusal, SIZE_LIMIT, real_path};
+use crate::event::{Event, Told};
+use crate::lsp::client::Importance;
+use crate::lsp::position::{self, ClientRange};
+use crate::requests;
+use crate::run_queue::Reason;
+use crate::settings::Settings;
+use crate::state::GlobalState;
+use crate::trust::Trust;
+use crate::watcher::Watcher;
+
+/// A turn that takes longer is logged: edits wait behind it.
+const SLOW_TURN: Duration = Duration::from_millis(100);
+
+/// Handles events until there are no more senders, or the client said goodbye and has gone.
+pub async fn run(mut state: GlobalState, mut events: mpsc::Receiver<Event>) {
+    while let Some(event) = events.recv().await {
+        let started = Instant::now();
+        let name = name(&event);
+        // A panic costs one event. Whoever waits for its answer gets an error, because what would
+        // have sent it is dropped.
+        let turn = catch_unwind(AssertUnwindSafe(|| state.handle(event)));
+        if turn.is_err() {
+            tracing::error!("a defect: the event {name} was not handled to its end");
+        }
+        let took = started.elapsed();
+        if took > SLOW_TURN {
+            tracing::warn!("{name} took {} ms", took.as_millis());
+        }
+    }
+}
+
+fn name(event: &Event) -> &'static str {
+    match event {
+        Event::Told(told, _) => match told {
+            Told::Hello(_) => "initialize",
+            Told::Ready => "initialized",
+            Told::Opened { .. } => "didOpen",
+            Told::Changed(..) => "didChange",
+            Told::Saved(_) => "didSave",
+            Told::Closed(_) => "didClose",
+            Told::SettingsChanged(_) => "didChangeConfiguration",
+            Told::FoldersChanged(..) => "didChangeWorkspaceFolders",
+            Told::ProgressCancelled(_) => "workDoneProgress/cancel",
+            Told::Goodbye => "shutdown",
+        },
+        Event::Asked(_) => "a request",
+        Event::SettingsFetched(_) => "settings",
+        Event::TrustAnswered(..) => "consent",
+        Event::ScriptChosen(..) => "choice of script",
+        Event::FilesChanged(_) => "changed files",
+        Event::RunProgressed(..) => "progress of a run",
+        Event::RunEnded(..) => "end of a run",
+        Event::EarlierFound(..) => "earlier profile",
+        Event::Prepared(_) => "prepared",
+        Event::FindingsPlaced(..) => "diagnostics",
+    }
+}
+
+impl GlobalState {
+    /// One turn.
+    pub fn handle(&mut self, event: Event) {
+        match event {
+            Event::Told(told, done) => {
+                self.handle_told(told);
+                // The client may have gone.
+                let _ = done.send(());
+            }
+            Event::Asked(request) => requests::take_up(self, request),
+            Event::SettingsFetched(Some(value)) => self.take_settings(&value),
+            Event::SettingsFetched(None) => {}
+            Event::TrustAnswered(root, answer) => self.trust_answered(&root, answer),
+            Event::ScriptChosen(root, script, reason) => self.script_chosen(&root, script, reason),
+            Event::FilesChanged(files) => self.files_changed(files),
+            Event::RunProgressed(id, progress) => self.run_progressed(id, progress),
+            Event::RunEnded(id, outcome) => self.run_ended(id, *outcome),
+            Event::EarlierFound(root, Some(earlier)) => {
+                let known = self.workspace(&root).is_some_and(|found| !found.measured.is_empty());
+                if !known {
+                    self.take_in(&root, earlier);
+                }
+                self.send_status(&root);
+            }
+            Event::EarlierFound(root, None) => self.send_status(&root),
+            Event::Prepared(root) => self.prepared(&root),
+            Event::FindingsPlaced(root, number, placed) => {
+                self.findings_placed(&root, number, placed);
+            }
+        }
+    }
+
+    fn handle_told(&mut self, told: Told) {
+        match told {
+            Told::Hello(client) => {
+                self.trust = Trust::new(self.store.clone(), client.vouched);
+                self.client = (*client).into();
+                let (settings, _) = Settings::read(&self.client.options);
+                self.settings = settings.into();
+            }
+            Told::Ready => self.ready(),
+            Told::Opened { id, uri, version, text } => self.opened(id, uri, version, text),
+            Told::Changed(id, version, changes) => self.changed(&id, version, changes),
+            Told::Saved(id) => self.saved(&id),
+            Told::Closed(id) => {
+                self.documents.close(&id);
+                self.saved.remove(&id);
+                self.cache.retain(|(other, _, _), _| *other != id);
+            }
+            Told::SettingsChanged(value) => self.settings_changed(&value),
+            Told::FoldersChanged(added, removed) => {
+                removed.iter().for_each(|root| self.remove_workspace(root));
+                for root in &added {
+                    self.add_workspace(root);
+                }
+            }
+            Told::ProgressCancelled(token) => self.progress_cancelled(&token),
+            Told::Goodbye => self.queue.stop_all(),
+        }
+    }
+
+    /// The client takes requests from now on.
+    fn ready(&mut self) {
+        let sending = self.refresh.clone();
+        tokio::spawn(sending.keep_sending(self.to_client.clone(), self.client.refreshes()));
+        self.watcher = Watcher::start(self.events.clone());
+        for root in self.client.roots.clone() {
+            self.add_workspace(&root);
+        }
+        self.fetch_settings();
+    }
+
+    fn opened(&mut self, id: DocumentId, uri: String, version: i32, text: String) {
+        let opened = self.documents.open(id.clone(), uri, version, text);
+        self.tell_refusal(&id, opened);
+        let Some(document) = self.documents.get(&id) else { return };
+        self.saved.insert(id.clone(), document.edition());
+        let Some(path) = document.real.clone() else { return };
+        self.last_touched = Some(path.clone());
+        let root = match self.root_of(&path) {
+            Some(root) => Some(root),
+            // A file outside of every folder is looked after with the folder that it is in.
+            None => {
+                path.parent().map(Path::to_owned).and_then(|parent| self.add_workspace(&parent))
+            }
+        };
+        if let Some(root) = root {
+            self.prepare(&root);
+            self.send_status(&root);
+        }
+    }
+
+    fn changed(&mut self, id: &DocumentId, version: i32, changes: Vec<Change<ClientRange>>) {
+        let encoding = self.client.encoding;
+        let changed = self.documents.change(id, version, changes, |text, lines, range| {
+            position::to_span(text, lines, encoding, range)
+        });
+        self.tell_refusal(id, changed);
+        if let Some(path) = self.documents.get(id).and_then(|document| document.real.clone()) {
+            self.last_touched = Some(path);
+        }
+    }
+
+    fn tell_refusal(&self, id: &DocumentId, opened: Result<(), Refusal>) {
+        let name = id.path().map(|path| path.display().to_string()).unwrap_or_default();
+        let why = match opened {
+            Ok(()) => return,
+            Err(Refusal::TooLarge) => format!("it is larger than {} MB", SIZE_LIMIT >> 20),
+            Err(Refusal::TooMany) => "too many files are open".to_owned(),
+        };
+        let message = format!("Ridgeline leaves {name} alone: {why}.");
+        self.to_client.show_message(Importance::Info, &message);
+    }
+
+    fn saved(&mut self, id: &DocumentId) {
+        let Some(document) = self.documents.get(id) else { return };
+        self.saved.insert(id.clone(), document.edition());
+        // The file may have been renamed to something else, or a link may lead elsewhere now.
+        let Some(path) = document.real.clone() else { return };
+        self.last_touched = Some(path.clone());
+        if !self.settings.run_on_save {
+            return;
+        }
+        if let Some(root) = self.root_of(&path) {
+            self.want_run(&root, Reason::Saved(path));
+        }
+    }
+
+    /// Something wrote files. What the editor saved itself comes this way as well, and a client that
+    /// sends no `didSave` has no other.
+    fn files_changed(&mut self, files: Vec<PathBuf>) {
+        if !self.settings.watch_files {
+            return;
+        }
+        let mut wanted: HashMap<PathBuf, Reason> = HashMap::new();
+        for file in files {
+            let Some(root) = self.root_of(&file) else { continue };
+            if let Some(reason) = self.reason_for(&file) {
+                wanted.insert(root, reason);
+            }
+        }
+        for (root, reason) in wanted {
+            self.want_run(&root, reason);
+        }
+    }
+
+    fn reason_for(&mut self, file: &Path) -> Option<Reason> {
+        let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
+        let Some((id, document)) = open else {
+            return Some(Reason::ChangedOutside(file.to_owned()));
+        };
+        let on_disk = std::fs::read_to_string(file).ok();
+        let same = on_disk.as_deref() == document.index.as_ref().map(SourceIndex::text);
+        if !same {
+            return Some(Reason::ChangedOutside(file.to_owned()));
+        }
+        let edition = document.edition();
+        let known = self.saved.insert(id.clone(), edition);
+        (known != Some(edition)).then(|| Reason::Saved(file.to_owned()))
+    }
+
+    fn settings_changed(&mut self, value: &Value) {
+        // Most clients send an empty value here and want to be asked.
+        if self.client.configuration {
+            self.fetch_settings();
+        } else if value.is_object() {
+            self.take_settings(value);
+        }
+    }
+
+    fn fetch_settings(&mut self) {
+        if !self.client.configuration {
+            return;
+        }
+        let (to_client, events) = (self.to_client.clone(), self.events.clone());
+        tokio::spawn(async move {
+            let fetched = to_client.settings().await;
+            let _ = events.send(Event::SettingsFetched(fetched)).await;
+        });
+    }
+
+    fn take_settings(&mut self, value: &Value) {
+        // A client that has no such section answers null: what it said at first still holds.
+        if value.is_null() {
+            return;
+        }
+        let (settings, complaints) = Settings::read(value);
+        for complaint in complaints {
+            self.to_client.show_message(Importance::Warning, &complaint);
+        }
+        if *self.settings == settings {
+            return;
+        }
+        let shown = self.settings.diagnostics;
+        self.settings = settings.into();
+        if shown && !self.settings.diagnostics {
+            let roots: Vec<PathBuf> =
+                self.workspaces.iter().map(|workspace| workspace.root.clone()).collect();
+            roots.iter().for_each(|root| self.unpublish(root));
+        }
+        self.mark_stale();
+    }
+
+    /// The workspaces that a command means: that of its argument, else that of the document touched
+    /// last, else the only one.
+    pub fn meant(&mut self, argument: Option<PathBuf>) -> Option<PathBuf> {
+        if let Some(path) = argument {
+            return self.root_of(&real_path(&path));
+        }
+        let touched = self.last_touched.as_deref().and_then(|path| self.root_of(path));
+        touched.or_else(|| self.workspaces.first().map(|workspace| workspace.root.clone()))
+    }
+}

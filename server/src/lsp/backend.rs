@@ -1,0 +1,167 @@
+//! The handlers that tower-lsp calls. Each sends one event before it awaits anything, so that events
+//! arrive in the order of the messages (tower-lsp polls handlers first in arrival order), and then
+//! waits until the event loop is done with it. None awaits the client.
+
+use std::fmt;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use tower_lsp::LanguageServer;
+use tower_lsp::jsonrpc::{Error, Result};
+use tower_lsp::ls_types::{
+    CodeLens, CodeLensParams, DidChangeConfigurationParams, DidChangeNotebookDocumentParams,
+    DidChangeTextDocumentParams, DidChangeWatchedFilesParams, DidChangeWorkspaceFoldersParams,
+    DidCloseNotebookDocumentParams, DidCloseTextDocumentParams, DidOpenNotebookDocumentParams,
+    DidOpenTextDocumentParams, DidSaveNotebookDocumentParams, DidSaveTextDocumentParams,
+    DocumentDiagnosticParams, DocumentDiagnosticReportResult, ExecuteCommandParams, Hover,
+    HoverParams, InitializeParams, InitializeResult, InitializedParams, InlayHint, InlayHintParams,
+    NumberOrString, WorkDoneProgressCancelParams,
+};
+
+use super::{capabilities, from_proto, to_proto};
+use crate::event::{Event, Told};
+use crate::pool::Reply;
+use crate::requests::Request;
+
+/// Events that wait for the event loop. The transport lets fewer messages through at once, so a
+/// client cannot fill it.
+pub const EVENT_LIMIT: usize = 4 * crate::transport::IN_FLIGHT_LIMIT;
+
+/// The way from tower-lsp to the event loop.
+pub struct Backend {
+    events: mpsc::Sender<Event>,
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Backend")
+    }
+}
+
+impl Backend {
+    /// Sends everything to `events`.
+    pub fn new(events: mpsc::Sender<Event>) -> Backend {
+        Backend { events }
+    }
+
+    async fn tell(&self, told: Told) {
+        let (done, acknowledged) = oneshot::channel();
+        self.send(Event::Told(told, done)).await;
+        // It is dropped unsent where the event loop is over, or where handling it panicked.
+        let _ = acknowledged.await;
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Event::Asked(request(reply))).await;
+        match answer.await {
+            Ok(result) => result.map_err(to_proto::error),
+            Err(_) => Err(Error::internal_error()),
+        }
+    }
+
+    async fn send(&self, event: Event) {
+        // Sending before the first await keeps the order. The queue cannot be full (see EVENT_LIMIT);
+        // if it were, an event late is better than one lost.
+        if let Err(mpsc::error::TrySendError::Full(event)) = self.events.try_send(event) {
+            let _ = self.events.send(event).await;
+        }
+    }
+
+    /// `window/workDoneProgress/cancel`, which tower-lsp has no handler for.
+    pub async fn progress_cancelled(&self, params: WorkDoneProgressCancelParams) {
+        let token = match params.token {
+            NumberOrString::String(token) => token,
+            NumberOrString::Number(number) => number.to_string(),
+        };
+        self.tell(Told::ProgressCancelled(token)).await;
+    }
+}
+
+impl LanguageServer for Backend {
+    async fn initialize(&self, params: InitializeParams) -> Result<InitializeResult> {
+        let client = from_proto::client(params);
+        let result = capabilities::initialize_result(&client);
+        self.tell(Told::Hello(Box::new(client))).await;
+        Ok(result)
+    }
+
+    async fn initialized(&self, _: InitializedParams) {
+        self.tell(Told::Ready).await;
+    }
+
+    async fn shutdown(&self) -> Result<()> {
+        self.tell(Told::Goodbye).await;
+        Ok(())
+    }
+
+    async fn did_open(&self, params: DidOpenTextDocumentParams) {
+        let document = params.text_document;
+        if !from_proto::is_python(&document.uri, &document.language_id) {
+            return;
+        }
+        self.tell(Told::Opened {
+            id: from_proto::document_id(&document.uri),
+            uri: document.uri.as_str().to_owned(),
+            version: document.version,
+            text: document.text,
+        })
+        .await;
+    }
+
+    async fn did_change(&self, params: DidChangeTextDocumentParams) {
+        let id = from_proto::document_id(&params.text_document.uri);
+        let changes = from_proto::changes(params.content_changes);
+        self.tell(Told::Changed(id, params.text_document.version, changes)).await;
+    }
+
+    async fn did_save(&self, params: DidSaveTextDocumentParams) {
+        self.tell(Told::Saved(from_proto::document_id(&params.text_document.uri))).await;
+    }
+
+    async fn did_close(&self, params: DidCloseTextDocumentParams) {
+        self.tell(Told::Closed(from_proto::document_id(&params.text_document.uri))).await;
+    }
+
+    // Notebooks are left alone without a word.
+    async fn notebook_did_open(&self, _: DidOpenNotebookDocumentParams) {}
+    async fn notebook_did_change(&self, _: DidChangeNotebookDocumentParams) {}
+    async fn notebook_did_save(&self, _: DidSaveNotebookDocumentParams) {}
+    async fn notebook_did_close(&self, _: DidCloseNotebookDocumentParams) {}
+
+    // The server watches files itself, also for clients that cannot.
+    async fn did_change_watched_files(&self, _: DidChangeWatchedFilesParams) {}
+
+    async fn did_change_configuration(&self, params: DidChangeConfigurationParams) {
+        self.tell(Told::SettingsChanged(params.settings)).await;
+    }
+
+    async fn did_change_workspace_folders(&self, params: DidChangeWorkspaceFoldersParams) {
+        let added = from_proto::folders(&params.event.added);
+        let removed = from_proto::folders(&params.event.removed);
+        self.tell(Told::FoldersChanged(added, removed)).await;
+    }
+
+    async fn inlay_hint(&self, params: InlayHintParams) -> Result<Option<Vec<InlayHint>>> {
+        self.ask(|reply| Request::InlayHint(params, reply)).await
+    }
+
+    async fn code_lens(&self, params: CodeLensParams) -> Result<Option<Vec<CodeLens>>> {
+        self.ask(|reply| Request::CodeLens(params, reply)).await
+    }
+
+    async fn hover(&self, params: HoverParams) -> Result<Option<Hover>> {
+        self.ask(|reply| Request::Hover(params, reply)).await
+    }
+
+    async fn diagnostic(
+        &self,
+        params: DocumentDiagnosticParams,
+    ) -> Result<DocumentDiagnosticReportResult> {
+        self.ask(|reply| Request::Diagnostic(params, reply)).await
+    }
+
+    async fn execute_command(&self, params: ExecuteCommandParams) -> Result<Option<Value>> {
+        self.ask(|reply| Request::ExecuteCommand(params, reply)).await
+    }
+}

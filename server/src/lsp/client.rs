@@ -1,0 +1,156 @@
+//! What the server says to the client: one plain function for each message, on top of the outbox.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tower_lsp::ls_types::notification::{Notification, Progress, PublishDiagnostics, ShowMessage};
+use tower_lsp::ls_types::request::{
+    CodeLensRefresh, InlayHintRefreshRequest, Request, ShowDocument, ShowMessageRequest,
+    WorkDoneProgressCreate, WorkspaceConfiguration, WorkspaceDiagnosticRefresh,
+};
+use tower_lsp::ls_types::{Diagnostic, MessageType};
+
+use super::ext::{STATUS, StatusParams};
+use crate::outbox::{NoAnswer, Outbox};
+use crate::refresh::Refreshable;
+use crate::settings::SECTION;
+
+/// For what a program answers.
+const MACHINE_LIMIT: Duration = Duration::from_secs(5);
+
+/// For what a person answers. Until then the question is on the screen and nothing runs.
+const PERSON_LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// How much a message matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Importance {
+    /// Something does not work.
+    Error,
+    /// Something is not as the person may think.
+    Warning,
+    /// An answer to what the person did.
+    Info,
+}
+
+impl Importance {
+    fn kind(self) -> MessageType {
+        match self {
+            Importance::Error => MessageType::ERROR,
+            Importance::Warning => MessageType::WARNING,
+            Importance::Info => MessageType::INFO,
+        }
+    }
+}
+
+/// The client, to talk to. Clones are the same client.
+#[derive(Clone, Debug)]
+pub struct ToClient {
+    outbox: Outbox,
+}
+
+impl ToClient {
+    /// Talks through `outbox`.
+    pub fn new(outbox: Outbox) -> ToClient {
+        ToClient { outbox }
+    }
+
+    /// Shows a message.
+    pub fn show_message(&self, importance: Importance, message: &str) {
+        let params = json!({"type": importance.kind(), "message": message});
+        self.outbox.notify(ShowMessage::METHOD, &params);
+    }
+
+    /// Asks a person to choose; nothing where they chose nothing, or cannot be asked.
+    pub async fn ask(&self, message: &str, titles: &[String]) -> Option<String> {
+        let actions: Vec<Value> = titles.iter().map(|title| json!({"title": title})).collect();
+        let params = json!({"type": MessageType::INFO, "message": message, "actions": actions});
+        let answer = self.request(ShowMessageRequest::METHOD, &params, PERSON_LIMIT).await?;
+        answer.get("title")?.as_str().map(str::to_owned)
+    }
+
+    /// Shows a document, outside the editor where that is wanted; says whether it was shown.
+    pub async fn show_document(&self, uri: &str, external: bool) -> bool {
+        let params = json!({"uri": uri, "external": external, "takeFocus": true});
+        let answer = self.request(ShowDocument::METHOD, &params, MACHINE_LIMIT).await;
+        answer.is_some_and(|answer| answer.get("success") == Some(&Value::Bool(true)))
+    }
+
+    /// Asks for the settings; nothing where the client does not tell.
+    pub async fn settings(&self) -> Option<Value> {
+        let params = json!({"items": [{"section": SECTION}]});
+        let answer = self.request(WorkspaceConfiguration::METHOD, &params, MACHINE_LIMIT).await?;
+        answer.get(0).cloned()
+    }
+
+    /// Tells that something is out of date, and waits for the client to take note.
+    pub async fn refresh(&self, what: Refreshable) {
+        let method = match what {
+            Refreshable::Hints => InlayHintRefreshRequest::METHOD,
+            Refreshable::Lenses => CodeLensRefresh::METHOD,
+            Refreshable::Diagnostics => WorkspaceDiagnosticRefresh::METHOD,
+        };
+        self.request(method, &Value::Null, MACHINE_LIMIT).await;
+    }
+
+    /// Shows the diagnostics of a file in place of those before.
+    pub fn publish(&self, uri: &str, version: Option<i32>, diagnostics: &[Diagnostic]) {
+        let mut params = json!({"uri": uri, "diagnostics": diagnostics});
+        if let (Some(version), Some(params)) = (version, params.as_object_mut()) {
+            params.insert("version".to_owned(), version.into());
+        }
+        self.outbox.notify(PublishDiagnostics::METHOD, &params);
+    }
+
+    /// Sends the status of a workspace.
+    pub fn status(&self, status: &StatusParams) {
+        self.outbox.notify(STATUS, &json!(status));
+    }
+
+    /// Asks whether a progress may be shown.
+    pub async fn create_progress(&self, token: &str) -> bool {
+        let params = json!({"token": token});
+        self.request(WorkDoneProgressCreate::METHOD, &params, MACHINE_LIMIT).await.is_some()
+    }
+
+    /// Begins a progress that may be cancelled.
+    pub fn begin_progress(&self, token: &str, title: &str, message: &str) {
+        let value = json!({
+            "kind": "begin", "title": title, "message": message, "cancellable": true, "percentage": 0,
+        });
+        self.outbox.notify(Progress::METHOD, &json!({"token": token, "value": value}));
+    }
+
+    /// Goes on with a progress.
+    pub fn report_progress(&self, token: &str, message: &str, percentage: Option<u32>) {
+        let mut value = json!({"kind": "report", "message": message});
+        if let (Some(percentage), Some(value)) = (percentage, value.as_object_mut()) {
+            value.insert("percentage".to_owned(), percentage.into());
+        }
+        self.outbox.notify(Progress::METHOD, &json!({"token": token, "value": value}));
+    }
+
+    /// Ends a progress.
+    pub fn end_progress(&self, token: &str, message: &str) {
+        let value = json!({"kind": "end", "message": message});
+        self.outbox.notify(Progress::METHOD, &json!({"token": token, "value": value}));
+    }
+
+    async fn request(
+        &self,
+        method: &'static str,
+        params: &Value,
+        limit: Duration,
+    ) -> Option<Value> {
+        match self.outbox.request(method, params, limit).await {
+            Ok(answer) => Some(answer),
+            Err(error @ NoAnswer::NotSent { .. }) => {
+                tracing::debug!("{error}");
+                None
+            }
+            Err(error) => {
+                tracing::info!("{error}");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What Ridgeline adds to the protocol. `docs/protocol.md` describes it for clients; a test holds
+//! the page equal to these types.
+
+use serde::{Deserialize, Serialize};
+
+/// `ridgeline/status`: what the server does, and the headline of the newest measurement. Sent to the
+/// client whenever it changes, once for each workspace folder.
+pub const STATUS: &str = "ridgeline/status";
+
+/// A workspace's state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing runs; `headline` holds what was measured last.
+    #[default]
+    Idle,
+    /// A run was asked for, and the person has not allowed one.
+    WaitingForTrust,
+    /// The interpreter is looked for and the project's imports are loaded.
+    Preparing,
+    /// A run goes on; `run` says how far it is.
+    Running,
+    /// `ridgeline.pause` was given: saves start no run.
+    Paused,
+    /// The last run failed; `message` says why.
+    Failed,
+}
+
+impl State {
+    /// Every state, in the order in which they are documented.
+    pub const ALL: [State; 6] = [
+        State::Idle,
+        State::WaitingForTrust,
+        State::Preparing,
+        State::Running,
+        State::Paused,
+        State::Failed,
+    ];
+}
+
+/// Parameters of [`STATUS`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusParams {
+    /// The workspace folder.
+    pub root: String,
+    /// What the server does there.
+    pub state: State,
+    /// More about it, for a person.
+    pub message: Option<String>,
+    /// The run that goes on.
+    pub run: Option<RunStatus>,
+    /// The newest measurement.
+    pub headline: Option<Headline>,
+}
+
+/// A run that goes on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunStatus {
+    /// Why it was started: `train.py was saved`.
+    pub reason: String,
+    /// What it is doing: `warming up`.
+    pub stage: Option<String>,
+    /// How far it is, 0 to 1.
+    pub share: Option<f32>,
+}
+
+/// The newest measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Headline {
+    /// For a status bar: `312 samples/s · 102 ms · peak 3.1 / 23.7 GB`.
+    pub text: String,
+    /// Milliseconds of one iteration.
+    pub time_ms: f64,
+    /// Samples per second, where the batch size is known.
+    pub samples_per_second: Option<f64>,
+    /// Bytes at the peak of memory.
+    pub peak_bytes: u64,
+    /// Bytes that the device has.
+    pub capacity_bytes: Option<u64>,
+    /// What ran it.
+    pub device: String,
+}
+
+/// The commands of `workspace/executeCommand`.
+pub mod command {
+    /// Profile now. Argument: the URI of a file, to say which project.
+    pub const PROFILE: &str = "ridgeline.profile";
+    /// Stop the run that goes on.
+    pub const STOP: &str = "ridgeline.stop";
+    /// Let saves start no run.
+    pub const PAUSE: &str = "ridgeline.pause";
+    /// Let saves start runs again.
+    pub const RESUME: &str = "ridgeline.resume";
+    /// Remove everything that is shown.
+    pub const CLEAR: &str = "ridgeline.clear";
+    /// Show what the program printed in its last run.
+    pub const SHOW_OUTPUT: &str = "ridgeline.showOutput";
+    /// Write the report of the newest measurement and show it.
+    pub const SHOW_REPORT: &str = "ridgeline.showReport";
+    /// The lens "open panel": the report, which holds the breakdowns.
+    pub const OPEN_PANEL: &str = ridgeline_analysis::present::lenses::OPEN_PANEL_COMMAND;
+    /// Allow a workspace to run, from now on.
+    pub const TRUST: &str = "ridgeline.trust";
+    /// Take every decision about a workspace back.
+    pub const REVOKE_TRUST: &str = "ridgeline.revokeTrust";
+    /// Ask which script is the training run, or take the one in the argument.
+    pub const SELECT_SCRIPT: &str = "ridgeline.selectScript";
+
+    /// All of them with what they do, in the order in which they are documented.
+    pub const ALL: [(&str, &str); 11] = [
+        (PROFILE, "Profile now."),
+        (STOP, "Stop the run that goes on."),
+        (PAUSE, "Let saves start no run."),
+        (RESUME, "Let saves start runs again."),
+        (CLEAR, "Remove everything that is shown."),
+        (SHOW_OUTPUT, "Show what the program printed in its last run."),
+        (SHOW_REPORT, "Write the report of the newest measurement and show it."),
+        (OPEN_PANEL, "What the lens \"open panel\" does: show the report."),
+        (TRUST, "Allow the workspace to run, from now on."),
+        (REVOKE_TRUST, "Take every decision about the workspace back."),
+        (SELECT_SCRIPT, "Ask which script is the training run, or take the one in the argument."),
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/protocol.md");
+
+    /// First cells of the page's table rows under a heading, with their second cells.
+    fn rows(heading: &str) -> Vec<(String, String)> {
+        let section = PAGE.split("\n## ").find(|section| section.starts_with(heading));
+        let rows = section.into_iter().flat_map(str::lines).filter(|line| line.starts_with("| `"));
+        rows.filter_map(|line| {
+            let mut cells = line.trim_matches('|').split('|').map(str::trim);
+            Some((cells.next()?.trim_matches('`').to_owned(), cells.next()?.to_owned()))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_documented_commands_are_these() {
+        let commands = command::ALL.map(|(name, what)| (name.to_owned(), what.to_owned()));
+        assert_eq!(rows("Commands"), commands);
+    }
+
+    #[test]
+    fn the_documented_states_are_these() {
+        let states: Vec<String> = rows("States").into_iter().map(|(name, _)| name).collect();
+        let expected = State::ALL
+            .map(|state| serde_json::to_value(state).expect("JSON").as_str().map(str::to_owned));
+        assert_eq!(states.into_iter().map(Some).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn the_documented_notification_is_this() {
+        let full = StatusParams {
+            run: Some(RunStatus::default()),
+            headline: Some(Headline::default()),
+            ..StatusParams::default()
+        };
+        let value = serde_json::to_value(full).expect("JSON");
+        let mut keys: Vec<String> = Vec::new();
+        for (key, value) in value.as_object().into_iter().flatten() {
+            keys.push(key.clone());
+            keys.extend(
+                value.as_object().into_iter().flatten().map(|(inner, _)| format!("{key}.{inner}")),
+            );
+        }
+        let mut documented: Vec<String> =
+            rows(&format!("`{STATUS}`")).into_iter().map(|(name, _)| name).collect();
+        keys.sort();
+        documented.sort();
+        assert_eq!(documented, keys);
+    }
+}

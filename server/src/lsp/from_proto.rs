@@ -1,0 +1,170 @@
+//! From the protocol's types to ours.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value;
+use tower_lsp::ls_types::{
+    DiagnosticClientCapabilities, InitializeParams, MarkupKind, TextDocumentContentChangeEvent,
+    Uri, WorkspaceFolder,
+};
+
+use super::position::{ClientRange, Encoding};
+use crate::documents::{Change, DocumentId};
+use crate::state::Client;
+
+/// Which document a URI names.
+pub fn document_id(uri: &Uri) -> DocumentId {
+    match file_path(uri) {
+        Some(path) => DocumentId::File(path),
+        None => DocumentId::Other(uri.as_str().to_owned()),
+    }
+}
+
+/// The path that a `file:` URI names, absolute and without `.` and `..`.
+pub fn file_path(uri: &Uri) -> Option<PathBuf> {
+    let is_file = uri.scheme().as_str().eq_ignore_ascii_case("file");
+    // A notebook's cell may have the notebook's path and the cell in its fragment.
+    let is_whole = uri.fragment().is_none();
+    let path = uri.to_file_path().filter(|path| is_file && is_whole && path.is_absolute())?;
+    path.to_str().filter(|path| !path.contains('\0'))?;
+    Some(normal(&path))
+}
+
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                normal.pop();
+            }
+            other => normal.push(other),
+        }
+    }
+    normal
+}
+
+/// Whether a document is Python text that we have something to say about. Cells of notebooks are
+/// not: a notebook has no training script that could be run from its beginning.
+pub fn is_python(uri: &Uri, language: &str) -> bool {
+    let is_cell =
+        uri.scheme().as_str().contains("notebook") || uri.path().as_str().ends_with(".ipynb");
+    language.eq_ignore_ascii_case("python") && !is_cell
+}
+
+/// Changes of a text.
+pub fn changes(events: Vec<TextDocumentContentChangeEvent>) -> Vec<Change<ClientRange>> {
+    events
+        .into_iter()
+        .map(|event| match event.range {
+            Some(range) => Change::Part(range, event.text),
+            None => Change::Whole(event.text),
+        })
+        .collect()
+}
+
+/// Folders of a workspace that are folders of this machine.
+pub fn folders(folders: &[WorkspaceFolder]) -> Vec<PathBuf> {
+    folders.iter().filter_map(|folder| file_path(&folder.uri)).collect()
+}
+
+/// The path in a command's first argument: a URI, a path, or an object that holds one.
+pub fn path_argument(arguments: &[Value]) -> Option<PathBuf> {
+    let first = arguments.first()?;
+    let text = first.get("uri").unwrap_or(first).as_str()?;
+    if Path::new(text).is_absolute() && !text.contains('\0') {
+        return Some(normal(Path::new(text)));
+    }
+    text.parse::<Uri>().ok().as_ref().and_then(file_path)
+}
+
+/// Who the client is and what it takes.
+pub fn client(params: InitializeParams) -> Client {
+    let capabilities = params.capabilities;
+    let workspace = capabilities.workspace.unwrap_or_default();
+    let window = capabilities.window.unwrap_or_default();
+    let text = capabilities.text_document.unwrap_or_default();
+    let general = capabilities.general.unwrap_or_default();
+    let offered = general.position_encodings.unwrap_or_default();
+    let hover_formats = text.hover.and_then(|hover| hover.content_format).unwrap_or_default();
+    let pulls = text.diagnostic.as_ref();
+    let pushed = text.publish_diagnostics;
+    let options = params.initialization_options.unwrap_or_default();
+    #[expect(deprecated, reason = "clients of before 3.6 send nothing else")]
+    let older = (params.root_uri, params.root_path);
+    let mut roots = folders(&params.workspace_folders.unwrap_or_default());
+    if roots.is_empty() {
+        let path = older.1.map(PathBuf::from).filter(|path| path.is_absolute());
+        roots.extend(older.0.as_ref().and_then(file_path).or(path));
+    }
+    Client {
+        name: params.client_info.map(|info| info.name).unwrap_or_default(),
+        roots,
+        vouched: options.get("trusted") == Some(&Value::Bool(true)),
+        options,
+        encoding: Encoding::negotiate(&offered),
+        refreshes_hints: workspace
+            .inlay_hint
+            .and_then(|hints| hints.refresh_support)
+            .unwrap_or_default(),
+        refreshes_lenses: workspace
+            .code_lens
+            .and_then(|lenses| lenses.refresh_support)
+            .unwrap_or_default(),
+        refreshes_diagnostics: workspace
+            .diagnostics
+            .and_then(|diagnostics| diagnostics.refresh_support)
+            .unwrap_or_default(),
+        pulls_diagnostics: pushed.is_none() && pulls.is_some(),
+        related_information: match &pushed {
+            Some(pushed) => pushed.related_information.unwrap_or_default(),
+            None => pulls.and_then(related_information).unwrap_or_default(),
+        },
+        takes_markdown: hover_formats.contains(&MarkupKind::Markdown),
+        takes_plain_text: hover_formats.contains(&MarkupKind::PlainText),
+        configuration: workspace.configuration.unwrap_or_default(),
+        shows_progress: window.work_done_progress.unwrap_or_default(),
+        shows_documents: window.show_document.is_some_and(|show| show.support),
+    }
+}
+
+fn related_information(pulls: &DiagnosticClientCapabilities) -> Option<bool> {
+    pulls.related_information
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(uri: &str, expected: Option<&str>) {
+        let uri: Uri = uri.parse().expect("a URI");
+        assert_eq!(file_path(&uri), expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn paths_of_uris() {
+        check("file:///w/a%20b/%C3%A9.py", Some("/w/a b/é.py"));
+        check("FILE:///w/./x/../a.py", Some("/w/a.py"));
+        check("file:///../../etc", Some("/etc"));
+        check("untitled:Untitled-1", None);
+        check("vscode-notebook-cell:/w/a.ipynb#W0s", None);
+        check("file:///w/a.ipynb#cell", None);
+        check("file:///w/%00.py", None);
+        check("file:relative", None);
+    }
+
+    #[test]
+    fn notebooks_are_left_alone() {
+        for (uri, language, expected) in [
+            ("file:///w/a.py", "python", true),
+            ("file:///w/a.py", "Python", true),
+            ("untitled:Untitled-1", "python", true),
+            ("file:///w/a.ipynb", "python", false),
+            ("vscode-notebook-cell:/w/a.ipynb#W0s", "python", false),
+            ("file:///w/a.txt", "plaintext", false),
+        ] {
+            assert_eq!(is_python(&uri.parse().expect("a URI"), language), expected, "{uri}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! From our types to the protocol's.
+
+use std::path::Path;
+
+use ridgeline_analysis::present::hints::Hint;
+use ridgeline_analysis::present::hover::Hover as HoverView;
+use ridgeline_analysis::present::lenses::Lens;
+use ridgeline_analysis::profile::Provenance;
+use serde_json::{Value, json};
+use tower_lsp::jsonrpc;
+use tower_lsp::ls_types::{
+    CodeLens, Command, Hover, HoverContents, InlayHint, InlayHintLabel, MarkedString,
+    MarkupContent, MarkupKind, Uri,
+};
+
+use super::position::{to_position, to_range};
+use crate::pool::RequestError;
+use crate::view::View;
+
+/// The URI of a file; nothing where its path is not absolute.
+pub fn uri(path: &Path) -> Option<Uri> {
+    Uri::from_file_path(path)
+}
+
+/// The URI of a file as text, empty where there is none.
+pub fn uri_text(path: &Path) -> String {
+    uri(path).map(|uri| uri.as_str().to_owned()).unwrap_or_default()
+}
+
+/// A hint. It is padded, and has no kind: it is neither a type nor a parameter.
+pub fn inlay_hint(view: &View, hint: &Hint) -> InlayHint {
+    let index = &view.document.index;
+    InlayHint {
+        position: to_position(index.text(), index.lines(), view.encoding, hint.offset),
+        label: InlayHintLabel::String(hint.label.clone()),
+        kind: None,
+        text_edits: None,
+        tooltip: provenance_note(hint.provenance).map(|note| note.to_owned().into()),
+        padding_left: Some(true),
+        padding_right: None,
+        data: None,
+    }
+}
+
+fn provenance_note(provenance: Provenance) -> Option<&'static str> {
+    match provenance {
+        Provenance::Measured => None,
+        Provenance::Estimated => {
+            Some("Estimated, or a measured total split by an estimated share.")
+        }
+        Provenance::Stale => Some("Measured before this statement was changed."),
+    }
+}
+
+/// A lens. One that only tells has a command without a name, which is how clients show plain text.
+pub fn code_lens(view: &View, lens: &Lens) -> CodeLens {
+    let index = &view.document.index;
+    let range = to_range(index.text(), index.lines(), view.encoding, lens.span.clone());
+    let command = match lens.command {
+        Some(command) => Command::new(
+            lens.title.clone(),
+            command.to_owned(),
+            Some(vec![json!({"uri": view.document.uri})]),
+        ),
+        None => Command::new(lens.title.clone(), String::new(), None),
+    };
+    CodeLens { range, command: Some(command), data: None }
+}
+
+/// A hover, in the client's format. A client that says nothing about formats is an old one, which
+/// knows the plain string.
+pub fn hover(view: &View, hover: HoverView) -> Hover {
+    let index = &view.document.index;
+    let range = to_range(index.text(), index.lines(), view.encoding, hover.span.clone());
+    let contents = if view.client.takes_markdown {
+        HoverContents::Markup(MarkupContent { kind: MarkupKind::Markdown, value: hover.markdown })
+    } else if view.client.takes_plain_text {
+        HoverContents::Markup(MarkupContent { kind: MarkupKind::PlainText, value: hover.plain })
+    } else {
+        HoverContents::Scalar(MarkedString::String(hover.plain))
+    };
+    Hover { contents, range: Some(range) }
+}
+
+/// An error answer.
+pub fn error(error: RequestError) -> jsonrpc::Error {
+    let code = match &error {
+        RequestError::ContentModified => jsonrpc::ErrorCode::ContentModified,
+        RequestError::Invalid(_) => jsonrpc::ErrorCode::InvalidParams,
+        RequestError::Internal(_) => jsonrpc::ErrorCode::InternalError,
+    };
+    jsonrpc::Error { code, message: error.to_string().into(), data: None::<Value> }
+}

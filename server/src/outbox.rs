@@ -1,0 +1,236 @@
+//! Everything that goes to the client without being an answer: notifications, and requests with a
+//! time limit.
+//!
+//! A client may never answer, answer late, or answer twice; none of it may wedge or leak. So a
+//! request that ran out of time forgets its id, an answer to a forgotten id is ignored, and the
+//! number of open requests has a limit.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::transport::frames::framed;
+
+/// Requests that may be open at once.
+const OPEN_LIMIT: usize = 64;
+
+/// Why a request to the client has no result.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// It did not come in time.
+    #[error("the client did not answer {method} in time")]
+    TooLate {
+        /// The request's method.
+        method: &'static str,
+    },
+    /// The client answered with an error.
+    #[error("the client answered {method} with an error: {message}")]
+    Error {
+        /// The request's method.
+        method: &'static str,
+        /// The error's message.
+        message: String,
+    },
+    /// Too many requests are open, or the session is over.
+    #[error("{method} was not sent: the client does not take requests any more")]
+    NotSent {
+        /// The request's method.
+        method: &'static str,
+    },
+}
+
+/// The way to the client. Clones are the same way.
+#[derive(Clone, Debug)]
+pub struct Outbox(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    queue: mpsc::Sender<Vec<u8>>,
+    open: Mutex<HashMap<String, oneshot::Sender<Result<Value, String>>>>,
+    next: AtomicU64,
+    closed: AtomicBool,
+    dropped: AtomicU64,
+    drained: Notify,
+}
+
+impl Outbox {
+    /// An outbox, and the queue of frames that somebody has to write.
+    pub fn new(limit: usize) -> (Outbox, mpsc::Receiver<Vec<u8>>) {
+        let (queue, frames) = mpsc::channel(limit);
+        let shared = Shared {
+            queue,
+            open: Mutex::default(),
+            next: AtomicU64::new(1),
+            closed: AtomicBool::new(false),
+            dropped: AtomicU64::new(0),
+            drained: Notify::new(),
+        };
+        (Outbox(Arc::new(shared)), frames)
+    }
+
+    /// Sends a notification. Where the client has not read for so long that the queue is full, it is
+    /// dropped: the transport's time limit is about to end the session.
+    pub fn notify(&self, method: &str, params: &Value) {
+        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        if self.0.queue.try_send(framed(&message.to_string())).is_err() {
+            let dropped = self.0.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+            tracing::warn!("{method} was not sent: the client reads nothing ({dropped} so far)");
+        }
+    }
+
+    /// Sends a request and waits for its answer for at most `limit`.
+    ///
+    /// # Errors
+    /// Where there is no result: see [`NoAnswer`].
+    pub async fn request(
+        &self,
+        method: &'static str,
+        params: &Value,
+        limit: Duration,
+    ) -> Result<Value, NoAnswer> {
+        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let id = format!("ridgeline-{number}");
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
+            if open.len() >= OPEN_LIMIT || self.0.closed.load(Ordering::Relaxed) {
+                return Err(NoAnswer::NotSent { method });
+            }
+            open.insert(id.clone(), sender);
+        }
+        let _forget = Forget { outbox: self, id: &id };
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let answered = tokio::time::timeout(limit, async {
+            let sent = self.0.queue.send(framed(&message.to_string())).await;
+            sent.map_err(|_| NoAnswer::NotSent { method })?;
+            match receiver.await {
+                Ok(Ok(result)) => Ok(result),
+                Ok(Err(message)) => Err(NoAnswer::Error { method, message }),
+                Err(_) => Err(NoAnswer::NotSent { method }),
+            }
+        });
+        answered.await.unwrap_or(Err(NoAnswer::TooLate { method }))
+    }
+
+    /// Takes the client's answer. An id that is not open (answered twice, too late, or made up) is
+    /// ignored.
+    pub fn answered(&self, id: &Value, outcome: Result<Value, String>) {
+        let waiting = id.as_str().and_then(|id| self.lock().remove(id));
+        match waiting {
+            // The waiter may have run out of time at this very moment.
+            Some(waiting) => drop(waiting.send(outcome)),
+            None => tracing::debug!("an answer to {id}, which is not open"),
+        }
+    }
+
+    /// Queues a frame, waiting for room. For the transport, whose reading may be held up by a client
+    /// that does not read.
+    pub async fn write(&self, frame: Vec<u8>) {
+        // The queue is closed only where the session is over.
+        let _ = self.0.queue.send(frame).await;
+    }
+
+    /// Refuses requests from now on and lets those that wait go.
+    pub fn close(&self) {
+        self.0.closed.store(true, Ordering::Relaxed);
+        self.lock().clear();
+    }
+
+    /// Waits until everything queued has been taken.
+    pub async fn flushed(&self) {
+        let capacity = self.0.queue.max_capacity();
+        while self.0.queue.capacity() < capacity {
+            // The receiver does not tell when it takes; this runs once, at the session's end.
+            let _ = tokio::time::timeout(Duration::from_millis(5), self.0.drained.notified()).await;
+        }
+    }
+
+    fn lock(
+        &self,
+    ) -> std::sync::MutexGuard<'_, HashMap<String, oneshot::Sender<Result<Value, String>>>> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes a request however its waiting ends, also where the waiter is dropped.
+struct Forget<'a> {
+    outbox: &'a Outbox,
+    id: &'a str,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.outbox.lock().remove(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+    const LATE: Duration = Duration::from_secs(60);
+
+    fn id_of(frame: &[u8]) -> Value {
+        let text = String::from_utf8_lossy(frame);
+        let body = text.split("\r\n\r\n").nth(1).unwrap_or_default();
+        serde_json::from_str::<Value>(body).expect("JSON")["id"].clone()
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_answers_leaks_nothing() {
+        let (outbox, _frames) = Outbox::new(4);
+        let answer = outbox.request("x", &Value::Null, SOON).await;
+        assert_eq!(answer, Err(NoAnswer::TooLate { method: "x" }));
+        assert!(outbox.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn late_second_and_made_up_answers_are_ignored() {
+        let (outbox, mut frames) = Outbox::new(4);
+        let asking = outbox.request("x", &Value::Null, LATE);
+        let answering = async {
+            let id = id_of(&frames.recv().await.expect("a frame"));
+            outbox.answered(&json!("made up"), Ok(json!(0)));
+            outbox.answered(&json!(17), Ok(json!(0)));
+            outbox.answered(&id, Ok(json!(1)));
+            outbox.answered(&id, Ok(json!(2)));
+        };
+        let (answer, ()) = tokio::join!(asking, answering);
+        assert_eq!(answer, Ok(json!(1)));
+        assert!(outbox.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn open_requests_have_a_limit() {
+        let (outbox, _frames) = Outbox::new(OPEN_LIMIT * 2);
+        let asking: Vec<_> = (0..OPEN_LIMIT)
+            .map(|_| {
+                let outbox = outbox.clone();
+                tokio::spawn(async move { outbox.request("x", &Value::Null, LATE).await })
+            })
+            .collect();
+        while outbox.lock().len() < OPEN_LIMIT {
+            tokio::task::yield_now().await;
+        }
+        let refused = outbox.request("y", &Value::Null, LATE).await;
+        assert_eq!(refused, Err(NoAnswer::NotSent { method: "y" }));
+        outbox.close();
+        for asked in asking {
+            assert_eq!(asked.await.expect("no panic"), Err(NoAnswer::NotSent { method: "x" }));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_nobody_reads_does_not_grow() {
+        let (outbox, frames) = Outbox::new(2);
+        for _ in 0..100 {
+            outbox.notify("x", &Value::Null);
+        }
+        assert_eq!(frames.len(), 2);
+    }
+}

@@ -1,0 +1,175 @@
+//! `textDocument/diagnostic` and `textDocument/publishDiagnostics`: a failing run at the line that
+//! failed, with its traceback as related information.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ridgeline_analysis::present::failure::{FailureFrame, FailureReport};
+use ridgeline_analysis::source::{LineMap, Lines, fingerprint};
+use tower_lsp::ls_types::{
+    Diagnostic, DiagnosticRelatedInformation, DiagnosticSeverity, DocumentDiagnosticReport,
+    DocumentDiagnosticReportResult, FullDocumentDiagnosticReport, Location, NumberOrString, Range,
+    RelatedFullDocumentDiagnosticReport, Uri,
+};
+
+use crate::documents::{DocumentId, DocumentSnapshot, SIZE_LIMIT};
+use crate::lsp::position::{Encoding, line_range};
+use crate::lsp::to_proto;
+use crate::state::GlobalState;
+
+/// Frames of a traceback that are shown; a recursion has a thousand.
+const RELATED_LIMIT: usize = 32;
+
+/// A failing run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// Numbers are not used twice.
+    pub number: u64,
+    /// The project, which the frames' paths are relative to.
+    pub root: PathBuf,
+    /// `exception`, `syntax`, `exit` or `memory`.
+    pub kind: String,
+    /// What to show.
+    pub report: FailureReport,
+}
+
+impl Failure {
+    fn path(&self, frame: &FailureFrame) -> PathBuf {
+        self.root.join(&frame.path)
+    }
+
+    /// The file that it is shown in.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.report.at.as_ref().map(|frame| self.path(frame))
+    }
+}
+
+/// The diagnostics of one file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    /// As the client writes it, where it is open.
+    pub uri: String,
+    /// Of the text, where it is open.
+    pub version: Option<i32>,
+    /// What to show there.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// What it takes to place failures: it reads files, so it is for the pool.
+pub struct Report {
+    failures: Vec<Arc<Failure>>,
+    open: HashMap<PathBuf, DocumentSnapshot>,
+    encoding: Encoding,
+    related_information: bool,
+}
+
+/// The failures that are shown in a document.
+pub fn report(state: &GlobalState, id: &DocumentId) -> Report {
+    let real = state.documents.get(id).and_then(|document| document.real.clone());
+    let failures = state.workspaces.iter().filter_map(|workspace| workspace.failure.clone());
+    let here = failures.filter(|failure| real.is_some() && failure.file() == real);
+    report_of(state, here.collect())
+}
+
+/// What it takes to place these failures.
+pub fn report_of(state: &GlobalState, failures: Vec<Arc<Failure>>) -> Report {
+    let failures = if state.settings.diagnostics { failures } else { Vec::new() };
+    let open = state
+        .documents
+        .iter()
+        .filter_map(|(id, document)| Some((document.real.clone()?, state.documents.snapshot(id)?)));
+    Report {
+        failures,
+        open: open.collect(),
+        encoding: state.client.encoding,
+        related_information: state.client.related_information,
+    }
+}
+
+impl Report {
+    /// The answer to a pull.
+    pub fn finish(&self) -> DocumentDiagnosticReportResult {
+        let items = self.place().into_iter().flat_map(|placed| placed.diagnostics).collect();
+        let report = FullDocumentDiagnosticReport { result_id: None, items };
+        DocumentDiagnosticReportResult::Report(DocumentDiagnosticReport::Full(
+            RelatedFullDocumentDiagnosticReport {
+                related_documents: None,
+                full_document_diagnostic_report: report,
+            },
+        ))
+    }
+
+    /// Where each failure is shown today.
+    pub fn place(&self) -> Vec<Placed> {
+        self.failures.iter().filter_map(|failure| self.place_one(failure)).collect()
+    }
+
+    fn place_one(&self, failure: &Failure) -> Option<Placed> {
+        let file = failure.file()?;
+        let at = failure.report.at.as_ref()?;
+        let (uri, range) = self.location(&file, at.line)?;
+        let mut message = failure.report.message.clone();
+        let mut related = Vec::new();
+        for (frame, what) in failure.report.related.iter().take(RELATED_LIMIT) {
+            match self.location(&failure.path(frame), frame.line) {
+                Some((uri, range)) if self.related_information => {
+                    related.push(DiagnosticRelatedInformation {
+                        location: Location { uri, range },
+                        message: what.clone(),
+                    });
+                }
+                _ => message += &format!("\n{}:{}: {what}", frame.path, frame.line),
+            }
+        }
+        let open = self.open.get(&file);
+        Some(Placed {
+            uri: open.map_or_else(|| uri.as_str().to_owned(), |document| document.uri.clone()),
+            version: open.map(|document| document.version),
+            diagnostics: vec![Diagnostic {
+                range,
+                severity: Some(DiagnosticSeverity::ERROR),
+                code: Some(NumberOrString::String(code(&failure.kind).to_owned())),
+                source: Some("ridgeline".to_owned()),
+                message,
+                related_information: (!related.is_empty()).then_some(related),
+                ..Diagnostic::default()
+            }],
+        })
+    }
+
+    /// Where a line of the text that ran is in today's text.
+    fn location(&self, file: &Path, line: u32) -> Option<(Uri, Range)> {
+        let on_disk = read(file);
+        let Some(document) = self.open.get(file) else {
+            let text = on_disk?;
+            let range = line_range(&text, &Lines::new(&text), self.encoding, line);
+            return Some((to_proto::uri(file)?, range));
+        };
+        // What ran is what was saved; what is open may have been edited since.
+        let index = &document.index;
+        let saved = on_disk.as_deref().map(fingerprint).unwrap_or_default();
+        let map = LineMap::new(&saved, index.lines().checksums());
+        let line = map.place(line).map_or(line, |place| place.line);
+        let range = line_range(index.text(), index.lines(), self.encoding, line);
+        Some((document.uri.parse().ok()?, range))
+    }
+}
+
+fn read(file: &Path) -> Option<String> {
+    let size = fs::metadata(file).ok()?.len();
+    if usize::try_from(size).ok()? > SIZE_LIMIT {
+        return None;
+    }
+    Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned())
+}
+
+fn code(kind: &str) -> &'static str {
+    match kind {
+        "syntax" => "syntax-error",
+        "exit" => "exited",
+        "memory" => "out-of-memory",
+        _ => "exception",
+    }
+}

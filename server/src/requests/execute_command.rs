@@ -1,0 +1,173 @@
+//! `workspace/executeCommand`: what a person can tell the server to do.
+
+use std::path::{Path, PathBuf};
+
+use ridgeline_analysis::present::report;
+use serde_json::Value;
+use tower_lsp::ls_types::ExecuteCommandParams;
+
+use crate::lsp::client::Importance;
+use crate::lsp::ext::command;
+use crate::lsp::from_proto::path_argument;
+use crate::lsp::to_proto::uri_text;
+use crate::pool::{Reply, RequestError, guarded};
+use crate::profiler::Profiled;
+use crate::run_queue::Reason;
+use crate::state::{GlobalState, Workspace};
+use crate::store::{Store, create_private, write_atomic};
+
+/// Files of a report whose text is larger are shown without it, in bytes.
+const TEXT_LIMIT: u64 = 4 * 1024 * 1024;
+
+/// Does what a command says. Its answer is sent when it has been begun: a client that waits for it
+/// would have to wait for a training run.
+pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Reply<Option<Value>>) {
+    let argument = path_argument(&params.arguments);
+    let known = command::ALL.iter().any(|(name, _)| *name == params.command);
+    let answer = if !known {
+        Err(RequestError::Invalid(format!("there is no command {}", params.command)))
+    } else {
+        match state.meant(argument.clone()) {
+            Some(root) => {
+                run(state, &params.command, &root, argument);
+                Ok(None)
+            }
+            None => {
+                let message =
+                    "No workspace folder or Python file is open, so there is nothing to do.";
+                state.to_client.show_message(Importance::Info, message);
+                Ok(None)
+            }
+        }
+    };
+    // The client may have cancelled.
+    let _ = reply.send(answer);
+}
+
+fn run(state: &mut GlobalState, name: &str, root: &Path, argument: Option<PathBuf>) {
+    match name {
+        command::PROFILE => {
+            let file = argument.filter(|path| path.is_file()).or(state.last_touched.clone());
+            let file = file.filter(|file| file.starts_with(root));
+            state.want_run(root, Reason::Asked(file));
+        }
+        command::STOP => {
+            if !state.queue.stop(root) {
+                state.to_client.show_message(Importance::Info, "No run is going on.");
+            }
+        }
+        command::PAUSE => with(state, root, |workspace| workspace.paused = true),
+        command::RESUME => {
+            with(state, root, |workspace| workspace.paused = false);
+            state.prepare(root);
+        }
+        command::CLEAR => clear(state, root),
+        command::SHOW_OUTPUT => show_output(state, root),
+        command::SHOW_REPORT | command::OPEN_PANEL => show_report(state, root),
+        command::TRUST => state.allow(root),
+        command::REVOKE_TRUST => state.revoke(root),
+        command::SELECT_SCRIPT => select_script(state, root, argument),
+        _ => {}
+    }
+    state.send_status(root);
+}
+
+fn with(state: &mut GlobalState, root: &Path, change: impl FnOnce(&mut Workspace)) {
+    if let Some(workspace) = state.workspace(root) {
+        change(workspace);
+    }
+}
+
+fn clear(state: &mut GlobalState, root: &Path) {
+    state.unpublish(root);
+    with(state, root, |workspace| {
+        workspace.measured.clear();
+        workspace.problem = None;
+        workspace.said = None;
+    });
+    state.mark_stale();
+}
+
+fn show_output(state: &mut GlobalState, root: &Path) {
+    let log = state.workspace(root).and_then(|workspace| workspace.log.clone());
+    match log.filter(|log| log.is_file()) {
+        Some(log) => show(state, log, false, "What the program printed is in"),
+        None => {
+            let message = "There is no output: no run of this workspace has printed anything yet.";
+            state.to_client.show_message(Importance::Info, message);
+        }
+    }
+}
+
+/// Shows a file in the client, or says where it is.
+fn show(state: &GlobalState, file: PathBuf, external: bool, what: &'static str) {
+    let (to_client, can_show) = (state.to_client.clone(), state.client.shows_documents);
+    tokio::spawn(async move {
+        if !(can_show && to_client.show_document(&uri_text(&file), external).await) {
+            to_client.show_message(Importance::Info, &format!("{what} {}", file.display()));
+        }
+    });
+}
+
+fn show_report(state: &mut GlobalState, root: &Path) {
+    let newest = state.workspace(root).and_then(|workspace| workspace.measured.first().cloned());
+    let (Some((_, profiled)), Some(store)) = (newest, state.store.clone()) else {
+        let message = "There is no report: nothing of this workspace was measured yet.";
+        return state.to_client.show_message(Importance::Info, message);
+    };
+    let (to_client, can_show) = (state.to_client.clone(), state.client.shows_documents);
+    tokio::spawn(async move {
+        let written =
+            tokio::task::spawn_blocking(move || guarded(|| write_report(&store, &profiled)));
+        let shown = match written.await {
+            Ok(Ok(file)) => {
+                if can_show && to_client.show_document(&uri_text(&file), true).await {
+                    return;
+                }
+                (Importance::Info, format!("The report is in {}", file.display()))
+            }
+            Ok(Err(error)) => (Importance::Error, format!("The report was not written: {error}")),
+            Err(error) => (Importance::Error, format!("The report was not written: {error}")),
+        };
+        to_client.show_message(shown.0, &shown.1);
+    });
+}
+
+/// Writes the report of a profile into the cache; gives its path.
+fn write_report(store: &Store, profiled: &Profiled) -> Result<PathBuf, RequestError> {
+    let texts: Vec<Option<String>> =
+        profiled.files.iter().map(|file| text_of(file.as_deref())).collect();
+    let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
+    let title = profiled.root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let page = report::html(&profiled.profile, &texts, &title);
+    let folder = store.recordings(&profiled.root);
+    let file = folder.join("report.html");
+    create_private(&folder)
+        .and_then(|()| write_atomic(&file, page.as_bytes()))
+        .map_err(|error| RequestError::Internal(error.to_string()))?;
+    Ok(file)
+}
+
+fn text_of(file: Option<&Path>) -> Option<String> {
+    let file = file?;
+    let size = file.metadata().ok()?.len();
+    if size > TEXT_LIMIT {
+        return None;
+    }
+    Some(String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned())
+}
+
+fn select_script(state: &mut GlobalState, root: &Path, argument: Option<PathBuf>) {
+    let script = argument.filter(|path| path.is_file() && path.starts_with(root));
+    match script {
+        Some(script) => state.remember_script(root, script),
+        None => {
+            if let Some(Err(error)) = state.store.as_ref().map(|store| store.forget_script(root)) {
+                let message = format!("The choice of before was not forgotten: {error}");
+                state.to_client.show_message(Importance::Warning, &message);
+            }
+            with(state, root, |workspace| workspace.script = None);
+        }
+    }
+    state.want_run(root, Reason::Asked(None));
+}

@@ -1,0 +1,77 @@
+//! What clients ask, one file for each request, named as the protocol names it. The event loop hands
+//! each a snapshot; the pool works it out.
+
+use tower_lsp::ls_types::{
+    CodeLens, CodeLensParams, DocumentDiagnosticParams, DocumentDiagnosticReportResult,
+    ExecuteCommandParams, Hover, HoverParams, InlayHint, InlayHintParams, Uri,
+};
+
+use crate::lsp::from_proto::document_id;
+use crate::pool::{Reply, RequestError};
+use crate::state::GlobalState;
+use crate::view::View;
+
+mod code_lens;
+pub mod diagnostic;
+mod execute_command;
+mod hover;
+mod inlay_hint;
+
+/// Everything that a client can ask.
+pub enum Request {
+    /// `textDocument/inlayHint`
+    InlayHint(InlayHintParams, Reply<Option<Vec<InlayHint>>>),
+    /// `textDocument/codeLens`
+    CodeLens(CodeLensParams, Reply<Option<Vec<CodeLens>>>),
+    /// `textDocument/hover`
+    Hover(HoverParams, Reply<Option<Hover>>),
+    /// `textDocument/diagnostic`
+    Diagnostic(DocumentDiagnosticParams, Reply<DocumentDiagnosticReportResult>),
+    /// `workspace/executeCommand`
+    ExecuteCommand(ExecuteCommandParams, Reply<Option<serde_json::Value>>),
+}
+
+/// Takes a request up: snapshots are made now, in the order of the edits.
+pub fn take_up(state: &mut GlobalState, request: Request) {
+    match request {
+        Request::InlayHint(params, reply) => {
+            let uri = params.text_document.uri.clone();
+            answer(state, &uri, reply, move |view| inlay_hint::inlay_hints(view, params.range));
+        }
+        Request::CodeLens(params, reply) => {
+            answer(state, &params.text_document.uri, reply, code_lens::code_lenses);
+        }
+        Request::Hover(params, reply) => {
+            let place = params.text_document_position_params;
+            let uri = place.text_document.uri;
+            answer(state, &uri, reply, move |view| hover::hover(view, place.position));
+        }
+        Request::Diagnostic(params, reply) => {
+            let id = document_id(&params.text_document.uri);
+            let report = diagnostic::report(state, &id);
+            state.pool.answer(reply, move || Ok(report.finish()));
+        }
+        Request::ExecuteCommand(params, reply) => execute_command::execute(state, params, reply),
+    }
+}
+
+/// Works an answer out for a document; nothing is the answer where it is none of ours (not open, too
+/// large, a notebook, another language).
+fn answer<T: Send + 'static>(
+    state: &GlobalState,
+    uri: &Uri,
+    reply: Reply<Option<T>>,
+    work: impl FnOnce(&View) -> Option<T> + Send + 'static,
+) {
+    let Some(view) = state.view(&document_id(uri)) else {
+        // The client may have cancelled.
+        let _ = reply.send(Ok(None));
+        return;
+    };
+    state.pool.answer(reply, move || {
+        // An edit may have come while this waited for its turn.
+        view.checked(())?;
+        let worked: Result<Option<T>, RequestError> = Ok(work(&view));
+        view.checked(worked?)
+    });
+}

@@ -1,0 +1,398 @@
+//! From a wish for a run to what it measured: consent, the queue, the run, its end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ridgeline_analysis::present::failure::{FailureReport, RunFailure};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::event::Event;
+use crate::lsp::client::Importance;
+use crate::profiler::{ProfileOutcome, ProfileRequest, ProgressEvent};
+use crate::progress;
+use crate::refresh::Refreshable;
+use crate::requests::diagnostic::{self, Failure};
+use crate::run_queue::{Reason, RunId};
+use crate::state::GlobalState;
+use crate::store::StoreError;
+use crate::trust::{Answer, Decision};
+
+/// Scripts that are offered to choose from. A message with more buttons cannot be read.
+const CHOICE_LIMIT: usize = 8;
+
+impl GlobalState {
+    /// Wants a run, and asks the person first where they have not decided.
+    pub fn want_run(&mut self, root: &Path, reason: Reason) {
+        let Some(workspace) = self.workspace(root) else { return };
+        if workspace.paused && !reason.is_asked() {
+            return;
+        }
+        match self.trust.decision(root) {
+            Decision::Allowed => {
+                self.queue.ask(root, reason);
+                self.start_run();
+            }
+            Decision::Refused if reason.is_asked() => {
+                let message = "You said that nothing of this workspace may run. The command \
+                               ridgeline.trust allows it.";
+                self.to_client.show_message(Importance::Info, message);
+            }
+            Decision::Refused => {}
+            Decision::Unknown => self.ask_for_trust(root, reason),
+        }
+        self.send_status(root);
+    }
+
+    fn ask_for_trust(&mut self, root: &Path, reason: Reason) {
+        let (to_client, events) = (self.to_client.clone(), self.events.clone());
+        let Some(workspace) = self.workspace(root) else { return };
+        let asked = reason.is_asked();
+        workspace.waiting = Some(reason);
+        if workspace.trust_asked || (workspace.dismissed && !asked) {
+            return;
+        }
+        workspace.trust_asked = true;
+        let root = root.to_owned();
+        let message = format!(
+            "Ridgeline measures {} by running a few iterations of its training script with its \
+             Python. Run code of this workspace?",
+            root.display()
+        );
+        tokio::spawn(async move {
+            let titles = Answer::ALL.map(|answer| answer.title().to_owned());
+            let chosen = to_client.ask(&message, &titles).await;
+            let answer = chosen.as_deref().and_then(Answer::of_title);
+            let _ = events.send(Event::TrustAnswered(root, answer)).await;
+        });
+    }
+
+    /// The person answered, or closed the question.
+    pub fn trust_answered(&mut self, root: &Path, answer: Option<Answer>) {
+        let Some(workspace) = self.workspace(root) else { return };
+        workspace.trust_asked = false;
+        let Some(answer) = answer else {
+            workspace.dismissed = true;
+            return self.send_status(root);
+        };
+        workspace.dismissed = false;
+        let waiting = workspace.waiting.take();
+        let kept = match answer {
+            Answer::Once => Ok(()),
+            Answer::Always => self.trust.decide(root, true),
+            Answer::Never => self.trust.decide(root, false),
+        };
+        self.tell_if_not_kept(kept);
+        if let (Answer::Once | Answer::Always, Some(reason)) = (answer, waiting) {
+            self.queue.ask(root, reason);
+            self.start_run();
+        }
+        self.send_status(root);
+    }
+
+    /// Allows a workspace by command.
+    pub fn allow(&mut self, root: &Path) {
+        let kept = self.trust.decide(root, true);
+        self.tell_if_not_kept(kept);
+        let waiting = self.workspace(root).and_then(|workspace| workspace.waiting.take());
+        if let Some(reason) = waiting {
+            self.want_run(root, reason);
+        }
+        self.prepare(root);
+        self.send_status(root);
+    }
+
+    /// Takes every decision about a workspace back, and stops what it does.
+    pub fn revoke(&mut self, root: &Path) {
+        let removed = self.trust.revoke(root);
+        self.tell_if_not_kept(removed);
+        self.queue.stop(root);
+        if let Some(workspace) = self.workspace(root) {
+            workspace.waiting = None;
+            workspace.dismissed = false;
+            workspace.prepared = false;
+        }
+        self.send_status(root);
+    }
+
+    fn tell_if_not_kept(&self, kept: Result<(), StoreError>) {
+        if let Err(error) = kept {
+            let message = format!("Your answer holds for this session, and was not kept: {error}");
+            self.to_client.show_message(Importance::Warning, &message);
+        }
+    }
+
+    /// Makes the first run of a trusted workspace start sooner.
+    pub fn prepare(&mut self, root: &Path) {
+        if self.trust.decision(root) != Decision::Allowed || !self.settings.run_on_save {
+            return;
+        }
+        let request = self.request(root, None);
+        let Some(workspace) = self.workspace(root) else { return };
+        if workspace.prepared || workspace.paused {
+            return;
+        }
+        workspace.prepared = true;
+        workspace.preparing = true;
+        let (prepared, events) = (self.profiler.prepare(request), self.events.clone());
+        let root = root.to_owned();
+        let event = Event::Prepared(root.clone());
+        tokio::spawn(async move {
+            // A panic in there has been logged by the hook; the next run tells what is wrong.
+            let _ = tokio::spawn(prepared).await;
+            let _ = events.send(event).await;
+        });
+        self.send_status(&root);
+    }
+
+    /// The workspace's zygote is there, or is not to be had.
+    pub fn prepared(&mut self, root: &Path) {
+        if let Some(workspace) = self.workspace(root) {
+            workspace.preparing = false;
+        }
+        self.send_status(root);
+    }
+
+    fn request(&self, root: &Path, changed: Option<&Path>) -> ProfileRequest {
+        let mut workspaces = self.workspaces.iter();
+        let workspace = workspaces.find(|workspace| workspace.root == root);
+        ProfileRequest {
+            root: root.to_owned(),
+            changed: changed.map(Path::to_owned),
+            script: workspace.and_then(|workspace| workspace.script.clone()),
+            interpreter: self.settings.interpreter.clone(),
+            device: self.settings.device.clone(),
+        }
+    }
+
+    /// Starts the next run where none is going.
+    pub fn start_run(&mut self) {
+        let Some(running) = self.queue.start() else { return };
+        let (id, root, reason) = (running.id, running.root.clone(), running.reason.clone());
+        let cancel = running.cancel.clone();
+        let request = self.request(&root, reason.file());
+        let (news, mut received) = mpsc::channel::<ProgressEvent>(16);
+        let (shown, to_show) = mpsc::channel(16);
+        let (ended, has_ended) = oneshot::channel();
+        if self.client.shows_progress {
+            tokio::spawn(progress::show(
+                self.to_client.clone(),
+                token(id),
+                "Ridgeline: profiling".to_owned(),
+                reason.to_string(),
+                to_show,
+                has_ended,
+            ));
+        }
+        let run = tokio::spawn(self.profiler.profile(request, news, cancel));
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            while let Some(event) = received.recv().await {
+                // News that nobody takes in time are old news.
+                let _ = shown.try_send(event.clone());
+                let _ = events.try_send(Event::RunProgressed(id, event));
+            }
+            let outcome = run.await.unwrap_or_else(|error| ProfileOutcome::Problem {
+                message: format!("a defect of Ridgeline ended the run: {error}"),
+                log: None,
+            });
+            let _ = ended.send(end_message(&outcome).to_owned());
+            let _ = events.send(Event::RunEnded(id, Box::new(outcome))).await;
+        });
+        self.send_status(&root);
+    }
+
+    /// A run goes on.
+    pub fn run_progressed(&mut self, id: RunId, event: ProgressEvent) {
+        let running = self.queue.running().filter(|running| running.id == id);
+        let Some(root) = running.map(|running| running.root.clone()) else { return };
+        if let Some(workspace) = self.workspace(&root) {
+            workspace.progress = Some(event);
+        }
+        self.send_status(&root);
+    }
+
+    /// A run ended. The next one starts.
+    pub fn run_ended(&mut self, id: RunId, outcome: ProfileOutcome) {
+        let Some(run) = self.queue.finish(id) else { return };
+        let root = run.root;
+        if let Some(workspace) = self.workspace(&root) {
+            workspace.progress = None;
+        }
+        // What was stopped may all the same have come to its end; nobody wants it any more.
+        let outcome = if run.cancel.is_cancelled() { ProfileOutcome::Cancelled } else { outcome };
+        let asked = run.reason.is_asked();
+        match outcome {
+            ProfileOutcome::Measured(profiled) => {
+                self.succeeded(&root, profiled.log.clone());
+                self.take_in(&root, profiled);
+            }
+            ProfileOutcome::Failed { failure, root: project, log } => {
+                let report = failure_report(&failure);
+                let kind = failure.kind;
+                let number = self.next_number();
+                let failure = Failure { number, root: project, kind, report };
+                self.failed(&root, failure, log, asked);
+            }
+            ProfileOutcome::Cancelled => {}
+            ProfileOutcome::Choose { scripts } => self.ask_for_script(&root, scripts, run.reason),
+            ProfileOutcome::NothingToRun { message } => {
+                // A save in a workspace that trains nothing is an everyday thing.
+                self.succeeded(&root, None);
+                if asked {
+                    self.to_client.show_message(Importance::Info, &message);
+                }
+            }
+            ProfileOutcome::Problem { message, log } => {
+                self.has_problem(&root, message, log, asked)
+            }
+        }
+        self.start_run();
+        self.send_status(&root);
+    }
+
+    fn succeeded(&mut self, root: &Path, log: Option<PathBuf>) {
+        self.unpublish(root);
+        if let Some(workspace) = self.workspace(root) {
+            workspace.problem = None;
+            workspace.said = None;
+            workspace.log = log.or(workspace.log.take());
+        }
+    }
+
+    fn failed(&mut self, root: &Path, failure: Failure, log: Option<PathBuf>, asked: bool) {
+        if failure.report.at.is_none() {
+            return self.has_problem(root, failure.report.message, log, asked);
+        }
+        let first_line = failure.report.message.lines().next().unwrap_or_default().to_owned();
+        let failure = Arc::new(failure);
+        if let Some(workspace) = self.workspace(root) {
+            workspace.failure = Some(failure.clone());
+            workspace.problem = Some(first_line);
+            workspace.log = log.or(workspace.log.take());
+        }
+        self.refresh.mark(Refreshable::Diagnostics);
+        if self.client.pulls_diagnostics {
+            return;
+        }
+        let report = diagnostic::report_of(self, vec![failure.clone()]);
+        let (events, root) = (self.events.clone(), root.to_owned());
+        tokio::spawn(async move {
+            let placed = tokio::task::spawn_blocking(move || report.place()).await;
+            let placed = placed.unwrap_or_default();
+            let _ = events.send(Event::FindingsPlaced(root, failure.number, placed)).await;
+        });
+    }
+
+    /// Shows a failure where it was found to be, unless something newer has happened.
+    pub fn findings_placed(&mut self, root: &Path, number: u64, placed: crate::state::Findings) {
+        let to_client = self.to_client.clone();
+        let Some(workspace) = self.workspace(root) else { return };
+        let failure = workspace.failure.clone().filter(|failure| failure.number == number);
+        let Some(failure) = failure else { return };
+        let before = workspace.published.take();
+        let Some(placed) = placed.into_iter().next() else {
+            // The file is gone: renamed or deleted while it ran.
+            let message = failure.report.message.clone();
+            return self.say_once(root, Importance::Error, &message, false);
+        };
+        if let Some(before) = before.filter(|before| *before != placed.uri) {
+            to_client.publish(&before, None, &[]);
+        }
+        to_client.publish(&placed.uri, placed.version, &placed.diagnostics);
+        workspace.published = Some(placed.uri);
+    }
+
+    fn has_problem(&mut self, root: &Path, message: String, log: Option<PathBuf>, asked: bool) {
+        self.unpublish(root);
+        if let Some(workspace) = self.workspace(root) {
+            workspace.problem = message.lines().next().map(str::to_owned);
+            workspace.log = log.or(workspace.log.take());
+        }
+        self.say_once(root, Importance::Error, &message, asked);
+    }
+
+    fn ask_for_script(&mut self, root: &Path, scripts: Vec<PathBuf>, reason: Reason) {
+        let (to_client, events) = (self.to_client.clone(), self.events.clone());
+        let Some(workspace) = self.workspace(root) else { return };
+        if workspace.script_asked || scripts.is_empty() {
+            return;
+        }
+        workspace.script_asked = true;
+        let root = root.to_owned();
+        let titled: Vec<(String, PathBuf)> = scripts
+            .into_iter()
+            .take(CHOICE_LIMIT)
+            .map(|script| {
+                let inside = script.strip_prefix(&root).unwrap_or(&script);
+                (inside.display().to_string(), script)
+            })
+            .collect();
+        tokio::spawn(async move {
+            let titles: Vec<String> = titled.iter().map(|(title, _)| title.clone()).collect();
+            let message = "Several scripts train a model here. Which one is to be measured?";
+            let chosen = to_client.ask(message, &titles).await;
+            let script = titled.into_iter().find(|(title, _)| Some(title) == chosen.as_ref());
+            let script = script.map(|(_, script)| script);
+            let _ = events.send(Event::ScriptChosen(root, script, reason)).await;
+        });
+    }
+
+    /// The person said which script is meant, or closed the question. It was asked within a run that
+    /// they allowed, and the run goes on with the answer.
+    pub fn script_chosen(&mut self, root: &Path, script: Option<PathBuf>, reason: Reason) {
+        let Some(workspace) = self.workspace(root) else { return };
+        workspace.script_asked = false;
+        let Some(script) = script else { return };
+        self.remember_script(root, script);
+        if self.trust.decision(root) != Decision::Refused {
+            self.queue.ask(root, reason);
+            self.start_run();
+        }
+        self.send_status(root);
+    }
+
+    /// Keeps a choice of script.
+    pub fn remember_script(&mut self, root: &Path, script: PathBuf) {
+        if let (Some(store), Ok(inside)) = (&self.store, script.strip_prefix(root)) {
+            let kept = store.remember_script(root, inside);
+            self.tell_if_not_kept(kept);
+        }
+        if let Some(workspace) = self.workspace(root) {
+            workspace.script = Some(script);
+        }
+    }
+
+    /// The person pressed cancel at a progress.
+    pub fn progress_cancelled(&mut self, wanted: &str) {
+        let running = self.queue.running().filter(|running| token(running.id) == wanted);
+        if let Some(running) = running {
+            running.cancel.cancel();
+        }
+    }
+}
+
+fn token(id: RunId) -> String {
+    format!("ridgeline/run/{}", id.0)
+}
+
+fn end_message(outcome: &ProfileOutcome) -> &'static str {
+    match outcome {
+        ProfileOutcome::Measured(_) => "measured",
+        ProfileOutcome::Failed { .. } => "the program failed",
+        ProfileOutcome::Cancelled => "stopped",
+        ProfileOutcome::Choose { .. } => "which script?",
+        ProfileOutcome::NothingToRun { .. } => "nothing to run",
+        ProfileOutcome::Problem { .. } => "not measured",
+    }
+}
+
+fn failure_report(failure: &RunFailure) -> FailureReport {
+    let mut frames = failure.frames.iter().rev();
+    FailureReport {
+        at: frames.next().cloned(),
+        message: format!("{}: {}", failure.error_type, failure.message),
+        related: frames
+            .map(|frame| (frame.clone(), format!("called from {}", frame.name)))
+            .collect(),
+    }
+}

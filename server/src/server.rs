@@ -1,0 +1,128 @@
+//! `ridgeline lsp`: puts the language server together.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tower_lsp::LspService;
+use tracing_subscriber::EnvFilter;
+
+use crate::event_loop;
+use crate::lsp::backend::{Backend, EVENT_LIMIT};
+use crate::lsp::client::ToClient;
+use crate::outbox::Outbox;
+use crate::pipeline::Pipeline;
+use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent};
+use crate::state::GlobalState;
+use crate::store::Store;
+use crate::transport::{self, Ended, OUTGOING_LIMIT};
+
+/// What is logged: a filter of `tracing-subscriber`, such as `debug`.
+const LOG_VARIABLE: &str = "RIDGELINE_LOG";
+
+/// Lines of the log that wait for a client that does not read standard error; more are dropped.
+const LOG_LIMIT: usize = 256;
+
+/// Serves one client over standard input and output until it has gone.
+///
+/// # Errors
+/// Where the runtime cannot be started.
+pub fn lsp_main() -> io::Result<Ended> {
+    log_to_stderr();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(16)
+        .enable_all()
+        .build()?;
+    let store = Store::open()
+        .inspect_err(|error| tracing::warn!("nothing is kept beyond this session: {error}"))
+        .ok();
+    let profiler: Arc<dyn Profiler> = match &store {
+        Some(store) => Arc::new(Arc::new(Pipeline::new(store.clone()))),
+        None => Arc::new(NoProfiler),
+    };
+    let ended = runtime.block_on(serve(profiler, store));
+    tracing::info!("the session is over: {ended:?}");
+    // A read of standard input cannot be interrupted, so its thread is not waited for.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    Ok(ended)
+}
+
+async fn serve(profiler: Arc<dyn Profiler>, store: Option<Store>) -> Ended {
+    let (outbox, outgoing) = Outbox::new(OUTGOING_LIMIT);
+    let (events, received) = mpsc::channel(EVENT_LIMIT);
+    let to_client = ToClient::new(outbox.clone());
+    let state = GlobalState::new(events.clone(), to_client, profiler, store);
+    let looping = tokio::spawn(event_loop::run(state, received));
+    let service = LspService::build(|_| Backend::new(events))
+        .custom_method("window/workDoneProgress/cancel", Backend::progress_cancelled)
+        .finish();
+    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+    let ended = transport::serve(service, outbox, outgoing, input, output).await;
+    // Dropping the state drops the profiler and what runs with it.
+    looping.abort();
+    let _ = looping.await;
+    ended
+}
+
+/// Logs to standard error through a bounded queue: a client that does not read its end of the pipe
+/// must not stop the server. Standard output belongs to the protocol.
+fn log_to_stderr() {
+    let (lines, received) = sync_channel::<Vec<u8>>(LOG_LIMIT);
+    let written = std::thread::Builder::new().name("log".to_owned()).spawn(move || {
+        for line in received {
+            if io::stderr().write_all(&line).is_err() {
+                return;
+            }
+        }
+    });
+    if written.is_err() {
+        return;
+    }
+    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(move || LogLine { lines: lines.clone() })
+        .finish();
+    // Another subscriber is there already only where this runs within a test.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+    std::panic::set_hook(Box::new(|panic| tracing::error!("a defect: {panic}")));
+}
+
+struct LogLine {
+    lines: SyncSender<Vec<u8>>,
+}
+
+impl Write for LogLine {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        const LONGEST: usize = 4096;
+        let line = bytes.get(..bytes.len().min(LONGEST)).unwrap_or_default();
+        // A full queue drops the line.
+        let _ = self.lines.try_send(line.to_vec());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Says that nothing can be measured.
+struct NoProfiler;
+
+impl Profiler for NoProfiler {
+    fn profile(
+        &self,
+        _request: ProfileRequest,
+        _progress: mpsc::Sender<ProgressEvent>,
+        _cancel: CancellationToken,
+    ) -> Boxed<ProfileOutcome> {
+        let message = "Nothing can be measured: this user has no folder to keep recordings in. Set \
+                       RIDGELINE_CACHE_DIR and RIDGELINE_STATE_DIR.";
+        Box::pin(async move { ProfileOutcome::Problem { message: message.to_owned(), log: None } })
+    }
+}

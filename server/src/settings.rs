@@ -1,0 +1,261 @@
+//! What an editor can set. `docs/settings.md` holds the same table; a test holds the two equal.
+//!
+//! Settings come from `initializationOptions`, `workspace/configuration` and
+//! `workspace/didChangeConfiguration`, and may be anything. A value that cannot be is ignored by
+//! itself, with a word about it, so that one slip does not switch everything else off.
+
+use std::path::PathBuf;
+
+use ridgeline_analysis::present::hints::HintOptions;
+use ridgeline_analysis::present::lenses::LensOptions;
+use serde_json::Value;
+
+/// The section of the editor's settings.
+pub const SECTION: &str = "ridgeline";
+
+/// Everything that an editor can set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// A save profiles its project.
+    pub run_on_save: bool,
+    /// So does a change that something else than the editor made.
+    pub watch_files: bool,
+    /// The Python to run with; nothing where it is to be found.
+    pub interpreter: Option<PathBuf>,
+    /// Where to run; nothing where the project's configuration says so.
+    pub device: Option<String>,
+    /// Inlay hints; nothing where there are to be none.
+    pub hints: Option<HintOptions>,
+    /// Code lenses; nothing where there are to be none.
+    pub lenses: Option<LensOptions>,
+    /// Hovers.
+    pub hover: bool,
+    /// Failures as diagnostics.
+    pub diagnostics: bool,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Under `ridgeline`, with dots between.
+    pub name: &'static str,
+    /// As JSON.
+    pub default: &'static str,
+    /// What it does.
+    pub what: &'static str,
+}
+
+/// Every setting, in the order in which they are documented.
+pub const TABLE: &[Setting] = &[
+    row("runOnSave", "true", "Profile a project when one of its Python files is saved."),
+    row("watchFiles", "true", "Profile it as well when something else changes one of them."),
+    row(
+        "interpreter",
+        "null",
+        "The Python to run with. Default: the project's own, as `ridgeline doctor` finds it.",
+    ),
+    row(
+        "device",
+        "null",
+        "Where to run: `auto`, `cpu`, `cuda` or one GPU such as `cuda:1`. Default: what the project's configuration says.",
+    ),
+    row("inlayHints.enable", "true", "Show the time of statements at the end of their lines."),
+    row(
+        "inlayHints.minimumShare",
+        "0.01",
+        "Hide statements under this share of the iteration (0 to 1).",
+    ),
+    row("inlayHints.minimumMicroseconds", "1", "Hide statements under this time."),
+    row("inlayHints.definitions", "true", "Show at a layer's constructor what that layer costs."),
+    row(
+        "inlayHints.headline",
+        "false",
+        "Show the iteration's time at the training loop, for editors without code lenses.",
+    ),
+    row("codeLens.enable", "true", "Show lines of text above lines of code."),
+    row("codeLens.memory", "true", "Show the memory of lines that hold much of it."),
+    row("codeLens.scopes", "true", "Show totals of functions and classes."),
+    row("codeLens.headline", "true", "Show throughput, time and peak memory at the training loop."),
+    row("codeLens.profile", "true", "Show \"profile\" at a training script."),
+    row("codeLens.panel", "true", "Show \"open panel\" at a training loop."),
+    row(
+        "codeLens.oneALine",
+        "false",
+        "Join the lenses of a line into one, for editors that show only one.",
+    ),
+    row(
+        "codeLens.minimumMemoryShare",
+        "0.02",
+        "Hide lines that hold less than this share of the peak (0 to 1).",
+    ),
+    row(
+        "codeLens.minimumScopeShare",
+        "0.01",
+        "Hide functions and classes under this share of the iteration (0 to 1).",
+    ),
+    row("hover.enable", "true", "Show everything known of a line in its hover."),
+    row("diagnostics.enable", "true", "Show a failing run at the line that failed."),
+];
+
+const fn row(name: &'static str, default: &'static str, what: &'static str) -> Setting {
+    Setting { name, default, what }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let lenses = LensOptions { panel: true, ..LensOptions::default() };
+        Settings {
+            run_on_save: true,
+            watch_files: true,
+            interpreter: None,
+            device: None,
+            hints: Some(HintOptions::default()),
+            lenses: Some(lenses),
+            hover: true,
+            diagnostics: true,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads settings: the section itself, or an object that holds it. What is absent has its
+    /// default. The second value says what was ignored and why.
+    pub fn read(value: &Value) -> (Settings, Vec<String>) {
+        let section = value.get(SECTION).filter(|section| section.is_object()).unwrap_or(value);
+        let mut reader = Reader { section, complaints: Vec::new() };
+        let hints = HintOptions {
+            min_share: reader.share("inlayHints.minimumShare"),
+            min_duration_ns: reader.number("inlayHints.minimumMicroseconds", 0.0, 1e12) * 1e3,
+            definitions: reader.switch("inlayHints.definitions"),
+            headline: reader.switch("inlayHints.headline"),
+        };
+        let lenses = LensOptions {
+            min_memory_share: reader.share("codeLens.minimumMemoryShare"),
+            min_scope_share: reader.share("codeLens.minimumScopeShare"),
+            memory: reader.switch("codeLens.memory"),
+            scopes: reader.switch("codeLens.scopes"),
+            headline: reader.switch("codeLens.headline"),
+            profile: reader.switch("codeLens.profile"),
+            panel: reader.switch("codeLens.panel"),
+            one_a_line: reader.switch("codeLens.oneALine"),
+        };
+        let settings = Settings {
+            run_on_save: reader.switch("runOnSave"),
+            watch_files: reader.switch("watchFiles"),
+            interpreter: reader.text("interpreter").map(PathBuf::from),
+            device: reader.text("device"),
+            hints: reader.switch("inlayHints.enable").then_some(hints),
+            lenses: reader.switch("codeLens.enable").then_some(lenses),
+            hover: reader.switch("hover.enable"),
+            diagnostics: reader.switch("diagnostics.enable"),
+        };
+        (settings, reader.complaints)
+    }
+}
+
+struct Reader<'a> {
+    section: &'a Value,
+    complaints: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// The value at `a.b`, written nested or with the dot in its key, as editors do both.
+    fn value(&self, name: &str) -> Option<&Value> {
+        let nested = name.split('.').try_fold(self.section, |at, key| at.get(key));
+        nested.or_else(|| self.section.get(name)).filter(|value| !value.is_null())
+    }
+
+    fn switch(&mut self, name: &'static str) -> bool {
+        let standard = default_of(name).as_bool().unwrap_or_default();
+        match self.value(name) {
+            None => standard,
+            Some(Value::Bool(on)) => *on,
+            Some(_) => self.complain(name, "true or false", standard),
+        }
+    }
+
+    fn share(&mut self, name: &'static str) -> f64 {
+        self.number(name, 0.0, 1.0)
+    }
+
+    fn number(&mut self, name: &'static str, least: f64, most: f64) -> f64 {
+        let standard = default_of(name).as_f64().unwrap_or_default();
+        match self.value(name).map(Value::as_f64) {
+            None => standard,
+            Some(Some(number)) if (least..=most).contains(&number) => number,
+            Some(_) => self.complain(name, &format!("a number from {least} to {most}"), standard),
+        }
+    }
+
+    /// Empty text is none: forms of editors have no other way to say it.
+    fn text(&mut self, name: &'static str) -> Option<String> {
+        match self.value(name) {
+            None => None,
+            Some(Value::String(text)) if text.trim().is_empty() => None,
+            Some(Value::String(text)) if !text.contains('\0') => Some(text.clone()),
+            Some(_) => self.complain(name, "text", None),
+        }
+    }
+
+    fn complain<T>(&mut self, name: &str, allowed: &str, standard: T) -> T {
+        self.complaints.push(format!("{SECTION}.{name} has to be {allowed}; its default is used"));
+        standard
+    }
+}
+
+fn default_of(name: &str) -> Value {
+    let text = TABLE.iter().find(|setting| setting.name == name).map(|setting| setting.default);
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn nothing_means_the_defaults() {
+        for nothing in [Value::Null, json!({}), json!([]), json!({"ridgeline": {}}), json!(17)] {
+            let (settings, complaints) = Settings::read(&nothing);
+            assert_eq!(settings, Settings::default(), "{nothing}");
+            assert!(complaints.is_empty());
+        }
+    }
+
+    #[test]
+    fn nested_and_dotted_keys() {
+        let nested = json!({"ridgeline": {"inlayHints": {"minimumShare": 0.5}}});
+        let dotted = json!({"inlayHints.minimumShare": 0.5});
+        for value in [nested, dotted] {
+            let (settings, _) = Settings::read(&value);
+            assert_eq!(settings.hints.map(|hints| hints.min_share), Some(0.5));
+        }
+    }
+
+    #[test]
+    fn a_slip_switches_nothing_else_off() {
+        let (settings, complaints) = Settings::read(
+            &json!({"runOnSave": "no", "inlayHints": {"minimumShare": 7, "enable": false}}),
+        );
+        assert!(settings.run_on_save);
+        assert_eq!(settings.hints, None);
+        assert_eq!(
+            complaints,
+            [
+                "ridgeline.inlayHints.minimumShare has to be a number from 0 to 1; its default is used",
+                "ridgeline.runOnSave has to be true or false; its default is used",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_documented_table_is_this_one() {
+        let page = include_str!("../../docs/settings.md");
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        let expected: Vec<String> = TABLE
+            .iter()
+            .map(|row| format!("| `{SECTION}.{}` | `{}` | {} |", row.name, row.default, row.what))
+            .collect();
+        assert_eq!(rows, expected);
+    }
+}

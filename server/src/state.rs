@@ -1,0 +1,357 @@
+//! What the server knows. The event loop alone has it; everybody else gets snapshots.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::documents::{DocumentId, Documents, real_path};
+use crate::event::Event;
+use crate::lsp::client::{Importance, ToClient};
+use crate::lsp::ext::{Headline, RunStatus, State, StatusParams};
+use crate::lsp::position::Encoding;
+use crate::lsp::to_proto::uri_text;
+use crate::pool::Pool;
+use crate::profiler::{Profiled, Profiler, ProgressEvent};
+use crate::refresh::{Refresh, Refreshable};
+use crate::requests::diagnostic::{Failure, Placed};
+use crate::run_queue::{Reason, RunQueue};
+use crate::settings::Settings;
+use crate::store::Store;
+use crate::trust::Trust;
+use crate::view::{Cache, Measured, View};
+use crate::watcher::Watcher;
+
+/// Folders that are looked after at once.
+const WORKSPACE_LIMIT: usize = 64;
+
+/// Projects of one workspace whose profiles are kept.
+const PROFILE_LIMIT: usize = 8;
+
+/// Where diagnostics are shown.
+pub type Findings = Vec<Placed>;
+
+/// Who the client is and what it takes.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    /// As it calls itself.
+    pub name: String,
+    /// The folders that it has open.
+    pub roots: Vec<PathBuf>,
+    /// It vouches for them.
+    pub vouched: bool,
+    /// `initializationOptions`.
+    pub options: Value,
+    /// What positions count.
+    pub encoding: Encoding,
+    /// It takes `workspace/inlayHint/refresh`.
+    pub refreshes_hints: bool,
+    /// It takes `workspace/codeLens/refresh`.
+    pub refreshes_lenses: bool,
+    /// It takes `workspace/diagnostic/refresh`.
+    pub refreshes_diagnostics: bool,
+    /// It takes no diagnostics but those that it asks for.
+    pub pulls_diagnostics: bool,
+    /// It shows related information.
+    pub related_information: bool,
+    /// It shows markdown in hovers.
+    pub takes_markdown: bool,
+    /// It says that it shows plain text in hovers.
+    pub takes_plain_text: bool,
+    /// It answers `workspace/configuration`.
+    pub configuration: bool,
+    /// It shows progress that the server begins.
+    pub shows_progress: bool,
+    /// It takes `window/showDocument`.
+    pub shows_documents: bool,
+}
+
+impl Client {
+    /// What it can be told to refresh.
+    pub fn refreshes(&self) -> Vec<Refreshable> {
+        let mut wanted = Vec::new();
+        for (what, takes) in [
+            (Refreshable::Hints, self.refreshes_hints),
+            (Refreshable::Lenses, self.refreshes_lenses),
+            (Refreshable::Diagnostics, self.refreshes_diagnostics && self.pulls_diagnostics),
+        ] {
+            if takes {
+                wanted.push(what);
+            }
+        }
+        wanted
+    }
+}
+
+/// A folder with what was measured in it.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    /// Absolute, without links.
+    pub root: PathBuf,
+    /// Its profiles, one for each project, newest first.
+    pub measured: Vec<(u64, Arc<Profiled>)>,
+    /// Why the last run failed, where it did at a line.
+    pub failure: Option<Arc<Failure>>,
+    /// The file that the failure is published for.
+    pub published: Option<String>,
+    /// A run that waits for the person to allow it.
+    pub waiting: Option<Reason>,
+    /// The question whether it may run is on the screen.
+    pub trust_asked: bool,
+    /// The person closed that question without an answer: a save does not ask again.
+    pub dismissed: bool,
+    /// The question which script is meant is on the screen.
+    pub script_asked: bool,
+    /// The script that the person chose in this session.
+    pub script: Option<PathBuf>,
+    /// Saves start no run.
+    pub paused: bool,
+    /// Its zygote is being made ready.
+    pub preparing: bool,
+    /// It was made ready, or that was tried.
+    pub prepared: bool,
+    /// How far the run is that goes on.
+    pub progress: Option<ProgressEvent>,
+    /// Why the last run did not measure anything.
+    pub problem: Option<String>,
+    /// The last message about it, which is not said again on every save.
+    pub said: Option<String>,
+    /// What the program printed last.
+    pub log: Option<PathBuf>,
+    /// The last status that was sent.
+    status: Option<StatusParams>,
+}
+
+/// See the module.
+pub struct GlobalState {
+    /// The way back to the event loop, for those who do what takes time.
+    pub events: mpsc::Sender<Event>,
+    /// The client, to talk to.
+    pub to_client: ToClient,
+    /// Who the client is.
+    pub client: Arc<Client>,
+    /// Who runs training loops.
+    pub profiler: Arc<dyn Profiler>,
+    /// Where things are kept; nothing where the user has no folders.
+    pub store: Option<Store>,
+    /// What may run.
+    pub trust: Trust,
+    /// Open texts.
+    pub documents: Documents,
+    /// The document that was touched last, which commands without an argument mean.
+    pub last_touched: Option<PathBuf>,
+    /// Folders.
+    pub workspaces: Vec<Workspace>,
+    /// Which run comes next.
+    pub queue: RunQueue,
+    /// What an editor set.
+    pub settings: Arc<Settings>,
+    /// Where requests are worked out.
+    pub pool: Pool,
+    /// What is out of date at the client.
+    pub refresh: Refresh,
+    /// What was worked out about documents.
+    pub cache: Arc<Cache>,
+    /// Changes on the disk.
+    pub watcher: Option<Watcher>,
+    /// The last number given to a profile or failure.
+    pub last_number: u64,
+    /// The edition of each document that is known to be on the disk.
+    pub saved: HashMap<DocumentId, u64>,
+}
+
+impl GlobalState {
+    /// A server that knows nothing yet.
+    pub fn new(
+        events: mpsc::Sender<Event>,
+        to_client: ToClient,
+        profiler: Arc<dyn Profiler>,
+        store: Option<Store>,
+    ) -> GlobalState {
+        GlobalState {
+            events,
+            to_client,
+            client: Arc::default(),
+            profiler,
+            trust: Trust::new(store.clone(), false),
+            store,
+            documents: Documents::default(),
+            last_touched: None,
+            workspaces: Vec::new(),
+            queue: RunQueue::default(),
+            settings: Arc::default(),
+            pool: Pool::default(),
+            refresh: Refresh::default(),
+            cache: Arc::default(),
+            watcher: None,
+            last_number: 0,
+            saved: HashMap::new(),
+        }
+    }
+
+    /// A number that was not used before.
+    pub fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// A document at this moment with everything that is known of it.
+    pub fn view(&self, id: &DocumentId) -> Option<View> {
+        let document = self.documents.snapshot(id)?;
+        let real = self.documents.get(id).and_then(|document| document.real.as_deref());
+        let measured = real.and_then(|path| self.measured(path));
+        let (client, settings) = (self.client.clone(), self.settings.clone());
+        Some(View::new(document, client, settings, measured, &self.cache))
+    }
+
+    /// The newest profile that has a file. A workspace within a workspace may have measured it, too.
+    fn measured(&self, path: &Path) -> Option<Measured> {
+        let all = self.workspaces.iter().flat_map(|workspace| &workspace.measured);
+        all.filter_map(|(generation, profiled)| {
+            let file = profiled.file(path)?;
+            Some(Measured { profiled: profiled.clone(), file, generation: *generation })
+        })
+        .max_by_key(|measured| measured.generation)
+    }
+
+    /// The workspace at `root`.
+    pub fn workspace(&mut self, root: &Path) -> Option<&mut Workspace> {
+        self.workspaces.iter_mut().find(|workspace| workspace.root == root)
+    }
+
+    /// The root of the workspace that a file belongs to: the innermost one around it.
+    pub fn root_of(&self, path: &Path) -> Option<PathBuf> {
+        let around = self.workspaces.iter().filter(|workspace| path.starts_with(&workspace.root));
+        let innermost = around.max_by_key(|workspace| workspace.root.components().count());
+        innermost.map(|workspace| workspace.root.clone())
+    }
+
+    /// Looks after a folder from now on, where it is one.
+    pub fn add_workspace(&mut self, root: &Path) -> Option<PathBuf> {
+        let root = real_path(root);
+        if self.workspaces.iter().any(|workspace| workspace.root == root) {
+            return Some(root);
+        }
+        if !root.is_dir() || self.workspaces.len() >= WORKSPACE_LIMIT {
+            tracing::info!("{} is not looked after", root.display());
+            return None;
+        }
+        self.workspaces.push(Workspace { root: root.clone(), ..Workspace::default() });
+        if let Some(watcher) = &self.watcher {
+            watcher.watch(&root);
+        }
+        let (newest, events, found) =
+            (self.profiler.newest(root.clone()), self.events.clone(), root.clone());
+        tokio::spawn(async move {
+            let earlier = newest.await;
+            // Where the event loop is over, nobody wants it.
+            let _ = events.send(Event::EarlierFound(found, earlier)).await;
+        });
+        Some(root)
+    }
+
+    /// Lets go of a folder: its run is stopped, and what it showed goes.
+    pub fn remove_workspace(&mut self, root: &Path) {
+        let root = real_path(root);
+        self.queue.stop(&root);
+        self.unpublish(&root);
+        self.workspaces.retain(|workspace| workspace.root != root);
+        if let Some(watcher) = &self.watcher {
+            watcher.unwatch(&root);
+        }
+        self.mark_stale();
+    }
+
+    /// Takes a profile in, in place of an older one of the same project.
+    pub fn take_in(&mut self, root: &Path, profiled: Profiled) {
+        let generation = self.next_number();
+        let Some(workspace) = self.workspace(root) else { return };
+        workspace.measured.retain(|(_, older)| older.root != profiled.root);
+        workspace.measured.insert(0, (generation, Arc::new(profiled)));
+        workspace.measured.truncate(PROFILE_LIMIT);
+        self.mark_stale();
+    }
+
+    /// Hints and lenses at the client are out of date.
+    pub fn mark_stale(&self) {
+        self.refresh.mark(Refreshable::Hints);
+        self.refresh.mark(Refreshable::Lenses);
+    }
+
+    /// Takes a failure back that was shown.
+    pub fn unpublish(&mut self, root: &Path) {
+        let Some(workspace) = self.workspace(root) else { return };
+        workspace.failure = None;
+        if let Some(uri) = workspace.published.take() {
+            self.to_client.publish(&uri, None, &[]);
+        }
+        self.refresh.mark(Refreshable::Diagnostics);
+    }
+
+    /// Says something about a workspace that is no answer to a command: once, not on every save.
+    pub fn say_once(&mut self, root: &Path, importance: Importance, message: &str, asked: bool) {
+        let to_client = self.to_client.clone();
+        let Some(workspace) = self.workspace(root) else { return };
+        if !asked && workspace.said.as_deref() == Some(message) {
+            return;
+        }
+        workspace.said = Some(message.to_owned());
+        to_client.show_message(importance, message);
+    }
+
+    /// Sends a workspace's status where it has changed.
+    pub fn send_status(&mut self, root: &Path) {
+        let running = self.queue.running().filter(|running| running.root == root);
+        let reason = running.map(|running| running.reason.to_string());
+        let to_client = self.to_client.clone();
+        let Some(workspace) = self.workspace(root) else { return };
+        let status = workspace.status_now(reason);
+        if workspace.status.as_ref() != Some(&status) {
+            to_client.status(&status);
+            workspace.status = Some(status);
+        }
+    }
+}
+
+impl Workspace {
+    fn status_now(&self, running: Option<String>) -> StatusParams {
+        let (state, message) = if running.is_some() {
+            (State::Running, None)
+        } else if self.preparing {
+            (State::Preparing, None)
+        } else if self.waiting.is_some() {
+            (State::WaitingForTrust, Some("a run waits for your consent".to_owned()))
+        } else if let Some(problem) = &self.problem {
+            (State::Failed, Some(problem.clone()))
+        } else if self.paused {
+            (State::Paused, None)
+        } else {
+            (State::Idle, None)
+        };
+        StatusParams {
+            root: uri_text(&self.root),
+            state,
+            message,
+            run: running.map(|reason| RunStatus {
+                reason,
+                stage: self.progress.as_ref().map(|progress| progress.stage.clone()),
+                share: self.progress.as_ref().and_then(|progress| progress.share),
+            }),
+            headline: self.measured.first().map(|(_, profiled)| headline(profiled)),
+        }
+    }
+}
+
+fn headline(profiled: &Profiled) -> Headline {
+    let profile = &profiled.profile;
+    Headline {
+        text: ridgeline_analysis::units::duration(profile.iteration.time_ns),
+        time_ms: profile.iteration.time_ns / 1e6,
+        samples_per_second: profile.iteration.samples_per_second(),
+        peak_bytes: profile.memory.peak_bytes,
+        capacity_bytes: profile.memory.capacity_bytes,
+        device: profile.device.name.clone(),
+    }
+}

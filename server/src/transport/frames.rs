@@ -1,0 +1,383 @@
+//! Reads frames (`Content-Length: N`, an empty line, N bytes) out of a stream that may hold anything.
+//!
+//! Headers and bodies that cannot be are skipped, and reading goes on at the next header that can.
+//! A raw `Content-Length: 12` at a line's start cannot stand inside a JSON body, because strings
+//! hold no raw line break, so finding one is always a new frame.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// The largest body that is read. A Python file of this size has a million lines.
+pub const BODY_LIMIT: usize = 64 * 1024 * 1024;
+
+/// The longest header block that is read.
+const HEADER_LIMIT: usize = 8 * 1024;
+
+/// What the stream held.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A body of the length that its header named.
+    Body(Vec<u8>),
+    /// Something that is no frame; reading went on behind it. The text says what it was.
+    Garbage(String),
+}
+
+/// Frames of a stream, in order.
+#[derive(Debug)]
+pub struct Frames<R> {
+    stream: R,
+    buffer: Vec<u8>,
+    /// Something was thrown away since the last frame; the reason, until it has been told.
+    skipped: Option<String>,
+    ended: bool,
+}
+
+impl<R: AsyncRead + Unpin> Frames<R> {
+    /// Frames of `stream`, which is read from now on by nobody else.
+    pub fn new(stream: R) -> Frames<R> {
+        Frames { stream, buffer: Vec::new(), skipped: None, ended: false }
+    }
+
+    /// The next frame, or `None` at the end of the stream. A frame cut off by the end is dropped.
+    ///
+    /// # Errors
+    /// Where the stream cannot be read.
+    pub async fn next(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            match self.step() {
+                Step::Frame(frame) => return Ok(Some(frame)),
+                Step::Again => {}
+                Step::NeedMore if self.ended => return Ok(None),
+                Step::NeedMore => {
+                    // Reading in small pieces lets the buffer grow with what arrives, never with
+                    // what a header promises.
+                    let mut piece = [0_u8; 64 * 1024];
+                    let count = self.stream.read(&mut piece).await?;
+                    self.ended = count == 0;
+                    self.buffer.extend_from_slice(piece.get(..count).unwrap_or_default());
+                }
+            }
+        }
+    }
+
+    /// Puts bytes back that were taken for a body and turned out to hold the frames behind it.
+    pub fn push_back(&mut self, bytes: &[u8]) {
+        self.buffer.splice(0..0, bytes.iter().copied());
+    }
+
+    fn step(&mut self) -> Step {
+        let Some(start) = find_header(&self.buffer) else {
+            // Headers of other names may be under way, so nothing goes before they are too long.
+            if self.buffer.len() > HEADER_LIMIT {
+                self.skip(self.buffer.len() - HEADER_LINE_LIMIT, "text that is no message");
+            }
+            return Step::NeedMore;
+        };
+        if start > 0 {
+            // Other headers may stand before `Content-Length`; they end with their line.
+            let before = self.buffer.get(..start).unwrap_or_default();
+            if is_headers(before) {
+                self.buffer.drain(..start);
+            } else {
+                self.skip(start, "text that is no message");
+            }
+            return Step::Again;
+        }
+        if let Some(why) = self.skipped.take() {
+            return Step::Frame(Frame::Garbage(why));
+        }
+        let window = self.buffer.get(..self.buffer.len().min(HEADER_LIMIT)).unwrap_or_default();
+        let Some((headers, body_start)) = split_headers(window) else {
+            if self.buffer.len() >= HEADER_LIMIT {
+                self.skip(HEADER_NAME.len(), "a header that does not end");
+                return Step::Again;
+            }
+            return Step::NeedMore;
+        };
+        match content_length(headers) {
+            Err(why) => {
+                self.skip(body_start, &why);
+                Step::Again
+            }
+            Ok(length) if length > BODY_LIMIT => {
+                self.skip(
+                    body_start,
+                    &format!("a message of {length} bytes; {BODY_LIMIT} is the limit"),
+                );
+                Step::Again
+            }
+            Ok(length) => {
+                let Some(body) = self.buffer.get(body_start..body_start + length) else {
+                    return Step::NeedMore;
+                };
+                let body = body.to_vec();
+                self.buffer.drain(..body_start + length);
+                if self.buffer.capacity() > 1024 * 1024 {
+                    self.buffer.shrink_to(64 * 1024);
+                }
+                Step::Frame(Frame::Body(body))
+            }
+        }
+    }
+
+    fn skip(&mut self, count: usize, why: &str) {
+        let skipped = self.buffer.drain(..count).any(|byte| !byte.is_ascii_whitespace());
+        if skipped && self.skipped.is_none() {
+            self.skipped = Some(why.to_owned());
+        }
+    }
+}
+
+enum Step {
+    Frame(Frame),
+    Again,
+    NeedMore,
+}
+
+const HEADER_NAME: &[u8] = b"content-length:";
+
+/// The longest `Content-Length: …` line that is taken for one.
+const HEADER_LINE_LIMIT: usize = 64;
+
+/// Where the next whole `Content-Length: …` line starts in `bytes`.
+///
+/// Text before it on its line is garbage. A line break within a JSON string is escaped, so a body
+/// that quotes such a line does not look like one.
+pub fn find_header(bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let start =
+            from + bytes.get(from..)?.iter().position(|byte| matches!(byte, b'c' | b'C'))?;
+        from = start + 1;
+        let rest = bytes.get(start..)?;
+        let name = rest.get(..rest.len().min(HEADER_NAME.len()))?;
+        if !name.eq_ignore_ascii_case(HEADER_NAME.get(..name.len())?) {
+            continue;
+        }
+        let value = rest.get(name.len()..rest.len().min(HEADER_LINE_LIMIT))?;
+        let end = value.iter().position(|byte| matches!(byte, b'"' | b'\\' | b'\n'));
+        if end.and_then(|end| value.get(end)) == Some(&b'\n') {
+            return Some(start);
+        }
+    }
+}
+
+/// Whether `bytes` are whole header lines (`Name: value`), so that they belong to what follows.
+fn is_headers(bytes: &[u8]) -> bool {
+    bytes.len() < HEADER_LIMIT
+        && bytes.ends_with(b"\n")
+        && bytes.split(|byte| *byte == b'\n').all(|line| {
+            let line = line.trim_ascii();
+            line.is_empty()
+                || line.split(|byte| *byte == b':').next().is_some_and(|name| {
+                    name.len() < line.len()
+                        && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+                })
+        })
+}
+
+/// The header block and where the body starts; `None` while the empty line is not there.
+fn split_headers(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let mut line_start = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        if *byte != b'\n' {
+            continue;
+        }
+        let line = bytes.get(line_start..at)?;
+        if line.trim_ascii().is_empty() {
+            return Some((bytes.get(..line_start)?, at + 1));
+        }
+        line_start = at + 1;
+    }
+    None
+}
+
+/// The one length that the headers name.
+fn content_length(headers: &[u8]) -> Result<usize, String> {
+    let mut found: Option<usize> = None;
+    for line in headers.split(|byte| *byte == b'\n') {
+        let Some((name, value)) = line.split_at_checked(HEADER_NAME.len()) else { continue };
+        if !name.eq_ignore_ascii_case(HEADER_NAME) {
+            continue;
+        }
+        let value = String::from_utf8_lossy(value.trim_ascii()).into_owned();
+        let length: usize = match value.parse() {
+            Ok(length) => length,
+            // More digits than a number of 64 bits has: absurd in the same way as a large number.
+            Err(_) if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                usize::MAX
+            }
+            Err(_) => return Err("a Content-Length that is no number".to_owned()),
+        };
+        if found.is_some_and(|before| before != length) {
+            return Err("two Content-Length headers that disagree".to_owned());
+        }
+        found = Some(length);
+    }
+    found.ok_or_else(|| "headers without Content-Length".to_owned())
+}
+
+/// A body with its header, ready to be written.
+pub fn framed(body: &str) -> Vec<u8> {
+    format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    /// Reads `input` to its end, in pieces of one, three and many bytes: the pieces must not matter.
+    #[track_caller]
+    fn check(input: &[u8], expected: Expect) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let mut first: Option<String> = None;
+        for piece in [1, 3, 1 << 20] {
+            let shown = runtime.block_on(async {
+                let (mut write, read) = tokio::io::duplex(piece);
+                let input = input.to_vec();
+                tokio::spawn(async move {
+                    use tokio::io::AsyncWriteExt;
+                    let _ = write.write_all(&input).await;
+                });
+                let mut frames = Frames::new(read);
+                let mut shown = String::new();
+                while let Some(frame) = frames.next().await.expect("readable") {
+                    match frame {
+                        Frame::Body(body) => {
+                            shown += &format!("{}\n", String::from_utf8_lossy(&body))
+                        }
+                        Frame::Garbage(why) => shown += &format!("! {why}\n"),
+                    }
+                }
+                shown
+            });
+            if let Some(first) = &first {
+                assert_eq!(*first, shown, "in pieces of {piece}");
+            }
+            first = Some(shown);
+        }
+        expected.assert_eq(&first.unwrap_or_default());
+    }
+
+    #[test]
+    fn two_frames() {
+        check(
+            b"Content-Length: 2\r\n\r\n{}Content-Length: 4\r\n\r\nnull",
+            expect![[r#"
+            {}
+            null
+        "#]],
+        );
+    }
+
+    #[test]
+    fn other_headers_and_cases() {
+        check(
+            b"Content-Type: application/vscode-jsonrpc; charset=utf-8\r\ncontent-length:2\r\nX: y\r\n\r\n{}",
+            expect![[r#"
+                {}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn bare_line_feeds() {
+        check(
+            b"Content-Length: 2\n\n{}",
+            expect![[r#"
+            {}
+        "#]],
+        );
+    }
+
+    #[test]
+    fn the_same_length_twice() {
+        check(
+            b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+            expect![[r#"
+            {}
+        "#]],
+        );
+    }
+
+    #[test]
+    fn lengths_that_disagree() {
+        check(
+            b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}Content-Length: 4\r\n\r\nnull",
+            expect![[r#"
+                ! two Content-Length headers that disagree
+                null
+            "#]],
+        );
+    }
+
+    #[test]
+    fn garbage_between_frames() {
+        check(
+            b"hello\r\n\r\nContent-Length: 2\r\n\r\n{}\xff\x00 noiseContent-Length: 4\r\n\r\nnull\r\nContent-Length: 1\r\n\r\n1",
+            expect![[r#"
+                ! text that is no message
+                {}
+                ! text that is no message
+                null
+                1
+            "#]],
+        );
+    }
+
+    #[test]
+    fn absurd_lengths_are_not_allocated() {
+        check(
+            b"Content-Length: 99999999999999999999999999\r\n\r\nContent-Length: 18446744073709551615\r\n\r\n{}Content-Length: 2\r\n\r\n{}",
+            expect![[r#"
+                ! a message of 18446744073709551615 bytes; 67108864 is the limit
+                ! a message of 18446744073709551615 bytes; 67108864 is the limit
+                {}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn negative_and_wordy_lengths() {
+        check(
+            b"Content-Length: -5\r\n\r\nContent-Length: two\r\n\r\nContent-Length: 2\r\n\r\n{}",
+            expect![[r#"
+                ! a Content-Length that is no number
+                ! a Content-Length that is no number
+                {}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_header_named_within_a_body_is_text() {
+        check(
+            b"Content-Length: 53\r\n\r\n{\"text\":\"Content-Length: 3\\r\\nContent-Length: 4\\r\\n\"}",
+            expect![[r#"
+                {"text":"Content-Length: 3\r\nContent-Length: 4\r\n"}
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_header_that_never_ends() {
+        let mut input = b"Content-Length: 2\r\n".to_vec();
+        input.extend(std::iter::repeat_n(b"X-Filler: y\r\n".as_slice(), 1000).flatten());
+        input.extend_from_slice(b"\r\n{}Content-Length: 4\r\n\r\nnull");
+        check(
+            &input,
+            expect![[r#"
+            ! a header that does not end
+            null
+        "#]],
+        );
+    }
+
+    #[test]
+    fn the_end_within_a_frame() {
+        check(b"Content-Length: 20\r\n\r\n{\"half\":", expect![""]);
+        check(b"Content-Le", expect![""]);
+    }
+}

@@ -1,0 +1,415 @@
+//! Makes one message safe for the typed layers behind, without losing what it says.
+//!
+//! What editors really send and strict parsers refuse is repaired: bytes that are no UTF-8 and
+//! escapes of half a surrogate pair become U+FFFD, positions beyond any text are clamped, paths in
+//! URIs are percent-encoded. An edit that was dropped would leave the texts of editor and server
+//! apart for ever. What cannot be repaired gets an answer with its id where there is one.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value, json};
+
+/// Deeper nesting is refused: serde_json ends at 128, and no message of the protocol has 30.
+const DEPTH_LIMIT: usize = 100;
+
+/// More messages than this in one array are refused.
+const BATCH_LIMIT: usize = 1000;
+
+/// What became of one body.
+#[derive(Debug, PartialEq)]
+pub enum Screened {
+    /// A request or notification to pass on.
+    Call(Call),
+    /// The client's answer to a request of ours.
+    Answer {
+        /// The id that we gave the request.
+        id: Value,
+        /// The result, or the error's message.
+        outcome: Result<Value, String>,
+    },
+    /// Nothing to pass on; an error answer to send, as JSON.
+    Refused(String),
+    /// Nothing to pass on and nobody to tell.
+    Dropped(&'static str),
+    /// The body is no JSON at all.
+    NotJson,
+}
+
+/// A request or notification that can be passed on.
+#[derive(Debug, PartialEq)]
+pub struct Call {
+    /// The method's name.
+    pub method: String,
+    /// The id where it is a request.
+    pub id: Option<Value>,
+    /// The whole message as JSON.
+    pub json: String,
+}
+
+/// The outermost keys of a message. Everything else is skipped without recursion, so that the
+/// nesting of `params` cannot exhaust the stack here.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Value>,
+    method: Option<String>,
+    params: Option<IgnoredAny>,
+    result: Option<IgnoredAny>,
+    error: Option<IgnoredAny>,
+}
+
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// Takes one body apart: usually one message, several where it is an array of them.
+pub fn screen(body: Vec<u8>) -> Vec<Screened> {
+    let mut body = match String::from_utf8(body) {
+        Ok(text) => text.into_bytes(),
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned().into_bytes(),
+    };
+    let shape = repair_strings(&mut body);
+    let Ok(text) = String::from_utf8(body) else { return vec![Screened::NotJson] };
+    if !text.trim_start().starts_with('[') {
+        return vec![screen_one(text, shape.depth)];
+    }
+    if serde_json::from_str::<IgnoredAny>(&text).is_err() {
+        return vec![Screened::NotJson];
+    }
+    if shape.elements.is_empty() || shape.elements.len() > BATCH_LIMIT {
+        return vec![refused(None, -32600, "an array of no messages, or of too many")];
+    }
+    let elements = shape.elements.iter().filter_map(|range| text.get(range.clone()));
+    elements
+        .map(|element| {
+            if element.trim_start().starts_with('[') {
+                refused(None, -32600, "an array of arrays is no batch")
+            } else {
+                screen_one(element.to_owned(), shape.depth.saturating_sub(1))
+            }
+        })
+        .collect()
+}
+
+fn screen_one(text: String, depth: usize) -> Screened {
+    let head: Head = match serde_json::from_str(&text) {
+        Ok(head) => head,
+        Err(error) if error.is_data() => {
+            return refused(None, -32600, "this is JSON, and no message of JSON-RPC");
+        }
+        Err(_) => return Screened::NotJson,
+    };
+    let id = head.id.filter(|id| !id.is_null());
+    if depth > DEPTH_LIMIT {
+        return if head.method.is_some() && id.is_none() {
+            Screened::Dropped("a notification that is nested too deeply")
+        } else {
+            refused(id, -32600, "this message is nested too deeply")
+        };
+    }
+    let is_answer = head.method.is_none() && (head.result.is_some() || head.error.is_some());
+    match (head.method, id) {
+        (Some(method), id) => {
+            if let Some(id) = &id
+                && !(id.is_string() || id.is_i64())
+            {
+                return refused(None, -32600, "an id is a string or an integer");
+            }
+            match repair_call(text, head.params.is_some()) {
+                Ok(json) => Screened::Call(Call { method, id, json }),
+                Err(()) => Screened::NotJson,
+            }
+        }
+        // A result of null is no `result` to serde; an answer with an id alone is read the same.
+        (None, Some(id)) => answer(id, &text),
+        (None, None) if is_answer => Screened::Dropped("an answer without an id"),
+        (None, None) => refused(None, -32600, "neither a method nor an id"),
+    }
+}
+
+fn answer(id: Value, text: &str) -> Screened {
+    let message: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
+    let outcome = match message.get("error") {
+        None | Some(Value::Null) => Ok(message.get("result").cloned().unwrap_or(Value::Null)),
+        Some(error) => Err(error
+            .get("message")
+            .and_then(Value::as_str)
+            .map_or_else(|| error.to_string(), str::to_owned)),
+    };
+    Screened::Answer { id, outcome }
+}
+
+/// An error answer. The id is null where none could be read, as JSON-RPC asks.
+pub fn refused(id: Option<Value>, code: i64, message: &str) -> Screened {
+    let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}});
+    Screened::Refused(error.to_string())
+}
+
+fn repair_call(text: String, has_params: bool) -> Result<String, ()> {
+    let mut message: Map<String, Value> = serde_json::from_str(&text).map_err(|_| ())?;
+    message.insert("jsonrpc".to_owned(), Value::from("2.0"));
+    if message.get("id").is_some_and(Value::is_null) {
+        message.remove("id");
+    }
+    if has_params && let Some(params) = message.get_mut("params") {
+        repair_value(params);
+    }
+    serde_json::to_string(&message).map_err(|_| ())
+}
+
+/// Walks a value whose depth is at most [`DEPTH_LIMIT`].
+fn repair_value(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(repair_value),
+        Value::Object(entries) => {
+            for (key, value) in entries.iter_mut() {
+                match (key.as_str(), &mut *value) {
+                    // Editors send -1 and `Number.MAX_VALUE` for "the end"; both are beyond u32.
+                    ("line" | "character", Value::Number(number)) => {
+                        *value = Value::from(clamp(number, 0, i64::from(u32::MAX)));
+                    }
+                    ("version" | "rangeLength" | "processId", Value::Number(number)) => {
+                        let least = if key == "version" { i64::from(i32::MIN) } else { 0 };
+                        *value = Value::from(clamp(number, least, i64::from(i32::MAX)));
+                    }
+                    ("version", Value::Null) => *value = Value::from(0),
+                    ("uri" | "rootUri" | "scopeUri", Value::String(uri)) => {
+                        if let Some(encoded) = encode_uri(uri) {
+                            *value = Value::from(encoded);
+                        }
+                    }
+                    _ => repair_value(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn clamp(number: &serde_json::Number, least: i64, most: i64) -> i64 {
+    match (number.as_i64(), number.as_f64()) {
+        (Some(whole), _) => whole.clamp(least, most),
+        // A cast from f64 saturates, and NaN does not occur in JSON.
+        (None, Some(real)) => (real as i64).clamp(least, most),
+        (None, None) => most,
+    }
+}
+
+/// `uri` with what RFC 3986 does not allow in one percent-encoded, or `None` where it is well.
+fn encode_uri(uri: &str) -> Option<String> {
+    let bytes = uri.as_bytes();
+    let is_escape = |at: usize| {
+        bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let allowed = |at: usize, byte: u8| match byte {
+        b'%' => is_escape(at),
+        _ => byte.is_ascii_alphanumeric() || b"-._~:/?#@!$&'()*+,;=".contains(&byte),
+    };
+    if bytes.iter().enumerate().all(|(at, byte)| allowed(at, *byte)) {
+        return None;
+    }
+    let mut encoded = String::with_capacity(uri.len() + 16);
+    for (at, byte) in bytes.iter().enumerate() {
+        if allowed(at, *byte) {
+            encoded.push(char::from(*byte));
+        } else {
+            encoded += &format!("%{byte:02X}");
+        }
+    }
+    Some(encoded)
+}
+
+/// What [`repair_strings`] learned in passing.
+struct Shape {
+    /// The deepest nesting of arrays and objects.
+    depth: usize,
+    /// Where the elements of an outermost array stand.
+    elements: Vec<std::ops::Range<usize>>,
+}
+
+/// Replaces escapes of half a surrogate pair by `\ufffd`, in place, in one pass without recursion.
+fn repair_strings(bytes: &mut [u8]) -> Shape {
+    let mut shape = Shape { depth: 0, elements: Vec::new() };
+    let mut depth = 0_usize;
+    let mut element_start: Option<usize> = None;
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at).copied() {
+        match byte {
+            b'"' => at = repair_string(bytes, at + 1),
+            b'[' | b'{' => {
+                depth += 1;
+                shape.depth = shape.depth.max(depth);
+                if depth == 1 && byte == b'[' {
+                    element_start = Some(at + 1);
+                }
+            }
+            b',' if depth == 1 => {
+                if let Some(start) = element_start.replace(at + 1) {
+                    shape.elements.push(start..at);
+                }
+            }
+            b']' | b'}' => {
+                if depth == 1
+                    && let Some(start) = element_start.take()
+                    && bytes.get(start..at).is_some_and(|element| !element.trim_ascii().is_empty())
+                {
+                    shape.elements.push(start..at);
+                }
+                depth = depth.saturating_sub(1);
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    shape
+}
+
+/// Repairs one string from behind its opening quote; gives where its closing quote stands.
+fn repair_string(bytes: &mut [u8], start: usize) -> usize {
+    let mut at = start;
+    while let Some(byte) = bytes.get(at).copied() {
+        match byte {
+            b'"' => return at,
+            b'\\' => match escaped_unit(bytes, at) {
+                Some(0xd800..=0xdbff)
+                    if matches!(escaped_unit(bytes, at + 6), Some(0xdc00..=0xdfff)) =>
+                {
+                    at += 12;
+                }
+                Some(0xd800..=0xdfff) => {
+                    if let Some(escape) = bytes.get_mut(at..at + 6) {
+                        escape.copy_from_slice(b"\\ufffd");
+                    }
+                    at += 6;
+                }
+                _ => at += 2,
+            },
+            _ => at += 1,
+        }
+    }
+    at
+}
+
+/// The UTF-16 unit of an escape `\uXXXX` at `at`.
+fn escaped_unit(bytes: &[u8], at: usize) -> Option<u16> {
+    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    #[track_caller]
+    fn check(body: impl Into<Vec<u8>>, expected: Expect) {
+        let lines: Vec<String> = screen(body.into())
+            .into_iter()
+            .map(|screened| match screened {
+                Screened::Call(call) => call.json,
+                Screened::Answer { id, outcome } => format!("answer {id} {outcome:?}"),
+                Screened::Refused(json) => format!("refused {json}"),
+                other => format!("{other:?}"),
+            })
+            .collect();
+        expected.assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn half_a_surrogate_pair() {
+        check(
+            r#"{"method":"m","params":{"text":"a\ud83d b\ude00 c\ud83d\ude00 d\\ud83d"}}"#,
+            expect![[r#"{"jsonrpc":"2.0","method":"m","params":{"text":"a� b� c😀 d\\ud83d"}}"#]],
+        );
+    }
+
+    #[test]
+    fn bytes_that_are_no_text() {
+        check(
+            b"{\"method\":\"m\",\"params\":[\"\xff\xfe\"]}".to_vec(),
+            expect![[r#"{"jsonrpc":"2.0","method":"m","params":["��"]}"#]],
+        );
+    }
+
+    #[test]
+    fn positions_beyond_any_text() {
+        check(
+            r#"{"method":"m","params":{"line":-1,"character":1.7976931348623157e308,"version":null}}"#,
+            expect![[
+                r#"{"jsonrpc":"2.0","method":"m","params":{"character":4294967295,"line":0,"version":0}}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn paths_that_are_no_uris() {
+        check(
+            r#"{"method":"m","params":{"uri":"file:///a b/é%zz%20.py"}}"#,
+            expect![[
+                r#"{"jsonrpc":"2.0","method":"m","params":{"uri":"file:///a%20b/%C3%A9%25zz%20.py"}}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn deep_requests_are_answered_by_id() {
+        let deep = format!(
+            r#"{{"params":{}1{},"id":7,"method":"m"}}"#,
+            "[".repeat(20_000),
+            "]".repeat(20_000)
+        );
+        check(
+            deep,
+            expect![[
+                r#"refused {"error":{"code":-32600,"message":"this message is nested too deeply"},"id":7,"jsonrpc":"2.0"}"#
+            ]],
+        );
+        check("[".repeat(100_000), expect!["NotJson"]);
+    }
+
+    #[test]
+    fn arrays_of_messages_are_split() {
+        check(
+            r#"[{"method":"a","params":[1,2]},{"id":1,"method":"b"},3,[]]"#,
+            expect![[r#"
+                {"jsonrpc":"2.0","method":"a","params":[1,2]}
+                {"id":1,"jsonrpc":"2.0","method":"b"}
+                refused {"error":{"code":-32600,"message":"this is JSON, and no message of JSON-RPC"},"id":null,"jsonrpc":"2.0"}
+                refused {"error":{"code":-32600,"message":"an array of arrays is no batch"},"id":null,"jsonrpc":"2.0"}"#]],
+        );
+        check(
+            "[]",
+            expect![[
+                r#"refused {"error":{"code":-32600,"message":"an array of no messages, or of too many"},"id":null,"jsonrpc":"2.0"}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn answers_of_every_kind() {
+        check(r#"{"id":1,"result":null}"#, expect!["answer 1 Ok(Null)"]);
+        check(r#"{"id":"x"}"#, expect![[r#"answer "x" Ok(Null)"#]]);
+        check(
+            r#"{"id":2,"error":{"code":1,"message":"no","extra":true}}"#,
+            expect![[r#"answer 2 Err("no")"#]],
+        );
+    }
+
+    #[test]
+    fn what_is_no_message() {
+        check("", expect!["NotJson"]);
+        check("{\"method\":", expect!["NotJson"]);
+        check(
+            "17",
+            expect![[
+                r#"refused {"error":{"code":-32600,"message":"this is JSON, and no message of JSON-RPC"},"id":null,"jsonrpc":"2.0"}"#
+            ]],
+        );
+        check(
+            r#"{"id":1.5,"method":"m"}"#,
+            expect![[
+                r#"refused {"error":{"code":-32600,"message":"an id is a string or an integer"},"id":null,"jsonrpc":"2.0"}"#
+            ]],
+        );
+    }
+}
