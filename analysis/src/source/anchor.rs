@@ -20,6 +20,8 @@ pub struct LineMap {
     places: Vec<Option<Place>>,
     /// By new line: the old line that reads the same. Nothing where the line is new or changed.
     origins: Vec<Option<u32>>,
+    /// Indices of old lines that are not blank and gone or changed, sorted.
+    gone_code: Vec<usize>,
     /// Checksums of the text that ran are unknown: lines are taken to be where they were.
     identity: bool,
 }
@@ -37,15 +39,21 @@ impl LineMap {
         let mut map = LineMap {
             places: vec![None; old.len()],
             origins: vec![None; new.len()],
+            gone_code: Vec::new(),
             identity: old.is_empty(),
         };
+        let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+        let ends = old[prefix..].iter().rev().zip(new[prefix..].iter().rev());
+        let suffix = ends.take_while(|(a, b)| a == b).count();
         let mut input = InternedInput::default();
-        input.update_before(old.iter().copied());
-        input.update_after(new.iter().copied());
+        input.update_before(old[prefix..old.len() - suffix].iter().copied());
+        input.update_after(new[prefix..new.len() - suffix].iter().copied());
         let diff = Diff::compute(Algorithm::Histogram, &input);
         let (mut old_at, mut new_at) = (0, 0);
-        let hunks: Vec<_> =
-            diff.hunks().map(|hunk| (range(hunk.before), range(hunk.after))).collect();
+        let hunks: Vec<_> = diff
+            .hunks()
+            .map(|hunk| (range(hunk.before, prefix), range(hunk.after, prefix)))
+            .collect();
         for (before, after) in
             hunks.iter().cloned().chain([(old.len()..old.len(), new.len()..new.len())])
         {
@@ -58,6 +66,8 @@ impl LineMap {
         for (before, after) in hunks {
             map.find_replaced(old, new, before, after);
         }
+        let is_gone = |at: &usize| old[*at] != BLANK && !map.is_unchanged(*at);
+        map.gone_code = (0..old.len()).filter(is_gone).collect();
         map
     }
 
@@ -79,9 +89,21 @@ impl LineMap {
         *self.origins.get(index(new_line)?)?
     }
 
+    /// Nothing but blank lines stood between two lines of the text that ran, or what did is still
+    /// somewhere in today's.
+    pub(super) fn nothing_between(&self, first: u32, last: u32) -> bool {
+        let next = self.gone_code.partition_point(|&at| at < first as usize);
+        let end = (last as usize).saturating_sub(1);
+        self.identity || self.gone_code.get(next).is_none_or(|&at| at >= end)
+    }
+
     fn join(&mut self, old: usize, new: usize) {
         self.places[old] = Some(Place { line: number(new), changed: false });
         self.origins[new] = Some(number(old));
+    }
+
+    fn is_unchanged(&self, old: usize) -> bool {
+        self.places[old].is_some_and(|place| !place.changed)
     }
 
     fn find_moved(&mut self, old: &[u32], new: &[u32]) {
@@ -147,8 +169,8 @@ fn lone(checksums: &[u32], take: impl Fn(usize) -> bool) -> HashMap<u32, usize> 
     found.into_iter().filter_map(|(checksum, at)| Some((checksum, at?))).collect()
 }
 
-fn range(range: std::ops::Range<u32>) -> std::ops::Range<usize> {
-    range.start as usize..range.end as usize
+fn range(range: std::ops::Range<u32>, offset: usize) -> std::ops::Range<usize> {
+    range.start as usize + offset..range.end as usize + offset
 }
 
 fn index(line: u32) -> Option<usize> {

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tree_sitter::Tree;
+use tree_sitter::{InputEdit, Tree};
 
 use super::lines::Lines;
-use super::parse;
-use super::statements::{self, Scope, ScopeKind, Statement};
+use super::parse::{self, Budget};
+use super::statements::{Outline, Scope, ScopeKind, Statement};
 
 /// One edit: the bytes `range` become `text`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,51 +26,120 @@ pub struct SourceIndex {
     text: Arc<str>,
     lines: Arc<Lines>,
     tree: Option<Tree>,
-    statements: Arc<Vec<Statement>>,
-    scopes: Arc<Vec<Scope>>,
+    outline: Arc<Outline>,
+    /// What was edited since the tree was last in step with the text.
+    behind: Option<Behind>,
 }
+
+#[derive(Clone, Debug)]
+struct Behind {
+    /// Bytes of today's text.
+    region: Range<usize>,
+    edits: u32,
+}
+
+/// After so many edits that the small budget was not enough for, one is parsed with the whole.
+const MOST_EDITS_BEHIND: u32 = 128;
 
 impl SourceIndex {
     /// Parses a text.
     pub fn new(text: impl Into<Arc<str>>) -> SourceIndex {
         let text = text.into();
         let lines = Lines::new(&text);
-        let tree = parse::parse(&text, None);
-        SourceIndex::from_parts(text, lines, tree)
-    }
-
-    fn from_parts(text: Arc<str>, lines: Lines, tree: Option<Tree>) -> SourceIndex {
-        let (statements, scopes) = statements::find(tree.as_ref(), &lines, text.len());
-        SourceIndex {
-            text,
-            lines: Arc::new(lines),
-            tree,
-            statements: Arc::new(statements),
-            scopes: Arc::new(scopes),
-        }
+        let tree = parse::parse(&text, None, Budget::Whole);
+        let outline = Outline::new(tree.as_ref(), &lines, text.len());
+        SourceIndex { text, lines: Arc::new(lines), tree, outline: Arc::new(outline), behind: None }
     }
 
     /// Applies edits one after the other and parses once, using what has not changed. Ranges
     /// outside the text or within a character are moved to the nearest place before.
+    ///
+    /// Where parsing would take long, as it does behind a bracket that is not closed yet, the
+    /// statements stay as they were and move with the text; [`SourceIndex::catch_up`] parses then.
     pub fn edit(&mut self, edits: &[TextEdit]) {
         if edits.is_empty() {
             return;
         }
         let mut text = String::from(&*self.text);
-        let mut lines = Lines::clone(&self.lines);
-        let mut tree = self.tree.take();
         for edit in edits {
             let end = text.floor_char_boundary(edit.range.end.min(text.len()));
             let start = text.floor_char_boundary(edit.range.start.min(end));
-            let before = tree.is_some().then(|| lines.clone());
             text.replace_range(start..end, &edit.text);
-            lines.edit(&text, start..end, edit.text.len());
-            if let (Some(tree), Some(before)) = (&mut tree, &before) {
-                parse::edit(tree, before, &lines, start..end, edit.text.len());
+            self.follow(&text, start..end, edit.text.len());
+        }
+        self.text = text.into();
+        let edits_behind = self.behind.as_ref().map_or(0, |behind| behind.edits);
+        self.parse(if edits_behind > MOST_EDITS_BEHIND { Budget::Whole } else { Budget::Key });
+    }
+
+    /// Parses what [`SourceIndex::edit`] put off, which may take a few hundred milliseconds in a
+    /// long file. True where the statements may have changed by it.
+    pub fn catch_up(&mut self) -> bool {
+        let is_behind = self.is_behind();
+        if is_behind {
+            self.parse(Budget::Whole);
+        }
+        is_behind && !self.is_behind()
+    }
+
+    /// Parsing was put off: see [`SourceIndex::catch_up`].
+    pub fn is_behind(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    /// Moves everything with one edit; `text` is the text after it.
+    fn follow(&mut self, text: &str, old: Range<usize>, new_len: usize) {
+        let lines = Arc::make_mut(&mut self.lines);
+        let start_position = parse::point(lines, old.start);
+        let old_end_position = parse::point(lines, old.end);
+        lines.edit(text, old.clone(), new_len);
+        let new_end = old.start + new_len;
+        if let Some(tree) = &mut self.tree {
+            tree.edit(&InputEdit {
+                start_byte: old.start,
+                old_end_byte: old.end,
+                new_end_byte: new_end,
+                start_position,
+                old_end_position,
+                new_end_position: parse::point(lines, new_end),
+            });
+        }
+        Arc::make_mut(&mut self.outline).shift(&old, new_len, lines);
+        let before = self.behind.take();
+        let edits = before.as_ref().map_or(0, |behind| behind.edits);
+        let region = match before {
+            Some(Behind { region, .. }) => {
+                let end = if region.end > old.end { region.end - old.len() + new_len } else { 0 };
+                region.start.min(old.start)..end.max(new_end)
+            }
+            None => old.start..new_end,
+        };
+        self.behind = Some(Behind { region, edits });
+    }
+
+    /// Brings tree and statements in step with the text, where the budget is enough.
+    fn parse(&mut self, budget: Budget) {
+        let Some(behind) = &mut self.behind else { return };
+        let Some(tree) = parse::parse(&self.text, self.tree.as_ref(), budget) else {
+            behind.edits = if budget == Budget::Whole { 0 } else { behind.edits + 1 };
+            return;
+        };
+        match &self.tree {
+            Some(old) => {
+                let mut region = behind.region.clone();
+                for changed in old.changed_ranges(&tree) {
+                    region.start = region.start.min(changed.start_byte);
+                    region.end = region.end.max(changed.end_byte);
+                }
+                Arc::make_mut(&mut self.outline).look_again(&tree, &self.lines, region);
+            }
+            None => {
+                let outline = Outline::new(Some(&tree), &self.lines, self.text.len());
+                self.outline = Arc::new(outline);
             }
         }
-        let tree = parse::parse(&text, tree.as_ref());
-        *self = SourceIndex::from_parts(text.into(), lines, tree);
+        self.tree = Some(tree);
+        self.behind = None;
     }
 
     /// Takes a whole new text, for clients that send no ranges, as one edit of what differs.
@@ -104,12 +173,12 @@ impl SourceIndex {
 
     /// Its statements, sorted; headers do not overlap. Empty where the text could not be parsed.
     pub fn statements(&self) -> &[Statement] {
-        &self.statements
+        &self.outline.statements
     }
 
     /// Its scopes, parents before children; the first is the text itself.
     pub fn scopes(&self) -> &[Scope] {
-        &self.scopes
+        &self.outline.scopes
     }
 
     /// The syntax tree; nothing where the text is too long or too strange to parse.
@@ -119,16 +188,17 @@ impl SourceIndex {
 
     /// The first statement whose header touches a line, counted from 1.
     pub fn statement_on_line(&self, line: u32) -> Option<usize> {
-        let index = self.statements.partition_point(|statement| statement.last_line < line);
-        (self.statements.get(index)?.first_line <= line).then_some(index)
+        let index = self.outline.statements.partition_point(|statement| statement.last_line < line);
+        (self.outline.statements.get(index)?.first_line <= line).then_some(index)
     }
 
     /// The innermost scope around an offset: 0, the text itself, where there is no other.
     pub fn scope_at(&self, offset: usize) -> usize {
         // Parents come before children and spans nest, so the last that begins before the offset
         // is it, or one of its parents is.
-        let mut index = self.scopes.partition_point(|scope| scope.span.start <= offset).max(1) - 1;
-        while let Some(scope) = self.scopes.get(index)
+        let mut index =
+            self.outline.scopes.partition_point(|scope| scope.span.start <= offset).max(1) - 1;
+        while let Some(scope) = self.outline.scopes.get(index)
             && offset >= scope.span.end
             && let Some(parent) = scope.parent
         {
@@ -141,15 +211,112 @@ impl SourceIndex {
     /// four innermost names.
     pub fn scope_name(&self, scope: usize) -> String {
         let mut names = Vec::new();
-        let mut next = self.scopes.get(scope);
+        let mut next = self.outline.scopes.get(scope);
         while let Some(scope) = next
             && scope.kind != ScopeKind::File
             && names.len() < 4
         {
             names.push(self.text.get(scope.name.clone()).unwrap_or_default());
-            next = scope.parent.and_then(|parent| self.scopes.get(parent as usize));
+            next = scope.parent.and_then(|parent| self.outline.scopes.get(parent as usize));
         }
         names.reverse();
         names.join(".")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// After any edits, what is known is what the tree and the text say.
+    fn check(index: &SourceIndex) {
+        assert_eq!(*index.lines, Lines::new(&index.text));
+        assert_eq!(index.outline.scopes[0].span, 0..index.text.len());
+        let mut end = 0;
+        for statement in index.statements() {
+            assert!(statement.header.start >= end, "headers overlap: {:?}", index.statements());
+            end = statement.header.end;
+            assert!(index.text.get(statement.header.clone()).is_some());
+            assert!(index.text.get(statement.header.start..statement.end).is_some());
+            assert!((statement.scope as usize) < index.scopes().len());
+        }
+        for scope in index.scopes() {
+            assert!(index.text.get(scope.span.clone()).is_some());
+            assert!(index.text.get(scope.name.clone()).is_some());
+        }
+        if !index.is_behind() {
+            let anew = Outline::new(index.tree(), &index.lines, index.text.len());
+            assert_eq!(*index.outline, anew);
+        }
+    }
+
+    const PIECES: [&str; 18] = [
+        "def f(x):\n    y = 1\n    return g(y)\n",
+        "class A(B):\n  def m(self): pass\n",
+        "\n",
+        "(",
+        ")",
+        "\"\"\"",
+        "if a:\n    b\nelse:\n    c\n",
+        "    ",
+        "é🙂漢",
+        "\r",
+        "\r\n",
+        "\0",
+        ":",
+        "@d\n",
+        "for i in j:\n\tk(i)\n",
+        "# c\n",
+        "x = [1,\n 2]\n",
+        "\\",
+    ];
+
+    proptest! {
+        #[test]
+        fn edits_leave_everything_in_step(
+            first in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..14),
+            edits in proptest::collection::vec(
+                (0usize..260, 0usize..12, proptest::sample::select(&PIECES[..])), 0..10,
+            ),
+        ) {
+            let mut index = SourceIndex::new(first.concat());
+            check(&index);
+            for (at, cut, piece) in edits {
+                index.edit(&[TextEdit { range: at..at + cut, text: piece.to_owned() }]);
+                check(&index);
+            }
+            let mut replaced = SourceIndex::new("def f():\n  pass\n");
+            replaced.replace(index.text());
+            prop_assert_eq!(replaced.text(), index.text());
+            check(&replaced);
+        }
+    }
+
+    #[test]
+    fn what_is_nested_20_000_deep_is_no_danger() {
+        for (open, close) in
+            [("(", ")"), ("[", "]"), ("f(", ")"), ("-", ""), ("lambda: ", ""), ("{", "")]
+        {
+            let text =
+                format!("a = 1\nx = {}1{}\nb = 2\n", open.repeat(20_000), close.repeat(20_000));
+            let mut index = SourceIndex::new(text.as_str());
+            index.edit(&[TextEdit { range: 0..1, text: "c".into() }]);
+            check(&index);
+        }
+        let ifs: String =
+            (0..3_000).map(|depth| format!("{}if x:\n", " ".repeat(depth % 500))).collect();
+        check(&SourceIndex::new(ifs));
+        let chain = format!("x = a{}\n", ".b()".repeat(20_000));
+        check(&SourceIndex::new(chain));
+    }
+
+    #[test]
+    fn a_name_of_many_scopes_is_short() {
+        let text: String =
+            (0..300).map(|depth| format!("{}def f{depth}():\n", " ".repeat(depth))).collect();
+        let index = SourceIndex::new(format!("{text}{}pass\n", " ".repeat(300)));
+        assert_eq!(index.scope_name(index.scopes().len() - 1), "f296.f297.f298.f299");
     }
 }

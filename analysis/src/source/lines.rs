@@ -46,6 +46,11 @@ impl Lines {
         &self.checksums
     }
 
+    /// Bytes of the text.
+    pub fn text_len(&self) -> usize {
+        self.len
+    }
+
     /// The line, counted from 1, that holds the byte at `offset`. An offset past the end is on the
     /// last line.
     pub fn line_of(&self, offset: usize) -> u32 {

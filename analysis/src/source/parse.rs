@@ -1,10 +1,10 @@
 //! Parsing Python with tree-sitter: incrementally, within a budget, and with Python's line ends.
 
 use std::borrow::Cow;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
-use tree_sitter::{InputEdit, Language, ParseOptions, Parser, Point, Tree};
+use tree_sitter::{Language, ParseOptions, Parser, Point, Tree};
 
 use super::lines::Lines;
 
@@ -12,10 +12,26 @@ use super::lines::Lines;
 /// not written by a person.
 const MAX_BYTES: usize = 16 << 20;
 
-/// A parse may take this many ticks, plus one a byte. Tree-sitter calls back every 100 of its
-/// steps, and ordinary code takes less than one step a byte, so this is a hundred times what
-/// ordinary code needs; it ends only what its error recovery would search for seconds.
-const BASE_TICKS: usize = 20_000;
+/// How much work a parse may be. Counted in ticks, one every hundred of tree-sitter's steps,
+/// because this crate knows no clock. A tick takes 20 to 100 microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Budget {
+    /// Ordinary code needs a tick for each 900 bytes, so this is ten times as much and more for
+    /// short texts. It ends what error recovery would search for seconds.
+    Whole,
+    /// An ordinary key takes 20 to 50 ticks. A bracket that is not closed yet can take 2,000,
+    /// because tree-sitter then tries the rest of the file as what is within the bracket.
+    Key,
+}
+
+impl Budget {
+    fn ticks(self, bytes: usize) -> usize {
+        match self {
+            Budget::Whole => 2_000 + bytes / 90,
+            Budget::Key => 80,
+        }
+    }
+}
 
 static LANGUAGE: LazyLock<Language> = LazyLock::new(|| tree_sitter_python::LANGUAGE.into());
 
@@ -26,14 +42,14 @@ pub(super) fn language() -> &'static Language {
 
 /// Parses `text`, with what is still good of `old`. Nothing where the text is too long or too
 /// strange for the budget.
-pub(super) fn parse(text: &str, old: Option<&Tree>) -> Option<Tree> {
+pub(super) fn parse(text: &str, old: Option<&Tree>, budget: Budget) -> Option<Tree> {
     if text.len() > MAX_BYTES {
         return None;
     }
     let mut parser = Parser::new();
     parser.set_language(language()).ok()?;
     let bytes = as_tree_sitter_reads_it(text);
-    let mut ticks = BASE_TICKS + text.len();
+    let mut ticks = budget.ticks(text.len());
     let mut spend = |_: &tree_sitter::ParseState| match ticks.checked_sub(1) {
         Some(left) => {
             ticks = left;
@@ -65,25 +81,8 @@ fn as_tree_sitter_reads_it(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(owned)
 }
 
-/// Tells a tree that the bytes `old` became `new_len` bytes, so that the next parse can use it.
-pub(super) fn edit(
-    tree: &mut Tree,
-    before: &Lines,
-    after: &Lines,
-    old: Range<usize>,
-    new_len: usize,
-) {
-    let point = |lines: &Lines, offset: usize| {
-        let line = lines.line_of(offset);
-        Point { row: line as usize - 1, column: offset.saturating_sub(lines.start_of(line)) }
-    };
-    let new_end = old.start + new_len;
-    tree.edit(&InputEdit {
-        start_byte: old.start,
-        old_end_byte: old.end,
-        new_end_byte: new_end,
-        start_position: point(before, old.start),
-        old_end_position: point(before, old.end),
-        new_end_position: point(after, new_end),
-    });
+/// The place of an offset as tree-sitter counts: from row 0, in bytes.
+pub(super) fn point(lines: &Lines, offset: usize) -> Point {
+    let line = lines.line_of(offset);
+    Point { row: line as usize - 1, column: offset.saturating_sub(lines.start_of(line)) }
 }

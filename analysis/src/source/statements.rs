@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use tree_sitter::{Node, Tree};
+use tree_sitter::{Node, Tree, TreeCursor};
 
 use super::lines::Lines;
 use super::parse::language;
@@ -40,7 +40,8 @@ pub struct Statement {
     pub last_line: u32,
     /// Index of the scope that it stands in.
     pub scope: u32,
-    /// It could not be parsed as it stands, so its lines may belong to several statements.
+    /// It could not be parsed as it stands, or is a string by itself, so its lines may belong to
+    /// several statements.
     pub broken: bool,
 }
 
@@ -70,27 +71,127 @@ pub struct Scope {
     pub statement: Option<usize>,
 }
 
-/// The statements, sorted and with headers that do not overlap, and the scopes, parents before
-/// children. The first scope is the text itself.
+/// The statements and scopes of a text.
 ///
 /// Only nodes that hold statements are entered, never an expression, and without recursion.
-pub(super) fn find(tree: Option<&Tree>, lines: &Lines, len: usize) -> (Vec<Statement>, Vec<Scope>) {
-    let mut walk = Walk {
-        lines,
-        statements: Vec::new(),
-        scopes: vec![Scope {
-            kind: ScopeKind::File,
-            name: 0..0,
-            span: 0..len,
-            parent: None,
-            statement: None,
-        }],
-        open: vec![Open { statement: None, scope: 0, header_known: true, decorators_start: None }],
-    };
-    if let Some(tree) = tree {
-        walk.tree(tree);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outline {
+    /// Sorted; headers do not overlap.
+    pub(super) statements: Vec<Statement>,
+    /// Parents before children, sorted by place; the first is the text itself.
+    pub(super) scopes: Vec<Scope>,
+}
+
+impl Outline {
+    /// Finds them in a whole tree; none where there is no tree.
+    pub(super) fn new(tree: Option<&Tree>, lines: &Lines, len: usize) -> Outline {
+        let mut walk = Walk::new(lines, len);
+        if let Some(tree) = tree {
+            let mut cursor = tree.walk();
+            if cursor.goto_first_child() {
+                walk.siblings(&mut cursor, usize::MAX);
+            }
+        }
+        walk.outline
     }
-    (walk.statements, walk.scopes)
+
+    /// Moves everything with an edit: the bytes `old` became `new_len` bytes, and `lines` are those
+    /// of the text after. A statement that was edited within grows or shrinks.
+    pub(super) fn shift(&mut self, old: &Range<usize>, new_len: usize, lines: &Lines) {
+        let new_end = old.start + new_len;
+        let moved = |offset: usize| match offset {
+            offset if offset <= old.start => offset,
+            offset if offset >= old.end => offset - old.end + new_end,
+            _ => new_end,
+        };
+        let unmoved = self.statements.partition_point(|statement| statement.header.end < old.start);
+        for statement in &mut self.statements[..unmoved] {
+            statement.end = moved(statement.end);
+        }
+        for statement in &mut self.statements[unmoved..] {
+            statement.header = moved(statement.header.start)..moved(statement.header.end);
+            statement.end = moved(statement.end);
+            set_lines(statement, lines);
+        }
+        for scope in &mut self.scopes {
+            scope.name = moved(scope.name.start)..moved(scope.name.end);
+            scope.span = moved(scope.span.start)..moved(scope.span.end);
+        }
+        if let Some(file) = self.scopes.first_mut() {
+            (file.name, file.span) = (0..0, 0..lines.text_len());
+        }
+    }
+
+    /// Looks again at the top-level statements that touch `region`, and at their neighbours. The
+    /// rest has to be where the tree has it, so [`Outline::shift`] comes first.
+    pub(super) fn look_again(&mut self, tree: &Tree, lines: &Lines, region: Range<usize>) {
+        let len = self.scopes.first().map_or(0, |file| file.span.end);
+        let mut cursor = tree.walk();
+        let mut walk = Walk::new(lines, len);
+        let mut from = 0;
+        if cursor.goto_first_child_for_byte(region.start).is_some() {
+            cursor.goto_previous_sibling();
+            // The first one begins where the text does, whatever is before it.
+            from = cursor.node().start_byte();
+            if !cursor.goto_previous_sibling() {
+                from = 0;
+            } else {
+                cursor.goto_next_sibling();
+            }
+        } else if !cursor.goto_first_child() {
+            *self = walk.outline;
+            return;
+        }
+        let until = walk.siblings(&mut cursor, region.end).unwrap_or(usize::MAX);
+
+        let statements = self.statements.partition_point(|found| found.header.start < from)
+            ..self.statements.partition_point(|found| found.header.start < until);
+        let scopes = self.scopes.partition_point(|found| found.span.start < from).max(1)
+            ..self.scopes.partition_point(|found| found.span.start < until).max(1);
+        let found = walk.outline;
+        // Indices of what was found anew begin at 0, or for scopes at 1; those behind it move.
+        let scope_base = number(scopes.start) - 1;
+        let scope_after = |scope: u32| match scope {
+            0 => 0,
+            scope => (scope + number(found.scopes.len() - 1)).saturating_sub(number(scopes.len())),
+        };
+        let statement_after =
+            |at: usize| (at + found.statements.len()).saturating_sub(statements.len());
+        for statement in &mut self.statements[statements.end..] {
+            statement.scope = scope_after(statement.scope);
+        }
+        for scope in &mut self.scopes[scopes.end..] {
+            scope.parent = scope.parent.map(scope_after);
+            scope.statement = scope.statement.map(statement_after);
+        }
+        let scope_of = |scope: u32| if scope == 0 { 0 } else { scope + scope_base };
+        let statement_base = statements.start;
+        let new_scopes: Vec<Scope> = found.scopes[1..]
+            .iter()
+            .map(|scope| Scope {
+                parent: scope.parent.map(scope_of),
+                statement: scope.statement.map(|at| at + statement_base),
+                ..scope.clone()
+            })
+            .collect();
+        let new_statements: Vec<Statement> = found
+            .statements
+            .iter()
+            .map(|statement| Statement { scope: scope_of(statement.scope), ..statement.clone() })
+            .collect();
+        self.scopes.splice(scopes, new_scopes);
+        self.statements.splice(statements, new_statements);
+    }
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+fn set_lines(statement: &mut Statement, lines: &Lines) {
+    let header = &statement.header;
+    statement.first_line = lines.line_of(header.start);
+    statement.last_line = lines.line_of(header.end.saturating_sub(1).max(header.start));
 }
 
 /// A node that was entered.
@@ -99,27 +200,54 @@ struct Open {
     /// The compound statement that it belongs to.
     statement: Option<usize>,
     scope: u32,
-    /// The statement's colon was seen.
+    /// The statement's colon was seen, or its first inner statement.
     header_known: bool,
+    /// A block or the like within the statement, whose colons are not the statement's.
+    is_container: bool,
     /// Of a decorated definition: where its decorators begin.
     decorators_start: Option<usize>,
 }
 
 struct Walk<'a> {
     lines: &'a Lines,
-    statements: Vec<Statement>,
-    scopes: Vec<Scope>,
+    outline: Outline,
     /// One for each node between the root and the cursor, the root included.
     open: Vec<Open>,
 }
 
 impl Walk<'_> {
-    fn tree(&mut self, tree: &Tree) {
-        let mut cursor = tree.walk();
-        if !cursor.goto_first_child() {
-            return;
+    fn new(lines: &Lines, len: usize) -> Walk<'_> {
+        let file = Scope {
+            kind: ScopeKind::File,
+            name: 0..0,
+            span: 0..len,
+            parent: None,
+            statement: None,
+        };
+        Walk {
+            lines,
+            outline: Outline { statements: Vec::new(), scopes: vec![file] },
+            open: vec![Open {
+                statement: None,
+                scope: 0,
+                header_known: true,
+                is_container: true,
+                decorators_start: None,
+            }],
         }
+    }
+
+    /// Takes in the node at the cursor, which is a child of the root, and those behind it, up to
+    /// the second one that begins behind `last`. Gives where the next one begins.
+    fn siblings(&mut self, cursor: &mut TreeCursor<'_>, last: usize) -> Option<usize> {
+        let mut behind = 0;
         loop {
+            if self.open.len() == 1 && cursor.node().start_byte() > last {
+                behind += 1;
+                if behind > 2 {
+                    return Some(cursor.node().start_byte());
+                }
+            }
             if self.enter(cursor.node()) {
                 if cursor.goto_first_child() {
                     continue;
@@ -127,8 +255,8 @@ impl Walk<'_> {
                 self.leave();
             }
             while !cursor.goto_next_sibling() {
-                if !cursor.goto_parent() || self.open.len() <= 1 {
-                    return;
+                if self.open.len() <= 1 || !cursor.goto_parent() {
+                    return None;
                 }
                 self.leave();
             }
@@ -142,6 +270,7 @@ impl Walk<'_> {
             Kind::Other => false,
             Kind::Colon => {
                 if !parent.header_known
+                    && !parent.is_container
                     && let Some(open) = self.open.last_mut()
                 {
                     open.header_known = true;
@@ -150,12 +279,12 @@ impl Walk<'_> {
                 false
             }
             Kind::Container => {
-                self.open.push(Open { header_known: true, decorators_start: None, ..parent });
+                self.open.push(Open { is_container: true, decorators_start: None, ..parent });
                 true
             }
             Kind::Decorated => {
                 let decorators_start = Some(node.start_byte());
-                self.open.push(Open { decorators_start, header_known: true, ..parent });
+                self.open.push(Open { decorators_start, is_container: true, ..parent });
                 true
             }
             Kind::Statement(StatementKind::Simple) => {
@@ -175,6 +304,7 @@ impl Walk<'_> {
                     statement: Some(statement),
                     scope,
                     header_known: false,
+                    is_container: false,
                     decorators_start: None,
                 });
                 true
@@ -192,43 +322,52 @@ impl Walk<'_> {
         if !parent.header_known {
             // The colon is missing, or error recovery put it elsewhere.
             self.end_header(parent.statement, start);
-            if let Some(open) = self.open.last_mut() {
+            for open in self.open.iter_mut().rev().take_while(|open| !open.header_known) {
                 open.header_known = true;
             }
         }
         let end = node.end_byte().max(start);
-        self.statements.push(Statement {
+        let simple = kind == StatementKind::Simple;
+        let mut statement = Statement {
             kind,
             header: start..end,
             end,
-            first_line: self.lines.line_of(start),
-            last_line: self.lines.line_of(end.saturating_sub(1).max(start)),
+            first_line: 0,
+            last_line: 0,
             scope: parent.scope,
-            broken: kind == StatementKind::Simple && node.has_error(),
-        });
-        self.statements.len() - 1
+            broken: simple && (node.has_error() || is_string(&node)),
+        };
+        set_lines(&mut statement, self.lines);
+        self.outline.statements.push(statement);
+        self.outline.statements.len() - 1
     }
 
     fn end_header(&mut self, statement: Option<usize>, end: usize) {
-        if let Some(statement) = statement.and_then(|index| self.statements.get_mut(index)) {
+        if let Some(statement) = statement.and_then(|index| self.outline.statements.get_mut(index))
+        {
             statement.header.end = end.clamp(statement.header.start, statement.header.end);
-            let last = statement.header.end.saturating_sub(1).max(statement.header.start);
-            statement.last_line = self.lines.line_of(last);
+            set_lines(statement, self.lines);
         }
     }
 
     fn scope(&mut self, node: Node<'_>, parent: Open, kind: ScopeKind, statement: usize) -> u32 {
         let name = node.child_by_field_id(KINDS.name).map_or(0..0, |name| name.byte_range());
         let start = parent.decorators_start.unwrap_or(node.start_byte());
-        self.scopes.push(Scope {
+        self.outline.scopes.push(Scope {
             kind,
             name,
             span: start..node.end_byte(),
             parent: Some(parent.scope),
             statement: Some(statement),
         });
-        u32::try_from(self.scopes.len() - 1).unwrap_or(u32::MAX)
+        number(self.outline.scopes.len() - 1)
     }
+}
+
+/// A string by itself costs nothing, so what seems to run within it is code that a quote has
+/// swallowed while it is being typed.
+fn is_string(node: &Node<'_>) -> bool {
+    node.child(0).is_some_and(|child| child.kind() == "string")
 }
 
 /// What the walk does at a node.
@@ -303,3 +442,119 @@ static KINDS: LazyLock<Kinds> = LazyLock::new(|| {
         .collect();
     Kinds { by_id, name: language.field_id_for_name("name").map_or(0, u16::from) }
 });
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use crate::source::SourceIndex;
+
+    /// Each statement as `lines kind scope | header`.
+    fn check(text: &str, expected: Expect) {
+        let index = SourceIndex::new(text);
+        let shown: String = index
+            .statements()
+            .iter()
+            .map(|found| {
+                let scope = index.scope_name(found.scope as usize);
+                let broken = if found.broken { " broken" } else { "" };
+                let header = &text[found.header.clone()];
+                let (first, last, kind) = (found.first_line, found.last_line, found.kind);
+                format!("{first}-{last} {kind:?}{broken} [{scope}] {header:?}\n")
+            })
+            .collect();
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn a_for_is_its_header_alone() {
+        check(
+            "for x, y in loader:  # batches\n    f(x)\nelse:\n    g()\n",
+            expect![[r#"
+                1-1 For [] "for x, y in loader:"
+                2-2 Simple [] "f(x)"
+                3-3 Block [] "else:"
+                4-4 Simple [] "g()"
+            "#]],
+        );
+    }
+
+    #[test]
+    fn scopes_have_qualified_names() {
+        check(
+            "@dataclass\nclass Net(Module):\n    @property\n    def forward(\n        self, x: int,\n    ) -> int:\n        return x\n",
+            expect![[r#"
+                1-2 Class [] "@dataclass\nclass Net(Module):"
+                3-6 Function [Net] "@property\n    def forward(\n        self, x: int,\n    ) -> int:"
+                7-7 Simple [Net.forward] "return x"
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_statement_spans_its_lines() {
+        check(
+            "x = conv(\n    a,\n    {1: 2},\n)\ny = [\n    f(i) for i in a\n]; z = 1\n",
+            expect![[r#"
+                1-4 Simple [] "x = conv(\n    a,\n    {1: 2},\n)"
+                5-7 Simple [] "y = [\n    f(i) for i in a\n]"
+                7-7 Simple [] "z = 1"
+            "#]],
+        );
+    }
+
+    #[test]
+    fn blocks_and_clauses() {
+        check(
+            "with a as b, \\\n  c:\n  try: f()\n  except E: pass\n  finally: g()\nif a: b\nelif c: d\nmatch x:\n  case {1: y}:\n    z\nwhile (a :=\n  b): pass\nasync def f():\n  async for i in j: await k\n",
+            expect![[r#"
+                1-2 Block [] "with a as b, \\\n  c:"
+                3-3 Block [] "try:"
+                3-3 Simple [] "f()"
+                4-4 Block [] "except E:"
+                4-4 Simple [] "pass"
+                5-5 Block [] "finally:"
+                5-5 Simple [] "g()"
+                6-6 Block [] "if a:"
+                6-6 Simple [] "b"
+                7-7 Block [] "elif c:"
+                7-7 Simple [] "d"
+                8-8 Block [] "match x:"
+                9-9 Block [] "case {1: y}:"
+                10-10 Simple [] "z"
+                11-12 While [] "while (a :=\n  b):"
+                12-12 Simple [] "pass"
+                13-13 Function [] "async def f():"
+                14-14 For [f] "async for i in j:"
+                14-14 Simple [f] "await k"
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_half_typed_line_leaves_the_others_alone() {
+        check(
+            "def f(x):\n    a = g(x)\n    b = h(a, \n    c = k(b)\n    return c\n\nclass N:\n    pass\n",
+            expect![[r#"
+                1-1 Function [] "def f(x):"
+                2-2 Simple [f] "a = g(x)"
+                7-7 Class [] "class N:"
+                8-8 Simple [N] "pass"
+            "#]],
+        );
+    }
+
+    #[test]
+    fn line_ends_of_every_kind() {
+        check(
+            "\u{feff}a = 1\r\nif b:\r\tc = '\0'\rd = \"é🙂\"\n\r\u{c}e = 2",
+            expect![[r#"
+            1-1 Simple [] "a = 1"
+            2-2 Block [] "if b:"
+            3-3 Simple [] "c = '\0'"
+            4-4 Simple [] "d = \"é🙂\""
+            6-6 Simple [] "e = 2"
+        "#]],
+        );
+    }
+}
