@@ -1,5 +1,7 @@
 //! A run that failed, as a person reads it at the line.
 
+use crate::units;
+
 /// Why a run failed, with paths as the profile has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFailure {
@@ -35,4 +37,173 @@ pub struct FailureReport {
     pub message: String,
     /// The frames around it, innermost first, each with what to say: `called from train`.
     pub related: Vec<(FailureFrame, String)>,
+}
+
+/// A message is cut after this many characters.
+const MAX_MESSAGE: usize = 1_000;
+/// Deep recursion is told by its innermost frames.
+const MAX_RELATED: usize = 20;
+
+/// How a failure is told.
+pub fn report(failure: &RunFailure) -> FailureReport {
+    let mut frames = failure.frames.iter().rev().filter(|frame| frame.line > 0).cloned();
+    let at = frames.next();
+    let related = frames
+        .take(MAX_RELATED)
+        .map(|frame| {
+            let text = match frame.name.as_str() {
+                "" | "<module>" => "called from here".to_owned(),
+                name => format!("called from {}", shorten(name, 100)),
+            };
+            (frame, text)
+        })
+        .collect();
+    FailureReport { at, message: message(failure), related }
+}
+
+fn message(failure: &RunFailure) -> String {
+    let own = shorten(failure.message.trim(), MAX_MESSAGE);
+    let named = match (failure.error_type.as_str(), own.as_str()) {
+        ("", "") => "The run failed and did not say why".to_owned(),
+        ("", own) => own.to_owned(),
+        (error, "") => error.to_owned(),
+        (error, own) => format!("{error}: {own}"),
+    };
+    match failure.kind.as_str() {
+        "memory" => {
+            let asked = failure.requested_bytes.map_or_else(
+                || "Out of memory at this line".to_owned(),
+                |bytes| format!("Out of memory: asked for {} at this line", binary_bytes(bytes)),
+            );
+            format!("{asked}\n{named}")
+        }
+        "exit" => format!("The program ended before enough iterations ran\n{named}"),
+        _ => named,
+    }
+}
+
+/// PyTorch's own messages count in GiB, so that this text does not contradict the one below it.
+fn binary_bytes(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    let (value, unit) = match bytes {
+        bytes if bytes < 1024.0 => (bytes, "B"),
+        bytes if bytes < 1024.0 * 1024.0 => (bytes / 1024.0, "KiB"),
+        bytes if bytes < 1024.0 * 1024.0 * 1024.0 => (bytes / (1024.0 * 1024.0), "MiB"),
+        bytes => (bytes / (1024.0 * 1024.0 * 1024.0), "GiB"),
+    };
+    format!("{} {unit}", units::significant(value))
+}
+
+/// At most `limit` characters.
+fn shorten(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(
+        kind: &str,
+        error_type: &str,
+        message: &str,
+        requested: Option<u64>,
+        expected: Expect,
+    ) {
+        let frame =
+            |line, name: &str| FailureFrame { path: "a.py".into(), line, name: name.into() };
+        let told = report(&RunFailure {
+            error_type: error_type.into(),
+            message: message.into(),
+            kind: kind.into(),
+            frames: vec![frame(30, "<module>"), frame(20, "train"), frame(10, "Net.forward")],
+            requested_bytes: requested,
+        });
+        let mut text = format!("{}: {}\n", told.at.map_or(0, |at| at.line), told.message);
+        for (frame, said) in told.related {
+            text += &format!("{}: {said}\n", frame.line);
+        }
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn an_exception() {
+        check(
+            "exception",
+            "ValueError",
+            "bad shape\n",
+            None,
+            expect![[r#"
+            10: ValueError: bad shape
+            20: called from train
+            30: called from here
+        "#]],
+        );
+    }
+
+    #[test]
+    fn out_of_memory() {
+        check(
+            "memory",
+            "OutOfMemoryError",
+            "CUDA out of memory.",
+            Some(1 << 31),
+            expect![[r#"
+            10: Out of memory: asked for 2.0 GiB at this line
+            OutOfMemoryError: CUDA out of memory.
+            20: called from train
+            30: called from here
+        "#]],
+        );
+        check(
+            "memory",
+            "",
+            "",
+            None,
+            expect![[r#"
+            10: Out of memory at this line
+            The run failed and did not say why
+            20: called from train
+            30: called from here
+        "#]],
+        );
+    }
+
+    #[test]
+    fn an_exit() {
+        check(
+            "exit",
+            "SystemExit",
+            "1",
+            None,
+            expect![[r#"
+            10: The program ended before enough iterations ran
+            SystemExit: 1
+            20: called from train
+            30: called from here
+        "#]],
+        );
+    }
+
+    #[test]
+    fn without_frames() {
+        assert_eq!(report(&RunFailure::default()).at, None);
+    }
+
+    #[test]
+    fn deep_recursion_and_long_messages_are_cut() {
+        let frame = FailureFrame { path: "é".into(), line: 1, name: "é".repeat(9_000) };
+        let failure = RunFailure {
+            message: "漢".repeat(9_000),
+            frames: vec![frame; 9_000],
+            ..RunFailure::default()
+        };
+        let told = report(&failure);
+        assert_eq!((told.related.len(), told.message.chars().count()), (20, 1_001));
+    }
 }

@@ -1,9 +1,17 @@
 //! Inlay hints: the time of a statement at the end of its line.
+//!
+//! A hint on every line would be noise, so these have none:
+//! - what takes little of the iteration, or little time at all;
+//! - lines that everything runs below, such as `main()`: 100% there tells nothing. Within the
+//!   training loop they stay, because that is where a person looks;
+//! - the `for` of the training loop, but for its wait for data: the iteration's time is in the lens
+//!   above it.
 
 use std::ops::Range;
 
-use crate::profile::{PhaseTimes, Profile, Provenance};
-use crate::source::{CostMap, SourceIndex};
+use super::share::{share, share_of_whole};
+use crate::profile::{FileId, Phase, Profile, Provenance};
+use crate::source::{CostMap, SourceIndex, StatementCost};
 use crate::units;
 
 /// A hint is shorter than this, in characters.
@@ -55,35 +63,125 @@ pub fn hints(
     options: &HintOptions,
 ) -> Vec<Hint> {
     let mut found: Vec<Hint> = Vec::new();
-    let lines = index.lines();
-    for cost in &costs.statements {
-        if cost.span.end < range.start || cost.span.start > range.end {
-            continue;
-        }
-        let share = share(&cost.total_time, profile);
-        if share < options.min_share || cost.total_time.total() < options.min_duration_ns {
-            continue;
-        }
-        found.push(Hint {
-            offset: lines.trimmed(index.text(), cost.last_line).end,
-            line: cost.last_line,
-            label: label(cost.total_time.total(), share, cost.provenance),
-            provenance: cost.provenance,
-        });
+    let mut add =
+        |span: &Range<usize>, line: u32, label: Option<String>, provenance: Provenance| {
+            if let Some(label) = label
+                && span.end >= range.start
+                && span.start <= range.end
+            {
+                let offset = index.lines().trimmed(index.text(), line).end;
+                found.push(Hint { offset, line, label, provenance });
+            }
+        };
+    if options.headline
+        && let Some(training) = &costs.training_loop
+    {
+        let label = headline(profile, training.provenance);
+        add(&training.header, training.last_line, label, training.provenance);
     }
+    for cost in in_range(&costs.statements, &range, |cost| &cost.span) {
+        let label = statement_label(profile, costs, cost, options);
+        add(&cost.span, cost.last_line, label, cost.provenance);
+    }
+    if options.definitions {
+        for cost in in_range(&costs.definitions, &range, |cost| &cost.span) {
+            let (time, share) = (cost.total_time.total(), share(&cost.total_time, profile));
+            let shown = share >= options.min_share && time >= options.min_duration_ns;
+            let label = shown.then(|| label(time, share, cost.provenance));
+            add(&cost.span, cost.last_line, label, cost.provenance);
+        }
+    }
+    // The first of a line stays: the loop's, then the statement's own, then what it made.
+    found.sort_by_key(|hint| hint.line);
+    found.dedup_by_key(|hint| hint.line);
     found
 }
 
-fn share(time: &PhaseTimes, profile: &Profile) -> f64 {
-    let whole = profile.iteration.time_ns;
-    if whole > 0.0 { time.total() / whole } else { 0.0 }
+/// Those that may touch `range`; spans are sorted and do not overlap.
+fn in_range<'a, T>(
+    costs: &'a [T],
+    range: &Range<usize>,
+    span: impl Fn(&T) -> &Range<usize>,
+) -> &'a [T] {
+    let first = costs.partition_point(|cost| span(cost).end < range.start);
+    let end = costs.partition_point(|cost| span(cost).start <= range.end);
+    costs.get(first..end).unwrap_or_default()
+}
+
+fn statement_label(
+    profile: &Profile,
+    costs: &CostMap,
+    cost: &StatementCost,
+    options: &HintOptions,
+) -> Option<String> {
+    let is_loop = costs.training_loop.as_ref().is_some_and(|found| found.header == cost.span);
+    let time = if is_loop { cost.self_time.data } else { cost.total_time.total() };
+    let share = share_of_whole(time, profile);
+    if share < options.min_share || time < options.min_duration_ns {
+        return None;
+    }
+    if !is_loop && encloses_everything(profile, costs, cost) {
+        return None;
+    }
+    let label = label(time, share, cost.provenance);
+    let named = format!("data {label}");
+    let waits = is_loop || (cost.is_for && cost.total_time.data > 0.5 * time);
+    let is_short = named.chars().count() < MAX_CHARACTERS;
+    Some(if waits && is_short { named } else { label })
+}
+
+/// Whether the statement only leads to the loop: all phases run below it, hardly any in it, and it
+/// is not in the loop.
+pub(super) fn encloses_everything(
+    profile: &Profile,
+    costs: &CostMap,
+    cost: &StatementCost,
+) -> bool {
+    let is_in_loop = costs.training_loop.as_ref().is_some_and(|found| {
+        found.span.start <= cost.span.start && cost.span.end <= found.span.end
+    });
+    let phases = profile.iteration.phases;
+    let whole = phases.total();
+    let all_phases = Phase::ALL.into_iter().all(|phase| {
+        let in_iteration = phases.get(phase);
+        in_iteration < 0.02 * whole || cost.total_time.get(phase) > 0.9 * in_iteration
+    });
+    // With forward work alone, as in an inference loop, every layer's line would seem to lead there.
+    let several =
+        Phase::ALL.into_iter().filter(|&phase| phases.get(phase) > 0.02 * whole).count() > 1;
+    let own = cost.self_time.total() < 0.05 * cost.total_time.total();
+    !is_in_loop && several && all_phases && own && whole > 0.0
 }
 
 fn label(time_ns: f64, share: f64, provenance: Provenance) -> String {
-    let time = units::duration(time_ns);
+    let time = short(units::duration(time_ns));
+    let share =
+        if share.is_finite() { units::percent(share.clamp(0.0, 1.0)) } else { String::new() };
     match provenance {
-        Provenance::Measured => format!("{time} · {}", units::percent(share)),
-        Provenance::Estimated => format!("~{time} · {}", units::percent(share)),
+        Provenance::Measured if share.is_empty() => time,
+        Provenance::Measured => format!("{time} · {share}"),
+        Provenance::Estimated if share.is_empty() => format!("~{time}"),
+        Provenance::Estimated => format!("~{time} · {share}"),
         Provenance::Stale => format!("was {time}"),
     }
+}
+
+fn headline(profile: &Profile, provenance: Provenance) -> Option<String> {
+    let iteration = &profile.iteration;
+    if iteration.time_ns.is_nan() || iteration.time_ns <= 0.0 {
+        return None;
+    }
+    let time = short(units::duration(iteration.time_ns));
+    if provenance == Provenance::Stale {
+        return Some(format!("was {time}"));
+    }
+    let rate = iteration
+        .samples_per_second()
+        .map(|rate| format!("{time} · {}/s", units::significant(rate)));
+    Some(rate.filter(|text| text.chars().count() < MAX_CHARACTERS).unwrap_or(time))
+}
+
+/// A recording may say that a line took centuries.
+fn short(duration: String) -> String {
+    if duration.chars().count() <= 9 { duration } else { "> 1 day".to_owned() }
 }

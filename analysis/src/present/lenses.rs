@@ -1,7 +1,12 @@
 //! Code lenses: a line of text above a line of code.
 
-use crate::profile::{Profile, Provenance};
+use std::ops::Range;
+
+use super::hints::encloses_everything;
+use super::share::{share, share_of_peak};
+use crate::profile::{MemoryByKind, Profile, Provenance};
 use crate::source::{CostMap, SourceIndex, TrainingScript};
+use crate::units;
 
 /// The command of the lens that starts a run.
 pub const PROFILE_COMMAND: &str = "ridgeline.profile";
@@ -14,7 +19,7 @@ pub struct Lens {
     /// The line that it stands above, counted from 1.
     pub line: u32,
     /// Bytes of the line's code.
-    pub span: std::ops::Range<usize>,
+    pub span: Range<usize>,
     /// `activations 86 MB · weights 9 MB`.
     pub title: String,
     /// The command of a click; nothing where it only tells.
@@ -59,13 +64,171 @@ impl Default for LensOptions {
     }
 }
 
+/// A lens names this many kinds of memory at the most.
+const KINDS: usize = 3;
+
 /// The lenses of one file, by place. Without a profile, only the "profile" lens, where the text
 /// trains a model.
 pub fn lenses(
-    _profile: Option<(&Profile, &CostMap)>,
-    _index: &SourceIndex,
-    _training: &TrainingScript,
-    _options: &LensOptions,
+    profile: Option<(&Profile, &CostMap)>,
+    index: &SourceIndex,
+    training: &TrainingScript,
+    options: &LensOptions,
 ) -> Vec<Lens> {
-    Vec::new()
+    let mut found = Found { index, lenses: Vec::new() };
+    let mut loop_line = None;
+    if let Some((profile, costs)) = profile {
+        if let Some(training) = &costs.training_loop {
+            loop_line = Some(training.first_line);
+            if options.headline {
+                let command = options.profile.then_some(PROFILE_COMMAND);
+                let title = headline(profile, training.provenance);
+                found.add(training.first_line, title, command, training.provenance);
+            }
+        }
+        if options.scopes {
+            found.scopes(profile, costs, options);
+        }
+        if options.memory {
+            found.memory(profile, costs, options);
+        }
+    }
+    let is_likely = training.score >= TrainingScript::LIKELY;
+    let of_text = training.loop_line.or(training.main_line).filter(|_| is_likely);
+    if let Some(line) = loop_line.or(of_text) {
+        if options.profile {
+            found.add(line, "profile".to_owned(), Some(PROFILE_COMMAND), Provenance::Measured);
+        }
+        if options.panel {
+            found.add(
+                line,
+                "open panel".to_owned(),
+                Some(OPEN_PANEL_COMMAND),
+                Provenance::Measured,
+            );
+        }
+    }
+    let mut lenses = found.lenses;
+    lenses.sort_by_key(|lens| lens.line);
+    if options.one_a_line {
+        lenses.dedup_by(|next, kept| {
+            let same = next.line == kept.line;
+            // "profile" is what a click on the headline does already.
+            if same && next.command.is_none() {
+                kept.title = format!("{} · {}", kept.title, next.title);
+                kept.provenance = kept.provenance.max(next.provenance);
+            }
+            same
+        });
+    }
+    lenses
+}
+
+struct Found<'a> {
+    index: &'a SourceIndex,
+    lenses: Vec<Lens>,
+}
+
+impl Found<'_> {
+    fn add(
+        &mut self,
+        line: u32,
+        title: String,
+        command: Option<&'static str>,
+        provenance: Provenance,
+    ) {
+        let span = self.index.lines().trimmed(self.index.text(), line);
+        if !title.is_empty() {
+            self.lenses.push(Lens { line, span, title, command, provenance });
+        }
+    }
+
+    fn scopes(&mut self, profile: &Profile, costs: &CostMap, options: &LensOptions) {
+        for cost in &costs.scopes {
+            let share = share(&cost.total_time, profile);
+            let memory = share_of_peak(cost.total_memory.total(), profile);
+            let is_small = share < options.min_scope_share && memory < options.min_memory_share;
+            if is_small {
+                continue;
+            }
+            let mut title =
+                format!("{} · {}", units::duration(cost.total_time.total()), units::percent(share));
+            if memory >= options.min_memory_share {
+                title += &format!(" · {} at peak", units::bytes(cost.total_memory.total() as f64));
+            }
+            self.add(cost.line, told(title, cost.provenance), None, cost.provenance);
+        }
+    }
+
+    /// What a line holds: where it made modules, what those own and made; else what it made.
+    fn memory(&mut self, profile: &Profile, costs: &CostMap, options: &LensOptions) {
+        let holds_much = |memory: &MemoryByKind| {
+            share_of_peak(memory.total(), profile) >= options.min_memory_share
+        };
+        for cost in costs.definitions.iter().filter(|cost| holds_much(&cost.memory)) {
+            let title = told(kinds(&cost.memory), cost.provenance);
+            self.add(cost.first_line, title, None, cost.provenance);
+        }
+        for cost in costs.statements.iter().filter(|cost| holds_much(&cost.total_memory)) {
+            let is_known = costs
+                .definition_on_line(cost.first_line)
+                .is_some_and(|cost| holds_much(&cost.memory));
+            if is_known || encloses_everything(profile, costs, cost) {
+                continue;
+            }
+            let title = told(kinds(&cost.total_memory), cost.provenance);
+            self.add(cost.first_line, title, None, cost.provenance);
+        }
+    }
+}
+
+/// `312 samples/s · 102 ms · peak 3.1 / 23.7 GB`.
+pub(super) fn headline(profile: &Profile, provenance: Provenance) -> String {
+    let mut parts = Vec::new();
+    if let Some(rate) = profile.iteration.samples_per_second() {
+        parts.push(format!("{} samples/s", units::significant(rate)));
+    }
+    if profile.iteration.time_ns > 0.0 {
+        parts.push(units::duration(profile.iteration.time_ns));
+    }
+    if profile.memory.peak_bytes > 0 {
+        parts.push(format!("peak {}", peak(profile)));
+    }
+    told(parts.join(" · "), provenance)
+}
+
+/// `3.1 / 23.7 GB`; without the capacity where that is not known.
+pub(super) fn peak(profile: &Profile) -> String {
+    let peak = units::bytes(profile.memory.peak_bytes as f64);
+    let Some(capacity) = profile.memory.capacity_bytes else { return peak };
+    let capacity = units::bytes(capacity as f64);
+    match (peak.split_once(' '), capacity.split_once(' ')) {
+        (Some((value, unit)), Some((_, of))) if unit == of => format!("{value} / {capacity}"),
+        _ => format!("{peak} / {capacity}"),
+    }
+}
+
+/// `activations 86 MB · weights 9 MB`: the largest kinds, without those that hardly count.
+pub(super) fn kinds(memory: &MemoryByKind) -> String {
+    let total = memory.total();
+    let mut named: Vec<(&str, u64)> =
+        memory.named().into_iter().filter(|(_, bytes)| *bytes > 0).collect();
+    named.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    named
+        .into_iter()
+        .filter(|(_, bytes)| *bytes >= total / 50)
+        .take(KINDS)
+        .map(|(name, bytes)| format!("{name} {}", units::bytes(bytes as f64)))
+        .collect::<Vec<_>>()
+        .join(" · ")
+}
+
+/// Says where a number comes from: `~48 ms`, `was 48 ms`.
+pub(super) fn told(text: String, provenance: Provenance) -> String {
+    match provenance {
+        _ if text.is_empty() => text,
+        Provenance::Measured => text,
+        Provenance::Estimated => format!("~{text}"),
+        Provenance::Stale => format!("was {text}"),
+    }
 }

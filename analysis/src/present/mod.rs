@@ -7,4 +7,5 @@ pub mod hover;
 pub mod json;
 pub mod lenses;
 pub mod report;
+mod share;
 pub mod terminal;

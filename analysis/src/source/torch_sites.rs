@@ -464,7 +464,8 @@ mod tests {
         let likely = if judged.score >= TrainingScript::LIKELY { "yes" } else { "no" };
         let line = judged.loop_line.map_or("-".to_owned(), |line| line.to_string());
         let provider = if judged.provider { ", provider" } else { "" };
-        expected.assert_eq(&format!("{likely}, loop {line}{provider}: {}", judged.reasons.join(", ")));
+        expected
+            .assert_eq(&format!("{likely}, loop {line}{provider}: {}", judged.reasons.join(", ")));
     }
 
     const STEP: &str = "        loss = f(x)\n        loss.backward()\n        optimizer.step()\n";
@@ -473,15 +474,21 @@ mod tests {
     fn a_loop_at_the_top() {
         check(
             "opt = torch.optim.SGD(p, lr=1)\nfor epoch in e:\n  for x in loader:\n    l(x).backward()\n    opt.step()\n",
-            expect!["yes, loop 4: calls backward() in a loop, steps an optimizer, makes an optimizer"],
+            expect![
+                "yes, loop 4: calls backward() in a loop, steps an optimizer, makes an optimizer"
+            ],
         );
     }
 
     #[test]
     fn a_main_that_calls_train() {
         check(
-            &format!("def train(model, optimizer):\n    for x in d:\n{STEP}\ndef main():\n    p = argparse.ArgumentParser()\n    train(m, AdamW(q))\nif __name__ == '__main__':\n    main()\n"),
-            expect!["yes, loop 3: calls backward() in a loop, steps an optimizer, makes an optimizer, has a main guard, reads command line arguments"],
+            &format!(
+                "def train(model, optimizer):\n    for x in d:\n{STEP}\ndef main():\n    p = argparse.ArgumentParser()\n    train(m, AdamW(q))\nif __name__ == '__main__':\n    main()\n"
+            ),
+            expect![
+                "yes, loop 3: calls backward() in a loop, steps an optimizer, makes an optimizer, has a main guard, reads command line arguments"
+            ],
         );
     }
 
@@ -489,7 +496,9 @@ mod tests {
     fn a_class_of_their_own_and_a_function_for_a_step() {
         check(
             "class Engine:\n  def fit(self):\n    for b in self.loader:\n      self.one(b)\n  def one(self, b):\n    self.scaler.scale(self.loss(b)).backward()\n    self.scaler.step(self.opt)\nif __name__ == \"__main__\":\n  Engine().fit()\n",
-            expect!["yes, loop 4: calls backward() in a loop, steps an optimizer, has a main guard"],
+            expect![
+                "yes, loop 4: calls backward() in a loop, steps an optimizer, has a main guard"
+            ],
         );
     }
 
@@ -531,7 +540,9 @@ mod tests {
     fn a_loop_whose_body_is_in_another_file() {
         check(
             "from engine import train_one_epoch\noptimizer = torch.optim.SGD(p)\nfor epoch in range(9):\n  train_one_epoch(model, optimizer, loader)\n",
-            expect!["yes, loop 4: hands an optimizer to a function that trains, makes an optimizer"],
+            expect![
+                "yes, loop 4: hands an optimizer to a function that trains, makes an optimizer"
+            ],
         );
     }
 
@@ -548,11 +559,17 @@ mod tests {
         check("for _ in r:\n  env.step(a)\n  scheduler.step()\n", expect!["no, loop -: "]);
         // Tests.
         check(&format!("import pytest\nfor x in d:\n{STEP}"), expect!["no, loop -: "]);
-        check(&format!("def test_it():\n    for x in d:\n{STEP}test_it()\n"), expect!["no, loop -: "]);
+        check(
+            &format!("def test_it():\n    for x in d:\n{STEP}test_it()\n"),
+            expect!["no, loop -: "],
+        );
         // What nbconvert wrote.
         check(&format!("# In[1]:\nfor x in d:\n{STEP}"), expect!["no, loop -: "]);
         // Only talk of it.
-        check("for x in d:\n    '''loss.backward()'''  # optimizer.step()\n", expect!["no, loop -: "]);
+        check(
+            "for x in d:\n    '''loss.backward()'''  # optimizer.step()\n",
+            expect!["no, loop -: "],
+        );
     }
 
     #[test]
