@@ -22,8 +22,10 @@ impl Steps {
         if let Some(manifest) = &recording.manifest {
             let profiled = &manifest.iterations.profiled;
             return Steps {
-                measured: profiled
-                    .get(manifest.iterations.measured)
+                measured: manifest
+                    .iterations
+                    .measured
+                    .and_then(|measured| profiled.get(measured))
                     .or(profiled.last())
                     .copied()
                     .filter(|(start, end)| start < end),

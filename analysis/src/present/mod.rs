@@ -6,6 +6,8 @@ pub mod hints;
 pub mod hover;
 pub mod json;
 pub mod lenses;
+pub mod printable;
 pub mod report;
 mod share;
 pub mod terminal;
+pub mod trace_summary;

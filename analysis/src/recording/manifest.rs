@@ -177,14 +177,16 @@ pub struct Iterations {
     pub steps_per_iteration: Option<u32>,
     /// Iterations before the timed ones.
     pub warmup: u32,
+    /// Iterations that were complete when the program ended, whatever they were used for.
+    pub seen: Option<u32>,
     /// Nanoseconds of each unprofiled iteration.
     pub timed_ns: Vec<u64>,
     /// The same by CUDA events.
     pub timed_device_ns: Vec<u64>,
     /// Start and end of each profiled iteration, nanoseconds of the realtime clock.
     pub profiled: Vec<(i64, i64)>,
-    /// Index into `profiled`: the iteration whose memory is replayed.
-    pub measured: usize,
+    /// Index into `profiled`: the iteration whose memory is replayed; none where none was profiled.
+    pub measured: Option<usize>,
 }
 
 /// A line of a file.

@@ -1,7 +1,84 @@
-//! `ridgeline analyze`.
+//! `ridgeline analyze TRACE`. It starts nothing but the reading of one file: no runtime, no Python.
+
+use std::fs::File;
+use std::path::Path;
+
+use ridgeline_analysis::attribution;
+use ridgeline_analysis::metrics::summary::{TraceSummary, summarize};
+use ridgeline_analysis::present::json::{self, KernelTotal};
+use ridgeline_analysis::present::terminal as present;
+use ridgeline_analysis::present::trace_summary::trace_summary;
+use ridgeline_analysis::recording::chrome_trace::Options;
+use ridgeline_analysis::recording::trace::Trace;
+use ridgeline_gpu::spec_table;
+
 use super::AnalyzeArgs;
 use super::exit::Failure;
+use super::output_file;
 use super::terminal::Terminal;
-pub fn run(args: &AnalyzeArgs, _terminal: &Terminal) -> Result<(), Failure> {
-    Err(Failure::failed(format!("{}: not read yet", args.trace.display()), ""))
+use crate::pipeline;
+
+/// Runs the subcommand.
+pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let style = present::Style { color: terminal.colors(), width: terminal.width() };
+    if args.trace.is_dir() {
+        return analyze_recording(args, terminal, style);
+    }
+    let summary = read_trace(&args.trace)?;
+    if let Some(file) = &args.json {
+        output_file::write(&summary, file)?;
+    }
+    if output_file::is_stdout(args.json.as_deref()) {
+        return Ok(());
+    }
+    terminal.print(&trace_summary(&summary, args.top, style))
+}
+
+fn read_trace(path: &Path) -> Result<TraceSummary, Failure> {
+    let wrong = |why: String| {
+        Failure::failed(
+            format!("{}: {why}", path.display()),
+            "Name a trace that torch.profiler wrote (`export_chrome_trace`), or a recording's folder",
+        )
+    };
+    let file = File::open(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let trace = Trace::read(file, &Options::default()).map_err(|error| wrong(error.to_string()))?;
+    let summary = summarize(&trace);
+    // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
+    std::mem::forget(trace);
+    Ok(summary)
+}
+
+/// A recording of Ridgeline's own says more than its trace alone.
+fn analyze_recording(
+    args: &AnalyzeArgs,
+    terminal: &Terminal,
+    style: present::Style,
+) -> Result<(), Failure> {
+    let wrong = |why: String| {
+        Failure::failed(
+            format!("{}: {why}", args.trace.display()),
+            "Name a folder that a finished run left, or a trace file",
+        )
+    };
+    let recording = pipeline::load(&args.trace).map_err(|error| wrong(error.to_string()))?;
+    let mut profile =
+        attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
+    profile.device.roof = spec_table::roof(&profile.device.name);
+    if let Some(file) = &args.json {
+        let kernels = summarize(&recording.trace)
+            .kernels
+            .into_iter()
+            .map(|kernel| KernelTotal {
+                name: kernel.name,
+                calls: kernel.calls,
+                total_ns: kernel.total_ns,
+            })
+            .collect();
+        output_file::write(&json::analysis_document(&profile, &[], kernels), file)?;
+    }
+    if output_file::is_stdout(args.json.as_deref()) {
+        return Ok(());
+    }
+    terminal.print(&present::summary(&profile, style))
 }

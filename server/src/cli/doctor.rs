@@ -1,5 +1,6 @@
 //! `ridgeline doctor`: what was found on this machine, and what to do.
 
+use ridgeline_analysis::present::printable::printable;
 use std::fmt::Write as _;
 
 use ridgeline_analysis::units;
@@ -10,7 +11,7 @@ use ridgeline_gpu::interpreter::{Consent, Search, Surroundings};
 
 use super::DoctorArgs;
 use super::exit::{self, Failure};
-use super::terminal::{Terminal, printable};
+use super::terminal::Terminal;
 use super::{profile, run};
 use crate::config;
 

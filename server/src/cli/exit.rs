@@ -1,10 +1,11 @@
 //! How a command ends: exit codes that scripts can rely on, and messages that say what was wrong,
 //! where, and what to do next.
 
+use ridgeline_analysis::present::printable::printable;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use super::terminal::{Terminal, printable};
+use super::terminal::Terminal;
 
 /// Everything that was asked for was done.
 pub const OK: u8 = 0;

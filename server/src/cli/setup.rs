@@ -1,5 +1,6 @@
 //! `ridgeline setup`: a private Python environment with torch, under the user's cache folder.
 
+use ridgeline_analysis::present::printable::printable;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::exit::{self, Failure};
 use super::run;
-use super::terminal::{Terminal, printable};
+use super::terminal::Terminal;
 use crate::store::Store;
 
 /// Runs the subcommand.

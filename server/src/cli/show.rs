@@ -1,5 +1,6 @@
 //! A profile for the person at the terminal: its sources with costs, the summary, the report, JSON.
 
+use ridgeline_analysis::present::printable::printable;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use ridgeline_analysis::source::{CostMap, SourceIndex};
 
 use super::exit::Failure;
 use super::output_file;
-use super::terminal::{Terminal, printable};
+use super::terminal::Terminal;
 use crate::profiler::Profiled;
 
 /// A source file larger than this is not shown, in bytes.

@@ -1,13 +1,14 @@
 //! Where the text goes: colours only where a terminal shows them, and a progress bar on standard
 //! error that leaves nothing behind.
 
-use std::borrow::Cow;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use ridgeline_analysis::present::printable::printable;
 
 use super::Color;
 use super::exit::Failure;
@@ -83,31 +84,5 @@ impl Terminal {
         bar.set_message(message.to_owned());
         bar.enable_steady_tick(Duration::from_millis(120));
         bar
-    }
-}
-
-/// Text from a trace, a program or a file name, without the characters that could steer a terminal
-/// or turn the direction of what follows. Line ends and tabs stay.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| match c {
-        '\n' | '\t' => false,
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
-        _ => c.is_control(),
-    };
-    if text.contains(steers) {
-        text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
-    } else {
-        Cow::Borrowed(text)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn escape_sequences_do_not_reach_the_terminal() {
-        assert_eq!(printable("\u{1b}[2Jkernel\u{7}\u{9b}"), "\u{fffd}[2Jkernel\u{fffd}\u{fffd}");
-        assert_eq!(printable("a\tb\nc 漢字"), "a\tb\nc 漢字");
     }
 }

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use outcome::{Outcome, Problem, ProblemKind};
 pub use plan::{Overrides, Plan, Request, configured_python, plan};
+pub use recording::load;
 use recording::{Read, read};
 
 use crate::discover::Discovery;

@@ -135,7 +135,7 @@ pub fn iterations_seen(folder: &Path) -> Option<u32> {
     let bytes = read_bounded(folder, "manifest.json", MAX_MANIFEST_BYTES).ok()?;
     let iterations = Manifest::parse(&bytes).ok()?.iterations;
     let counted = iterations.timed_ns.len().saturating_add(iterations.profiled.len());
-    u32::try_from(counted).ok()?.checked_add(iterations.warmup)
+    iterations.seen.or(u32::try_from(counted).ok()?.checked_add(iterations.warmup))
 }
 
 /// Says where the profile's files are on this machine.
