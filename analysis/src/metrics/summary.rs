@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::activity::{ActivityFacts, LaunchDelay, NameTotal, StreamFacts, activity_facts};
 use super::host_lines::{HostLine, host_lines};
@@ -38,7 +38,8 @@ pub struct TraceSummary {
     pub lines: Vec<LineSummary>,
     /// A trace alone knows no modules: always empty.
     pub modules: [(); 0],
-    /// What the GPUs did; null where there was none.
+    /// What the GPUs did; in JSON all zero where there was none, so that its keys are always there.
+    #[serde(serialize_with = "zero_without_gpu")]
     pub gpu: Option<GpuSummary>,
     /// Kernels, copies and fills by name, the longest total first.
     pub kernels: Vec<KernelSummary>,
@@ -173,7 +174,7 @@ pub struct LineSummary {
 }
 
 /// GPU activity, in exact nanoseconds of the trace; see [`ActivityFacts`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct GpuSummary {
     /// From the first start to the last end.
     pub span_ns: u64,
@@ -278,6 +279,16 @@ pub struct FileSummary {
     pub truncated_at: Option<u64>,
     /// Events that say too little to be used.
     pub unusable_events: u64,
+}
+
+fn zero_without_gpu<S: Serializer>(
+    gpu: &Option<GpuSummary>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match gpu {
+        Some(gpu) => gpu.serialize(serializer),
+        None => GpuSummary::default().serialize(serializer),
+    }
 }
 
 /// Summarizes a trace.

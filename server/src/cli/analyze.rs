@@ -43,6 +43,15 @@ fn read_trace(path: &Path) -> Result<TraceSummary, Failure> {
     };
     let file = File::open(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
     let trace = Trace::read(file, &Options::default()).map_err(|error| wrong(error.to_string()))?;
+    let is_empty = trace.operators.is_empty()
+        && trace.activities.is_empty()
+        && trace.runtime_calls.is_empty()
+        && trace.memory.is_empty()
+        && trace.python_frames.is_empty()
+        && trace.annotations.is_empty();
+    if is_empty {
+        return Err(wrong("it has no operator, no kernel and no memory event in it".to_owned()));
+    }
     let summary = summarize(&trace);
     // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
     std::mem::forget(trace);
