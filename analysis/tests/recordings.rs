@@ -6,8 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use ridgeline_analysis::attribution::attribute;
-use ridgeline_analysis::profile::{LineCost, Profile};
+use ridgeline_analysis::attribution::{attribute, attribute_compiled};
+use ridgeline_analysis::profile::{LineCost, Profile, Provenance};
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::line_log::LineLog;
@@ -124,6 +124,40 @@ fn weights_are_the_modules() {
         let parents = profile.modules.iter().filter(|module| module.parent.is_none());
         let sum: u64 = parents.map(|module| module.memory.weights).sum();
         assert_eq!(sum, profile.memory.at_peak.weights, "{name}");
+    }
+}
+
+#[test]
+fn a_compiled_function_is_split_over_its_lines() {
+    let folder = root().join("tests/recordings/compiled-cpu");
+    let whole = attribute(&recording(&folder)).expect("a profile");
+    let split = attribute_compiled(&recording(&folder), &recording(&folder.join("eager")))
+        .expect("a profile");
+    let own = |profile: &Profile| -> f64 { lines(profile).map(|l| l.self_time.total()).sum() };
+    assert!((own(&whole) - own(&split)).abs() < 1e-6 * own(&whole));
+    let line = |profile: &Profile, number: u32| {
+        lines(profile).find(|line| line.line == number).cloned().unwrap_or_default()
+    };
+    // The call keeps its total; what was its own is now the lines' of the function.
+    let (before, after) = (line(&whole, 36), line(&split, 36));
+    assert_eq!(before.total_time, after.total_time);
+    assert!(after.self_time.total() < before.self_time.total());
+    for number in [14, 15, 26, 27] {
+        let line = line(&split, number);
+        assert!(line.total_time.forward > 0.0 && line.total_time.backward > 0.0, "{line:?}");
+        assert_eq!(line.provenance, Provenance::Estimated);
+    }
+    let module = |path: &str| split.modules.iter().find(|module| module.path == path);
+    assert!(module("blocks.1").expect("a block").total_time.forward > 0.0);
+}
+
+#[test]
+fn the_optimizers_time_reaches_the_modules() {
+    for (name, profile) in profiles() {
+        let roots = profile.modules.iter().filter(|module| module.parent.is_none());
+        let of_modules: f64 = roots.map(|module| module.total_time.optimizer).sum();
+        let optimizer = profile.iteration.phases.optimizer;
+        assert!((of_modules - optimizer).abs() < 1e-6 * optimizer, "{name}: {of_modules}");
     }
 }
 

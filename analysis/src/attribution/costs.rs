@@ -4,7 +4,6 @@ use super::contexts::Contexts;
 use super::device::{Busy, Launches};
 use super::join::Join;
 use super::timeline::Piece;
-use crate::recording::trace::Trace;
 
 /// What one context costs, summed over the profiled iterations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,6 +29,8 @@ pub(super) struct Costs {
     pub contexts: Vec<Cost>,
     /// By operator that is shown: nanoseconds of the host's part.
     pub operators: Vec<f64>,
+    /// By operator that is shown: nanoseconds of the GPU's part.
+    pub device_of_operators: Vec<f64>,
     /// Nanoseconds of the windows that belong to kernels which were launched before the recording.
     pub leaked_ns: f64,
     /// Nanoseconds of the windows that no thread explains: the trace has no thread for the loop.
@@ -48,11 +49,12 @@ impl Costs {
         let mut costs = Costs {
             contexts: vec![Cost::default(); contexts.len()],
             operators: vec![0.0; trace.operators.len()],
+            device_of_operators: vec![0.0; trace.operators.len()],
             ..Costs::default()
         };
         let busy = Busy::new(trace, windows);
         costs.add_host(pieces, &busy.stretches);
-        costs.add_device(trace, launches, &busy.parts, windows);
+        costs.add_device(join, launches, &busy.parts);
         for (call, context) in trace.runtime_calls.iter().zip(&launches.contexts) {
             if let Some(cost) = costs.contexts.get_mut(context.0 as usize)
                 && is_within(windows, call.start_ns)
@@ -99,13 +101,8 @@ impl Costs {
         }
     }
 
-    fn add_device(
-        &mut self,
-        trace: &Trace,
-        launches: &Launches,
-        parts: &[f64],
-        windows: &[(i64, i64)],
-    ) {
+    fn add_device(&mut self, join: &Join<'_>, launches: &Launches, parts: &[f64]) {
+        let (trace, windows) = (join.trace, join.windows);
         for (index, (activity, part)) in trace.activities.iter().zip(parts).enumerate() {
             let cost = launches
                 .context(index)
@@ -119,6 +116,13 @@ impl Costs {
                 .and_then(|call| trace.runtime_calls.get(call))
                 .is_some_and(|call| is_within(windows, call.start_ns));
             cost.time_ns += part;
+            let shown = launches
+                .operator(index)
+                .and_then(|operator| join.shown_for(operator as u32))
+                .and_then(|shown| self.device_of_operators.get_mut(shown as usize));
+            if let Some(time_ns) = shown {
+                *time_ns += part;
+            }
             if launched {
                 cost.kernel_ns += activity.duration_ns as f64;
             }

@@ -90,6 +90,12 @@ impl Lines {
         stacks.walk(stack).find_map(|(id, _)| self.of_stack(id))
     }
 
+    /// The file and the number of a line.
+    pub fn location(&self, line: LineIndex) -> Option<(u32, u32)> {
+        let index = line.0 as usize;
+        Some((*self.files.get(index)?, self.costs.get(index)?.line))
+    }
+
     /// What a line costs so far.
     pub fn cost_mut(&mut self, line: LineIndex) -> Option<&mut LineCost> {
         self.costs.get_mut(line.0 as usize)

@@ -8,6 +8,7 @@
 //! same for those who read the numbers.
 
 mod backward;
+mod compiled;
 mod contexts;
 mod correlate;
 mod costs;
@@ -23,12 +24,14 @@ mod memory_kinds;
 mod modules;
 mod notes;
 mod operators;
+mod optimizer;
 mod scale;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod timeline;
 
+use compiled::EagerShares;
 use contexts::{Context, ContextId, Contexts};
 use costs::{Cost, Costs};
 use device::Launches;
@@ -44,7 +47,7 @@ use crate::profile::{
 };
 use crate::recording::Recording;
 use crate::recording::line_log::LineLog;
-use crate::recording::manifest::Manifest;
+use crate::recording::manifest::{Manifest, Region};
 
 /// Why a recording has no costs.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -60,6 +63,39 @@ pub enum AttributionError {
 /// Where a run of the agent recorded no iteration. A trace that was recorded elsewhere always has a
 /// profile, with as much in it as the trace says.
 pub fn attribute(recording: &Recording) -> Result<Profile, AttributionError> {
+    let (profile, _) = attribute_with(recording, None, &[])?;
+    Ok(profile)
+}
+
+/// What one iteration of a program costs that `torch.compile` compiled. `eager` is a recording of
+/// the same program without compilation: it says how the time of compiled functions divides over
+/// their lines. Those lines are marked as estimated; everything else is as `compiled` measured it.
+///
+/// # Errors
+/// As [`attribute`], for either recording.
+pub fn attribute_compiled(
+    compiled: &Recording,
+    eager: &Recording,
+) -> Result<Profile, AttributionError> {
+    let regions: Vec<(String, Region)> = compiled
+        .manifest
+        .iter()
+        .flat_map(|manifest| manifest.compiled.iter().map(move |region| (manifest, region)))
+        .filter_map(|(manifest, region)| {
+            Some((manifest.files.get(region.file as usize)?.path.clone(), region.clone()))
+        })
+        .collect();
+    let (_, shares) = attribute_with(eager, None, &regions)?;
+    let (profile, _) = attribute_with(compiled, Some(&shares), &[])?;
+    Ok(profile)
+}
+
+/// The profile of a recording, and of an eager pass the shares below calls of the `regions`.
+fn attribute_with(
+    recording: &Recording,
+    eager: Option<&EagerShares>,
+    regions: &[(String, Region)],
+) -> Result<(Profile, EagerShares), AttributionError> {
     let trace = &recording.trace;
     let steps = Steps::new(recording);
     if recording.manifest.is_some() && steps.windows.is_empty() {
@@ -84,20 +120,33 @@ pub fn attribute(recording: &Recording) -> Result<Profile, AttributionError> {
     let device = device::facts(manifest, trace);
     let sums = Sums { costs, scale, launches, device };
 
-    let sources = manifest.map(sources_of).unwrap_or_default();
+    let mut sources = manifest.map(sources_of).unwrap_or_default();
+    if let Some(eager) = eager {
+        eager.add_files(&mut sources);
+    }
     let mut lines = Lines::new(&sources, &log.stacks);
     let mut modules = Modules::new(manifest);
     let without_line = lines.add_times(&join, &contexts, &sums);
     lines.add_calls(&join);
     modules.add_times(&join, &contexts, &sums);
     modules.add_calls(&join);
+    if let Some(manifest) = manifest {
+        optimizer::add_times(&join, &contexts, &of_shown, &sums, manifest, &mut modules);
+    }
+    let mut shares = EagerShares::default();
+    if let Some(manifest) = manifest.filter(|_| !regions.is_empty()) {
+        shares = EagerShares::new(&join, &contexts, &sums, manifest, &sources, regions);
+    }
+    if let Some(eager) = eager {
+        eager.split(&join, &contexts, &of_shown, &sums, &sources, &mut lines, &mut modules);
+    }
     let at_peak = classifier.add_to(&mut lines, &mut modules);
     operators::add_operators(&join, &contexts, &of_shown, &sums, &mut lines);
 
     let time = coverage::time(&join, &contexts, &of_shown, &sums, &lines);
     let coverage = Coverage { time, memory: at_peak.activations_with_line() };
     replay.cost.at_peak = at_peak.by_kind;
-    Ok(Profile {
+    let profile = Profile {
         iteration: iteration(&steps, manifest, phases(&contexts, &sums)),
         memory: replay.cost,
         coverage,
@@ -110,7 +159,8 @@ pub fn attribute(recording: &Recording) -> Result<Profile, AttributionError> {
         notes: notes::of(recording),
         torch_version: manifest.map(|manifest| manifest.torch.clone()).unwrap_or_default(),
         device: sums.device,
-    })
+    };
+    Ok((profile, shares))
 }
 
 /// What the iterations add up to, before it is given to lines.
@@ -145,6 +195,13 @@ fn phases(contexts: &Contexts<'_>, sums: &Sums) -> PhaseTimes {
 }
 
 impl Sums {
+    /// Nanoseconds of an iteration that an operator to show takes, of the host and of the GPU.
+    fn of_operator(&self, operator: usize, context: ContextId) -> f64 {
+        let factor = self.scale.contexts.get(context.0 as usize).copied().unwrap_or(0.0);
+        let of = |times: &[f64]| times.get(operator).copied().unwrap_or(0.0);
+        (of(&self.costs.operators) + of(&self.costs.device_of_operators)) * factor
+    }
+
     /// Each context with what it costs in the profiled iterations, and what that is multiplied by.
     fn by_context<'a>(
         &'a self,

@@ -76,6 +76,21 @@ impl Modules {
         self.climb(module, &mut with);
     }
 
+    /// Calls a function with each of the modules and those that hold them, once each, except for
+    /// those around the markers.
+    pub fn each_within(
+        &mut self,
+        markers: &Markers,
+        around: impl IntoIterator<Item = MarkerId>,
+        modules: impl IntoIterator<Item = u32>,
+        mut with: impl FnMut(&mut ModuleCost),
+    ) {
+        self.each_around(markers, around, |_| ());
+        for module in modules {
+            self.climb(module, &mut with);
+        }
+    }
+
     fn climb(&mut self, module: u32, with: &mut impl FnMut(&mut ModuleCost)) {
         let mut next = Some(module);
         while let Some(module) = next {

@@ -1,0 +1,231 @@
+//! Compiled functions: their measured total, split over their lines by the shares of an eager pass.
+//!
+//! `torch.compile` runs a function's operators without its frames, so what they cost stands on the
+//! line that calls the function. The same program without compilation (`TORCHDYNAMO_DISABLE=1`)
+//! has the frames; of each call line it says how the time below divides. The total stays the
+//! measured one, the lines within are marked as estimated.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Sums;
+use super::contexts::{ContextId, Contexts};
+use super::join::Join;
+use super::lines::{LineIndex, Lines, Sources};
+use super::modules::Modules;
+use crate::profile::{FileFacts, Phase, Provenance};
+use crate::recording::line_log::{Marker, MarkerId, StackId};
+use crate::recording::manifest::{Manifest, Region};
+
+/// A line of the eager pass: its file's path and its number.
+type Place = (String, u32);
+
+/// How an eager pass divides the time below each line that calls a compiled function.
+#[derive(Debug, Default)]
+pub(super) struct EagerShares {
+    by_call: HashMap<(Place, Phase), Vec<Share>>,
+    /// The files of the eager pass.
+    files: Vec<FileFacts>,
+}
+
+/// A part of the time below a call.
+#[derive(Debug)]
+struct Share {
+    /// Of all below the call, 0 to 1.
+    share: f64,
+    /// From the innermost line to the compiled function's own, with their functions.
+    lines: Vec<(Place, String)>,
+    /// Paths of the modules around.
+    modules: Vec<String>,
+}
+
+impl EagerShares {
+    /// Reads the shares off an eager pass. `regions` are the functions that the other run compiled,
+    /// with paths of files instead of indices.
+    pub fn new(
+        join: &Join<'_>,
+        contexts: &Contexts<'_>,
+        sums: &Sums,
+        manifest: &Manifest,
+        sources: &Sources,
+        regions: &[(String, Region)],
+    ) -> EagerShares {
+        let compiled: HashSet<u32> = (0_u32..)
+            .zip(&manifest.codes)
+            .filter(|(_, code)| {
+                let path = manifest.files.get(code.file as usize).map(|file| file.path.as_str());
+                regions.iter().any(|(file, region)| {
+                    path == Some(file.as_str())
+                        && (code.first_line == region.line || code.name == region.name)
+                })
+            })
+            .map(|(index, _)| index)
+            .collect();
+        let place = |code: u32, line: u32| {
+            let (file, scope) = sources.codes.get(code as usize)?;
+            Some(((sources.files.get(*file as usize)?.path.clone(), line), scope.clone()))
+        };
+        let mut by_call: HashMap<(Place, Phase), Vec<Share>> = HashMap::new();
+        for (_, context, cost, factor) in sums.by_context(contexts) {
+            let frames: Vec<_> =
+                join.places.log.stacks.walk(context.line).map(|(_, frame)| frame).collect();
+            // The outermost compiled frame is the one that was called from outside.
+            let outermost = frames.iter().rposition(|frame| compiled.contains(&frame.code));
+            let Some((within, caller)) =
+                outermost.and_then(|index| Some((frames.get(..=index)?, frames.get(index + 1)?)))
+            else {
+                continue;
+            };
+            let Some((call, _)) = place(caller.code, caller.line) else { continue };
+            let markers = join.places.log.markers.walk(context.marker);
+            let modules = markers
+                .chain(join.places.log.markers.walk(context.forward_marker))
+                .filter_map(|marker| match marker {
+                    Marker::Module(module) => {
+                        Some(manifest.modules.get(module as usize)?.path.clone())
+                    }
+                    Marker::Phase(_) => None,
+                })
+                .collect();
+            by_call.entry((call, context.phase)).or_default().push(Share {
+                share: cost.time_ns * factor,
+                lines: within.iter().filter_map(|f| place(f.code, f.line)).collect(),
+                modules,
+            });
+        }
+        for shares in by_call.values_mut() {
+            let sum: f64 = shares.iter().map(|share| share.share).sum();
+            shares.retain_mut(|share| {
+                share.share /= sum;
+                share.share > 0.0 && !share.lines.is_empty()
+            });
+        }
+        EagerShares { by_call, files: sources.files.clone() }
+    }
+
+    /// Adds the files that only the eager pass knows: a compiled run never enters them.
+    pub fn add_files(&self, sources: &mut Sources) {
+        for file in &self.files {
+            if !sources.files.iter().any(|known| known.path == file.path) {
+                sources.files.push(file.clone());
+            }
+        }
+    }
+
+    /// Moves the time of compiled operators from the lines that call them to the lines within.
+    pub fn split(
+        &self,
+        join: &Join<'_>,
+        contexts: &Contexts<'_>,
+        of_shown: &[Option<ContextId>],
+        sums: &Sums,
+        sources: &Sources,
+        lines: &mut Lines,
+        modules: &mut Modules,
+    ) {
+        let file_of: HashMap<&str, u32> = (0_u32..)
+            .zip(&sources.files)
+            .map(|(index, file)| (file.path.as_str(), index))
+            .collect();
+        let module_of: HashMap<String, u32> =
+            (0_u32..).zip(&modules.costs).map(|(index, m)| (m.path.clone(), index)).collect();
+        for (compiled, time_ns) in compiled_time(join, contexts, of_shown, sums) {
+            let phase = compiled.phase;
+            let call = lines.innermost(&join.places.log.stacks, compiled.line);
+            let Some(call) = call else { continue };
+            let Some((file, number)) = lines.location(call) else { continue };
+            let Some(path) = sources.files.get(file as usize).map(|file| file.path.clone()) else {
+                continue;
+            };
+            let Some(shares) = self.by_call.get(&((path, number), phase)) else { continue };
+            for share in shares {
+                let part_ns = time_ns * share.share;
+                let within: Vec<LineIndex> = share
+                    .lines
+                    .iter()
+                    .filter_map(|((path, line), scope)| {
+                        lines.at(*file_of.get(path.as_str())?, *line, scope)
+                    })
+                    .collect();
+                let Some(&own) = within.first() else { continue };
+                if let Some(cost) = lines.cost_mut(call) {
+                    let own_ns = cost.self_time.get_mut(phase);
+                    // All shares together take away what was there, but for rounding.
+                    *own_ns = (*own_ns - part_ns).max(0.0);
+                }
+                if let Some(cost) = lines.cost_mut(own) {
+                    *cost.self_time.get_mut(phase) += part_ns;
+                }
+                lines.each_of(within, |_, cost| {
+                    *cost.total_time.get_mut(phase) += part_ns;
+                    cost.provenance = Provenance::Estimated;
+                });
+                let inner = share.modules.iter().filter_map(|path| module_of.get(path).copied());
+                modules.each_within(&join.places.log.markers, compiled.markers, inner, |cost| {
+                    *cost.total_time.get_mut(phase) += part_ns;
+                });
+            }
+        }
+    }
+}
+
+/// Where compiled operators ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct CompiledPlace {
+    /// Its innermost line calls the compiled function.
+    line: StackId,
+    phase: Phase,
+    /// The modules around.
+    markers: [MarkerId; 2],
+}
+
+/// Nanoseconds of an iteration that compiled operators took.
+fn compiled_time(
+    join: &Join<'_>,
+    contexts: &Contexts<'_>,
+    of_shown: &[Option<ContextId>],
+    sums: &Sums,
+) -> Vec<(CompiledPlace, f64)> {
+    let compiled = compiled_operators(join);
+    let mut times: HashMap<CompiledPlace, f64> = HashMap::new();
+    for (index, id) in of_shown.iter().enumerate() {
+        let Some(id) = id.filter(|_| compiled.get(index) == Some(&true)) else { continue };
+        if let Some(context) = contexts.get(id) {
+            let place = CompiledPlace {
+                line: context.line,
+                phase: context.phase,
+                markers: [context.marker, context.forward_marker],
+            };
+            *times.entry(place).or_default() += sums.of_operator(index, id);
+        }
+    }
+    let mut times: Vec<(CompiledPlace, f64)> = times.into_iter().collect();
+    times.sort_by_key(|(place, _)| *place);
+    times
+}
+
+/// By operator: whether it runs within a compiled function, or is the derivative of one that does.
+fn compiled_operators(join: &Join<'_>) -> Vec<bool> {
+    let operators = &join.trace.operators;
+    let mut compiled = vec![false; operators.len()];
+    for (index, operator) in (0_u32..).zip(operators) {
+        let name = join.trace.text(operator.name);
+        let by_name = ["Torch-Compiled Region", "CompiledFunction", "## Call CompiledFxGraph"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+        let around = join
+            .parent_of(index)
+            .is_some_and(|parent| compiled.get(parent as usize) == Some(&true));
+        if let Some(entry) = compiled.get_mut(index as usize) {
+            *entry = by_name || around;
+        }
+    }
+    for index in 0..operators.len() {
+        let forward = join.nodes.of(index as u32).and_then(|node| node.forward);
+        let of_compiled =
+            forward.is_some_and(|forward| compiled.get(forward as usize) == Some(&true));
+        if let Some(entry) = compiled.get_mut(index).filter(|_| of_compiled) {
+            *entry = true;
+        }
+    }
+    compiled
+}
