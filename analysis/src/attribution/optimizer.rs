@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn strange_shapes_count_nothing() {
         for dims in ["", "[", "[[-1]]", "[[18446744073709551615, 9]]", "{}", "[[[\"a\"]]]"] {
-            assert_eq!(element_counts(dims), [], "{dims}");
+            assert!(element_counts(dims).is_empty(), "{dims}");
         }
     }
 }
