@@ -138,6 +138,17 @@ class LineClock:
         return stack
 
 
+def _stacks() -> dict[int, types.FrameType | None]:
+    """Each thread's innermost frame; of this thread, the one that called our caller.
+
+    A frame must not hold itself in a variable: that cycle would keep all outer frames, and so the
+    user's tensors, alive until the garbage collector comes by.
+    """
+    frames: dict[int, types.FrameType | None] = dict(sys._current_frames())
+    frames[threading.get_ident()] = sys._getframe(2)
+    return frames
+
+
 def line_clock(log: EventLog, sources: Sources) -> LineClock:
     """The cheapest line clock that this Python has."""
     if hasattr(sys, "monitoring"):
@@ -182,7 +193,7 @@ class MonitoringClock(LineClock):
             (events.PY_UNWIND, on_unwind),
         ):
             monitoring.register_callback(tool, event, callback)
-        for thread, frame in sys._current_frames().items():
+        for thread, frame in _stacks().items():
             for user_frame in self._push_stack(frame, thread):
                 self._follow(user_frame.f_code)
         monitoring.set_events(
@@ -299,18 +310,16 @@ class TraceClock(LineClock):
     def __init__(self, log: EventLog, sources: Sources) -> None:
         super().__init__(log, sources)
         self._running = False
-        self._traced: list[types.FrameType] = []
 
     def start(self) -> None:
         on_call, on_event = self._callbacks()
         self._running = True
         here = threading.get_ident()
-        for thread, frame in sys._current_frames().items():
+        for thread, frame in _stacks().items():
             stack = self._push_stack(frame, thread)
             if thread == here:
                 for user_frame in stack:
                     user_frame.f_trace = on_event
-                self._traced = stack
         threading.settrace(on_call)
         sys.settrace(on_call)
 
@@ -320,9 +329,11 @@ class TraceClock(LineClock):
         self._running = False
         sys.settrace(None)
         threading.settrace(None)  # type: ignore[arg-type,unused-ignore]
-        for frame in self._traced:
+        # Found anew, because a frame that is kept keeps the user's tensors alive.
+        frame: types.FrameType | None = sys._getframe()
+        while frame is not None:
             frame.f_trace = None
-        self._traced = []
+            frame = frame.f_back
 
     def _callbacks(self) -> tuple[Any, Any]:
         # Local names, because each of these runs for every line of the user's program.

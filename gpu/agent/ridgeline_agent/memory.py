@@ -57,7 +57,7 @@ class MemoryWatch:
         self.batch: dict[int, int] = {}
         self.max_allocated: int | None = None
         self.allocated: int | None = None
-        self._parameters: list[tuple[torch.nn.Parameter, int]] = []
+        self._parameters: list[tuple[torch.Tensor, int | None]] = []
 
     def begin(self, table: ModuleTable, optimizers: list[torch.optim.Optimizer]) -> None:
         """Takes the baseline. Call it between iterations, when no operator runs."""
@@ -83,11 +83,20 @@ class MemoryWatch:
         for module, name, parameter in table.parameters():
             add(parameter, "weight", module, name)
             self._parameters.append((parameter, module))
+        known = {id(parameter) for parameter, _ in self._parameters}
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    # One that belongs to no module.
+                    if id(parameter) not in known:
+                        known.add(id(parameter))
+                        add(parameter, "weight", None, None)
+                        self._parameters.append((parameter, None))
         for module, name, buffer in table.buffers():
             add(buffer, "buffer", module, name)
-        for parameter, module in self._parameters:
+        for parameter, owner in self._parameters:
             if parameter.grad is not None:
-                add(parameter.grad, "gradient", module, None)
+                add(parameter.grad, "gradient", owner, None)
         owners = {id(parameter): module for parameter, module in self._parameters}
         for optimizer in optimizers:
             for parameter, state in list(optimizer.state.items()):
@@ -102,7 +111,7 @@ class MemoryWatch:
 
     def went_backward(self) -> None:
         """Takes the gradients as they stand after a backward pass."""
-        for parameter, module in self._parameters:
+        for parameter, owner in self._parameters:
             gradient = parameter.grad
             if gradient is not None:
                 storage = storage_of(gradient, self.device)
@@ -110,7 +119,7 @@ class MemoryWatch:
                     self.gradients[storage[0]] = {
                         "ptr": storage[0],
                         "bytes": storage[1],
-                        "module": module,
+                        "module": owner,
                     }
 
     def loaded(self, batch: object) -> None:

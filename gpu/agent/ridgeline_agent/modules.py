@@ -143,9 +143,19 @@ class ModuleTable:
         """
         alive = self._definitions.alive()
         children = {id(child) for module in alive for child in module._modules.values()}
+        graphs: list[nn.Module] = []
         for module in alive:
-            if id(module) not in children and next(module.parameters(), None) is not None:
+            if id(module) in children or next(module.parameters(), None) is None:
+                continue
+            if isinstance(module, fx.GraphModule):
+                graphs.append(module)
+            else:
                 self._add(module, "", None)
+        owned = {id(parameter) for _, _, parameter in self.parameters()}
+        for graph in graphs:
+            # One that shares its parameters is what torch.compile made of another model.
+            if any(id(parameter) not in owned for parameter in graph.parameters()):
+                self._add(graph, "", None)
         owned = {id(parameter) for _, _, parameter in self.parameters()}
         missing = any(
             id(parameter) not in owned

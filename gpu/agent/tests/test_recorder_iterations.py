@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from recording import Recording, record
-
 from ridgeline_agent.iterations import IterationFinder, Period, Verdict
 
 SETUP = """

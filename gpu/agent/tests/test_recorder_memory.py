@@ -54,6 +54,12 @@ def test_peak_counted_by_hand() -> None:
     peak, alive = replay(recording)
     # At the peak: b, c, the product, the weight and its momentum. Scalars take less than 100 bytes.
     assert 0 <= peak - (3 * 400_000 + 2 * 4_000) < 100
+    assert by_kind(recording) == {
+        "weight": 4_000,
+        "gradient": 4_000,
+        "optimizer_state": 4_000,
+        "other": 2 * 400_000,
+    }
     # When the step ends: the weight, its gradient and its momentum, and still b and c.
     assert 0 <= sum(alive.values()) - (2 * 400_000 + 3 * 4_000) < 100
 
