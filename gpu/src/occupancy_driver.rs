@@ -1,0 +1,147 @@
+//! The driver's own occupancy calculator, asked about kernels of known shape, so that `tests/gpu` can
+//! hold the computed occupancy against it.
+//!
+//! None of it has run on a GPU yet: see `docs/gpu-status.md`.
+
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cudarc::driver::sys::{self, CUfunction_attribute_enum};
+use cudarc::driver::{CudaContext, CudaFunction};
+use cudarc::nvrtc::Ptx;
+use serde::Serialize;
+
+use crate::ceilings::{CeilingsError, text_of};
+
+/// One answer of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OccupancyCase {
+    /// Compute capability.
+    pub capability: (i32, i32),
+    /// Registers of a thread, as the driver compiled the kernel.
+    pub registers: i32,
+    /// Shared memory of a block that the kernel declares, in bytes.
+    pub static_shared_bytes: i32,
+    /// Shared memory of a block that the launch asks for, in bytes.
+    pub dynamic_shared_bytes: i32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Blocks that a multiprocessor holds at once, by the driver.
+    pub blocks_per_multiprocessor: u32,
+}
+
+/// Asks about kernels from few registers to many, without and with shared memory, in small blocks and
+/// large. Blocks, until it is done (about a second).
+///
+/// # Errors
+/// Where there is no driver, or it refuses.
+pub fn cases(index: usize) -> Result<Vec<OccupancyCase>, CeilingsError> {
+    // SAFETY: loading the driver's library runs its initialisers, as any CUDA program does.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CeilingsError::NoDriver);
+    }
+    catch_unwind(AssertUnwindSafe(|| cases_here(index)))
+        .unwrap_or_else(|panic| Err(CeilingsError::Unexpected(text_of(panic.as_ref()))))
+}
+
+const LIVE_VALUES: [u32; 8] = [4, 16, 28, 40, 60, 90, 120, 200];
+const STATIC_SHARED_BYTES: [u32; 3] = [0, 5000, 40_000];
+/// Above 48 KiB a kernel has to be allowed it first; that is where the profiler says 0%.
+const DYNAMIC_SHARED_BYTES: [i32; 7] = [0, 1024, 20_000, 49_152, 66_000, 100_000, 200_000];
+const THREADS: [u32; 10] = [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024];
+
+fn cases_here(index: usize) -> Result<Vec<OccupancyCase>, CeilingsError> {
+    let context = CudaContext::new(index)?;
+    let capability = context.compute_capability()?;
+    let mut cases = Vec::new();
+    for values in LIVE_VALUES {
+        for shared in STATIC_SHARED_BYTES {
+            let source = kernel(values, shared, capability);
+            let module = context.load_module(Ptx::from_src(source))?;
+            ask(&module.load_function("holder")?, capability, &mut cases)?;
+        }
+    }
+    Ok(cases)
+}
+
+fn ask(
+    kernel: &CudaFunction,
+    capability: (i32, i32),
+    cases: &mut Vec<OccupancyCase>,
+) -> Result<(), CeilingsError> {
+    let registers = kernel.num_regs()?;
+    let static_shared_bytes = kernel.shared_size_bytes()?;
+    let most_threads = u32::try_from(kernel.max_threads_per_block()?).unwrap_or(0);
+    for dynamic_shared_bytes in DYNAMIC_SHARED_BYTES {
+        let attribute = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // More than the device has is refused, and is then no case.
+        if kernel.set_attribute(attribute, dynamic_shared_bytes).is_err() {
+            continue;
+        }
+        for threads in THREADS.into_iter().filter(|threads| *threads <= most_threads) {
+            let bytes = usize::try_from(dynamic_shared_bytes).unwrap_or(0);
+            let blocks_per_multiprocessor =
+                kernel.occupancy_max_active_blocks_per_multiprocessor(threads, bytes, None)?;
+            cases.push(OccupancyCase {
+                capability,
+                registers,
+                static_shared_bytes,
+                dynamic_shared_bytes,
+                threads,
+                blocks_per_multiprocessor,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// PTX of a kernel that holds `values` numbers at once: it loads all of them, waits, and stores them
+/// in the opposite order, so that the compiler cannot let go of any. The driver is asked how many
+/// registers that took.
+fn kernel(values: u32, shared_bytes: u32, capability: (i32, i32)) -> String {
+    let (version, target) = if capability >= (7, 5) { ("6.3", "sm_75") } else { ("5.0", "sm_60") };
+    let mut text = format!(
+        ".version {version}\n.target {target}\n.address_size 64\n.visible .entry holder(.param .u64 memory) {{\n\
+         .reg .u64 %address;\n.reg .u32 %value<{values}>;\n"
+    );
+    if shared_bytes > 0 {
+        text += &format!(".shared .align 4 .b8 block[{shared_bytes}];\n");
+    }
+    text += "ld.param.u64 %address, [memory];\n";
+    for value in 0..values {
+        let _ = writeln!(text, "ld.volatile.global.u32 %value{value}, [%address+{}];", 4 * value);
+    }
+    if shared_bytes > 0 {
+        text += "st.volatile.shared.u32 [block], %value0;\n";
+    }
+    text += "bar.sync 0;\n";
+    for value in 0..values {
+        let place = 4 * (values - 1 - value);
+        let _ = writeln!(text, "st.volatile.global.u32 [%address+{place}], %value{value};");
+    }
+    text + "ret;\n}\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_loads_and_stores_each_value_once() {
+        let text = kernel(40, 5000, (9, 0));
+        assert_eq!(text.matches("ld.volatile.global").count(), 40);
+        assert_eq!(text.matches("st.volatile.global").count(), 40);
+        assert!(text.contains("block[5000]"));
+        assert!(!kernel(4, 0, (9, 0)).contains(".shared"));
+    }
+
+    #[test]
+    fn without_a_driver_it_says_so() {
+        // SAFETY: as above.
+        if unsafe { sys::is_culib_present() } {
+            eprintln!("skipped: this machine has a driver");
+            return;
+        }
+        assert!(matches!(cases(0), Err(CeilingsError::NoDriver)));
+    }
+}
