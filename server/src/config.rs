@@ -134,11 +134,6 @@ impl<const MIN: u32, const MAX: u32> Count<MIN, MAX> {
     pub fn get(self) -> u32 {
         self.0
     }
-
-    /// The number, moved into the bounds.
-    pub fn clamped(value: u32) -> Count<MIN, MAX> {
-        Count(value.clamp(MIN, MAX))
-    }
 }
 
 impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Count<MIN, MAX> {
@@ -609,14 +604,6 @@ pub fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// The published JSON schema of `ridgeline.toml`, as text that ends with a line end.
-pub fn schema() -> String {
-    let schema = schemars::schema_for!(Config);
-    let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
-    text.push('\n');
-    text
-}
-
 /// A mistake within a file whose name the parser does not know.
 #[derive(Debug)]
 struct Mistake {
@@ -994,6 +981,13 @@ mod tests {
         std::fs::remove_file(folder.path().join(FILE_NAME)).expect("removed");
         std::fs::create_dir(folder.path().join(FILE_NAME)).expect("a folder");
         assert_eq!(load(folder.path()).expect_err("it is no file").message, "is no plain file");
+    }
+
+    /// The JSON schema of `ridgeline.toml`, as it is published.
+    fn schema() -> String {
+        let schema = schemars::schema_for!(Config);
+        let text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
+        format!("{text}\n")
     }
 
     #[test]

@@ -15,10 +15,13 @@ use std::time::SystemTime;
 pub const CACHE_VARIABLE: &str = "RIDGELINE_CACHE_DIR";
 /// Overrides the state folder.
 pub const STATE_VARIABLE: &str = "RIDGELINE_STATE_DIR";
-/// How many recordings of a workspace are kept, besides the one that is being made.
+/// How many recordings of a workspace are kept, besides the one that is being made. As many runs
+/// that failed are kept for their output: they must not push out the measurements.
 const RECORDINGS_KEPT: usize = 4;
-/// Every file of a finished recording; the manifest is written last.
+/// What a recording with a measurement has; the manifest is written last.
 const MANIFEST: &str = "manifest.json";
+/// What makes a recording large. A run that failed has none of it.
+const DATA: [&str; 4] = ["trace.json", "trace.json.gz", "lines.bin", "lines.bin.gz"];
 
 /// The two folders.
 #[derive(Clone, Debug)]
@@ -88,6 +91,7 @@ impl Store {
     }
 
     /// A store in given folders.
+    #[cfg(test)]
     pub fn at(cache: PathBuf, state: PathBuf) -> Store {
         Store { cache, state }
     }
@@ -95,11 +99,6 @@ impl Store {
     /// The cache folder: everything in it can be made again.
     pub fn cache(&self) -> &Path {
         &self.cache
-    }
-
-    /// The state folder: what a person decided.
-    pub fn state(&self) -> &Path {
-        &self.state
     }
 
     /// Where a workspace's recordings lie.
@@ -139,7 +138,7 @@ impl Store {
         by_age(&self.recordings(root))
             .into_iter()
             .map(|(_, folder)| folder)
-            .find(|folder| folder.join(MANIFEST).is_file())
+            .find(|folder| is_measurement(folder))
     }
 
     /// The script that the person chose for this workspace, relative to its root.
@@ -209,6 +208,23 @@ pub fn create_private(folder: &Path) -> Result<(), StoreError> {
     builder.create(folder).map_err(|error| StoreError::at(folder, error))
 }
 
+/// Leaves of a run without a measurement what a person reads: its output, and why it failed.
+pub fn discard_data(recording: &Path) {
+    for name in DATA {
+        match fs::remove_file(recording.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::debug!("{name} of a failed run stays: {error}");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_measurement(recording: &Path) -> bool {
+    let has = |name: &str| recording.join(name).is_file();
+    has(MANIFEST) && DATA.iter().any(|name| has(name))
+}
+
 /// The name of a workspace's folders: readable, and not the same for two workspaces.
 fn workspace_key(root: &Path) -> String {
     let mut hasher = fnv::FnvHasher::default();
@@ -244,7 +260,10 @@ fn by_age(parent: &Path) -> Vec<(SystemTime, PathBuf)> {
 /// Removes all but the newest recordings. What cannot be removed (another process may just be
 /// reading it) is tried again next time.
 fn prune(parent: &Path) {
-    for (_, folder) in by_age(parent).into_iter().skip(RECORDINGS_KEPT) {
+    let (measured, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        by_age(parent).into_iter().map(|(_, folder)| folder).partition(|path| is_measurement(path));
+    let old = |folders: Vec<PathBuf>| folders.into_iter().skip(RECORDINGS_KEPT);
+    for folder in old(measured).chain(old(others)) {
         if let Err(error) = fs::remove_dir_all(&folder) {
             tracing::debug!("an old recording stays: {error}");
         }
@@ -272,13 +291,22 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_recording_is_not_the_newest() {
+    fn runs_that_failed_do_not_push_a_measurement_out() {
         let (_folder, store) = store();
         let root = Path::new("/p");
         assert_eq!(store.newest_recording(root), None);
         let finished = store.new_recording(root).expect("a folder");
-        fs::write(finished.join(MANIFEST), "{}").expect("written");
-        store.new_recording(root).expect("a folder");
+        for name in [MANIFEST, "trace.json"] {
+            fs::write(finished.join(name), "{}").expect("written");
+        }
+        for _ in 0..12 {
+            let failed = store.new_recording(root).expect("a folder");
+            for name in [MANIFEST, "trace.json", "log.txt"] {
+                fs::write(failed.join(name), "{}").expect("written");
+            }
+            discard_data(&failed);
+            assert!(failed.join("log.txt").is_file());
+        }
         assert_eq!(store.newest_recording(root), Some(finished));
     }
 

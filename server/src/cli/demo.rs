@@ -44,12 +44,9 @@ pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
             let overrides = Overrides { python: Some(python), device, ..Overrides::default() };
             let script = Some(root.join("train.py"));
             let request = Request { workspace: root, script, overrides, ..Request::default() };
-            let plan = pipeline
-                .plan(request)
-                .await
-                .map_err(|outcome| run::failure_of(outcome, terminal))?;
+            let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
             run::announce(&plan, terminal);
-            run::run_plan(&pipeline, &plan, terminal, &cancel).await
+            run::run_plan(&pipeline, &plan, &cancel).await
         }
     })??;
     let sources = show::Sources::read(&profiled);

@@ -2,11 +2,9 @@
 //! does, and saying how it ended.
 
 use std::future::Future;
-use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ridgeline_analysis::present::failure::RunFailure;
 use ridgeline_gpu::agent::Entry;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use crate::config;
-use crate::pipeline::{Outcome, Pipeline, Plan, Problem, ProblemKind};
+use crate::pipeline::{Outcome, Pipeline, Plan, Problem, ProblemKind, ProgramFailure};
 use crate::profiler::{Profiled, ProgressEvent};
 use crate::store::Store;
 
@@ -75,7 +73,6 @@ async fn interrupt() {
 pub async fn run_plan(
     pipeline: &Pipeline,
     plan: &Plan,
-    terminal: &Terminal,
     cancel: &CancellationToken,
 ) -> Result<Profiled, Failure> {
     let (progress, mut news) = mpsc::channel::<ProgressEvent>(64);
@@ -97,7 +94,7 @@ pub async fn run_plan(
     bar.finish_and_clear();
     match outcome {
         Outcome::Measured(profiled) => Ok(*profiled),
-        other => Err(failure_of(other, terminal)),
+        other => Err(failure_of(other)),
     }
 }
 
@@ -122,7 +119,7 @@ pub fn announce(plan: &Plan, terminal: &Terminal) {
 }
 
 /// Any outcome but a measurement, as a message with an exit code.
-pub fn failure_of(outcome: Outcome, _terminal: &Terminal) -> Failure {
+pub fn failure_of(outcome: Outcome) -> Failure {
     match outcome {
         Outcome::Measured(_) => Failure::failed("there is a measurement and it was not used", ""),
         Outcome::Cancelled => Failure::interrupted(),
@@ -141,7 +138,7 @@ pub fn failure_of(outcome: Outcome, _terminal: &Terminal) -> Failure {
             );
             Failure { code: exit::NOTHING_TO_RUN, what, next }
         }
-        Outcome::Failed { failure, root, log } => program_failure(&failure, &root, log.as_deref()),
+        Outcome::Failed(failed) => program_failure(&failed),
         Outcome::Problem(problem) => problem_failure(problem),
     }
 }
@@ -165,7 +162,8 @@ fn problem_failure(problem: Problem) -> Failure {
 }
 
 /// The program's exception as Python would show it, without the frames of Ridgeline and torch.
-fn program_failure(failure: &RunFailure, root: &Path, log: Option<&Path>) -> Failure {
+fn program_failure(failed: &ProgramFailure) -> Failure {
+    let ProgramFailure { failure, root, log } = failed;
     let mut what = match failure.frames.last() {
         Some(frame) => format!("{}:{}: ", root.join(&frame.path).display(), frame.line),
         None => String::new(),
@@ -181,6 +179,6 @@ fn program_failure(failure: &RunFailure, root: &Path, log: Option<&Path>) -> Fai
     for frame in failure.frames.iter().rev().skip(1) {
         what.push_str(&format!("\n  called from {}:{} in {}", frame.path, frame.line, frame.name));
     }
-    let next = log.map_or(String::new(), |log| format!("Its output: {}", log.display()));
+    let next = log.as_ref().map_or(String::new(), |log| format!("Its output: {}", log.display()));
     Failure::failed(what, next)
 }

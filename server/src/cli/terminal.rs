@@ -49,11 +49,6 @@ impl Terminal {
         if self.colors { Style::new().bold() } else { Style::new() }
     }
 
-    /// The style of what is less important, on standard output.
-    pub fn faint(&self) -> Style {
-        if self.colors { Style::new().dimmed() } else { Style::new() }
-    }
-
     /// How many columns standard output has: those of the terminal, or 100 where there is none.
     pub fn width(&self) -> usize {
         const WITHOUT_TERMINAL: usize = 100;

@@ -18,14 +18,14 @@ use ridgeline_gpu::interpreter::{self, Candidate, Consent, Interpreter, Surround
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
-pub use outcome::{Outcome, Problem, ProblemKind};
+pub use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 pub use plan::{Overrides, Plan, Request, configured_python, plan};
 pub use recording::load;
 use recording::{Read, read};
 
 use crate::discover::Discovery;
 use crate::profiler::{Profiled, ProgressEvent};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, discard_data};
 
 /// How many agents stay warm: each holds a few hundred megabytes of imported torch.
 const WARM_AGENTS: usize = 2;
@@ -160,7 +160,10 @@ impl Pipeline {
             ended = self.run_once(&agent, &request, progress, cancel).await;
         }
         if ended.outcome != Ended::Complete {
-            return Err(outcome::without_measurement(plan, &request, &ended, folder).await);
+            let outcome =
+                outcome::without_measurement(plan, &request, &ended, folder.clone()).await;
+            blocking(move || discard_data(&folder)).await?;
+            return Err(outcome);
         }
 
         tell(progress, "reading the recording", 0.95);

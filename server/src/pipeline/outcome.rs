@@ -16,15 +16,8 @@ use crate::profiler::Profiled;
 pub enum Outcome {
     /// It was measured.
     Measured(Box<Profiled>),
-    /// The program failed, with paths relative to `root`.
-    Failed {
-        /// What it raised.
-        failure: RunFailure,
-        /// The project's root.
-        root: PathBuf,
-        /// What the program printed.
-        log: Option<PathBuf>,
-    },
+    /// The program failed.
+    Failed(Box<ProgramFailure>),
     /// Somebody stopped it.
     Cancelled,
     /// Several scripts fit.
@@ -36,6 +29,17 @@ pub enum Outcome {
     },
     /// Something is in the way.
     Problem(Problem),
+}
+
+/// How the user's program failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramFailure {
+    /// What it raised, with paths relative to `root`.
+    pub failure: RunFailure,
+    /// The project's root.
+    pub root: PathBuf,
+    /// What the program printed, where it was kept.
+    pub log: Option<PathBuf>,
 }
 
 /// What is in the way of a measurement.
@@ -97,7 +101,8 @@ pub(super) async fn without_measurement(
         let folder = folder.clone();
         let failure = tokio::task::spawn_blocking(move || recording::failure(&folder)).await;
         if let Ok(Some(failure)) = failure {
-            return Outcome::Failed { failure, root: plan.root.clone(), log };
+            let root = plan.root.clone();
+            return Outcome::Failed(Box::new(ProgramFailure { failure, root, log }));
         }
     }
     let seen = match ended.outcome {

@@ -64,14 +64,13 @@ pub enum RecordingError {
 /// Where a file is missing or broken.
 pub fn read(folder: &Path, eager: Option<&Path>) -> Result<Read, RecordingError> {
     let recording = load(folder)?;
-    let mut profile = attribution::attribute(&recording)?;
+    let mut profile = match eager {
+        Some(eager) => attribution::attribute_compiled(&recording, &load(eager)?)?,
+        None => attribution::attribute(&recording)?,
+    };
     profile.device.roof = spec_table::roof(&profile.device.name);
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
-    drop(recording);
-    if let Some(eager) = eager {
-        let _shares = attribution::attribute(&load(eager)?)?;
-    }
     Ok(Read { profile, compiled_regions })
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::outcome::{Outcome, ProblemKind};
+use super::outcome::{Outcome, ProblemKind, ProgramFailure};
 use super::plan::{Overrides, Request};
 use super::{Pipeline, newest};
 use crate::config::{DEVICES, DeviceChoice};
@@ -75,7 +75,10 @@ fn own_request(request: ProfileRequest) -> Result<Request, String> {
 fn for_server(outcome: Outcome) -> ProfileOutcome {
     match outcome {
         Outcome::Measured(profiled) => ProfileOutcome::Measured(*profiled),
-        Outcome::Failed { failure, root, log } => ProfileOutcome::Failed { failure, root, log },
+        Outcome::Failed(failed) => {
+            let ProgramFailure { failure, root, log } = *failed;
+            ProfileOutcome::Failed { failure, root, log }
+        }
         Outcome::Cancelled => ProfileOutcome::Cancelled,
         Outcome::Choose { root, scripts } => ProfileOutcome::Choose {
             scripts: scripts.into_iter().map(|(path, _)| root.join(path)).collect(),
