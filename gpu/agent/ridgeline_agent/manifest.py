@@ -25,7 +25,8 @@ def write_manifest(folder: str, manifest: dict[str, Any]) -> None:
     """Writes `manifest.json` so that it is there whole or not at all."""
     path = os.path.join(folder, "manifest.json")
     with open(path + ".part", "w", encoding="utf-8") as file:
-        json.dump(manifest, file, ensure_ascii=True, allow_nan=False)
+        # Not `json.dump`, which encodes piece by piece in Python and takes ten times as long.
+        file.write(json.dumps(manifest, ensure_ascii=True, allow_nan=False))
         file.flush()
     os.replace(path + ".part", path)
 

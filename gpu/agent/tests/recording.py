@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 # The first optimizer of a process imports it, which takes a second; here it is done once for all.
+import torch._dynamo  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
