@@ -3,27 +3,32 @@
 use std::fmt::Write;
 
 use expect_test::{Expect, expect};
+use proptest::prelude::*;
 
 use super::attribute;
 use super::fixture::{TraceBuilder, recording};
-use crate::profile::{Phase, PhaseTimes, Profile};
+use crate::profile::{MemoryByKind, Phase, PhaseTimes, Profile};
+use crate::recording::Recording;
 use crate::recording::line_log::{
-    LINE, MODULE_ENTER, MODULE_EXIT, PHASE_ENTER, PHASE_EXIT, POP, PUSH,
+    LINE, LineLogBuilder, MODULE_ENTER, MODULE_EXIT, PHASE_ENTER, PHASE_EXIT, POP, PUSH, Record,
 };
+use crate::recording::manifest::{Block, BlockKind, Memory};
 
-/// One line a line of code: its own time, its total, both by phase.
-fn render(profile: &Profile) -> String {
-    let times = |times: &PhaseTimes| {
-        Phase::ALL
-            .iter()
-            .filter(|&&phase| times.get(phase) != 0.0)
-            .map(|&phase| format!(" {} {:.0}", phase.name(), times.get(phase)))
-            .collect::<String>()
-    };
+type Records<'a> = &'a [(i64, u8, u32, u32)];
+
+fn times(times: &PhaseTimes) -> String {
+    Phase::ALL
+        .iter()
+        .filter(|&&phase| times.get(phase).round() != 0.0)
+        .map(|&phase| format!(" {} {:.0}", phase.name(), times.get(phase)))
+        .collect()
+}
+
+/// One line a line of code: its own time, and its total.
+fn render_lines(profile: &Profile) -> String {
     let mut text = String::new();
     for line in profile.lines.iter().flatten() {
-        let own = times(&line.self_time);
-        let total = times(&line.total_time);
+        let (own, total) = (times(&line.self_time), times(&line.total_time));
         if !total.is_empty() {
             writeln!(text, "{}:{own} | total{total}", line.line).expect("a string");
         }
@@ -34,20 +39,32 @@ fn render(profile: &Profile) -> String {
     text
 }
 
-#[track_caller]
-fn check(trace: TraceBuilder, records: &[(i64, u8, u32, u32)], end_ns: i64, expected: Expect) {
-    let profile = attribute(&recording(trace, records, end_ns)).expect("a profile");
-    expected.assert_eq(&render(&profile));
+fn render_modules(profile: &Profile) -> String {
+    let line = |module: &crate::profile::ModuleCost| {
+        format!("{:?} calls {}:{}\n", module.path, module.calls, times(&module.total_time))
+    };
+    profile.modules.iter().map(line).collect()
+}
+
+fn assert_conserved(profile: &Profile) {
     let own: f64 = profile.lines.iter().flatten().map(|line| line.self_time.total()).sum();
     let untracked: f64 = profile.untracked.iter().map(|part| part.time_ns).sum();
     let time_ns = profile.iteration.time_ns;
-    assert!((own + untracked - time_ns).abs() < 1e-6 * time_ns, "{own} + {untracked} != {time_ns}");
-    assert!((profile.iteration.phases.total() - time_ns).abs() < 1e-6 * time_ns);
+    assert!((own + untracked - time_ns).abs() <= 1e-6 * time_ns, "{own} + {untracked} {time_ns}");
+    assert!((profile.iteration.phases.total() - time_ns).abs() <= 1e-6 * time_ns);
+    assert_eq!(profile.memory.at_peak.total(), profile.memory.peak_bytes);
+}
+
+#[track_caller]
+fn check(trace: TraceBuilder, records: Records<'_>, end_ns: i64, expected: Expect) {
+    let profile = attribute(&recording(trace, records, end_ns)).expect("a profile");
+    expected.assert_eq(&render_lines(&profile));
+    assert_conserved(&profile);
 }
 
 /// A loop on line 30 that calls the network on 31, `backward` on 32 and `step` on 33; the network
 /// calls its module a on line 21 and b on line 22.
-const LOOP: &[(i64, u8, u32, u32)] = &[
+const LOOP: Records<'_> = &[
     (0, PUSH, 0, 1),
     (0, LINE, 0, 30),
     (0, PHASE_ENTER, 0, 0),
@@ -74,8 +91,8 @@ const LOOP: &[(i64, u8, u32, u32)] = &[
     (700, LINE, 0, 34),
 ];
 
-#[test]
-fn backward_belongs_to_the_forward_lines() {
+/// The operators of [`LOOP`].
+fn operators() -> TraceBuilder {
     let mut trace = TraceBuilder::new();
     trace.op("aten::linear", 140, 50).sequence(1);
     trace.op("aten::linear", 220, 60).sequence(2);
@@ -84,8 +101,13 @@ fn backward_belongs_to_the_forward_lines() {
     trace.node("AddmmBackward0", 450, 100).sequence(1).forward_thread(1);
     trace.op("aten::mm", 460, 50);
     trace.op("aten::add_", 620, 50);
+    trace
+}
+
+#[test]
+fn backward_belongs_to_the_forward_lines() {
     check(
-        trace,
+        operators(),
         LOOP,
         800,
         expect![[r#"
@@ -98,4 +120,521 @@ fn backward_belongs_to_the_forward_lines() {
         34: other 100 | total other 100
     "#]],
     );
+}
+
+#[test]
+fn modules_have_what_they_call_and_its_derivatives() {
+    let profile = attribute(&recording(operators(), LOOP, 800)).expect("a profile");
+    expect![[r#"
+        "" calls 1: forward 190 backward 210
+        "a" calls 1: forward 60 backward 100
+        "b" calls 1: forward 80 backward 110
+    "#]]
+    .assert_eq(&render_modules(&profile));
+}
+
+#[test]
+fn autograds_own_thread_works_for_the_line_that_waits() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::linear", 140, 50).sequence(1);
+    trace.op("aten::linear", 220, 60).sequence(2);
+    trace.node("AddmmBackward0", 330, 100).sequence(2).forward_thread(1).thread(1);
+    trace.node("AddmmBackward0", 450, 100).sequence(1).forward_thread(1).thread(1);
+    trace.op("aten::mm", 460, 50).thread(1);
+    check(
+        trace,
+        LOOP,
+        800,
+        expect![[r#"
+        21: forward 80 backward 100 | total forward 80 backward 100
+        22: forward 95 backward 100 | total forward 95 backward 100
+        30: data 50 other 50 | total data 50 other 50
+        31: forward 15 other 10 | total forward 190 backward 200 other 10
+        32: backward 90 other 10 | total backward 290 other 10
+        33: optimizer 90 other 10 | total optimizer 90 other 10
+        34: other 100 | total other 100
+    "#]],
+    );
+}
+
+#[test]
+fn kernels_have_their_instants_and_the_host_has_the_rest() {
+    let mut trace = operators();
+    trace.kernel("gemm", 150, 200, 300);
+    trace.kernel("gemm", 230, 400, 300);
+    trace.leaked_kernel("gemm", 0, 30);
+    check(
+        trace,
+        LOOP,
+        800,
+        expect![[r#"
+        21: forward 330 | total forward 330
+        22: forward 250 | total forward 250
+        30: data 20 other 50 | total data 20 other 50
+        31: forward 10 other 10 | total forward 590 other 10
+        34: other 100 | total other 100
+        kernels launched before the recording: 30
+    "#]],
+    );
+}
+
+#[test]
+fn kernels_of_autograds_thread_reach_the_forward_line() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::linear", 140, 50).sequence(1);
+    trace.node("AddmmBackward0", 330, 100).sequence(1).forward_thread(1).thread(1);
+    trace.kernel("dgemm", 340, 350, 400);
+    trace.launch_thread(1);
+    check(
+        trace,
+        LOOP,
+        800,
+        expect![[r#"
+        21: forward 80 backward 420 | total forward 80 backward 420
+        22: forward 95 | total forward 95
+        30: data 50 other 50 | total data 50 other 50
+        31: forward 15 other 10 | total forward 190 backward 420 other 10
+        32: backward 20 other 10 | total backward 440 other 10
+        34: other 50 | total other 50
+    "#]],
+    );
+}
+
+#[test]
+fn a_line_on_the_gpu_says_what_the_gpu_did() {
+    let mut trace = operators();
+    trace.kernel("gemm", 150, 200, 300);
+    let profile = attribute(&recording(trace, LOOP, 800)).expect("a profile");
+    let line = profile.lines.iter().flatten().find(|line| line.line == 21).expect("the line");
+    let device = line.device_time.expect("a GPU");
+    assert_eq!((device.kernel_ns, device.launch_ns), (300.0, 2.0));
+    assert_eq!(line.operators.first().expect("an operator").kernels.len(), 1);
+    assert_eq!(profile.kernels.first().map(|kernel| kernel.time_ns), Some(300.0));
+    assert_eq!(profile.gpu.expect("a GPU").busy_ns, 300);
+}
+
+#[test]
+fn a_custom_functions_backward_is_its_own_line() {
+    let mut trace = TraceBuilder::new();
+    trace.op("Custom", 140, 50).sequence(1);
+    trace.node("CustomBackward", 330, 200).sequence(1).forward_thread(1);
+    trace.op("aten::mul", 420, 60);
+    let mut records = LOOP.to_vec();
+    let within = [(400, PUSH, 2, 40), (400, LINE, 2, 41), (500, POP, 2, 0)];
+    let at = records.iter().position(|record| record.0 == 600).expect("it");
+    records.splice(at..at, within);
+    check(
+        trace,
+        &records,
+        800,
+        expect![[r#"
+        21: forward 80 backward 100 | total forward 80 backward 200
+        22: forward 95 | total forward 95
+        30: data 50 other 50 | total data 50 other 50
+        31: forward 15 other 10 | total forward 190 backward 200 other 10
+        32: backward 90 other 10 | total backward 290 other 10
+        33: optimizer 90 other 10 | total optimizer 90 other 10
+        34: other 100 | total other 100
+        41: backward 100 | total backward 100
+    "#]],
+    );
+}
+
+#[test]
+fn a_checkpoints_second_forward_pass_is_backward_on_its_own_line() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::linear", 140, 50).sequence(1);
+    trace.node("AddmmBackward0", 330, 200).sequence(1).forward_thread(1);
+    trace.op("aten::linear", 420, 60).sequence(2);
+    let mut records = LOOP.to_vec();
+    let within = [
+        (400, MODULE_ENTER, 0, 0),
+        (400, PUSH, 1, 20),
+        (400, LINE, 1, 21),
+        (410, MODULE_ENTER, 1, 0),
+        (490, MODULE_EXIT, 1, 0),
+        (500, POP, 1, 0),
+        (500, MODULE_EXIT, 0, 0),
+    ];
+    let at = records.iter().position(|record| record.0 == 600).expect("it");
+    records.splice(at..at, within);
+    check(
+        trace,
+        &records,
+        800,
+        expect![[r#"
+        21: forward 80 backward 200 | total forward 80 backward 200
+        22: forward 95 | total forward 95
+        30: data 50 other 50 | total data 50 other 50
+        31: forward 15 other 10 | total forward 190 backward 200 other 10
+        32: backward 90 other 10 | total backward 290 other 10
+        33: optimizer 90 other 10 | total optimizer 90 other 10
+        34: other 100 | total other 100
+    "#]],
+    );
+}
+
+#[test]
+fn second_derivatives_reach_the_first_forward_line() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::pow", 140, 50).sequence(1);
+    trace.node("PowBackward0", 330, 100).sequence(1).forward_thread(1);
+    trace.op("aten::mul", 340, 50).sequence(2);
+    trace.node("MulBackward0", 450, 100).sequence(2).forward_thread(1);
+    check(
+        trace,
+        LOOP,
+        800,
+        expect![[r#"
+        21: forward 80 backward 200 | total forward 80 backward 200
+        22: forward 95 | total forward 95
+        30: data 50 other 50 | total data 50 other 50
+        31: forward 15 other 10 | total forward 190 backward 200 other 10
+        32: backward 90 other 10 | total backward 290 other 10
+        33: optimizer 90 other 10 | total optimizer 90 other 10
+        34: other 100 | total other 100
+    "#]],
+    );
+}
+
+#[test]
+fn a_forward_pass_within_the_optimizers_step_is_forward() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::linear", 30, 20).sequence(1);
+    trace.node("AddmmBackward0", 60, 20).sequence(1).forward_thread(1);
+    let records: Records<'_> = &[
+        (0, PUSH, 0, 1),
+        (0, LINE, 0, 33),
+        (5, PHASE_ENTER, 3, 0),
+        (10, PUSH, 2, 40),
+        (10, LINE, 2, 41),
+        (20, PHASE_ENTER, 1, 0),
+        (20, MODULE_ENTER, 1, 0),
+        (50, MODULE_EXIT, 1, 0),
+        (50, PHASE_EXIT, 1, 0),
+        (50, LINE, 2, 42),
+        (50, PHASE_ENTER, 2, 0),
+        (90, PHASE_EXIT, 2, 0),
+        (90, POP, 2, 0),
+        (95, PHASE_EXIT, 3, 0),
+    ];
+    check(
+        trace,
+        records,
+        100,
+        expect![[r#"
+        33: optimizer 10 other 10 | total forward 30 backward 40 optimizer 20 other 10
+        41: forward 30 backward 20 optimizer 10 | total forward 30 backward 20 optimizer 10
+        42: backward 20 | total backward 40
+    "#]],
+    );
+}
+
+#[test]
+fn transforms_that_are_modules_are_loading() {
+    let records: Records<'_> = &[
+        (0, PUSH, 0, 1),
+        (0, LINE, 0, 30),
+        (0, PHASE_ENTER, 0, 0),
+        (10, PUSH, 2, 40),
+        (10, LINE, 2, 41),
+        (10, MODULE_ENTER, 1, 0),
+        (60, MODULE_EXIT, 1, 0),
+        (60, POP, 2, 0),
+        (80, PHASE_EXIT, 0, 0),
+    ];
+    check(
+        TraceBuilder::new(),
+        records,
+        100,
+        expect![[r#"
+        30: data 30 other 20 | total data 80 other 20
+        41: data 50 | total data 50
+    "#]],
+    );
+}
+
+#[test]
+fn a_loss_outside_of_every_module_is_forward() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::mse_loss", 10, 20).sequence(1);
+    trace.op("aten::sub", 12, 5).sequence(1);
+    trace.op("aten::item", 40, 10);
+    trace.node("MseLossBackward0", 70, 20).sequence(1).forward_thread(1);
+    let records: Records<'_> =
+        &[(0, PUSH, 0, 1), (0, LINE, 0, 30), (35, LINE, 0, 31), (60, LINE, 0, 32)];
+    check(
+        trace,
+        records,
+        100,
+        expect![[r#"
+        30: forward 20 backward 20 other 15 | total forward 20 backward 20 other 15
+        31: other 25 | total other 25
+        32: other 20 | total backward 20 other 20
+    "#]],
+    );
+}
+
+#[test]
+fn recursion_counts_once() {
+    let records: Records<'_> = &[
+        (0, PUSH, 0, 1),
+        (0, LINE, 0, 30),
+        (10, PUSH, 2, 40),
+        (10, LINE, 2, 41),
+        (20, PUSH, 2, 40),
+        (20, LINE, 2, 41),
+        (90, POP, 2, 0),
+        (95, POP, 2, 0),
+    ];
+    check(
+        TraceBuilder::new(),
+        records,
+        100,
+        expect![[r#"
+        30: other 15 | total other 100
+        41: other 85 | total other 85
+    "#]],
+    );
+}
+
+#[test]
+fn what_no_line_explains_is_named() {
+    let records: Records<'_> = &[(40, PUSH, 0, 1), (40, LINE, 0, 30), (60, POP, 0, 0)];
+    check(
+        TraceBuilder::new(),
+        records,
+        100,
+        expect![[r#"
+        30: other 20 | total other 20
+        outside the project's code: 80
+    "#]],
+    );
+}
+
+#[test]
+fn a_profiled_iteration_is_scaled_to_an_unprofiled_one() {
+    let mut recording = recording(operators(), LOOP, 800);
+    if let Some(manifest) = &mut recording.manifest {
+        manifest.iterations.timed_ns = vec![390, 400, 9000];
+    }
+    let profile = attribute(&recording).expect("a profile");
+    assert!((profile.iteration.time_ns - 400.0).abs() < 1e-9);
+    assert_conserved(&profile);
+}
+
+#[test]
+fn several_iterations_are_averaged() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::mm", 10, 20);
+    trace.op("aten::mm", 110, 40);
+    let records: Records<'_> = &[
+        (0, PUSH, 0, 1),
+        (0, LINE, 0, 30),
+        (50, LINE, 0, 31),
+        (100, LINE, 0, 30),
+        (160, LINE, 0, 31),
+    ];
+    let mut recording = recording(trace, records, 0);
+    if let Some(manifest) = &mut recording.manifest {
+        manifest.iterations.profiled = vec![(0, 100), (100, 200)];
+        manifest.iterations.timed_ns = vec![];
+    }
+    let profile = attribute(&recording).expect("a profile");
+    expect![[r#"
+        30: other 55 | total other 55
+        31: other 45 | total other 45
+    "#]]
+    .assert_eq(&render_lines(&profile));
+    assert!(profile.notes.iter().any(|note| note.contains("without the profiler")));
+}
+
+/// The loader's batch, two activations, a workspace of the first of them, a gradient, a temporary
+/// of the backward pass, and what the optimizer allocates.
+#[track_caller]
+fn check_memory(workspace: i64, state: i64, expected: Expect) {
+    let mut trace = operators();
+    trace.memory(20, 0x10, 100).memory(150, 0x20, 1000).memory(160, 0x30, workspace);
+    trace.memory(170, 0x30, -workspace).memory(230, 0x40, 2000).memory(340, 0x50, 300);
+    trace.memory(350, 0x60, 50).memory(390, 0x60, -50).memory(400, 0x40, -2000);
+    trace.memory(500, 0x20, -1000).memory(630, 0x70, state);
+    let mut recording = recording(trace, LOOP, 800);
+    let block = |ptr, bytes, kind, module| Block { ptr, bytes, kind, module, name: None };
+    let weights = block(1, 700, BlockKind::Weight, Some(1));
+    let dataset = block(2, 9, BlockKind::Other, None);
+    if let Some(manifest) = &mut recording.manifest {
+        manifest.memory = Some(Memory {
+            device: Some("cpu".to_owned()),
+            baseline: vec![weights, dataset],
+            gradients: vec![block(0x50, 300, BlockKind::Gradient, Some(2))],
+            batch: vec![block(0x10, 100, BlockKind::Batch, None)],
+            ..Memory::default()
+        });
+    }
+    let profile = attribute(&recording).expect("a profile");
+    assert_conserved(&profile);
+    let kinds = |memory: &MemoryByKind| {
+        let kinds = memory.named().into_iter().filter(|(_, bytes)| *bytes > 0);
+        kinds.map(|(kind, bytes)| format!(" {kind} {bytes}")).collect::<String>()
+    };
+    let mut text =
+        format!("peak {}:{}\n", profile.memory.peak_bytes, kinds(&profile.memory.at_peak));
+    for line in profile.lines.iter().flatten() {
+        if line.self_memory.total() > 0 {
+            writeln!(text, "{}:{}", line.line, kinds(&line.self_memory)).expect("a string");
+        }
+    }
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn memory_that_peaks_within_a_forward_operator() {
+    check_memory(
+        5000,
+        10,
+        expect![[r#"
+        peak 6809: weights 700 activations 1000 batch 100 temporaries 5000 other 9
+        11: weights 700
+        21: activations 1000 temporaries 5000
+        30: batch 100
+    "#]],
+    );
+}
+
+#[test]
+fn memory_that_peaks_in_the_backward_pass() {
+    check_memory(
+        10,
+        10,
+        expect![[r#"
+        peak 4159: weights 700 gradients 300 activations 3000 batch 100 temporaries 50 other 9
+        11: weights 700
+        12: gradients 300
+        21: activations 1000
+        22: activations 2000 temporaries 50
+        30: batch 100
+    "#]],
+    );
+}
+
+#[test]
+fn memory_that_peaks_in_the_optimizer() {
+    check_memory(
+        10,
+        5000,
+        expect![[r#"
+        peak 6109: weights 700 gradients 300 optimizer state 5000 batch 100 other 9
+        11: weights 700
+        12: gradients 300
+        30: batch 100
+        33: optimizer state 5000
+    "#]],
+    );
+}
+
+#[test]
+fn a_run_without_an_iteration_has_no_costs() {
+    let mut recording = recording(TraceBuilder::new(), &[], 100);
+    if let Some(manifest) = &mut recording.manifest {
+        manifest.iterations.profiled.clear();
+    }
+    let error = attribute(&recording).expect_err("no iteration");
+    assert!(error.to_string().contains("no profiled iteration"));
+}
+
+#[test]
+fn an_empty_trace_has_an_empty_profile() {
+    let profile = attribute(&Recording::default()).expect("a profile");
+    assert_eq!(profile.lines, Vec::<Vec<_>>::new());
+}
+
+/// Any operators, nodes, kernels and allocations, with any line log.
+fn hostile() -> impl Strategy<Value = Recording> {
+    let time = prop_oneof![4 => 0..1000i64, 1 => any::<i64>()];
+    let duration = prop_oneof![4 => 0..500i64, 1 => Just(i64::MAX)];
+    let operator = (
+        time.clone(),
+        duration.clone(),
+        prop::option::of(0u64..6),
+        prop::option::of(0u64..3),
+        0u32..3,
+        prop::sample::select(vec![
+            "aten::mm",
+            "MmBackward0",
+            "autograd::engine::evaluate_function: MmBackward0",
+            "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+            "Torch-Compiled Region: 0/0",
+        ]),
+    );
+    let kernel = (time.clone(), time.clone(), duration.clone(), any::<bool>());
+    let event = (time.clone(), 0u64..8, any::<i64>());
+    let record = (time.clone(), 0u8..9, 0u16..3, 0u32..5, prop_oneof![0u32..50, Just(u32::MAX)]);
+    let window = (time.clone(), time);
+    (
+        prop::collection::vec(operator, 0..40),
+        prop::collection::vec(kernel, 0..20),
+        prop::collection::vec(event, 0..30),
+        prop::collection::vec(record, 0..120),
+        prop::collection::vec(window, 1..4),
+        prop::collection::vec(any::<u64>(), 0..3),
+    )
+        .prop_map(|(operators, kernels, events, records, windows, timed)| {
+            let mut trace = TraceBuilder::new();
+            for (start_ns, duration_ns, sequence, forward, thread, name) in operators {
+                trace.op(name, start_ns, duration_ns.min(i64::MAX.saturating_sub(start_ns)));
+                trace.thread(thread);
+                if let Some(sequence) = sequence {
+                    trace.sequence(sequence);
+                }
+                if let Some(forward) = forward {
+                    trace.forward_thread(forward);
+                }
+                trace.inputs("[[2,3],[3,4]]", r#"["float","float"]"#, "[]");
+            }
+            for (launch_ns, start_ns, duration_ns, leaked) in kernels {
+                let duration_ns = duration_ns.min(i64::MAX.saturating_sub(start_ns));
+                if leaked {
+                    trace.leaked_kernel("gemm", start_ns, duration_ns);
+                } else {
+                    trace.kernel("gemm", launch_ns, start_ns, duration_ns);
+                }
+            }
+            for (time_ns, address, bytes) in events {
+                trace.memory(time_ns, address, bytes);
+            }
+            let mut made = recording(trace, &[], 1);
+            let mut log = LineLogBuilder::new(&[(100, true), (101, false)]);
+            for (time_ns, kind, thread, a, b) in records {
+                log.record(Record { time_ns, kind, thread, a, b });
+            }
+            made.lines = Some(log.finish());
+            if let Some(manifest) = &mut made.manifest {
+                manifest.iterations.profiled = windows;
+                manifest.iterations.timed_ns = timed;
+                manifest.memory = Some(Memory {
+                    baseline: vec![Block { ptr: 1, bytes: u64::MAX, ..Block::default() }; 2],
+                    gradients: vec![Block {
+                        ptr: 3,
+                        bytes: 4,
+                        module: Some(9),
+                        ..Block::default()
+                    }],
+                    ..Memory::default()
+                });
+            }
+            made
+        })
+}
+
+proptest! {
+    #[test]
+    fn no_recording_is_too_strange(recording in hostile()) {
+        if let Ok(profile) = attribute(&recording) {
+            let own: f64 = profile.lines.iter().flatten().map(|line| line.self_time.total()).sum();
+            let untracked: f64 = profile.untracked.iter().map(|part| part.time_ns).sum();
+            let time_ns = profile.iteration.time_ns;
+            prop_assert!((own + untracked - time_ns).abs() <= 1e-6 * time_ns + 1e-3);
+        }
+        super::attribute_compiled(&recording, &recording).ok();
+    }
 }
