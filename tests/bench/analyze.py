@@ -1,0 +1,200 @@
+"""`ridgeline analyze` beside HTA and TraceLens on real traces: time, peak memory, and growth.
+
+    python tests/bench/analyze.py [--traces FOLDER] [--tracelens CHECKOUT] [--no-large]
+
+It needs `cargo build --release` and the sample traces. HTA and TraceLens go into an environment of
+their own under the user's cache. Their time leaves out their imports; ours is that of the whole
+process, which reads the trace, summarizes it and writes the JSON. Best of three; peak memory is
+that of the process. Peers do what comes nearest: HTA reads the trace and makes the kernel and the
+temporal breakdown, TraceLens builds its tree, the GPU timeline and the table of kernel launchers.
+
+At the end a trace of 1 GB, made by repeating one in a temporary folder, shows whether time and
+memory grow in proportion.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# On the Python registry, `TraceLens` is a project of somebody else.
+TRACELENS = "git+https://github.com/AMD-AGI/TraceLens"
+TRACELENS_NEEDS = ["pandas", "tqdm", "openpyxl", "orjson"]
+REPEAT = 3
+
+HTA_PROGRAM = """
+import sys, time
+from hta.trace_analysis import TraceAnalysis
+start = time.perf_counter()
+analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir="")
+analysis.get_gpu_kernel_breakdown(visualize=False)
+analysis.get_temporal_breakdown(visualize=False)
+print("seconds", time.perf_counter() - start)
+"""
+
+TRACELENS_PROGRAM = """
+import sys, time
+from TraceLens import TreePerfAnalyzer
+start = time.perf_counter()
+analyzer = TreePerfAnalyzer.from_file(sys.argv[1])
+analyzer.get_df_gpu_timeline()
+analyzer.get_df_kernel_launchers_summary(analyzer.get_df_kernel_launchers())
+print("seconds", time.perf_counter() - start)
+"""
+
+
+@dataclass
+class Cost:
+    """What a run took at best."""
+
+    seconds: float
+    megabytes: float
+
+
+def run(command: list[str], environment: dict[str, str] | None = None) -> tuple[Cost, str]:
+    """Runs a command to its end: its wall time, its peak memory and what it printed."""
+    with tempfile.TemporaryFile() as output:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    if process.returncode != 0:
+        raise RuntimeError(f"{command[0]} ended with {process.returncode}:\n{text[-2000:]}")
+    return Cost(seconds, usage.ru_maxrss / 1024), text
+
+
+def best(costs: list[Cost]) -> Cost:
+    return Cost(min(c.seconds for c in costs), min(c.megabytes for c in costs))
+
+
+def ours(binary: Path, trace: Path) -> Cost:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(binary), "analyze", str(trace), "--json", str(Path(folder, "out.json"))]
+        return best([run(command)[0] for _ in range(REPEAT)])
+
+
+def peer(python: Path, program: str, trace: Path, module_path: str | None) -> Cost:
+    environment = dict(os.environ)
+    if module_path:
+        environment["PYTHONPATH"] = module_path
+    costs = []
+    for _ in range(REPEAT):
+        cost, text = run([str(python), "-c", program, str(trace)], environment)
+        seconds = next(line.split()[1] for line in text.splitlines() if line.startswith("seconds"))
+        costs.append(Cost(float(seconds), cost.megabytes))
+    return best(costs)
+
+
+def install(python: Path, packages: list[str]) -> str | None:
+    """Installs packages; what went wrong, or nothing."""
+    command = [str(python), "-m", "pip", "install", "--quiet", *packages]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return None if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
+
+
+def peers_environment() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = cache / "ridgeline-bench"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    return python
+
+
+def compare(binary: Path, traces: list[Path], tracelens: str | None) -> None:
+    python = peers_environment()
+    peers: list[tuple[str, str, str | None]] = []
+    problem = install(python, ["HolisticTraceAnalysis"])
+    if problem is None:
+        peers.append(("HTA", HTA_PROGRAM, None))
+    else:
+        print(f"HTA is skipped, because it cannot be installed: {problem}")
+    problem = install(python, TRACELENS_NEEDS if tracelens else [TRACELENS])
+    if problem is None:
+        peers.append(("TraceLens", TRACELENS_PROGRAM, tracelens))
+    else:
+        print(f"TraceLens is skipped, because it cannot be installed: {problem}")
+
+    print("| trace | ridgeline |", " | ".join(f"{name} | ratio" for name, *_ in peers), "|")
+    print("|---|---|" + "---|---|" * len(peers))
+    for trace in traces:
+        own = ours(binary, trace)
+        cells = [trace.name.removesuffix(".json.gz"), show(own)]
+        for name, program, module_path in peers:
+            try:
+                cost = peer(python, program, trace, module_path)
+            except (RuntimeError, StopIteration) as error:
+                last = str(error).strip().splitlines()[-1] if str(error) else "no time printed"
+                cells += [f"{name} fails", last]
+                continue
+            faster, smaller = cost.seconds / own.seconds, cost.megabytes / own.megabytes
+            cells += [show(cost), f"{faster:.0f}x faster, {smaller:.1f}x less memory"]
+        print("|", " | ".join(cells), "|", flush=True)
+
+
+def show(cost: Cost) -> str:
+    return f"{cost.seconds:.3f} s, {cost.megabytes:.0f} MB"
+
+
+def growth(binary: Path, trace: Path, gigabytes: float) -> None:
+    text = gzip.decompress(trace.read_bytes())
+    start = text.index(b'"traceEvents": [') + len(b'"traceEvents": [')
+    end = text.rindex(b"]")
+    head, events, tail = text[:start], text[start:end], text[end:]
+    most = max(1, round(gigabytes * 1e9 / len(events)))
+    print(f"\n{trace.name} repeated, as plain JSON:")
+    print("| times | JSON | ridgeline | MB/s |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "repeated.json")
+        for times in sorted({1, max(1, most // 4), max(1, most // 2), most}):
+            with file.open("wb") as output:
+                output.write(head)
+                for index in range(times):
+                    output.write(b"," * (index > 0))
+                    output.write(events)
+                output.write(tail)
+            size = file.stat().st_size / 1e6
+            cost = ours(binary, file)
+            print(f"| {times} | {size:.0f} MB | {show(cost)} | {size / cost.seconds:.0f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    shared = Path(os.environ.get("RIDGELINE_SHARED", ROOT.parent / "shared"))
+    parser.add_argument("--traces", type=Path, default=shared / "traces")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    parser.add_argument("--binary", type=Path, default=target / "release" / "ridgeline")
+    parser.add_argument("--tracelens", help="a checkout of TraceLens, where it cannot be fetched")
+    parser.add_argument("--only", help="traces whose name contains this")
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--no-large", action="store_true")
+    parser.add_argument("--gigabytes", type=float, default=1.0)
+    arguments = parser.parse_args()
+
+    traces = sorted(arguments.traces.glob(f"*{arguments.only or ''}*.json.gz"))
+    if not traces:
+        sys.exit(f"no traces in {arguments.traces}")
+    if not arguments.binary.exists():
+        sys.exit(f"{arguments.binary} is not there: run `cargo build --release`")
+    if not arguments.no_peers:
+        compare(arguments.binary, traces, arguments.tracelens)
+    if not arguments.no_large:
+        largest = max(traces, key=lambda trace: trace.stat().st_size)
+        growth(arguments.binary, largest, arguments.gigabytes)
+
+
+if __name__ == "__main__":
+    main()
