@@ -107,6 +107,7 @@ class Recorder:
         self._memory: MemoryWatch | None = None
         self._measured: tuple[MemoryWatch, BatchWatch] | None = None
         self._profiler: Any = None
+        self._results: Any = None
         self._profiled: list[tuple[int, int]] = []
         self._iteration_began_ns = 0
         self._stack_before: loops.Frames = []
@@ -454,7 +455,8 @@ class Recorder:
             self._add_note("one profiled iteration: memory from before it seems never to be freed")
         self._stage = Stage.SAVING
         self._host.progress(self._stage.value, 0, 1)
-        results = self._stop_profiler()
+        # Kept until the process ends, because taking them apart takes longer than saving them.
+        results = self._results = self._stop_profiler()
         folder = os.path.abspath(self._spec.out)
         if status == "complete":
             self._log.save(os.path.join(folder, "lines.bin"))

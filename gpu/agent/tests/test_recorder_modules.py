@@ -234,8 +234,8 @@ def test_scripted_and_traced_and_graph_modules() -> None:
     model = nn.Sequential(scripted, traced, graph)
     x = torch.ones(2, 4)
     """)
-    # The modules that were scripted and traced are still there, and share their parameters.
-    assert "model.2.0" in paths(recording)
+    # What was scripted and traced may still be there, and then shares its parameters.
+    assert "RecursiveScriptModule" in paths(recording).values()
 
 
 def test_phases_nest() -> None:

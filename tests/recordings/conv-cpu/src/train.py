@@ -2,9 +2,8 @@
 
 import torch
 import torch.nn.functional as F
-from torch.utils.data import DataLoader, TensorDataset
-
 from resnet import SmallResNet
+from torch.utils.data import DataLoader, TensorDataset
 
 
 def train_epoch(model, loader, optimizer, scheduler):

@@ -1,9 +1,8 @@
 """A GAN: two models, two optimizers, three backward passes an iteration."""
 
 import torch
-from torch import nn
-
 from networks import Discriminator, Generator
+from torch import nn
 
 BATCH = 16
 LATENT = 8
