@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use super::share::{share, share_of_whole};
-use crate::profile::{FileId, Phase, Profile, Provenance};
+use crate::profile::{Phase, Profile, Provenance};
 use crate::source::{CostMap, SourceIndex, StatementCost};
 use crate::units;
 
@@ -142,13 +142,15 @@ pub(super) fn encloses_everything(
     });
     let phases = profile.iteration.phases;
     let whole = phases.total();
-    let all_phases = Phase::ALL.into_iter().all(|phase| {
-        let in_iteration = phases.get(phase);
-        in_iteration < 0.02 * whole || cost.total_time.get(phase) > 0.9 * in_iteration
-    });
+    // What is in no phase is mostly in no line either, so it is not asked for.
+    let told = || {
+        Phase::ALL
+            .into_iter()
+            .filter(|phase| *phase != Phase::Other && phases.get(*phase) > 0.02 * whole)
+    };
+    let all_phases = told().all(|phase| cost.total_time.get(phase) > 0.9 * phases.get(phase));
     // With forward work alone, as in an inference loop, every layer's line would seem to lead there.
-    let several =
-        Phase::ALL.into_iter().filter(|&phase| phases.get(phase) > 0.02 * whole).count() > 1;
+    let several = told().count() > 1;
     let own = cost.self_time.total() < 0.05 * cost.total_time.total();
     !is_in_loop && several && all_phases && own && whole > 0.0
 }
@@ -184,4 +186,142 @@ fn headline(profile: &Profile, provenance: Provenance) -> Option<String> {
 /// A recording may say that a line took centuries.
 fn short(duration: String) -> String {
     if duration.chars().count() <= 9 { duration } else { "> 1 day".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::present::fixture::{TRAIN, costs, profile};
+
+    /// The text with its hints at the line ends, those lines alone.
+    fn check(today: impl Fn(String) -> String, options: &HintOptions, expected: Expect) {
+        let today = today(profile(TRAIN).0);
+        let (profile, costs, index) = costs(TRAIN, Some(&today));
+        let mut shown = String::new();
+        for hint in hints(&profile, &costs, &index, 0..today.len(), options) {
+            assert!(hint.label.chars().count() < MAX_CHARACTERS);
+            let line = index.lines().trimmed(&today, hint.line);
+            assert_eq!(hint.offset, line.end);
+            shown += &format!("{}  ‹{}›\n", &today[line], hint.label);
+        }
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn costly_lines_and_no_others() {
+        check(
+            |text| text,
+            &HintOptions::default(),
+            expect![[r#"
+                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
+                self.head = nn.Linear(64, 10)  ‹15 ms · 15%›
+                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
+                )  ‹10 ms · 10%›
+                for x, y in loader:  ‹data 8.0 ms · 8%›
+                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                optimizer.step()  ‹20 ms · 20%›
+                model = Net()  ‹85 ms · 85%›
+            "#]],
+        );
+    }
+
+    #[test]
+    fn the_headline_where_no_lens_shows_it() {
+        let options = HintOptions { headline: true, min_share: 0.2, ..HintOptions::default() };
+        check(
+            |text| text,
+            &options,
+            expect![[r#"
+                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
+                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
+                for x, y in loader:  ‹100 ms · 320/s›
+                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                optimizer.step()  ‹20 ms · 20%›
+                model = Net()  ‹85 ms · 85%›
+            "#]],
+        );
+    }
+
+    #[test]
+    fn without_definitions() {
+        let options = HintOptions { definitions: false, min_share: 0.5, ..HintOptions::default() };
+        check(
+            |text| text,
+            &options,
+            expect![[r#"
+                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
+                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+            "#]],
+        );
+    }
+
+    #[test]
+    fn hints_follow_their_statements() {
+        let edit = |text: String| {
+            format!("import os\r\n\r\n{}", text.replace("x.mean", "# é\n        x.mean"))
+        };
+        check(
+            edit,
+            &HintOptions::default(),
+            expect![[r#"
+                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
+                self.head = nn.Linear(64, 10)  ‹15 ms · 15%›
+                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
+                )  ‹10 ms · 10%›
+                for x, y in loader:  ‹data 8.0 ms · 8%›
+                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                optimizer.step()  ‹20 ms · 20%›
+                model = Net()  ‹85 ms · 85%›
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_changed_statement_fades_and_a_deleted_one_is_gone() {
+        let edit = |text: String| {
+            text.replace("torch.relu", "torch.tanh")
+                .replace("        optimizer.step()\n", "")
+                .replace("(2, 3)", "(1, 2)")
+        };
+        check(
+            edit,
+            &HintOptions::default(),
+            expect![[r#"
+                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
+                self.head = nn.Linear(64, 10)  ‹15 ms · 15%›
+                x = torch.tanh(self.conv(x))  ‹was 50 ms›
+                )  ‹was 10 ms›
+                for x, y in loader:  ‹data 8.0 ms · 8%›
+                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                model = Net()  ‹85 ms · 85%›
+            "#]],
+        );
+    }
+
+    #[test]
+    fn estimates_are_marked() {
+        assert_eq!(label(4.2e6, 0.08, Provenance::Estimated), "~4.2 ms · 8%");
+        assert_eq!(label(4.2e6, 0.08, Provenance::Stale), "was 4.2 ms");
+        assert_eq!(label(4.2e6, 0.0004, Provenance::Measured), "4.2 ms · <0.1%");
+    }
+
+    #[test]
+    fn only_what_is_in_the_range() {
+        let (profile, costs, index) = costs(TRAIN, None);
+        let line = index.lines().trimmed(index.text(), 8);
+        let found = hints(&profile, &costs, &index, line, &HintOptions::default());
+        assert_eq!(found.iter().map(|hint| hint.line).collect::<Vec<_>>(), [8]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_label_is_short(time in any::<f64>(), share in any::<f64>(), kind in 0..3) {
+            let provenance = [Provenance::Measured, Provenance::Estimated, Provenance::Stale][kind as usize];
+            let label = label(time, share, provenance);
+            prop_assert!(label.chars().count() < MAX_CHARACTERS, "{label}");
+        }
+    }
 }

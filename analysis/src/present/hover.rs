@@ -1,9 +1,17 @@
-//! The hover: everything that is known of a statement, function, class or loop.
+//! The hover: everything that is known of a statement, function, class or loop, for a person who
+//! knows PyTorch and need not know GPUs. What a hint or a lens says of a line is in its hover too.
 
 use std::ops::Range;
 
-use crate::profile::Profile;
-use crate::source::{CostMap, SourceIndex};
+use super::lenses::{headline, kinds, peak, told};
+use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
+use super::share::{share_of, share_of_peak, share_of_whole};
+use crate::profile::{
+    LineCost, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase, PhaseTimes, Profile,
+    Provenance,
+};
+use crate::source::{CostMap, DefinitionCost, ScopeCost, SourceIndex, StatementCost};
+use crate::units;
 
 /// A text about a span, twice: editors that show no markdown get the plain one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +24,554 @@ pub struct Hover {
     pub plain: String,
 }
 
+/// So many of each are listed.
+const MODULES: usize = 6;
+const OPERATORS: usize = 4;
+const KERNELS: usize = 2;
+const NOTES: usize = 4;
+
 /// What is known at `offset`. Nothing where nothing was measured there.
 pub fn hover(
-    _profile: &Profile,
-    _costs: &CostMap,
-    _index: &SourceIndex,
-    _offset: usize,
+    profile: &Profile,
+    costs: &CostMap,
+    index: &SourceIndex,
+    offset: usize,
 ) -> Option<Hover> {
-    None
+    let line = index.lines().line_of(offset);
+    let writer = Writer { profile, costs, word: word_at(index.text(), offset) };
+    let mut page = Page::default();
+    let mut span: Option<Range<usize>> = None;
+
+    let of_loop = costs
+        .training_loop
+        .as_ref()
+        .filter(|found| (found.first_line..=found.last_line).contains(&line));
+    if let Some(training) = of_loop {
+        writer.headline(&mut page, training.provenance);
+        span = Some(training.header.clone());
+    }
+    if let Some(scope) = scope_on_line(costs, index, line) {
+        page.gap();
+        writer.scope(&mut page, scope, index);
+        span.get_or_insert(scope.name.clone());
+    }
+    if let Some(cost) = costs.definition_on_line(line) {
+        page.gap();
+        writer.definition(&mut page, cost);
+        span.get_or_insert(cost.span.clone());
+    }
+    let costs_something =
+        |cost: &&StatementCost| cost.total_time.total() > 0.0 || cost.total_memory.total() > 0;
+    if let Some(cost) = costs.statement_on_line(line).filter(costs_something) {
+        page.gap();
+        writer.statement(&mut page, cost, of_loop.is_some());
+        span.get_or_insert(cost.span.clone());
+    }
+    let span = span.filter(|_| !page.is_empty())?;
+    page.gap();
+    writer.origin(&mut page);
+    let (markdown, plain) = page.finish();
+    Some(Hover { span, markdown, plain })
+}
+
+/// The function or class whose `def` or `class` stands on a line, its decorators included.
+fn scope_on_line<'a>(costs: &'a CostMap, index: &SourceIndex, line: u32) -> Option<&'a ScopeCost> {
+    let statement = index.statement_on_line(line);
+    let opened = index
+        .scopes()
+        .iter()
+        .position(|scope| scope.statement.is_some() && scope.statement == statement)?;
+    costs.scopes.iter().find(|cost| cost.scope == opened)
+}
+
+/// The name under the cursor: `conv1` of `self.conv1(x)`. Empty where there is none.
+fn word_at(text: &str, offset: usize) -> &str {
+    let offset = text.floor_char_boundary(offset.min(text.len()));
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let start = text[..offset]
+        .char_indices()
+        .rev()
+        .take(100)
+        .take_while(|(_, letter)| is_part(*letter))
+        .last()
+        .map_or(offset, |(at, _)| at);
+    let end = text[offset..]
+        .char_indices()
+        .take(100)
+        .find(|(_, letter)| !is_part(*letter))
+        .map_or(offset, |(at, _)| offset + at);
+    text.get(start..end).unwrap_or_default()
+}
+
+struct Writer<'a> {
+    profile: &'a Profile,
+    costs: &'a CostMap,
+    /// The name under the cursor.
+    word: &'a str,
+}
+
+impl Writer<'_> {
+    fn headline(&self, page: &mut Page, provenance: Provenance) {
+        let profile = self.profile;
+        let iteration = &profile.iteration;
+        page.line(&[strong(headline(profile, provenance))]);
+        let mut about = Vec::new();
+        if let Some(batch) = iteration.batch_size {
+            about.push(format!("batch of {batch}"));
+        }
+        if let Some((least, most)) = spread(&iteration.timed_ns) {
+            let (least, most) = (units::duration(least), units::duration(most));
+            let times = iteration.timed_ns.len();
+            about.push(format!("median of {times} iterations, {least} to {most}"));
+        }
+        if !about.is_empty() {
+            page.line(&[text(about.join(" · "))]);
+        }
+        page.gap();
+        page.line(&[strong("Where an iteration's time goes")]);
+        for phase in Phase::ALL {
+            let time = iteration.phases.get(phase);
+            if time > 0.0 {
+                page.item(0, &[text(format!("{} {}", phase.name(), self.time(time)))]);
+            }
+        }
+        for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(NOTES) {
+            let time = self.time(part.time_ns);
+            page.item(0, &[text(format!("of that in no line: {} {time}", part.name))]);
+        }
+        if profile.memory.peak_bytes > 0 {
+            page.gap();
+            page.line(&[strong(format!("What is in memory at the peak of {}", peak(profile)))]);
+            self.memory_items(page, &profile.memory.at_peak);
+        }
+        if let Some(gpu) = profile.gpu.filter(|gpu| gpu.span_ns > 0) {
+            let busy = units::percent(share_of(gpu.busy_ns as f64, gpu.span_ns as f64));
+            page.gap();
+            page.line(&[text(format!("The GPU was at work {busy} of the time"))]);
+        }
+        for note in profile.notes.iter().take(NOTES) {
+            page.gap();
+            page.line(&[text(note.clone())]);
+        }
+    }
+
+    fn scope(&self, page: &mut Page, cost: &ScopeCost, index: &SourceIndex) {
+        let total = cost.total_time.total();
+        let title = told(self.time_of(total), cost.provenance);
+        let called = index.scope_name(cost.scope);
+        let kind = if cost.is_class { "class" } else { "function" };
+        page.line(&[strong(title), text(format!(" in the {kind} ")), name(&called)]);
+        self.phases(page, &cost.total_time);
+        self.memory(page, &cost.total_memory);
+        self.stale(page, cost.provenance, kind);
+    }
+
+    fn definition(&self, page: &mut Page, cost: &DefinitionCost) {
+        let total = cost.total_time.total();
+        let title = told(self.time_of(total), cost.provenance);
+        let made = match cost.modules.as_slice() {
+            [_] => "the module that this line makes".to_owned(),
+            modules => format!("the {} modules that this line makes", modules.len()),
+        };
+        page.line(&[strong(title), text(format!(" in {made}"))]);
+        self.phases(page, &cost.total_time);
+        self.memory(page, &cost.memory);
+        let parameters = self
+            .modules(&cost.modules)
+            .fold(0_u64, |sum, module| sum.saturating_add(module.parameters));
+        if parameters > 0 {
+            page.line(&[text(format!("{} parameters", quantity(parameters)))]);
+        }
+        self.module_list(page, &cost.modules, "Made here");
+        self.stale(page, cost.provenance, "line");
+    }
+
+    fn statement(&self, page: &mut Page, cost: &StatementCost, is_loop: bool) {
+        let total = cost.total_time.total();
+        let mut title = vec![strong(told(self.time_of(total), cost.provenance))];
+        if is_loop {
+            title.push(text(" in this line itself, waiting for data"));
+        }
+        if let Some(rank) = self.rank(cost) {
+            title.push(text(format!(" · {rank}")));
+        }
+        page.line(&title);
+        if !is_loop {
+            self.phases(page, &cost.total_time);
+        }
+        let own = cost.self_time.total();
+        if own > 0.0 && own < 0.95 * total {
+            let below = units::duration(total - own);
+            page.line(&[text(format!(
+                "{} here, {below} in the code of yours that it calls",
+                units::duration(own)
+            ))]);
+        }
+        if cost.calls > 0.0 && (cost.calls - 1.0).abs() > 0.05 {
+            page.line(&[text(format!("runs {} times in an iteration", count(cost.calls)))]);
+        }
+        if let Some(device) = cost.device_time {
+            let mut parts = vec![format!("GPU at work {}", units::duration(device.kernel_ns))];
+            if device.launch_ns > 0.0 {
+                parts.push(format!("starting that {}", units::duration(device.launch_ns)));
+            }
+            if device.idle_ns > 0.0 {
+                parts.push(format!("GPU waiting {}", units::duration(device.idle_ns)));
+            }
+            page.line(&[text(parts.join(" · "))]);
+        }
+        self.memory(page, &cost.total_memory);
+        self.module_list(page, &cost.modules, "Layers");
+        self.operators(page, cost);
+        self.stale(page, cost.provenance, "line");
+    }
+
+    /// `4.2 ms · 8%`.
+    fn time(&self, time_ns: f64) -> String {
+        let share = units::percent(share_of_whole(time_ns, self.profile));
+        format!("{} · {share}", units::duration(time_ns))
+    }
+
+    /// `4.2 ms · 8% of an iteration`.
+    fn time_of(&self, time_ns: f64) -> String {
+        format!("{} of an iteration", self.time(time_ns))
+    }
+
+    /// Among all lines of the profile, by their own time.
+    fn rank(&self, cost: &StatementCost) -> Option<String> {
+        let own = cost.self_time.total();
+        if own <= 0.0 {
+            return None;
+        }
+        let lines = || self.profile.lines.iter().flatten();
+        let costlier = lines().filter(|line| line.self_time.total() > own).count();
+        Some(match costlier {
+            0 => "the costliest line".to_owned(),
+            costlier => format!("{} costliest line", ordinal(costlier + 1)),
+        })
+    }
+
+    fn phases(&self, page: &mut Page, times: &PhaseTimes) {
+        let total = times.total();
+        let named: Vec<String> = Phase::ALL
+            .into_iter()
+            .filter(|&phase| times.get(phase) > 0.002 * total)
+            .map(|phase| format!("{} {}", phase.name(), units::duration(times.get(phase))))
+            .collect();
+        if !named.is_empty() {
+            page.line(&[text(named.join(" · "))]);
+        }
+    }
+
+    fn memory(&self, page: &mut Page, memory: &MemoryByKind) {
+        let total = memory.total();
+        if total == 0 {
+            return;
+        }
+        let share = units::percent(share_of_peak(total, self.profile));
+        let total = units::bytes(total as f64);
+        page.line(&[text(format!("holds {total} · {share} of the peak: {}", kinds(memory)))]);
+    }
+
+    fn memory_items(&self, page: &mut Page, memory: &MemoryByKind) {
+        for (kind, bytes) in memory.named().into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let share = units::percent(share_of_peak(bytes, self.profile));
+            page.item(0, &[text(format!("{kind} {} · {share}", units::bytes(bytes as f64)))]);
+        }
+    }
+
+    fn modules(&self, ids: &[ModuleId]) -> impl Iterator<Item = &ModuleCost> {
+        ids.iter().filter_map(|id| self.profile.modules.get(id.0 as usize))
+    }
+
+    fn module_list(&self, page: &mut Page, ids: &[ModuleId], heading: &str) {
+        let is_meant = |module: &&ModuleCost| {
+            !self.word.is_empty() && module.path.rsplit('.').next() == Some(self.word)
+        };
+        // On a name of a line with several layers, that layer's instances are what is asked for.
+        let mut listed: Vec<&ModuleCost> = self.modules(ids).filter(is_meant).collect();
+        if listed.is_empty() {
+            listed = self.modules(ids).collect();
+        }
+        if listed.is_empty() {
+            return;
+        }
+        listed.sort_by(|a, b| b.total_time.total().total_cmp(&a.total_time.total()));
+        page.gap();
+        page.line(&[strong(heading)]);
+        for module in listed.iter().take(MODULES) {
+            let path = if module.path.is_empty() { "the model" } else { &module.path };
+            let mut about = format!(" {}", self.time(module.total_time.total()));
+            if module.parameters > 0 {
+                about += &format!(" · {} parameters", quantity(module.parameters));
+            }
+            page.item(0, &[name(path), text(" "), name(&module.type_name), text(about)]);
+        }
+        if listed.len() > MODULES {
+            page.item(0, &[text(format!("and {} more", listed.len() - MODULES))]);
+        }
+    }
+
+    fn operators(&self, page: &mut Page, cost: &StatementCost) {
+        let lines = self.costs.file.and_then(|file| self.profile.lines.get(file.0 as usize));
+        let lines = cost.lines.iter().filter_map(|&at| lines?.get(at));
+        let mut operators: Vec<&OperatorCost> =
+            lines.flat_map(|line: &LineCost| &line.operators).collect();
+        if operators.is_empty() {
+            return;
+        }
+        operators.sort_by(|a, b| b.time_ns.total_cmp(&a.time_ns));
+        page.gap();
+        page.line(&[strong("Operators")]);
+        for operator in operators.iter().take(OPERATORS) {
+            let mut about = format!(" {}", units::duration(operator.time_ns));
+            if let Some(phase) = operator.phase {
+                about += &format!(" · {}", phase.name());
+            }
+            if operator.calls > 1.05 {
+                about += &format!(" · {} calls", count(operator.calls));
+            }
+            page.item(0, &[name(&operator.name), text(about)]);
+            if !operator.inputs.is_empty() {
+                page.item(1, &[text("on "), name(&operator.inputs)]);
+            }
+            let achieved = self.achieved(operator);
+            if !achieved.is_empty() {
+                page.item(1, &[text(achieved.join(" · "))]);
+            }
+            for kernel in operator.kernels.iter().take(KERNELS) {
+                let mut about = format!(" {}", units::duration(kernel.time_ns));
+                if let Some(occupancy) = kernel.occupancy {
+                    about += &format!(" · {} occupancy", units::percent(occupancy));
+                }
+                page.item(1, &[text("kernel "), name(&kernel.name), text(about)]);
+            }
+        }
+        if operators.len() > OPERATORS {
+            page.item(0, &[text(format!("and {} more", operators.len() - OPERATORS))]);
+        }
+    }
+
+    /// Rates that an operator reached, against what the device can do at best.
+    fn achieved(&self, operator: &OperatorCost) -> Vec<String> {
+        let kernels: f64 = operator.kernels.iter().map(|kernel| kernel.time_ns).sum();
+        let time = if kernels > 0.0 { kernels } else { operator.time_ns };
+        if time.is_nan() || time <= 0.0 {
+            return Vec::new();
+        }
+        let roof = self.profile.device.roof.unwrap_or_default();
+        let inputs = operator.inputs.to_lowercase();
+        let is_half = ["half", "float16", "bf16", "fp16"].iter().any(|name| inputs.contains(name));
+        let flops_roof = if is_half { roof.fp16_flops } else { roof.fp32_flops };
+        let rates =
+            [(operator.flops, flops_roof, "FLOP/s"), (operator.bytes, roof.bandwidth, "B/s")];
+        let rates = rates.into_iter().filter_map(|(amount, roof, unit)| {
+            let reached = amount.filter(|amount| *amount > 0.0)? / (time / 1e9);
+            let of_roof = roof
+                .filter(|roof| *roof > 0.0)
+                .map(|roof| format!(", {} of the device's peak", units::percent(reached / roof)));
+            Some(format!("{}{}", rate(reached, unit), of_roof.unwrap_or_default()))
+        });
+        rates.collect()
+    }
+
+    fn stale(&self, page: &mut Page, provenance: Provenance, what: &str) {
+        match provenance {
+            Provenance::Measured => {}
+            Provenance::Estimated => {
+                page.line(&[text(
+                    "~ estimated: a measured total, split by the shares of another run",
+                )]);
+            }
+            Provenance::Stale => {
+                page.line(&[text(format!("measured before this {what} was changed"))]);
+            }
+        }
+    }
+
+    fn origin(&self, page: &mut Page) {
+        let mut parts: Vec<Piece> =
+            vec![text("measured on "), text(self.profile.device.name.clone())];
+        if self.profile.device.name.is_empty() {
+            parts = vec![text("measured on an unknown device")];
+        }
+        if !self.profile.torch_version.is_empty() {
+            parts.push(text(format!(", PyTorch {}", self.profile.torch_version)));
+        }
+        page.line(&parts);
+    }
+}
+
+/// The least and the most, of more than one.
+fn spread(times: &[f64]) -> Option<(f64, f64)> {
+    if times.len() < 2 {
+        return None;
+    }
+    let least = times.iter().copied().min_by(f64::total_cmp)?;
+    let most = times.iter().copied().max_by(f64::total_cmp)?;
+    Some((least, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::present::fixture::{TRAIN, costs, profile};
+
+    fn at(today: &str, needle: &str) -> Option<Hover> {
+        let (profile, costs, index) = costs(TRAIN, Some(today));
+        hover(&profile, &costs, &index, today.find(needle).unwrap())
+    }
+
+    fn check(needle: &str, expected: Expect) {
+        let text = profile(TRAIN).0;
+        expected.assert_eq(&at(&text, needle).map_or("nothing".to_owned(), |hover| hover.plain));
+    }
+
+    #[test]
+    fn a_layer() {
+        check(
+            "conv(x)",
+            expect![[r#"
+                50 ms · 50% of an iteration · the costliest line
+                forward 20 ms · backward 30 ms
+                holds 80 MB · 67% of the peak: activations 80 MB
+
+                Layers
+                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+
+                Operators
+                  aten::convolution 20 ms · forward
+                      on [32, 3, 224, 224] float
+                      30 TFLOP/s, 50% of the device's peak · 200 GB/s, 4% of the device's peak
+                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn a_layer_in_markdown() {
+        let hover = at(&profile(TRAIN).0, "conv(x)").unwrap();
+        expect![[r#"
+            **50 ms · 50% of an iteration** · the costliest line  
+            forward 20 ms · backward 30 ms  
+            holds 80 MB · 67% of the peak: activations 80 MB  
+
+            **Layers**  
+
+            - `conv` `Conv2d` 65 ms · 65% · 2.0 million parameters
+
+            **Operators**  
+
+            - `aten::convolution` 20 ms · forward
+              - on `[32, 3, 224, 224] float`
+              - 30 TFLOP/s, 50% of the device's peak · 200 GB/s, 4% of the device's peak
+              - kernel `sm90_xmma_fprop<float*, _x_>` 10 ms · 62% occupancy
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]]
+        .assert_eq(&hover.markdown);
+    }
+
+    #[test]
+    fn a_call() {
+        check(
+            "model(x)",
+            expect![[r#"
+            65 ms · 65% of an iteration · 4th costliest line
+            forward 25 ms · backward 40 ms
+            6.5 ms here, 58.5 ms in the code of yours that it calls
+            holds 90 MB · 75% of the peak: activations 90 MB
+
+            Layers
+              the model Net 85 ms · 85% · 2.2 million parameters
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn the_loop() {
+        check(
+            "for x, y",
+            expect![[r#"
+                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                batch of 32 · median of 3 iterations, 99 ms to 104 ms
+
+                Where an iteration's time goes
+                  data 8.0 ms · 8%
+                  forward 25 ms · 25%
+                  backward 40 ms · 40%
+                  optimizer 20.2 ms · 20%
+                  other 6.8 ms · 7%
+
+                What is in memory at the peak of 120 MB / 23.7 GB
+                  weights 9.0 MB · 8%
+                  gradients 9.0 MB · 8%
+                  activations 90 MB · 75%
+                  batch 12 MB · 10%
+
+                8.0 ms · 8% of an iteration in this line itself, waiting for data · 3rd costliest line
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn a_constructor() {
+        check(
+            "self.head = ",
+            expect![[r#"
+            15 ms · 15% of an iteration in the module that this line makes
+            forward 3.0 ms · backward 7.0 ms · optimizer 5.0 ms
+            holds 5.0 MB · 4% of the peak: activations 4.0 MB · weights 1.0 MB
+            250 thousand parameters
+
+            Made here
+              head Linear 15 ms · 15% · 250 thousand parameters
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn a_function_and_a_class() {
+        check(
+            "forward(self",
+            expect![[r#"
+            60 ms · 60% of an iteration in the function Net.forward
+            forward 23 ms · backward 37 ms
+            holds 84 MB · 70% of the peak: activations 84 MB
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check(
+            "Net(nn",
+            expect![[r#"
+            85 ms · 85% of an iteration in the class Net
+            forward 25 ms · backward 40 ms · optimizer 20 ms
+            holds 99 MB · 82% of the peak: activations 90 MB · weights 9.0 MB
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn a_changed_line() {
+        let today = profile(TRAIN).0.replace("optimizer.step()", "optimizer.step(1)");
+        expect![[r#"
+            was 20 ms · 20% of an iteration · 2nd costliest line
+            optimizer 20 ms
+            measured before this line was changed
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]]
+        .assert_eq(&at(&today, "step(1)").unwrap().plain);
+    }
+
+    #[test]
+    fn nothing_where_nothing_was_measured() {
+        check("super()", expect![["nothing"]]);
+        check("# One step", expect![["nothing"]]);
+    }
 }

@@ -232,3 +232,106 @@ pub(super) fn told(text: String, provenance: Provenance) -> String {
         Provenance::Stale => format!("was {text}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::present::fixture::{TRAIN, costs};
+    use crate::source::training_script;
+
+    fn check(options: &LensOptions, expected: Expect) {
+        let (profile, costs, index) = costs(TRAIN, None);
+        let training = TrainingScript::default();
+        let found = lenses(Some((&profile, &costs)), &index, &training, options);
+        expected.assert_eq(&shown(&found, &index));
+    }
+
+    fn shown(lenses: &[Lens], index: &SourceIndex) -> String {
+        lenses
+            .iter()
+            .map(|lens| {
+                let command = lens.command.map_or(String::new(), |command| format!(" [{command}]"));
+                format!("‹{}›{command}  {}\n", lens.title, &index.text()[lens.span.clone()])
+            })
+            .collect()
+    }
+
+    #[test]
+    fn headline_memory_and_totals() {
+        check(
+            &LensOptions::default(),
+            expect![[r#"
+                ‹85 ms · 85% · 99 MB at peak›  class Net(nn.Module):
+                ‹activations 80 MB · weights 8.0 MB›  self.conv = nn.Conv2d(3, 64, 7)
+                ‹activations 4.0 MB · weights 1.0 MB›  self.head = nn.Linear(64, 10)
+                ‹60 ms · 60% · 84 MB at peak›  def forward(self, x):
+                ‹activations 80 MB›  x = torch.relu(self.conv(x))
+                ‹activations 4.0 MB›  return self.head(
+                ‹93.2 ms · 93% · 90 MB at peak›  def train(model, loader, optimizer):
+                ‹320 samples/s · 100 ms · peak 120 MB / 23.7 GB› [ridgeline.profile]  for x, y in loader:
+                ‹profile› [ridgeline.profile]  for x, y in loader:
+                ‹activations 90 MB›  loss = F.cross_entropy(model(x), y)
+                ‹93.2 ms · 93% · 99 MB at peak›  def main():
+                ‹activations 90 MB · weights 9.0 MB›  model = Net()
+            "#]],
+        );
+    }
+
+    #[test]
+    fn one_for_each_line() {
+        check(
+            &LensOptions { one_a_line: true, panel: true, ..LensOptions::default() },
+            expect![[r#"
+                ‹85 ms · 85% · 99 MB at peak›  class Net(nn.Module):
+                ‹activations 80 MB · weights 8.0 MB›  self.conv = nn.Conv2d(3, 64, 7)
+                ‹activations 4.0 MB · weights 1.0 MB›  self.head = nn.Linear(64, 10)
+                ‹60 ms · 60% · 84 MB at peak›  def forward(self, x):
+                ‹activations 80 MB›  x = torch.relu(self.conv(x))
+                ‹activations 4.0 MB›  return self.head(
+                ‹93.2 ms · 93% · 90 MB at peak›  def train(model, loader, optimizer):
+                ‹320 samples/s · 100 ms · peak 120 MB / 23.7 GB› [ridgeline.profile]  for x, y in loader:
+                ‹activations 90 MB›  loss = F.cross_entropy(model(x), y)
+                ‹93.2 ms · 93% · 99 MB at peak›  def main():
+                ‹activations 90 MB · weights 9.0 MB›  model = Net()
+            "#]],
+        );
+    }
+
+    #[test]
+    fn only_what_is_wanted() {
+        let options = LensOptions {
+            memory: false,
+            scopes: false,
+            headline: false,
+            panel: true,
+            ..LensOptions::default()
+        };
+        check(
+            &options,
+            expect![[r#"
+            ‹profile› [ridgeline.profile]  for x, y in loader:
+            ‹open panel› [ridgeline.openPanel]  for x, y in loader:
+        "#]],
+        );
+    }
+
+    #[test]
+    fn before_the_first_run() {
+        let text = "import torch\nfor x in loader:\n    f(x).backward()\n    optimizer.step()\n";
+        let index = SourceIndex::new(text);
+        let found = lenses(None, &index, &training_script(&index), &LensOptions::default());
+        expect![[r#"
+            ‹profile› [ridgeline.profile]  for x in loader:
+        "#]]
+        .assert_eq(&shown(&found, &index));
+    }
+
+    #[test]
+    fn nothing_where_nothing_trains() {
+        let index = SourceIndex::new("print(1)\n");
+        let found = lenses(None, &index, &training_script(&index), &LensOptions::default());
+        assert_eq!(found, []);
+    }
+}

@@ -1,7 +1,16 @@
 //! What a terminal shows: a file's source with its costs in the margin, and a summary.
 
-use crate::profile::Profile;
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style as Ansi};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use super::lenses::{headline, kinds, peak};
+use super::page::{clean, shorten};
+use super::share::{share_of, share_of_peak, share_of_whole};
+use crate::profile::{LineCost, MemoryByKind, ModuleCost, Phase, PhaseTimes, Profile, Provenance};
 use crate::source::{CostMap, SourceIndex};
+use crate::units;
 
 /// How to write for a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,17 +21,653 @@ pub struct Style {
     pub width: usize,
 }
 
-/// A file's source with its costs in the margin.
+const FAINT: Ansi = Ansi::new().dimmed();
+const BOLD: Ansi = Ansi::new().bold();
+const WARM: Ansi = AnsiColor::Yellow.on_default();
+const HOT: Ansi = AnsiColor::Red.on_default().bold();
+const CALM: Ansi = AnsiColor::Cyan.on_default();
+
+/// Narrower terminals are written for as if they had this many columns.
+const MIN_WIDTH: usize = 40;
+const MAX_WIDTH: usize = 200;
+/// A tab goes to the next multiple of this.
+const TAB: usize = 4;
+/// From so many lines without a cost on, all but a few next to costs are left out.
+const LONGEST_QUIET: usize = 12;
+const AROUND: u32 = 3;
+/// The share of the iteration from which on a line is warm, and hot.
+const WARM_SHARE: f64 = 0.05;
+const HOT_SHARE: f64 = 0.2;
+/// How many lines, modules and kernels a summary names.
+const TOP: usize = 8;
+
+/// A file's source with its costs in the margin. Long stretches without costs are left out.
 pub fn annotated_source(
-    _profile: &Profile,
-    _costs: &CostMap,
-    _index: &SourceIndex,
-    _style: Style,
+    profile: &Profile,
+    costs: &CostMap,
+    index: &SourceIndex,
+    style: Style,
 ) -> String {
-    String::new()
+    let margin = Margin::new(style);
+    let mut page = String::new();
+    let _ = writeln!(page, "{}", style.paint(FAINT, &margin.heading()));
+    let count = index.lines().count();
+    let rows: Vec<Option<Row>> = (1..=count).map(|line| row(profile, costs, line)).collect();
+    let mut line = 1;
+    // The empty line behind the last line end is not a line to a reader.
+    let is_ended = index.lines().start_of(count) == index.text().len() && count > 1;
+    let end = if is_ended { count } else { count + 1 };
+    while line < end {
+        let quiet = rows.iter().skip(line as usize - 1).take_while(|row| row.is_none()).count();
+        let quiet = u32::try_from(quiet).unwrap_or(u32::MAX).min(end - line);
+        let before = if line == 1 { 0 } else { AROUND };
+        let after = if line + quiet >= end { 0 } else { AROUND };
+        if quiet as usize >= LONGEST_QUIET {
+            for shown in line..line + before {
+                page += &margin.row(profile, None, shown, index, style);
+            }
+            let left_out = quiet - before - after;
+            let told = format!("{:>width$}⋯ {left_out} lines", "", width = margin.width());
+            let _ = writeln!(page, "{}", style.paint(FAINT, &told));
+            line += before + left_out;
+            for shown in line..line + after {
+                page += &margin.row(profile, None, shown, index, style);
+            }
+            line += after;
+        } else {
+            for shown in line..line + quiet {
+                page += &margin.row(profile, None, shown, index, style);
+            }
+            line += quiet;
+        }
+        if line < end
+            && let Some(Some(row)) = rows.get(line as usize - 1)
+        {
+            page += &margin.row(profile, Some(row), line, index, style);
+            line += 1;
+        }
+    }
+    page
+}
+
+/// What stands beside a line.
+struct Row {
+    time: PhaseTimes,
+    memory: MemoryByKind,
+    provenance: Provenance,
+}
+
+/// Beside the first line of a statement: its own cost, or what the modules cost that it made.
+fn row(profile: &Profile, costs: &CostMap, line: u32) -> Option<Row> {
+    let counts = |row: &Row| {
+        share_of_whole(row.time.total(), profile) >= 0.0005
+            || share_of_peak(row.memory.total(), profile) >= 0.0005
+    };
+    let statement = costs.statement_on_line(line).filter(|cost| cost.first_line == line);
+    let statement = statement.map(|cost| Row {
+        time: cost.total_time,
+        memory: cost.total_memory,
+        provenance: cost.provenance,
+    });
+    let definition = costs.definition_on_line(line).filter(|cost| cost.first_line == line);
+    let definition = definition.map(|cost| Row {
+        time: cost.total_time,
+        memory: cost.memory,
+        provenance: cost.provenance,
+    });
+    match (statement.filter(counts), definition.filter(counts)) {
+        (Some(statement), Some(definition)) => {
+            let own_is_more = statement.time.total() >= definition.time.total();
+            Some(if own_is_more { statement } else { definition })
+        }
+        (statement, definition) => statement.or(definition),
+    }
+}
+
+/// Which columns the terminal is wide enough for.
+struct Margin {
+    width: usize,
+    phases: bool,
+    memory: bool,
+    bar: usize,
+}
+
+const COLUMN: usize = 9;
+const SHARE: usize = 6;
+
+impl Margin {
+    fn new(style: Style) -> Margin {
+        let width = style.width.clamp(MIN_WIDTH, MAX_WIDTH);
+        Margin {
+            width,
+            phases: width >= 100,
+            memory: width >= 64,
+            bar: if width >= 80 { 8 } else { 4 },
+        }
+    }
+
+    /// Columns up to the line numbers.
+    fn width(&self) -> usize {
+        let phases = if self.phases { 2 * COLUMN } else { 0 };
+        let memory = if self.memory { COLUMN } else { 0 };
+        COLUMN + SHARE + 1 + self.bar + phases + memory + 1
+    }
+
+    fn heading(&self) -> String {
+        let mut text =
+            format!("{:>COLUMN$}{:>SHARE$} {:bar$}", "time", "share", "", bar = self.bar);
+        if self.phases {
+            text += &format!("{:>COLUMN$}{:>COLUMN$}", "forward", "backward");
+        }
+        if self.memory {
+            text += &format!("{:>COLUMN$}", "memory");
+        }
+        text.trim_end().to_owned()
+    }
+
+    fn row(
+        &self,
+        profile: &Profile,
+        row: Option<&Row>,
+        line: u32,
+        index: &SourceIndex,
+        style: Style,
+    ) -> String {
+        let digits = index.lines().count().max(1).ilog10() as usize + 1;
+        let numbers = style.paint(FAINT, &format!("{line:>digits$} │"));
+        let taken = self.width() + digits + 3;
+        let start = index.lines().start_of(line);
+        let code = index.text().get(start..index.lines().trimmed(index.text(), line).end);
+        let code = fit(code.unwrap_or_default(), self.width.saturating_sub(taken));
+        let costs = match row {
+            Some(row) => self.costs(profile, row, style),
+            None => " ".repeat(self.width()),
+        };
+        let space = if code.is_empty() { "" } else { " " };
+        format!("{costs}{numbers}{space}{code}\n")
+    }
+
+    fn costs(&self, profile: &Profile, row: &Row, style: Style) -> String {
+        let total = row.time.total();
+        let share = share_of_whole(total, profile);
+        let mark = match row.provenance {
+            Provenance::Measured => "",
+            Provenance::Estimated => "~",
+            Provenance::Stale => "?",
+        };
+        let time = |ns: f64| if ns > 0.0 { units::duration(ns) } else { String::new() };
+        let look = match row.provenance {
+            Provenance::Stale => FAINT,
+            _ if share >= HOT_SHARE => HOT,
+            _ if share >= WARM_SHARE => WARM,
+            _ => Ansi::new(),
+        };
+        let shown = if total > 0.0 { format!("{mark}{}", time(total)) } else { String::new() };
+        let percent = if total > 0.0 { units::percent(share) } else { String::new() };
+        let mut text = style.paint(look, &format!("{shown:>COLUMN$}{percent:>SHARE$}"));
+        text += &format!(" {}", style.paint(look, &bar(share, self.bar)));
+        if self.phases {
+            let forward = time(row.time.forward);
+            let backward = time(row.time.backward);
+            text += &format!("{forward:>COLUMN$}{backward:>COLUMN$}");
+        }
+        if self.memory {
+            let bytes = row.memory.total();
+            let is_much = share_of_peak(bytes, profile) >= 0.0005;
+            let memory = if is_much { units::bytes(bytes as f64) } else { String::new() };
+            text += &style.paint(CALM, &format!("{memory:>COLUMN$}"));
+        }
+        text + " "
+    }
 }
 
 /// The headline, phases, memory, the costliest lines and modules, and notes.
-pub fn summary(_profile: &Profile, _style: Style) -> String {
-    String::new()
+pub fn summary(profile: &Profile, style: Style) -> String {
+    let mut page = Summary { profile, style, text: String::new() };
+    page.headline();
+    page.phases();
+    page.memory();
+    page.lines();
+    page.modules();
+    page.kernels();
+    page.notes();
+    page.text
+}
+
+struct Summary<'a> {
+    profile: &'a Profile,
+    style: Style,
+    text: String,
+}
+
+impl Summary<'_> {
+    fn line(&mut self, text: &str) {
+        self.text.push_str(text.trim_end());
+        self.text.push('\n');
+    }
+
+    fn section(&mut self, title: &str, about: &str) {
+        let title = self.style.paint(BOLD, title);
+        let about = if about.is_empty() { String::new() } else { format!("  {}", clean(about)) };
+        self.text.push('\n');
+        self.line(&format!("{title}{about}"));
+    }
+
+    fn headline(&mut self) {
+        let profile = self.profile;
+        let headline = headline(profile, Provenance::Measured);
+        if headline.is_empty() {
+            self.line("No iteration was measured.");
+        } else {
+            self.line(&self.style.paint(BOLD, &headline));
+        }
+        let mut about = vec![match profile.device.name.as_str() {
+            "" => "unknown device".to_owned(),
+            name => clean(name),
+        }];
+        if !profile.torch_version.is_empty() {
+            about.push(format!("PyTorch {}", clean(&profile.torch_version)));
+        }
+        if let Some(batch) = profile.iteration.batch_size {
+            about.push(format!("batch of {batch}"));
+        }
+        self.line(&self.style.paint(FAINT, &about.join(" · ")));
+    }
+
+    /// `  forward    31 ms   30% ███▌`
+    fn bar_line(&mut self, name: &str, amount: &str, share: f64, look: Ansi) {
+        let percent = units::percent(share);
+        let width = self.style.width.clamp(MIN_WIDTH, MAX_WIDTH);
+        let bar = bar(share, width.saturating_sub(36).min(40));
+        let text = format!("  {name:<16}{amount:>9}{percent:>7} {}", self.style.paint(look, &bar));
+        self.line(&text);
+    }
+
+    fn phases(&mut self) {
+        let iteration = &self.profile.iteration;
+        if iteration.time_ns.is_nan() || iteration.time_ns <= 0.0 {
+            return;
+        }
+        self.section("Time of an iteration", "");
+        for phase in Phase::ALL {
+            let time = iteration.phases.get(phase);
+            if time > 0.0 {
+                let share = share_of_whole(time, self.profile);
+                self.bar_line(phase.name(), &units::duration(time), share, WARM);
+            }
+        }
+        for part in &self.profile.untracked {
+            if share_of_whole(part.time_ns, self.profile) >= 0.005 {
+                let share = units::percent(share_of_whole(part.time_ns, self.profile));
+                let name = shorten(&clean(&part.name), 60);
+                let time = units::duration(part.time_ns);
+                self.line(
+                    &self.style.paint(FAINT, &format!("  in no line: {name} {time} · {share}")),
+                );
+            }
+        }
+    }
+
+    fn memory(&mut self) {
+        let memory = &self.profile.memory;
+        if memory.peak_bytes == 0 {
+            return;
+        }
+        self.section("Memory at the peak", &peak(self.profile));
+        for (kind, bytes) in memory.at_peak.named() {
+            if bytes > 0 {
+                let share = share_of_peak(bytes, self.profile);
+                self.bar_line(kind, &units::bytes(bytes as f64), share, CALM);
+            }
+        }
+    }
+
+    fn lines(&mut self) {
+        let mut lines: Vec<(usize, &LineCost)> = self
+            .profile
+            .lines
+            .iter()
+            .enumerate()
+            .flat_map(|(file, lines)| lines.iter().map(move |line| (file, line)))
+            .filter(|(_, line)| line.self_time.total() > 0.0)
+            .collect();
+        if lines.is_empty() {
+            return;
+        }
+        lines.sort_by(|(_, a), (_, b)| b.self_time.total().total_cmp(&a.self_time.total()));
+        self.section("Costliest lines", "");
+        for (file, line) in lines.into_iter().take(TOP) {
+            let path = self.profile.files.get(file).map_or("?", |file| file.path.as_str());
+            let place = format!("{}:{}", shorten(&clean(path), 40), line.line);
+            let memory = line.self_memory.total();
+            let mut parts = vec![place];
+            if !line.scope.is_empty() {
+                parts.push(self.style.paint(FAINT, &shorten(&clean(&line.scope), 40)));
+            }
+            if share_of_peak(memory, self.profile) >= 0.01 {
+                parts.push(kinds(&line.self_memory));
+            }
+            self.cost(line.self_time.total(), &parts.join("  "));
+        }
+    }
+
+    fn cost(&mut self, time_ns: f64, what: &str) {
+        let share = units::percent(share_of_whole(time_ns, self.profile));
+        self.line(&format!("  {:>9}{share:>7}  {what}", units::duration(time_ns)));
+    }
+
+    /// Those that have no parts: the cost of the others is the sum of theirs, mostly.
+    fn modules(&mut self) {
+        let modules = &self.profile.modules;
+        let mut has_parts = vec![false; modules.len()];
+        for module in modules {
+            let parent = module.parent.and_then(|parent| has_parts.get_mut(parent.0 as usize));
+            if let Some(parent) = parent {
+                *parent = true;
+            }
+        }
+        let mut single: Vec<&ModuleCost> = modules
+            .iter()
+            .zip(has_parts)
+            .filter(|(module, has_parts)| !has_parts && module.total_time.total() > 0.0)
+            .map(|(module, _)| module)
+            .collect();
+        if single.is_empty() {
+            return;
+        }
+        single.sort_by(|a, b| b.total_time.total().total_cmp(&a.total_time.total()));
+        self.section("Costliest layers", "");
+        for module in single.into_iter().take(TOP) {
+            let path = if module.path.is_empty() { "the model" } else { &module.path };
+            let type_name = self.style.paint(FAINT, &shorten(&clean(&module.type_name), 30));
+            let what = format!("{}  {type_name}", shorten(&clean(path), 48));
+            self.cost(module.total_time.total(), &what);
+        }
+    }
+
+    fn kernels(&mut self) {
+        let Some(gpu) = self.profile.gpu.filter(|gpu| gpu.span_ns > 0) else { return };
+        let busy = units::percent(share_of(gpu.busy_ns as f64, gpu.span_ns as f64));
+        self.section("Costliest kernels", &format!("the GPU was at work {busy} of the time"));
+        let width = self.style.width.clamp(MIN_WIDTH, MAX_WIDTH).saturating_sub(40).max(20);
+        for kernel in self.profile.kernels.iter().take(TOP) {
+            let occupancy = kernel
+                .occupancy
+                .map_or_else(String::new, |share| format!("  {} occupancy", units::percent(share)));
+            let what = format!("{}{occupancy}", shorten(&clean(&kernel.name), width));
+            self.cost(kernel.time_ns, &what);
+        }
+    }
+
+    fn notes(&mut self) {
+        if self.profile.notes.is_empty() && self.profile.coverage.time <= 0.0 {
+            return;
+        }
+        self.section("Notes", "");
+        let coverage = self.profile.coverage;
+        if coverage.time > 0.0 {
+            let (time, memory) = (units::percent(coverage.time), units::percent(coverage.memory));
+            self.line(&format!(
+                "  {time} of operator time and {memory} of activations reached a line of yours"
+            ));
+        }
+        for note in &self.profile.notes {
+            self.line(&format!("  {}", shorten(&clean(note), 400)));
+        }
+    }
+}
+
+impl Style {
+    fn paint(self, look: Ansi, text: &str) -> String {
+        if self.color && !text.trim().is_empty() {
+            format!("{look}{text}{look:#}")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// A share as blocks, in eighths of a cell; always `cells` wide.
+fn bar(share: f64, cells: usize) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
+    // Something is not nothing.
+    let eighths = if share > 0.0 { eighths.max(1) } else { 0 };
+    let text = format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8]);
+    let used = eighths.div_ceil(8);
+    text + &" ".repeat(cells.saturating_sub(used))
+}
+
+/// A line of source in `columns` columns: tabs to spaces, what would move the cursor replaced, wide
+/// characters counted as two, and cut with `…` where it is longer.
+fn fit(code: &str, columns: usize) -> String {
+    let mut text = String::new();
+    let mut used = 0;
+    // A line may be megabytes long; no more of it is looked at than can be shown.
+    for letter in code.chars().take(4 * columns + 1) {
+        let shown = match letter {
+            '\t' => " ".repeat(TAB - used % TAB),
+            '\u{feff}' if used == 0 => String::new(),
+            letter => clean(letter.encode_utf8(&mut [0; 4])),
+        };
+        let width = if letter == '\t' { shown.len() } else { letter_width(&shown) };
+        if used + width > columns {
+            while used + 1 > columns
+                && let Some(last) = text.pop()
+            {
+                used -= last.width().unwrap_or(0).min(used);
+            }
+            text.push('…');
+            return text;
+        }
+        used += width;
+        text.push_str(&shown);
+    }
+    text
+}
+
+fn letter_width(text: &str) -> usize {
+    UnicodeWidthStr::width(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::present::fixture::{TRAIN, costs};
+
+    fn check(marked: &str, width: usize, expected: Expect) {
+        let (profile, costs, index) = costs(marked, None);
+        let style = Style { color: false, width };
+        let page = annotated_source(&profile, &costs, &index, style);
+        for line in page.lines() {
+            assert!(line.width() <= width.max(MIN_WIDTH), "{} columns: {line}", line.width());
+        }
+        expected.assert_eq(&page);
+    }
+
+    #[test]
+    fn a_file_in_80_columns() {
+        check(
+            TRAIN,
+            80,
+            expect![[r#"
+                     time share            memory
+                                                   1 │ class Net(nn.Module):
+                                                   2 │     def __init__(self):
+                                                   3 │         super().__init__()
+                    65 ms   65% █████▎      88 MB  4 │         self.conv = nn.Conv2d(3, 64, 7)
+                    15 ms   15% █▎         5.0 MB  5 │         self.head = nn.Linear(64, 10)
+                                                   6 │
+                                                   7 │     def forward(self, x):
+                    50 ms   50% ████        80 MB  8 │         x = torch.relu(self.conv(x))
+                    10 ms   10% ▊          4.0 MB  9 │         return self.head(
+                                                  10 │             x.mean((2, 3)),
+                                                  11 │         )
+                                                  12 │
+                                                  13 │ def train(model, loader, optimizer):
+                   8.0 ms    8% ▋                 14 │     for x, y in loader:
+                                                  15 │         # One step.
+                   200 µs  0.2% ▏                 16 │         optimizer.zero_grad()
+                    65 ms   65% █████▎      90 MB 17 │         loss = F.cross_entropy(model(x),…
+                                                  18 │         loss.backward()
+                    20 ms   20% █▋                19 │         optimizer.step()
+                                                  20 │
+                                                  21 │ def main():
+                    85 ms   85% ██████▊     99 MB 22 │     model = Net()
+                  93.2 ms   93% ███████▌    99 MB 23 │     train(model, loader, optimizer)
+                                                  24 │
+                  93.2 ms   93% ███████▌    99 MB 25 │ main()
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_file_in_120_columns() {
+        check(
+            TRAIN,
+            120,
+            expect![[r#"
+                     time share           forward backward   memory
+                                                                     1 │ class Net(nn.Module):
+                                                                     2 │     def __init__(self):
+                                                                     3 │         super().__init__()
+                    65 ms   65% █████▎      20 ms    30 ms    88 MB  4 │         self.conv = nn.Conv2d(3, 64, 7)
+                    15 ms   15% █▎         3.0 ms   7.0 ms   5.0 MB  5 │         self.head = nn.Linear(64, 10)
+                                                                     6 │
+                                                                     7 │     def forward(self, x):
+                    50 ms   50% ████        20 ms    30 ms    80 MB  8 │         x = torch.relu(self.conv(x))
+                    10 ms   10% ▊          3.0 ms   7.0 ms   4.0 MB  9 │         return self.head(
+                                                                    10 │             x.mean((2, 3)),
+                                                                    11 │         )
+                                                                    12 │
+                                                                    13 │ def train(model, loader, optimizer):
+                   8.0 ms    8% ▋                                   14 │     for x, y in loader:
+                                                                    15 │         # One step.
+                   200 µs  0.2% ▏                                   16 │         optimizer.zero_grad()
+                    65 ms   65% █████▎      25 ms    40 ms    90 MB 17 │         loss = F.cross_entropy(model(x), y)
+                                                                    18 │         loss.backward()
+                    20 ms   20% █▋                                  19 │         optimizer.step()
+                                                                    20 │
+                                                                    21 │ def main():
+                    85 ms   85% ██████▊     25 ms    40 ms    99 MB 22 │     model = Net()
+                  93.2 ms   93% ███████▌    25 ms    40 ms    99 MB 23 │     train(model, loader, optimizer)
+                                                                    24 │
+                  93.2 ms   93% ███████▌    25 ms    40 ms    99 MB 25 │ main()
+            "#]],
+        );
+    }
+
+    #[test]
+    fn wide_letters_tabs_and_what_would_move_the_cursor() {
+        check(
+            "\tx = '漢字\u{1b}[2J🙂'  #= f50\n\t漢字漢字漢字漢字漢字漢字漢字漢字 = 1\n",
+            60,
+            expect![[r#"
+                     time share
+                    50 ms   50% ██   1 │     x = '漢字�[2J🙂'
+                                     2 │     漢字漢字漢字漢字漢字漢字漢字漢…
+            "#]],
+        );
+    }
+
+    #[test]
+    fn quiet_stretches_are_left_out() {
+        let quiet = "pass\n".repeat(30);
+        check(
+            &format!("{quiet}f()  #= f50\n{quiet}g()  #= f50\n{quiet}"),
+            60,
+            expect![[r#"
+                     time share
+                                     ⋯ 27 lines
+                                     28 │ pass
+                                     29 │ pass
+                                     30 │ pass
+                    50 ms   50% ██   31 │ f()
+                                     32 │ pass
+                                     33 │ pass
+                                     34 │ pass
+                                     ⋯ 24 lines
+                                     59 │ pass
+                                     60 │ pass
+                                     61 │ pass
+                    50 ms   50% ██   62 │ g()
+                                     63 │ pass
+                                     64 │ pass
+                                     65 │ pass
+                                     ⋯ 27 lines
+            "#]],
+        );
+        check(
+            "",
+            60,
+            expect![[r#"
+                     time share
+                                     1 │
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_summary() {
+        let (mut profile, ..) = costs(TRAIN, None);
+        profile.notes.push("Two kernels were still running when the recording began.".into());
+        expect![[r#"
+            320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+            NVIDIA H200 · PyTorch 2.15.0 · batch of 32
+
+            Time of an iteration
+              data               8.0 ms     8% ███▎
+              forward             25 ms    25% ██████████
+              backward            40 ms    40% ████████████████
+              optimizer         20.2 ms    20% ████████▏
+              other              6.8 ms     7% ██▊
+
+            Memory at the peak  120 MB / 23.7 GB
+              weights            9.0 MB     8% ███
+              gradients          9.0 MB     8% ███
+              activations         90 MB    75% ██████████████████████████████
+              batch               12 MB    10% ████
+
+            Costliest lines
+                  50 ms    50%  train.py:8  activations 80 MB
+                  20 ms    20%  train.py:19
+                 8.0 ms     8%  train.py:14
+                 6.5 ms     6%  train.py:17
+                 6.0 ms     6%  train.py:10  activations 4.0 MB
+                 4.0 ms     4%  train.py:11
+                 200 µs   0.2%  train.py:16
+                  10 µs  <0.1%  train.py:18
+
+            Costliest layers
+                  65 ms    65%  conv  Conv2d
+                  15 ms    15%  head  Linear
+
+            Notes
+              98% of operator time and 100% of activations reached a line of yours
+              Two kernels were still running when the recording began.
+        "#]]
+        .assert_eq(&summary(&profile, Style { color: false, width: 80 }));
+        expect![["No iteration was measured.\nunknown device\n"]]
+            .assert_eq(&summary(&Profile::default(), Style { color: false, width: 80 }));
+    }
+
+    #[test]
+    fn colours_change_nothing_but_colours() {
+        let (profile, costs, index) = costs(TRAIN, None);
+        let page = |color| annotated_source(&profile, &costs, &index, Style { color, width: 90 });
+        let (plain, coloured) = (page(false), page(true));
+        assert_ne!(plain, coloured);
+        let bare: String = coloured
+            .split('\u{1b}')
+            .enumerate()
+            .map(
+                |(at, part)| {
+                    if at == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) }
+                },
+            )
+            .collect();
+        assert_eq!(bare, plain);
+    }
 }
