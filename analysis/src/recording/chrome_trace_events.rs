@@ -64,6 +64,7 @@ impl<'a> Event<'a> {
     /// Reads one event into this one, which has to be empty: it is large, and moving it costs time.
     /// Of a key that occurs twice the last holds.
     pub(super) fn read(&mut self, scanner: &mut Scanner<'a>) -> Result<(), Stop> {
+        let mut has_arguments = false;
         scanner.object(|key, scanner| {
             let slot = match key {
                 b"ph" => &mut self.phase,
@@ -74,7 +75,9 @@ impl<'a> Event<'a> {
                 b"ts" => &mut self.time,
                 b"dur" => &mut self.duration,
                 b"args" => {
-                    self.arguments = Arguments::default();
+                    if std::mem::replace(&mut has_arguments, true) {
+                        self.arguments = Arguments::default();
+                    }
                     return self.arguments.read(scanner);
                 }
                 _ => return scanner.value().map(drop),
