@@ -68,14 +68,16 @@ pub(crate) async fn spawn(
 impl ProcessTree {
     /// Ends the program and everything that it started, at once.
     pub(crate) fn kill(&mut self) {
+        // Once its exit status was taken, its number may belong to a stranger.
+        let root = self.child.id().map(|_| self.pid);
         let _ = self.child.start_kill();
-        kill_tree(self.pid, &self.mark);
+        kill_tree(root, &self.mark);
     }
 
     /// Ends what the program's own children left behind: processes whose parent died, so that they
     /// were handed to this process.
     pub(crate) fn kill_orphans(&self) {
-        kill_orphans(self.pid, &self.mark);
+        kill_orphans(self.child.id(), &self.mark);
     }
 }
 
@@ -236,14 +238,14 @@ fn kill_group(pid: u32) {
 }
 
 #[cfg(target_os = "linux")]
-fn kill_tree(pid: u32, mark: &str) {
+fn kill_tree(root: Option<u32>, mark: &str) {
     // Descendants are looked up before the group dies, since a dead parent no longer tells them.
     // What is forked while this runs is found by the next round; three rounds outrun all but a fork
     // bomb, which the group's kill ends.
     let mut killed = Vec::new();
     for _ in 0..3 {
-        let alive = crate::process_table::tree_of(pid, mark);
-        kill_group(pid);
+        let alive = crate::process_table::tree_of(root, mark);
+        root.inspect(|root| kill_group(*root));
         if alive.is_empty() {
             break;
         }
@@ -251,16 +253,16 @@ fn kill_tree(pid: u32, mark: &str) {
         killed.extend(alive);
     }
     if !killed.is_empty() {
-        reap_later(killed, pid, mark.to_owned());
+        reap_later(killed, root, mark.to_owned());
     }
 }
 
 #[cfg(target_os = "linux")]
-fn kill_orphans(pid: u32, mark: &str) {
-    let orphans = crate::process_table::adopted(pid, mark);
+fn kill_orphans(root: Option<u32>, mark: &str) {
+    let orphans = crate::process_table::adopted(root, mark);
     if !orphans.is_empty() {
         crate::process_table::kill(&orphans);
-        reap_later(orphans, pid, mark.to_owned());
+        reap_later(orphans, root, mark.to_owned());
     }
 }
 
@@ -268,7 +270,7 @@ fn kill_orphans(pid: u32, mark: &str) {
 /// stays. A killed process needs a moment to end and to be handed over, so this is a thread of its
 /// own, for a second. A zombie no longer carries a mark, so the numbers are kept.
 #[cfg(target_os = "linux")]
-fn reap_later(killed: Vec<u32>, root: u32, mark: String) {
+fn reap_later(killed: Vec<u32>, root: Option<u32>, mark: String) {
     let _ = std::thread::Builder::new().name("process-reaper".into()).spawn(move || {
         let mut killed: std::collections::BTreeSet<u32> = killed.into_iter().collect();
         for _ in 0..40 {
@@ -285,17 +287,17 @@ fn reap_later(killed: Vec<u32>, root: u32, mark: String) {
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
-fn kill_tree(pid: u32, _mark: &str) {
-    kill_group(pid);
+fn kill_tree(root: Option<u32>, _mark: &str) {
+    root.inspect(|root| kill_group(*root));
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
-fn kill_orphans(_pid: u32, _mark: &str) {}
+fn kill_orphans(_root: Option<u32>, _mark: &str) {}
 
 /// Windows has no groups to kill and no parent's death signal; what is left there ends when its
 /// input ends, which the agent watches.
 #[cfg(windows)]
-fn kill_tree(_pid: u32, _mark: &str) {}
+fn kill_tree(_root: Option<u32>, _mark: &str) {}
 
 #[cfg(windows)]
-fn kill_orphans(_pid: u32, _mark: &str) {}
+fn kill_orphans(_root: Option<u32>, _mark: &str) {}

@@ -16,15 +16,15 @@ struct Process {
 }
 
 /// Everything alive that descends from `root`, is in its session, or carries `mark`; without `root`
-/// itself.
-pub(crate) fn tree_of(root: u32, mark: &str) -> Vec<u32> {
+/// itself. `root` is `None` where it has ended and its number means nothing any more.
+pub(crate) fn tree_of(root: Option<u32>, mark: &str) -> Vec<u32> {
     let table = read();
-    let mut members = HashSet::from([root]);
+    let mut members: HashSet<u32> = root.into_iter().collect();
     // The table is in no useful order, so it is gone through until nothing more is found.
     loop {
         let before = members.len();
         for process in &table {
-            if members.contains(&process.parent) || process.session == root {
+            if members.contains(&process.parent) || Some(process.session) == root {
                 members.insert(process.pid);
             }
         }
@@ -33,18 +33,18 @@ pub(crate) fn tree_of(root: u32, mark: &str) -> Vec<u32> {
         }
     }
     members.extend(table.iter().map(|process| process.pid).filter(|pid| is_marked(*pid, mark)));
-    members.remove(&root);
+    root.inspect(|root| _ = members.remove(root));
     members.remove(&std::process::id());
     members.into_iter().collect()
 }
 
 /// Processes of `root`'s tree that were handed to this process when their own parent died.
-pub(crate) fn adopted(root: u32, mark: &str) -> Vec<u32> {
+pub(crate) fn adopted(root: Option<u32>, mark: &str) -> Vec<u32> {
     let this_process = std::process::id();
     read()
         .into_iter()
-        .filter(|process| process.parent == this_process && process.pid != root)
-        .filter(|process| process.session == root || is_marked(process.pid, mark))
+        .filter(|process| process.parent == this_process && Some(process.pid) != root)
+        .filter(|process| Some(process.session) == root || is_marked(process.pid, mark))
         .map(|process| process.pid)
         .collect()
 }

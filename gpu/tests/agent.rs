@@ -43,6 +43,7 @@ impl Fake {
             // Short where a scenario is about waiting in vain, long enough for a loaded machine.
             patience: Patience {
                 startup: Duration::from_secs(20),
+                prepare: Duration::from_secs(20),
                 grace: Duration::from_millis(300),
                 farewell: Duration::from_secs(1),
             },
@@ -352,6 +353,14 @@ fn check_start(started: Result<Agent, AgentError>, expected: &[&str]) {
 async fn an_agent_that_cannot_start_says_its_last_lines() {
     let fake = Fake::new("broken_torch");
     check_start(Agent::start(fake.options()).await, &["exit status: 1", "libtorch_cpu.so"]);
+}
+
+#[tokio::test]
+async fn a_worker_that_became_another_in_the_run_is_noticed() {
+    let fake = Fake::new("becomes_standby");
+    let agent = fake.start().await;
+    assert_eq!(run(&agent).await.0.outcome, Outcome::Complete);
+    assert_eq!(agent.facts().unwrap().mode, Mode::Standby);
 }
 
 #[tokio::test]

@@ -20,8 +20,10 @@ use crate::process::{self, ProcessTree, WhenThisDies};
 const LINE_LIMIT: usize = 1024 * 1024;
 /// Messages that wait to be taken; while it is full, the agent waits.
 const MESSAGES_WAITING: usize = 64;
-/// Lines in a second, beyond which the agent is made to wait for the next second.
-const LINES_PER_SECOND: u32 = 2000;
+/// Messages in a second, beyond which the agent is made to wait for the next second.
+const MESSAGES_PER_SECOND: u32 = 2000;
+/// The same for what imports print, which may be much.
+const PRINTED_LINES_PER_SECOND: u32 = 100_000;
 /// Lines that are no message, beyond which the agent is given up.
 const NOISE_LIMIT: u32 = 1000;
 /// How long the agent may take to read a message.
@@ -37,6 +39,8 @@ pub(super) struct Connection {
     input: Option<ChildStdin>,
     messages: mpsc::Receiver<FromAgent>,
     last_words: Arc<Mutex<LastWords>>,
+    /// What the agent said of itself last: a worker that it had to start again may be another.
+    facts: Option<AgentFacts>,
 }
 
 impl Connection {
@@ -72,7 +76,7 @@ impl Connection {
             tokio::spawn(read_last_words(BufReader::new(errors), last_words.clone()));
         }
         let input = tree.child.stdin.take();
-        let mut connection = Connection { tree, input, messages, last_words };
+        let mut connection = Connection { tree, input, messages, last_words, facts: None };
         let facts = connection.wait_until_ready(options.patience.startup).await?;
         Ok((connection, facts))
     }
@@ -102,14 +106,27 @@ impl Connection {
 
     /// The next message; `None` where the agent has ended or is given up.
     pub(super) async fn next(&mut self) -> Option<FromAgent> {
-        self.messages.recv().await
+        let message = self.messages.recv().await;
+        self.remember(message.as_ref());
+        message
+    }
+
+    fn remember(&mut self, message: Option<&FromAgent>) {
+        if let Some(FromAgent::Ready(facts)) = message {
+            self.facts = Some(facts.clone());
+        }
+    }
+
+    /// What the agent said of itself when it was last ready.
+    pub(super) fn facts(&self) -> Option<&AgentFacts> {
+        self.facts.as_ref()
     }
 
     /// Throws away what came while nobody listened. False where the agent has ended.
     pub(super) fn catch_up(&mut self) -> bool {
         loop {
             match self.messages.try_recv() {
-                Ok(_) => {}
+                Ok(message) => self.remember(Some(&message)),
                 Err(mpsc::error::TryRecvError::Empty) => break,
                 Err(mpsc::error::TryRecvError::Disconnected) => return false,
             }
@@ -184,7 +201,7 @@ async fn read_messages(
     last_words: Arc<Mutex<LastWords>>,
 ) {
     let mut noise = 0;
-    let mut pace = Pace::new();
+    let mut pace = Pace::new(MESSAGES_PER_SECOND);
     loop {
         pace.wait().await;
         let message = match next_line(&mut source, LINE_LIMIT).await {
@@ -216,7 +233,7 @@ async fn read_messages(
 }
 
 async fn read_last_words(mut source: impl AsyncBufRead + Unpin, last_words: Arc<Mutex<LastWords>>) {
-    let mut pace = Pace::new();
+    let mut pace = Pace::new(PRINTED_LINES_PER_SECOND);
     loop {
         pace.wait().await;
         match next_line(&mut source, LINE_LIMIT).await {
@@ -233,22 +250,23 @@ fn keep(last_words: &Mutex<LastWords>, line: &[u8]) {
 
 /// Lets through so many lines a second and no more; the writer waits, since its pipe fills.
 struct Pace {
+    lines_per_second: u32,
     until: Instant,
     lines: u32,
 }
 
 impl Pace {
-    fn new() -> Self {
-        Pace { until: Instant::now() + Duration::from_secs(1), lines: 0 }
+    fn new(lines_per_second: u32) -> Self {
+        Pace { lines_per_second, until: Instant::now() + Duration::from_secs(1), lines: 0 }
     }
 
     async fn wait(&mut self) {
         self.lines += 1;
-        if self.lines <= LINES_PER_SECOND {
+        if self.lines <= self.lines_per_second {
             return;
         }
         sleep_until(self.until).await;
-        *self = Pace::new();
+        *self = Pace::new(self.lines_per_second);
     }
 }
 

@@ -85,13 +85,21 @@ fn remove_strangers(folder: &Path, prefix: &str, files: &[(&str, &[u8])]) -> io:
             if files.iter().any(|(known, _)| known.starts_with(&below)) {
                 remove_strangers(&entry.path(), &below, files)?;
             } else {
-                fs::remove_dir_all(entry.path())?;
+                gone(fs::remove_dir_all(entry.path()))?;
             }
         } else if !files.iter().any(|(known, _)| *known == path) {
-            fs::remove_file(entry.path())?;
+            gone(fs::remove_file(entry.path()))?;
         }
     }
     Ok(())
+}
+
+/// Another Ridgeline may have removed it at the same moment.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 #[cfg(test)]

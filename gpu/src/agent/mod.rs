@@ -48,8 +48,11 @@ pub struct AgentOptions {
 /// How long the agent may take for what, before it counts as wedged and is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// From the start (or from `prepare`) to `ready`: torch and the project's imports.
+    /// From the start to `ready`: importing torch.
     pub startup: Duration,
+    /// From `prepare` to `ready`: the project's imports. More than the two minutes after which the
+    /// agent itself gives an import up and starts its worker again.
+    pub prepare: Duration,
     /// On top of a run's own limit, and from a cancel to the end of the run.
     pub grace: Duration,
     /// From the request to end until it is killed.
@@ -60,6 +63,7 @@ impl Default for Patience {
     fn default() -> Self {
         Self {
             startup: Duration::from_secs(120),
+            prepare: Duration::from_secs(180),
             grace: Duration::from_secs(10),
             farewell: Duration::from_secs(3),
         }
@@ -239,6 +243,9 @@ impl Agent {
         let run = Run { id, request, events, cancel, patience };
         let (attempt, state) = run.drive(connection).await;
         connection.end_orphans();
+        if let Some(facts) = connection.facts() {
+            *lock(&self.shared.facts) = Some(facts.clone());
+        }
         if state == State::Lost {
             *held = None;
         }
@@ -301,7 +308,7 @@ impl Shared {
         connection.send(&ToAgent::Prepare { prepare: &prepare }).await.map_err(|error| {
             AgentError::NotReady { reason: error.to_string(), output: connection.last_words() }
         })?;
-        let facts = connection.wait_until_ready(self.options.patience.startup).await?;
+        let facts = connection.wait_until_ready(self.options.patience.prepare).await?;
         *lock(&self.facts) = Some(facts);
         Ok(())
     }
