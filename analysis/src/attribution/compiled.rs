@@ -111,6 +111,50 @@ impl EagerShares {
         }
     }
 
+    /// The shares by the indices of this recording's files and modules. What it does not have is
+    /// left out.
+    pub fn resolve(&self, sources: &Sources, modules: &Modules) -> Shares {
+        let file_of: HashMap<&str, u32> = (0_u32..)
+            .zip(&sources.files)
+            .map(|(index, file)| (file.path.as_str(), index))
+            .collect();
+        let module_of: HashMap<&str, u32> = (0_u32..)
+            .zip(&modules.costs)
+            .map(|(index, module)| (module.path.as_str(), index))
+            .collect();
+        let line_of = |(path, line): &Place| Some((*file_of.get(path.as_str())?, *line));
+        let share_of = |share: &Share| ResolvedShare {
+            share: share.share,
+            lines: share
+                .lines
+                .iter()
+                .filter_map(|(place, scope)| Some((line_of(place)?, scope.clone())))
+                .collect(),
+            modules: share
+                .modules
+                .iter()
+                .filter_map(|path| module_of.get(path.as_str()).copied())
+                .collect(),
+        };
+        let shares = self.by_call.iter().filter_map(|((call, phase), shares)| {
+            Some(((line_of(call)?, *phase), shares.iter().map(share_of).collect()))
+        });
+        Shares(shares.collect())
+    }
+}
+
+/// [`EagerShares`] by indices: below each line, given as file and number, and in each phase.
+#[derive(Debug)]
+pub(super) struct Shares(HashMap<((u32, u32), Phase), Vec<ResolvedShare>>);
+
+#[derive(Debug)]
+struct ResolvedShare {
+    share: f64,
+    lines: Vec<((u32, u32), String)>,
+    modules: Vec<u32>,
+}
+
+impl Shares {
     /// Moves the time of compiled operators from the lines that call them to the lines within.
     pub fn split(
         &self,
@@ -118,33 +162,20 @@ impl EagerShares {
         contexts: &Contexts<'_>,
         of_shown: &[Option<ContextId>],
         sums: &Sums,
-        sources: &Sources,
         lines: &mut Lines,
         modules: &mut Modules,
     ) {
-        let file_of: HashMap<&str, u32> = (0_u32..)
-            .zip(&sources.files)
-            .map(|(index, file)| (file.path.as_str(), index))
-            .collect();
-        let module_of: HashMap<String, u32> =
-            (0_u32..).zip(&modules.costs).map(|(index, m)| (m.path.clone(), index)).collect();
+        let log = join.places.log;
         for (compiled, time_ns) in compiled_time(join, contexts, of_shown, sums) {
             let phase = compiled.phase;
-            let call = lines.innermost(&join.places.log.stacks, compiled.line);
-            let Some(call) = call else { continue };
-            let Some((file, number)) = lines.location(call) else { continue };
-            let Some(path) = sources.files.get(file as usize).map(|file| file.path.clone()) else {
-                continue;
-            };
-            let Some(shares) = self.by_call.get(&((path, number), phase)) else { continue };
-            for share in shares {
+            let Some(call) = lines.innermost(&log.stacks, compiled.line) else { continue };
+            let shares = lines.location(call).and_then(|place| self.0.get(&(place, phase)));
+            for share in shares.into_iter().flatten() {
                 let part_ns = time_ns * share.share;
                 let within: Vec<LineIndex> = share
                     .lines
                     .iter()
-                    .filter_map(|((path, line), scope)| {
-                        lines.at(*file_of.get(path.as_str())?, *line, scope)
-                    })
+                    .filter_map(|((file, line), scope)| lines.at(*file, *line, scope))
                     .collect();
                 let Some(&own) = within.first() else { continue };
                 if let Some(cost) = lines.cost_mut(call) {
@@ -159,8 +190,8 @@ impl EagerShares {
                     *cost.total_time.get_mut(phase) += part_ns;
                     cost.provenance = Provenance::Estimated;
                 });
-                let inner = share.modules.iter().filter_map(|path| module_of.get(path).copied());
-                modules.each_within(&join.places.log.markers, compiled.markers, inner, |cost| {
+                let inner = share.modules.iter().copied();
+                modules.each_within(&log.markers, compiled.markers, inner, |cost| {
                     *cost.total_time.get_mut(phase) += part_ns;
                 });
             }

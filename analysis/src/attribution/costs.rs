@@ -1,6 +1,6 @@
 //! The cost of each context: what the iterations' instants add up to.
 
-use super::contexts::Contexts;
+use super::contexts::{ContextId, Contexts};
 use super::device::{Busy, Launches};
 use super::join::Join;
 use super::timeline::Piece;
@@ -10,6 +10,8 @@ use super::timeline::Piece;
 pub(super) struct Cost {
     /// Nanoseconds of the iterations that are this context's, on the host or on a GPU.
     pub time_ns: f64,
+    /// The same as if every iteration had been the typical one (see [`typical`]).
+    pub typical_ns: f64,
     /// Of those, nanoseconds of the host: all of it on a CPU, the GPU's idle time on a GPU.
     pub host_ns: f64,
     /// Operators that the profiler recorded in the host's part.
@@ -53,8 +55,12 @@ impl Costs {
             ..Costs::default()
         };
         let busy = Busy::new(trace, windows);
-        costs.add_host(pieces, &busy.stretches);
-        costs.add_device(join, launches, &busy.parts);
+        let mut by_window = ByWindow::new(contexts.len(), windows);
+        costs.add_host(pieces, &busy.stretches, &mut by_window);
+        costs.add_device(join, launches, &busy.parts, &mut by_window);
+        for (index, cost) in costs.contexts.iter_mut().enumerate() {
+            cost.typical_ns = by_window.typical(index).unwrap_or(cost.time_ns);
+        }
         for (call, context) in trace.runtime_calls.iter().zip(&launches.contexts) {
             if let Some(cost) = costs.contexts.get_mut(context.0 as usize)
                 && is_within(windows, call.start_ns)
@@ -68,7 +74,7 @@ impl Costs {
         costs
     }
 
-    fn add_host(&mut self, pieces: &[Piece], busy: &[(i64, i64)]) {
+    fn add_host(&mut self, pieces: &[Piece], busy: &[(i64, i64)], by_window: &mut ByWindow<'_>) {
         let mut next = 0;
         for piece in pieces {
             while busy.get(next).is_some_and(|&(_, end_ns)| end_ns <= piece.start_ns) {
@@ -87,6 +93,7 @@ impl Costs {
                 .sum();
             let free = (length - covered).max(0.0);
             let share = if length > 0.0 { free / length } else { 0.0 };
+            by_window.add(piece.context, piece.start_ns, free);
             if let Some(cost) = self.contexts.get_mut(piece.context.0 as usize) {
                 cost.time_ns += free;
                 cost.host_ns += free;
@@ -101,7 +108,13 @@ impl Costs {
         }
     }
 
-    fn add_device(&mut self, join: &Join<'_>, launches: &Launches, parts: &[f64]) {
+    fn add_device(
+        &mut self,
+        join: &Join<'_>,
+        launches: &Launches,
+        parts: &[f64],
+        by_window: &mut ByWindow<'_>,
+    ) {
         let (trace, windows) = (join.trace, join.windows);
         for (index, (activity, part)) in trace.activities.iter().zip(parts).enumerate() {
             let cost = launches
@@ -116,6 +129,9 @@ impl Costs {
                 .and_then(|call| trace.runtime_calls.get(call))
                 .is_some_and(|call| is_within(windows, call.start_ns));
             cost.time_ns += part;
+            if let Some(context) = launches.context(index) {
+                by_window.add(context, activity.start_ns, *part);
+            }
             let shown = launches
                 .operator(index)
                 .and_then(|operator| join.shown_for(operator as u32))
@@ -130,8 +146,78 @@ impl Costs {
     }
 }
 
+/// Times by context and iteration, for as many as are worth their memory.
+struct ByWindow<'a> {
+    windows: &'a [(i64, i64)],
+    /// One row a context.
+    times: Vec<f64>,
+}
+
+impl<'a> ByWindow<'a> {
+    /// Beyond so many numbers, an iteration is the mean.
+    const MOST: usize = 4_000_000;
+
+    fn new(contexts: usize, windows: &'a [(i64, i64)]) -> ByWindow<'a> {
+        let numbers = contexts.checked_mul(windows.len()).filter(|&all| all <= ByWindow::MOST);
+        ByWindow { windows, times: vec![0.0; numbers.unwrap_or(0)] }
+    }
+
+    fn add(&mut self, context: ContextId, start_ns: i64, time_ns: f64) {
+        let window = self.windows.partition_point(|&(_, end_ns)| end_ns <= start_ns);
+        let index = context.0 as usize * self.windows.len() + window;
+        if let Some(sum) = self.times.get_mut(index).filter(|_| window < self.windows.len()) {
+            *sum += time_ns;
+        }
+    }
+
+    fn typical(&self, context: usize) -> Option<f64> {
+        let width = self.windows.len();
+        let row = self.times.get(context.checked_mul(width)?..)?.get(..width)?;
+        typical(row)
+    }
+}
+
+/// What a context would have cost in all iterations if each had been the typical one: the median
+/// (of two, the lower) times their number. Another program that takes the processor makes one
+/// context of one iteration slow; nothing makes one fast. What does not run in every iteration
+/// (logging at every tenth) has no typical one.
+fn typical(times: &[f64]) -> Option<f64> {
+    if times.iter().any(|time_ns| *time_ns <= 0.0) {
+        return None;
+    }
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    Some(middle * times.len() as f64)
+}
+
 /// Whether a time lies in one of the windows, which are sorted and do not overlap.
 pub(super) fn is_within(windows: &[(i64, i64)], time_ns: i64) -> bool {
     let index = windows.partition_point(|&(_, end_ns)| end_ns <= time_ns);
     windows.get(index).is_some_and(|&(start_ns, _)| start_ns <= time_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_slow_iteration_is_not_typical() {
+        assert_eq!(typical(&[10.0, 12.0, 500.0]), Some(36.0));
+        assert_eq!(typical(&[10.0, 500.0]), Some(20.0));
+        assert_eq!(typical(&[10.0]), Some(10.0));
+    }
+
+    #[test]
+    fn what_does_not_run_in_every_iteration_has_no_typical_one() {
+        assert_eq!(typical(&[0.0, 12.0, 500.0]), None);
+        assert_eq!(typical(&[]), None);
+    }
+
+    #[test]
+    fn windows_hold_their_beginning_and_not_their_end() {
+        let windows = [(0, 10), (20, 30)];
+        let within = [-1, 0, 9, 10, 15, 20, 30].map(|time_ns| is_within(&windows, time_ns));
+        assert_eq!(within, [false, true, true, false, false, true, false]);
+    }
 }

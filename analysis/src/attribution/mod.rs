@@ -138,7 +138,14 @@ fn attribute_with(
         shares = EagerShares::new(&join, &contexts, &sums, manifest, &sources, regions);
     }
     if let Some(eager) = eager {
-        eager.split(&join, &contexts, &of_shown, &sums, &sources, &mut lines, &mut modules);
+        eager.resolve(&sources, &modules).split(
+            &join,
+            &contexts,
+            &of_shown,
+            &sums,
+            &mut lines,
+            &mut modules,
+        );
     }
     let at_peak = classifier.add_to(&mut lines, &mut modules);
     operators::add_operators(&join, &contexts, &of_shown, &sums, &mut lines);
@@ -156,7 +163,7 @@ fn attribute_with(
         kernels: kernels::all(&join, &sums),
         gpu: device::activity(trace, &sums.launches),
         untracked: untracked(without_line, &sums),
-        notes: notes::of(recording),
+        notes: notes::of(recording, eager.is_some()),
         torch_version: manifest.map(|manifest| manifest.torch.clone()).unwrap_or_default(),
         device: sums.device,
     };

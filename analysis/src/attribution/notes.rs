@@ -2,8 +2,9 @@
 
 use crate::recording::Recording;
 
-/// Notes on a recording, in a person's words.
-pub(super) fn of(recording: &Recording) -> Vec<String> {
+/// Notes on a recording, in a person's words; `split` says that an eager pass divided compiled
+/// functions.
+pub(super) fn of(recording: &Recording, split: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(manifest) = &recording.manifest {
         if manifest.iterations.timed_ns.is_empty() {
@@ -20,10 +21,12 @@ pub(super) fn of(recording: &Recording) -> Vec<String> {
             ));
         }
         if !manifest.compiled.is_empty() {
-            notes.push(
-                "Within functions that torch.compile compiled, lines are not measured one by one."
-                    .to_owned(),
-            );
+            let lines = if split {
+                "their total is measured, and divided as a run without compilation divides it."
+            } else {
+                "what they cost stands on the lines that call them."
+            };
+            notes.push(format!("torch.compile compiled functions: {lines}"));
         }
         notes.extend(manifest.notes.iter().cloned());
         if recording.lines.is_none() {

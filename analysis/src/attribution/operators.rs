@@ -20,9 +20,10 @@ const DEPTH: usize = 24;
 const KERNELS_PER_OPERATOR: usize = 8;
 /// Inputs that are written out.
 const INPUTS_SHOWN: usize = 4;
-/// An operator of which this share of the time is spent in operators that are not known has no
-/// number of operations: what is known of it would be too little.
-const UNKNOWN_SHARE: f64 = 0.1;
+/// An operator that spends more than this share of its time outside of operators whose work is
+/// known has no number of operations: what is known of it would be too little. Small operators
+/// spend up to about a third on dispatching and on being recorded.
+const UNKNOWN_SHARE: f64 = 0.5;
 
 /// What makes two calls the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,51 +179,42 @@ fn signature(join: &Join<'_>, index: usize, operator: &Operator) -> Signature {
 /// By operator that is shown: the work of the outermost operators within it whose work is known.
 fn works(join: &Join<'_>) -> Vec<Option<OpWork>> {
     let operators = &join.trace.operators;
-    let mut known: HashMap<[Option<StringId>; 4], Option<OpWork>> = HashMap::new();
+    let mut asked: HashMap<[Option<StringId>; 4], Option<OpWork>> = HashMap::new();
+    // By operator: it is, or runs within, one whose work is known.
     let mut covered = vec![false; operators.len()];
-    let mut sums = vec![OpWork::zero(); operators.len()];
-    let mut unknown_ns = vec![0.0; operators.len()];
-    for (index, operator) in operators.iter().enumerate() {
-        let parent = join.parent_of(index as u32);
-        let shown = join.shown.get(index).map_or(index, |shown| *shown as usize);
+    let mut sums = vec![(OpWork::zero(), 0.0); operators.len()];
+    for (index, operator) in (0_u32..).zip(operators) {
+        let shown = join.shown_for(index).unwrap_or(index);
         let within_known = shown != index
-            && parent.is_some_and(|parent| covered.get(parent as usize) == Some(&true));
-        if within_known {
-            if let Some(entry) = covered.get_mut(index) {
-                *entry = true;
-            }
-            continue;
-        }
+            && join
+                .parent_of(index)
+                .is_some_and(|parent| covered.get(parent as usize) == Some(&true));
         let Operator { name, input_dims, input_types, concrete_inputs, .. } = *operator;
-        let work = *known
-            .entry([Some(name), input_dims, input_types, concrete_inputs])
-            .or_insert_with(|| {
-                let text = |id| join.trace.text_or_empty(id);
-                let (dims, types) = (text(input_dims), text(input_types));
-                op_work(join.trace.text(name), dims, types, text(concrete_inputs))
-            });
-        let has_children = join.parent_of(index as u32 + 1) == Some(index as u32);
-        match work {
-            Some(work) => {
-                if let (Some(entry), Some(sum)) = (covered.get_mut(index), sums.get_mut(shown)) {
-                    *entry = true;
-                    *sum = sum.plus(work);
-                }
-            }
-            None if !has_children => {
-                if let Some(entry) = unknown_ns.get_mut(shown) {
-                    *entry += operator.duration_ns as f64;
-                }
-            }
-            None => {}
+        let work = if within_known {
+            None
+        } else {
+            *asked.entry([Some(name), input_dims, input_types, concrete_inputs]).or_insert_with(
+                || {
+                    let text = |id| join.trace.text_or_empty(id);
+                    let (dims, types) = (text(input_dims), text(input_types));
+                    op_work(join.trace.text(name), dims, types, text(concrete_inputs))
+                },
+            )
+        };
+        if let Some(entry) = covered.get_mut(index as usize) {
+            *entry = within_known || work.is_some();
+        }
+        if let (Some(work), Some((sum, known_ns))) = (work, sums.get_mut(shown as usize)) {
+            *sum = sum.plus(work);
+            *known_ns += operator.duration_ns as f64;
         }
     }
     operators
         .iter()
         .zip(sums)
-        .zip(unknown_ns)
-        .map(|((operator, work), unknown_ns)| {
-            (unknown_ns <= UNKNOWN_SHARE * operator.duration_ns as f64).then_some(work)
+        .map(|(operator, (work, known_ns))| {
+            let all_ns = operator.duration_ns as f64;
+            (all_ns - known_ns <= UNKNOWN_SHARE * all_ns).then_some(work)
         })
         .collect()
 }
@@ -236,11 +228,13 @@ fn inputs_text(dims: &str, types: &str) -> String {
     let dims: Vec<serde_json::Value> = serde_json::from_str(dims).unwrap_or_default();
     let types: Vec<String> = serde_json::from_str(types).unwrap_or_default();
     let is_tensor = |type_name: &str| !matches!(type_name, "" | "Scalar" | "ScalarList" | "None");
-    let mut tensors = dims
-        .iter()
-        .zip(&types)
-        .filter(|(_, type_name)| is_tensor(type_name))
-        .map(|(shape, type_name)| format!("{} {type_name}", shape_text(shape)));
+    let mut tensors = dims.iter().zip(&types).filter(|(_, type_name)| is_tensor(type_name)).map(
+        |(shape, type_name)| match type_name.as_str() {
+            // The types of a list's tensors are not recorded.
+            "TensorList" => shape_text(shape),
+            type_name => format!("{} {type_name}", shape_text(shape)),
+        },
+    );
     let mut shown: Vec<String> = tensors.by_ref().take(INPUTS_SHOWN).collect();
     if tensors.next().is_some() {
         shown.push("…".to_owned());
@@ -274,7 +268,7 @@ mod tests {
             inputs_text(r"[[32, 64], [64], [], []]", r#"["float", "long int", "Scalar", ""]"#);
         assert_eq!(text, "[32, 64] float, [64] long int");
         let list = inputs_text("[[[1,28],[1,28]]]", r#"["TensorList"]"#);
-        assert_eq!(list, "2 × [1, 28] TensorList");
+        assert_eq!(list, "2 × [1, 28]");
         assert_eq!(inputs_text("", ""), "");
         assert_eq!(inputs_text("[3]", r#"["float"]"#), "[] float");
     }

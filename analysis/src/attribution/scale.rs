@@ -1,6 +1,7 @@
 //! From profiled times to those of an iteration without a profiler.
 //!
-//! The unprofiled iterations say how long one takes; the profiled ones say how it divides. The
+//! The unprofiled iterations say how long one takes; the profiled ones say how a typical one
+//! divides. The
 //! difference is what recording cost, and it is not spread evenly: a line with many small
 //! operators pays for each of them. So each context gives back a cost per recorded event, never
 //! more than it has, and what then still differs is scaled.
@@ -36,7 +37,7 @@ impl Scale {
     /// them takes without a profiler.
     pub fn new(costs: &[Cost], rest_ns: f64, iterations: usize, iteration_ns: f64) -> Scale {
         let iterations = iterations.max(1) as f64;
-        let profiled: f64 = costs.iter().map(|cost| cost.time_ns).sum::<f64>() + rest_ns;
+        let profiled: f64 = costs.iter().map(|cost| cost.typical_ns).sum::<f64>() + rest_ns;
         let wanted = iteration_ns * iterations;
         let per_event = cost_per_event(costs, profiled - wanted);
         let remaining: Vec<f64> = costs.iter().map(|cost| remaining(cost, per_event)).collect();
@@ -56,12 +57,13 @@ fn weight(cost: &Cost) -> f64 {
 }
 
 fn most_given_back(cost: &Cost) -> f64 {
-    cost.host_ns * MOST_GIVEN_BACK
+    let typical = if cost.time_ns > 0.0 { cost.typical_ns / cost.time_ns } else { 1.0 };
+    cost.host_ns * typical * MOST_GIVEN_BACK
 }
 
 fn remaining(cost: &Cost, per_event: f64) -> f64 {
     // Only the host's part was slowed down; kernels run as they do without a profiler.
-    cost.time_ns - (weight(cost) * per_event).min(most_given_back(cost))
+    cost.typical_ns - (weight(cost) * per_event).min(most_given_back(cost))
 }
 
 /// The cost of a line event at which all contexts together give back `overhead_ns`, as far as they
@@ -95,7 +97,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn cost(time_ns: f64, operators: f64, line_events: f64) -> Cost {
-        Cost { time_ns, host_ns: time_ns, operators, line_events, ..Cost::default() }
+        Cost {
+            time_ns,
+            typical_ns: time_ns,
+            host_ns: time_ns,
+            operators,
+            line_events,
+            ..Cost::default()
+        }
     }
 
     #[track_caller]
@@ -136,7 +145,8 @@ mod tests {
 
     #[test]
     fn kernels_are_not_shortened_by_what_the_host_paid() {
-        let kernels = Cost { time_ns: 1000.0, operators: 50.0, ..Cost::default() };
+        let kernels =
+            Cost { time_ns: 1000.0, typical_ns: 1000.0, operators: 50.0, ..Cost::default() };
         check(&[kernels, cost(1000.0, 10.0, 0.0)], 1500.0, &[1000.0, 500.0]);
     }
 

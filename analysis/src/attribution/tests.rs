@@ -424,7 +424,7 @@ fn a_profiled_iteration_is_scaled_to_an_unprofiled_one() {
 }
 
 #[test]
-fn several_iterations_are_averaged() {
+fn several_iterations_make_a_typical_one() {
     let mut trace = TraceBuilder::new();
     trace.op("aten::mm", 10, 20);
     trace.op("aten::mm", 110, 40);
@@ -442,8 +442,8 @@ fn several_iterations_are_averaged() {
     }
     let profile = attribute(&recording).expect("a profile");
     expect![[r#"
-        30: other 55 | total other 55
-        31: other 45 | total other 45
+        30: other 56 | total other 56
+        31: other 44 | total other 44
     "#]]
     .assert_eq(&render_lines(&profile));
     assert!(profile.notes.iter().any(|note| note.contains("without the profiler")));

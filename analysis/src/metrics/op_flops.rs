@@ -141,6 +141,10 @@ fn work_of(name: &str, inputs: &Inputs) -> Option<(f64, f64)> {
         | "_scaled_dot_product_flash_attention_for_cpu_backward"
         | "_scaled_dot_product_efficient_attention_backward"
         | "_scaled_dot_product_cudnn_attention_backward" => attention(inputs, 1, 3.0, 2.0),
+        "mkldnn_rnn_layer" => recurrent(inputs, 1.0),
+        "mkldnn_rnn_layer_backward" => recurrent(inputs, 2.0),
+        "_cudnn_rnn" | "miopen_rnn" => recurrent_with_list(inputs, 1.0),
+        "_cudnn_rnn_backward" | "miopen_rnn_backward" => recurrent_with_list(inputs, 2.0),
         "embedding" => {
             let (weight, indices) = (inputs.shape(0)?, inputs.shape(1)?);
             Some((0.0, elements(indices) * weight.last()?))
@@ -326,6 +330,24 @@ fn attention(inputs: &Inputs, first: usize, scores: f64, values: f64) -> Option<
     let pairs = elements(batch) * queries * keys;
     let flops = 2.0 * pairs * (scores * width + values * value_width);
     Some((flops, elements(batch) * queries * value_width))
+}
+
+/// One layer of an LSTM, GRU or RNN: at each step of each sequence, the products with the weights
+/// of the input and of the hidden state.
+fn recurrent(inputs: &Inputs, times: f64) -> Option<(f64, f64)> {
+    let steps = elements(inputs.shape(0)?.split_last()?.1);
+    let (of_input, of_hidden) = (inputs.shape(1)?, inputs.shape(2)?);
+    let width = of_hidden.last()?;
+    let weights = elements(of_input) + elements(of_hidden);
+    Some((2.0 * steps * weights * times, steps * width))
+}
+
+/// The same for all layers at once, with the weights and biases in a list.
+fn recurrent_with_list(inputs: &Inputs, times: f64) -> Option<(f64, f64)> {
+    let steps = elements(inputs.shape(0)?.split_last()?.1);
+    let matrices = inputs.lists.first()?.iter().filter(|shape| shape.len() == 2);
+    let weights: f64 = matrices.map(|shape| elements(shape)).sum();
+    Some((2.0 * steps * weights * times, 0.0))
 }
 
 fn elements(shape: &[f64]) -> f64 {
@@ -517,6 +539,16 @@ mod tests {
         let dims = "[[2,4,16,8],[2,4,16,8],[2,4,32,8],[2,4,32,8]]";
         let name = "aten::_scaled_dot_product_flash_attention_backward";
         check(name, dims, "[]", "[]", 5.0 * once, None);
+    }
+
+    #[test]
+    fn recurrent_layers() {
+        let flops = 2.0 * (5.0 * 3.0) * (16.0 * 8.0 + 16.0 * 4.0);
+        let dims = "[[5,3,8],[16,8],[16,4],[16],[16],[3,4],[3,4]]";
+        check("aten::mkldnn_rnn_layer", dims, "[]", "[]", flops, None);
+        let dims = "[[5,3,8],[[16,8],[16,4],[16],[16]],[],[]]";
+        check("aten::_cudnn_rnn", dims, "[]", "[]", flops, None);
+        check("aten::_cudnn_rnn_backward", dims, "[]", "[]", 2.0 * flops, None);
     }
 
     #[test]
