@@ -14,3 +14,37 @@ pub mod report;
 mod share;
 pub mod terminal;
 pub mod trace_summary;
+
+/// Presents whatever there is, for tests that nothing from outside makes this panic. Gives the
+/// offsets that what is shown stands at.
+#[cfg(test)]
+pub(crate) fn everything(
+    profile: &crate::profile::Profile,
+    costs: &crate::source::CostMap,
+    index: &crate::source::SourceIndex,
+) -> Vec<usize> {
+    let mut offsets = Vec::new();
+    let whole = 0..index.text().len();
+    let eager = hints::HintOptions { min_share: 0.0, min_duration_ns: 0.0, ..Default::default() };
+    for hint in hints::hints(profile, costs, index, whole, &eager) {
+        assert!(hint.label.chars().count() < hints::MAX_CHARACTERS, "{}", hint.label);
+        offsets.push(hint.offset);
+    }
+    let training = crate::source::training_script(index);
+    let options = lenses::LensOptions { min_memory_share: 0.0, panel: true, ..Default::default() };
+    for lens in lenses::lenses(Some((profile, costs)), index, &training, &options) {
+        offsets.extend([lens.span.start, lens.span.end]);
+    }
+    for offset in 0..index.text().len() + 2 {
+        if let Some(hover) = hover::hover(profile, costs, index, offset) {
+            offsets.extend([hover.span.start, hover.span.end]);
+        }
+    }
+    for width in [0, 30, 80, 500] {
+        let style = terminal::Style { color: width == 80, width };
+        terminal::annotated_source(profile, costs, index, style);
+        terminal::summary(profile, style);
+    }
+    report::html(profile, &[Some(index.text()), None], "title");
+    offsets
+}

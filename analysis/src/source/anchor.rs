@@ -180,3 +180,96 @@ fn index(line: u32) -> Option<usize> {
 fn number(index: usize) -> u32 {
     u32::try_from(index + 1).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::source::fingerprint;
+
+    /// Lines of both texts are words; each old one with where it is today, `*` where it changed.
+    #[track_caller]
+    fn check(old: &str, new: &str, expected: Expect) {
+        let lines = |text: &str| fingerprint(&text.replace(' ', "\n"));
+        let map = LineMap::new(&lines(old), &lines(new));
+        let shown: Vec<String> = old
+            .split(' ')
+            .zip(1..)
+            .map(|(word, line)| match map.place(line) {
+                Some(place) => {
+                    format!("{word}{}{}", place.line, if place.changed { "*" } else { "" })
+                }
+                None => format!("{word}-"),
+            })
+            .collect();
+        expected.assert_eq(&shown.join(" "));
+    }
+
+    #[test]
+    fn lines_are_pushed_down_and_pulled_up() {
+        check("a b c", "x y a b z c", expect!["a3 b4 c6"]);
+        check("a b c d", "a d", expect!["a1 b- c- d2"]);
+    }
+
+    #[test]
+    fn a_line_in_place_of_another_has_changed() {
+        check("a b c", "a x c", expect!["a1 b2* c3"]);
+        check("a b c d", "a x y d", expect!["a1 b2* c3* d4"]);
+        check("a b d", "a x y d", expect!["a1 b2* d4"]);
+    }
+
+    #[test]
+    fn where_it_cannot_be_told_there_is_nothing() {
+        check("a b c d", "a x d", expect!["a1 b- c- d3"]);
+        check("a b c d", "a x y z d", expect!["a1 b- c- d5"]);
+    }
+
+    #[test]
+    fn a_moved_line_takes_its_neighbours_along() {
+        check("a b ( c ) d", "a b d e ( c )", expect!["a1 b2 (5 c6 )7 d3"]);
+    }
+
+    #[test]
+    fn equal_lines_stay_in_order() {
+        check("a ) b ) c )", "a ) x b ) c )", expect!["a1 )2 b4 )5 c6 )7"]);
+    }
+
+    #[test]
+    fn indentation_does_not_matter() {
+        let map =
+            LineMap::new(&fingerprint("if x:\n  a\n"), &fingerprint("with y:\n  if x:\n\t\ta\r\n"));
+        assert_eq!(map.place(2), Some(Place { line: 3, changed: false }));
+        assert_eq!(map.origin(1), None);
+    }
+
+    #[test]
+    fn without_checksums_lines_are_where_they_were() {
+        let map = LineMap::new(&[], &fingerprint("a\nb"));
+        assert_eq!(map.place(2), Some(Place { line: 2, changed: false }));
+        assert_eq!((map.place(0), map.place(3)), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_lines_share_a_place(
+            old in proptest::collection::vec(0u32..6, 0..30),
+            new in proptest::collection::vec(0u32..6, 0..30),
+        ) {
+            let map = LineMap::new(&old, &new);
+            if old.is_empty() {
+                return Ok(());
+            }
+            let mut taken = std::collections::HashSet::new();
+            for line in 0..40 {
+                if let Some(place) = map.place(line) {
+                    prop_assert!(taken.insert(place.line));
+                    let same = old[line as usize - 1] == new[place.line as usize - 1];
+                    prop_assert!(same != place.changed);
+                    prop_assert_eq!(map.origin(place.line), same.then_some(line));
+                }
+            }
+        }
+    }
+}

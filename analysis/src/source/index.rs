@@ -68,8 +68,10 @@ impl SourceIndex {
             self.follow(&text, start..end, edit.text.len());
         }
         self.text = text.into();
+        let edited = edits.iter().map(|edit| edit.text.len()).sum();
         let edits_behind = self.behind.as_ref().map_or(0, |behind| behind.edits);
-        self.parse(if edits_behind > MOST_EDITS_BEHIND { Budget::Whole } else { Budget::Key });
+        let is_far_behind = edits_behind > MOST_EDITS_BEHIND;
+        self.parse(if is_far_behind { Budget::Whole } else { Budget::Edit { bytes: edited } });
     }
 
     /// Parses what [`SourceIndex::edit`] put off, which may take a few hundred milliseconds in a

@@ -21,14 +21,17 @@ pub(super) enum Budget {
     Whole,
     /// An ordinary key takes 20 to 50 ticks. A bracket that is not closed yet can take 2,000,
     /// because tree-sitter then tries the rest of the file as what is within the bracket.
-    Key,
+    Edit {
+        /// Bytes that were edited: a paste may take what a text of its size takes.
+        bytes: usize,
+    },
 }
 
 impl Budget {
     fn ticks(self, bytes: usize) -> usize {
         match self {
             Budget::Whole => 2_000 + bytes / 90,
-            Budget::Key => 80,
+            Budget::Edit { bytes: edited } => 80 + edited / 90,
         }
     }
 }
