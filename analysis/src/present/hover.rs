@@ -10,7 +10,7 @@ use crate::profile::{
     LineCost, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase, PhaseTimes, Profile,
     Provenance,
 };
-use crate::source::{CostMap, DefinitionCost, ScopeCost, SourceIndex, StatementCost};
+use crate::source::{CostMap, DefinitionCost, ScopeCost, SourceIndex, StatementCost, character_at};
 use crate::units;
 
 /// A text about a span, twice: editors that show no markdown get the plain one.
@@ -86,7 +86,7 @@ fn scope_on_line<'a>(costs: &'a CostMap, index: &SourceIndex, line: u32) -> Opti
 
 /// The name under the cursor: `conv1` of `self.conv1(x)`. Empty where there is none.
 fn word_at(text: &str, offset: usize) -> &str {
-    let offset = text.floor_char_boundary(offset.min(text.len()));
+    let offset = character_at(text, offset);
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
     let start = text[..offset]
         .char_indices()

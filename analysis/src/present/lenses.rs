@@ -68,11 +68,11 @@ impl Default for LensOptions {
 const KINDS: usize = 3;
 
 /// The lenses of one file, by place. Without a profile, only the "profile" lens, where the text
-/// trains a model.
-pub fn lenses(
+/// trains a model; `training` judges it, and is asked only where that matters.
+pub fn lenses<'a>(
     profile: Option<(&Profile, &CostMap)>,
     index: &SourceIndex,
-    training: &TrainingScript,
+    training: impl FnOnce() -> &'a TrainingScript,
     options: &LensOptions,
 ) -> Vec<Lens> {
     let mut found = Found { index, lenses: Vec::new() };
@@ -93,9 +93,12 @@ pub fn lenses(
             found.memory(profile, costs, options);
         }
     }
-    let is_likely = training.score >= TrainingScript::LIKELY;
-    let of_text = training.loop_line.or(training.main_line).filter(|_| is_likely);
-    if let Some(line) = loop_line.or(of_text) {
+    if loop_line.is_none() && (options.profile || options.panel) {
+        let training = training();
+        let is_likely = training.score >= TrainingScript::LIKELY;
+        loop_line = training.loop_line.or(training.main_line).filter(|_| is_likely);
+    }
+    if let Some(line) = loop_line {
         if options.profile {
             found.add(line, "profile".to_owned(), Some(PROFILE_COMMAND), Provenance::Measured);
         }
@@ -244,7 +247,7 @@ mod tests {
     fn check(options: &LensOptions, expected: Expect) {
         let (profile, costs, index) = costs(TRAIN, None);
         let training = TrainingScript::default();
-        let found = lenses(Some((&profile, &costs)), &index, &training, options);
+        let found = lenses(Some((&profile, &costs)), &index, || &training, options);
         expected.assert_eq(&shown(&found, &index));
     }
 
@@ -321,7 +324,8 @@ mod tests {
     fn before_the_first_run() {
         let text = "import torch\nfor x in loader:\n    f(x).backward()\n    optimizer.step()\n";
         let index = SourceIndex::new(text);
-        let found = lenses(None, &index, &training_script(&index), &LensOptions::default());
+        let training = training_script(&index);
+        let found = lenses(None, &index, || &training, &LensOptions::default());
         expect![[r#"
             ‹profile› [ridgeline.profile]  for x in loader:
         "#]]
@@ -331,7 +335,8 @@ mod tests {
     #[test]
     fn nothing_where_nothing_trains() {
         let index = SourceIndex::new("print(1)\n");
-        let found = lenses(None, &index, &training_script(&index), &LensOptions::default());
+        let training = training_script(&index);
+        let found = lenses(None, &index, || &training, &LensOptions::default());
         assert_eq!(found, []);
     }
 }

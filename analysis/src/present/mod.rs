@@ -32,7 +32,7 @@ pub(crate) fn everything(
     }
     let training = crate::source::training_script(index);
     let options = lenses::LensOptions { min_memory_share: 0.0, panel: true, ..Default::default() };
-    for lens in lenses::lenses(Some((profile, costs)), index, &training, &options) {
+    for lens in lenses::lenses(Some((profile, costs)), index, || &training, &options) {
         offsets.extend([lens.span.start, lens.span.end]);
     }
     for offset in 0..index.text().len() + 2 {

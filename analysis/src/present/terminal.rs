@@ -484,7 +484,8 @@ mod tests {
         for line in page.lines() {
             assert!(line.width() <= width.max(MIN_WIDTH), "{} columns: {line}", line.width());
         }
-        expected.assert_eq(&page);
+        // The first line keeps the indentation of the others, which `expect!` would take away.
+        expected.assert_eq(&format!("{width} columns\n{page}"));
     }
 
     #[test]
@@ -493,6 +494,7 @@ mod tests {
             TRAIN,
             80,
             expect![[r#"
+                80 columns
                      time share            memory
                                                    1 │ class Net(nn.Module):
                                                    2 │     def __init__(self):
@@ -529,6 +531,7 @@ mod tests {
             TRAIN,
             120,
             expect![[r#"
+                120 columns
                      time share           forward backward   memory
                                                                      1 │ class Net(nn.Module):
                                                                      2 │     def __init__(self):
@@ -565,6 +568,7 @@ mod tests {
             "\tx = '漢字\u{1b}[2J🙂'  #= f50\n\t漢字漢字漢字漢字漢字漢字漢字漢字 = 1\n",
             60,
             expect![[r#"
+                60 columns
                      time share
                     50 ms   50% ██   1 │     x = '漢字�[2J🙂'
                                      2 │     漢字漢字漢字漢字漢字漢字漢字漢…
@@ -579,6 +583,7 @@ mod tests {
             &format!("{quiet}f()  #= f50\n{quiet}g()  #= f50\n{quiet}"),
             60,
             expect![[r#"
+                60 columns
                      time share
                                      ⋯ 27 lines
                                      28 │ pass
@@ -603,6 +608,7 @@ mod tests {
             "",
             60,
             expect![[r#"
+                60 columns
                      time share
                                      1 │
             "#]],

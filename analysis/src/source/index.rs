@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tree_sitter::{InputEdit, Tree};
 
-use super::lines::Lines;
+use super::lines::{Lines, character_at};
 use super::parse::{self, Budget};
 use super::statements::{Outline, Scope, ScopeKind, Statement};
 
@@ -62,8 +62,8 @@ impl SourceIndex {
         }
         let mut text = String::from(&*self.text);
         for edit in edits {
-            let end = text.floor_char_boundary(edit.range.end.min(text.len()));
-            let start = text.floor_char_boundary(edit.range.start.min(end));
+            let end = character_at(&text, edit.range.end);
+            let start = character_at(&text, edit.range.start.min(end));
             text.replace_range(start..end, &edit.text);
             self.follow(&text, start..end, edit.text.len());
         }
@@ -147,10 +147,14 @@ impl SourceIndex {
     /// Takes a whole new text, for clients that send no ranges, as one edit of what differs.
     pub fn replace(&mut self, text: &str) {
         let prefix = self.text.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
-        let start = text.floor_char_boundary(prefix).min(self.text.floor_char_boundary(prefix));
+        let start = character_at(text, prefix).min(character_at(&self.text, prefix));
         let (old, new) = (&self.text[start..], &text[start..]);
         let suffix = old.bytes().rev().zip(new.bytes().rev()).take_while(|(a, b)| a == b).count();
-        let new_end = new.ceil_char_boundary(new.len() - suffix);
+        // A character that differs in its first bytes alone is cut in two by the bytes it shares.
+        let mut new_end = new.len() - suffix;
+        while !new.is_char_boundary(new_end) {
+            new_end += 1;
+        }
         let old_end = old.len() - (new.len() - new_end);
         let edit = TextEdit { range: start..start + old_end, text: new[..new_end].to_owned() };
         if !(edit.range.is_empty() && edit.text.is_empty()) {

@@ -122,6 +122,15 @@ fn split(text: &str, region: Range<usize>, starts: &mut Vec<usize>, checksums: &
     }
 }
 
+/// The nearest place at or before `offset` where a character begins or the text ends.
+pub(crate) fn character_at(text: &str, offset: usize) -> usize {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    offset
+}
+
 fn last_line_start(text: &str) -> usize {
     text.bytes().rposition(|byte| byte == b'\n' || byte == b'\r').map_or(0, |at| at + 1)
 }
@@ -171,8 +180,8 @@ mod tests {
         fn an_edit_gives_what_a_new_look_gives(
             text in "[ab\r\n é]{0,40}", piece in "[a\r\n ü]{0,6}", at in 0usize..50, cut in 0usize..50,
         ) {
-            let at = text.floor_char_boundary(at.min(text.len()));
-            let cut = text.floor_char_boundary(cut.min(text.len())).max(at);
+            let at = character_at(&text, at);
+            let cut = character_at(&text, cut).max(at);
             let mut lines = Lines::new(&text);
             let mut edited = text.clone();
             edited.replace_range(at..cut, &piece);

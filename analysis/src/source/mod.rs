@@ -17,6 +17,7 @@ pub use anchor::{LineMap, Place};
 pub use cost_map::{CostMap, DefinitionCost, LoopCost, ScopeCost, StatementCost};
 pub use imports::{Import, imports};
 pub use index::{SourceIndex, TextEdit};
+pub(crate) use lines::character_at;
 pub use lines::{Lines, fingerprint};
 pub use statements::{Scope, ScopeKind, Statement, StatementKind};
 pub use torch_sites::{TrainingScript, training_script};
