@@ -1,9 +1,14 @@
 //! Prints what this crate asks a GPU, for `tests/gpu/run`: devices, measured ceilings, and the
-//! driver's occupancy of kernels of known shape (as JSON, one case a line).
+//! driver's occupancy of kernels of known shape beside the one that `analysis` computes (as JSON, one
+//! case a line).
 //!
 //! `cargo run --release -p ridgeline-gpu --example gpu_facts [INDEX]`
 
+use ridgeline_analysis::metrics::occupancy::occupancy;
+use ridgeline_analysis::recording::trace::Launch;
+use ridgeline_gpu::occupancy_driver::OccupancyCase;
 use ridgeline_gpu::{ceilings, devices, occupancy_driver};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
@@ -17,7 +22,24 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("ceilings: {:#?}", ceilings::measure(index, CancellationToken::new()).await?);
     for case in occupancy_driver::cases(index)? {
-        println!("occupancy: {}", serde_json::to_string(&case)?);
+        let mut line = serde_json::to_value(case)?;
+        line["computed_blocks"] = json!(computed_blocks(&case));
+        println!("occupancy: {line}");
     }
     Ok(())
+}
+
+/// Blocks that a multiprocessor holds at once by the rules of `analysis`; nothing where it knows none.
+fn computed_blocks(case: &OccupancyCase) -> Option<u32> {
+    let shared = u32::try_from(case.static_shared_bytes + case.dynamic_shared_bytes).ok()?;
+    let launch = Launch {
+        grid: Some([1_000_000, 1, 1]),
+        block: Some([case.threads, 1, 1]),
+        registers: u32::try_from(case.registers).ok(),
+        shared_memory_bytes: Some(shared),
+        ..Launch::default()
+    };
+    let capability =
+        (u32::try_from(case.capability.0).ok()?, u32::try_from(case.capability.1).ok()?);
+    Some(occupancy(&launch, capability, 1)?.blocks_per_multiprocessor)
 }
