@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ridgeline_analysis::present::failure::{FailureReport, RunFailure};
+use ridgeline_analysis::present::failure;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event::Event;
@@ -183,15 +183,21 @@ impl GlobalState {
                 has_ended,
             ));
         }
-        let run = tokio::spawn(self.profiler.profile(request, news, cancel));
+        let mut run = tokio::spawn(self.profiler.profile(request, news, cancel));
         let events = self.events.clone();
         tokio::spawn(async move {
-            while let Some(event) = received.recv().await {
-                // News that nobody takes in time are old news.
-                let _ = shown.try_send(event.clone());
-                let _ = events.try_send(Event::RunProgressed(id, event));
-            }
-            let outcome = run.await.unwrap_or_else(|error| ProfileOutcome::Problem {
+            // The run's end counts, also where somebody still holds the way for its news.
+            let outcome = loop {
+                tokio::select! {
+                    Some(event) = received.recv() => {
+                        // News that nobody takes in time are old news.
+                        let _ = shown.try_send(event.clone());
+                        let _ = events.try_send(Event::RunProgressed(id, event));
+                    }
+                    outcome = &mut run => break outcome,
+                }
+            };
+            let outcome = outcome.unwrap_or_else(|error| ProfileOutcome::Problem {
                 message: format!("a defect of Ridgeline ended the run: {error}"),
                 log: None,
             });
@@ -227,7 +233,7 @@ impl GlobalState {
                 self.take_in(&root, profiled);
             }
             ProfileOutcome::Failed { failure, root: project, log } => {
-                let report = failure_report(&failure);
+                let report = failure::report(&failure);
                 let kind = failure.kind;
                 let number = self.next_number();
                 let failure = Failure { number, root: project, kind, report };
@@ -383,16 +389,5 @@ fn end_message(outcome: &ProfileOutcome) -> &'static str {
         ProfileOutcome::Choose { .. } => "which script?",
         ProfileOutcome::NothingToRun { .. } => "nothing to run",
         ProfileOutcome::Problem { .. } => "not measured",
-    }
-}
-
-fn failure_report(failure: &RunFailure) -> FailureReport {
-    let mut frames = failure.frames.iter().rev();
-    FailureReport {
-        at: frames.next().cloned(),
-        message: format!("{}: {}", failure.error_type, failure.message),
-        related: frames
-            .map(|frame| (frame.clone(), format!("called from {}", frame.name)))
-            .collect(),
     }
 }

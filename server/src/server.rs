@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tower_lsp::LspService;
@@ -44,14 +45,20 @@ pub fn lsp_main() -> io::Result<Ended> {
         Some(store) => Arc::new(Arc::new(Pipeline::new(store.clone()))),
         None => Arc::new(NoProfiler),
     };
-    let ended = runtime.block_on(serve(profiler, store));
+    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+    let ended = runtime.block_on(serve(profiler, store, input, output));
     tracing::info!("the session is over: {ended:?}");
     // A read of standard input cannot be interrupted, so its thread is not waited for.
     runtime.shutdown_timeout(Duration::from_millis(200));
     Ok(ended)
 }
 
-async fn serve(profiler: Arc<dyn Profiler>, store: Option<Store>) -> Ended {
+async fn serve(
+    profiler: Arc<dyn Profiler>,
+    store: Option<Store>,
+    input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin,
+) -> Ended {
     let (outbox, outgoing) = Outbox::new(OUTGOING_LIMIT);
     let (events, received) = mpsc::channel(EVENT_LIMIT);
     let to_client = ToClient::new(outbox.clone());
@@ -60,9 +67,8 @@ async fn serve(profiler: Arc<dyn Profiler>, store: Option<Store>) -> Ended {
     let service = LspService::build(|_| Backend::new(events))
         .custom_method("window/workDoneProgress/cancel", Backend::progress_cancelled)
         .finish();
-    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     let ended = transport::serve(service, outbox, outgoing, input, output).await;
-    // Dropping the state drops the profiler and what runs with it.
+    // Dropping the state stops the run that goes on.
     looping.abort();
     let _ = looping.await;
     ended
@@ -126,3 +132,7 @@ impl Profiler for NoProfiler {
         Box::pin(async move { ProfileOutcome::Problem { message: message.to_owned(), log: None } })
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/lsp/session/mod.rs"]
+mod session;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::present::lenses;
+use ridgeline_analysis::profile::Provenance;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -315,6 +317,13 @@ impl GlobalState {
     }
 }
 
+impl Drop for GlobalState {
+    /// Nothing runs on when the session is over.
+    fn drop(&mut self) {
+        self.queue.stop_all();
+    }
+}
+
 impl Workspace {
     fn status_now(&self, running: Option<String>) -> StatusParams {
         let (state, message) = if running.is_some() {
@@ -347,7 +356,7 @@ impl Workspace {
 fn headline(profiled: &Profiled) -> Headline {
     let profile = &profiled.profile;
     Headline {
-        text: ridgeline_analysis::units::duration(profile.iteration.time_ns),
+        text: lenses::headline(profile, Provenance::Measured),
         time_ms: profile.iteration.time_ns / 1e6,
         samples_per_second: profile.iteration.samples_per_second(),
         peak_bytes: profile.memory.peak_bytes,

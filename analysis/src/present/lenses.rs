@@ -186,7 +186,7 @@ impl Found<'_> {
 }
 
 /// `312 samples/s · 102 ms · peak 3.1 / 23.7 GB`.
-pub(super) fn headline(profile: &Profile, provenance: Provenance) -> String {
+pub fn headline(profile: &Profile, provenance: Provenance) -> String {
     let mut parts = Vec::new();
     if let Some(rate) = profile.iteration.samples_per_second() {
         parts.push(format!("{} samples/s", units::significant(rate)));

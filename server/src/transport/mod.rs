@@ -61,16 +61,16 @@ pub async fn serve<S: LanguageServer>(
 ) -> Ended {
     let (to_service, service_input) = tokio::io::duplex(64 * 1024);
     let (service_output, from_service) = tokio::io::duplex(64 * 1024);
-    let greeting = Arc::new(Greeting::default());
+    let handshake = Arc::new(Handshake::default());
     let parent_gone = CancellationToken::new();
     let server = Server::new(service_input, service_output, socket)
         .concurrency_level(IN_FLIGHT_LIMIT)
         .serve(service);
 
     let mut reading =
-        Box::pin(read(input, to_service, outbox.clone(), greeting.clone(), parent_gone.clone()));
+        Box::pin(read(input, to_service, outbox.clone(), handshake.clone(), parent_gone.clone()));
     let mut serving = Box::pin(async {
-        tokio::join!(server, relay_answers(from_service, &outbox, &greeting));
+        tokio::join!(server, relay_answers(from_service, &outbox, &handshake));
     });
     let mut writing = Box::pin(async {
         while let Some(frame) = outgoing.recv().await {
@@ -109,17 +109,22 @@ pub async fn serve<S: LanguageServer>(
     ended
 }
 
-/// Lets messages behind `initialize` wait until it is answered. tower-lsp refuses what comes before,
-/// so a client that does not wait would lose the texts that it opens.
+/// Lets what follows `initialize` and `shutdown` wait until they are answered. tower-lsp refuses what
+/// comes before the first, and `exit` takes the second's answer back; a client that does not wait
+/// would lose the texts that it opens.
 #[derive(Default)]
-struct Greeting {
+struct Handshake {
     awaited: Mutex<Option<Value>>,
     answered: Notify,
 }
 
-impl Greeting {
-    fn begin(&self, id: Value) {
-        *self.awaited.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+impl Handshake {
+    fn concerns(call: &Call) -> bool {
+        matches!(call.method.as_str(), "initialize" | "shutdown")
+    }
+
+    fn begin(&self, id: &Value) {
+        *self.awaited.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.clone());
     }
 
     fn sent(&self, body: &str) {
@@ -134,7 +139,7 @@ impl Greeting {
     }
 
     async fn done(&self) {
-        // `initialize` is answered at once; the limit is for an answer lost to a defect.
+        // Both are answered at once; the limit is for an answer lost to a defect.
         let _ = timeout(Duration::from_secs(10), self.answered.notified()).await;
     }
 }
@@ -143,7 +148,7 @@ async fn read(
     input: impl AsyncRead + Unpin,
     mut to_service: DuplexStream,
     outbox: Outbox,
-    greeting: Arc<Greeting>,
+    handshake: Arc<Handshake>,
     parent_gone: CancellationToken,
 ) -> Ended {
     let mut frames = Frames::new(input);
@@ -168,7 +173,7 @@ async fn read(
                 Screened::Call(call) => {
                     let is_exit = call.method == "exit";
                     shut_down |= call.method == "shutdown" && call.id.is_some();
-                    if pass_on(&call, &mut to_service, &greeting, &parent_gone).await.is_err()
+                    if pass_on(&call, &mut to_service, &handshake, &parent_gone).await.is_err()
                         || is_exit
                     {
                         return Ended::Exit { in_order: shut_down };
@@ -197,19 +202,21 @@ async fn refuse(outbox: &Outbox, code: i64, why: &str) {
 async fn pass_on(
     call: &Call,
     to_service: &mut DuplexStream,
-    greeting: &Greeting,
+    handshake: &Handshake,
     parent_gone: &CancellationToken,
 ) -> std::io::Result<()> {
-    let greets = call.method == "initialize" && call.id.is_some();
-    if let (true, Some(id)) = (greets, &call.id) {
-        greeting.begin(id.clone());
-        if let Some(process) = process_id(&call.json) {
-            tokio::spawn(parent::watch(process, parent_gone.clone()));
-        }
+    let awaited = call.id.as_ref().filter(|_| Handshake::concerns(call));
+    if let Some(id) = awaited {
+        handshake.begin(id);
+    }
+    if call.method == "initialize"
+        && let Some(process) = process_id(&call.json)
+    {
+        tokio::spawn(parent::watch(process, parent_gone.clone()));
     }
     to_service.write_all(&framed(&call.json)).await?;
-    if greets {
-        greeting.done().await;
+    if awaited.is_some() {
+        handshake.done().await;
     }
     Ok(())
 }
@@ -220,12 +227,12 @@ fn process_id(initialize: &str) -> Option<i32> {
     i32::try_from(id).ok().filter(|id| *id > 0)
 }
 
-async fn relay_answers(from_service: DuplexStream, outbox: &Outbox, greeting: &Greeting) {
+async fn relay_answers(from_service: DuplexStream, outbox: &Outbox, handshake: &Handshake) {
     let mut frames = Frames::new(from_service);
     while let Ok(Some(frame)) = frames.next().await {
         let Frame::Body(body) = frame else { continue };
         let Ok(body) = String::from_utf8(body) else { continue };
         outbox.write(framed(&body)).await;
-        greeting.sent(&body);
+        handshake.sent(&body);
     }
 }

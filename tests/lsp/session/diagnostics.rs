@@ -1,0 +1,128 @@
+//! A failing run at the line that failed.
+
+use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
+use serde_json::{Value, json};
+
+use super::fake::Session;
+use crate::profiler::ProfileOutcome;
+
+fn failed(session: &Session, kind: &str, lines: &[u32]) -> ProfileOutcome {
+    let frame = |line: &u32| FailureFrame {
+        path: "train.py".to_owned(),
+        line: *line,
+        name: "train".to_owned(),
+    };
+    ProfileOutcome::Failed {
+        failure: RunFailure {
+            error_type: "RuntimeError".to_owned(),
+            message: "shapes cannot be multiplied".to_owned(),
+            kind: kind.to_owned(),
+            frames: lines.iter().map(frame).collect(),
+            requested_bytes: None,
+        },
+        root: session.root.clone(),
+        log: None,
+    }
+}
+
+fn related() -> Value {
+    json!({"textDocument": {"publishDiagnostics": {"relatedInformation": true}}})
+}
+
+#[tokio::test]
+async fn a_failure_is_shown_and_taken_back() {
+    let mut session = Session::greeted(related(), true).await;
+    session.open_and_save().await;
+    let outcome = failed(&session, "exception", &[2, 3]);
+    session.begun().await.end.send(outcome).expect("waiting");
+    let shown = session.client.notification("textDocument/publishDiagnostics").await;
+    let diagnostic = &shown["diagnostics"][0];
+    assert_eq!(diagnostic["range"]["start"], json!({"line": 2, "character": 4}));
+    assert_eq!(diagnostic["severity"], 1);
+    assert!(diagnostic["message"].as_str().unwrap_or_default().starts_with("RuntimeError: shapes"));
+    assert_eq!(diagnostic["relatedInformation"][0]["location"]["range"]["start"]["line"], 1);
+    let status = session.client.status("failed").await;
+    assert!(status["message"].as_str().unwrap_or_default().contains("shapes"), "{status}");
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    let cleared = session.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!(cleared["diagnostics"], json!([]));
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn clients_without_related_information_get_the_traceback_as_text() {
+    let mut session =
+        Session::greeted(json!({"textDocument": {"publishDiagnostics": {}}}), true).await;
+    session.open_and_save().await;
+    let outcome = failed(&session, "exception", &[2, 3]);
+    session.begun().await.end.send(outcome).expect("waiting");
+    let shown = session.client.notification("textDocument/publishDiagnostics").await;
+    let message = shown["diagnostics"][0]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains("\ntrain.py:2: "), "{message}");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_failure_without_a_line_is_a_message() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let outcome = failed(&session, "exit", &[]);
+    session.begun().await.end.send(outcome).expect("waiting");
+    session.client.notification("window/showMessage").await;
+    session.client.status("failed").await;
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn the_file_is_gone_when_the_run_ends() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    let script = session.uri("train.py");
+    let closed = json!({"textDocument": {"uri": script}});
+    session.client.notify("textDocument/didClose", closed.clone()).await;
+    session.client.request("textDocument/codeLens", closed).await.expect("it is closed");
+    std::fs::remove_file(session.root.join("train.py")).expect("removed");
+    run.end.send(failed(&session, "exception", &[3])).expect("waiting");
+    let message = session.client.notification("window/showMessage").await;
+    assert!(message["message"].as_str().unwrap_or_default().contains("shapes"), "{message}");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_failure_in_a_text_that_was_edited_meanwhile() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    let script = session.uri("train.py");
+    let at = json!({"line": 0, "character": 0});
+    let change = json!([{"range": {"start": at, "end": at}, "text": "# new\n"}]);
+    session.client.change(&script, 2, change).await;
+    session.hints("train.py").await;
+    run.end.send(failed(&session, "exception", &[3])).expect("waiting");
+    let shown = session.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!(shown["diagnostics"][0]["range"]["start"]["line"], 3);
+    assert_eq!(shown["version"], 2);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn clients_that_pull_are_not_pushed_to() {
+    let capabilities = json!({
+        "textDocument": {"diagnostic": {}},
+        "workspace": {"diagnostics": {"refreshSupport": true}},
+    });
+    let mut session = Session::greeted(capabilities, true).await;
+    session.open_and_save().await;
+    let outcome = failed(&session, "memory", &[3]);
+    session.begun().await.end.send(outcome).expect("waiting");
+    let (id, _) = session.client.asked("workspace/diagnostic/refresh").await;
+    session.client.reply(&id, Value::Null).await;
+    let params = json!({"textDocument": {"uri": session.uri("train.py")}});
+    let report = session.client.request("textDocument/diagnostic", params).await.expect("a report");
+    assert_eq!(report["kind"], "full");
+    assert_eq!(report["items"][0]["code"], "out-of-memory");
+    session.client.goodbye().await;
+}

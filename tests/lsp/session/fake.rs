@@ -1,0 +1,198 @@
+//! A profiler that runs nothing, and a session with it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ridgeline_analysis::profile::{
+    FileFacts, FileId, IterationCost, LineCost, PhaseTimes, Profile,
+};
+use ridgeline_analysis::source::fingerprint;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::strict_client::StrictClient;
+use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent};
+use crate::server::serve;
+use crate::store::Store;
+
+/// A run that was begun. The test says how it ends.
+pub struct Begun {
+    pub request: ProfileRequest,
+    pub progress: mpsc::Sender<ProgressEvent>,
+    pub cancel: CancellationToken,
+    pub end: oneshot::Sender<ProfileOutcome>,
+}
+
+/// See the module.
+pub struct Fake {
+    begun: mpsc::UnboundedSender<Begun>,
+    prepared: AtomicUsize,
+}
+
+impl Profiler for Fake {
+    fn profile(
+        &self,
+        request: ProfileRequest,
+        progress: mpsc::Sender<ProgressEvent>,
+        cancel: CancellationToken,
+    ) -> Boxed<ProfileOutcome> {
+        let (end, ended) = oneshot::channel();
+        let begun = Begun { request, progress, cancel: cancel.clone(), end };
+        self.begun.send(begun).ok().expect("a test that looks");
+        Box::pin(async move {
+            tokio::select! {
+                outcome = ended => outcome.unwrap_or(ProfileOutcome::Cancelled),
+                () = cancel.cancelled() => ProfileOutcome::Cancelled,
+            }
+        })
+    }
+
+    fn prepare(&self, _request: ProfileRequest) -> Boxed<()> {
+        self.prepared.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async {})
+    }
+}
+
+/// A server with a fake profiler, a workspace on the disk, and a client.
+pub struct Session {
+    pub client: StrictClient,
+    pub root: PathBuf,
+    pub begun: Mutex<mpsc::UnboundedReceiver<Begun>>,
+    pub profiler: Arc<Fake>,
+    folder: tempfile::TempDir,
+}
+
+/// A training script of four lines.
+pub const SCRIPT: &str =
+    "import torch\nfor batch in loader:\n    loss = model(batch)\n    loss.backward()\n";
+
+impl Session {
+    /// A server that has not been greeted.
+    pub fn start() -> Session {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = crate::documents::real_path(folder.path()).join("project");
+        fs::create_dir(&root).expect("made");
+        fs::write(root.join("train.py"), SCRIPT).expect("written");
+        Session::start_in(folder, root)
+    }
+
+    /// Says goodbye; another server in the same folders.
+    pub async fn again(self) -> Session {
+        let Session { client, folder, root, .. } = self;
+        client.goodbye().await;
+        Session::start_in(folder, root)
+    }
+
+    fn start_in(folder: tempfile::TempDir, root: PathBuf) -> Session {
+        let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
+        let (begun, runs) = mpsc::unbounded_channel();
+        let profiler = Arc::new(Fake { begun, prepared: AtomicUsize::new(0) });
+        let (to_server, input) = tokio::io::duplex(1 << 16);
+        let (output, from_server) = tokio::io::duplex(1 << 16);
+        tokio::spawn(serve(profiler.clone(), Some(store), input, output));
+        let client = StrictClient::new(to_server, from_server);
+        Session { client, root, begun: Mutex::new(runs), profiler, folder }
+    }
+
+    /// A server that was greeted by a client with `capabilities` and vouches or not.
+    pub async fn greeted(capabilities: Value, trusted: bool) -> Session {
+        let mut session = Session::start();
+        session.greet(capabilities, trusted).await;
+        session
+    }
+
+    /// Greets, with the project as the workspace. Files are not watched, so that only what a test
+    /// tells is a reason to run.
+    pub async fn greet(&mut self, capabilities: Value, trusted: bool) {
+        let folder = json!([{"uri": uri(&self.root), "name": "project"}]);
+        let options = json!({"trusted": trusted, "watchFiles": false});
+        let more = json!({"workspaceFolders": folder, "initializationOptions": options});
+        self.client.hello(capabilities, more).await;
+    }
+
+    /// The URI of a file of the project.
+    pub fn uri(&self, name: &str) -> String {
+        uri(&self.root.join(name))
+    }
+
+    /// Opens the script and saves it.
+    pub async fn open_and_save(&mut self) {
+        let script = self.uri("train.py");
+        self.client.open(&script, SCRIPT).await;
+        self.client.save(&script).await;
+    }
+
+    /// The next run that is begun.
+    pub async fn begun(&self) -> Begun {
+        let mut begun = self.begun.lock().await;
+        let next = tokio::time::timeout(std::time::Duration::from_secs(120), begun.recv());
+        next.await.expect("a run did not begin").expect("a profiler")
+    }
+
+    /// Whether a run was begun that nobody looked at.
+    pub async fn is_begun(&self) -> bool {
+        !self.begun.lock().await.is_empty()
+    }
+
+    /// How often something was made ready.
+    pub fn prepared(&self) -> usize {
+        self.profiler.prepared.load(Ordering::Relaxed)
+    }
+
+    /// A profile of the script: 100 ms, of which line 3 has 40 and line 4 has 60.
+    pub fn measured(&self) -> ProfileOutcome {
+        measured_in(&self.root)
+    }
+
+    /// The inlay hints of a file, as `line: label`.
+    pub async fn hints(&mut self, name: &str) -> Vec<String> {
+        let end = json!({"line": u32::MAX, "character": 0});
+        let range = json!({"start": {"line": 0, "character": 0}, "end": end});
+        let params = json!({"textDocument": {"uri": self.uri(name)}, "range": range});
+        let hints = self.client.request("textDocument/inlayHint", params).await.expect("hints");
+        let hints = hints.as_array().cloned().unwrap_or_default();
+        hints
+            .iter()
+            .map(|hint| {
+                let label = hint["label"].as_str().unwrap_or_default();
+                format!("{}: {label}", hint["position"]["line"])
+            })
+            .collect()
+    }
+}
+
+/// A profile of `train.py` in `root`.
+pub fn measured_in(root: &Path) -> ProfileOutcome {
+    let line = |line: u32, milliseconds: f64| {
+        let time = PhaseTimes { forward: milliseconds * 1e6, ..PhaseTimes::default() };
+        LineCost { line, self_time: time, total_time: time, calls: 1.0, ..LineCost::default() }
+    };
+    let phases = PhaseTimes { forward: 100e6, ..PhaseTimes::default() };
+    let profile = Profile {
+        iteration: IterationCost {
+            time_ns: 100e6,
+            timed_ns: vec![100e6],
+            phases,
+            batch_size: Some(32),
+            loop_line: Some((FileId(0), 2)),
+            found_by: "optimizer".to_owned(),
+        },
+        files: vec![FileFacts { path: "train.py".to_owned(), fingerprint: fingerprint(SCRIPT) }],
+        lines: vec![vec![line(3, 40.0), line(4, 60.0)]],
+        ..Profile::default()
+    };
+    ProfileOutcome::Measured(Profiled {
+        profile: Arc::new(profile),
+        root: root.to_owned(),
+        files: vec![Some(root.join("train.py"))],
+        log: None,
+    })
+}
+
+/// The URI of a path.
+pub fn uri(path: &Path) -> String {
+    crate::lsp::to_proto::uri_text(path)
+}

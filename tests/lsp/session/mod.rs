@@ -1,0 +1,12 @@
+//! Whole sessions within one process, with a profiler that measures what a test says. What needs a
+//! real program is in `tests/lsp` beside this.
+
+#[path = "../strict_client.rs"]
+mod strict_client;
+
+mod diagnostics;
+mod editing;
+mod fake;
+mod runs;
+mod settings;
+mod trust;

@@ -1,0 +1,192 @@
+//! One run at a time, with progress, a working cancel, and a message where nothing was measured.
+
+use serde_json::{Value, json};
+
+use super::fake::{Session, measured_in};
+use crate::profiler::{ProfileOutcome, ProgressEvent};
+use crate::run_queue::Reason;
+
+fn with_progress() -> Value {
+    json!({"window": {"workDoneProgress": true}})
+}
+
+#[tokio::test]
+async fn fifty_saves_are_two_runs() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let script = session.uri("train.py");
+    for _ in 1..50 {
+        session.client.save(&script).await;
+    }
+    let first = session.begun().await;
+    session.client.command("ridgeline.resume", json!([])).await.expect("every save has arrived");
+    assert!(!session.is_begun().await);
+    first.end.send(session.measured()).expect("waiting");
+    let second = session.begun().await;
+    second.end.send(session.measured()).expect("waiting");
+    session.client.status("idle").await;
+    session.client.command("ridgeline.resume", json!([])).await.expect("done");
+    assert!(!session.is_begun().await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_run_shows_progress_and_its_end() {
+    let mut session = Session::greeted(with_progress(), true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    let (id, params) = session.client.asked("window/workDoneProgress/create").await;
+    session.client.reply(&id, Value::Null).await;
+    let begin = session.client.notification("$/progress").await;
+    assert_eq!(begin["token"], params["token"]);
+    assert_eq!(begin["value"]["message"], "train.py was saved");
+    assert_eq!(begin["value"]["cancellable"], true);
+    let warm = ProgressEvent { stage: "warming up".to_owned(), share: Some(0.25) };
+    run.progress.send(warm).await.expect("listening");
+    let report = session.client.notification("$/progress").await;
+    assert_eq!(report["value"]["percentage"], 25);
+    run.end.send(session.measured()).expect("waiting");
+    let end = session.client.notification("$/progress").await;
+    assert_eq!(end["value"], json!({"kind": "end", "message": "measured"}));
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn cancelling_the_progress_stops_the_run() {
+    let mut session = Session::greeted(with_progress(), true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    let (id, params) = session.client.asked("window/workDoneProgress/create").await;
+    session.client.reply(&id, Value::Null).await;
+    session.client.notification("$/progress").await;
+    let wrong = json!({"token": 4711});
+    session.client.notify("window/workDoneProgress/cancel", wrong).await;
+    let token = json!({"token": params["token"]});
+    session.client.notify("window/workDoneProgress/cancel", token).await;
+    run.cancel.cancelled().await;
+    let end = session.client.notification("$/progress").await;
+    assert_eq!(end["value"]["message"], "stopped");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_client_that_refuses_progress_gets_none() {
+    let mut session = Session::greeted(with_progress(), true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    let (id, _) = session.client.asked("window/workDoneProgress/create").await;
+    let error = json!({"code": -32600, "message": "no"});
+    session.client.send(&json!({"jsonrpc": "2.0", "id": id, "error": error})).await;
+    run.end.send(session.measured()).expect("waiting");
+    session.client.status("idle").await;
+    assert!(!session.client.has_unread("$/progress").await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn stop_ends_the_run_and_forgets_the_pending_one() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    session.client.command("ridgeline.stop", json!([])).await.expect("done");
+    run.cancel.cancelled().await;
+    session.client.status("idle").await;
+    assert!(!session.is_begun().await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_paused_workspace_runs_on_command_alone() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.client.command("ridgeline.pause", json!([])).await.expect("done");
+    session.client.status("paused").await;
+    session.open_and_save().await;
+    let script = session.uri("train.py");
+    session.client.command("ridgeline.profile", json!([script])).await.expect("done");
+    let run = session.begun().await;
+    assert_eq!(run.request.changed, Some(session.root.join("train.py")));
+    run.end.send(session.measured()).expect("waiting");
+    session.client.status("paused").await;
+    session.client.command("ridgeline.resume", json!([])).await.expect("done");
+    session.client.save(&script).await;
+    session.begun().await;
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_problem_is_said_once_and_again_on_command() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let problem = || ProfileOutcome::Problem { message: "no torch here".to_owned(), log: None };
+    session.begun().await.end.send(problem()).expect("waiting");
+    let said = session.client.notification("window/showMessage").await;
+    assert_eq!(said, json!({"type": 1, "message": "no torch here"}));
+    let status = session.client.status("failed").await;
+    assert_eq!(status["message"], "no torch here");
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    session.begun().await.end.send(problem()).expect("waiting");
+    session.client.command("ridgeline.profile", json!([])).await.expect("done");
+    session.begun().await.end.send(problem()).expect("waiting");
+    session.client.notification("window/showMessage").await;
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_choice_of_scripts_is_asked_once_and_remembered() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let scripts = vec![session.root.join("train.py"), session.root.join("other.py")];
+    session.begun().await.end.send(ProfileOutcome::Choose { scripts }).expect("waiting");
+    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    assert_eq!(params["actions"], json!([{"title": "train.py"}, {"title": "other.py"}]));
+    session.client.reply(&id, json!({"title": "other.py"})).await;
+    let run = session.begun().await;
+    assert_eq!(run.request.script, Some(session.root.join("other.py")));
+    run.end.send(session.measured()).expect("waiting");
+    session.client.status("idle").await;
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn several_roots_are_kept_apart() {
+    let mut session = Session::greeted(json!({}), true).await;
+    let other = session.root.parent().expect("a parent").join("other");
+    std::fs::create_dir(&other).expect("made");
+    std::fs::write(other.join("train.py"), super::fake::SCRIPT).expect("written");
+    let added = json!([{"uri": super::fake::uri(&other), "name": "other"}]);
+    let event = json!({"event": {"added": added, "removed": []}});
+    session.client.notify("workspace/didChangeWorkspaceFolders", event).await;
+    session.open_and_save().await;
+    let theirs = super::fake::uri(&other.join("train.py"));
+    session.client.open(&theirs, super::fake::SCRIPT).await;
+    session.client.save(&theirs).await;
+    let first = session.begun().await;
+    assert_eq!(first.request.root, session.root);
+    first.end.send(session.measured()).expect("waiting");
+    let second = session.begun().await;
+    assert_eq!(second.request.root, other);
+    second.end.send(measured_in(&other)).expect("waiting");
+    let removed = json!([{"uri": super::fake::uri(&other), "name": "other"}]);
+    let event = json!({"event": {"added": [], "removed": removed}});
+    session.client.notify("workspace/didChangeWorkspaceFolders", event).await;
+    assert_eq!(session.hints("train.py").await.len(), 2);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_run_ends_with_the_session() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    session.client.hang_up().await;
+    run.cancel.cancelled().await;
+}
+
+#[test]
+fn reasons_are_told_in_words() {
+    assert_eq!(Reason::Saved("/w/a.py".into()).to_string(), "a.py was saved");
+    assert_eq!(Reason::ChangedOutside("/w/a.py".into()).to_string(), "a.py was changed outside");
+}

@@ -1,0 +1,137 @@
+//! Nothing of a workspace runs before the person allowed it.
+
+use serde_json::{Value, json};
+
+use super::fake::Session;
+
+async fn asked(session: &mut Session) -> Value {
+    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    let titles: Vec<&str> = params["actions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|a| a["title"].as_str())
+        .collect();
+    assert_eq!(titles, ["Run once", "Always for this workspace", "Never"]);
+    id
+}
+
+#[tokio::test]
+async fn run_once_runs_once_and_the_next_save_asks_again() {
+    let mut session = Session::greeted(json!({}), false).await;
+    session.open_and_save().await;
+    let id = asked(&mut session).await;
+    session.client.status("waiting_for_trust").await;
+    assert!(!session.is_begun().await);
+    assert_eq!(session.prepared(), 0);
+    session.client.reply(&id, json!({"title": "Run once"})).await;
+    let run = session.begun().await;
+    run.end.send(session.measured()).expect("waiting");
+    session.client.status("idle").await;
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    let id = asked(&mut session).await;
+    session.client.reply(&id, Value::Null).await;
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn always_is_kept_until_it_is_revoked() {
+    let mut session = Session::greeted(json!({}), false).await;
+    session.open_and_save().await;
+    let id = asked(&mut session).await;
+    session.client.reply(&id, json!({"title": "Always for this workspace"})).await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.client.status("idle").await;
+    let mut session = session.again().await;
+    session.greet(json!({}), false).await;
+    session.open_and_save().await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
+    let mut session = session.again().await;
+    session.greet(json!({}), false).await;
+    session.open_and_save().await;
+    let id = asked(&mut session).await;
+    session.client.reply(&id, Value::Null).await;
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn never_is_never_and_a_command_says_what_to_do() {
+    let mut session = Session::greeted(json!({}), false).await;
+    session.open_and_save().await;
+    let id = asked(&mut session).await;
+    session.client.reply(&id, json!({"title": "Never"})).await;
+    session.client.status("idle").await;
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    session.client.command("ridgeline.profile", json!([])).await.expect("done");
+    let message = session.client.notification("window/showMessage").await;
+    assert!(
+        message["message"].as_str().unwrap_or_default().contains("ridgeline.trust"),
+        "{message}"
+    );
+    assert!(!session.is_begun().await);
+    session.client.command("ridgeline.trust", json!([])).await.expect("done");
+    session.client.command("ridgeline.profile", json!([])).await.expect("done");
+    session.begun().await;
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_answers_runs_nothing_and_is_asked_once() {
+    let mut session = Session::greeted(json!({}), false).await;
+    session.open_and_save().await;
+    asked(&mut session).await;
+    let script = session.uri("train.py");
+    for _ in 0..20 {
+        session.client.save(&script).await;
+    }
+    session
+        .client
+        .request("textDocument/codeLens", json!({"textDocument": {"uri": script}}))
+        .await
+        .expect("alive");
+    assert!(!session.is_begun().await);
+    assert!(!session.client.has_unread("window/showMessageRequest").await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_made_up_answer_is_no_consent() {
+    let mut session = Session::greeted(json!({}), false).await;
+    session.open_and_save().await;
+    let id = asked(&mut session).await;
+    session.client.reply(&id, json!({"title": "Yes"})).await;
+    // Twice, and to something that was never asked.
+    session.client.reply(&id, json!({"title": "Always for this workspace"})).await;
+    session.client.reply(&json!("ridgeline-999"), json!({"title": "Run once"})).await;
+    session.client.command("ridgeline.stop", json!([])).await.expect("done");
+    session.client.notification("window/showMessage").await;
+    assert!(!session.is_begun().await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn an_editor_that_vouches_is_not_asked() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    while session.client.status("idle").await["headline"].is_null() {}
+    assert_eq!(session.prepared(), 1);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn revoking_stops_what_runs() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
+    run.cancel.cancelled().await;
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    let id = asked(&mut session).await;
+    session.client.reply(&id, Value::Null).await;
+    session.client.goodbye().await;
+}
