@@ -8,6 +8,7 @@ use flate2::write::GzEncoder;
 use serde_json::Value;
 
 use crate::sandbox::{Sandbox, shared_traces};
+use crate::schema;
 
 /// The reference names kernels by at most so many characters.
 const NAME_CHARACTERS: usize = 200;
@@ -37,6 +38,7 @@ fn every_sample_trace_agrees_with_its_reference() {
         let read = |file: &Path| -> Value {
             serde_json::from_slice(&std::fs::read(file).expect("it is there")).expect("JSON")
         };
+        schema::holds(&read(&json), "analysis");
         compare(stem, &read(&json), &read(&reference));
         compared += 1;
     }
@@ -101,6 +103,7 @@ fn a_trace_without_a_gpu() {
     sandbox.write("cpu.json", cpu);
     let ended = sandbox.run(&["analyze", "cpu.json", "--json", "-"]).exits_with(0);
     let json: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    schema::holds(&json, "analysis");
     assert_eq!(json["gpu"]["span_ns"], 0);
     assert_eq!(json["device"]["kind"], "cpu");
     sandbox.run(&["analyze", "cpu.json"]).exits_with(0).prints("aten::mm");

@@ -4,4 +4,5 @@ mod analyze;
 mod demo;
 mod profile;
 mod sandbox;
+mod schema;
 mod usage;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
+use crate::schema;
 
 const TRAINS: &str = include_str!("scripts/train.py");
 
@@ -34,7 +35,7 @@ fn a_plain_script() {
     let Some(ended) = profile(&sandbox, TRAINS, &["--json", "-"]) else { return };
     let ended = ended.exits_with(0);
     let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
-    assert_eq!(json["schema"], 1);
+    schema::holds(&json, "profile");
     assert_eq!(json["device"]["kind"], "cpu");
     assert_eq!(json["iteration"]["batch_size"], 32);
     let number = |pointer: &str| {
@@ -74,6 +75,18 @@ fn lines_and_a_report_for_people() {
     let page = std::fs::read_to_string(report).expect("the report");
     assert!(page.contains("<html") && page.contains("train.py"));
     // The same profile can be had again without running anything.
+    let recordings = sandbox.path("cache").join("recordings");
+    let of_project = std::fs::read_dir(recordings).expect("recordings").flatten().next();
+    let recording = std::fs::read_dir(of_project.expect("the project's").path())
+        .expect("its recordings")
+        .flatten()
+        .find(|entry| entry.path().join("manifest.json").is_file());
+    let recording = recording.expect("a recording").path();
+    let recording = recording.to_str().expect("it is text");
+    let analyzed = sandbox.run(&["analyze", recording, "--json", "-"]).exits_with(0);
+    let json: Value = serde_json::from_str(&analyzed.stdout).expect("JSON and nothing else");
+    schema::holds(&json, "profile");
+    assert!(json["kernels"].is_array());
     let again = sandbox.path("again.html");
     sandbox.run(&["report", "-o", again.to_str().expect("it is text")]).exits_with(0);
     assert!(again.is_file());
