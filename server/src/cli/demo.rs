@@ -40,13 +40,11 @@ pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
                 Some(python) => python,
                 None => find_or_make_python(&store, &root, terminal, &cancel).await?,
             };
-            terminal.say(&format!("Running with {}", python.display()));
             let overrides = Overrides { python: Some(python), device, ..Overrides::default() };
             let script = Some(root.join("train.py"));
             let request = Request { workspace: root, script, overrides, ..Request::default() };
             let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
-            run::announce(&plan, terminal);
-            run::run_plan(&pipeline, &plan, &cancel).await
+            run::run_plan(&pipeline, &plan, terminal, &cancel).await
         }
     })??;
     let sources = show::Sources::read(&profiled);

@@ -16,8 +16,7 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
     let pipeline = Pipeline::new(run::open_store()?);
     let profiled = run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
-        run::announce(&plan, terminal);
-        run::run_plan(&pipeline, &plan, &cancel).await
+        run::run_plan(&pipeline, &plan, terminal, &cancel).await
     })??;
     let sources = show::Sources::read(&profiled);
     if let Some(file) = &args.report {

@@ -73,8 +73,10 @@ async fn interrupt() {
 pub async fn run_plan(
     pipeline: &Pipeline,
     plan: &Plan,
+    terminal: &Terminal,
     cancel: &CancellationToken,
 ) -> Result<Profiled, Failure> {
+    announce(pipeline, plan, terminal, cancel).await?;
     let (progress, mut news) = mpsc::channel::<ProgressEvent>(64);
     let bar = progress_bar();
     let shown = async {
@@ -106,8 +108,13 @@ fn progress_bar() -> ProgressBar {
     bar
 }
 
-/// What a plan runs and with what, said before it runs.
-pub fn announce(plan: &Plan, terminal: &Terminal) {
+/// Says what will run, and with which Python, before it does.
+async fn announce(
+    pipeline: &Pipeline,
+    plan: &Plan,
+    terminal: &Terminal,
+    cancel: &CancellationToken,
+) -> Result<(), Failure> {
     let what = match &plan.entry {
         Entry::Provider { .. } => format!("{} (a provider file)", plan.entry_name()),
         _ => plan.entry_name(),
@@ -116,6 +123,16 @@ pub fn announce(plan: &Plan, terminal: &Terminal) {
     for note in &plan.notes {
         terminal.say(&format!("note: {note}"));
     }
+    let bar = terminal.spinner("looking for a Python with torch");
+    let found = tokio::select! {
+        () = cancel.cancelled() => Err(Failure::interrupted()),
+        found = pipeline.interpreter(plan) => found.map_err(failure_of),
+    };
+    bar.finish_and_clear();
+    let found = found?;
+    let torch = found.torch.as_ref().map_or("unknown", |torch| torch.version.as_str());
+    terminal.say(&format!("with torch {torch} of {} ({})", found.path.display(), found.origin));
+    Ok(())
 }
 
 /// Any outcome but a measurement, as a message with an exit code.
