@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::lsp::client::ToClient;
 
 /// Refreshes are not sent more often.
 const INTERVAL: Duration = Duration::from_millis(200);
+/// What an editor may take to ask for its lenses and draw them.
+const REDRAW: Duration = Duration::from_millis(50);
 
 /// What can be out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +64,6 @@ impl Refresh {
             let [hints, lenses, diagnostics] = Refreshable::ALL.map(take);
             tokio::join!(
                 async {
-                    if hints {
-                        client.refresh(Refreshable::Hints).await
-                    }
-                },
-                async {
                     if lenses {
                         client.refresh(Refreshable::Lenses).await
                     }
@@ -74,6 +71,14 @@ impl Refresh {
                 async {
                     if diagnostics {
                         client.refresh(Refreshable::Diagnostics).await
+                    }
+                },
+                // Hints come last: Neovim (0.10 to 0.12) forgets to draw hints that arrive after it
+                // redrew for another reason, and new lenses are such a reason.
+                async {
+                    if hints {
+                        sleep(REDRAW).await;
+                        client.refresh(Refreshable::Hints).await
                     }
                 },
             );

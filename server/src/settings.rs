@@ -85,7 +85,7 @@ pub const TABLE: &[Setting] = &[
     ),
     row(
         "codeLens.minimumMemoryShare",
-        "0.02",
+        "0.05",
         "Hide lines that hold less than this share of the peak (0 to 1).",
     ),
     row(

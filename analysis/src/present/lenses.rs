@@ -52,7 +52,7 @@ pub struct LensOptions {
 impl Default for LensOptions {
     fn default() -> LensOptions {
         LensOptions {
-            min_memory_share: 0.02,
+            min_memory_share: 0.05,
             min_scope_share: 0.01,
             memory: true,
             scopes: true,
@@ -150,15 +150,17 @@ impl Found<'_> {
         for cost in &costs.scopes {
             let share = share(&cost.total_time, profile);
             let memory = share_of_peak(cost.total_memory.total(), profile);
-            let is_small = share < options.min_scope_share && memory < options.min_memory_share;
-            if is_small {
-                continue;
+            let mut parts = Vec::new();
+            if share >= options.min_scope_share {
+                let time = units::duration(cost.total_time.total());
+                parts.push(format!("{time} · {}", units::percent(share)));
             }
-            let mut title =
-                format!("{} · {}", units::duration(cost.total_time.total()), units::percent(share));
-            if memory >= options.min_memory_share {
-                title += &format!(" · {} at peak", units::bytes(cost.total_memory.total() as f64));
+            // A function that takes no time, `__init__` above all, only repeats its class's memory.
+            if memory >= options.min_memory_share && (cost.is_class || !parts.is_empty()) {
+                let bytes = units::bytes(cost.total_memory.total() as f64);
+                parts.push(format!("{bytes} at peak"));
             }
+            let title = parts.join(" · ");
             self.add(cost.line, told(title, cost.provenance), None, cost.provenance);
         }
     }
@@ -268,10 +270,8 @@ mod tests {
             expect![[r#"
                 ‹85 ms · 85% · 99 MB at peak›  class Net(nn.Module):
                 ‹activations 80 MB · weights 8.0 MB›  self.conv = nn.Conv2d(3, 64, 7)
-                ‹activations 4.0 MB · weights 1.0 MB›  self.head = nn.Linear(64, 10)
                 ‹60 ms · 60% · 84 MB at peak›  def forward(self, x):
                 ‹activations 80 MB›  x = torch.relu(self.conv(x))
-                ‹activations 4.0 MB›  return self.head(
                 ‹93.2 ms · 93% · 90 MB at peak›  def train(model, loader, optimizer):
                 ‹320 samples/s · 100 ms · peak 120 MB / 23.7 GB› [ridgeline.profile]  for x, y in loader:
                 ‹profile› [ridgeline.profile]  for x, y in loader:
@@ -289,10 +289,8 @@ mod tests {
             expect![[r#"
                 ‹85 ms · 85% · 99 MB at peak›  class Net(nn.Module):
                 ‹activations 80 MB · weights 8.0 MB›  self.conv = nn.Conv2d(3, 64, 7)
-                ‹activations 4.0 MB · weights 1.0 MB›  self.head = nn.Linear(64, 10)
                 ‹60 ms · 60% · 84 MB at peak›  def forward(self, x):
                 ‹activations 80 MB›  x = torch.relu(self.conv(x))
-                ‹activations 4.0 MB›  return self.head(
                 ‹93.2 ms · 93% · 90 MB at peak›  def train(model, loader, optimizer):
                 ‹320 samples/s · 100 ms · peak 120 MB / 23.7 GB› [ridgeline.profile]  for x, y in loader:
                 ‹activations 90 MB›  loss = F.cross_entropy(model(x), y)
