@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::chrome_trace::{Options, TraceError};
-use super::chrome_trace_json::{Scanner, Stop, Token};
+use super::chrome_trace_json::{Scanner, Stop, Token, utf8};
 use super::strings::{Interner, StringId};
 use super::trace::{
     Activity, ActivityKind, Annotation, Instant, Launch, MemoryEvent, Operator, PythonFrame,
@@ -80,7 +80,7 @@ impl<'a> Event<'a> {
                     }
                     return self.arguments.read(scanner);
                 }
-                _ => return scanner.value().map(drop),
+                _ => return scanner.skip(),
             };
             *slot = scanner.value()?;
             Ok(())
@@ -91,13 +91,11 @@ impl<'a> Event<'a> {
 impl<'a> Arguments<'a> {
     fn read(&mut self, scanner: &mut Scanner<'a>) -> Result<(), Stop> {
         if scanner.peek()? != b'{' {
-            return scanner.value().map(drop);
+            return scanner.skip();
         }
         scanner.object(|key, scanner| {
-            let value = scanner.value()?;
-            if let Some(slot) = self.slot(key) {
-                *slot = value;
-            }
+            let Some(slot) = self.slot(key) else { return scanner.skip() };
+            *slot = scanner.value()?;
             Ok(())
         })
     }
@@ -319,7 +317,7 @@ impl<'o> Builder<'o> {
     }
 
     fn intern_nested(&mut self, token: Token<'_>) -> Result<Option<StringId>, TraceError> {
-        self.intern(token.nested().map(String::from_utf8_lossy))
+        self.intern(token.nested().map(utf8))
     }
 
     fn thread(&mut self, event: &Event<'_>) -> Result<Option<ThreadId>, TraceError> {

@@ -1,9 +1,9 @@
 //! Strings that occur often, stored once.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::num::NonZeroU32;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// A string of one [`Strings`]. Two ids of the same table are equal where the strings are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +56,7 @@ pub struct Interner {
     strings: Strings,
     table: HashTable<StringId>,
     // Seeded at random, so that a hostile trace cannot choose strings that collide.
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
 
 impl Interner {
