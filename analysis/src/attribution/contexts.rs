@@ -11,7 +11,8 @@ use super::backward::Nodes;
 use super::correlate::Place;
 use super::join::Join;
 use crate::profile::Phase;
-use crate::recording::line_log::{Marker, MarkerId, Markers, StackId};
+use crate::recording::line_log::{Marker, MarkerId, Markers, StackId, Stacks};
+use crate::recording::manifest::Manifest;
 use crate::recording::trace::ThreadId;
 
 /// Index into [`Contexts`].
@@ -53,6 +54,8 @@ pub(super) struct Contexts<'a> {
     builds_the_loss: Vec<bool>,
     phases: Vec<Option<Phase>>,
     forward_unless_marked: bool,
+    /// By stack: the training loop fetches its next batch.
+    fetches: Vec<bool>,
     all: Vec<Context>,
     ids: HashMap<Context, ContextId>,
 }
@@ -66,13 +69,18 @@ struct NodePlace {
 
 impl<'a> Contexts<'a> {
     /// Without a line log, operators outside of everything that is marked are forward ones.
-    pub fn new(join: &'a Join<'a>, forward_unless_marked: bool) -> Contexts<'a> {
+    pub fn new(
+        join: &'a Join<'a>,
+        manifest: Option<&Manifest>,
+        forward_unless_marked: bool,
+    ) -> Contexts<'a> {
         let mut contexts = Contexts {
             join,
             node_places: vec![NodePlace::default(); join.nodes.nodes.len()],
             builds_the_loss: builds_the_loss(&join.nodes, &join.parents),
             phases: phases(&join.places.log.markers),
             forward_unless_marked,
+            fetches: fetches(&join.places.log.stacks, manifest),
             all: Vec::new(),
             ids: HashMap::new(),
         };
@@ -180,6 +188,9 @@ impl<'a> Contexts<'a> {
         if let Some(phase) = self.phases.get(place.marker.0 as usize).copied().flatten() {
             return phase;
         }
+        if self.fetches.get(place.stack.0 as usize).copied().unwrap_or(false) {
+            return Phase::Data;
+        }
         let Some(operator) = operator else { return Phase::Other };
         // A loss outside of every module is part of the forward pass all the same.
         let forward = self.forward_unless_marked
@@ -232,6 +243,28 @@ fn builds_the_loss(nodes: &Nodes, parents: &[Option<u32>]) -> Vec<bool> {
         }
     }
     builds
+}
+
+/// By stack: whether the training loop stands on its `for` line. What runs from there is the loader,
+/// also where that is the user's own generator, which no hook of torch's loader tells.
+fn fetches(stacks: &Stacks, manifest: Option<&Manifest>) -> Vec<bool> {
+    let mut fetches = vec![false; stacks.len()];
+    let Some((manifest, place)) = manifest.and_then(|m| Some((m, m.training_loop?))) else {
+        return fetches;
+    };
+    // A provider's loop is Ridgeline's own; the place stands for it and fetches nothing.
+    if manifest.iterations.found_by.as_deref() == Some("provider") {
+        return fetches;
+    }
+    for (stack, frame) in stacks.iter() {
+        let file = manifest.codes.get(frame.code as usize).map(|code| code.file);
+        let here = file == Some(place.file) && frame.line == place.line;
+        let called = fetches.get(frame.caller.0 as usize).copied().unwrap_or(false);
+        if let Some(fetch) = fetches.get_mut(stack.0 as usize) {
+            *fetch = here || called;
+        }
+    }
+    fetches
 }
 
 /// By marker: the phase that holds there. The innermost phase or module holds, because frameworks

@@ -105,7 +105,7 @@ fn attribute_with(
     let empty_log = LineLog::default();
     let log = recording.lines.as_ref().unwrap_or(&empty_log);
     let join = Join::new(trace, log, &steps.windows);
-    let mut contexts = Contexts::new(&join, recording.lines.is_none());
+    let mut contexts = Contexts::new(&join, manifest, recording.lines.is_none());
 
     let pieces = timeline::pieces(&join, &mut contexts);
     let launches = Launches::new(&join, &mut contexts);

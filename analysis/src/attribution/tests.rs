@@ -12,7 +12,7 @@ use crate::recording::Recording;
 use crate::recording::line_log::{
     LINE, LineLogBuilder, MODULE_ENTER, MODULE_EXIT, PHASE_ENTER, PHASE_EXIT, POP, PUSH, Record,
 };
-use crate::recording::manifest::{Block, BlockKind, Memory};
+use crate::recording::manifest::{Block, BlockKind, Location, Memory};
 
 type Records<'a> = &'a [(i64, u8, u32, u32)];
 
@@ -120,6 +120,30 @@ fn backward_belongs_to_the_forward_lines() {
         34: other 100 | total other 100
     "#]],
     );
+}
+
+#[test]
+fn a_generator_is_a_loader() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::randint", 20, 30);
+    trace.op("aten::add", 120, 30);
+    let records = &[
+        (0, PUSH, 0, 1),
+        (0, LINE, 0, 30),
+        (10, PUSH, 1, 20),
+        (60, POP, 1, 0),
+        (100, LINE, 0, 31),
+    ];
+    let mut recording = recording(trace, records, 200);
+    let manifest = recording.manifest.as_mut().expect("the fixture has one");
+    manifest.training_loop = Some(Location { file: 0, line: 30 });
+    let profile = attribute(&recording).expect("a profile");
+    expect![[r#"
+        20: data 50 | total data 50
+        30: data 50 | total data 100
+        31: other 100 | total other 100
+    "#]]
+    .assert_eq(&render_lines(&profile));
 }
 
 #[test]
