@@ -6,7 +6,7 @@ use anstyle::Style as Paint;
 
 use super::printable::one_line;
 use super::terminal::Style;
-use crate::metrics::summary::{GpuSummary, TraceSummary};
+use crate::metrics::summary::{GpuSummary, LineSummary, TraceSummary};
 use crate::units::{bytes, duration, percent};
 
 /// The page of a trace: device, iteration, what the GPU did, and at most `top` of its kernels,
@@ -32,7 +32,7 @@ struct Page {
 }
 
 /// Characters of a column of numbers.
-const NUMBER: usize = 9;
+const NUMBER: usize = 10;
 /// Characters of the names on the left of facts.
 const LABEL: usize = 16;
 
@@ -165,18 +165,22 @@ impl Page {
         self.title("Lines");
         let on_device = summary.gpu.is_some();
         if on_device {
-            self.header(&["GPU", "host", "calls"], "place");
+            self.header(&["host", "with calls", "GPU"], "place");
         } else {
-            self.header(&["time", "calls"], "place");
+            self.header(&["time", "with calls"], "place");
         }
-        for line in summary.lines.iter().take(top) {
-            let host = duration(line.total_ms * 1e6);
-            let calls = if line.calls > 0 { grouped(line.calls) } else { String::new() };
+        // The longest with their calls are the outermost ones, which every program has: what a line
+        // runs itself says more.
+        let mut lines: Vec<&LineSummary> = summary.lines.iter().collect();
+        lines.sort_by(|a, b| b.self_ms.total_cmp(&a.self_ms));
+        for line in lines.iter().take(top) {
+            let own = duration(line.self_ms * 1e6);
+            let all = duration(line.total_ms * 1e6);
             let place = format!("{}:{} {}", line.file, line.line, line.scope);
             if on_device {
-                self.row(&[duration(line.device_ms * 1e6), host, calls], &place);
+                self.row(&[own, all, duration(line.device_ms * 1e6)], &place);
             } else {
-                self.row(&[host, calls], &place);
+                self.row(&[own, all], &place);
             }
         }
         self.left_out(summary.lines.len(), top, "places");
@@ -320,25 +324,25 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                 21 µs          from the first activity to the end of the last
-                busy               11.5 µs    55%
-                  computing        10.5 µs    50%
-                  copying           1.0 µs     5%
-                idle                9.5 µs    45%
-                kernels            10.5 µs          sum of 1 kernel
-                leaked in           1.0 µs          1 activity from before the recording
-                launch to start      10 µs          median; 95% within 10 µs
-                  stream 7         10.5 µs    50%   1 activity
-                  stream 8          1.0 µs     5%   1 activity
+                span                  21 µs          from the first activity to the end of the last
+                busy                11.5 µs    55%
+                  computing         10.5 µs    50%
+                  copying            1.0 µs     5%
+                idle                 9.5 µs    45%
+                kernels             10.5 µs          sum of 1 kernel
+                leaked in            1.0 µs          1 activity from before the recording
+                launch to start       10 µs          median; 95% within 10 µs
+                  stream 7          10.5 µs    50%   1 activity
+                  stream 8           1.0 µs     5%   1 activity
 
                 Kernels, copies and fills
-                     time     share     calls occupancy  name
-                  10.5 µs       91%         1            void gemm<float, 128, 128, 32, some, o…
-                   1.0 µs        9%         1            Memcpy HtoD
+                      time      share      calls  occupancy  name
+                   10.5 µs        91%          1             void gemm<float, 128, 128, 32, som…
+                    1.0 µs         9%          1             Memcpy HtoD
 
                 Operators
-                      GPU      host     calls  name
-                  10.5 µs   50.2 µs         1  aten::mm
+                       GPU       host      calls  name
+                   10.5 µs    50.2 µs          1  aten::mm
 
                 note: 1 of 2 GPU activities have no launch in the trace: they were launched before the recording began, and belong to no operator
             "#]],
@@ -354,25 +358,25 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                 21 µs          from the first activity to the end of the last
-                busy               11.5 µs    55%
-                  computing        10.5 µs    50%
-                  copying           1.0 µs     5%
-                idle                9.5 µs    45%
-                kernels            10.5 µs          sum of 1 kernel
-                leaked in           1.0 µs          1 activity from before the recording
-                launch to start      10 µs          median; 95% within 10 µs
-                  stream 7         10.5 µs    50%   1 activity
-                  stream 8          1.0 µs     5%   1 activity
+                span                  21 µs          from the first activity to the end of the last
+                busy                11.5 µs    55%
+                  computing         10.5 µs    50%
+                  copying            1.0 µs     5%
+                idle                 9.5 µs    45%
+                kernels             10.5 µs          sum of 1 kernel
+                leaked in            1.0 µs          1 activity from before the recording
+                launch to start       10 µs          median; 95% within 10 µs
+                  stream 7          10.5 µs    50%   1 activity
+                  stream 8           1.0 µs     5%   1 activity
 
                 Kernels, copies and fills
-                     time     share     calls occupancy  name
-                  10.5 µs       91%         1            void gemm<float, 128, 128, 32, some, o…
-                          and 1 more names
+                      time      share      calls  occupancy  name
+                   10.5 µs        91%          1             void gemm<float, 128, 128, 32, som…
+                           and 1 more names
 
                 Operators
-                      GPU      host     calls  name
-                  10.5 µs   50.2 µs         1  aten::mm
+                       GPU       host      calls  name
+                   10.5 µs    50.2 µs          1  aten::mm
 
                 note: 1 of 2 GPU activities have no launch in the trace: they were launched before the recording began, and belong to no operator
             "#]],
@@ -387,13 +391,36 @@ mod tests {
             cpu,
             10,
             expect![[r#"
+                unknown device (cpu)
+
+                Operators
+                      time      calls  name
+                    2.0 µs          1  aten::�[31mmm
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_trace_with_call_stacks() {
+        let stacks = r#"[
+            {"ph": "X", "cat": "Operator", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2,
+             "args": {"Call stack": "model.py(12): forward;train.py(31): main"}},
+            {"ph": "X", "cat": "Operator", "name": "aten::add", "pid": 1, "tid": 1, "ts": 5, "dur": 9,
+             "args": {"Call stack": "model.py(13): forward;train.py(31): main"}}]"#;
+        check(stacks, 10, expect![[r#"
             unknown device (cpu)
 
             Operators
-                 time     calls  name
-               2.0 µs         1  aten::�[31mmm
-        "#]],
-        );
+                  time      calls  name
+                9.0 µs          1  aten::add
+                2.0 µs          1  aten::mm
+
+            Lines
+                  time with calls  place
+                9.0 µs     9.0 µs  model.py:13 forward
+                2.0 µs     2.0 µs  model.py:12 forward
+                  0 ns      11 µs  train.py:31 main
+        "#]]);
     }
 
     #[test]
@@ -405,12 +432,12 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span               10.5 µs          from the first activity to the end of the last
-                busy               10.5 µs   100%
-                  computing        10.5 µs   100%
-                idle                  0 ns   0.0%
-                kernels            10.5 µs          sum of 1 kernel
-                launch to start      10 µs          median; 95% within 10 µs
+                span                10.5 µs          from the first activity to the end of the last
+                busy                10.5 µs   100%
+                  computing         10.5 µs   100%
+                idle                   0 ns   0.0%
+                kernels             10.5 µs          sum of 1 kernel
+                launch to start       10 µs          median; 95% within 10 µs
 
                 note: the file ends too early, after 716 bytes of JSON: what came before is counted, the rest is missing
             "#]],

@@ -131,7 +131,8 @@ async fn announce(
     bar.finish_and_clear();
     let found = found?;
     let torch = found.torch.as_ref().map_or("unknown", |torch| torch.version.as_str());
-    terminal.say(&format!("with torch {torch} of {} ({})", found.path.display(), found.origin));
+    let origin = if plan.python_is_named { String::new() } else { format!(", {}", found.origin) };
+    terminal.say(&format!("with {} (torch {torch}{origin})", found.path.display()));
     Ok(())
 }
 

@@ -49,9 +49,10 @@ impl Terminal {
         if self.colors { Style::new().bold() } else { Style::new() }
     }
 
-    /// How many columns standard output has: those of the terminal, or 100 where there is none.
+    /// How many columns standard output has: those of the terminal, or enough for
+    /// code where there is none.
     pub fn width(&self) -> usize {
-        const WITHOUT_TERMINAL: usize = 100;
+        const WITHOUT_TERMINAL: usize = 160;
         let columns = console::Term::stdout().size_checked().map(|(_, columns)| columns);
         columns.map_or(WITHOUT_TERMINAL, |columns| usize::from(columns).clamp(40, 200))
     }

@@ -57,6 +57,8 @@ pub struct Plan {
     pub search: Search,
     /// The script, module or provider.
     pub entry: Entry,
+    /// Whether the person named the Python for this very run.
+    pub python_is_named: bool,
     /// What the person should know about how this was decided.
     pub notes: Vec<String>,
     request: RunRequest,
@@ -151,7 +153,8 @@ pub fn plan(request: &Request, store: &Store, discovery: &mut Discovery) -> Resu
         editor: request.editor_python.clone(),
         private: environment::installed(store.cache()),
     };
-    Ok(Plan { root, search, entry, notes, request: run })
+    let python_is_named = overrides.python.is_some();
+    Ok(Plan { root, search, entry, python_is_named, notes, request: run })
 }
 
 /// The Python that the configuration names, from the root of the file system.
