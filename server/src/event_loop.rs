@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ridgeline_analysis::source::SourceIndex;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -103,6 +102,10 @@ impl GlobalState {
     fn handle_told(&mut self, told: Told) {
         match told {
             Told::Hello(client) => {
+                tracing::info!(
+                    "the client is {}",
+                    client.name.chars().take(80).collect::<String>()
+                );
                 self.trust = Trust::new(self.store.clone(), client.vouched);
                 self.client = (*client).into();
                 let (settings, _) = Settings::read(&self.client.options);
@@ -121,7 +124,7 @@ impl GlobalState {
             Told::FoldersChanged(added, removed) => {
                 removed.iter().for_each(|root| self.remove_workspace(root));
                 for root in &added {
-                    self.add_workspace(root);
+                    self.add_workspace(root, true);
                 }
             }
             Told::ProgressCancelled(token) => self.progress_cancelled(&token),
@@ -135,7 +138,7 @@ impl GlobalState {
         tokio::spawn(sending.keep_sending(self.to_client.clone(), self.client.refreshes()));
         self.watcher = Watcher::start(self.events.clone());
         for root in self.client.roots.clone() {
-            self.add_workspace(&root);
+            self.add_workspace(&root, true);
         }
         self.fetch_settings();
     }
@@ -147,13 +150,7 @@ impl GlobalState {
         self.saved.insert(id.clone(), document.edition());
         let Some(path) = document.real.clone() else { return };
         self.last_touched = Some(path.clone());
-        let root = match self.root_of(&path) {
-            Some(root) => Some(root),
-            // A file outside of every folder is looked after with the folder that it is in.
-            None => {
-                path.parent().map(Path::to_owned).and_then(|parent| self.add_workspace(&parent))
-            }
-        };
+        let root = self.root_of(&path).or_else(|| self.add_folder_of(&path));
         if let Some(root) = root {
             self.prepare(&root);
             self.send_status(&root);
@@ -219,8 +216,7 @@ impl GlobalState {
         let Some((id, document)) = open else {
             return Some(Reason::ChangedOutside(file.to_owned()));
         };
-        let on_disk = std::fs::read_to_string(file).ok();
-        let same = on_disk.as_deref() == document.index.as_ref().map(SourceIndex::text);
+        let same = document.index.as_ref().is_some_and(|index| is_on_disk(file, index.text()));
         if !same {
             return Some(Reason::ChangedOutside(file.to_owned()));
         }
@@ -280,4 +276,16 @@ impl GlobalState {
         let touched = self.last_touched.as_deref().and_then(|path| self.root_of(path));
         touched.or_else(|| self.workspaces.first().map(|workspace| workspace.root.clone()))
     }
+}
+
+/// Whether a file holds this text. Editors keep a byte order mark to themselves.
+fn is_on_disk(file: &Path, text: &str) -> bool {
+    const MARK: &str = "\u{feff}";
+    let text = text.strip_prefix(MARK).unwrap_or(text);
+    let length = text.len() as u64;
+    let expected = length..=length + MARK.len() as u64;
+    // What has another length is not read: it may be of any size.
+    std::fs::metadata(file).is_ok_and(|metadata| expected.contains(&metadata.len()))
+        && std::fs::read_to_string(file)
+            .is_ok_and(|found| found.strip_prefix(MARK).unwrap_or(&found) == text)
 }

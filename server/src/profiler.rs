@@ -32,6 +32,12 @@ pub trait Profiler: Send + Sync + 'static {
         Box::pin(async {})
     }
 
+    /// Ends what [`Profiler::prepare`] and earlier runs left waiting for the workspace at `root`, because
+    /// nothing of it may run any more.
+    fn forget(&self, _root: PathBuf) -> Boxed<()> {
+        Box::pin(async {})
+    }
+
     /// What an earlier session measured. It reads files of ours and runs nothing, so it is called
     /// for workspaces that nobody trusts, too.
     fn newest(&self, _root: PathBuf) -> Boxed<Option<Profiled>> {

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use ridgeline_analysis::present::failure;
+use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event::Event;
@@ -19,6 +20,9 @@ use crate::trust::{Answer, Decision};
 
 /// Scripts that are offered to choose from. A message with more buttons cannot be read.
 const CHOICE_LIMIT: usize = 8;
+
+/// Statuses are not sent more often while a run goes on.
+const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 impl GlobalState {
     /// Wants a run, and asks the person first where they have not decided.
@@ -106,6 +110,7 @@ impl GlobalState {
         let removed = self.trust.revoke(root);
         self.tell_if_not_kept(removed);
         self.queue.stop(root);
+        tokio::spawn(self.profiler.forget(root.to_owned()));
         if let Some(workspace) = self.workspace(root) {
             workspace.waiting = None;
             workspace.dismissed = false;
@@ -211,9 +216,15 @@ impl GlobalState {
     pub fn run_progressed(&mut self, id: RunId, event: ProgressEvent) {
         let running = self.queue.running().filter(|running| running.id == id);
         let Some(root) = running.map(|running| running.root.clone()) else { return };
-        if let Some(workspace) = self.workspace(&root) {
-            workspace.progress = Some(event);
+        let Some(workspace) = self.workspace(&root) else { return };
+        // A new stage is told at once, steps within one now and then.
+        if let Some((before, told)) = &workspace.progress
+            && before.stage == event.stage
+            && told.elapsed() < STATUS_INTERVAL
+        {
+            return;
         }
+        workspace.progress = Some((event, Instant::now()));
         self.send_status(&root);
     }
 
@@ -233,19 +244,21 @@ impl GlobalState {
                 self.take_in(&root, profiled);
             }
             ProfileOutcome::Failed { failure, root: project, log } => {
-                let report = failure::report(&failure);
-                let kind = failure.kind;
-                let number = self.next_number();
-                let failure = Failure { number, root: project, kind, report };
+                let failure = self.failure(project, failure);
                 self.failed(&root, failure, log, asked);
             }
             ProfileOutcome::Cancelled => {}
             ProfileOutcome::Choose { scripts } => self.ask_for_script(&root, scripts, run.reason),
             ProfileOutcome::NothingToRun { message } => {
-                // A save in a workspace that trains nothing is an everyday thing.
-                self.succeeded(&root, None);
-                if asked {
-                    self.to_client.show_message(Importance::Info, &message);
+                match self.broken_text(&root, &run.reason) {
+                    Some(failure) => self.failed(&root, failure, None, asked),
+                    None => {
+                        // A save in a workspace that trains nothing is an everyday thing.
+                        self.succeeded(&root, None);
+                        if asked {
+                            self.to_client.show_message(Importance::Info, &message);
+                        }
+                    }
                 }
             }
             ProfileOutcome::Problem { message, log } => {
@@ -254,6 +267,28 @@ impl GlobalState {
         }
         self.start_run();
         self.send_status(&root);
+    }
+
+    fn failure(&mut self, project: PathBuf, failure: RunFailure) -> Failure {
+        let report = failure::report(&failure);
+        Failure { number: self.next_number(), root: project, kind: failure.kind, report }
+    }
+
+    /// A training script that is no Python at the moment is not found. Where the file that was to be
+    /// profiled is such a text, that is what is in the way.
+    fn broken_text(&mut self, root: &Path, reason: &Reason) -> Option<Failure> {
+        let file = reason.file()?;
+        let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
+        let line = open?.1.index.as_ref()?.first_syntax_error()?;
+        let path = file.strip_prefix(root).ok()?.to_string_lossy().replace('\\', "/");
+        let failure = RunFailure {
+            error_type: "SyntaxError".to_owned(),
+            message: "from here on this is no Python, so no training script was found".to_owned(),
+            kind: "syntax".to_owned(),
+            frames: vec![FailureFrame { path, line, name: "<module>".to_owned() }],
+            requested_bytes: None,
+        };
+        Some(self.failure(root.to_owned(), failure))
     }
 
     fn succeeded(&mut self, root: &Path, log: Option<PathBuf>) {

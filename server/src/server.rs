@@ -88,7 +88,8 @@ fn log_to_stderr() {
     if written.is_err() {
         return;
     }
-    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env(LOG_VARIABLE)
+        .unwrap_or_else(|_| EnvFilter::new("warn,ridgeline=info"));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use ridgeline_analysis::present::lenses;
 use ridgeline_analysis::profile::Provenance;
@@ -114,8 +115,8 @@ pub struct Workspace {
     pub preparing: bool,
     /// It was made ready, or that was tried.
     pub prepared: bool,
-    /// How far the run is that goes on.
-    pub progress: Option<ProgressEvent>,
+    /// How far the run is that goes on, and when that was told.
+    pub progress: Option<(ProgressEvent, Instant)>,
     /// Why the last run did not measure anything.
     pub problem: Option<String>,
     /// The last message about it, which is not said again on every save.
@@ -230,8 +231,15 @@ impl GlobalState {
         innermost.map(|workspace| workspace.root.clone())
     }
 
+    /// Looks after the folder of a file that is in none of the client's folders. It is not watched:
+    /// it may be the person's home.
+    pub fn add_folder_of(&mut self, file: &Path) -> Option<PathBuf> {
+        let folder = file.parent().filter(|folder| folder.parent().is_some() && file.is_file())?;
+        self.add_workspace(folder, false)
+    }
+
     /// Looks after a folder from now on, where it is one.
-    pub fn add_workspace(&mut self, root: &Path) -> Option<PathBuf> {
+    pub fn add_workspace(&mut self, root: &Path, watched: bool) -> Option<PathBuf> {
         let root = real_path(root);
         if self.workspaces.iter().any(|workspace| workspace.root == root) {
             return Some(root);
@@ -241,7 +249,7 @@ impl GlobalState {
             return None;
         }
         self.workspaces.push(Workspace { root: root.clone(), ..Workspace::default() });
-        if let Some(watcher) = &self.watcher {
+        if let Some(watcher) = self.watcher.as_ref().filter(|_| watched) {
             watcher.watch(&root);
         }
         let (newest, events, found) =
@@ -258,6 +266,7 @@ impl GlobalState {
     pub fn remove_workspace(&mut self, root: &Path) {
         let root = real_path(root);
         self.queue.stop(&root);
+        tokio::spawn(self.profiler.forget(root.clone()));
         self.unpublish(&root);
         self.workspaces.retain(|workspace| workspace.root != root);
         if let Some(watcher) = &self.watcher {
@@ -345,8 +354,8 @@ impl Workspace {
             message,
             run: running.map(|reason| RunStatus {
                 reason,
-                stage: self.progress.as_ref().map(|progress| progress.stage.clone()),
-                share: self.progress.as_ref().and_then(|progress| progress.share),
+                stage: self.progress.as_ref().map(|(progress, _)| progress.stage.clone()),
+                share: self.progress.as_ref().and_then(|(progress, _)| progress.share),
             }),
             headline: self.measured.first().map(|(_, profiled)| headline(profiled)),
         }

@@ -1,1 +1,9 @@
-fn main() {}
+//! Drives the built server from outside, as editors do: sessions that end in every way, clients that
+//! do everything they should not, and runs of real programs where a Python with torch is known.
+
+mod ending;
+mod hostile;
+mod process;
+mod real;
+#[allow(dead_code, reason = "the sessions in `session` use the rest")]
+mod strict_client;

@@ -192,6 +192,22 @@ impl SourceIndex {
         self.tree.as_ref()
     }
 
+    /// The line, counted from 1, from which on the text is no Python; nothing where all of it is.
+    pub fn first_syntax_error(&self) -> Option<u32> {
+        let mut node = self.tree.as_ref()?.root_node();
+        if !node.has_error() {
+            return None;
+        }
+        loop {
+            let mut cursor = node.walk();
+            let broken = node.children(&mut cursor).find(|child| child.has_error());
+            match broken {
+                Some(child) => node = child,
+                None => return Some(self.lines.line_of(node.start_byte())),
+            }
+        }
+    }
+
     /// The first statement whose header touches a line, counted from 1.
     pub fn statement_on_line(&self, line: u32) -> Option<usize> {
         let index = self.outline.statements.partition_point(|statement| statement.last_line < line);

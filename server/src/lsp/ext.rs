@@ -26,18 +26,6 @@ pub enum State {
     Failed,
 }
 
-impl State {
-    /// Every state, in the order in which they are documented.
-    pub const ALL: [State; 6] = [
-        State::Idle,
-        State::WaitingForTrust,
-        State::Preparing,
-        State::Running,
-        State::Paused,
-        State::Failed,
-    ];
-}
-
 /// Parameters of [`STATUS`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -131,6 +119,15 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../docs/protocol.md");
 
+    const STATES: [State; 6] = [
+        State::Idle,
+        State::WaitingForTrust,
+        State::Preparing,
+        State::Running,
+        State::Paused,
+        State::Failed,
+    ];
+
     /// First cells of the page's table rows under a heading, with their second cells.
     fn rows(heading: &str) -> Vec<(String, String)> {
         let section = PAGE.split("\n## ").find(|section| section.starts_with(heading));
@@ -151,7 +148,7 @@ mod tests {
     #[test]
     fn the_documented_states_are_these() {
         let states: Vec<String> = rows("States").into_iter().map(|(name, _)| name).collect();
-        let expected = State::ALL
+        let expected = STATES
             .map(|state| serde_json::to_value(state).expect("JSON").as_str().map(str::to_owned));
         assert_eq!(states.into_iter().map(Some).collect::<Vec<_>>(), expected);
     }

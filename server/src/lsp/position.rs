@@ -85,7 +85,10 @@ pub fn to_span(
 
 /// The position of a byte. Past the text's end it is the end; within a character it is its start.
 pub fn to_position(text: &str, lines: &Lines, encoding: Encoding, offset: usize) -> Position {
-    let offset = text.floor_char_boundary(offset.min(text.len()));
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
     let line = lines.line_of(offset);
     let before = text.get(lines.start_of(line)..offset).unwrap_or_default();
     let character = before.chars().map(|character| encoding.width(character)).sum::<usize>();

@@ -117,6 +117,11 @@ impl Pipeline {
         self.agent(plan, &interpreter).await.map(|_| ())
     }
 
+    /// Ends the warm agents of the projects in a folder.
+    pub async fn forget(&self, folder: &Path) {
+        self.agents.lock().await.retain(|warm| !warm.root.starts_with(folder));
+    }
+
     /// Runs a plan and says what it costs. News go to `progress`; where nobody takes them they are
     /// dropped. Ends soon after `cancel`, and nothing of the run is left then.
     pub async fn run(

@@ -45,6 +45,11 @@ impl Profiler for Arc<Pipeline> {
         })
     }
 
+    fn forget(&self, root: PathBuf) -> Boxed<()> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move { Pipeline::forget(&pipeline, &root).await })
+    }
+
     fn newest(&self, root: PathBuf) -> Boxed<Option<Profiled>> {
         let store = self.store().clone();
         Box::pin(async move {

@@ -51,11 +51,7 @@ fn run(state: &mut GlobalState, name: &str, root: &Path, argument: Option<PathBu
             let file = file.filter(|file| file.starts_with(root));
             state.want_run(root, Reason::Asked(file));
         }
-        command::STOP => {
-            if !state.queue.stop(root) {
-                state.to_client.show_message(Importance::Info, "No run is going on.");
-            }
-        }
+        command::STOP => stop(state, root),
         command::PAUSE => with(state, root, |workspace| workspace.paused = true),
         command::RESUME => {
             with(state, root, |workspace| workspace.paused = false);
@@ -75,6 +71,12 @@ fn run(state: &mut GlobalState, name: &str, root: &Path, argument: Option<PathBu
 fn with(state: &mut GlobalState, root: &Path, change: impl FnOnce(&mut Workspace)) {
     if let Some(workspace) = state.workspace(root) {
         change(workspace);
+    }
+}
+
+fn stop(state: &mut GlobalState, root: &Path) {
+    if !state.queue.stop(root) {
+        state.to_client.show_message(Importance::Info, "No run is going on.");
     }
 }
 

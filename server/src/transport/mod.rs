@@ -88,13 +88,11 @@ pub async fn serve<S: LanguageServer>(
         }
     });
 
-    let ended = loop {
-        tokio::select! {
-            ended = &mut reading => break ended,
+    let ended = tokio::select! {
+            ended = &mut reading => ended,
             () = &mut writing => return Ended::OutputClosed,
             () = parent_gone.cancelled() => return Ended::ParentGone,
             () = &mut serving => return Ended::InputClosed,
-        }
     };
     // The pipe to the service is closed now, so it finishes what it has; then the queue is drained.
     drop(reading);

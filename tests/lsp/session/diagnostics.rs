@@ -65,6 +65,20 @@ async fn clients_without_related_information_get_the_traceback_as_text() {
 }
 
 #[tokio::test]
+async fn a_text_that_is_no_python_at_the_moment() {
+    let mut session = Session::greeted(json!({}), true).await;
+    let script = session.uri("train.py");
+    session.client.open(&script, "import torch\nloss.backward(\n").await;
+    session.client.save(&script).await;
+    let nothing = ProfileOutcome::NothingToRun { message: "nothing trains here".to_owned() };
+    session.begun().await.end.send(nothing).expect("waiting");
+    let shown = session.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!(shown["diagnostics"][0]["range"]["start"]["line"], 1);
+    assert_eq!(shown["diagnostics"][0]["code"], "syntax-error");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
 async fn a_failure_without_a_line_is_a_message() {
     let mut session = Session::greeted(json!({}), true).await;
     session.open_and_save().await;

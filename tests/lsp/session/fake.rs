@@ -41,7 +41,8 @@ impl Profiler for Fake {
     ) -> Boxed<ProfileOutcome> {
         let (end, ended) = oneshot::channel();
         let begun = Begun { request, progress, cancel: cancel.clone(), end };
-        self.begun.send(begun).ok().expect("a test that looks");
+        // A test that is over does not look any more.
+        let _ = self.begun.send(begun);
         Box::pin(async move {
             tokio::select! {
                 outcome = ended => outcome.unwrap_or(ProfileOutcome::Cancelled),

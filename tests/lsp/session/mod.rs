@@ -2,6 +2,7 @@
 //! real program is in `tests/lsp` beside this.
 
 #[path = "../strict_client.rs"]
+#[allow(dead_code, reason = "the processes in `tests/lsp` use the rest")]
 mod strict_client;
 
 mod diagnostics;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fake::{Session, measured_in};
+use super::fake::{Begun, Session, measured_in};
 use crate::profiler::{ProfileOutcome, ProgressEvent};
 use crate::run_queue::Reason;
 
@@ -183,6 +183,74 @@ async fn a_run_ends_with_the_session() {
     let run = session.begun().await;
     session.client.hang_up().await;
     run.cancel.cancelled().await;
+}
+
+#[tokio::test]
+async fn changes_from_outside_are_a_reason_and_the_editors_own_are_not_one_more() {
+    let mut session = Session::start();
+    let root = super::fake::uri(&session.root);
+    let folder = json!([{"uri": root, "name": "project"}]);
+    let more = json!({"workspaceFolders": folder, "initializationOptions": {"trusted": true}});
+    session.client.hello(json!({}), more).await;
+    // The watcher is there when it tells of something.
+    let outside = session.root.join("outside.py");
+    let first = loop {
+        std::fs::write(&outside, "x = 1\n").expect("written");
+        let begun = tokio::time::timeout(std::time::Duration::from_secs(2), session.begun());
+        if let Ok(begun) = begun.await {
+            break begun;
+        }
+    };
+    assert_eq!(first.request.changed.as_ref(), Some(&outside));
+    first.end.send(session.measured()).expect("waiting");
+    // The editor writes the file and says so: one run, though the watcher tells of it as well.
+    session.open_and_save().await;
+    std::fs::write(session.root.join("train.py"), super::fake::SCRIPT).expect("written");
+    let saved = begun_for_another(&session, &outside).await;
+    assert_eq!(saved.request.changed, Some(session.root.join("train.py")));
+    saved.end.send(session.measured()).expect("waiting");
+    let marker = session.root.join("marker.py");
+    std::fs::write(&marker, "x = 1\n").expect("written");
+    let next = begun_for_another(&session, &outside).await;
+    assert_eq!(next.request.changed, Some(marker));
+    session.client.goodbye().await;
+}
+
+/// The next run that has another reason than `known`, which may be told of more than once.
+async fn begun_for_another(session: &Session, known: &std::path::Path) -> Begun {
+    loop {
+        let begun = session.begun().await;
+        if begun.request.changed.as_deref() != Some(known) {
+            return begun;
+        }
+        begun.end.send(session.measured()).expect("waiting");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_answers_nothing_gets_its_hints() {
+    let everything = json!({
+        "window": {"workDoneProgress": true, "showDocument": {"support": true}},
+        "workspace": {
+            "configuration": true,
+            "inlayHint": {"refreshSupport": true},
+            "codeLens": {"refreshSupport": true},
+        },
+    });
+    let mut session = Session::greeted(everything, true).await;
+    session.open_and_save().await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    while session.client.status("idle").await["headline"].is_null() {}
+    assert_eq!(session.hints("train.py").await.len(), 2);
+    for asked in [
+        "workspace/configuration",
+        "workspace/inlayHint/refresh",
+        "workspace/codeLens/refresh",
+        "window/workDoneProgress/create",
+    ] {
+        session.client.asked(asked).await;
+    }
+    session.client.goodbye().await;
 }
 
 #[test]

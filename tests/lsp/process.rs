@@ -1,0 +1,98 @@
+//! The server as a process of its own.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::strict_client::StrictClient;
+
+/// A server in a process, with folders of its own, and a client.
+pub struct Server {
+    pub client: StrictClient,
+    pub process: Child,
+    pub root: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Server {
+    /// A server that has not been greeted.
+    pub fn start() -> Server {
+        Server::start_with(&[])
+    }
+
+    /// The same with more environment.
+    pub fn start_with(environment: &[(&str, &str)]) -> Server {
+        let (folder, mut process, root) = spawn(environment);
+        let input = process.stdin.take().expect("piped");
+        let output = process.stdout.take().expect("piped");
+        let client = StrictClient::new(input, output);
+        Server { client, process, root, folder }
+    }
+
+    /// A server that a client which vouches for its folder has greeted. `settings` are its settings.
+    pub async fn greeted(capabilities: Value, settings: Value) -> Server {
+        let mut server = Server::start();
+        let folder = json!([{"uri": uri(&server.root), "name": "project"}]);
+        let mut options = json!({"trusted": true, "watchFiles": false});
+        for (key, value) in settings.as_object().into_iter().flatten() {
+            options[key] = value.clone();
+        }
+        let more = json!({"workspaceFolders": folder, "initializationOptions": options});
+        server.client.hello(capabilities, more).await;
+        server
+    }
+
+    /// Writes a file of the project; gives its URI.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.root.join(name), text).expect("written");
+        uri(&self.root.join(name))
+    }
+
+    /// Says goodbye and waits for the process to end.
+    pub async fn goodbye(self) -> ExitStatus {
+        let Server { client, mut process, folder: _folder, .. } = self;
+        client.goodbye().await;
+        ended(&mut process).await
+    }
+
+    /// The memory that the process holds, in bytes; nothing where the system does not tell.
+    pub fn resident_bytes(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()?)).ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    }
+}
+
+/// A server that nobody talks to yet, and a folder with a workspace in it.
+pub fn spawn(environment: &[(&str, &str)]) -> (tempfile::TempDir, Child, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = fs::canonicalize(folder.path()).expect("it is there").join("project");
+    fs::create_dir(&root).expect("made");
+    let process = Command::new(env!("CARGO_BIN_EXE_ridgeline"))
+        .args(["lsp", "--stdio"])
+        .env("RIDGELINE_STATE_DIR", folder.path().join("state"))
+        .env("RIDGELINE_CACHE_DIR", folder.path().join("cache"))
+        .envs(environment.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the built binary");
+    (folder, process, root)
+}
+
+/// Waits for a process to end. The limit is for a process that hangs.
+pub async fn ended(process: &mut Child) -> ExitStatus {
+    let ended = tokio::time::timeout(Duration::from_secs(30), process.wait()).await;
+    ended.expect("the server did not end").expect("a process")
+}
+
+/// The URI of a path without characters that would have to be escaped.
+pub fn uri(path: &std::path::Path) -> String {
+    format!("file://{}", path.display())
+}

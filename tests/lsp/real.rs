@@ -1,0 +1,150 @@
+//! Runs of real programs. They need a Python with torch, named by RIDGELINE_TEST_PYTHON.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::process::Server;
+
+const SCRIPT: &str = "\
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if __name__ == '__main__':
+    for step in range(1000):
+        loss = model(torch.randn(64, 256)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+";
+
+/// A server with the script in its workspace; nothing where there is no Python to run it with.
+async fn with_script(text: &str, capabilities: Value) -> Option<(Server, String)> {
+    let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
+        println!("skipped: RIDGELINE_TEST_PYTHON names no Python with torch");
+        return None;
+    };
+    let mut server = Server::greeted(capabilities, json!({"interpreter": python})).await;
+    let script = server.write("train.py", text);
+    server.client.open(&script, text).await;
+    Some((server, script))
+}
+
+#[tokio::test]
+async fn a_save_puts_costs_on_the_lines() {
+    let Some((mut server, script)) = with_script(SCRIPT, json!({})).await else { return };
+    server.client.save(&script).await;
+    while server.client.status("idle").await["headline"].is_null() {}
+    let range = json!({"start": {"line": 0, "character": 0}, "end": {"line": 99, "character": 0}});
+    let params = json!({"textDocument": {"uri": script}, "range": range});
+    let hints = server.client.request("textDocument/inlayHint", params).await.expect("hints");
+    let lines: Vec<i64> = hints
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|hint| hint["position"]["line"].as_i64())
+        .collect();
+    assert!(lines.contains(&7) && lines.contains(&9), "{hints}");
+    let params = json!({"textDocument": {"uri": script}});
+    let lenses = server.client.request("textDocument/codeLens", params).await.expect("lenses");
+    assert!(lenses.to_string().contains("samples/s"), "{lenses}");
+    let at = json!({"line": 9, "character": 9});
+    let params = json!({"textDocument": {"uri": script}, "position": at});
+    let hover = server.client.request("textDocument/hover", params).await.expect("a hover");
+    assert!(hover["contents"].to_string().contains("backward"), "{hover}");
+    server.goodbye().await;
+}
+
+#[tokio::test]
+async fn an_exception_is_shown_at_its_line() {
+    let text = SCRIPT.replace("torch.randn(64, 256)", "torch.randn(64, 255)");
+    let Some((mut server, script)) = with_script(&text, json!({})).await else { return };
+    server.client.save(&script).await;
+    let shown = server.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!(shown["uri"], script);
+    let diagnostic = &shown["diagnostics"][0];
+    assert_eq!(diagnostic["range"]["start"]["line"], 7, "{shown}");
+    assert!(diagnostic["message"].to_string().contains("cannot be multiplied"), "{shown}");
+    server.client.status("failed").await;
+    server.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_syntax_error_is_shown_at_its_line() {
+    let text = SCRIPT.replace("loss.backward()", "loss.backward(");
+    let Some((mut server, script)) = with_script(&text, json!({})).await else { return };
+    server.client.save(&script).await;
+    let shown = server.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!(shown["diagnostics"][0]["code"], "syntax-error", "{shown}");
+    server.goodbye().await;
+}
+
+#[tokio::test]
+async fn cancelling_stops_a_program_that_does_not_end() {
+    let text = SCRIPT.replace("optimizer.step()", "while True: pass");
+    let capabilities = json!({"window": {"workDoneProgress": true}});
+    let Some((mut server, script)) = with_script(&text, capabilities).await else { return };
+    server.client.save(&script).await;
+    let (id, params) = server.client.asked("window/workDoneProgress/create").await;
+    server.client.reply(&id, Value::Null).await;
+    while server.client.status("running").await["run"]["stage"].is_null() {}
+    let token = json!({"token": params["token"]});
+    server.client.notify("window/workDoneProgress/cancel", token).await;
+    loop {
+        let progress = server.client.notification("$/progress").await;
+        if progress["value"]["kind"] == "end" {
+            assert_eq!(progress["value"]["message"], "stopped");
+            break;
+        }
+    }
+    server.goodbye().await;
+}
+
+/// Whatever the server had started is gone soon after it was killed without a chance to tidy up.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_killed_server_leaves_no_process() {
+    let text = SCRIPT.replace("optimizer.step()", "while True: pass");
+    let Some((mut server, script)) = with_script(&text, json!({})).await else { return };
+    server.client.save(&script).await;
+    while server.client.status("running").await["run"]["stage"].is_null() {}
+    let started = descendants(server.process.id().expect("it lives"));
+    assert!(!started.is_empty());
+    server.process.kill().await.expect("killed");
+    let all_gone = async {
+        while started.iter().any(|process| is_alive(*process)) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let gone = tokio::time::timeout(Duration::from_secs(20), all_gone).await;
+    assert!(gone.is_ok(), "of {started:?} some live on");
+}
+
+#[cfg(target_os = "linux")]
+fn descendants(of: u32) -> Vec<u32> {
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(process) = found.get(next).copied() {
+        next += 1;
+        let tasks =
+            std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children =
+                std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+        }
+    }
+    found.remove(0);
+    found
+}
+
+#[cfg(target_os = "linux")]
+fn is_alive(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // One that nobody has reaped yet is dead all the same.
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}
