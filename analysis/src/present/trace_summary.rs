@@ -407,7 +407,10 @@ mod tests {
              "args": {"Call stack": "model.py(12): forward;train.py(31): main"}},
             {"ph": "X", "cat": "Operator", "name": "aten::add", "pid": 1, "tid": 1, "ts": 5, "dur": 9,
              "args": {"Call stack": "model.py(13): forward;train.py(31): main"}}]"#;
-        check(stacks, 10, expect![[r#"
+        check(
+            stacks,
+            10,
+            expect![[r#"
             unknown device (cpu)
 
             Operators
@@ -420,7 +423,8 @@ mod tests {
                 9.0 µs     9.0 µs  model.py:13 forward
                 2.0 µs     2.0 µs  model.py:12 forward
                   0 ns      11 µs  train.py:31 main
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
