@@ -7,7 +7,7 @@ use tower_lsp::ls_types::{
 };
 
 use crate::lsp::from_proto::document_id;
-use crate::pool::{Reply, RequestError};
+use crate::pool::Reply;
 use crate::state::GlobalState;
 use crate::view::View;
 
@@ -71,7 +71,7 @@ fn answer<T: Send + 'static>(
     state.pool.answer(reply, move || {
         // An edit may have come while this waited for its turn.
         view.checked(())?;
-        let worked: Result<Option<T>, RequestError> = Ok(work(&view));
-        view.checked(worked?)
+        let answer = work(&view);
+        view.checked(answer)
     });
 }
