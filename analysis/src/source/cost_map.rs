@@ -379,12 +379,11 @@ impl Builder<'_> {
     /// class's is what its instances cost, if it is a module's; else its costliest method's, or
     /// what its methods' own lines cost, whichever is more: which method calls which is not known.
     fn scopes(&self, statements: &[StatementCost]) -> Vec<ScopeCost> {
-        let mut by_scope: BTreeMap<usize, ScopeCost> = BTreeMap::new();
-        let mut own_of_class: BTreeMap<usize, PhaseTimes> = BTreeMap::new();
+        let mut by_scope: BTreeMap<usize, (ScopeCost, PhaseTimes)> = BTreeMap::new();
         let scopes = self.index.scopes();
         for cost in statements {
-            let known = cost.statement.and_then(|at| self.index.statements().get(at));
             // A header belongs to the scope that it opens only as text; it runs in the one around.
+            let known = cost.statement.and_then(|at| self.index.statements().get(at));
             let at = match known {
                 Some(statement) => statement.scope as usize,
                 None => self.index.scope_at(cost.span.start),
@@ -392,50 +391,50 @@ impl Builder<'_> {
             let Some(scope) = scopes.get(at).filter(|scope| scope.kind != ScopeKind::File) else {
                 continue;
             };
-            let sum = by_scope.entry(at).or_insert_with(|| self.no_cost(at, scope));
+            let (sum, own) = by_scope
+                .entry(at)
+                .or_insert_with(|| (self.no_cost(at, scope), PhaseTimes::default()));
             sum.total_time += cost.total_time;
             sum.total_memory += cost.total_memory;
             sum.provenance = sum.provenance.max(cost.provenance);
-            let class = scope.parent.filter(|_| scope.kind == ScopeKind::Function);
-            if let Some(class) = class
-                && scopes.get(class as usize).is_some_and(|class| class.kind == ScopeKind::Class)
-            {
-                *own_of_class.entry(class as usize).or_default() += cost.self_time;
-            }
-        }
-        for cost in by_scope.values_mut() {
-            self.limit(&mut cost.total_time);
-            cost.total_memory = least(cost.total_memory, self.profile.memory.at_peak);
+            *own += cost.self_time;
         }
         let instances = self.instances_by_type();
-        for (class, own) in own_of_class {
-            let Some(scope) = scopes.get(class) else { continue };
-            let mut sum = self.no_cost(class, scope);
-            let name = self.index.text().get(scope.name.clone()).unwrap_or_default();
-            match instances.get(name) {
-                Some((time, memory)) => (sum.total_time, sum.total_memory) = (*time, *memory),
-                None => sum.total_time = own,
+        let mut classes: BTreeMap<usize, (ScopeCost, PhaseTimes)> = BTreeMap::new();
+        for (cost, own) in by_scope.values_mut() {
+            self.limit(&mut cost.total_time);
+            cost.total_memory = least(cost.total_memory, self.profile.memory.at_peak);
+            let class = scopes.get(cost.scope).and_then(|scope| scope.parent).unwrap_or(0) as usize;
+            let Some(scope) = scopes.get(class).filter(|scope| scope.kind == ScopeKind::Class)
+            else {
+                continue;
+            };
+            if cost.is_class {
+                continue;
             }
-            let methods = by_scope.values().filter(|cost| {
-                scopes
-                    .get(cost.scope)
-                    .is_some_and(|method| method.parent == u32::try_from(class).ok())
-            });
-            for method in methods {
-                sum.provenance = sum.provenance.max(method.provenance);
-                if !instances.contains_key(name) {
-                    if method.total_time.total() > sum.total_time.total() {
-                        sum.total_time = method.total_time;
-                    }
-                    if method.total_memory.total() > sum.total_memory.total() {
-                        sum.total_memory = method.total_memory;
-                    }
-                }
+            let (sum, own_sum) = classes
+                .entry(class)
+                .or_insert_with(|| (self.no_cost(class, scope), PhaseTimes::default()));
+            *own_sum += *own;
+            sum.provenance = sum.provenance.max(cost.provenance);
+            if cost.total_time.total() > sum.total_time.total() {
+                sum.total_time = cost.total_time;
+            }
+            if cost.total_memory.total() > sum.total_memory.total() {
+                sum.total_memory = cost.total_memory;
+            }
+        }
+        for (class, (mut sum, own)) in classes {
+            let name = self.index.text().get(sum.name.clone()).unwrap_or_default();
+            if let Some((time, memory)) = instances.get(name) {
+                (sum.total_time, sum.total_memory) = (*time, *memory);
+            } else if own.total() > sum.total_time.total() {
+                sum.total_time = own;
             }
             self.limit(&mut sum.total_time);
-            by_scope.insert(class, sum);
+            by_scope.insert(class, (sum, own));
         }
-        let mut costs: Vec<ScopeCost> = by_scope.into_values().collect();
+        let mut costs: Vec<ScopeCost> = by_scope.into_values().map(|(cost, _)| cost).collect();
         for cost in &mut costs {
             let first = self.index.lines().line_of(cost.span.start);
             let last = self.index.lines().line_of(cost.span.end.saturating_sub(1));
