@@ -7,7 +7,7 @@ use super::lenses::{headline, kinds, peak, told};
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
 use super::share::{share_of, share_of_peak, share_of_whole};
 use crate::profile::{
-    LineCost, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase, PhaseTimes, Profile,
+    MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase, PhaseTimes, Profile,
     Provenance,
 };
 use crate::source::{CostMap, DefinitionCost, ScopeCost, SourceIndex, StatementCost, character_at};
@@ -221,7 +221,13 @@ impl Writer<'_> {
             page.line(&[text(parts.join(" · "))]);
         }
         self.memory(page, &cost.total_memory);
-        self.module_list(page, &cost.modules, "Layers");
+        let mut modules: Vec<ModuleId> = Vec::new();
+        for module in self.costs.recorded_lines(self.profile, cost).flat_map(|line| &line.modules) {
+            if modules.len() < MODULES_PER_LINE && !modules.contains(module) {
+                modules.push(*module);
+            }
+        }
+        self.module_list(page, &modules, "Layers");
         self.operators(page, cost);
         self.stale(page, cost.provenance, "line");
     }
@@ -313,10 +319,8 @@ impl Writer<'_> {
     }
 
     fn operators(&self, page: &mut Page, cost: &StatementCost) {
-        let lines = self.costs.file.and_then(|file| self.profile.lines.get(file.0 as usize));
-        let lines = cost.lines.iter().filter_map(|&at| lines?.get(at));
-        let mut operators: Vec<&OperatorCost> =
-            lines.flat_map(|line: &LineCost| &line.operators).collect();
+        let lines = self.costs.recorded_lines(self.profile, cost);
+        let mut operators: Vec<&OperatorCost> = lines.flat_map(|line| &line.operators).collect();
         if operators.is_empty() {
             return;
         }

@@ -1,14 +1,13 @@
 //! [`CostMap`]: the costs of one file of a profile, on spans of today's text.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use super::anchor::LineMap;
 use super::index::SourceIndex;
 use super::statements::{Scope, ScopeKind, StatementKind};
 use crate::profile::{
-    DeviceTime, FileId, LineCost, MODULES_PER_LINE, MemoryByKind, ModuleId, Phase, PhaseTimes,
-    Profile, Provenance,
+    DeviceTime, FileId, LineCost, MemoryByKind, ModuleId, Phase, PhaseTimes, Profile, Provenance,
 };
 
 /// The costs of one file, on spans of today's text.
@@ -28,6 +27,9 @@ pub struct CostMap {
     pub self_time: PhaseTimes,
     /// Memory alive at the peak that the file's own lines made.
     pub self_memory: MemoryByKind,
+    /// Indices into the profile's lines of this file, by statement. In one list, because a map of
+    /// a long file is made anew with each key, and thousands of short lists take longest of all.
+    lines: Vec<u32>,
 }
 
 /// What a statement costs in one iteration.
@@ -43,8 +45,8 @@ pub struct StatementCost {
     pub statement: Option<usize>,
     /// What it is.
     pub is_for: bool,
-    /// Indices into the profile's lines of this file.
-    pub lines: Vec<usize>,
+    /// Its recorded lines: a range of [`CostMap::lines`].
+    lines: Range<usize>,
     /// Of these lines themselves.
     pub self_time: PhaseTimes,
     /// With everything that they call.
@@ -57,8 +59,6 @@ pub struct StatementCost {
     pub self_memory: MemoryByKind,
     /// Alive at the peak and made here or in calls from here.
     pub total_memory: MemoryByKind,
-    /// Module instances that ran from here.
-    pub modules: Vec<ModuleId>,
     /// Where the numbers come from.
     pub provenance: Provenance,
 }
@@ -129,6 +129,17 @@ impl CostMap {
         builder.build()
     }
 
+    /// The recorded lines of a statement.
+    pub fn recorded_lines<'a>(
+        &'a self,
+        profile: &'a Profile,
+        cost: &StatementCost,
+    ) -> impl Iterator<Item = &'a LineCost> {
+        let lines = self.file.and_then(|file| profile.lines.get(file.0 as usize));
+        let at = self.lines.get(cost.lines.clone()).unwrap_or_default();
+        at.iter().filter_map(move |&at| lines?.get(at as usize))
+    }
+
     /// The cost of the statement on a line, counted from 1.
     pub fn statement_on_line(&self, line: u32) -> Option<&StatementCost> {
         let at = self.statements.partition_point(|cost| cost.last_line < line);
@@ -143,12 +154,25 @@ impl CostMap {
 }
 
 /// A statement, or a line that belongs to none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Unit {
     first_line: u32,
     last_line: u32,
     statement: Option<usize>,
 }
+
+/// A recorded line, and where it is today.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Placed {
+    unit: Unit,
+    /// Index into the profile's lines of the file.
+    at: u32,
+    changed: bool,
+}
+
+/// A statement's lines belong to this many functions at the most: its own, and comprehensions and
+/// lambdas in it. More are not looked at.
+const MAX_SCOPES: usize = 16;
 
 /// A module may be asked for this many of its parents.
 const MAX_ANCESTORS: usize = 64;
@@ -163,21 +187,23 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn build(&self) -> CostMap {
-        let mut placed: Vec<(Unit, usize, bool)> = Vec::with_capacity(self.lines.len());
+        let mut placed: Vec<Placed> = Vec::with_capacity(self.lines.len());
         let mut self_time = PhaseTimes::default();
         let mut self_memory = MemoryByKind::default();
-        for (at, line) in self.lines.iter().enumerate() {
+        for (at, line) in (0..).zip(self.lines) {
             self_time += line.self_time;
             self_memory += line.self_memory;
             if let Some(place) = self.map.place(line.line) {
-                placed.push((self.unit(place.line), at, place.changed));
+                placed.push(Placed { unit: self.unit(place.line), at, changed: place.changed });
             }
         }
         placed.sort_unstable();
-        let statements: Vec<StatementCost> = placed
-            .chunk_by(|(a, ..), (b, ..)| a == b)
-            .map(|group| self.statement(group[0].0, group))
-            .collect();
+        let mut statements = Vec::with_capacity(placed.len());
+        let mut first = 0;
+        for group in placed.chunk_by(|a, b| a.unit == b.unit) {
+            statements.push(self.statement(group, first));
+            first += group.len();
+        }
         CostMap {
             file: Some(self.file),
             definitions: self.definitions(),
@@ -186,6 +212,7 @@ impl Builder<'_> {
             statements,
             self_time,
             self_memory,
+            lines: placed.iter().map(|placed| placed.at).collect(),
         }
     }
 
@@ -216,7 +243,8 @@ impl Builder<'_> {
     /// the function's line already holds. So lines are added by function, and the largest sum is
     /// taken. A function that calls itself from here counts twice even so, which is why no phase
     /// is let above the iteration's own.
-    fn statement(&self, unit: Unit, group: &[(Unit, usize, bool)]) -> StatementCost {
+    fn statement(&self, group: &[Placed], first: usize) -> StatementCost {
+        let unit = group.first().map(|placed| placed.unit).unwrap_or_default();
         let kind = unit.statement.and_then(|at| Some(self.index.statements().get(at)?.kind));
         let mut cost = StatementCost {
             span: self.span(unit),
@@ -224,53 +252,50 @@ impl Builder<'_> {
             last_line: unit.last_line,
             statement: unit.statement,
             is_for: kind == Some(StatementKind::For),
-            lines: group.iter().map(|(_, at, _)| *at).collect(),
+            lines: first..first + group.len(),
             ..StatementCost::default()
         };
-        let mut calls = Vec::new();
-        for &(_, at, _) in group {
-            let line = &self.lines[at];
+        for line in self.recorded(group) {
             cost.self_time += line.self_time;
             cost.self_memory += line.self_memory;
             cost.provenance = cost.provenance.max(line.provenance);
-            for module in &line.modules {
-                if !cost.modules.contains(module) && cost.modules.len() < MODULES_PER_LINE {
-                    cost.modules.push(*module);
-                }
-            }
             if let Some(time) = line.device_time {
                 let sum = cost.device_time.get_or_insert_default();
                 sum.kernel_ns += time.kernel_ns;
                 sum.launch_ns += time.launch_ns;
                 sum.idle_ns += time.idle_ns;
             }
-            if line.calls > 0.0 {
-                calls.push(line.calls);
-            }
         }
-        if let [(_, only, _)] = group {
-            let line = &self.lines[*only];
-            (cost.total_time, cost.total_memory) = (line.total_time, line.total_memory);
+        if let (Some(only), [_]) = (self.recorded(group).next(), group) {
+            (cost.total_time, cost.total_memory) = (only.total_time, only.total_memory);
+            cost.calls = only.calls;
         } else {
             self.add_totals(&mut cost, group);
+            // The first line of a call over several lines runs again after its arguments, so the
+            // lower median is what a person would count.
+            let mut calls: Vec<f64> = self.recorded(group).map(|line| line.calls).collect();
+            calls.retain(|calls| *calls > 0.0);
+            calls.sort_unstable_by(f64::total_cmp);
+            let median = calls.get(calls.len().saturating_sub(1) / 2);
+            cost.calls = median.copied().unwrap_or_default();
         }
-        // The first line of a call over several lines runs again after its arguments, so the
-        // lower median is what a person would count.
-        calls.sort_unstable_by(f64::total_cmp);
-        cost.calls = calls.get(calls.len().saturating_sub(1) / 2).copied().unwrap_or_default();
-        let replaced = group.iter().any(|(.., changed)| *changed);
+        let replaced = group.iter().any(|placed| placed.changed);
         if replaced || self.changed(unit.first_line, unit.last_line) {
             cost.provenance = Provenance::Stale;
         }
         cost
     }
 
-    fn add_totals(&self, cost: &mut StatementCost, group: &[(Unit, usize, bool)]) {
-        let lines = || group.iter().map(|(_, at, _)| &self.lines[*at]);
+    fn recorded<'a>(&'a self, group: &'a [Placed]) -> impl Iterator<Item = &'a LineCost> {
+        group.iter().filter_map(|placed| self.lines.get(placed.at as usize))
+    }
+
+    fn add_totals(&self, cost: &mut StatementCost, group: &[Placed]) {
+        let lines = || self.recorded(group);
         let mut seen: Vec<&str> = Vec::new();
         for line in lines() {
             let scope = line.scope.as_str();
-            if seen.contains(&scope) || seen.len() >= MODULES_PER_LINE {
+            if seen.contains(&scope) || seen.len() >= MAX_SCOPES {
                 continue;
             }
             seen.push(scope);
@@ -328,46 +353,46 @@ impl Builder<'_> {
     }
 
     fn definitions(&self) -> Vec<DefinitionCost> {
-        let mut by_unit: BTreeMap<Unit, (Vec<ModuleId>, bool)> = BTreeMap::new();
-        let mut made_at: HashSet<(Unit, u32)> = HashSet::new();
-        for (at, module) in self.profile.modules.iter().enumerate() {
-            let Ok(id) = u32::try_from(at) else { break };
+        let mut made: Vec<(Unit, u32, bool)> = Vec::new();
+        for (id, module) in (0_u32..).zip(&self.profile.modules) {
             for &(file, line) in &module.definition {
-                if file != self.file {
-                    continue;
-                }
-                let Some(place) = self.map.place(line) else { continue };
-                let unit = self.unit(place.line);
-                if !made_at.insert((unit, id)) {
-                    continue;
-                }
-                let (modules, changed) = by_unit.entry(unit).or_default();
-                *changed |= place.changed;
-                // A module's cost has its children's within, and they were mostly made there too.
-                if !self.ancestors(id).any(|parent| made_at.contains(&(unit, parent))) {
-                    modules.push(ModuleId(id));
+                if file == self.file
+                    && let Some(place) = self.map.place(line)
+                {
+                    made.push((self.unit(place.line), id, place.changed));
                 }
             }
         }
-        let definition = |(unit, (modules, replaced)): (Unit, (Vec<ModuleId>, bool))| {
+        made.sort_unstable();
+        made.dedup_by_key(|(unit, id, _)| (*unit, *id));
+        let definition = |group: &[(Unit, u32, bool)]| {
+            let (unit, ..) = group.first().copied().unwrap_or_default();
             let mut cost = DefinitionCost {
                 span: self.span(unit),
                 first_line: unit.first_line,
                 last_line: unit.last_line,
                 ..DefinitionCost::default()
             };
-            for module in modules.iter().filter_map(|id| self.profile.modules.get(id.0 as usize)) {
-                cost.total_time += module.total_time;
-                cost.memory += module.memory;
+            let made_here = |id: u32| group.binary_search_by_key(&id, |(_, id, _)| *id).is_ok();
+            for &(_, id, _) in group {
+                // A module's cost has its children's within, and they were mostly made there too.
+                if self.ancestors(id).any(made_here) {
+                    continue;
+                }
+                if let Some(module) = self.profile.modules.get(id as usize) {
+                    cost.total_time += module.total_time;
+                    cost.memory += module.memory;
+                    cost.modules.push(ModuleId(id));
+                }
             }
             self.limit(&mut cost.total_time);
-            cost.modules = modules;
+            let replaced = group.iter().any(|(.., changed)| *changed);
             if replaced || self.changed(unit.first_line, unit.last_line) {
                 cost.provenance = Provenance::Stale;
             }
             cost
         };
-        by_unit.into_iter().map(definition).collect()
+        made.chunk_by(|(a, ..), (b, ..)| a == b).map(definition).collect()
     }
 
     fn ancestors(&self, module: u32) -> impl Iterator<Item = u32> {
