@@ -165,7 +165,7 @@ fn cost(at: usize) -> LineCost {
     // One line in twenty is worth a hint, as in a long file of which much is seldom run.
     let much = if at.is_multiple_of(20) { 1e3 } else { 1.0 };
     let time = PhaseTimes { forward: 4e3 * much, backward: 8e3 * much, ..PhaseTimes::default() };
-    let memory = MemoryByKind { activations: at as u64 * 100_000, ..MemoryByKind::default() };
+    let memory = MemoryByKind { activations: (much * 4e5) as u64, ..MemoryByKind::default() };
     LineCost {
         self_time: time,
         total_time: time,

@@ -23,10 +23,6 @@ pub struct CostMap {
     pub scopes: Vec<ScopeCost>,
     /// The loop whose iterations were measured, where it stands in this file.
     pub training_loop: Option<LoopCost>,
-    /// Time of the file's own lines, without what they call in other files.
-    pub self_time: PhaseTimes,
-    /// Memory alive at the peak that the file's own lines made.
-    pub self_memory: MemoryByKind,
     /// Indices into the profile's lines of this file, by statement. In one list, because a map of
     /// a long file is made anew with each key, and thousands of short lists take longest of all.
     lines: Vec<u32>,
@@ -129,6 +125,17 @@ impl CostMap {
         builder.build()
     }
 
+    /// Time of the file's own lines without what they call in other files, and the memory alive at
+    /// the peak that they made; deleted lines are among them.
+    pub fn file_total(&self, profile: &Profile) -> (PhaseTimes, MemoryByKind) {
+        let lines = self.file.and_then(|file| profile.lines.get(file.0 as usize));
+        lines.into_iter().flatten().fold(Default::default(), |(mut time, mut memory), line| {
+            time += line.self_time;
+            memory += line.self_memory;
+            (time, memory)
+        })
+    }
+
     /// The recorded lines of a statement.
     pub fn recorded_lines<'a>(
         &'a self,
@@ -188,13 +195,14 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn build(&self) -> CostMap {
         let mut placed: Vec<Placed> = Vec::with_capacity(self.lines.len());
-        let mut self_time = PhaseTimes::default();
-        let mut self_memory = MemoryByKind::default();
+        let mut unit = Unit::default();
         for (at, line) in (0..).zip(self.lines) {
-            self_time += line.self_time;
-            self_memory += line.self_memory;
             if let Some(place) = self.map.place(line.line) {
-                placed.push(Placed { unit: self.unit(place.line), at, changed: place.changed });
+                // Lines of one statement mostly follow each other.
+                if !(unit.first_line..=unit.last_line).contains(&place.line) {
+                    unit = self.unit(place.line);
+                }
+                placed.push(Placed { unit, at, changed: place.changed });
             }
         }
         placed.sort_unstable();
@@ -210,8 +218,6 @@ impl Builder<'_> {
             scopes: self.scopes(&statements),
             training_loop: self.training_loop(),
             statements,
-            self_time,
-            self_memory,
             lines: placed.iter().map(|placed| placed.at).collect(),
         }
     }
@@ -331,25 +337,32 @@ impl Builder<'_> {
     /// Anything on these lines reads differently from what ran, or a line of it was taken out. What
     /// is blank or a comment alone does not count.
     fn changed(&self, first: u32, last: u32) -> bool {
+        let checksums = self.index.lines().checksums();
         let mut before: Option<u32> = None;
         for line in first..=last.min(self.index.lines().count()) {
-            if !self.is_code(line) {
-                continue;
+            let is_blank = checksums.get(line as usize - 1).is_none_or(|&checksum| checksum == 0);
+            let origin = self.map.origin(line);
+            match origin {
+                _ if is_blank => continue,
+                None if self.is_comment(line) => continue,
+                None => return true,
+                Some(origin) => {
+                    let follows = before.is_none_or(|before| {
+                        before < origin && self.map.nothing_between(before, origin)
+                    });
+                    if !follows {
+                        return true;
+                    }
+                    before = Some(origin);
+                }
             }
-            let Some(origin) = self.map.origin(line) else { return true };
-            let follows = before
-                .is_none_or(|before| before < origin && self.map.nothing_between(before, origin));
-            if !follows {
-                return true;
-            }
-            before = Some(origin);
         }
         false
     }
 
-    fn is_code(&self, line: u32) -> bool {
+    fn is_comment(&self, line: u32) -> bool {
         let text = self.index.text().get(self.index.lines().trimmed(self.index.text(), line));
-        text.is_some_and(|text| !text.is_empty() && !text.starts_with('#'))
+        text.is_some_and(|text| text.starts_with('#'))
     }
 
     fn definitions(&self) -> Vec<DefinitionCost> {
@@ -404,8 +417,10 @@ impl Builder<'_> {
     /// class's is what its instances cost, if it is a module's; else its costliest method's, or
     /// what its methods' own lines cost, whichever is more: which method calls which is not known.
     fn scopes(&self, statements: &[StatementCost]) -> Vec<ScopeCost> {
-        let mut by_scope: BTreeMap<usize, (ScopeCost, PhaseTimes)> = BTreeMap::new();
         let scopes = self.index.scopes();
+        // By scope, where in the list it is.
+        let mut slots: Vec<Option<usize>> = vec![None; scopes.len()];
+        let mut by_scope: Vec<(ScopeCost, PhaseTimes)> = Vec::new();
         for cost in statements {
             // A header belongs to the scope that it opens only as text; it runs in the one around.
             let known = cost.statement.and_then(|at| self.index.statements().get(at));
@@ -416,9 +431,11 @@ impl Builder<'_> {
             let Some(scope) = scopes.get(at).filter(|scope| scope.kind != ScopeKind::File) else {
                 continue;
             };
-            let (sum, own) = by_scope
-                .entry(at)
-                .or_insert_with(|| (self.no_cost(at, scope), PhaseTimes::default()));
+            let slot = *slots[at].get_or_insert_with(|| {
+                by_scope.push((self.no_cost(at, scope), PhaseTimes::default()));
+                by_scope.len() - 1
+            });
+            let (sum, own) = &mut by_scope[slot];
             sum.total_time += cost.total_time;
             sum.total_memory += cost.total_memory;
             sum.provenance = sum.provenance.max(cost.provenance);
@@ -426,7 +443,7 @@ impl Builder<'_> {
         }
         let instances = self.instances_by_type();
         let mut classes: BTreeMap<usize, (ScopeCost, PhaseTimes)> = BTreeMap::new();
-        for (cost, own) in by_scope.values_mut() {
+        for (cost, own) in &mut by_scope {
             self.limit(&mut cost.total_time);
             cost.total_memory = least(cost.total_memory, self.profile.memory.at_peak);
             let class = scopes.get(cost.scope).and_then(|scope| scope.parent).unwrap_or(0) as usize;
@@ -457,9 +474,14 @@ impl Builder<'_> {
                 sum.total_time = own;
             }
             self.limit(&mut sum.total_time);
-            by_scope.insert(class, (sum, own));
+            // A class's own body, which runs once, is not what the class costs.
+            match slots[class] {
+                Some(slot) => by_scope[slot] = (sum, own),
+                None => by_scope.push((sum, own)),
+            }
         }
-        let mut costs: Vec<ScopeCost> = by_scope.into_values().map(|(cost, _)| cost).collect();
+        let mut costs: Vec<ScopeCost> = by_scope.into_iter().map(|(cost, _)| cost).collect();
+        costs.sort_by_key(|cost| cost.scope);
         for cost in &mut costs {
             let first = self.index.lines().line_of(cost.span.start);
             let last = self.index.lines().line_of(cost.span.end.saturating_sub(1));

@@ -94,6 +94,7 @@ impl SourceIndex {
         let lines = Arc::make_mut(&mut self.lines);
         let start_position = parse::point(lines, old.start);
         let old_end_position = parse::point(lines, old.end);
+        let lines_before = lines.count();
         lines.edit(text, old.clone(), new_len);
         let new_end = old.start + new_len;
         if let Some(tree) = &mut self.tree {
@@ -106,7 +107,7 @@ impl SourceIndex {
                 new_end_position: parse::point(lines, new_end),
             });
         }
-        Arc::make_mut(&mut self.outline).shift(&old, new_len, lines);
+        Arc::make_mut(&mut self.outline).shift(&old, new_len, lines, lines_before);
         let before = self.behind.take();
         let edits = before.as_ref().map_or(0, |behind| behind.edits);
         let region = match before {
@@ -263,6 +264,9 @@ mod tests {
             assert!(index.text.get(statement.header.clone()).is_some());
             assert!(index.text.get(statement.header.start..statement.end).is_some());
             assert!((statement.scope as usize) < index.scopes().len());
+            let last = statement.header.end.saturating_sub(1).max(statement.header.start);
+            let lines = (index.lines.line_of(statement.header.start), index.lines.line_of(last));
+            assert_eq!((statement.first_line, statement.last_line), lines);
         }
         for scope in index.scopes() {
             assert!(index.text.get(scope.span.clone()).is_some());

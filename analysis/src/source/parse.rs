@@ -19,7 +19,7 @@ pub(super) enum Budget {
     /// Ordinary code needs a tick for each 900 bytes, so this is ten times as much and more for
     /// short texts. It ends what error recovery would search for seconds.
     Whole,
-    /// An ordinary key takes 20 to 50 ticks. A bracket that is not closed yet can take 2,000,
+    /// An ordinary key takes 20 to 40 ticks. A bracket that is not closed yet can take 2,000,
     /// because tree-sitter then tries the rest of the file as what is within the bracket.
     Edit {
         /// Bytes that were edited: a paste may take what a text of its size takes.
@@ -31,7 +31,7 @@ impl Budget {
     fn ticks(self, bytes: usize) -> usize {
         match self {
             Budget::Whole => 2_000 + bytes / 90,
-            Budget::Edit { bytes: edited } => 60 + edited / 90,
+            Budget::Edit { bytes: edited } => 50 + edited / 90,
         }
     }
 }

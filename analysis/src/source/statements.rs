@@ -95,9 +95,16 @@ impl Outline {
         walk.outline
     }
 
-    /// Moves everything with an edit: the bytes `old` became `new_len` bytes, and `lines` are those
-    /// of the text after. A statement that was edited within grows or shrinks.
-    pub(super) fn shift(&mut self, old: &Range<usize>, new_len: usize, lines: &Lines) {
+    /// Moves everything with an edit: the bytes `old` became `new_len` bytes, `lines` are those of
+    /// the text after, and `lines_before` is how many there were before. A statement that was
+    /// edited within grows or shrinks.
+    pub(super) fn shift(
+        &mut self,
+        old: &Range<usize>,
+        new_len: usize,
+        lines: &Lines,
+        lines_before: u32,
+    ) {
         let new_end = old.start + new_len;
         let moved = |offset: usize| match offset {
             offset if offset <= old.start => offset,
@@ -108,10 +115,18 @@ impl Outline {
         for statement in &mut self.statements[..unmoved] {
             statement.end = moved(statement.end);
         }
+        // Lines further on than the one behind the edit all move by as many.
+        let near = lines.start_of(lines.line_of(new_end).saturating_add(2));
+        let moved_line = |line: u32| (line + lines.count()).saturating_sub(lines_before);
         for statement in &mut self.statements[unmoved..] {
             statement.header = moved(statement.header.start)..moved(statement.header.end);
             statement.end = moved(statement.end);
-            set_lines(statement, lines);
+            if statement.header.start < near {
+                set_lines(statement, lines);
+            } else {
+                statement.first_line = moved_line(statement.first_line);
+                statement.last_line = moved_line(statement.last_line);
+            }
         }
         for scope in &mut self.scopes {
             scope.name = moved(scope.name.start)..moved(scope.name.end);
