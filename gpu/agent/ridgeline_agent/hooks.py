@@ -9,6 +9,8 @@ a model may call thousands of them in an iteration.
 from __future__ import annotations
 
 import functools
+import threading
+import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -24,11 +26,8 @@ DATA, FORWARD, BACKWARD, OPTIMIZER = range(4)
 class Listener(Protocol):
     """Who is told. None of these may raise."""
 
-    def phase_entered(self, phase: int, key: object = None) -> bool:
-        """A phase begins on this thread. Returns whether it is the outermost of its kind.
-
-        `key` tells phases apart of which none can run within itself.
-        """
+    def phase_entered(self, phase: int) -> bool:
+        """A phase begins on this thread. Returns whether it is the outermost of its kind."""
 
     def phase_left(self, phase: int) -> None:
         """It ended, in whatever way."""
@@ -43,7 +42,7 @@ class Listener(Protocol):
         """An optimizer's constructor was entered."""
 
     def stepped(self, optimizer: object) -> None:
-        """An outermost optimizer step, or a gradient scaler's, has ended."""
+        """An optimizer's step, or a gradient scaler's, has ended well."""
 
     def module_entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A module is called."""
@@ -110,28 +109,42 @@ def _wrap_optimizers(listener: Listener) -> None:
 
     torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
 
-    original_zero: Any = torch.optim.Optimizer.zero_grad
+    # torch calls this for every new, copied and unpickled optimizer, to wrap the `step` of its
+    # class. Ours goes around torch's, so that the phase lasts from call to return: torch's own
+    # hooks for steps run within its wrapper, whose work belongs to the step too.
+    original_patch: Any = torch.optim.Optimizer._patch_step_function
+    wrapped: set[object] = set()
+    steps = _Steps()
 
-    @functools.wraps(original_zero)
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return original_zero(self, *args, **kwargs)
-        listener.phase_entered(OPTIMIZER)
-        try:
-            return original_zero(self, *args, **kwargs)
-        finally:
-            listener.phase_left(OPTIMIZER)
+    @functools.wraps(original_patch)
+    def _patch_step_function(self: Any) -> None:
+        original_patch(self)
+        kind: Any = type(self)
+        for name in ("step", "zero_grad"):
+            method = getattr(kind, name)
+            # A subclass may inherit what is wrapped already.
+            if isinstance(method, types.FunctionType) and method not in wrapped:
+                setattr(kind, name, _optimizer_method(listener, method, name, steps))
+                wrapped.add(getattr(kind, name))
 
-    torch.optim.Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+    torch.optim.Optimizer._patch_step_function = _patch_step_function  # type: ignore[method-assign]
 
-    # `step` itself is patched by each optimizer's constructor (`profile_hook_step`), so that these
-    # two see every subclass. Nested steps are those of an optimizer around another one.
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        listener.phase_entered(OPTIMIZER, id(optimizer))
-
-    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+    # A function that is compiled with a step in it leaves our wrapper out, but not torch's hooks.
+    # What they call must not be compiled in its turn.
+    def left(optimizer: Any) -> None:
         listener.phase_left(OPTIMIZER)
         listener.stepped(optimizer)
+
+    enter: Any = torch._disable_dynamo(lambda: listener.phase_entered(OPTIMIZER))
+    leave: Any = torch._disable_dynamo(left)
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if steps.open == 0:
+            enter()
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if steps.open == 0:
+            leave(optimizer)
 
     optim.register_optimizer_step_pre_hook(before)
     optim.register_optimizer_step_post_hook(after)
@@ -149,6 +162,33 @@ def _wrap_optimizers(listener: Listener) -> None:
             listener.stepped(optimizer)
 
     torch.amp.GradScaler.step = step  # type: ignore[method-assign]
+
+
+class _Steps(threading.local):
+    """How many steps are under way on this thread."""
+
+    open = 0
+
+
+def _optimizer_method(listener: Listener, original: Any, name: str, steps: _Steps) -> Any:
+    is_step = name == "step"
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(self, *args, **kwargs)
+        listener.phase_entered(OPTIMIZER)
+        steps.open += is_step
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            steps.open -= is_step
+            listener.phase_left(OPTIMIZER)
+        if is_step:
+            listener.stepped(self)
+        return result
+
+    return method
 
 
 class ModuleCalls:

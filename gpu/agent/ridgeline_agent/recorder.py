@@ -165,10 +165,10 @@ class Recorder:
     # What the hooks call (hooks.Listener).
 
     @_harmless
-    def phase_entered(self, phase: int, key: object = None) -> bool:
+    def phase_entered(self, phase: int) -> bool:
         if self._before_first:
             self._begin_without_warm_up()
-        outermost = self._open.enter(phase, key)
+        outermost = self._open.enter(phase)
         if self._profiler is not None:
             self._log.add(line_clock.PHASE_ENTER, phase)
         return outermost
@@ -532,38 +532,29 @@ class _OpenPhases(threading.local):
     """The phases and outermost module calls that are open on each thread."""
 
     def __init__(self) -> None:
-        self._phases: list[tuple[int, object]] = []
+        self._phases: list[int] = []
         self._calls = 0
 
-    def enter(self, phase: int, key: object) -> bool:
-        """Opens a phase; returns whether none of its kind was open.
-
-        A step that raised leaves its phase open, since torch runs its post hooks only after one
-        that returned. No step runs within itself, so an open one of the same `key` is that one.
-        """
-        if key is not None:
-            for at, open_phase in enumerate(self._phases):
-                if open_phase == (phase, key):
-                    del self._phases[at:]
-                    break
+    def enter(self, phase: int) -> bool:
+        """Opens a phase; returns whether none of its kind was open."""
         outermost = not self.has(phase)
-        self._phases.append((phase, key))
+        self._phases.append(phase)
         return outermost
 
     def leave(self, phase: int) -> None:
         """Closes the innermost phase of this kind, and whatever an error left open within."""
         for at in range(len(self._phases) - 1, -1, -1):
-            if self._phases[at][0] == phase:
+            if self._phases[at] == phase:
                 del self._phases[at:]
                 return
 
     def has(self, phase: int) -> bool:
         """Whether a phase of this kind is open."""
-        return any(open_phase == phase for open_phase, _ in self._phases)
+        return phase in self._phases
 
     def innermost(self) -> int | None:
         """The innermost open phase."""
-        return self._phases[-1][0] if self._phases else None
+        return self._phases[-1] if self._phases else None
 
     def call(self) -> bool:
         """A module call begins; returns whether it is an outermost one."""

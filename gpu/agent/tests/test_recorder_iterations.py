@@ -331,3 +331,88 @@ def test_an_optimizer_beats_a_backward_pass() -> None:
     assert finder.stepped("a", 2, {"a"}) is Verdict.RESTART
     assert finder.went_backward(1) is Verdict.NOTHING
     assert finder.stepped("a", 2, {"a"}) is Verdict.BOUNDARY
+
+
+def check_optimizer_phase(body: str, methods: list[str]) -> Recording:
+    """Checks that an optimizer's calls, with all that torch does in them, are one phase each."""
+    recording = check(body)
+    base = int(recording.trace()["baseTimeNanoseconds"])
+    spans: list[tuple[int, int]] = []
+    entered: list[int] = []
+    for at, kind, _, name, _ in recording.events():
+        if name == "optimizer" and kind == "PHASE_ENTER":
+            entered.append(at)
+        elif name == "optimizer":
+            spans.append((entered.pop(), at))
+    # torch names each call in the trace, around its own work and its hooks.
+    calls = [e for e in recording.trace()["traceEvents"] if "Optimizer." in e.get("name", "")]
+    calls.sort(key=lambda call: float(call["ts"]))
+    assert [call["name"].split("#")[0] for call in calls] == methods * 2
+    for call in calls:
+        begin = base + call["ts"] * 1000
+        end = begin + call["dur"] * 1000
+        assert any(first <= begin and end <= last for first, last in spans), call
+    return recording
+
+
+def test_step_and_zero_grad_are_the_optimizer_phase() -> None:
+    check_optimizer_phase(
+        """
+    model = net(); optimizer = torch.optim.AdamW(model.parameters())
+    while True:
+        optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()
+    """,
+        ["Optimizer.zero_grad", "Optimizer.step"],
+    )
+
+
+def test_the_phase_of_an_optimizer_of_the_users() -> None:
+    recording = check_optimizer_phase(
+        """
+    class Plain(torch.optim.SGD):
+        def zero_grad(self, set_to_none=True):
+            torch.empty(77)
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
+        def step(self, closure=None):
+            return super().step(closure)
+    sgd(net())
+    model = net(); optimizer = Plain(model.parameters(), lr=0.1)
+    while True:
+        optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()
+    """,
+        ["Optimizer.step", "Optimizer.step"],
+    )
+    operators = recording.operators("aten::empty")
+    marks = [op for op in operators if op["args"]["Concrete Inputs"][0] == "[77]"]
+    assert len(marks) == 2
+    for mark in marks:
+        at = recording.time_of(mark)
+        before = [event for event in recording.events() if event[0] <= at and "PHASE" in event[1]]
+        assert before[-1][1:4:2] == ("PHASE_ENTER", "optimizer")
+
+
+def test_a_copied_optimizer() -> None:
+    check("""
+    import copy
+    model, optimizer = copy.deepcopy((lambda model: (model, sgd(model)))(net()))
+    while True:
+        model(x).sum().backward(); optimizer.step()
+    """)
+
+
+def test_an_optimizer_within_a_compiled_function() -> None:
+    recording = record(
+        SETUP
+        + """
+    model = net(); optimizer = sgd(model)
+    @torch.compile(backend="eager")
+    def step():
+        optimizer.step()
+    for i in range(40):
+        model(x).sum().backward()
+        step()
+    """
+    )
+    assert recording.outcome == "complete", recording.printed
