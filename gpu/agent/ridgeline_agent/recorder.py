@@ -156,7 +156,8 @@ class Recorder:
 
     def note(self, what: str, error: BaseException) -> None:
         """Notes an error of our own for the person who reads the recording."""
-        self._add_note(f"{what}: {type(error).__name__}: {error}")
+        text = f"{type(error).__name__}: {error}"
+        self._add_note(f"an error within the profiler, not in your program ({what}): {text}")
 
     def _add_note(self, text: str) -> None:
         if text not in self._notes and len(self._notes) < _MOST_NOTES:
@@ -284,11 +285,15 @@ class Recorder:
             return False
         if self._spec.iterations.warmup == 0:
             # The program has too few iterations to leave one out.
-            self._add_note("an iteration that was measured includes compilation")
+            self._add_note(
+                "torch.compile compiled in an iteration that was measured, for there was no warm-up"
+            )
             return False
         self._restarts += 1
         if self._restarts == _MOST_RESTARTS:
-            self._add_note("torch.compile still compiled after many iterations")
+            self._add_note(
+                "torch.compile compiles again and again, so the measured time includes compilation"
+            )
         return self._restarts < _MOST_RESTARTS
 
     def _restart(self) -> None:
@@ -310,7 +315,9 @@ class Recorder:
 
     def _begin_without_warm_up(self) -> None:
         self._before_first = False
-        self._add_note("the program's first iteration was measured: there are few of them")
+        self._add_note(
+            "the program's first iteration was measured too, which is often slower than later ones"
+        )
         self._begin_timing()
 
     def _begin_timing(self) -> None:
@@ -452,7 +459,10 @@ class Recorder:
     ) -> None:
         if self._device.type == "cpu" and len(self._profiled) == 1:
             # torch reports no frees of CPU memory that it had not seen being taken.
-            self._add_note("one profiled iteration: memory from before it seems never to be freed")
+            self._add_note(
+                "only one iteration was profiled: memory that was taken before it and freed within "
+                "it counts as held, so the true peak may be lower"
+            )
         self._stage = Stage.SAVING
         self._host.progress(self._stage.value, 0, 1)
         # Kept until the process ends, because taking them apart takes longer than saving them.
