@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
 from .memory import tensors_in
 
 
@@ -14,6 +17,7 @@ class BatchWatch:
     def __init__(self) -> None:
         self._loaded: dict[int, int] = {}
         self._given: dict[Hashable, int] = {}
+        self._seen: set[Hashable] = set()
         self._provided: int | None = None
 
     @property
@@ -38,10 +42,19 @@ class BatchWatch:
             self._loaded[id(loader)] = self._loaded.get(id(loader), 0) + size
 
     def given(self, key: Hashable, inputs: object) -> None:
-        """An outermost module was called; `key` tells module and line."""
-        size = _samples(inputs, None)
-        if size is not None:
-            self._given[key] = self._given.get(key, 0) + size
+        """An outermost module was called; `key` tells module and line.
+
+        Calls of the same line add up, unless they are given the very same memory: an optimizer
+        such as LBFGS evaluates one batch many times.
+        """
+        first = next((tensor for tensor in tensors_in(inputs) if tensor.dim() > 0), None)
+        # A floating vector is one sample, such as the state of a game, rather than many scalars.
+        if first is None or (first.dim() == 1 and first.is_floating_point()):
+            return
+        memory = (key, _memory_of(first))
+        if memory not in self._seen:
+            self._seen.add(memory)
+            self._given[key] = self._given.get(key, 0) + int(first.shape[0])
 
     def json(self) -> dict[str, object] | None:
         """`batch` of the manifest."""
@@ -54,6 +67,16 @@ class BatchWatch:
             # The first call: later ones may be given what it returned.
             return {"size": next(iter(self._given.values())), "from": "input"}
         return {"size": None, "from": "input"}
+
+
+def _memory_of(tensor: torch.Tensor) -> Hashable:
+    """Which memory a tensor shows, told apart from what takes the same address later."""
+    try:
+        storage = StorageWeakRef(tensor.untyped_storage())
+    except (RuntimeError, NotImplementedError):
+        # A sparse tensor has no storage, and counts at every call.
+        return object()
+    return (storage, tensor.storage_offset(), tuple(tensor.shape))
 
 
 def _samples(batch: object, declared: object) -> int | None:

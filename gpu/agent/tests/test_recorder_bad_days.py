@@ -197,3 +197,26 @@ def test_tracing_of_the_users_own() -> None:
     )
     assert recording.outcome == "complete", recording.printed
     assert [event for event in recording.events() if event[1] == "LINE"]
+
+
+def test_threads_that_compute_beside_the_training() -> None:
+    recording = record(
+        TRAIN
+        + """
+    import threading
+    def compute():
+        other = torch.nn.Linear(8, 1)
+        while True:
+            other(torch.ones(5, 8)).sum().backward()
+    iterate()
+    for _ in range(3):
+        threading.Thread(target=compute, daemon=True).start()
+    while True:
+        iterate()
+    """
+    )
+    assert recording.outcome == "complete", recording.printed
+    assert recording.manifest["iterations"]["found_by"] == "optimizer"
+    assert recording.manifest["iterations"]["seen"] == 7
+    assert recording.manifest["batch"] == {"size": 3, "from": "input"}
+    assert len(recording.manifest["threads"]) >= 2
