@@ -24,8 +24,12 @@ _PREFIXES = ("skyline", "deepview")
 class Provided(Protocol):
     """What is told of a provider's run. The recorder is one."""
 
-    def provided(self, batch_size: int) -> None:
-        """The inputs are there, for this batch size."""
+    def provided(
+        self, batch_size: int, inputs: object, iterations: tuple[Callable[..., Any], ...]
+    ) -> None:
+        """The inputs are there, for this batch size; `iterations` is what runs one with them, and
+        what made that.
+        """
 
     def iteration_ended(self) -> None:
         """One iteration has ended."""
@@ -55,8 +59,9 @@ def provider_loop(spec: RunSpec, module: ModuleType, recorder: Provided) -> None
             f"not {type(inputs).__name__}",
             *_definition(make_inputs),
         )
-    recorder.provided(batch_size)
     iteration = make_iteration(model)
+    # An iteration may be a library's; then it is the provider that stands in the user's file.
+    recorder.provided(batch_size, inputs, (iteration, make_iteration))
     for _ in itertools.count():
         iteration(*inputs)
         recorder.iteration_ended()

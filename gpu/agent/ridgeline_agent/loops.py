@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ast
+import functools
 import types
+from typing import Any
+
+import torch
 
 from .line_clock import LINE, EventLog
 from .sources import Sources
 
 # Loops of a file this long are not looked for: parsing it would take seconds.
 _LONGEST_TEXT = 4_000_000
+# Objects may be made so that each pretends to wrap another one.
+_MOST_WRAPPERS = 100
 
 Frames = list[tuple[int, types.CodeType, int]]
 
@@ -51,14 +57,54 @@ def find_loop(
     return None
 
 
-def _loop_around(code: types.CodeType, lines: set[int], sources: Sources) -> int | None:
+def definition(function: object, sources: Sources) -> tuple[int, int] | None:
+    """`(file, line)` of the `def` of a function of the user's, or None where it is none."""
+    code = _code_of(function)
+    file = None if code is None else sources.file(code.co_filename)
+    if code is None or file is None:
+        return None
+    line = code.co_firstlineno
+    tree = _tree(code, sources)
+    for node in () if tree is None else ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            # A code object begins with the first decorator.
+            begin = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if begin == line and node.name == code.co_name:
+                return (file, node.lineno)
+    return (file, line)
+
+
+def _code_of(function: Any) -> types.CodeType | None:
+    """The code of a function, a method, a partial, a module, or another object that is called."""
+    for _ in range(_MOST_WRAPPERS):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, torch.nn.Module):
+            function = type(function).forward
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            break
+    code = getattr(function, "__code__", None)
+    if code is None:
+        code = getattr(type(function).__call__, "__code__", None)
+    return code if isinstance(code, types.CodeType) else None
+
+
+def _tree(code: types.CodeType, sources: Sources) -> ast.Module | None:
     file = sources.file(code.co_filename)
     text = None if file is None else sources.text(file)
     if text is None or len(text) > _LONGEST_TEXT:
         return None
     try:
-        tree = ast.parse(text)
+        return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _loop_around(code: types.CodeType, lines: set[int], sources: Sources) -> int | None:
+    tree = _tree(code, sources)
+    if tree is None:
         return None
     first, last = min(lines), max(lines)
     around: list[ast.For | ast.AsyncFor | ast.While] = [

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import types
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from .modules import ModuleTable
+from .modules import ModuleTable, variables_holding
 
 # The most that is looked through in a search for tensors that nothing else names. A heap of this
 # size takes some 20 ms.
@@ -47,20 +50,35 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
             yield from tensors_in(item, depth + 1)
 
 
+# A tensor, for as long as the program has it, and its entry in the baseline.
+_Held = tuple["weakref.ref[torch.Tensor]", dict[str, Any]]
+
+
 class MemoryWatch:
     """Collects `memory` of the manifest around the measured iteration."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.baseline: list[dict[str, object]] = []
-        self.gradients: dict[int, dict[str, object]] = {}
+        self.baseline: list[dict[str, Any]] = []
+        self.gradients: dict[int, dict[str, Any]] = {}
         self.batch: dict[int, int] = {}
         self.max_allocated: int | None = None
         self.allocated: int | None = None
-        self._parameters: list[tuple[torch.Tensor, int | None]] = []
+        # None of these keeps a tensor alive that the program would have freed.
+        self._parameters: list[tuple[weakref.ref[torch.Tensor], int | None]] = []
+        # Weights without a module: those of optimizers, and those that are trained by hand.
+        self._loose: list[_Held] = []
+        self._by_hand: list[_Held] = []
+        # By address, with the storage that was there.
+        self._others: dict[int, tuple[StorageWeakRef, dict[str, Any]]] = {}
 
-    def begin(self, table: ModuleTable, optimizers: list[torch.optim.Optimizer]) -> None:
-        """Takes the baseline. Call it between iterations, when no operator runs."""
+    def begin(
+        self, table: ModuleTable, optimizers: list[torch.optim.Optimizer], provided: object
+    ) -> None:
+        """Takes the baseline. Call it between iterations, when no operator runs.
+
+        `provided` are the inputs of a provider's iterations.
+        """
         blocks = self._cuda_blocks()
         taken: set[int] = set()
 
@@ -80,47 +98,70 @@ class MemoryWatch:
                     }
                 )
 
+        owners: dict[int, int | None] = {}
+
+        def add_weight(parameter: torch.Tensor, owner: int | None, name: str | None) -> bool:
+            """Returns whether it was a new one that takes memory."""
+            if id(parameter) in owners:
+                return False
+            owners[id(parameter)] = owner
+            self._parameters.append((weakref.ref(parameter), owner))
+            before = len(self.baseline)
+            add(parameter, "weight", owner, name)
+            return len(self.baseline) > before
+
         for module, name, parameter in table.parameters():
-            add(parameter, "weight", module, name)
-            self._parameters.append((parameter, module))
-        known = {id(parameter) for parameter, _ in self._parameters}
+            add_weight(parameter, module, name)
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
-                    # One that belongs to no module.
-                    if id(parameter) not in known:
-                        known.add(id(parameter))
-                        add(parameter, "weight", None, None)
-                        self._parameters.append((parameter, None))
+                    if add_weight(parameter, None, None):
+                        self._loose.append((weakref.ref(parameter), self.baseline[-1]))
+        self.loaded(provided)
+        add(provided, "batch", None, None)
+        tensors = list(_other_tensors())
+        for tensor in tensors:
+            # Trained by hand. Of those that an iteration makes anew (an input whose gradient is
+            # asked for), the one before this iteration is taken back by `went_backward`.
+            if tensor.is_leaf and tensor.requires_grad and add_weight(tensor, None, None):
+                self._by_hand.append((weakref.ref(tensor), self.baseline[-1]))
         for module, name, buffer in table.buffers():
             add(buffer, "buffer", module, name)
-        for parameter, owner in self._parameters:
-            if parameter.grad is not None:
-                add(parameter.grad, "gradient", owner, None)
-        owners = {id(parameter): module for parameter, module in self._parameters}
+        for owner, gradient in self._gradients():
+            add(gradient, "gradient", owner, None)
         for optimizer in optimizers:
             for parameter, state in list(optimizer.state.items()):
                 add(state, "optimizer_state", owners.get(id(parameter)), None)
-        for tensor in _other_tensors():
+        for tensor in tensors:
+            before = len(self.baseline)
             add(tensor, "other", None, None)
-            if tensor.grad_fn is None and tensor.is_leaf and tensor.grad is not None:
-                add(tensor.grad, "gradient", None, None)
+            for entry in self.baseline[before:]:
+                self._others[entry["ptr"]] = (StorageWeakRef(tensor.untyped_storage()), entry)
         if self.device.type == "cuda":
             self.allocated = torch.cuda.memory_allocated(self.device)
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def went_backward(self) -> None:
         """Takes the gradients as they stand after a backward pass."""
-        for parameter, owner in self._parameters:
-            gradient = parameter.grad
+        for weight, entry in self._by_hand:
+            if weight() is None:
+                entry["kind"] = "other"
+        for owner, gradient in self._gradients():
+            storage = storage_of(gradient, self.device)
+            if storage is not None:
+                self.gradients[storage[0]] = {
+                    "ptr": storage[0],
+                    "bytes": storage[1],
+                    "module": owner,
+                }
+
+    def _gradients(self) -> Iterator[tuple[int | None, torch.Tensor]]:
+        """Each gradient that there is, with the module that owns its parameter."""
+        for reference, owner in self._parameters:
+            parameter = reference()
+            gradient = None if parameter is None else parameter.grad
             if gradient is not None:
-                storage = storage_of(gradient, self.device)
-                if storage is not None:
-                    self.gradients[storage[0]] = {
-                        "ptr": storage[0],
-                        "bytes": storage[1],
-                        "module": owner,
-                    }
+                yield owner, gradient
 
     def loaded(self, batch: object) -> None:
         """Takes the storages of a batch."""
@@ -133,14 +174,32 @@ class MemoryWatch:
 
     def given(self, inputs: object) -> None:
         """Takes the storages of what an outermost module was given, where nothing computed it."""
-        self.loaded([part for part in tensors_in(inputs) if part.grad_fn is None])
+        parts = [part for part in tensors_in(inputs) if part.grad_fn is None]
+        self.loaded(parts)
+        for part in parts:
+            storage = storage_of(part, self.device)
+            held, entry = self._others.get(storage[0] if storage else 0, (None, None))
+            # Still the same storage: a tensor that the program keeps and gives to its model in
+            # every iteration.
+            if held is not None and entry is not None and not held.expired():
+                entry["kind"] = "batch"
 
     def end(self) -> None:
         """The measured iteration is over."""
         if self.device.type == "cuda":
             self.max_allocated = torch.cuda.max_memory_allocated(self.device)
 
-    def json(self, capacity_bytes: object) -> dict[str, object]:
+    def name_weights(self, frame: types.FrameType | None) -> None:
+        """Names weights that belong to no module after the variables around `frame`.
+
+        Call it when the iteration is over: to read a frame's variables may keep what they hold.
+        """
+        weights = [(weight(), entry) for weight, entry in self._loose + self._by_hand]
+        entries = {id(weight): entry for weight, entry in weights if weight is not None}
+        for identity, name in variables_holding(set(entries), frame).items():
+            entries[identity]["name"] = name
+
+    def json(self, capacity_bytes: object) -> dict[str, Any]:
         """`memory` of the manifest."""
         return {
             "device": str(self.device),

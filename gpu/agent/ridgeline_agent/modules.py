@@ -301,7 +301,7 @@ class ModuleTable:
     ) -> list[str]:
         roots = [index for index, parent in enumerate(self._parents) if parent is None]
         models = [index for index in self._used_roots(optimizers) if self._has_parameters(index)]
-        variables = _variables_holding({id(self.modules[i]) for i in roots}, frame)
+        variables = variables_holding({id(self.modules[i]) for i in roots}, frame)
         names: dict[int, str] = {}
         for index in roots:
             # A model that stands alone needs no name before its children's.
@@ -355,7 +355,7 @@ def _size(tensor: torch.Tensor) -> tuple[int, int]:
         return 0, 0
 
 
-def _variables_holding(wanted: set[int], frame: types.FrameType | None) -> dict[int, str]:
+def variables_holding(wanted: set[int], frame: types.FrameType | None) -> dict[int, str]:
     """Names of variables that hold the objects, by identity.
 
     Looks through the frames outwards: local names, then attributes of `self`, then global names.
@@ -367,8 +367,8 @@ def _variables_holding(wanted: set[int], frame: types.FrameType | None) -> dict[
         for name, value in list(names.items()):
             if issubclass(type(value), nn.Module):
                 value = _wrapped(value) or value
-                if id(value) in wanted and not name.startswith("__") and name != "self":
-                    found.setdefault(id(value), name)
+            if id(value) in wanted and not name.startswith("__") and name != "self":
+                found.setdefault(id(value), name)
 
     while frame is not None:
         names = dict(frame.f_locals)

@@ -92,6 +92,8 @@ class Recorder:
         self._calls = hooks.ModuleCalls(self)
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._batch = BatchWatch()
+        self._provided: object = ()
+        self._iterations: tuple[Callable[..., Any], ...] = ()
         self._thread: int | None = None
         self._open = _OpenPhases()
 
@@ -129,9 +131,16 @@ class Recorder:
         self._calls.start()
         self._host.progress(Stage.WARM_UP.value, 0, self._spec.iterations.warmup)
 
-    def provided(self, batch_size: int) -> None:
-        """A provider made its inputs, for this batch size."""
+    def provided(
+        self, batch_size: int, inputs: object, iterations: tuple[Callable[..., Any], ...]
+    ) -> None:
+        """A provider made its inputs, for this batch size, and what runs an iteration.
+
+        The first of `iterations` that is user code has the line that stands for the loop.
+        """
         self._batch.provided(batch_size)
+        self._provided = inputs
+        self._iterations = iterations
 
     @_harmless
     def iteration_ended(self) -> None:
@@ -373,7 +382,9 @@ class Recorder:
         self._batch = self._batch.next_iteration()
         self._memory = MemoryWatch(self._device)
         optimizers = self._live_optimizers()
-        self._tolerating("the baseline", self._memory.begin, self._table, optimizers)
+        self._tolerating(
+            "the baseline", self._memory.begin, self._table, optimizers, self._provided
+        )
         self._stack_before = loops.stack_frames(frame, self._sources)
         self._first_record = self._log.position()
         self._log.add(line_clock.ITERATION, len(self._profiled))
@@ -488,8 +499,9 @@ class Recorder:
         owned = self._tolerating("the optimizers", optimizers_json, optimizers, self._table)
         compiled = self._compiled.json()
         memory, batch = self._measured or (MemoryWatch(self._device), self._batch)
-        loop = max(self._found_loops, key=lambda at: (self._found_loops[at], at), default=None)
+        self._tolerating("the names of weights", memory.name_weights, frame)
         self._sources.read_texts(self._began_ns)
+        loop = self._loop()
         return {
             "schema": manifest.SCHEMA,
             "agent": __version__,
@@ -524,6 +536,16 @@ class Recorder:
             "failure": failure,
             "notes": self._notes,
         }
+
+    def _loop(self) -> tuple[int, int] | None:
+        """`(file, line)` of the loop, or of the function that a provider's iteration is."""
+        for function in self._iterations:
+            what = "the search for the iteration"
+            found: tuple[int, int] | None
+            found = self._tolerating(what, loops.definition, function, self._sources)
+            if found is not None:
+                return found
+        return max(self._found_loops, key=lambda at: (self._found_loops[at], at), default=None)
 
     def _entry(self) -> dict[str, object]:
         entry = self._spec.entry

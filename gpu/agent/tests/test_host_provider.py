@@ -24,6 +24,7 @@ def skyline_iteration_provider(model):
 if __name__ == "__main__":
     raise SystemExit("only for running it alone")
 """
+INPUTS = "return torch.randn(batch_size, 4), {'labels': torch.zeros(batch_size).long()}"
 
 
 def run(agent: Agent, folder: Path, text: str, **keys: object) -> tuple[str, str]:
@@ -75,3 +76,47 @@ def test_a_provider_named_as_a_library(agent: Agent, tmp_path: Path) -> None:
     entry = {"kind": "provider", "path": str(tmp_path / "queue.py")}
     finished = agent.wait_for("finished", id=agent.start_entry(tmp_path, entry))
     assert finished["outcome"] == "complete"
+
+
+def check_loop(agent: Agent, folder: Path, text: str, mark: str | None) -> None:
+    """Checks that the line with `mark` stands for the loop."""
+    assert run(agent, folder, text) == ("complete", "")
+    lines = text.splitlines()
+    line = next((number for number, text in enumerate(lines, 1) if mark and mark in text), None)
+    assert manifest(folder)["loop"] == (line and {"file": 0, "line": line})
+
+
+def test_the_iteration_stands_for_the_loop(agent: Agent, tmp_path: Path) -> None:
+    check_loop(agent, tmp_path, PROVIDER, "def iteration(")
+
+
+def test_a_decorated_iteration_is_found_by_its_def(agent: Agent, tmp_path: Path) -> None:
+    text = "import functools\n" + PROVIDER.replace(
+        "    def iteration(", "    @torch.enable_grad()\n    def iteration("
+    )
+    check_loop(agent, tmp_path, text, "def iteration(")
+
+
+@pytest.mark.parametrize("returned", ["Trainer()", "Trainer().__call__", "partial(Trainer())"])
+def test_an_object_as_the_iteration(agent: Agent, tmp_path: Path, returned: str) -> None:
+    text = PROVIDER.replace("    return iteration", f"    return {returned}").replace(
+        "    def iteration(inputs)", "    class Trainer:\n      def __call__(self, inputs)"
+    )
+    text = "from functools import partial\n" + text.replace("        ", "          ")
+    check_loop(agent, tmp_path, text, "def __call__(")
+
+
+def test_an_iteration_of_a_library(agent: Agent, tmp_path: Path) -> None:
+    text = PROVIDER.replace("return iteration", "return model")
+    check_loop(agent, tmp_path, text, "def skyline_iteration_provider")
+
+
+def test_the_inputs_are_the_batch(agent: Agent, tmp_path: Path) -> None:
+    text = PROVIDER.replace("return (torch.randn(batch_size, 4),)", INPUTS).replace(
+        "iteration(inputs)", "iteration(inputs, labels)"
+    )
+    assert run(agent, tmp_path, text) == ("complete", "")
+    memory = manifest(tmp_path)["memory"]
+    batch = [entry for entry in memory["baseline"] if entry["kind"] == "batch"]
+    assert sorted(entry["bytes"] for entry in batch) == [16 * 8, 16 * 16]
+    assert {entry["ptr"] for entry in batch} == {entry["ptr"] for entry in memory["batch"]}

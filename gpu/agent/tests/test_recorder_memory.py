@@ -186,3 +186,112 @@ def test_workers_and_iterable_datasets() -> None:
     assert recording.manifest["batch"] == {"size": 6, "from": "loader"}
     assert recording.manifest["notes"] == []
     assert [entry["bytes"] for entry in recording.manifest["memory"]["batch"]] == [6 * 4 * 4]
+
+
+def test_weights_trained_by_hand() -> None:
+    recording = record("""
+        import torch
+        w1 = torch.randn(64, 256, requires_grad=True)
+        w2 = torch.randn(256, 1, requires_grad=True)
+        while True:
+            x = torch.randn(512, 64)
+            (torch.relu(x @ w1) @ w2).square().mean().backward()
+            with torch.no_grad():
+                for w in (w1, w2):
+                    w -= 1e-6 * w.grad
+                    w.grad = None
+    """)
+    kinds = by_kind(recording)
+    weights = 4 * (64 * 256 + 256)
+    assert kinds["weight"] == weights
+    # A boundary is the end of the backward pass: the gradients are still there.
+    assert kinds["gradient"] == weights
+    memory = recording.manifest["memory"]
+    assert sorted(entry["bytes"] for entry in memory["gradients"]) == [4 * 256, 4 * 64 * 256]
+    named = {e["name"]: e["bytes"] for e in memory["baseline"] if e["kind"] == "weight"}
+    assert named == {"w1": 4 * 64 * 256, "w2": 4 * 256}
+
+
+def test_tensors_given_straight_to_an_optimizer() -> None:
+    recording = record("""
+        import torch
+        def train():
+            image = torch.zeros(3, 100, requires_grad=True)
+            points = [torch.nn.Parameter(torch.zeros(50)) for _ in range(2)]
+            optimizer = torch.optim.Adam([{"params": [image]}, {"params": points}])
+            while True:
+                optimizer.zero_grad()
+                (image.sum() + sum(point.sum() for point in points)).backward()
+                optimizer.step()
+        train()
+    """)
+    assert recording.outcome == "complete", recording.printed
+    weights = 4 * (300 + 2 * 50)
+    kinds = by_kind(recording)
+    assert (kinds["weight"], kinds["gradient"]) == (weights, weights)
+    assert kinds["optimizer_state"] == 2 * weights + 3 * 4
+    entries = recording.manifest["memory"]["baseline"]
+    assert {e["name"] for e in entries if e["kind"] == "weight"} == {"image", None}
+    assert all(entry["module"] is None for entry in entries)
+
+
+def test_inputs_whose_gradient_is_asked_for_are_no_weights() -> None:
+    recording = record("""
+        import torch
+        model = torch.nn.Linear(10, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            x = torch.randn(500, 10, requires_grad=True)
+            model(x).sum().backward()
+            optimizer.step()
+    """)
+    kinds = by_kind(recording)
+    assert kinds["weight"] == 4 * 11
+    # The input of the iteration before, which the variable still holds.
+    assert kinds["other"] >= 4 * 500 * 10
+
+
+def test_a_batch_that_the_program_keeps() -> None:
+    recording = record("""
+        import torch
+        model = torch.nn.Linear(10, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, table = torch.ones(500, 10), torch.ones(700)
+        while True:
+            model(x).sum().backward()
+            optimizer.step()
+    """)
+    kinds = by_kind(recording)
+    assert kinds["batch"] == 4 * 500 * 10
+    assert kinds["other"] >= 4 * 700
+
+
+def check_samples(body: str, size: int | None) -> None:
+    """Checks the batch size of a program whose iteration is `body`."""
+    recording = record(f"""
+        import torch
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=5)
+        x = torch.ones(64, 4)
+        def loss(batch):
+            optimizer.zero_grad()
+            value = model(batch).square().sum()
+            value.backward()
+            return value
+        while True:
+            {body}
+    """)
+    assert recording.outcome == "complete", recording.printed
+    assert recording.manifest["batch"] == {"size": size, "from": "input"}
+
+
+def test_a_closure_counts_its_batch_once() -> None:
+    check_samples("optimizer.step(lambda: loss(x))", 64)
+
+
+def test_parts_of_a_batch_add_up() -> None:
+    check_samples("optimizer.step(lambda: loss(x[:32]) + loss(x[32:48]))", 48)
+
+
+def test_a_vector_is_no_batch() -> None:
+    check_samples("optimizer.step(lambda: loss(torch.ones(4)))", None)
