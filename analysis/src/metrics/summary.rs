@@ -1,7 +1,7 @@
 //! What `ridgeline analyze` says of a trace that was recorded elsewhere, as the terminal prints it
 //! and as `--json` writes it.
 //!
-//! The JSON has the keys of `profile --json` (`docs/json.md`), null where a trace cannot tell, and
+//! The JSON has the keys of `profile --json` (`docs/schema/analysis.schema.json`), null where a trace cannot tell, and
 //! `gpu`, `kernels` and what else a trace tells besides.
 
 use std::collections::HashMap;
