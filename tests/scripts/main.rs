@@ -1,0 +1,129 @@
+//! Profiles training programs of many manners with the built binary, and holds what must be true of
+//! every one of them. Comments in a program mark its lines: `# loop`, `# forward`, `# backward`, `# step`.
+#![allow(missing_docs)]
+
+#[path = "../cli/sandbox.rs"]
+#[allow(dead_code, reason = "the command line's tests use the rest of it")]
+mod sandbox;
+
+use serde_json::Value;
+
+use sandbox::{Sandbox, ended, python_with_torch, repository};
+
+/// What a program's comments and its profile are held to.
+struct Expected {
+    found_by: &'static str,
+    batch_size: Option<u64>,
+}
+
+fn by(found_by: &'static str, batch_size: impl Into<Option<u64>>) -> Expected {
+    Expected { found_by, batch_size: batch_size.into() }
+}
+
+#[track_caller]
+fn check(name: &str, expected: &Expected) {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let program = repository().join("tests/scripts/programs").join(name);
+    let text = std::fs::read_to_string(program).expect("the program");
+    sandbox.write(name, &text);
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", name, "--device", "cpu", "--json", "-", "--python"]).arg(python);
+    let json = ended(&mut command).exits_with(0).stdout;
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+
+    let iteration = &json["iteration"];
+    assert_eq!(iteration["found_by"], expected.found_by);
+    assert_eq!(iteration["batch_size"].as_u64(), expected.batch_size);
+
+    let lines = json["lines"].as_array().expect("lines");
+    let on = |mark: &str, key: &str| -> Option<f64> {
+        let marked = 1 + text.lines().position(|line| line.ends_with(&format!("# {mark}")))? as u64;
+        let line = lines.iter().find(|line| {
+            line["file"] == name
+                && (line["line"].as_u64()..=line["end_line"].as_u64()).contains(&Some(marked))
+        });
+        Some(line.and_then(|line| line[key].as_f64()).unwrap_or(0.0))
+    };
+    for (mark, key) in
+        [("forward", "forward_ms"), ("backward", "total_ms"), ("step", "optimizer_ms")]
+    {
+        assert!(on(mark, key) != Some(0.0), "the line marked `# {mark}` has no {key}: {lines:#?}");
+    }
+    let marked_loop = 1 + text.lines().position(|line| line.ends_with("# loop")).expect("a loop");
+    assert_eq!(iteration["loop"]["line"], marked_loop);
+
+    let sum = |rows: &Value, key: &str| -> f64 {
+        rows.as_array().into_iter().flatten().filter_map(|row| row[key].as_f64()).sum()
+    };
+    let time = iteration["time_ms"].as_f64().expect("an iteration");
+    let tracked = sum(&json["lines"], "self_ms") + sum(&json["untracked"], "time_ms");
+    assert!((tracked / time - 1.0).abs() < 0.01, "{tracked} ms of {time} ms are told");
+    let kinds = json["memory"]["at_peak"].as_object().expect("kinds");
+    let kinds: u64 = kinds.values().filter_map(Value::as_u64).sum();
+    assert_eq!(json["memory"]["peak_bytes"], kinds);
+    for share in ["time", "memory"] {
+        let coverage = json["coverage"][share].as_f64().expect("a share");
+        assert!(coverage > 0.99, "coverage of {share} is {coverage}");
+    }
+}
+
+#[test]
+fn closure_inside_the_step() {
+    check("closure_trainer.py", &by("optimizer", 128));
+}
+
+#[test]
+fn accumulation_with_mixed_precision() {
+    check("amp_accumulation.py", &by("optimizer", 128));
+}
+
+#[test]
+fn lbfgs() {
+    check("lbfgs.py", &by("optimizer", 512));
+}
+
+#[test]
+fn descent_by_hand_without_an_end() {
+    check("by_hand.py", &by("backward", None));
+}
+
+#[test]
+fn inference() {
+    check("inference.py", &by("module", 16));
+}
+
+#[test]
+fn worker_processes() {
+    check("loader_workers.py", &by("optimizer", 64));
+}
+
+#[test]
+fn second_derivatives_and_two_optimizers() {
+    check("wgan.py", &by("optimizer", 320));
+}
+
+#[test]
+fn custom_functions_checkpoints_and_generators() {
+    check("custom_function.py", &by("optimizer", 64));
+}
+
+#[test]
+fn episodes_of_random_length() {
+    check("policy_gradient.py", &by("optimizer", None));
+}
+
+#[test]
+fn three_iterations_in_all() {
+    check("few_iterations.py", &by("optimizer", 64));
+}
+
+#[test]
+fn compiled_regions() {
+    check("compiled.py", &by("optimizer", 256));
+}
+
+#[test]
+fn threads_and_tied_weights() {
+    check("threads_and_tensors.py", &by("optimizer", 16));
+}
