@@ -1,7 +1,7 @@
 //! What a recording of a training loop costs, by line of source.
 //!
 //! This crate is pure: bytes and text go in, values come out. It knows no LSP, no file system, no
-//! clock, no process and no device; `clippy.toml` beside it and `tests/purity.rs` hold that.
+//! clock, no process and no device; `tests/purity.rs` holds that.
 //!
 //! The way through it: [`recording`] reads what one run left behind, [`attribution`] joins every
 //! operator to the user's lines and modules and gives a [`profile::Profile`], [`source`] knows

@@ -1,5 +1,4 @@
 //! Holds the wall around `analysis`: it may depend on what computes, never on what reaches outside.
-#![allow(clippy::disallowed_methods, reason = "a test may read the sources that it judges")]
 #![allow(missing_docs)]
 
 use std::path::{Path, PathBuf};
