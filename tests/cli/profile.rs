@@ -30,6 +30,29 @@ fn loop_with(body: &str) -> String {
 }
 
 #[test]
+fn without_a_fork() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", TRAINS);
+    let mut command = sandbox.ridgeline();
+    command.env("RIDGELINE_AGENT_MODE", "standby");
+    command.args(["profile", "train.py", "--device", "cpu", "--json", "-", "--python"]).arg(python);
+    let json = ended(&mut command).exits_with(0).stdout;
+    let json: Value = serde_json::from_str(&json).expect("JSON and nothing else");
+    assert_eq!(json["iteration"]["batch_size"], 32);
+}
+
+#[test]
+fn variables_of_the_configuration_are_there_before_the_program() {
+    // OpenMP reads its variable when it is loaded, which is before the program begins.
+    let sandbox = Sandbox::new();
+    sandbox.write("ridgeline.toml", "[environment]\nOMP_NUM_THREADS = \"1\"\n");
+    let script = loop_with("assert torch.get_num_threads() == 1, torch.get_num_threads()");
+    let Some(ended) = profile(&sandbox, &script, &[]) else { return };
+    ended.exits_with(0);
+}
+
+#[test]
 fn a_plain_script() {
     let sandbox = Sandbox::new();
     let Some(ended) = profile(&sandbox, TRAINS, &["--json", "-"]) else { return };

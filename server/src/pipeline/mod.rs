@@ -7,6 +7,7 @@ mod recording;
 mod server;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
@@ -45,6 +46,9 @@ pub struct Pipeline {
 struct Warm {
     root: PathBuf,
     interpreter: PathBuf,
+    /// The configuration's variables. Libraries read theirs when they are loaded, so an agent that
+    /// started with others is of no use.
+    env: BTreeMap<String, String>,
     agent: Arc<Agent>,
     prepared: Option<Prepare>,
 }
@@ -237,12 +241,22 @@ impl Pipeline {
         ended
     }
 
+    /// Whether the person asked for a process of its own for each run in place of a fork.
+    fn never_forks(&self) -> bool {
+        let mode = self.surroundings.variables.get(OsStr::new("RIDGELINE_AGENT_MODE"));
+        mode.is_some_and(|mode| mode == "standby")
+    }
+
     /// The agent of a plan: a warm one, or a new one in place of the one used longest ago.
     async fn agent(&self, plan: &Plan, interpreter: &Interpreter) -> Result<Arc<Agent>, Outcome> {
         let mut agents = self.agents.lock().await;
         let known = agents
             .iter()
-            .position(|warm| warm.root == plan.root && warm.interpreter == interpreter.path)
+            .position(|warm| {
+                warm.root == plan.root
+                    && warm.interpreter == interpreter.path
+                    && warm.env == *plan.environment()
+            })
             .map(|at| agents.remove(at));
         let mut warm = match known {
             Some(warm) => warm,
@@ -255,8 +269,8 @@ impl Pipeline {
                 let options = AgentOptions {
                     interpreter: interpreter.path.clone(),
                     cache: self.store.cache().to_owned(),
-                    env: BTreeMap::new(),
-                    standby: false,
+                    env: plan.environment().clone(),
+                    standby: self.never_forks(),
                     cuda: false,
                     patience: Patience::default(),
                 };
@@ -264,6 +278,7 @@ impl Pipeline {
                 Warm {
                     root: plan.root.clone(),
                     interpreter: interpreter.path.clone(),
+                    env: plan.environment().clone(),
                     agent: Arc::new(agent),
                     prepared: None,
                 }

@@ -1,5 +1,6 @@
 //! What will be run, decided without running anything: configuration, discovery, limits.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ridgeline_gpu::agent::{Entry, Iterations, Prepare, RunLimits, RunRequest};
@@ -68,6 +69,11 @@ impl Plan {
     /// The request to the agent, for a recording into `out`.
     pub fn run_request(&self, out: PathBuf) -> RunRequest {
         RunRequest { out, ..self.request.clone() }
+    }
+
+    /// The configuration's variables for the program.
+    pub fn environment(&self) -> &BTreeMap<String, String> {
+        &self.request.env
     }
 
     /// What the agent can do ahead of the run.
