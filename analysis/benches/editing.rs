@@ -2,9 +2,6 @@
 //! with costs on every line that can have one. `cargo bench -p ridgeline-analysis --bench editing`
 //! prints percentiles; the goal is 5 ms at the 99th.
 
-// The crate itself knows no time; its benchmark has to.
-#![allow(clippy::disallowed_methods)]
-
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 

@@ -3,12 +3,6 @@
 //! They are too large for the repository: the tests look for them in `RIDGELINE_SHARED`, or in
 //! `../shared` beside the repository, and say so where they are absent.
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "the crate is pure; its tests look for the sample traces in the file system"
-)]
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 

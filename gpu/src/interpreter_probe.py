@@ -19,7 +19,8 @@ def torch_folder():
 
     spec = importlib.util.find_spec("torch")
     if spec is None:
-        folders = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(p)]
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        folders = [path for path in paths if os.path.isabs(path)]
         if sys.prefix == sys.base_prefix:
             folders.append(site.getusersitepackages())
         spec = importlib.machinery.PathFinder.find_spec("torch", folders)
@@ -51,7 +52,7 @@ def torch_facts():
 
 def main():
     torch = None
-    if sys.version_info >= (3, 8):
+    if sys.version_info >= (3, 8):  # noqa: UP036 (any Python may be asked)
         try:
             torch = torch_facts()
         except Exception:

@@ -54,9 +54,10 @@ def run(message, nth_start):
         return
     if SCENARIO == "floods":
         while True:
-            sys.stdout.write('{"event":"progress","id":%d,"stage":"timing"}\n' % number * 1000)
+            sys.stdout.write(f'{{"event":"progress","id":{number},"stage":"timing"}}\n' * 1000)
     if SCENARIO == "garbage":
-        sys.stdout.buffer.write(b"\xff\xfe\0 no json\n" + b"[" * 20000 + b"\n" + b"x" * 3000000 + b"\n")
+        sys.stdout.buffer.write(b"\xff\xfe\0 no json\n")
+        sys.stdout.buffer.write(b"[" * 20000 + b"\n" + b"x" * 3000000 + b"\n")
         say(event="from the future", id=number)
         say(event="progress", id=number, stage="no such stage")
         say(event="progress", id=number, stage="timing", done=-1, total=10**30)
@@ -69,8 +70,14 @@ def run(message, nth_start):
         while True:
             sys.stdout.write("x" * 65536)
     if SCENARIO == "leaves_orphans":
-        orphan = "import time, os; open(os.path.join(%r, 'orphan-%%d' %% os.getpid()), 'w'); time.sleep(600)" % STATE
-        parent = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', %r], start_new_session=True)" % orphan
+        orphan = (
+            "import time, os; "
+            f"open(os.path.join({STATE!r}, 'orphan-%d' % os.getpid()), 'w'); time.sleep(600)"
+        )
+        parent = (
+            "import subprocess, sys; "
+            f"subprocess.Popen([sys.executable, '-c', {orphan!r}], start_new_session=True)"
+        )
         subprocess.run([sys.executable, "-c", parent], check=True)
         while not [name for name in os.listdir(STATE) if name.startswith("orphan-")]:
             time.sleep(0.01)
