@@ -241,10 +241,10 @@ impl Pipeline {
         ended
     }
 
-    /// Whether the person asked for a process of its own for each run in place of a fork.
-    fn never_forks(&self) -> bool {
+    /// Whether the person asked for this way of running (docs/configuration.md).
+    fn mode_is(&self, wanted: &str) -> bool {
         let mode = self.surroundings.variables.get(OsStr::new("RIDGELINE_AGENT_MODE"));
-        mode.is_some_and(|mode| mode == "standby")
+        mode.is_some_and(|mode| mode == wanted)
     }
 
     /// The agent of a plan: a warm one, or a new one in place of the one used longest ago.
@@ -270,8 +270,9 @@ impl Pipeline {
                     interpreter: interpreter.path.clone(),
                     cache: self.store.cache().to_owned(),
                     env: plan.environment().clone(),
-                    standby: self.never_forks(),
-                    cuda: false,
+                    standby: self.mode_is("standby"),
+                    // Not by default before it has run on a GPU: docs/gpu-status.md.
+                    cuda: self.mode_is("warm-cuda"),
                     patience: Patience::default(),
                 };
                 let agent = Agent::start(options).await.map_err(agent_problem)?;
