@@ -202,10 +202,15 @@ impl Writer<'_> {
         let own = cost.self_time.total();
         if own > 0.0 && own < 0.95 * total {
             let below = units::duration(total - own);
-            page.line(&[text(format!(
-                "{} here, {below} in the code of yours that it calls",
-                units::duration(own)
-            ))]);
+            // `loss.backward()` is the call; each operator's part of it stands at the line of the
+            // forward pass that needs it, too.
+            let only_backward = cost.total_time.backward > 0.95 * total;
+            let told = if only_backward {
+                format!("{below} of that is told at the lines of the forward pass as well")
+            } else {
+                format!("{} here, {below} in the code of yours that it calls", units::duration(own))
+            };
+            page.line(&[text(told)]);
         }
         if cost.calls > 0.0 && (cost.calls - 1.0).abs() > 0.05 {
             page.line(&[text(format!("runs {} times in an iteration", count(cost.calls)))]);

@@ -31,8 +31,8 @@ h1{font-size:1.4rem;margin:0 0 .25rem;overflow-wrap:anywhere}h2{font-size:1.1rem
 table{border-collapse:collapse;width:100%;font-size:.875rem}td,th{padding:.2rem .6rem;text-align:left;vertical-align:baseline}th{font-weight:500;color:var(--quiet)}
 .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 tbody tr:nth-child(even){background:var(--card)}
-.bar{display:block;height:.6rem;min-width:1px;border-radius:2px;background:var(--time)}.bar.m{background:var(--memory)}.wide{width:45%}
-code,pre,.src{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.8125rem}code{overflow-wrap:anywhere}
+.bar{display:block;height:.6rem;min-width:1px;border-radius:2px;background:var(--time)}.bar.m{background:var(--memory)}.wide{width:45%}.w{white-space:nowrap}
+code,pre,.src{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.8125rem}code{white-space:nowrap}.long code{white-space:normal;overflow-wrap:anywhere}
 .src td{padding:0 .6rem;white-space:pre}.src tbody tr:nth-child(even){background:none}.src .l{color:var(--quiet);text-align:right;user-select:none}
 details>summary{cursor:pointer}ul{padding-left:1.25rem}li{overflow-wrap:anywhere}
 @media(max-width:480px){body{padding:1rem .75rem}.wide{width:30%}td,th{padding:.2rem .4rem}}
@@ -157,7 +157,7 @@ impl Page<'_> {
             .iter()
             .enumerate()
             .flat_map(|(file, lines)| lines.iter().map(move |line| (file, line)))
-            .filter(|(_, line)| line.self_time.total() > 0.0)
+            .filter(|(_, line)| share_of_whole(line.self_time.total(), profile) >= 0.001)
             .collect();
         if lines.is_empty() {
             return;
@@ -168,16 +168,18 @@ impl Page<'_> {
         for (file, line) in lines.into_iter().take(LINES) {
             let path = profile.files.get(file).map_or("?", |file| file.path.as_str());
             let time = line.self_time.total();
+            let holds_much = share_of_peak(line.self_memory.total(), profile) >= 0.001;
+            let memory = if holds_much { kinds(&line.self_memory) } else { String::new() };
             let _ = writeln!(
                 self.html,
-                "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td><a href=\"#f{file}l{}\">{}:{}</a></td><td><code>{}</code></td><td>{}</td></tr>",
+                "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td><a href=\"#f{file}l{}\">{}:{}</a></td><td><code>{}</code></td><td class=\"w\">{}</td></tr>",
                 units::duration(time),
                 text(&units::percent(share_of_whole(time, profile))),
                 line.line,
                 text(&shorten(path, 100)),
                 line.line,
                 text(&shorten(&line.scope, 100)),
-                text(&kinds(&line.self_memory)),
+                text(&memory),
             );
         }
         self.html.push_str("</tbody></table></div>\n");
@@ -313,7 +315,7 @@ impl Page<'_> {
         for kernel in profile.kernels.iter().take(KERNELS) {
             let _ = writeln!(
                 self.html,
-                "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td><code>{}</code></td></tr>",
+                "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"long\"><code>{}</code></td></tr>",
                 units::duration(kernel.time_ns),
                 text(&units::percent(share_of_whole(kernel.time_ns, profile))),
                 count(kernel.calls),

@@ -32,9 +32,12 @@ const MIN_WIDTH: usize = 40;
 const MAX_WIDTH: usize = 200;
 /// A tab goes to the next multiple of this.
 const TAB: usize = 4;
-/// From so many lines without a cost on, all but a few next to costs are left out.
-const LONGEST_QUIET: usize = 12;
-const AROUND: u32 = 3;
+/// So many lines are shown around one with a cost.
+const AROUND: usize = 3;
+/// Fewer lines than this are not worth leaving out.
+const SHORTEST_LEFT_OUT: usize = 6;
+/// So many functions and classes around a line are shown.
+const MAX_SCOPES: usize = 8;
 /// The share of the iteration from which on a line is warm, and hot.
 const WARM_SHARE: f64 = 0.05;
 const HOT_SHARE: f64 = 0.2;
@@ -52,42 +55,54 @@ pub fn annotated_source(
     let mut page = String::new();
     let _ = writeln!(page, "{}", style.paint(FAINT, &margin.heading()));
     let count = index.lines().count();
-    let rows: Vec<Option<Row>> = (1..=count).map(|line| row(profile, costs, line)).collect();
-    let mut line = 1;
     // The empty line behind the last line end is not a line to a reader.
     let is_ended = index.lines().start_of(count) == index.text().len() && count > 1;
-    let end = if is_ended { count } else { count + 1 };
-    while line < end {
-        let quiet = rows.iter().skip(line as usize - 1).take_while(|row| row.is_none()).count();
-        let quiet = u32::try_from(quiet).unwrap_or(u32::MAX).min(end - line);
-        let before = if line == 1 { 0 } else { AROUND };
-        let after = if line + quiet >= end { 0 } else { AROUND };
-        if quiet as usize >= LONGEST_QUIET {
-            for shown in line..line + before {
-                page += &margin.row(profile, None, shown, index, style);
-            }
-            let left_out = quiet - before - after;
-            let told = format!("{:>width$}⋯ {left_out} lines", "", width = margin.width());
+    let rows: Vec<Option<Row>> =
+        (1..=count - u32::from(is_ended)).map(|line| row(profile, costs, line)).collect();
+    let kept = kept(&rows, index);
+    let mut line = 1;
+    for group in kept.chunk_by(|a, b| a == b) {
+        let is_left_out = group.first() == Some(&false) && group.len() >= SHORTEST_LEFT_OUT;
+        if is_left_out {
+            let told = format!("{:>width$}⋯ {} lines", "", group.len(), width = margin.width());
             let _ = writeln!(page, "{}", style.paint(FAINT, &told));
-            line += before + left_out;
-            for shown in line..line + after {
-                page += &margin.row(profile, None, shown, index, style);
-            }
-            line += after;
-        } else {
-            for shown in line..line + quiet {
-                page += &margin.row(profile, None, shown, index, style);
-            }
-            line += quiet;
         }
-        if line < end
-            && let Some(Some(row)) = rows.get(line as usize - 1)
-        {
-            page += &margin.row(profile, Some(row), line, index, style);
+        for row in rows.iter().skip(line as usize - 1).take(group.len()) {
+            if !is_left_out {
+                page += &margin.row(profile, row.as_ref(), line, index, style);
+            }
             line += 1;
         }
     }
     page
+}
+
+/// By line: those with costs, a few around them, and the `def` and `class` that they are in.
+fn kept(rows: &[Option<Row>], index: &SourceIndex) -> Vec<bool> {
+    let mut kept = vec![false; rows.len()];
+    let mut keep = |first: usize, last: usize| {
+        let last = last.min(rows.len());
+        kept.get_mut(first.min(last)..last).unwrap_or_default().fill(true);
+    };
+    let mut scope_before = 0;
+    for (at, _) in rows.iter().enumerate().filter(|(_, row)| row.is_some()) {
+        keep(at.saturating_sub(AROUND), at + 1 + AROUND);
+        let start = index.lines().trimmed(index.text(), u32::try_from(at + 1).unwrap_or(u32::MAX));
+        let scope = index.scope_at(start.start);
+        if scope == scope_before {
+            continue;
+        }
+        scope_before = scope;
+        let mut around = index.scopes().get(scope);
+        for _ in 0..MAX_SCOPES {
+            let Some(scope) = around else { break };
+            if let Some(header) = scope.statement.and_then(|at| index.statements().get(at)) {
+                keep(header.first_line as usize - 1, header.last_line as usize);
+            }
+            around = scope.parent.and_then(|parent| index.scopes().get(parent as usize));
+        }
+    }
+    kept
 }
 
 /// What stands beside a line.
@@ -613,6 +628,28 @@ mod tests {
                                      1 │
             "#]],
         );
+    }
+
+    #[test]
+    fn the_function_around_a_costly_line_stays() {
+        let quiet = "        pass\n".repeat(20);
+        let text = format!(
+            "import a\n{}class N:\n{quiet}    def f(\n        self,\n    ):\n{quiet}        g()  #= f50\n",
+            "\n".repeat(9)
+        );
+        check(&text, 60, expect![[r#"
+            60 columns
+                 time share
+                                 ⋯ 31 lines
+                                 32 │     def f(
+                                 33 │         self,
+                                 34 │     ):
+                                 ⋯ 17 lines
+                                 52 │         pass
+                                 53 │         pass
+                                 54 │         pass
+                50 ms   50% ██   55 │         g()
+        "#]]);
     }
 
     #[test]
