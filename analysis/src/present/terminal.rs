@@ -632,23 +632,23 @@ mod tests {
 
     #[test]
     fn the_function_around_a_costly_line_stays() {
-        let quiet = "        pass\n".repeat(20);
+        let (in_class, in_function) = ("    a = 1\n".repeat(20), "        pass\n".repeat(20));
         let text = format!(
-            "import a\n{}class N:\n{quiet}    def f(\n        self,\n    ):\n{quiet}        g()  #= f50\n",
-            "\n".repeat(9)
+            "class N:\n{in_class}    def f(\n        self,\n    ):\n{in_function}        g()  #= f50\n"
         );
         check(&text, 60, expect![[r#"
             60 columns
                  time share
-                                 ⋯ 31 lines
-                                 32 │     def f(
-                                 33 │         self,
-                                 34 │     ):
+                                  1 │ class N:
+                                 ⋯ 20 lines
+                                 22 │     def f(
+                                 23 │         self,
+                                 24 │     ):
                                  ⋯ 17 lines
-                                 52 │         pass
-                                 53 │         pass
-                                 54 │         pass
-                50 ms   50% ██   55 │         g()
+                                 42 │         pass
+                                 43 │         pass
+                                 44 │         pass
+                50 ms   50% ██   45 │         g()
         "#]]);
     }
 

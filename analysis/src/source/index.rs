@@ -321,6 +321,13 @@ mod tests {
     }
 
     #[test]
+    fn a_statement_between_a_decorator_and_its_function() {
+        check(&SourceIndex::new(
+            "for i in j:\n\tk(i)\n@d\n\n def m(self): pass\n\\def f(x):\n    y\n",
+        ));
+    }
+
+    #[test]
     fn what_is_nested_20_000_deep_is_no_danger() {
         for (open, close) in
             [("(", ")"), ("[", "]"), ("f(", ")"), ("-", ""), ("lambda: ", ""), ("{", "")]

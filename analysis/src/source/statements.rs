@@ -341,6 +341,9 @@ impl Walk<'_> {
                 open.header_known = true;
             }
         }
+        // Error recovery can put a statement between decorators and what they decorate.
+        let before = self.outline.statements.last().map_or(0, |before| before.header.end);
+        let start = if start < before { node.start_byte().max(before) } else { start };
         let end = node.end_byte().max(start);
         let simple = kind == StatementKind::Simple;
         let mut statement = Statement {
@@ -367,7 +370,7 @@ impl Walk<'_> {
 
     fn scope(&mut self, node: Node<'_>, parent: Open, kind: ScopeKind, statement: usize) -> u32 {
         let name = node.child_by_field_id(KINDS.name).map_or(0..0, |name| name.byte_range());
-        let start = parent.decorators_start.unwrap_or(node.start_byte());
+        let start = self.outline.statements.get(statement).map_or(0, |found| found.header.start);
         self.outline.scopes.push(Scope {
             kind,
             name,
