@@ -636,7 +636,10 @@ mod tests {
         let text = format!(
             "class N:\n{in_class}    def f(\n        self,\n    ):\n{in_function}        g()  #= f50\n"
         );
-        check(&text, 60, expect![[r#"
+        check(
+            &text,
+            60,
+            expect![[r#"
             60 columns
                  time share
                                   1 │ class N:
@@ -649,7 +652,8 @@ mod tests {
                                  43 │         pass
                                  44 │         pass
                 50 ms   50% ██   45 │         g()
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
