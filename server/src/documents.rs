@@ -172,6 +172,16 @@ impl Documents {
         if document.index.is_none() && !was_large { Err(Refusal::TooLarge) } else { Ok(()) }
     }
 
+    /// Parses what edits put off, in a pause such as a save. Snapshots are out of date where that
+    /// changed what is known of the text.
+    pub fn catch_up(&mut self, id: &DocumentId) {
+        let Some(document) = self.open.get_mut(id) else { return };
+        if document.index.as_mut().is_some_and(SourceIndex::catch_up) {
+            self.last_edition += 1;
+            document.edition.store(self.last_edition, Ordering::Release);
+        }
+    }
+
     /// Closes a text. Snapshots of it are out of date from now on.
     pub fn close(&mut self, id: &DocumentId) {
         if let Some(document) = self.open.remove(id) {

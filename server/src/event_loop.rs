@@ -180,6 +180,7 @@ impl GlobalState {
     }
 
     fn saved(&mut self, id: &DocumentId) {
+        self.documents.catch_up(id);
         let Some(document) = self.documents.get(id) else { return };
         self.saved.insert(id.clone(), document.edition());
         // The file may have been renamed to something else, or a link may lead elsewhere now.

@@ -192,15 +192,20 @@ impl Writer<'_> {
         if is_loop {
             title.push(text(" in this line itself, waiting for data"));
         }
-        if let Some(rank) = self.rank(cost) {
+        let own = cost.self_time.total();
+        let calls_lines = own < 0.95 * total;
+        // The rank is that of the line's own time; beside a total that is mostly of other lines it
+        // would read as a contradiction.
+        let rank = self.rank(cost);
+        if let Some(rank) = rank.as_ref().filter(|_| !calls_lines) {
             title.push(text(format!(" · {rank}")));
         }
         page.line(&title);
         if !is_loop {
             self.phases(page, &cost.total_time);
         }
-        let own = cost.self_time.total();
-        if own > 0.0 && own < 0.95 * total {
+        if own > 0.0 && calls_lines {
+            let rank = rank.map(|rank| format!(" ({rank})")).unwrap_or_default();
             let below = units::duration(total - own);
             // `loss.backward()` is the call; each operator's part of it stands at the line of the
             // forward pass that needs it, too.
@@ -208,7 +213,8 @@ impl Writer<'_> {
             let told = if only_backward {
                 format!("{below} of that is told at the lines of the forward pass as well")
             } else {
-                format!("{} here, {below} in the code of yours that it calls", units::duration(own))
+                let own = units::duration(own);
+                format!("{own} here{rank}, {below} in the code of yours that it calls")
             };
             page.line(&[text(told)]);
         }
@@ -488,15 +494,15 @@ mod tests {
         check(
             "model(x)",
             expect![[r#"
-            65 ms · 65% of an iteration · 4th costliest line
-            forward 25 ms · backward 40 ms
-            6.5 ms here, 58.5 ms in the code of yours that it calls
-            holds 90 MB · 75% of the peak: activations 90 MB
+                65 ms · 65% of an iteration
+                forward 25 ms · backward 40 ms
+                6.5 ms here (4th costliest line), 58.5 ms in the code of yours that it calls
+                holds 90 MB · 75% of the peak: activations 90 MB
 
-            Layers
-              the model Net 85 ms · 85% · 2.2 million parameters
+                Layers
+                  the model Net 85 ms · 85% · 2.2 million parameters
 
-            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
     }
 
