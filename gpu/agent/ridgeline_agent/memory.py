@@ -64,8 +64,12 @@ class MemoryWatch:
         self.batch: dict[int, int] = {}
         self.max_allocated: int | None = None
         self.allocated: int | None = None
-        # None of these keeps a tensor alive that the program would have freed.
-        self._parameters: list[tuple[weakref.ref[torch.Tensor], int | None]] = []
+        # Other threads run backward passes of their own. Torch does not guard `.grad` against
+        # that: to read one that another thread sets crashed the process.
+        self.others_go_backward = False
+        # None of these keeps a tensor alive that the program would have freed. Each parameter has
+        # its owner, and whether an optimizer of the training loop steps it.
+        self._parameters: list[tuple[weakref.ref[torch.Tensor], int | None, bool]] = []
         # Weights without a module: those of optimizers, and those that are trained by hand.
         self._loose: list[_Held] = []
         self._by_hand: list[_Held] = []
@@ -99,13 +103,19 @@ class MemoryWatch:
                 )
 
         owners: dict[int, int | None] = {}
+        stepped = {
+            id(parameter)
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
 
         def add_weight(parameter: torch.Tensor, owner: int | None, name: str | None) -> bool:
             """Returns whether it was a new one that takes memory."""
             if id(parameter) in owners:
                 return False
             owners[id(parameter)] = owner
-            self._parameters.append((weakref.ref(parameter), owner))
+            self._parameters.append((weakref.ref(parameter), owner, id(parameter) in stepped))
             before = len(self.baseline)
             add(parameter, "weight", owner, name)
             return len(self.baseline) > before
@@ -157,7 +167,9 @@ class MemoryWatch:
 
     def _gradients(self) -> Iterator[tuple[int | None, torch.Tensor]]:
         """Each gradient that there is, with the module that owns its parameter."""
-        for reference, owner in self._parameters:
+        for reference, owner, is_stepped in self._parameters:
+            if self.others_go_backward and not is_stepped:
+                continue
             parameter = reference()
             gradient = None if parameter is None else parameter.grad
             if gradient is not None:

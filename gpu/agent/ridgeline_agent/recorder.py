@@ -107,6 +107,7 @@ class Recorder:
         self._device = torch.device("cpu")
         self._timer = Timer(self._device)
         self._memory: MemoryWatch | None = None
+        self._others_go_backward = False
         self._measured: tuple[MemoryWatch, BatchWatch] | None = None
         self._profiler: Any = None
         self._results: Any = None
@@ -198,11 +199,15 @@ class Recorder:
 
     @_harmless
     def went_backward(self) -> None:
+        if not self._on_our_thread():
+            self._others_go_backward = True
+            if self._memory is not None:
+                self._memory.others_go_backward = True
+            return
         if self._profiler is not None and self._memory is not None:
             self._memory.went_backward()
-        if self._on_our_thread():
-            frame = sys._getframe(2)
-            self._decide(self._finder.went_backward(self._place(frame)), frame)
+        frame = sys._getframe(2)
+        self._decide(self._finder.went_backward(self._place(frame)), frame)
 
     @_harmless
     def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
@@ -381,6 +386,7 @@ class Recorder:
     def _begin_profiled_one(self, frame: types.FrameType) -> None:
         self._batch = self._batch.next_iteration()
         self._memory = MemoryWatch(self._device)
+        self._memory.others_go_backward = self._others_go_backward
         optimizers = self._live_optimizers()
         self._tolerating(
             "the baseline", self._memory.begin, self._table, optimizers, self._provided
