@@ -1,5 +1,6 @@
 //! Profiles training programs of many manners with the built binary, and holds what must be true of
 //! every one of them. Comments in a program mark its lines: `# loop`, `# forward`, `# backward`, `# step`.
+//! The demo projects are held to the same.
 #![allow(missing_docs)]
 
 #[path = "../cli/sandbox.rs"]
@@ -53,6 +54,13 @@ fn check(name: &str, expected: &Expected) {
     let marked_loop = 1 + text.lines().position(|line| line.ends_with("# loop")).expect("a loop");
     assert_eq!(iteration["loop"]["line"], marked_loop);
 
+    hold_every_profile(&json);
+}
+
+/// What must be true whatever the program is.
+#[track_caller]
+fn hold_every_profile(json: &Value) {
+    let iteration = &json["iteration"];
     let sum = |rows: &Value, key: &str| -> f64 {
         rows.as_array().into_iter().flatten().filter_map(|row| row[key].as_f64()).sum()
     };
@@ -65,6 +73,38 @@ fn check(name: &str, expected: &Expected) {
     for share in ["time", "memory"] {
         let coverage = json["coverage"][share].as_f64().expect("a share");
         assert!(coverage > 0.99, "coverage of {share} is {coverage}");
+    }
+}
+
+/// Profiles a demo project as it stands in the repository.
+#[track_caller]
+fn check_demo(name: &str, batch_size: u64) {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.ridgeline();
+    command.arg("profile").arg(repository().join("demo-projects").join(name));
+    command.args(["--device", "cpu", "--json", "-", "--python"]).arg(python);
+    let json = ended(&mut command).exits_with(0).stdout;
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["iteration"]["batch_size"], batch_size);
+    for phase in ["forward_ms", "backward_ms", "optimizer_ms", "data_ms"] {
+        assert!(json["iteration"][phase].as_f64() > Some(0.0), "{phase}");
+    }
+    hold_every_profile(&json);
+}
+
+#[test]
+fn demo_projects() {
+    // BERT accumulates two batches of eight.
+    for (name, batch_size) in [
+        ("resnet/train.py", 8),
+        ("gpt", 8),
+        ("seq2seq", 16),
+        ("dcgan", 16),
+        ("ncf", 512),
+        ("bert", 16),
+    ] {
+        check_demo(name, batch_size);
     }
 }
 
