@@ -16,8 +16,12 @@ from agent_driver import TRAINING, Agent, log, manifest
 LOOK = """\
 import json, os, sys
 main = sys.modules["__main__"]
+# In torch 2.8 a part of it that the zygote imports adds an empty folder of its own at the end.
+instantiator = sys.modules.get("torch.distributed.nn.jit.instantiator")
+torchs = getattr(instantiator, "INSTANTIATED_TEMPLATE_DIR_PATH", None)
 print(json.dumps({
-    "argv": sys.argv, "path": sys.path, "cwd": os.getcwd(), "name": __name__,
+    "argv": sys.argv, "cwd": os.getcwd(), "name": __name__,
+    "path": [folder for folder in sys.path if folder != torchs],
     "file": __file__, "doc": __doc__, "package": __package__,
     "loader": type(__loader__).__name__,
     "spec": None if __spec__ is None else __spec__.name,
