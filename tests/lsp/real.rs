@@ -109,9 +109,20 @@ async fn a_killed_server_leaves_no_process() {
     let text = SCRIPT.replace("optimizer.step()", "while True: pass");
     let Some((mut server, script)) = with_script(&text, json!({})).await else { return };
     server.client.save(&script).await;
-    while server.client.status("running").await["run"]["stage"].is_null() {}
-    let started = descendants(server.process.id().expect("it lives"));
-    assert!(!started.is_empty());
+    let of = server.process.id().expect("it lives");
+    // A status may be older than the processes: the program has been reached when its parent, the
+    // zygote, is there too.
+    let with_program = async {
+        loop {
+            let found = descendants(of);
+            if found.len() >= 3 {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let started = tokio::time::timeout(Duration::from_secs(60), with_program).await;
+    let started = started.expect("supervisor, zygote and program");
     server.process.kill().await.expect("killed");
     let all_gone = async {
         while started.iter().any(|process| is_alive(*process)) {
@@ -122,19 +133,26 @@ async fn a_killed_server_leaves_no_process() {
     assert!(gone.is_ok(), "of {started:?} some live on");
 }
 
+/// All processes below one, by the parent that each names: not every kernel lists children.
 #[cfg(target_os = "linux")]
 fn descendants(of: u32) -> Vec<u32> {
+    let processes: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|process| {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+            Some((process, parent))
+        })
+        .collect();
     let mut found = vec![of];
     let mut next = 0;
-    while let Some(process) = found.get(next).copied() {
+    while let Some(above) = found.get(next).copied() {
         next += 1;
-        let tasks =
-            std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-        for task in tasks {
-            let children =
-                std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            found.extend(children.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
-        }
+        let below = processes.iter().filter(|(_, parent)| *parent == above);
+        found.extend(below.map(|(process, _)| *process));
     }
     found.remove(0);
     found
