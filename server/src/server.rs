@@ -14,6 +14,7 @@ use tracing_subscriber::EnvFilter;
 use crate::event_loop;
 use crate::lsp::backend::{Backend, EVENT_LIMIT};
 use crate::lsp::client::ToClient;
+use crate::lsp::ext::HEAT;
 use crate::outbox::Outbox;
 use crate::pipeline::Pipeline;
 use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent};
@@ -65,6 +66,7 @@ async fn serve(
     let state = GlobalState::new(events.clone(), to_client, profiler, store);
     let looping = tokio::spawn(event_loop::run(state, received));
     let service = LspService::build(|_| Backend::new(events))
+        .custom_method(HEAT, Backend::heat)
         .custom_method("window/workDoneProgress/cancel", Backend::progress_cancelled)
         .finish();
     let ended = transport::serve(service, outbox, outgoing, input, output).await;

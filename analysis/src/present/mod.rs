@@ -4,6 +4,7 @@
 pub mod failure;
 #[cfg(test)]
 mod fixture;
+pub mod heat;
 pub mod hints;
 pub mod hover;
 pub mod json;
@@ -29,6 +30,10 @@ pub(crate) fn everything(
     for hint in hints::hints(profile, costs, index, whole, &eager) {
         assert!(hint.label.chars().count() < hints::MAX_CHARACTERS, "{}", hint.label);
         offsets.push(hint.offset);
+    }
+    for hot in heat::heat(profile, costs) {
+        assert!((0.0..=1.0).contains(&hot.share), "{}", hot.share);
+        offsets.extend([hot.span.start, hot.span.end]);
     }
     let training = crate::source::training_script(index);
     let options = lenses::LensOptions { min_memory_share: 0.0, panel: true, ..Default::default() };

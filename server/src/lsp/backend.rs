@@ -18,6 +18,7 @@ use tower_lsp::ls_types::{
     NumberOrString, WorkDoneProgressCancelParams,
 };
 
+use super::ext::{HeatParams, HeatStatement};
 use super::{capabilities, from_proto, to_proto};
 use crate::event::{Event, Told};
 use crate::pool::Reply;
@@ -75,6 +76,12 @@ impl Backend {
             NumberOrString::Number(number) => number.to_string(),
         };
         self.tell(Told::ProgressCancelled(token)).await;
+    }
+
+    /// `ridgeline/heat`. A document that is none of ours is nowhere hot.
+    pub async fn heat(&self, params: HeatParams) -> Result<Vec<HeatStatement>> {
+        let found = self.ask(|reply| Request::Heat(params, reply)).await?;
+        Ok(found.unwrap_or_default())
     }
 }
 

@@ -1,7 +1,9 @@
 //! What Ridgeline adds to the protocol. `docs/protocol.md` describes it for clients; a test holds
 //! the page equal to these types.
 
+use ridgeline_analysis::profile::Provenance;
 use serde::{Deserialize, Serialize};
+use tower_lsp::ls_types::{Range, TextDocumentIdentifier};
 
 /// `ridgeline/status`: what the server does, and the headline of the newest measurement. Sent to the
 /// client whenever it changes, once for each workspace folder.
@@ -70,6 +72,51 @@ pub struct Headline {
     pub capacity_bytes: Option<u64>,
     /// What ran it.
     pub device: String,
+}
+
+/// `ridgeline/heat`: the statements of a document in which most of an iteration's time is spent,
+/// hottest first. A request of the client.
+pub const HEAT: &str = "ridgeline/heat";
+
+/// Parameters of [`HEAT`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeatParams {
+    /// The document.
+    pub text_document: TextDocumentIdentifier,
+}
+
+/// One statement of the answer to [`HEAT`], which is an array.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HeatStatement {
+    /// The statement; of a compound statement, its header.
+    pub range: Range,
+    /// Of the iteration's time, spent in the statement itself: 0 to 1.
+    pub share: f64,
+    /// Where the number comes from.
+    pub provenance: HeatProvenance,
+}
+
+/// Where the number of a [`HeatStatement`] comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeatProvenance {
+    /// Measured by a run of this very statement.
+    Measured,
+    /// Computed, or a measured total split by an estimated share.
+    Estimated,
+    /// Measured before the statement was changed: to be shown faded.
+    Stale,
+}
+
+impl From<Provenance> for HeatProvenance {
+    fn from(provenance: Provenance) -> HeatProvenance {
+        match provenance {
+            Provenance::Measured => HeatProvenance::Measured,
+            Provenance::Estimated => HeatProvenance::Estimated,
+            Provenance::Stale => HeatProvenance::Stale,
+        }
+    }
 }
 
 /// The commands of `workspace/executeCommand`.
@@ -151,6 +198,29 @@ mod tests {
         let expected = STATES
             .map(|state| serde_json::to_value(state).expect("JSON").as_str().map(str::to_owned));
         assert_eq!(states.into_iter().map(Some).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn the_documented_heat_is_this() {
+        let statement = HeatStatement {
+            range: Range::default(),
+            share: 0.5,
+            provenance: HeatProvenance::Measured,
+        };
+        let value = serde_json::to_value(statement).expect("JSON");
+        let keys = value.as_object().into_iter().flatten().map(|(key, _)| key.clone());
+        let documented = rows(&format!("`{HEAT}`"));
+        let mut names: Vec<String> = documented.iter().map(|(name, _)| name.clone()).collect();
+        names.sort();
+        assert_eq!(names, keys.collect::<Vec<_>>());
+
+        let provenance =
+            [HeatProvenance::Measured, HeatProvenance::Estimated, HeatProvenance::Stale];
+        let words = provenance.map(|one| serde_json::to_value(one).expect("JSON"));
+        let words: Vec<&str> = words.iter().filter_map(|word| word.as_str()).collect();
+        let told = documented.iter().find(|(name, _)| name == "provenance");
+        let told = told.map(|(_, what)| what.split('`').skip(1).step_by(2).collect::<Vec<_>>());
+        assert_eq!(told, Some(words));
     }
 
     #[test]

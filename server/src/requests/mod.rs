@@ -6,6 +6,7 @@ use tower_lsp::ls_types::{
     ExecuteCommandParams, Hover, HoverParams, InlayHint, InlayHintParams, Uri,
 };
 
+use crate::lsp::ext::{HeatParams, HeatStatement};
 use crate::lsp::from_proto::document_id;
 use crate::pool::Reply;
 use crate::state::GlobalState;
@@ -14,6 +15,7 @@ use crate::view::View;
 mod code_lens;
 pub mod diagnostic;
 mod execute_command;
+mod heat;
 mod hover;
 mod inlay_hint;
 
@@ -27,6 +29,8 @@ pub enum Request {
     Hover(HoverParams, Reply<Option<Hover>>),
     /// `textDocument/diagnostic`
     Diagnostic(DocumentDiagnosticParams, Reply<DocumentDiagnosticReportResult>),
+    /// `ridgeline/heat`
+    Heat(HeatParams, Reply<Option<Vec<HeatStatement>>>),
     /// `workspace/executeCommand`
     ExecuteCommand(ExecuteCommandParams, Reply<Option<serde_json::Value>>),
 }
@@ -45,6 +49,9 @@ pub fn take_up(state: &mut GlobalState, request: Request) {
             let place = params.text_document_position_params;
             let uri = place.text_document.uri;
             answer(state, &uri, reply, move |view| hover::hover(view, place.position));
+        }
+        Request::Heat(params, reply) => {
+            answer(state, &params.text_document.uri, reply, heat::heat);
         }
         Request::Diagnostic(params, reply) => {
             let id = document_id(&params.text_document.uri);

@@ -36,6 +36,29 @@ async fn hints_move_with_their_statements_and_fade_where_they_changed() {
     session.client.goodbye().await;
 }
 
+#[tokio::test]
+async fn heat_is_where_the_time_is_spent() {
+    let mut session = profiled(json!({})).await;
+    let script = session.uri("train.py");
+    let edit = json!([insert(0, 0, "# a comment\n"), insert(3, 4, "my_")]);
+    session.client.change(&script, 2, edit).await;
+    let asked = json!({"textDocument": {"uri": script}});
+    let heat = session.client.request("ridgeline/heat", asked).await.expect("heat");
+    let told: Vec<String> = heat
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|hot| {
+            format!("{} {} {}", hot["range"]["start"]["line"], hot["share"], hot["provenance"])
+        })
+        .collect();
+    assert_eq!(told, ["4 0.6 \"measured\"", "3 0.4 \"stale\""]);
+
+    let other = json!({"textDocument": {"uri": session.uri("other.py")}});
+    assert_eq!(session.client.request("ridgeline/heat", other).await, Ok(json!([])));
+    session.client.goodbye().await;
+}
+
 /// Thousands of edits without a pause: one lost or misplaced would leave a hint on another line.
 #[tokio::test]
 async fn edits_keep_their_order_under_load() {
