@@ -1,34 +1,42 @@
 // The extension's way in and out. What the server knows is not repeated here.
 
 import * as vscode from "vscode";
-import { LanguageClient, type Executable } from "vscode-languageclient/node";
 
-import { serverPath } from "./server_path";
+import { Server } from "./client";
+import { registerCommands } from "./commands";
+import { Heat } from "./heat";
+import { Highlights } from "./highlight";
+import { ActiveInterpreter } from "./interpreter";
+import { StatusBar } from "./status_bar";
 
-let client: LanguageClient | undefined;
+let server: Server | undefined;
 
-export async function activate(context: vscode.ExtensionContext): Promise<void> {
-  const path = await serverPath(vscode.workspace.getConfiguration("ridgeline").get("server.path"));
-  if (path === undefined) {
-    void vscode.window.showErrorMessage(
-      "Ridgeline: no `ridgeline` binary was found. Build it with `cargo install --path server`, " +
-        "or set `ridgeline.server.path`.",
-    );
-    return;
-  }
-
-  // The client adds `--stdio` by itself.
-  const server: Executable = { command: path, args: ["lsp"] };
-  client = new LanguageClient("ridgeline", "Ridgeline", server, {
-    documentSelector: [{ scheme: "file", language: "python" }],
-    // VS Code starts this extension in trusted workspaces alone, but its trust speaks of opening a
-    // folder, not of running its training loop on each save: the server asks for that itself.
-    initializationOptions: { trusted: false },
-  });
-  context.subscriptions.push(client);
-  await client.start();
+/** Nothing in here is waited for: the editor is not to be held up by a server or another extension. */
+export function activate(context: vscode.ExtensionContext): void {
+  const log = vscode.window.createOutputChannel("Ridgeline", { log: true });
+  const interpreter = new ActiveInterpreter(log);
+  server = new Server(context.extensionUri, interpreter, log);
+  const started = server;
+  const bar = new StatusBar(started);
+  context.subscriptions.push(
+    log,
+    interpreter,
+    started,
+    bar,
+    new Heat(started),
+    new Highlights(started),
+    registerCommands(started, bar, log),
+    interpreter.onDidChange(() => void started.settingsChanged()),
+    vscode.workspace.onDidChangeConfiguration((event) => {
+      if (event.affectsConfiguration("ridgeline.server.path")) {
+        void started.restart();
+      }
+    }),
+  );
+  void started.restart();
+  void interpreter.follow();
 }
 
 export async function deactivate(): Promise<void> {
-  await client?.stop();
+  await server?.stop();
 }

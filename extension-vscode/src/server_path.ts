@@ -1,28 +1,54 @@
-// Finds the server's binary: the setting, else PATH.
+// Finds the server's binary: the setting, else the one that came with the extension, else PATH.
 
-import { access, constants } from "node:fs/promises";
-import { delimiter, join } from "node:path";
+import { access, constants, stat } from "node:fs/promises";
+import { homedir } from "node:os";
+import { delimiter, isAbsolute, join } from "node:path";
 
-const BINARY = process.platform === "win32" ? "ridgeline.exe" : "ridgeline";
-
-/** The binary's path, or undefined where there is none that can be run. */
-export async function serverPath(configured: string | undefined): Promise<string | undefined> {
-  if (configured !== undefined && configured !== "") {
-    return (await isExecutable(configured)) ? configured : undefined;
-  }
-  for (const folder of (process.env.PATH ?? "").split(delimiter)) {
-    const candidate = join(folder, BINARY);
-    if (folder !== "" && (await isExecutable(candidate))) {
-      return candidate;
-    }
-  }
-  return undefined;
+/** Where to look. */
+export interface Places {
+  /** `ridgeline.server.path`; empty where the person set none. */
+  configured: string;
+  /** The folder that the extension is installed in. */
+  extension: string;
+  /** The environment variable PATH. */
+  path: string;
+  /** As `process.platform` has it. */
+  platform: NodeJS.Platform;
 }
 
-async function isExecutable(path: string): Promise<boolean> {
+/** What was found, or why nothing was, for a person. */
+export type Found = { command: string; from: "setting" | "extension" | "PATH" } | { problem: string };
+
+/** A setting that names no program is an error: another binary than the wanted one would only confuse. */
+export async function findServer(places: Places): Promise<Found> {
+  const configured = places.configured.trim();
+  if (configured !== "") {
+    const command = configured.replace(/^~(?=[\\/])/, homedir());
+    if (!isAbsolute(command)) {
+      return { problem: `The setting ridgeline.server.path has to be an absolute path; it is ${configured}.` };
+    }
+    return (await isProgram(command))
+      ? { command, from: "setting" }
+      : { problem: `The setting ridgeline.server.path names ${command}, and no program can be started there.` };
+  }
+  const name = places.platform === "win32" ? "ridgeline.exe" : "ridgeline";
+  const bundled = join(places.extension, "server", name);
+  if (await isProgram(bundled)) {
+    return { command: bundled, from: "extension" };
+  }
+  for (const folder of places.path.split(delimiter)) {
+    // A relative folder on PATH would be looked for in whatever folder the editor was started in.
+    if (isAbsolute(folder) && (await isProgram(join(folder, name)))) {
+      return { command: join(folder, name), from: "PATH" };
+    }
+  }
+  return { problem: "The program ridgeline was found neither in the extension nor on PATH." };
+}
+
+async function isProgram(path: string): Promise<boolean> {
   try {
     await access(path, constants.X_OK);
-    return true;
+    return (await stat(path)).isFile();
   } catch {
     return false;
   }

@@ -1,0 +1,48 @@
+// The lines that the panel points at.
+
+import * as vscode from "vscode";
+
+import type { Server } from "./client";
+import type { Highlight } from "./lsp_ext";
+
+export class Highlights implements vscode.Disposable {
+  private readonly decoration = vscode.window.createTextEditorDecorationType({
+    isWholeLine: true,
+    backgroundColor: new vscode.ThemeColor("editor.findMatchHighlightBackground"),
+    overviewRulerColor: new vscode.ThemeColor("editorOverviewRuler.findMatchForeground"),
+    overviewRulerLane: vscode.OverviewRulerLane.Full,
+  });
+  private current: Highlight | null = null;
+  private readonly subscriptions: { dispose(): unknown }[] = [this.decoration];
+
+  constructor(private readonly server: Server) {
+    this.subscriptions.push(
+      server.onDidHighlight((highlight) => {
+        this.current = highlight;
+        this.draw();
+      }),
+      server.onDidChange(() => {
+        if (server.state !== "ready" && this.current !== null) {
+          this.current = null;
+          this.draw();
+        }
+      }),
+      vscode.window.onDidChangeVisibleTextEditors(() => {
+        this.draw();
+      }),
+    );
+  }
+
+  dispose(): void {
+    vscode.Disposable.from(...this.subscriptions).dispose();
+  }
+
+  private draw(): void {
+    const current = this.current;
+    const file = current === null ? undefined : vscode.Uri.parse(current.uri).toString();
+    for (const editor of vscode.window.visibleTextEditors) {
+      const here = current !== null && editor.document.uri.toString() === file;
+      editor.setDecorations(this.decoration, here ? [this.server.range(current.range)] : []);
+    }
+  }
+}

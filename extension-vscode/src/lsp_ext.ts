@@ -1,0 +1,86 @@
+// What Ridgeline adds to the protocol: the mirror of the server's `lsp/ext.rs`. `docs/protocol.md` describes it, and
+// a test holds the commands and states here equal to that page.
+
+import type { Range } from "vscode-languageclient/node";
+
+/** What the server does in a workspace folder. */
+export type State = "idle" | "waiting_for_trust" | "preparing" | "running" | "paused" | "failed";
+
+export const STATES: readonly State[] = ["idle", "waiting_for_trust", "preparing", "running", "paused", "failed"];
+
+/** The newest measurement. */
+export interface Headline {
+  /** `312 samples/s · 102 ms · peak 3.1 / 23.7 GB` */
+  text: string;
+  timeMs: number;
+  samplesPerSecond: number | null;
+  peakBytes: number;
+  capacityBytes: number | null;
+  device: string;
+}
+
+/** A run that goes on. */
+export interface RunStatus {
+  /** `train.py was saved` */
+  reason: string;
+  stage: string | null;
+  /** 0 to 1 */
+  share: number | null;
+}
+
+/** Notification: the status of one workspace folder. */
+export const STATUS = "ridgeline/status";
+
+export interface Status {
+  /** URI of the folder. */
+  root: string;
+  state: State;
+  message: string | null;
+  run: RunStatus | null;
+  headline: Headline | null;
+}
+
+/** Request with `{ textDocument }`: the statements of a document that cost most. */
+export const HEAT = "ridgeline/heat";
+
+export interface HeatStatement {
+  range: Range;
+  /** Of the iteration's time: 0 to 1. */
+  share: number;
+  provenance: "measured" | "estimated" | "stale";
+}
+
+/** Notification: the panel is to be shown; `uri` is its address on this machine. */
+export const OPEN_PANEL = "ridgeline/openPanel";
+
+export interface OpenPanel {
+  uri: string;
+}
+
+/** Notification: the panel points at lines of a file; null where it no longer points at any. */
+export const HIGHLIGHT = "ridgeline/highlight";
+
+export interface Highlight {
+  uri: string;
+  range: Range;
+}
+
+/** What this client can do beyond the protocol, announced as `capabilities.experimental.ridgeline`. */
+export const EXPERIMENTAL = { panel: true, highlight: true };
+
+/** The commands of `workspace/executeCommand`, under the names that the palette has for them. */
+export const SERVER_COMMANDS = [
+  "ridgeline.profile",
+  "ridgeline.stop",
+  "ridgeline.pause",
+  "ridgeline.resume",
+  "ridgeline.clear",
+  "ridgeline.showOutput",
+  "ridgeline.showReport",
+  "ridgeline.openPanel",
+  "ridgeline.trust",
+  "ridgeline.revokeTrust",
+  "ridgeline.selectScript",
+] as const;
+
+export type ServerCommand = (typeof SERVER_COMMANDS)[number];

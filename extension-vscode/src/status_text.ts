@@ -1,0 +1,159 @@
+// What the status bar says, and what a click on it offers. Text in, text out: it knows no window.
+
+import { isAbsolute, relative, sep } from "node:path";
+
+import type { State, Status } from "./lsp_ext";
+
+/** Where the server itself is, before any folder has a status. */
+export type ServerState = "starting" | "ready" | "stopped" | "missing";
+
+/** What the item in the status bar shows. */
+export interface Bar {
+  text: string;
+  /** Markdown. */
+  tooltip: string;
+  /** For a screen reader. */
+  label: string;
+  emphasis: "none" | "warning" | "error";
+}
+
+/** One line of the list that a click opens. */
+export interface Action {
+  label: string;
+  command: string;
+}
+
+/** The item for the server's state and the status of the folder that the person looks at. */
+export function bar(server: ServerState, status: Status | undefined): Bar {
+  if (server !== "ready") {
+    return serverBar(server);
+  }
+  const headline = status?.headline?.text.split(" · ")[0];
+  const share = status?.run?.share;
+  const percent = share === null || share === undefined ? "" : ` ${Math.floor(share * 100).toString()}%`;
+  const stage = status?.run?.stage ?? "profiling";
+  const shown: Record<State, [text: string, emphasis: Bar["emphasis"]]> = {
+    idle: [headline === undefined ? "$(pulse) Ridgeline" : `$(pulse) ${headline}`, "none"],
+    waiting_for_trust: ["$(question) Ridgeline: allow a run?", "warning"],
+    preparing: [`$(loading~spin) ${headline ?? "Ridgeline: preparing"}`, "none"],
+    running: [`$(loading~spin) ${stage}${percent}`, "none"],
+    paused: [`$(debug-pause) ${headline ?? "Ridgeline"}`, "none"],
+    failed: ["$(error) Ridgeline: run failed", "none"],
+  };
+  const [text, emphasis] = shown[status?.state ?? "idle"];
+  return { text, emphasis, tooltip: tooltip(status), label: label(text, status) };
+}
+
+function serverBar(server: Exclude<ServerState, "ready">): Bar {
+  const shown = {
+    starting: ["$(loading~spin) Ridgeline", "The server is starting.", "none"],
+    stopped: ["$(error) Ridgeline: stopped", "The server has stopped. Its log says why; a click restarts it.", "error"],
+    missing: ["$(error) Ridgeline: no server", "The program `ridgeline` was not found. A click says what to do.", "error"],
+  } as const;
+  const [text, tooltip, emphasis] = shown[server];
+  return { text, tooltip: `**Ridgeline**\n\n${tooltip}`, label: `${spoken(text)}. ${tooltip}`, emphasis };
+}
+
+const STATE_SENTENCES: Record<State, string> = {
+  idle: "Nothing runs. A save measures again.",
+  waiting_for_trust: "A run waits for your consent.",
+  preparing: "The project's imports are being loaded, so that the next run starts at once.",
+  running: "A run goes on.",
+  paused: "Paused: saves start no run.",
+  failed: "The last run failed.",
+};
+
+function tooltip(status: Status | undefined): string {
+  const parts = ["**Ridgeline**"];
+  if (status === undefined) {
+    parts.push("Nothing was measured yet. Save a Python file of a training project to measure it.");
+    return parts.join("\n\n");
+  }
+  if (status.headline !== null) {
+    parts.push(`${escaped(status.headline.text)}  \non ${escaped(status.headline.device)}`);
+  }
+  const { run, state } = status;
+  const sentence = STATE_SENTENCES[state];
+  if (state === "running" && run !== null) {
+    const stage = run.stage === null ? "" : `: ${escaped(run.stage)}`;
+    parts.push(`A run goes on (${escaped(run.reason)})${stage}`);
+  } else if (state === "failed" && status.message !== null) {
+    parts.push(`${sentence}  \n${escaped(status.message)}`);
+  } else {
+    parts.push(sentence);
+  }
+  parts.push("_Click for actions._");
+  return parts.join("\n\n");
+}
+
+function label(text: string, status: Status | undefined): string {
+  const message = status?.state === "failed" ? status.message : status?.headline?.text;
+  return message === null || message === undefined ? spoken(text) : `${spoken(text)}. ${message}`;
+}
+
+/** Text of the status bar without its icons. */
+function spoken(text: string): string {
+  const words = text.replaceAll(/\$\([^)]*\)\s*/g, "");
+  return words.startsWith("Ridgeline") ? words : `Ridgeline: ${words}`;
+}
+
+/** Messages come from programs and file names: none of their characters is markdown or an icon. */
+function escaped(text: string): string {
+  return text.replaceAll(/[\\`*_{}[\]()#+\-.!|<>$~]/g, String.raw`\$&`).replaceAll("\n", "  \n");
+}
+
+/** What a click offers, the likeliest first. Everything else is in the palette. */
+export function actions(server: ServerState, status: Status | undefined): Action[] {
+  const help = { label: "$(book) How to install the server", command: "ridgeline.openWalkthrough" };
+  const log = { label: "$(output) Show the log of Ridgeline", command: "ridgeline.showLog" };
+  const restart = { label: "$(refresh) Restart the server", command: "ridgeline.restartServer" };
+  const settings = { label: "$(gear) Settings", command: "ridgeline.openSettings" };
+  if (server === "missing") {
+    return [help, settings, restart];
+  }
+  if (server !== "ready") {
+    return [restart, log, settings];
+  }
+  const profile = { label: "$(play) Profile now", command: "ridgeline.profile" };
+  const stop = { label: "$(debug-stop) Stop the run", command: "ridgeline.stop" };
+  const panel = { label: "$(graph) Open the panel", command: "ridgeline.openPanel" };
+  const output = { label: "$(terminal) Show what the program printed", command: "ridgeline.showOutput" };
+  const pause = { label: "$(debug-pause) Pause: saves start no run", command: "ridgeline.pause" };
+  const resume = { label: "$(debug-continue) Resume: saves start runs again", command: "ridgeline.resume" };
+  const allow = { label: "$(check) Allow this workspace to run, from now on", command: "ridgeline.trust" };
+  const script = { label: "$(list-selection) Choose the training script", command: "ridgeline.selectScript" };
+  const always = [settings, log];
+  switch (status?.state) {
+    case "running":
+      return [stop, panel, output, pause, ...always];
+    case "waiting_for_trust":
+      return [{ label: "$(question) Ask me again", command: "ridgeline.profile" }, allow, panel, ...always];
+    case "paused":
+      return [resume, profile, panel, output, script, ...always];
+    case "failed":
+      return [output, profile, script, panel, pause, ...always];
+    case "preparing":
+    case "idle":
+    case undefined:
+      return [profile, panel, output, script, pause, ...always];
+  }
+}
+
+/**
+ * The status that concerns a file: that of the innermost folder around it. Without a file, or where it is in none of
+ * the folders, that of a folder where something goes on, else the newest. Roots and the file are paths.
+ */
+export function statusOf(statuses: ReadonlyMap<string, Status>, file: string | undefined): Status | undefined {
+  const around = [...statuses.keys()].filter((root) => file !== undefined && isInside(file, root));
+  const innermost = around.sort((a, b) => b.length - a.length)[0];
+  if (innermost !== undefined) {
+    return statuses.get(innermost);
+  }
+  const all = [...statuses.values()];
+  return all.find((status) => status.state === "running") ?? all.at(-1);
+}
+
+function isInside(file: string, root: string): boolean {
+  const way = relative(root, file);
+  return way !== ".." && !way.startsWith(`..${sep}`) && !isAbsolute(way);
+}

@@ -1,0 +1,116 @@
+// What package.json contributes is what the server has: the pages of `docs/`, which the server's own tests hold equal
+// to the server, are held equal to it here.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+
+import { describe, expect, test } from "vitest";
+
+import { SERVER_COMMANDS, STATES } from "../src/lsp_ext";
+
+const ROOT = join(__dirname, "..");
+
+interface Setting {
+  type: string;
+  default: unknown;
+  minimum?: number;
+  maximum?: number;
+  markdownDescription: string;
+}
+interface Manifest {
+  contributes: {
+    configuration: { properties: Record<string, Setting> }[];
+    commands: { command: string; category: string; title: string }[];
+    colors: { id: string; defaults: Record<string, string> }[];
+  };
+}
+
+const manifest = JSON.parse(read("package.json")) as Manifest;
+const settings = Object.assign({}, ...manifest.contributes.configuration.map((group) => group.properties)) as Record<
+  string,
+  Setting
+>;
+
+/** Settings of this client alone. */
+const CLIENT_SETTINGS = ["ridgeline.server.path", "ridgeline.heat.enable", "ridgeline.trace.server"];
+/** Commands of this client alone. */
+const CLIENT_COMMANDS = [
+  "ridgeline.showActions",
+  "ridgeline.restartServer",
+  "ridgeline.showLog",
+  "ridgeline.openSettings",
+  "ridgeline.openWalkthrough",
+];
+
+function read(path: string): string {
+  return readFileSync(join(ROOT, path), "utf8");
+}
+
+/** Cells of a page's table rows whose first cell is code. */
+function rows(page: string): string[][] {
+  const lines = page.split("\n").filter((line) => line.startsWith("| `"));
+  return lines.map((line) => line.slice(1, -1).split("|").map((cell) => cell.trim()));
+}
+
+function code(cell: string | undefined): string {
+  return (cell ?? "").replaceAll("`", "");
+}
+
+describe("settings", () => {
+  const documented = rows(read("../docs/settings.md"));
+
+  test("are those of the server and those of the client", () => {
+    const server = documented.map(([name]) => code(name));
+    expect(server.length).toBeGreaterThan(0);
+    expect(Object.keys(settings).sort()).toEqual([...server, ...CLIENT_SETTINGS].sort());
+  });
+
+  test.each(documented)("%s has the server's default and words", (name = "", standard = "", what = "") => {
+    const setting = settings[code(name)];
+    const value: unknown = JSON.parse(code(standard));
+    // A form has no way to say null; the server takes empty text for it.
+    expect(setting?.default).toEqual(value === null ? "" : value);
+    expect(setting?.type).toBe(value === null ? "string" : typeof value);
+    expect(setting?.markdownDescription).toBe(what);
+    if (what.includes("(0 to 1)")) {
+      expect([setting?.minimum, setting?.maximum]).toEqual([0, 1]);
+    }
+  });
+
+  test("of the client are in the README", () => {
+    const readme = rows(read("README.md"));
+    for (const name of CLIENT_SETTINGS) {
+      const [, standard, what] = readme.find(([cell]) => code(cell) === name) ?? [];
+      expect(JSON.parse(code(standard) || "null"), name).toEqual(settings[name]?.default);
+      expect(what, name).toBe(settings[name]?.markdownDescription);
+    }
+  });
+});
+
+describe("commands", () => {
+  const page = read("../docs/protocol.md");
+  const section = page.split("\n## ").find((part) => part.startsWith("Commands")) ?? "";
+
+  test("of the server are all there", () => {
+    const documented = rows(section).map(([name]) => code(name));
+    expect(documented.length).toBeGreaterThan(0);
+    expect([...SERVER_COMMANDS]).toEqual(documented);
+  });
+
+  test("are in the palette, under Ridgeline", () => {
+    const contributed = manifest.contributes.commands;
+    expect(contributed.map(({ command }) => command).sort()).toEqual([...SERVER_COMMANDS, ...CLIENT_COMMANDS].sort());
+    expect(contributed.filter(({ category }) => category !== "Ridgeline")).toEqual([]);
+  });
+});
+
+test("states are those of the protocol", () => {
+  const section = read("../docs/protocol.md").split("\n## ").find((part) => part.startsWith("States")) ?? "";
+  expect([...STATES]).toEqual(rows(section).map(([name]) => code(name)));
+});
+
+test("colours have a default for every kind of theme", () => {
+  for (const { id, defaults } of manifest.contributes.colors) {
+    expect(Object.keys(defaults).sort(), id).toEqual(["dark", "highContrast", "highContrastLight", "light"]);
+  }
+});
