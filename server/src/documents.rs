@@ -40,6 +40,15 @@ pub fn real_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
+/// The text of a file; nothing where it cannot be read or is larger than [`SIZE_LIMIT`].
+pub fn text_on_disk(file: &Path) -> Option<String> {
+    let size = fs::metadata(file).ok()?.len();
+    if usize::try_from(size).ok()? > SIZE_LIMIT {
+        return None;
+    }
+    Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned())
+}
+
 /// An open text.
 #[derive(Debug)]
 pub struct Document {

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::documents::{Change, DocumentId};
 use crate::lsp::position::ClientRange;
+use crate::panel::question::Question;
 use crate::profiler::{ProfileOutcome, Profiled, ProgressEvent};
 use crate::requests::Request;
 use crate::run_queue::{Reason, RunId};
@@ -20,6 +21,8 @@ pub enum Event {
     Told(Told, oneshot::Sender<()>),
     /// The client asks something.
     Asked(Request),
+    /// A page of the panel asks something.
+    PanelAsked(Question),
 
     /// `workspace/configuration` was answered; nothing where it was not.
     SettingsFetched(Option<Value>),

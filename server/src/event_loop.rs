@@ -55,6 +55,7 @@ fn name(event: &Event) -> &'static str {
             Told::Goodbye => "shutdown",
         },
         Event::Asked(_) => "a request",
+        Event::PanelAsked(_) => "a question of the panel",
         Event::SettingsFetched(_) => "settings",
         Event::TrustAnswered(..) => "consent",
         Event::ScriptChosen(..) => "choice of script",
@@ -77,6 +78,7 @@ impl GlobalState {
                 let _ = done.send(());
             }
             Event::Asked(request) => requests::take_up(self, request),
+            Event::PanelAsked(question) => self.panel_asked(question),
             Event::SettingsFetched(Some(value)) => self.take_settings(&value),
             Event::SettingsFetched(None) => {}
             Event::TrustAnswered(root, answer) => self.trust_answered(&root, answer),
@@ -128,7 +130,10 @@ impl GlobalState {
                 }
             }
             Told::ProgressCancelled(token) => self.progress_cancelled(&token),
-            Told::Goodbye => self.queue.stop_all(),
+            Told::Goodbye => {
+                self.queue.stop_all();
+                self.panel = None;
+            }
         }
     }
 

@@ -11,6 +11,7 @@ mod event;
 mod event_loop;
 mod lsp;
 mod outbox;
+mod panel;
 mod pipeline;
 mod pool;
 mod profiler;

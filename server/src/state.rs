@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use ridgeline_analysis::present::lenses;
@@ -16,6 +17,8 @@ use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::ext::{Headline, RunStatus, State, StatusParams};
 use crate::lsp::position::Encoding;
 use crate::lsp::to_proto::uri_text;
+use crate::panel::Panel;
+use crate::panel::feed::Feed;
 use crate::pool::Pool;
 use crate::profiler::{Profiled, Profiler, ProgressEvent};
 use crate::refresh::{Refresh, Refreshable};
@@ -69,6 +72,10 @@ pub struct Client {
     pub shows_progress: bool,
     /// It takes `window/showDocument`.
     pub shows_documents: bool,
+    /// It takes `ridgeline/openPanel`.
+    pub shows_panel: bool,
+    /// It takes `ridgeline/highlight`.
+    pub highlights: bool,
 }
 
 impl Client {
@@ -91,6 +98,8 @@ impl Client {
 /// A folder with what was measured in it.
 #[derive(Debug, Default)]
 pub struct Workspace {
+    /// What the panel calls it. Numbers are not used twice.
+    pub number: u32,
     /// Absolute, without links.
     pub root: PathBuf,
     /// Its profiles, one for each project, newest first.
@@ -124,7 +133,7 @@ pub struct Workspace {
     /// What the program printed last.
     pub log: Option<PathBuf>,
     /// The last status that was sent.
-    status: Option<StatusParams>,
+    pub status: Option<StatusParams>,
 }
 
 /// See the module.
@@ -161,6 +170,14 @@ pub struct GlobalState {
     pub watcher: Option<Watcher>,
     /// The last number given to a profile or failure.
     pub last_number: u64,
+    /// The number of the next workspace.
+    pub next_workspace: u32,
+    /// The page that shows it all, from the first time on that it is opened.
+    pub panel: Option<Panel>,
+    /// What is new for it.
+    pub feed: Feed,
+    /// Counts what the panel had marked, so that an older mark does not follow a newer one.
+    pub marks: Arc<AtomicU64>,
     /// The edition of each document that is known to be on the disk.
     pub saved: HashMap<DocumentId, u64>,
 }
@@ -190,6 +207,10 @@ impl GlobalState {
             cache: Arc::default(),
             watcher: None,
             last_number: 0,
+            next_workspace: 0,
+            panel: None,
+            feed: Feed::default(),
+            marks: Arc::default(),
             saved: HashMap::new(),
         }
     }
@@ -248,7 +269,10 @@ impl GlobalState {
             tracing::info!("{} is not looked after", root.display());
             return None;
         }
-        self.workspaces.push(Workspace { root: root.clone(), ..Workspace::default() });
+        let number = self.next_workspace;
+        self.next_workspace += 1;
+        self.workspaces.push(Workspace { number, root: root.clone(), ..Workspace::default() });
+        self.feed.changed(number);
         if let Some(watcher) = self.watcher.as_ref().filter(|_| watched) {
             watcher.watch(&root);
         }
@@ -268,6 +292,10 @@ impl GlobalState {
         self.queue.stop(&root);
         tokio::spawn(self.profiler.forget(root.clone()));
         self.unpublish(&root);
+        if let Some(workspace) = self.workspace(&root) {
+            let number = workspace.number;
+            self.feed.remove(number);
+        }
         self.workspaces.retain(|workspace| workspace.root != root);
         if let Some(watcher) = &self.watcher {
             watcher.unwatch(&root);
@@ -282,6 +310,8 @@ impl GlobalState {
         workspace.measured.retain(|(_, older)| older.root != profiled.root);
         workspace.measured.insert(0, (generation, Arc::new(profiled)));
         workspace.measured.truncate(PROFILE_LIMIT);
+        let number = workspace.number;
+        self.feed.changed(number);
         self.mark_stale();
     }
 
@@ -316,11 +346,12 @@ impl GlobalState {
     pub fn send_status(&mut self, root: &Path) {
         let running = self.queue.running().filter(|running| running.root == root);
         let reason = running.map(|running| running.reason.to_string());
-        let to_client = self.to_client.clone();
+        let (to_client, feed) = (self.to_client.clone(), self.feed.clone());
         let Some(workspace) = self.workspace(root) else { return };
         let status = workspace.status_now(reason);
         if workspace.status.as_ref() != Some(&status) {
             to_client.status(&status);
+            feed.status(workspace.number, status.for_panel().to_string());
             workspace.status = Some(status);
         }
     }

@@ -10,7 +10,8 @@ use tower_lsp::ls_types::request::{
 };
 use tower_lsp::ls_types::{Diagnostic, MessageType};
 
-use super::ext::{STATUS, StatusParams};
+use super::ext::{HIGHLIGHT, HighlightParams, OPEN_PANEL, OpenPanelParams, STATUS, StatusParams};
+use super::position::ClientRange;
 use crate::outbox::{NoAnswer, Outbox};
 use crate::refresh::Refreshable;
 use crate::settings::SECTION;
@@ -73,6 +74,24 @@ impl ToClient {
         let params = json!({"uri": uri, "external": external, "takeFocus": true});
         let answer = self.request(ShowDocument::METHOD, &params, MACHINE_LIMIT).await;
         answer.is_some_and(|answer| answer.get("success") == Some(&Value::Bool(true)))
+    }
+
+    /// Shows a place in a file and puts the cursor there; says whether it was shown.
+    pub async fn show_place(&self, uri: &str, range: ClientRange) -> bool {
+        let params = json!({"uri": uri, "external": false, "takeFocus": true, "selection": range});
+        let answer = self.request(ShowDocument::METHOD, &params, MACHINE_LIMIT).await;
+        answer.is_some_and(|answer| answer.get("success") == Some(&Value::Bool(true)))
+    }
+
+    /// Has the panel shown, by a client that shows it itself.
+    pub fn open_panel(&self, uri: String) {
+        self.outbox.notify(OPEN_PANEL, &json!(OpenPanelParams { uri }));
+    }
+
+    /// Marks a place, or nothing any more.
+    pub fn highlight(&self, place: Option<(String, ClientRange)>) {
+        let (uri, range) = place.unzip();
+        self.outbox.notify(HIGHLIGHT, &json!(HighlightParams { uri, range }));
     }
 
     /// Asks for the settings; nothing where the client does not tell.

@@ -3,6 +3,7 @@
 
 use ridgeline_analysis::profile::Provenance;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tower_lsp::ls_types::{Range, TextDocumentIdentifier};
 
 /// `ridgeline/status`: what the server does, and the headline of the newest measurement. Sent to the
@@ -42,6 +43,13 @@ pub struct StatusParams {
     pub run: Option<RunStatus>,
     /// The newest measurement.
     pub headline: Option<Headline>,
+}
+
+impl StatusParams {
+    /// What the panel shows of it.
+    pub fn for_panel(&self) -> Value {
+        json!({"state": self.state, "message": self.message, "run": self.run})
+    }
 }
 
 /// A run that goes on.
@@ -119,6 +127,31 @@ impl From<Provenance> for HeatProvenance {
     }
 }
 
+/// `ridgeline/openPanel`: show the panel. For clients that announce
+/// `capabilities.experimental.ridgeline.panel`.
+pub const OPEN_PANEL: &str = "ridgeline/openPanel";
+
+/// Parameters of [`OPEN_PANEL`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpenPanelParams {
+    /// The panel's address, with its token.
+    pub uri: String,
+}
+
+/// `ridgeline/highlight`: mark what the person points at in the panel. For clients that announce
+/// `capabilities.experimental.ridgeline.highlight`.
+pub const HIGHLIGHT: &str = "ridgeline/highlight";
+
+/// Parameters of [`HIGHLIGHT`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HighlightParams {
+    /// The file; nothing takes the mark away.
+    pub uri: Option<String>,
+    /// The line's code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range>,
+}
+
 /// The commands of `workspace/executeCommand`.
 pub mod command {
     /// Profile now. Argument: the URI of a file, to say which project.
@@ -135,7 +168,7 @@ pub mod command {
     pub const SHOW_OUTPUT: &str = "ridgeline.showOutput";
     /// Write the report of the newest measurement and show it.
     pub const SHOW_REPORT: &str = "ridgeline.showReport";
-    /// The lens "open panel": the report, which holds the breakdowns.
+    /// Open the panel of the workspace. A lens has it, too.
     pub const OPEN_PANEL: &str = ridgeline_analysis::present::lenses::OPEN_PANEL_COMMAND;
     /// Allow a workspace to run, from now on.
     pub const TRUST: &str = "ridgeline.trust";
@@ -153,7 +186,7 @@ pub mod command {
         (CLEAR, "Remove everything that is shown."),
         (SHOW_OUTPUT, "Show what the program printed in its last run."),
         (SHOW_REPORT, "Write the report of the newest measurement and show it."),
-        (OPEN_PANEL, "What the lens \"open panel\" does: show the report."),
+        (OPEN_PANEL, "Open the panel of the workspace."),
         (TRUST, "Allow the workspace to run, from now on."),
         (REVOKE_TRUST, "Take every decision about the workspace back."),
         (SELECT_SCRIPT, "Ask which script is the training run, or take the one in the argument."),
@@ -223,25 +256,42 @@ mod tests {
         assert_eq!(told, Some(words));
     }
 
-    #[test]
-    fn the_documented_notification_is_this() {
-        let full = StatusParams {
-            run: Some(RunStatus::default()),
-            headline: Some(Headline::default()),
-            ..StatusParams::default()
-        };
+    /// Holds a notification's table in the page to its parameters, all of which are set here.
+    #[track_caller]
+    fn check_notification(name: &str, full: impl Serialize) {
         let value = serde_json::to_value(full).expect("JSON");
         let mut keys: Vec<String> = Vec::new();
         for (key, value) in value.as_object().into_iter().flatten() {
             keys.push(key.clone());
-            keys.extend(
-                value.as_object().into_iter().flatten().map(|(inner, _)| format!("{key}.{inner}")),
-            );
+            // What is inside a range is the protocol's own.
+            let inner = value.as_object().filter(|_| key != "range");
+            keys.extend(inner.into_iter().flatten().map(|(inner, _)| format!("{key}.{inner}")));
         }
         let mut documented: Vec<String> =
-            rows(&format!("`{STATUS}`")).into_iter().map(|(name, _)| name).collect();
+            rows(&format!("`{name}`")).into_iter().map(|(name, _)| name).collect();
         keys.sort();
         documented.sort();
         assert_eq!(documented, keys);
+    }
+
+    #[test]
+    fn the_documented_notifications_are_these() {
+        let run = Some(RunStatus::default());
+        let headline = Some(Headline::default());
+        check_notification(STATUS, StatusParams { run, headline, ..StatusParams::default() });
+        check_notification(OPEN_PANEL, OpenPanelParams::default());
+        let range = Some(Range::default());
+        check_notification(HIGHLIGHT, HighlightParams { uri: Some(String::new()), range });
+    }
+
+    #[test]
+    fn every_message_of_ours_is_documented() {
+        let headings = PAGE.split("\n## ").filter_map(|section| section.lines().next());
+        let mut documented: Vec<&str> = headings
+            .filter_map(|heading| heading.strip_prefix('`')?.strip_suffix('`'))
+            .filter(|name| name.starts_with("ridgeline/"))
+            .collect();
+        documented.sort_unstable();
+        assert_eq!(documented, [HEAT, HIGHLIGHT, OPEN_PANEL, STATUS]);
     }
 }

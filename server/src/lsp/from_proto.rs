@@ -89,6 +89,8 @@ pub fn client(params: InitializeParams) -> Client {
     let hover_formats = text.hover.and_then(|hover| hover.content_format).unwrap_or_default();
     let pulls = text.diagnostic.as_ref();
     let pushed = text.publish_diagnostics;
+    let experimental = capabilities.experimental.unwrap_or_default();
+    let announces = |what: &str| experimental["ridgeline"][what] == Value::Bool(true);
     let options = params.initialization_options.unwrap_or_default();
     #[expect(deprecated, reason = "clients of before 3.6 send nothing else")]
     let older = (params.root_uri, params.root_path);
@@ -125,6 +127,8 @@ pub fn client(params: InitializeParams) -> Client {
         configuration: workspace.configuration.unwrap_or_default(),
         shows_progress: window.work_done_progress.unwrap_or_default(),
         shows_documents: window.show_document.is_some_and(|show| show.support),
+        shows_panel: announces("panel"),
+        highlights: announces("highlight"),
     }
 }
 

@@ -2,7 +2,6 @@
 //! failed, with its traceback as related information.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use tower_lsp::ls_types::{
     RelatedFullDocumentDiagnosticReport, Uri,
 };
 
-use crate::documents::{DocumentId, DocumentSnapshot, SIZE_LIMIT};
+use crate::documents::{DocumentId, DocumentSnapshot, text_on_disk};
 use crate::lsp::position::{Encoding, line_range};
 use crate::lsp::to_proto;
 use crate::state::GlobalState;
@@ -141,7 +140,7 @@ impl Report {
 
     /// Where a line of the text that ran is in today's text.
     fn location(&self, file: &Path, line: u32) -> Option<(Uri, Range)> {
-        let on_disk = read(file);
+        let on_disk = text_on_disk(file);
         let Some(document) = self.open.get(file) else {
             let text = on_disk?;
             let range = line_range(&text, &Lines::new(&text), self.encoding, line);
@@ -155,14 +154,6 @@ impl Report {
         let range = line_range(index.text(), index.lines(), self.encoding, line);
         Some((document.uri.parse().ok()?, range))
     }
-}
-
-fn read(file: &Path) -> Option<String> {
-    let size = fs::metadata(file).ok()?.len();
-    if usize::try_from(size).ok()? > SIZE_LIMIT {
-        return None;
-    }
-    Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned())
 }
 
 fn code(kind: &str) -> &'static str {

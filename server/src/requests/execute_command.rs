@@ -44,7 +44,8 @@ pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Rep
     let _ = reply.send(answer);
 }
 
-fn run(state: &mut GlobalState, name: &str, root: &Path, argument: Option<PathBuf>) {
+/// Does what a command says in the workspace at `root`.
+pub fn run(state: &mut GlobalState, name: &str, root: &Path, argument: Option<PathBuf>) {
     match name {
         command::PROFILE => {
             let file = argument.filter(|path| path.is_file()).or(state.last_touched.clone());
@@ -59,7 +60,8 @@ fn run(state: &mut GlobalState, name: &str, root: &Path, argument: Option<PathBu
         }
         command::CLEAR => clear(state, root),
         command::SHOW_OUTPUT => show_output(state, root),
-        command::SHOW_REPORT | command::OPEN_PANEL => show_report(state, root),
+        command::SHOW_REPORT => show_report(state, root),
+        command::OPEN_PANEL => state.open_panel(root),
         command::TRUST => state.allow(root),
         command::REVOKE_TRUST => state.revoke(root),
         command::SELECT_SCRIPT => select_script(state, root, argument),
@@ -82,8 +84,10 @@ fn stop(state: &mut GlobalState, root: &Path) {
 
 fn clear(state: &mut GlobalState, root: &Path) {
     state.unpublish(root);
+    let feed = state.feed.clone();
     with(state, root, |workspace| {
         workspace.measured.clear();
+        feed.changed(workspace.number);
         workspace.problem = None;
         workspace.said = None;
     });

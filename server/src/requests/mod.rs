@@ -18,6 +18,7 @@ mod execute_command;
 mod heat;
 mod hover;
 mod inlay_hint;
+mod panel;
 
 /// Everything that a client can ask.
 pub enum Request {

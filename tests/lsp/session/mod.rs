@@ -5,9 +5,14 @@
 #[allow(dead_code, reason = "the processes in `tests/lsp` use the rest")]
 mod strict_client;
 
+#[path = "../http.rs"]
+#[allow(dead_code, reason = "the processes in `tests/lsp` use the rest")]
+mod http;
+
 mod diagnostics;
 mod editing;
 mod fake;
+mod panel;
 mod runs;
 mod settings;
 mod trust;

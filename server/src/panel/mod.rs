@@ -1,0 +1,54 @@
+//! The panel: one page on loopback that shows the newest recording of a project (docs/panel.md).
+//!
+//! It knows HTTP and nothing of editors. What a page asks becomes a [`Question`]; whoever owns the
+//! state answers it: the event loop, or `ridgeline panel`, which has no editor.
+
+pub mod feed;
+mod guard;
+mod listener;
+mod page;
+pub mod question;
+mod routes;
+mod streams;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use feed::Feed;
+use guard::Token;
+use question::Question;
+
+/// A panel that is served. Dropping it closes its port and every connection.
+#[derive(Debug)]
+pub struct Panel {
+    address: SocketAddr,
+    token: Token,
+    _stop: DropGuard,
+}
+
+impl Panel {
+    /// Serves the panel on a port of loopback that the system chooses. It does not wait for
+    /// anything, and has to be called within a runtime.
+    ///
+    /// # Errors
+    /// Where there is no port, or the system has no randomness.
+    pub fn start(questions: mpsc::Sender<Question>, feed: Feed) -> io::Result<Panel> {
+        let token = Token::random()?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let stop = CancellationToken::new();
+        let router = routes::router(token.clone(), questions, feed);
+        tokio::spawn(listener::serve(listener, router, stop.clone()));
+        Ok(Panel { address, token, _stop: stop.drop_guard() })
+    }
+
+    /// The page's address for a workspace. It holds the token, so it is for the person's eyes alone.
+    pub fn uri(&self, workspace: u32) -> String {
+        format!("http://{}/{}/?workspace={workspace}", self.address, self.token.as_str())
+    }
+}

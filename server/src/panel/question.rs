@@ -1,0 +1,69 @@
+//! What a page asks.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::pool::Reply;
+
+/// A question with the way for its answer. Workspaces are named by their numbers.
+#[derive(Debug)]
+pub enum Question {
+    /// The document, as JSON.
+    Document(u32, Reply<Arc<str>>),
+    /// The timeline of a measurement (its generation), as JSON.
+    Timeline(u32, u64, Reply<Arc<str>>),
+    /// Move the editor to a line.
+    Jump(u32, Line, Reply<Done>),
+    /// Mark a line in the editor, or none any more.
+    Highlight(u32, Option<Line>, Reply<Done>),
+    /// Do what a person wants.
+    Command(u32, Wish, Reply<Done>),
+}
+
+/// A line of the text that ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Index into the document's `files`.
+    pub file: u32,
+    /// Counted from 1.
+    pub line: u32,
+    /// The measurement whose document the page shows; nothing where it does not say.
+    pub generation: Option<u64>,
+}
+
+/// What a person can have done from the panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wish {
+    /// Profile now.
+    Profile,
+    /// Stop the run that goes on.
+    Stop,
+    /// Let saves start no run.
+    Pause,
+    /// Let saves start runs again.
+    Resume,
+}
+
+/// Whether something was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Done {
+    /// It was.
+    pub done: bool,
+    /// Why it was not, for a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl Done {
+    /// It was done.
+    pub fn yes() -> Done {
+        Done { done: true, message: None }
+    }
+
+    /// It was not, and why.
+    pub fn no(message: impl Into<String>) -> Done {
+        Done { done: false, message: Some(message.into()) }
+    }
+}

@@ -1,0 +1,194 @@
+//! The addresses below the token, as docs/panel.md lists them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Json, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::feed::Feed;
+use super::guard::{self, ANSWER_HEADERS, Token};
+use super::question::{Done, Line, Question, Wish};
+use super::{page, streams};
+use crate::pool::{Reply, RequestError};
+
+/// Bytes of a request's body: the largest has three numbers in it.
+const BODY_LIMIT: usize = 16 * 1024;
+
+/// For the body of a request and the answer to it. Reading the timeline of a large recording takes
+/// longest.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// Pages that listen at once.
+const STREAM_LIMIT: usize = 32;
+
+/// Tells a proxy, and us, that a page that hears nothing is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+#[derive(Clone)]
+struct Desk {
+    questions: mpsc::Sender<Question>,
+    feed: Feed,
+    streams: Arc<Semaphore>,
+}
+
+/// The panel's addresses; those without the token are not there.
+pub fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Router {
+    let desk = Desk { questions, feed, streams: Arc::new(Semaphore::new(STREAM_LIMIT)) };
+    Router::new()
+        .route("/{token}/", get(page::html))
+        .route("/{token}/panel.js", get(page::script))
+        .route("/{token}/panel.css", get(page::style))
+        .route("/{token}/api/panel", get(document))
+        .route("/{token}/api/timeline", get(timeline))
+        .route("/{token}/api/events", get(events))
+        .route("/{token}/api/jump", post(jump))
+        .route("/{token}/api/highlight", post(highlight))
+        .route("/{token}/api/command", post(command))
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .with_state(desk)
+        .layer(from_fn_with_state(token, guarded))
+}
+
+/// Every request comes through here, also one for an address that is not there.
+async fn guarded(State(token): State<Token>, request: Request, next: Next) -> Response {
+    let allowed = guard::check(&token, request.method(), request.uri(), request.headers());
+    let mut response = match allowed {
+        Ok(()) => tokio::time::timeout(ANSWER_LIMIT, next.run(request))
+            .await
+            .unwrap_or_else(|_| StatusCode::GATEWAY_TIMEOUT.into_response()),
+        Err(refusal) => refusal.status().into_response(),
+    };
+    response.headers_mut().extend(ANSWER_HEADERS);
+    response
+}
+
+#[derive(Deserialize)]
+struct OfWorkspace {
+    workspace: u32,
+}
+
+#[derive(Deserialize)]
+struct OfMeasurement {
+    workspace: u32,
+    generation: u64,
+}
+
+#[derive(Deserialize)]
+struct OfLine {
+    workspace: u32,
+    file: Option<u32>,
+    line: Option<u32>,
+    generation: Option<u64>,
+}
+
+impl OfLine {
+    fn line(&self) -> Option<Line> {
+        let generation = self.generation;
+        Some(Line { file: self.file?, line: self.line?, generation })
+    }
+}
+
+#[derive(Deserialize)]
+struct OfCommand {
+    workspace: u32,
+    command: Wish,
+}
+
+async fn document(
+    State(desk): State<Desk>,
+    query: Result<Query<OfWorkspace>, QueryRejection>,
+) -> Result<Response, Response> {
+    let Query(of) = query.map_err(IntoResponse::into_response)?;
+    desk.ask(|reply| Question::Document(of.workspace, reply)).await.map(json)
+}
+
+async fn timeline(
+    State(desk): State<Desk>,
+    query: Result<Query<OfMeasurement>, QueryRejection>,
+) -> Result<Response, Response> {
+    let Query(of) = query.map_err(IntoResponse::into_response)?;
+    desk.ask(|reply| Question::Timeline(of.workspace, of.generation, reply)).await.map(json)
+}
+
+async fn jump(
+    State(desk): State<Desk>,
+    body: Result<Json<OfLine>, JsonRejection>,
+) -> Result<Json<Done>, Response> {
+    let Json(of) = body.map_err(IntoResponse::into_response)?;
+    let line = of.line().ok_or_else(|| StatusCode::UNPROCESSABLE_ENTITY.into_response())?;
+    desk.ask(|reply| Question::Jump(of.workspace, line, reply)).await.map(Json)
+}
+
+async fn highlight(
+    State(desk): State<Desk>,
+    body: Result<Json<OfLine>, JsonRejection>,
+) -> Result<Json<Done>, Response> {
+    let Json(of) = body.map_err(IntoResponse::into_response)?;
+    desk.ask(|reply| Question::Highlight(of.workspace, of.line(), reply)).await.map(Json)
+}
+
+async fn command(
+    State(desk): State<Desk>,
+    body: Result<Json<OfCommand>, JsonRejection>,
+) -> Result<Json<Done>, Response> {
+    let Json(of) = body.map_err(IntoResponse::into_response)?;
+    desk.ask(|reply| Question::Command(of.workspace, of.command, reply)).await.map(Json)
+}
+
+async fn events(
+    State(desk): State<Desk>,
+    query: Result<Query<OfWorkspace>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Response> {
+    let Query(of) = query.map_err(IntoResponse::into_response)?;
+    let full = |_| StatusCode::SERVICE_UNAVAILABLE.into_response();
+    let room = desk.streams.clone().try_acquire_owned().map_err(full)?;
+    let feed = desk.feed.follow();
+    if !feed.borrow().contains_key(&of.workspace) {
+        return Err(StatusCode::NOT_FOUND.into_response());
+    }
+    // Browsers send the last event's id when they come back.
+    let known = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let events = streams::events(feed, of.workspace, known, room);
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+impl Desk {
+    /// Puts a question to who owns the state.
+    async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Question) -> Result<T, Response> {
+        let (reply, answer) = oneshot::channel();
+        let over = || (StatusCode::SERVICE_UNAVAILABLE, "The session is over.").into_response();
+        self.questions.send(question(reply)).await.map_err(|_| over())?;
+        answer.await.map_err(|_| over())?.map_err(|error| {
+            let status = match error {
+                RequestError::Invalid(_) => StatusCode::NOT_FOUND,
+                RequestError::ContentModified => StatusCode::CONFLICT,
+                RequestError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            (status, error.to_string()).into_response()
+        })
+    }
+}
+
+fn json(body: Arc<str>) -> Response {
+    let body = axum::body::Bytes::from_owner(Shared(body));
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// A text that several answers share.
+struct Shared(Arc<str>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}

@@ -1,0 +1,273 @@
+//! What pages of the panel ask. A jump or a mark is a place in today's text, so it is found like a
+//! request's answer: from a snapshot, away from the event loop.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ridgeline_analysis::profile::FileId;
+use ridgeline_analysis::source::{LineMap, Lines};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tower_lsp::ls_types::Range;
+
+use super::execute_command;
+use crate::documents::{DocumentSnapshot, text_on_disk};
+use crate::event::Event;
+use crate::lsp::client::{Importance, ToClient};
+use crate::lsp::ext::{StatusParams, command};
+use crate::lsp::position::{Encoding, line_range};
+use crate::lsp::to_proto::uri_text;
+use crate::panel::Panel;
+use crate::panel::question::{Done, Line, Question, Wish};
+use crate::pool::{Reply, RequestError};
+use crate::profiler::Profiled;
+use crate::state::{GlobalState, Workspace};
+use crate::trust::Decision;
+
+/// Questions that wait for the event loop.
+const QUESTION_LIMIT: usize = 16;
+
+impl GlobalState {
+    /// Shows the panel of a workspace: in the editor, in the browser, or by its address.
+    pub fn open_panel(&mut self, root: &Path) {
+        let Some(number) = self.workspace(root).map(|workspace| workspace.number) else { return };
+        let uri = match self.panel() {
+            Ok(panel) => panel.uri(number),
+            Err(error) => {
+                let message = format!("The panel cannot be served on this machine: {error}");
+                return self.to_client.show_message(Importance::Error, &message);
+            }
+        };
+        if self.client.shows_panel {
+            return self.to_client.open_panel(uri);
+        }
+        let (to_client, can_show) = (self.to_client.clone(), self.client.shows_documents);
+        tokio::spawn(async move {
+            if !(can_show && to_client.show_document(&uri, true).await) {
+                to_client.show_message(Importance::Info, &format!("The panel is at {uri}"));
+            }
+        });
+    }
+
+    /// The panel, which is served from the first time on that somebody wants it.
+    fn panel(&mut self) -> std::io::Result<&Panel> {
+        if self.panel.is_none() {
+            let (questions, mut asked) = mpsc::channel(QUESTION_LIMIT);
+            self.panel = Some(Panel::start(questions, self.feed.clone())?);
+            let events = self.events.clone();
+            tokio::spawn(async move {
+                while let Some(question) = asked.recv().await {
+                    if events.send(Event::PanelAsked(question)).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        self.panel.as_ref().ok_or_else(|| std::io::Error::other("it was closed"))
+    }
+
+    /// Answers a page, or has it answered.
+    pub fn panel_asked(&mut self, question: Question) {
+        match question {
+            Question::Document(number, reply) => self.panel_document(number, reply),
+            Question::Timeline(number, generation, reply) => {
+                self.panel_timeline(number, generation, reply);
+            }
+            Question::Jump(number, line, reply) => {
+                if let Some((reply, sought)) = self.sought(number, line, reply) {
+                    let (to_client, can_show) =
+                        (self.to_client.clone(), self.client.shows_documents);
+                    tokio::spawn(async move {
+                        // A page that has gone does not read the answer.
+                        let _ = reply.send(Ok(sought.jump(&to_client, can_show).await));
+                    });
+                }
+            }
+            Question::Highlight(number, line, reply) => self.mark(number, line, reply),
+            Question::Command(number, wish, reply) => {
+                let root = self.numbered(number).map(|workspace| workspace.root.clone());
+                let done = root.map(|root| self.wished(&root, wish));
+                let _ = reply.send(done.ok_or_else(no_workspace));
+            }
+        }
+    }
+
+    fn numbered(&self, number: u32) -> Option<&Workspace> {
+        self.workspaces.iter().find(|workspace| workspace.number == number)
+    }
+
+    fn panel_document(&self, number: u32, reply: Reply<Arc<str>>) {
+        let Some(workspace) = self.numbered(number) else {
+            let _ = reply.send(Err(no_workspace()));
+            return;
+        };
+        let newest = workspace.measured.first().cloned();
+        let root = newest.as_ref().map_or(&workspace.root, |(_, profiled)| &profiled.root);
+        let project = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let status = workspace.status.clone().unwrap_or_default();
+        let can_highlight = self.client.highlights;
+        self.pool.answer(reply, move || {
+            let document = json!({
+                "schema": 1,
+                "generation": newest.map_or(0, |(generation, _)| generation),
+                "project": project,
+                "can_jump": true,
+                "can_highlight": can_highlight,
+                "status": StatusParams::for_panel(&status),
+                "recording": null,
+                "history": [],
+                "predictions": null, "what_ifs": null, "findings": null,
+            });
+            Ok(document.to_string().into())
+        });
+    }
+
+    fn panel_timeline(&self, number: u32, generation: u64, reply: Reply<Arc<str>>) {
+        let _ = (number, generation);
+        let _ = reply.send(Err(RequestError::Invalid("there is no timeline".to_owned())));
+    }
+
+    /// What to look for, with the way for the answer; it is answered here where there is nothing.
+    fn sought(&self, number: u32, line: Line, reply: Reply<Done>) -> Option<(Reply<Done>, Sought)> {
+        let Some(workspace) = self.numbered(number) else {
+            let _ = reply.send(Err(no_workspace()));
+            return None;
+        };
+        let newest = workspace.measured.first();
+        let shown =
+            newest.filter(|(generation, _)| line.generation.is_none_or(|g| g == *generation));
+        let Some((_, profiled)) = shown else {
+            let _ = reply.send(Ok(Done::no("The panel shows an older measurement.")));
+            return None;
+        };
+        let Some(path) = profiled.files.get(line.file as usize).cloned().flatten() else {
+            let _ = reply.send(Ok(Done::no("That file is not on this machine.")));
+            return None;
+        };
+        let mut open = self.documents.iter();
+        let open = open.find(|(_, document)| document.real.as_ref() == Some(&path));
+        let sought = Sought {
+            open: open.and_then(|(id, _)| self.documents.snapshot(id)),
+            path,
+            profiled: profiled.clone(),
+            file: FileId(line.file),
+            line: line.line,
+            encoding: self.client.encoding,
+        };
+        Some((reply, sought))
+    }
+
+    fn mark(&self, number: u32, line: Option<Line>, reply: Reply<Done>) {
+        if !self.client.highlights {
+            let _ = reply.send(Ok(Done::no("This editor cannot mark a line.")));
+            return;
+        }
+        let mine = self.marks.fetch_add(1, Ordering::AcqRel) + 1;
+        let (to_client, marks) = (self.to_client.clone(), self.marks.clone());
+        let Some(line) = line else {
+            to_client.highlight(None);
+            let _ = reply.send(Ok(Done::yes()));
+            return;
+        };
+        let Some((reply, sought)) = self.sought(number, line, reply) else { return };
+        self.pool.answer(reply, move || {
+            Ok(match sought.find() {
+                Ok((uri, range)) => {
+                    // The person may point at something else by now.
+                    if marks.load(Ordering::Acquire) == mine {
+                        to_client.highlight(Some((uri, range)));
+                    }
+                    Done::yes()
+                }
+                Err(why) => Done::no(why),
+            })
+        });
+    }
+
+    /// Does what the command of this name would, with the same questions asked before.
+    fn wished(&mut self, root: &Path, wish: Wish) -> Done {
+        let is_running = self.queue.running().is_some_and(|running| running.root == root);
+        let (name, done) = match wish {
+            Wish::Profile => {
+                let done = match self.trust.decision(root) {
+                    Decision::Allowed => Done::yes(),
+                    Decision::Unknown => Done::no("The editor asks whether it may run."),
+                    Decision::Refused => {
+                        Done::no("You said that nothing of this workspace may run.")
+                    }
+                };
+                (command::PROFILE, done)
+            }
+            Wish::Stop if !is_running => return Done::no("No run is going on."),
+            Wish::Stop => (command::STOP, Done::yes()),
+            Wish::Pause => (command::PAUSE, Done::yes()),
+            Wish::Resume => (command::RESUME, Done::yes()),
+        };
+        execute_command::run(self, name, root, None);
+        done
+    }
+}
+
+fn no_workspace() -> RequestError {
+    RequestError::Invalid("there is no such workspace".to_owned())
+}
+
+/// A recorded line that is looked for in today's text.
+struct Sought {
+    path: PathBuf,
+    profiled: Arc<Profiled>,
+    file: FileId,
+    line: u32,
+    /// Its text in the editor, where it is open there.
+    open: Option<DocumentSnapshot>,
+    encoding: Encoding,
+}
+
+impl Sought {
+    /// Moves the editor there; says where it would be to one that cannot be moved.
+    async fn jump(self, to_client: &ToClient, can_show: bool) -> Done {
+        let name = self.name();
+        let found = tokio::task::spawn_blocking(move || self.find()).await;
+        let (uri, range) = match found {
+            Ok(Ok(found)) => found,
+            Ok(Err(why)) => return Done::no(why),
+            Err(error) => return Done::no(format!("a defect of Ridgeline: {error}")),
+        };
+        // A cursor, and nothing selected that the next key would replace.
+        let cursor = Range::new(range.start, range.start);
+        if can_show && to_client.show_place(&uri, cursor).await {
+            return Done::yes();
+        }
+        let place = format!("{name}:{}", range.start.line + 1);
+        to_client.show_message(Importance::Info, &place);
+        Done::no(format!("The editor cannot be moved from here: {place}"))
+    }
+
+    fn name(&self) -> String {
+        let file = self.profiled.profile.files.get(self.file.0 as usize);
+        file.map(|file| file.path.clone()).unwrap_or_default()
+    }
+
+    /// Where the line is today: the file's URI, and the line's code.
+    fn find(&self) -> Result<(String, Range), String> {
+        let file = self.profiled.profile.files.get(self.file.0 as usize);
+        let ran = file.map_or(&[][..], |file| &file.fingerprint);
+        let (uri, text, lines) = match &self.open {
+            Some(open) => {
+                (open.uri.clone(), open.index.text().to_owned(), open.index.lines().clone())
+            }
+            None => {
+                let text = text_on_disk(&self.path)
+                    .ok_or_else(|| format!("{} cannot be read any more.", self.name()))?;
+                let lines = Lines::new(&text);
+                (uri_text(&self.path), text, lines)
+            }
+        };
+        let place = LineMap::new(ran, lines.checksums()).place(self.line);
+        let place = place.ok_or_else(|| {
+            format!("Line {} of {} was deleted after it ran.", self.line, self.name())
+        })?;
+        Ok((uri, line_range(&text, &lines, self.encoding, place.line)))
+    }
+}
