@@ -1,0 +1,31 @@
+// Builds the page into a folder: `node build.mjs dist`. The same source gives the same bytes.
+
+import { build } from "esbuild";
+import { copyFile, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url));
+
+export async function buildInto(folder) {
+  await rm(folder, { recursive: true, force: true });
+  await mkdir(folder, { recursive: true });
+  const common = { absWorkingDir: here, bundle: true, minify: true, legalComments: "none", charset: "utf8" };
+  // VS Code 1.91, the oldest that the extension supports, shows webviews with Chromium 122.
+  const target = ["chrome122", "firefox115", "safari16.4"];
+  await build({ ...common, target, entryPoints: ["src/main.ts"], format: "iife", outfile: join(folder, "panel.js") });
+  await build({ ...common, target, entryPoints: ["panel.css"], outfile: join(folder, "panel.css") });
+  await copyFile(join(here, "index.html"), join(folder, "index.html"));
+  await escapeForInlining(join(folder, "panel.js"));
+}
+
+// A report carries the script within its HTML, where these would end or hide it. In JavaScript they
+// can only stand in strings and regular expressions, in which `\x3c` means the same as `<`.
+async function escapeForInlining(path) {
+  const script = await readFile(path, "utf8");
+  await writeFile(path, script.replace(/<(?=\/script|script|!--)/gi, "\\x3c"));
+}
+
+if (import.meta.url === pathToFileURL(process.argv[1]).href) {
+  await buildInto(resolve(process.argv[2] ?? join(here, "dist")));
+}

@@ -1,0 +1,107 @@
+// What the server answers (docs/panel.md). No request goes anywhere but to the page's own folder.
+
+import type { Command } from "./actions";
+import { readDocument, readStatus, type PanelDocument, type Place, type Status } from "./document";
+
+/** The server has no such page or measurement: its token is another, or it was thrown away. */
+export class Gone extends Error {}
+
+export interface Answer {
+  done: boolean;
+  message: string | null;
+}
+
+export interface Events {
+  changed(): void;
+  status(status: Status): void;
+  /** The stream is there again after it was lost, or for the first time. */
+  connected(): void;
+  /** The stream was lost; `again` tries at once what would be tried after `delayMs`. */
+  lost(delayMs: number, again: () => void): void;
+}
+
+const FIRST_DELAY_MS = 1_000;
+const LONGEST_DELAY_MS = 30_000;
+
+export class Api {
+  constructor(private readonly workspace: number) {}
+
+  async panel(): Promise<PanelDocument> {
+    return readDocument(await this.#get("panel"));
+  }
+
+  /** As it came: decoding is left to when there is time for it. */
+  timeline(generation: number): Promise<unknown> {
+    return this.#get("timeline", `&generation=${generation}`);
+  }
+
+  /** `generation` says which measurement's files the place means. */
+  jump(place: Place, generation: number): Promise<Answer> {
+    return this.#post("jump", { ...place, generation });
+  }
+
+  highlight(place: Place | null, generation: number): Promise<Answer> {
+    return this.#post("highlight", place === null ? { file: null } : { ...place, generation });
+  }
+
+  command(command: Command): Promise<Answer> {
+    return this.#post("command", { command });
+  }
+
+  /** Listens until the page is closed; tries again, ever more slowly, when the server is gone. */
+  listen(events: Events): void {
+    let delay = FIRST_DELAY_MS;
+    const open = () => {
+      const stream = new EventSource(`./api/events?workspace=${this.workspace}`);
+      stream.addEventListener("open", () => {
+        delay = FIRST_DELAY_MS;
+        events.connected();
+      });
+      stream.addEventListener("panel", () => {
+        events.changed();
+      });
+      stream.addEventListener("status", (event: MessageEvent) => {
+        const status = parse(event.data);
+        if (status !== undefined) events.status(readStatus(status));
+      });
+      // EventSource tries again by itself only after some errors; doing it here makes all the same.
+      stream.addEventListener("error", () => {
+        stream.close();
+        const again = () => {
+          clearTimeout(timer);
+          open();
+        };
+        const timer = setTimeout(again, delay);
+        events.lost(delay, again);
+        delay = Math.min(LONGEST_DELAY_MS, delay * 2);
+      });
+    };
+    open();
+  }
+
+  async #get(name: string, more = ""): Promise<unknown> {
+    const response = await fetch(`./api/${name}?workspace=${this.workspace}${more}`, { cache: "no-store" });
+    if (response.status === 404) throw new Gone(name);
+    if (!response.ok) throw new Error(`The server answered ${response.status} for ${name}.`);
+    return response.json();
+  }
+
+  async #post(name: string, body: Record<string, unknown>): Promise<Answer> {
+    const response = await fetch(`./api/${name}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ workspace: this.workspace, ...body }),
+    });
+    if (!response.ok) return { done: false, message: `The server answered ${response.status} for ${name}.` };
+    const answer = (await response.json()) as Partial<Answer> | null;
+    return { done: answer?.done === true, message: typeof answer?.message === "string" ? answer.message : null };
+  }
+}
+
+function parse(text: unknown): unknown {
+  try {
+    return JSON.parse(String(text)) as unknown;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,300 @@
+// Where time and memory go: the section with the icicle, its table, search and drill-down.
+
+import type { Actions } from "./actions";
+import { PHASES, type Recording } from "./document";
+import { button, element, fill, write } from "./dom";
+import { bytes, count, counted, duration, percent } from "./format";
+import { Icicle } from "./icicle/view";
+import { search, type Found } from "./search";
+import { Segmented } from "./segmented";
+import type { Note, Tooltip } from "./tooltip";
+import { Tree, WHOLE, type Metric } from "./tree";
+import { Treegrid } from "./treegrid";
+
+export class BreakdownSection {
+  #recording: Recording | null = null;
+  #tree: Tree | null = null;
+  // What the person chose. It outlives every measurement.
+  #metric: Metric = "time";
+  #grouping = "module";
+  #form = "chart";
+  #query = "";
+  #rootPath: string[] = [];
+  #selectedPath: string[] | null = null;
+
+  #root = WHOLE;
+  #selected = -1;
+  #found: Found | null = null;
+
+  readonly #metrics: Segmented;
+  readonly #groupings: Segmented;
+  readonly #forms: Segmented;
+  readonly #search: HTMLInputElement;
+  readonly #matches = element("span", { class: "quiet", role: "status" });
+  readonly #crumbs = element("nav", { class: "crumbs", "aria-label": "Drill-down" });
+  readonly #legend = element("ul", { class: "legend", "aria-label": "Phases" });
+  readonly #canvas: HTMLCanvasElement;
+  readonly #chart: HTMLElement;
+  readonly #detail = element("div", { class: "detail", role: "status", "aria-label": "Selected" });
+  readonly #icicle: Icicle;
+  readonly #table: Treegrid;
+
+  constructor(
+    root: HTMLElement,
+    private readonly actions: Actions,
+    private readonly tooltip: Tooltip,
+  ) {
+    this.#metrics = new Segmented("Measure", (key) => {
+      this.#metric = key === "memory" ? "memory" : "time";
+      this.#rebuild();
+    });
+    this.#groupings = new Segmented("Group by", (key) => {
+      this.#grouping = key;
+      this.#rootPath = [];
+      this.#selectedPath = null;
+      this.#rebuild();
+    });
+    this.#forms = new Segmented("Show as", (key) => {
+      this.#form = key;
+      this.#arrange();
+    });
+    this.#search = element("input", {
+      type: "search",
+      placeholder: "Search",
+      "aria-label": "Search the breakdown",
+      spellcheck: "false",
+    });
+    this.#search.addEventListener("input", () => {
+      this.#query = this.#search.value;
+      this.#mark();
+    });
+    this.#canvas = element("canvas", {
+      class: "icicle",
+      tabindex: 0,
+      role: "application",
+      "aria-roledescription": "icicle chart",
+      "aria-label": "Breakdown",
+      "aria-describedby": "icicle-keys",
+    });
+    this.#chart = element(
+      "div",
+      { class: "chart" },
+      this.#canvas,
+      element(
+        "p",
+        { class: "keys", id: "icicle-keys" },
+        "Arrow keys move, Enter drills down, Escape goes back, Ctrl + Enter opens the line. Ctrl + wheel zooms, dragging pans.",
+      ),
+    );
+    const events = {
+      hovered: (node: number, event: PointerEvent | null) => {
+        this.#hover(node, event);
+      },
+      selected: (node: number) => {
+        this.#select(node);
+      },
+      drilled: (node: number) => {
+        this.#drill(node, node);
+      },
+      opened: (node: number) => {
+        const place = this.#tree?.place(node) ?? null;
+        if (this.actions.canJump(place)) this.actions.jump(place);
+      },
+    };
+    this.#icicle = new Icicle(this.#canvas, events);
+    this.#table = new Treegrid(actions, events);
+    fill(
+      root,
+      element(
+        "div",
+        { class: "toolbar" },
+        this.#metrics.root,
+        this.#groupings.root,
+        this.#forms.root,
+        element("div", { class: "search" }, this.#search, this.#matches),
+      ),
+      element("div", { class: "above-chart" }, this.#crumbs, this.#legend),
+      this.#chart,
+      this.#table.root,
+      this.#detail,
+    );
+    fill(
+      this.#legend,
+      ...PHASES.map((phase) => element("li", {}, element("i", { class: `swatch ${phase}` }), phase)),
+    );
+    this.#arrange();
+  }
+
+  show(recording: Recording): void {
+    this.#recording = recording;
+    this.#rebuild();
+  }
+
+  restyle(): void {
+    this.#icicle.restyle();
+  }
+
+  #rebuild(): void {
+    const recording = this.#recording;
+    if (recording === null) return;
+    const breakdowns = recording.breakdowns;
+    const chosen = breakdowns.find(({ key }) => key === this.#grouping) ?? breakdowns[0];
+    const hasMemory = breakdowns.some(({ nodes }) => nodes.some((node) => node.memoryBytes > 0));
+    if (!hasMemory) this.#metric = "time";
+    this.#metrics.show(
+      hasMemory
+        ? [
+            { key: "time", label: "Time" },
+            { key: "memory", label: "Memory" },
+          ]
+        : [{ key: "time", label: "Time" }],
+      this.#metric,
+    );
+    this.#groupings.show(
+      breakdowns.map(({ key, label }) => ({ key, label: capital(label) })),
+      chosen?.key ?? "",
+    );
+    this.#forms.show(
+      [
+        { key: "chart", label: "Chart" },
+        { key: "table", label: "Table" },
+      ],
+      this.#form,
+    );
+    this.#tree =
+      this.#metric === "time"
+        ? new Tree(chosen?.nodes ?? [], "time", recording.durationNs, "iteration")
+        : new Tree(chosen?.nodes ?? [], "memory", 0, "memory at the peak");
+    this.#legend.hidden = this.#metric === "memory";
+    this.#root = this.#tree.find(this.#rootPath);
+    this.#selected = this.#selectedPath === null ? -1 : this.#tree.find(this.#selectedPath);
+    this.#icicle.show(this.#tree, this.#root, this.#selected);
+    this.#mark();
+    this.#describe();
+    this.#crumb();
+  }
+
+  #mark(): void {
+    if (this.#tree === null) return;
+    this.#found = search(this.#tree, this.#query);
+    this.#icicle.mark(this.#found);
+    const { matches, share } = this.#found ?? { matches: 0, share: 0 };
+    write(
+      this.#matches,
+      this.#found === null
+        ? ""
+        : matches === 0
+          ? "no matches"
+          : `${counted(matches, "match", "matches")} · ${percent(share)}`,
+    );
+    this.#fillTable();
+  }
+
+  #arrange(): void {
+    const table = this.#form === "table";
+    this.#chart.hidden = table;
+    this.#table.root.hidden = !table;
+    this.#fillTable();
+  }
+
+  // Rows are not made while nobody sees them.
+  #fillTable(): void {
+    if (this.#tree === null || this.#form !== "table") return;
+    this.#table.show(this.#tree, this.#root, this.#selected, this.#found);
+  }
+
+  #drill(node: number, selected: number): void {
+    const tree = this.#tree!;
+    this.#root = node;
+    this.#rootPath = tree.path(node);
+    this.#icicle.drill(node, selected);
+    this.#select(selected);
+    this.#crumb();
+    this.#fillTable();
+  }
+
+  #select(node: number): void {
+    this.#selected = node;
+    this.#selectedPath = node < 0 ? null : this.#tree!.path(node);
+    this.#describe();
+    this.actions.highlight(node < 0 ? null : this.#tree!.place(node));
+  }
+
+  #hover(node: number, event: PointerEvent | null): void {
+    const tree = this.#tree;
+    if (tree === null || node < 0 || event === null) {
+      this.tooltip.hide();
+      this.actions.highlight(null);
+      return;
+    }
+    this.tooltip.show(note(tree, node), event);
+    this.actions.highlight(tree.place(node));
+  }
+
+  #crumb(): void {
+    const tree = this.#tree!;
+    const list = element("ol");
+    const path = [WHOLE, ...tree.ancestry(this.#root)];
+    path.forEach((node, at) => {
+      const last = at === path.length - 1;
+      list.append(
+        element(
+          "li",
+          {},
+          last
+            ? element("span", { "aria-current": "location" }, tree.name(node))
+            : button(tree.name(node), { class: "link" }, () => {
+                this.#drill(node, path[at + 1] ?? node);
+                this.#canvas.focus();
+              }),
+        ),
+      );
+    });
+    fill(this.#crumbs, list);
+  }
+
+  #describe(): void {
+    const tree = this.#tree!;
+    const node = this.#selected < 0 ? this.#root : this.#selected;
+    const place = tree.place(node);
+    const { title, about, facts } = note(tree, node);
+    fill(
+      this.#detail,
+      element("div", { class: "what" }, element("strong", { class: "mono" }, title), about !== "" && element("span", { class: "about" }, about)),
+      element("dl", {}, ...facts.flatMap(([label, value]) => [element("div", {}, element("dt", {}, label), element("dd", {}, value))])),
+      this.actions.canJump(place) &&
+        button(`Open ${this.actions.placeName(place)}`, { class: "open" }, () => {
+          this.actions.jump(place);
+        }),
+    );
+  }
+}
+
+function note(tree: Tree, node: number): Note {
+  const record = tree.node(node);
+  const write = tree.metric === "time" ? duration : bytes;
+  const facts: [string, string][] = [
+    [tree.metric, write(tree.value[node]!)],
+    ["share", percent(tree.share(node))],
+  ];
+  if (node === WHOLE) {
+    if (tree.own[node]! > 0 && tree.metric === "time") facts.push(["not in a node", write(tree.own[node]!)]);
+    return { title: tree.name(node), about: "", facts };
+  }
+  if (!tree.isLeaf(node)) facts.push(["own", write(tree.own[node]!)]);
+  if (record === null) return { title: tree.name(node), about: "", facts };
+  if (tree.metric === "time") {
+    if (record.memoryBytes > 0) facts.push(["memory", bytes(record.memoryBytes)]);
+  } else facts.push(["time", duration(record.timeNs)]);
+  if (record.calls !== null) facts.push(["calls", count(record.calls)]);
+  const sum = record.phases.reduce((total, time) => total + time, 0);
+  PHASES.forEach((phase, at) => {
+    const time = record.phases[at] ?? 0;
+    if (time > 0) facts.push([phase, percent(time / sum)]);
+  });
+  return { title: record.name, about: record.detail, facts };
+}
+
+function capital(label: string): string {
+  return label.charAt(0).toUpperCase() + label.slice(1);
+}

@@ -1,0 +1,308 @@
+// The panel's document, as docs/panel.md says it. Names and numbers in it come from a workspace that
+// nobody vouches for: what is missing, absurd or too much is put right here, so that no view has to.
+
+/** The phases of an iteration, in the order of `phases` in the document. */
+export const PHASES = ["data", "forward", "backward", "optimizer", "other"] as const;
+
+export interface Place {
+  file: number;
+  line: number;
+}
+
+export interface Status {
+  state: string;
+  message: string | null;
+  run: { reason: string; stage: string | null; share: number | null } | null;
+}
+
+export interface Change {
+  text: string;
+  verdict: "better" | "worse" | "same";
+}
+
+export interface Headline {
+  key: string;
+  label: string;
+  text: string;
+  sinceLast: Change | null;
+  sinceHead: Change | null;
+}
+
+export interface CostNode {
+  name: string;
+  detail: string;
+  /** Index of a node before this one, or -1. */
+  parent: number;
+  timeNs: number;
+  memoryBytes: number;
+  /** Nanoseconds, as many as `PHASES`. */
+  phases: number[];
+  calls: number | null;
+  place: Place | null;
+}
+
+export interface Breakdown {
+  key: string;
+  label: string;
+  nodes: CostNode[];
+}
+
+export interface Holder {
+  name: string;
+  detail: string;
+  bytes: number;
+  kind: string;
+  place: Place | null;
+}
+
+export interface Memory {
+  peakBytes: number;
+  capacityBytes: number | null;
+  peakAtNs: number | null;
+  /** Ascending in time. */
+  curve: [atNs: number, bytes: number][];
+  atPeak: { kind: string; bytes: number }[];
+  holders: Holder[];
+  explanation: string;
+}
+
+export interface Kernel {
+  name: string;
+  calls: number | null;
+  timeNs: number;
+  occupancy: number | null;
+}
+
+export interface Recording {
+  whenMs: number | null;
+  device: string;
+  deviceKind: string;
+  torch: string;
+  batchSize: number | null;
+  timedIterations: number | null;
+  durationNs: number;
+  headline: Headline[];
+  changesAgainst: { last: string | null; head: string | null };
+  breakdowns: Breakdown[];
+  memory: Memory | null;
+  kernels: Kernel[];
+  untracked: { name: string; timeNs: number }[];
+  files: string[];
+  notes: string[];
+}
+
+export interface HistoryEntry {
+  whenMs: number | null;
+  timeNs: number | null;
+  samplesPerSecond: number | null;
+  peakBytes: number | null;
+  batchSize: number | null;
+  device: string;
+  commit: string | null;
+  clean: boolean;
+  generation: number | null;
+}
+
+export interface PanelDocument {
+  generation: number;
+  project: string;
+  canJump: boolean;
+  canHighlight: boolean;
+  status: Status;
+  recording: Recording | null;
+  history: HistoryEntry[];
+}
+
+/** The version of the document that this page reads. */
+export const SCHEMA = 1;
+
+const NODES = 50_000;
+const CURVE = 200_000;
+const ENTRIES = 1_000;
+const FILES = 100_000;
+const CHARACTERS = 2_000;
+
+export class UnknownSchema extends Error {
+  constructor(schema: unknown) {
+    super(`This page reads version ${SCHEMA} of the panel's document, not ${String(schema)}.`);
+  }
+}
+
+export function readDocument(value: unknown): PanelDocument {
+  const it = fields(value);
+  if (it.schema !== SCHEMA) throw new UnknownSchema(it.schema);
+  return {
+    generation: amount(it.generation),
+    project: text(it.project) || "project",
+    canJump: it.can_jump === true,
+    canHighlight: it.can_highlight === true,
+    status: readStatus(it.status),
+    recording: isFields(it.recording) ? readRecording(it.recording) : null,
+    history: list(it.history, ENTRIES).map(readEntry),
+  };
+}
+
+export function readStatus(value: unknown): Status {
+  const it = fields(value);
+  const run = it.run;
+  return {
+    state: text(it.state) || "idle",
+    message: text(it.message) || null,
+    run: isFields(run)
+      ? { reason: text(run.reason), stage: text(run.stage) || null, share: maybeShare(run.share) }
+      : null,
+  };
+}
+
+function readRecording(it: Fields): Recording {
+  const device = fields(it.device);
+  const against = fields(it.changes_against);
+  return {
+    whenMs: maybeAmount(it.when_unix_ms),
+    device: text(device.name),
+    deviceKind: text(device.kind),
+    torch: text(it.torch),
+    batchSize: maybeAmount(it.batch_size),
+    timedIterations: maybeAmount(it.timed_iterations),
+    durationNs: amount(it.duration_ns),
+    headline: list(it.headline, 20).map(readHeadline),
+    changesAgainst: { last: text(against.last) || null, head: text(against.head) || null },
+    breakdowns: list(it.breakdowns, 10).map(readBreakdown),
+    memory: isFields(it.memory) ? readMemory(it.memory) : null,
+    kernels: list(it.kernels, ENTRIES).map((kernel) => ({
+      name: text(kernel.name),
+      calls: maybeAmount(kernel.calls),
+      timeNs: amount(kernel.time_ns),
+      occupancy: maybeShare(kernel.occupancy),
+    })),
+    untracked: list(it.untracked, ENTRIES).map((one) => ({
+      name: text(one.name),
+      timeNs: amount(one.time_ns),
+    })),
+    files: list(it.files, FILES).map((file) => text(file.path)),
+    notes: array(it.notes, ENTRIES).map(text),
+  };
+}
+
+function readHeadline(it: Fields): Headline {
+  return {
+    key: text(it.key),
+    label: text(it.label),
+    text: text(it.text),
+    sinceLast: readChange(it.since_last),
+    sinceHead: readChange(it.since_head),
+  };
+}
+
+function readChange(value: unknown): Change | null {
+  if (!isFields(value)) return null;
+  const verdict = value.verdict;
+  return {
+    text: text(value.text),
+    verdict: verdict === "better" || verdict === "worse" ? verdict : "same",
+  };
+}
+
+function readBreakdown(it: Fields): Breakdown {
+  const key = text(it.key);
+  return { key, label: text(it.label) || key, nodes: list(it.nodes, NODES).map(readNode) };
+}
+
+function readNode(it: Fields, index: number): CostNode {
+  const parent = it.parent;
+  const phases = Array.isArray(it.phases) ? (it.phases as unknown[]) : [];
+  return {
+    name: text(it.name) || "(no name)",
+    detail: text(it.detail),
+    parent: typeof parent === "number" && Number.isInteger(parent) && parent >= 0 && parent < index ? parent : -1,
+    timeNs: amount(it.time_ns),
+    memoryBytes: amount(it.memory_bytes),
+    phases: PHASES.map((_, phase) => amount(phases[phase])),
+    calls: maybeAmount(it.calls),
+    place: readPlace(it.place),
+  };
+}
+
+function readPlace(value: unknown): Place | null {
+  const it = fields(value);
+  const file = it.file;
+  const line = it.line;
+  if (!Number.isSafeInteger(file) || !Number.isSafeInteger(line)) return null;
+  return (file as number) >= 0 && (line as number) >= 1 ? { file: file as number, line: line as number } : null;
+}
+
+function readMemory(it: Fields): Memory {
+  const curve: [number, number][] = [];
+  let last = 0;
+  for (const point of array(it.curve, CURVE)) {
+    if (!Array.isArray(point)) continue;
+    last = Math.max(last, amount(point[0]));
+    curve.push([last, amount(point[1])]);
+  }
+  return {
+    peakBytes: amount(it.peak_bytes),
+    capacityBytes: maybeAmount(it.capacity_bytes),
+    peakAtNs: maybeAmount(it.peak_at_ns),
+    curve,
+    atPeak: list(it.at_peak, 50).map((part) => ({ kind: text(part.kind), bytes: amount(part.bytes) })),
+    holders: list(it.holders, ENTRIES).map((holder) => ({
+      name: text(holder.name),
+      detail: text(holder.detail),
+      bytes: amount(holder.bytes),
+      kind: text(holder.kind),
+      place: readPlace(holder.place),
+    })),
+    explanation: text(it.explanation),
+  };
+}
+
+function readEntry(it: Fields): HistoryEntry {
+  return {
+    whenMs: maybeAmount(it.when_unix_ms),
+    timeNs: maybeAmount(it.time_ns),
+    samplesPerSecond: maybeAmount(it.samples_per_second),
+    peakBytes: maybeAmount(it.peak_bytes),
+    batchSize: maybeAmount(it.batch_size),
+    device: text(it.device),
+    commit: text(it.commit) || null,
+    clean: it.clean === true,
+    generation: maybeAmount(it.generation),
+  };
+}
+
+type Fields = Partial<Record<string, unknown>>;
+
+function isFields(value: unknown): value is Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function fields(value: unknown): Fields {
+  return isFields(value) ? value : {};
+}
+
+function array(value: unknown, limit: number): unknown[] {
+  return Array.isArray(value) ? value.slice(0, limit) : [];
+}
+
+function list(value: unknown, limit: number): Fields[] {
+  return array(value, limit).map(fields);
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? value.slice(0, CHARACTERS) : "";
+}
+
+// Above what a double counts exactly, nothing was measured.
+function amount(value: unknown): number {
+  return maybeAmount(value) ?? 0;
+}
+
+function maybeAmount(value: unknown): number | null {
+  if (typeof value !== "number" || !Number.isFinite(value) || value < 0) return null;
+  return Math.min(value, Number.MAX_SAFE_INTEGER);
+}
+
+function maybeShare(value: unknown): number | null {
+  const share = maybeAmount(value);
+  return share === null ? null : Math.min(share, 1);
+}

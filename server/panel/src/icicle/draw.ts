@@ -1,0 +1,174 @@
+// Paints the part of an icicle that is in view.
+
+import { bytes, duration } from "../format";
+import type { Labels } from "../label";
+import type { Range } from "../range";
+import { Mark, type Found } from "../search";
+import type { Palette } from "../theme";
+import type { Tree } from "../tree";
+import { firstAfter, type Layout } from "./layout";
+
+export const ROW = 26;
+
+const PADDING = 6;
+const STRIP = 3;
+/** Narrower boxes than this many pixels are drawn together. */
+const NARROW = 1.5;
+const DIMMED = 0.28;
+
+export interface Scene {
+  tree: Tree;
+  layout: Layout;
+  range: Range;
+  /** The depth that the first row shows. */
+  top: number;
+  hovered: number;
+  selected: number;
+  focused: boolean;
+  found: Found | null;
+}
+
+export function draw(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  width: number,
+  height: number,
+  palette: Palette,
+  names: Labels,
+): void {
+  context.globalAlpha = 1;
+  context.fillStyle = palette.sunken;
+  context.fillRect(0, 0, width, height);
+  context.textBaseline = "middle";
+  const rows = Math.min(scene.layout.rows.length - scene.top, Math.ceil(height / ROW));
+  for (let row = 0; row < rows; row += 1) {
+    drawRow(context, scene, scene.layout.rows[scene.top + row]!, row * ROW, width, palette, names);
+  }
+  context.globalAlpha = 1;
+  outline(context, scene, scene.hovered, palette.quiet, 1, width);
+  outline(context, scene, scene.selected, scene.focused ? palette.accent : palette.text, 2, width);
+}
+
+function drawRow(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  nodes: Int32Array,
+  y: number,
+  width: number,
+  palette: Palette,
+  names: Labels,
+): void {
+  const { layout, range, tree, found } = scene;
+  const scale = width / (range.end - range.start);
+  let narrowFrom = -1;
+  let narrowTo = -1;
+  let narrowMark: number = Mark.None;
+  const flush = () => {
+    if (narrowFrom < 0) return;
+    context.globalAlpha = found === null || narrowMark !== Mark.None ? 1 : DIMMED;
+    context.fillStyle = palette.edge;
+    context.fillRect(narrowFrom, y, Math.max(1, narrowTo - narrowFrom), ROW - 1);
+    narrowFrom = -1;
+    narrowMark = Mark.None;
+  };
+  for (let at = firstAfter(layout, nodes, range.start); at < nodes.length; at += 1) {
+    const node = nodes[at]!;
+    if (layout.start[node]! >= range.end) break;
+    const left = (layout.start[node]! - range.start) * scale;
+    const right = (layout.end[node]! - range.start) * scale;
+    if (right - left < NARROW) {
+      if (narrowFrom >= 0 && left - narrowTo > 1) flush();
+      if (narrowFrom < 0) narrowFrom = left;
+      narrowTo = right;
+      narrowMark = Math.max(narrowMark, found?.marks[node] ?? Mark.None);
+      continue;
+    }
+    flush();
+    const from = Math.max(0, left);
+    const to = Math.min(width, right) - (right - left > 3 ? 1 : 0);
+    context.globalAlpha = found?.marks[node] === Mark.None ? DIMMED : 1;
+    box(context, tree, node, from, to, y, palette);
+    if (to - from > 2 * PADDING + 12) caption(context, tree, node, from, to, y, palette, names);
+  }
+  flush();
+}
+
+function box(
+  context: CanvasRenderingContext2D,
+  tree: Tree,
+  node: number,
+  from: number,
+  to: number,
+  y: number,
+  palette: Palette,
+): void {
+  const height = ROW - 1;
+  if (tree.metric === "memory") {
+    context.fillStyle = palette.memorySoft;
+    context.fillRect(from, y, to - from, height);
+    context.fillStyle = palette.memory;
+    context.fillRect(from, y + height - STRIP, to - from, STRIP);
+    return;
+  }
+  const phase = tree.onlyPhase(node);
+  context.fillStyle = phase < 0 ? palette.mixed : palette.phaseSoft[phase]!;
+  context.fillRect(from, y, to - from, height);
+  // The strip says how the node's time divides into phases.
+  const phases = tree.node(node)?.phases ?? [];
+  let sum = 0;
+  for (const time of phases) sum += time;
+  if (sum <= 0) return;
+  let left = from;
+  phases.forEach((time, which) => {
+    if (time <= 0) return;
+    const part = ((to - from) * time) / sum;
+    context.fillStyle = palette.phase[which]!;
+    context.fillRect(left, y + height - STRIP, part, STRIP);
+    left += part;
+  });
+}
+
+function caption(
+  context: CanvasRenderingContext2D,
+  tree: Tree,
+  node: number,
+  from: number,
+  to: number,
+  y: number,
+  palette: Palette,
+  names: Labels,
+): void {
+  const room = to - from - 2 * PADDING;
+  const middle = y + (ROW - STRIP) / 2;
+  const name = tree.name(node);
+  const value = tree.metric === "time" ? duration(tree.value[node]!) : bytes(tree.value[node]!);
+  const valueWidth = names.width(context, value);
+  const both = names.width(context, name) + valueWidth + 14 <= room;
+  context.fillStyle = palette.text;
+  context.fillText(names.fit(context, name, room), from + PADDING, middle);
+  if (both) {
+    context.fillStyle = palette.text;
+    context.fillText(value, to - PADDING - valueWidth, middle);
+  }
+}
+
+function outline(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  node: number,
+  colour: string,
+  thickness: number,
+  width: number,
+): void {
+  if (node < 0) return;
+  const row = scene.tree.depth[node]! - scene.top;
+  if (row < 0) return;
+  const scale = width / (scene.range.end - scene.range.start);
+  const left = Math.max(0, (scene.layout.start[node]! - scene.range.start) * scale);
+  const right = Math.min(width, (scene.layout.end[node]! - scene.range.start) * scale);
+  if (right <= left) return;
+  context.strokeStyle = colour;
+  context.lineWidth = thickness;
+  const inset = thickness / 2;
+  context.strokeRect(left + inset, row * ROW + inset, Math.max(1, right - left - thickness), ROW - 1 - thickness);
+}

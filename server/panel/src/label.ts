@@ -1,0 +1,29 @@
+// Text that fits into boxes on a canvas.
+
+/** Cuts texts to widths in one font, measuring each text once. */
+export class Labels {
+  readonly #widths = new Map<string, number>();
+
+  constructor(private readonly font: string) {}
+
+  /** The text, or its two ends: names often differ at the end alone (`blocks.10`). */
+  fit(context: CanvasRenderingContext2D, text: string, room: number): string {
+    const width = this.width(context, text);
+    if (width <= room) return text;
+    const characters = Math.floor((text.length * room) / width) - 1;
+    if (characters < 2) return "";
+    const tail = Math.floor(characters / 3);
+    return `${text.slice(0, characters - tail)}…${text.slice(text.length - tail)}`;
+  }
+
+  width(context: CanvasRenderingContext2D, text: string): number {
+    let width = this.#widths.get(text);
+    if (width === undefined) {
+      if (this.#widths.size > 20_000) this.#widths.clear();
+      context.font = this.font;
+      width = context.measureText(text).width;
+      this.#widths.set(text, width);
+    }
+    return width;
+  }
+}

@@ -1,0 +1,64 @@
+// The line at the top that says what is wrong, and what the page does about it.
+
+import { button, byId, element, fill, write } from "./dom";
+
+const SHOWN_MS = 8_000;
+
+export class Notice {
+  readonly #lost = byId("lost");
+  readonly #notice = byId("notice");
+  #timer = 0;
+  #countdown = 0;
+
+  connected(): void {
+    clearInterval(this.#countdown);
+    this.#lost.hidden = true;
+    fill(this.#lost);
+  }
+
+  lost(delayMs: number, again: () => void): void {
+    clearInterval(this.#countdown);
+    let left = Math.round(delayMs / 1000);
+    // The seconds are for the eye: a screen reader hears once that the connection is lost.
+    const seconds = element("span", { "aria-hidden": "true" }, `again in ${left} s`);
+    if (this.#lost.hidden) {
+      this.#lost.hidden = false;
+    }
+    fill(
+      this.#lost,
+      element("span", {}, "Connection to Ridgeline lost. What you see is the last that came. "),
+      seconds,
+      button("Try now", {}, () => {
+        clearInterval(this.#countdown);
+        write(seconds, "trying…");
+        again();
+      }),
+    );
+    this.#countdown = window.setInterval(() => {
+      left -= 1;
+      write(seconds, left > 0 ? `again in ${left} s` : "trying…");
+    }, 1000);
+  }
+
+  /** The document came, so what was said about a failed fetch is over. */
+  fetched(): void {
+    if (this.#timer === 0) this.#notice.hidden = true;
+  }
+
+  /** Stays until the next document comes. */
+  failed(text: string): void {
+    clearTimeout(this.#timer);
+    this.#timer = 0;
+    this.#notice.hidden = false;
+    write(this.#notice, text);
+  }
+
+  /** Goes away by itself. */
+  say(text: string): void {
+    this.failed(text);
+    this.#timer = window.setTimeout(() => {
+      this.#timer = 0;
+      this.#notice.hidden = true;
+    }, SHOWN_MS);
+  }
+}

@@ -1,0 +1,160 @@
+// The page as a whole: which parts show, and what happens when something new comes.
+
+import type { Actions } from "./actions";
+import { Gone, type Answer, type Api } from "./api";
+import { BreakdownSection } from "./breakdown";
+import type { PanelDocument, Place, Status } from "./document";
+import { byId, fill } from "./dom";
+import { emptyState } from "./empty";
+import { Header } from "./header";
+import { showHeadline } from "./headline";
+import { Highlighter } from "./highlighter";
+import { Notice } from "./notice";
+import type { Report } from "./report";
+import { Tooltip } from "./tooltip";
+
+export class Page {
+  readonly #api: Api | null;
+  readonly #notice = new Notice();
+  readonly #highlighter: Highlighter;
+  readonly #actions: Actions;
+  readonly #header: Header;
+  readonly #breakdown: BreakdownSection;
+  #panel: PanelDocument | null = null;
+  #fetching = false;
+  #asked = 0;
+
+  static live(api: Api): Page {
+    const page = new Page(api);
+    void page.#fetch();
+    api.listen({
+      changed: () => void page.#fetch(),
+      status: (status) => {
+        page.#status(status);
+      },
+      connected: () => {
+        page.#notice.connected();
+        // Whatever came while there was no connection was missed. The first fetch runs already.
+        if (page.#panel !== null) void page.#fetch();
+      },
+      lost: (delayMs, again) => {
+        page.#notice.lost(delayMs, again);
+      },
+    });
+    return page;
+  }
+
+  static ofReport(report: Report): Page {
+    document.documentElement.classList.add("report");
+    const page = new Page(null);
+    page.#show(report.panel);
+    return page;
+  }
+
+  private constructor(api: Api | null) {
+    this.#api = api;
+    this.#highlighter = new Highlighter((place) => {
+      // A mark that did not come through is not worth a message; the next one says where the pointer is.
+      if (this.#panel?.canHighlight === true) api?.highlight(place, this.#panel.generation).catch(() => undefined);
+    });
+    this.#actions = {
+      jump: (place) => {
+        this.#jump(place);
+      },
+      highlight: (place) => {
+        this.#highlighter.mark(place);
+      },
+      command: (name) => {
+        if (api !== null) void this.#tell(api.command(name));
+      },
+      placeName: (place) => this.#placeName(place),
+      canJump: (place): place is Place => this.#canJump(place),
+    };
+    const tooltip = new Tooltip();
+    this.#header = new Header(this.#actions, api !== null);
+    this.#breakdown = new BreakdownSection(byId("breakdown-body"), this.#actions, tooltip);
+  }
+
+  restyle(): void {
+    this.#breakdown.restyle();
+  }
+
+  // One fetch at a time: what changes meanwhile is fetched after it, once.
+  async #fetch(): Promise<void> {
+    this.#asked += 1;
+    if (this.#api === null || this.#fetching) return;
+    this.#fetching = true;
+    let answered = 0;
+    do {
+      answered = this.#asked;
+      try {
+        this.#show(await this.#api.panel());
+        this.#notice.fetched();
+      } catch (error) {
+        this.#notice.failed(reason(error));
+      }
+    } while (answered !== this.#asked);
+    this.#fetching = false;
+  }
+
+  #show(panel: PanelDocument): void {
+    this.#panel = panel;
+    this.#header.show(panel);
+    const { recording } = panel;
+    byId("recording").hidden = recording === null;
+    this.#showEmpty(panel);
+    if (recording !== null) {
+      showHeadline(byId("headline"), recording);
+      this.#breakdown.show(recording);
+    }
+    document.documentElement.dataset.ready = "true";
+  }
+
+  #status(status: Status): void {
+    if (this.#panel === null) return;
+    this.#panel.status = status;
+    this.#header.status(status);
+    this.#showEmpty(this.#panel);
+  }
+
+  #showEmpty(panel: PanelDocument): void {
+    const empty = byId("empty");
+    empty.hidden = panel.recording !== null;
+    if (panel.recording === null) fill(empty, ...emptyState(panel.status));
+  }
+
+  #placeName(place: Place): string {
+    return `${this.#panel?.recording?.files[place.file] ?? "?"}:${place.line}`;
+  }
+
+  #canJump(place: Place | null): boolean {
+    if (place === null || this.#panel?.recording?.files[place.file] === undefined) return false;
+    return this.#api === null ? document.getElementById(anchor(place)) !== null : this.#panel.canJump;
+  }
+
+  #jump(place: Place): void {
+    if (this.#api === null) location.hash = anchor(place);
+    else void this.#tell(this.#api.jump(place, this.#panel?.generation ?? 0));
+  }
+
+  async #tell(answer: Promise<Answer>): Promise<void> {
+    try {
+      const { done, message } = await answer;
+      if (!done) this.#notice.say(message ?? "The editor did not do it.");
+    } catch {
+      this.#notice.say("The server could not be reached.");
+    }
+  }
+}
+
+function reason(error: unknown): string {
+  if (error instanceof Gone) {
+    return "This page's server has ended. Open the panel again from your editor or with `ridgeline panel`.";
+  }
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** The id that a report gives to a line of source. */
+function anchor(place: Place): string {
+  return `f${place.file}l${place.line}`;
+}

@@ -1,0 +1,49 @@
+// A canvas that is as sharp as the screen, drawn at most once a frame and only when something changed.
+
+export class Surface {
+  width = 0;
+  height = 0;
+  readonly #context: CanvasRenderingContext2D;
+  #frame = 0;
+
+  constructor(
+    readonly canvas: HTMLCanvasElement,
+    private readonly draw: (context: CanvasRenderingContext2D) => void,
+  ) {
+    const context = canvas.getContext("2d", { alpha: false });
+    if (context === null) throw new Error("this browser has no 2D canvas");
+    this.#context = context;
+    new ResizeObserver(() => {
+      this.#fit();
+    }).observe(canvas);
+  }
+
+  invalidate(): void {
+    if (this.#frame !== 0 || this.width === 0 || this.height === 0) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.draw(this.#context);
+    });
+  }
+
+  /** Where a pointer is, in the canvas's own pixels. */
+  locate(event: MouseEvent): { x: number; y: number } {
+    const box = this.canvas.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  }
+
+  #fit(): void {
+    // Sharper than two device pixels a pixel is not seen, and costs.
+    const scale = Math.min(2, Math.max(1, window.devicePixelRatio));
+    this.width = this.canvas.clientWidth;
+    this.height = this.canvas.clientHeight;
+    this.canvas.width = Math.round(this.width * scale);
+    this.canvas.height = Math.round(this.height * scale);
+    this.#context.setTransform(scale, 0, 0, scale, 0, 0);
+    if (this.width === 0 || this.height === 0) return;
+    // Setting the size has emptied the canvas: drawing now spares a frame of nothing.
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    this.draw(this.#context);
+  }
+}

@@ -1,0 +1,122 @@
+// A breakdown as a tree of typed arrays: node 0 is the whole, and the document's node i is i + 1.
+
+import type { CostNode, Place } from "./document";
+
+export type Metric = "time" | "memory";
+
+export const WHOLE = 0;
+
+export class Tree {
+  readonly size: number;
+  readonly parent: Int32Array;
+  readonly depth: Uint16Array;
+  readonly value: Float64Array;
+  /** What is not in a node's children. */
+  readonly own: Float64Array;
+  readonly children: readonly (readonly number[])[];
+  readonly deepest: number;
+
+  readonly #nodes: readonly CostNode[];
+  #texts: string[] | null = null;
+
+  /** `whole` is what the iteration costs; the tree may be more or less, as the top nodes are. */
+  constructor(
+    nodes: readonly CostNode[],
+    readonly metric: Metric,
+    whole: number,
+    readonly wholeName: string,
+  ) {
+    this.#nodes = nodes;
+    this.size = nodes.length + 1;
+    this.parent = new Int32Array(this.size).fill(-1);
+    this.depth = new Uint16Array(this.size);
+    this.value = new Float64Array(this.size);
+    this.own = new Float64Array(this.size);
+    const children: number[][] = Array.from({ length: this.size }, () => []);
+    let top = 0;
+    let deepest = 0;
+    nodes.forEach((node, at) => {
+      const index = at + 1;
+      const parent = node.parent + 1;
+      this.parent[index] = parent;
+      this.depth[index] = Math.min(this.depth[parent]! + 1, 65_535);
+      this.value[index] = metric === "time" ? node.timeNs : node.memoryBytes;
+      if (parent === WHOLE) top += this.value[index];
+      children[parent]!.push(index);
+      deepest = Math.max(deepest, this.depth[index]);
+    });
+    this.value[WHOLE] = Math.max(whole, top);
+    for (let index = 0; index < this.size; index += 1) {
+      const list = children[index]!;
+      // The largest first: what matters is at the left, in the chart as in the table.
+      list.sort((a, b) => this.value[b]! - this.value[a]! || a - b);
+      let below = 0;
+      for (const child of list) below += this.value[child]!;
+      this.own[index] = Math.max(0, this.value[index]! - below);
+    }
+    this.children = children;
+    this.deepest = deepest;
+  }
+
+  node(index: number): CostNode | null {
+    return this.#nodes[index - 1] ?? null;
+  }
+
+  name(index: number): string {
+    return this.node(index)?.name ?? this.wholeName;
+  }
+
+  detail(index: number): string {
+    return this.node(index)?.detail ?? "";
+  }
+
+  place(index: number): Place | null {
+    return this.node(index)?.place ?? null;
+  }
+
+  share(index: number): number {
+    const whole = this.value[WHOLE]!;
+    return whole > 0 ? this.value[index]! / whole : 0;
+  }
+
+  isLeaf(index: number): boolean {
+    return this.children[index]!.length === 0;
+  }
+
+  /** The phase that has nearly all of the node's time; -1 where several have a part in it. */
+  onlyPhase(index: number): number {
+    const phases = this.node(index)?.phases ?? [];
+    let sum = 0;
+    for (const time of phases) sum += time;
+    return sum > 0 ? phases.findIndex((time) => time >= 0.9 * sum) : -1;
+  }
+
+  /** From the whole's child down to the node. */
+  ancestry(index: number): number[] {
+    const path: number[] = [];
+    for (let at = index; at > WHOLE; at = this.parent[at]!) path.unshift(at);
+    return path;
+  }
+
+  /** Names from the top to the node: what stays the same from one measurement to the next. */
+  path(index: number): string[] {
+    return this.ancestry(index).map((at) => this.name(at));
+  }
+
+  /** The node of a path, or the nearest of its ancestors that there is. */
+  find(path: readonly string[]): number {
+    let at = WHOLE;
+    for (const name of path) {
+      const next = this.children[at]!.find((child) => this.name(child) === name);
+      if (next === undefined) break;
+      at = next;
+    }
+    return at;
+  }
+
+  /** What search looks at, in lower case. */
+  text(index: number): string {
+    this.#texts ??= this.#nodes.map((node) => `${node.name}\n${node.detail}`.toLowerCase());
+    return this.#texts[index - 1] ?? "";
+  }
+}
