@@ -28,7 +28,7 @@ pub struct FileId(pub u32);
 pub struct ModuleId(pub u32);
 
 /// The part of an iteration that something belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Waiting for the data loader.
     Data,
@@ -39,6 +39,7 @@ pub enum Phase {
     /// `optimizer.step()` and `zero_grad()`.
     Optimizer,
     /// Everything else: logging, copies between phases, Python.
+    #[default]
     Other,
 }
 
@@ -173,6 +174,51 @@ impl AddAssign for MemoryByKind {
     }
 }
 
+/// Memory that is alive at the peak, by when it was made, in bytes. The sum is that of
+/// [`MemoryByKind`] for the same owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryByAge {
+    /// Older than the iteration: weights, what the optimizer keeps, gradients that were not freed.
+    pub before: u64,
+    /// Made in the iteration, by phase in the order of [`Phase::ALL`].
+    pub phases: [u64; 5],
+}
+
+impl MemoryByAge {
+    /// Bytes that a phase of the iteration made; for no phase, those that are older.
+    pub fn get(&self, phase: Option<Phase>) -> u64 {
+        let mut made = *self;
+        *made.get_mut(phase)
+    }
+
+    /// The same, to add to.
+    pub fn get_mut(&mut self, phase: Option<Phase>) -> &mut u64 {
+        let [data, forward, backward, optimizer, other] = &mut self.phases;
+        match phase {
+            None => &mut self.before,
+            Some(Phase::Data) => data,
+            Some(Phase::Forward) => forward,
+            Some(Phase::Backward) => backward,
+            Some(Phase::Optimizer) => optimizer,
+            Some(Phase::Other) => other,
+        }
+    }
+
+    /// The sum, in bytes.
+    pub fn total(&self) -> u64 {
+        self.phases.iter().fold(self.before, |sum, bytes| sum.saturating_add(*bytes))
+    }
+}
+
+impl AddAssign for MemoryByAge {
+    fn add_assign(&mut self, other: MemoryByAge) {
+        self.before = self.before.saturating_add(other.before);
+        for (sum, bytes) in self.phases.iter_mut().zip(other.phases) {
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+}
+
 /// What ran the iteration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Device {
@@ -239,6 +285,13 @@ pub struct MemoryCost {
     pub curve: Vec<(u64, u64)>,
     /// When the peak was, in nanoseconds since the iteration began.
     pub peak_at_ns: u64,
+    /// The part of the iteration in which it was, where that is known.
+    pub peak_phase: Option<Phase>,
+    /// How long the iteration took whose memory this is, in nanoseconds. It was profiled, so it is
+    /// longer than [`IterationCost::time_ns`]; the curve and the peak are on its time.
+    pub recorded_ns: u64,
+    /// What is alive at the peak, by when it was made; the sum equals `peak_bytes`.
+    pub made: MemoryByAge,
 }
 
 /// Shares, 0 to 1, that reached a line of the user.
@@ -279,6 +332,8 @@ pub struct LineCost {
     pub device_time: Option<DeviceTime>,
     /// Alive at the peak and made here (innermost user line).
     pub self_memory: MemoryByKind,
+    /// The same bytes by when they were made.
+    pub self_memory_made: MemoryByAge,
     /// Alive at the peak and made here or in calls from here.
     pub total_memory: MemoryByKind,
     /// The costliest operators that ran from here (at most [`OPERATORS_PER_LINE`]).
@@ -353,12 +408,19 @@ pub struct ModuleCost {
     pub definition: Vec<(FileId, u32)>,
     /// Forward, backward, and its parameters' share of the optimizer.
     pub total_time: PhaseTimes,
+    /// The part of the time that is no child's. Conserved: the sum over all modules, and what ran
+    /// outside of them, is the iteration.
+    pub self_time: PhaseTimes,
     /// Alive at the peak and owned by or made in it.
     pub memory: MemoryByKind,
+    /// The part of the memory that is no child's; conserved as the time is.
+    pub self_memory: MemoryByKind,
     /// Calls in one iteration.
     pub calls: f64,
     /// Parameters, by number of elements, its children included.
     pub parameters: u64,
+    /// Measured, or a compiled region's total split by an eager pass's shares.
+    pub provenance: Provenance,
 }
 
 /// What the GPU did over the profiled iterations, in exact nanoseconds of the trace.
@@ -381,6 +443,8 @@ pub struct GpuActivity {
 pub struct Untracked {
     /// What it is, in a person's words: `Python outside the project`.
     pub name: String,
+    /// The part of the iteration.
+    pub phase: Phase,
     /// Nanoseconds of one iteration.
     pub time_ns: f64,
 }

@@ -1,59 +1,14 @@
 //! What attribution says about recordings of real programs (`tests/recordings`), and that the
 //! sample traces of others go through it.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+mod recorded;
 
-use flate2::read::GzDecoder;
+use std::path::Path;
+
+use recorded::{recording, recordings, root, trace};
 use ridgeline_analysis::attribution::{attribute, attribute_compiled};
 use ridgeline_analysis::profile::{LineCost, Profile, Provenance};
 use ridgeline_analysis::recording::Recording;
-use ridgeline_analysis::recording::chrome_trace::Options;
-use ridgeline_analysis::recording::line_log::LineLog;
-use ridgeline_analysis::recording::manifest::Manifest;
-use ridgeline_analysis::recording::trace::Trace;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn inflated(path: &Path) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    GzDecoder::new(File::open(path).expect("the file")).read_to_end(&mut bytes).expect("gzip");
-    bytes
-}
-
-fn trace(path: &Path) -> Trace {
-    Trace::read(GzDecoder::new(File::open(path).expect("the trace")), &Options::default())
-        .expect("a trace")
-}
-
-fn recording(folder: &Path) -> Recording {
-    let manifest = std::fs::read(folder.join("manifest.json")).expect("the manifest");
-    let manifest = Manifest::parse(&manifest).expect("a manifest");
-    let threads: Vec<_> = manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
-    let lines = LineLog::parse(&inflated(&folder.join("lines.bin.gz")), &threads);
-    Recording {
-        trace: trace(&folder.join("trace.json.gz")),
-        lines: Some(lines.expect("a line log")),
-        manifest: Some(manifest),
-    }
-}
-
-fn recordings() -> Vec<(String, PathBuf)> {
-    let mut found: Vec<_> = std::fs::read_dir(root().join("tests/recordings"))
-        .expect("the recordings")
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let name = path.file_name()?.to_string_lossy().into_owned();
-            path.join("manifest.json").exists().then_some((name, path))
-        })
-        .collect();
-    found.sort();
-    assert!(!found.is_empty());
-    found
-}
 
 fn profiles() -> Vec<(String, Profile)> {
     let profile = |path: &Path| attribute(&recording(path)).expect("a profile");

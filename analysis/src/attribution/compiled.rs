@@ -34,7 +34,7 @@ struct Share {
     share: f64,
     /// From the innermost line to the compiled function's own, with their functions.
     lines: Vec<(Place, String)>,
-    /// Paths of the modules around.
+    /// Paths of the modules around, the one first that the innermost line ran in.
     modules: Vec<String>,
 }
 
@@ -76,9 +76,10 @@ impl EagerShares {
                 continue;
             };
             let Some((call, _)) = place(caller.code, caller.line) else { continue };
-            let markers = join.places.log.markers.walk(context.marker);
-            let modules = markers
-                .chain(join.places.log.markers.walk(context.forward_marker))
+            let modules = context
+                .markers()
+                .into_iter()
+                .flat_map(|marker| join.places.log.markers.walk(marker))
                 .filter_map(|marker| match marker {
                     Marker::Module(module) => {
                         Some(manifest.modules.get(module as usize)?.path.clone())
@@ -193,7 +194,21 @@ impl Shares {
                 let inner = share.modules.iter().copied();
                 modules.each_within(&log.markers, compiled.markers, inner, |cost| {
                     *cost.total_time.get_mut(phase) += part_ns;
+                    cost.provenance = Provenance::Estimated;
                 });
+                let Some(&inner) = share.modules.first().filter(|_| phase != Phase::Optimizer)
+                else {
+                    continue;
+                };
+                let mut moved_ns = part_ns;
+                if let Some(outer) = modules.innermost(&log.markers, compiled.markers) {
+                    let own_ns = outer.self_time.get_mut(phase);
+                    moved_ns = moved_ns.min(*own_ns);
+                    *own_ns -= moved_ns;
+                }
+                if let Some(cost) = modules.costs.get_mut(inner as usize) {
+                    *cost.self_time.get_mut(phase) += moved_ns;
+                }
             }
         }
     }
@@ -205,7 +220,7 @@ struct CompiledPlace {
     /// Its innermost line calls the compiled function.
     line: StackId,
     phase: Phase,
-    /// The modules around.
+    /// The modules around, as [`super::contexts::Context::markers`] orders them.
     markers: [MarkerId; 2],
 }
 
@@ -224,7 +239,7 @@ fn compiled_time(
             let place = CompiledPlace {
                 line: context.line,
                 phase: context.phase,
-                markers: [context.marker, context.forward_marker],
+                markers: context.markers(),
             };
             *times.entry(place).or_default() += sums.of_operator(index, id);
         }

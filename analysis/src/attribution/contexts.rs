@@ -43,6 +43,15 @@ impl Context {
     pub fn stacks(&self) -> [StackId; 3] {
         [self.own, self.caller, self.forward]
     }
+
+    /// The markers around it, those first that are around what its line belongs to.
+    pub fn markers(&self) -> [MarkerId; 2] {
+        if self.line == self.own || self.forward_marker == MarkerId::NONE {
+            [self.marker, self.forward_marker]
+        } else {
+            [self.forward_marker, self.marker]
+        }
+    }
 }
 
 /// All contexts of a recording, and of each operator which one it has.

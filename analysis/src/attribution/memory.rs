@@ -111,6 +111,7 @@ pub(super) fn replay(
                 .or_else(|| manifest?.device.capacity_bytes),
             curve: thinned(&curve, peak_at, start_ns),
             peak_at_ns: since(start_ns, peak_at),
+            recorded_ns: since(start_ns, end_ns),
             ..MemoryCost::default()
         },
         events,

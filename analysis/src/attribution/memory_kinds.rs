@@ -18,7 +18,7 @@ use super::join::Join;
 use super::lines::{LineIndex, Lines};
 use super::memory::{Block, Replay};
 use super::modules::Modules;
-use crate::profile::{MemoryByKind, Phase};
+use crate::profile::{MemoryByAge, MemoryByKind, Phase};
 use crate::recording::correlation::innermost_operators;
 use crate::recording::manifest::{BlockKind, Manifest};
 use crate::recording::trace::Trace;
@@ -65,6 +65,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct AtPeak {
     pub by_kind: MemoryByKind,
+    pub made: MemoryByAge,
     /// Bytes of activations that have a line.
     activations_with_line: u64,
 }
@@ -145,14 +146,19 @@ impl<'a> Classifier<'a> {
         let log = self.join.places.log;
         let mut at_peak = AtPeak::default();
         at_peak.by_kind += Kind::Other.bytes(self.replay.unknown_bytes);
+        at_peak.made.before = self.replay.unknown_bytes;
         for block in self.replay.alive.iter().filter_map(|&index| self.replay.blocks.get(index)) {
             let kind = self.kind(block);
             let memory = kind.bytes(block.bytes);
             at_peak.by_kind += memory;
             let born = self.context_of(block.allocated);
+            let made_in = born.map(|context| context.phase);
+            let mut made = MemoryByAge::default();
+            *made.get_mut(made_in) = block.bytes;
+            at_peak.made += made;
             let owner = block.module.or_else(|| self.owner_of_gradient(kind, block));
             let has_line = match owner {
-                Some(module) => self.add_to_definition(module, memory, lines, modules),
+                Some(module) => self.add_to_definition(module, memory, made, lines, modules),
                 None => false,
             };
             let Some(context) = born else { continue };
@@ -160,16 +166,17 @@ impl<'a> Classifier<'a> {
                 continue;
             }
             if owner.is_none() {
-                modules.each_around(
-                    &log.markers,
-                    [context.marker, context.forward_marker],
-                    |module| module.memory += memory,
-                );
+                let around = context.markers();
+                modules.each_around(&log.markers, around, |module| module.memory += memory);
+                if let Some(module) = modules.innermost(&log.markers, around) {
+                    module.self_memory += memory;
+                }
             }
             let stacks = &log.stacks;
             if let Some(line) = lines.innermost(stacks, context.line) {
                 if let Some(cost) = lines.cost_mut(line) {
                     cost.self_memory += memory;
+                    cost.self_memory_made += made;
                 }
                 at_peak.activations_with_line += memory.activations;
             }
@@ -185,10 +192,14 @@ impl<'a> Classifier<'a> {
         &self,
         module: u32,
         memory: MemoryByKind,
+        made: MemoryByAge,
         lines: &mut Lines,
         modules: &mut Modules,
     ) -> bool {
         modules.each_holding(module, |cost| cost.memory += memory);
+        if let Some(cost) = modules.costs.get_mut(module as usize) {
+            cost.self_memory += memory;
+        }
         let Some(definition) = modules.costs.get(module as usize).map(|cost| &cost.definition)
         else {
             return false;
@@ -197,6 +208,7 @@ impl<'a> Classifier<'a> {
             definition.iter().filter_map(|(file, line)| lines.at(file.0, *line, "")).collect();
         if let Some(cost) = stack.first().and_then(|&line| lines.cost_mut(line)) {
             cost.self_memory += memory;
+            cost.self_memory_made += made;
         }
         let has_line = !stack.is_empty();
         lines.each_of(stack, |_, cost| cost.total_memory += memory);

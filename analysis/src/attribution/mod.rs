@@ -26,6 +26,7 @@ mod notes;
 mod operators;
 mod optimizer;
 mod scale;
+pub mod spans;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -153,6 +154,12 @@ fn attribute_with(
     let time = coverage::time(&join, &contexts, &of_shown, &sums, &lines);
     let coverage = Coverage { time, memory: at_peak.activations_with_line() };
     replay.cost.at_peak = at_peak.by_kind;
+    replay.cost.made = at_peak.made;
+    replay.cost.peak_phase = steps.measured.and_then(|(start_ns, _)| {
+        let peak_ns = start_ns.saturating_add_unsigned(replay.cost.peak_at_ns);
+        let piece = timeline::at(&pieces, peak_ns)?;
+        Some(contexts.get(piece.context)?.phase)
+    });
     let profile = Profile {
         iteration: iteration(&steps, manifest, phases(&contexts, &sums)),
         memory: replay.cost,
@@ -239,18 +246,23 @@ fn untracked(without_line: PhaseTimes, sums: &Sums) -> Vec<Untracked> {
             Phase::Other => "outside the project's code".to_owned(),
             phase => format!("outside the project's code ({})", phase.name()),
         };
-        (name, without_line.get(phase))
+        (name, phase, without_line.get(phase))
     });
     by_phase
         .into_iter()
         .chain([
             (
                 "kernels launched before the recording".to_owned(),
+                Phase::Other,
                 sums.costs.leaked_ns * sums.scale.rest,
             ),
-            ("no thread recorded".to_owned(), sums.costs.unexplained_ns * sums.scale.rest),
+            (
+                "no thread recorded".to_owned(),
+                Phase::Other,
+                sums.costs.unexplained_ns * sums.scale.rest,
+            ),
         ])
-        .filter(|(_, time_ns)| *time_ns > 0.0)
-        .map(|(name, time_ns)| Untracked { name, time_ns })
+        .filter(|(_, _, time_ns)| *time_ns > 0.0)
+        .map(|(name, phase, time_ns)| Untracked { name, phase, time_ns })
         .collect()
 }

@@ -4,7 +4,7 @@ use super::Sums;
 use super::contexts::Contexts;
 use super::costs::is_within;
 use super::join::Join;
-use crate::profile::{FileId, ModuleCost, ModuleId, PhaseTimes};
+use crate::profile::{FileId, ModuleCost, ModuleId, Phase, PhaseTimes};
 use crate::recording::line_log::{Marker, MarkerId, Markers};
 use crate::recording::manifest::Manifest;
 
@@ -91,6 +91,21 @@ impl Modules {
         }
     }
 
+    /// The innermost module around the markers, of which the first come first: the one that bears
+    /// alone what belongs to one module.
+    pub fn innermost(
+        &mut self,
+        markers: &Markers,
+        around: [MarkerId; 2],
+    ) -> Option<&mut ModuleCost> {
+        let mut around = around.into_iter().flat_map(|marker| markers.walk(marker));
+        let module = around.find_map(|marker| match marker {
+            Marker::Module(module) => Some(module),
+            Marker::Phase(_) => None,
+        })?;
+        self.costs.get_mut(module as usize)
+    }
+
     fn climb(&mut self, module: u32, with: &mut impl FnMut(&mut ModuleCost)) {
         let mut next = Some(module);
         while let Some(module) = next {
@@ -116,9 +131,15 @@ impl Modules {
         for (_, context, cost, factor) in sums.by_context(contexts) {
             let mut times = PhaseTimes::default();
             *times.get_mut(context.phase) = cost.time_ns * factor;
-            self.each_around(markers, [context.marker, context.forward_marker], |module| {
+            self.each_around(markers, context.markers(), |module| {
                 module.total_time += times;
             });
+            // The optimizer's time is given to the modules that own the parameters.
+            if context.phase != Phase::Optimizer
+                && let Some(module) = self.innermost(markers, context.markers())
+            {
+                module.self_time += times;
+            }
         }
     }
 

@@ -63,6 +63,9 @@ pub(super) fn add_times(
             modules.each_holding(module, |cost| {
                 cost.total_time.optimizer += step.time_ns * share;
             });
+            if let Some(cost) = modules.costs.get_mut(module as usize) {
+                cost.self_time.optimizer += step.time_ns * share;
+            }
         }
     }
 }

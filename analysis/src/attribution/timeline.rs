@@ -50,6 +50,12 @@ pub(super) fn pieces(join: &Join<'_>, contexts: &mut Contexts<'_>) -> Vec<Piece>
     overlay(&main_pieces, &one_at_a_time(others))
 }
 
+/// The piece that holds an instant; pieces are in order and free of overlaps.
+pub(super) fn at(pieces: &[Piece], time_ns: i64) -> Option<&Piece> {
+    let index = pieces.partition_point(|piece| piece.end_ns <= time_ns);
+    pieces.get(index).filter(|piece| piece.start_ns <= time_ns)
+}
+
 struct Sweep<'a, 'b> {
     join: &'a Join<'a>,
     contexts: &'a mut Contexts<'b>,

@@ -10,10 +10,12 @@ pub mod hover;
 pub mod json;
 pub mod lenses;
 mod page;
+pub mod panel;
 pub mod printable;
 pub mod report;
 mod share;
 pub mod terminal;
+pub mod timeline;
 pub mod trace_summary;
 
 /// Presents whatever there is, for tests that nothing from outside makes this panic. Gives the

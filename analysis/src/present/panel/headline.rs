@@ -1,0 +1,87 @@
+//! The numbers that stand first.
+
+use serde::Serialize;
+
+use super::changes::{Against, Better, Change, noise};
+use super::finite;
+use crate::present::lenses::peak;
+use crate::present::share::share_of;
+use crate::profile::Profile;
+use crate::units;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Number {
+    /// `throughput`, `time`, `memory`, `gpu_busy` or `coverage`.
+    pub key: &'static str,
+    /// What to call it.
+    pub label: &'static str,
+    /// `312 samples/s`.
+    pub text: String,
+    /// Samples per second, nanoseconds, bytes, or a share.
+    pub value: f64,
+    /// Which way is the better one.
+    pub better: Better,
+    /// Since the run before.
+    pub since_last: Option<Change>,
+    /// Since the last run of HEAD's text.
+    pub since_head: Option<Change>,
+}
+
+impl Number {
+    fn new(key: &'static str, label: &'static str, text: String, value: f64) -> Number {
+        let better = Better::Higher;
+        Number {
+            key,
+            label,
+            text,
+            value: finite(value),
+            better,
+            since_last: None,
+            since_head: None,
+        }
+    }
+}
+
+/// Those that are known, in the order in which they are shown.
+pub(super) fn numbers(profile: &Profile, against: &Against<'_>) -> Vec<Number> {
+    let mut numbers = Vec::new();
+    let iteration = &profile.iteration;
+    let spread = noise(&iteration.timed_ns);
+    if let Some(rate) = iteration.samples_per_second().filter(|rate| rate.is_finite()) {
+        let text = format!("{} samples/s", units::significant(rate));
+        numbers.push(Number {
+            since_last: against.throughput(against.last, spread),
+            since_head: against.throughput(against.head, spread),
+            ..Number::new("throughput", "throughput", text, rate)
+        });
+    }
+    if iteration.time_ns.is_finite() && iteration.time_ns > 0.0 {
+        let text = units::duration(iteration.time_ns);
+        numbers.push(Number {
+            better: Better::Lower,
+            since_last: against.time(against.last, spread),
+            since_head: against.time(against.head, spread),
+            ..Number::new("time", "one iteration", text, iteration.time_ns)
+        });
+    }
+    if profile.memory.peak_bytes > 0 {
+        let bytes = profile.memory.peak_bytes as f64;
+        numbers.push(Number {
+            better: Better::Lower,
+            since_last: against.memory(against.last),
+            since_head: against.memory(against.head),
+            ..Number::new("memory", "memory at the peak", peak(profile), bytes)
+        });
+    }
+    if let Some(gpu) = profile.gpu.filter(|gpu| gpu.span_ns > 0) {
+        let busy = share_of(gpu.busy_ns as f64, gpu.span_ns as f64);
+        numbers.push(Number::new("gpu_busy", "GPU busy", units::percent(busy), busy));
+    }
+    let coverage = profile.coverage.time;
+    if coverage.is_finite() && coverage > 0.0 {
+        let text = units::percent(coverage);
+        numbers.push(Number::new("coverage", "reached a line", text, coverage));
+    }
+    numbers
+}

@@ -1,0 +1,257 @@
+//! What the panel shows, as the document that `docs/panel.md` describes.
+//!
+//! Everything here is a plain value: whoever serves the page says what only it knows (is there an
+//! editor, what runs, which runs there were), and the document says the rest. Every number in it
+//! is finite, every list has a bound, and names are fit to show.
+
+mod breakdown;
+mod changes;
+mod headline;
+mod memory;
+
+use serde::{Deserialize, Serialize};
+
+use super::page::{clean, shorten};
+use crate::profile::{FileId, Profile};
+
+pub use breakdown::{Breakdown, Node};
+pub use changes::{Better, Change, Verdict};
+pub use headline::Number;
+pub use memory::{Holder, Memory};
+
+/// The version of the document and of the timeline.
+pub const SCHEMA: u32 = 1;
+
+/// How many runs the document tells of; a longer history is for whoever keeps it.
+const MOST_RUNS: usize = 500;
+/// How many kernels.
+const MOST_KERNELS: usize = 100;
+/// How many characters a name has at the most.
+const NAME_CHARACTERS: usize = 200;
+
+/// What the document is made from.
+#[derive(Clone, Debug, Default)]
+pub struct PanelInput<'a> {
+    /// Grows with each measurement.
+    pub generation: u64,
+    /// The project's name: its folder's.
+    pub project: &'a str,
+    /// Whether an editor is there that can go to a line.
+    pub can_jump: bool,
+    /// Whether it can mark one.
+    pub can_highlight: bool,
+    /// What goes on: `state`, `message` and `run` as in `ridgeline/status`.
+    pub status: serde_json::Value,
+    /// The newest measurement.
+    pub profile: Option<&'a Profile>,
+    /// When it was made, in milliseconds since 1970.
+    pub when_unix_ms: u64,
+    /// The texts of its files, by the same index, where they are at hand: lines then show their
+    /// code. A line whose text is not what ran shows none.
+    pub texts: &'a [Option<&'a str>],
+    /// The runs there were, newest first; the first is the one that `profile` is.
+    pub history: &'a [RunRecord],
+}
+
+/// One run in the project's history.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// When it was, in milliseconds since 1970.
+    pub when_unix_ms: u64,
+    /// Nanoseconds of one iteration.
+    pub time_ns: f64,
+    /// Samples per second, where the batch size is known.
+    pub samples_per_second: Option<f64>,
+    /// Bytes at the peak of memory.
+    pub peak_bytes: u64,
+    /// Samples in a batch.
+    pub batch_size: Option<u64>,
+    /// As its maker calls it.
+    pub device: String,
+    /// git's HEAD when it ran.
+    pub commit: Option<String>,
+    /// Whether the text that ran was that commit's.
+    pub clean: bool,
+    /// Where the measurement is still at hand: its generation.
+    pub generation: Option<u64>,
+}
+
+impl RunRecord {
+    /// The record of a measurement; what only its maker knows stays open.
+    pub fn of(profile: &Profile, when_unix_ms: u64) -> RunRecord {
+        RunRecord {
+            when_unix_ms,
+            time_ns: finite(profile.iteration.time_ns),
+            samples_per_second: profile.iteration.samples_per_second().filter(|r| r.is_finite()),
+            peak_bytes: profile.memory.peak_bytes,
+            batch_size: profile.iteration.batch_size,
+            device: name(&profile.device.name),
+            ..RunRecord::default()
+        }
+    }
+
+    /// What can be shown of it, whoever wrote it.
+    fn shown(&self) -> RunRecord {
+        RunRecord {
+            time_ns: finite(self.time_ns),
+            samples_per_second: self.samples_per_second.filter(|rate| rate.is_finite()),
+            device: name(&self.device),
+            commit: self.commit.as_deref().map(name),
+            ..self.clone()
+        }
+    }
+}
+
+/// The document.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PanelDocument {
+    schema: u32,
+    generation: u64,
+    project: String,
+    can_jump: bool,
+    can_highlight: bool,
+    status: serde_json::Value,
+    recording: Option<Measurement>,
+    history: Vec<RunRecord>,
+    predictions: Kept,
+    what_ifs: Kept,
+    findings: Kept,
+}
+
+/// A place in the document that is kept for later: always `null`.
+type Kept = Option<()>;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Measurement {
+    when_unix_ms: u64,
+    device: DeviceFacts,
+    torch: Option<String>,
+    batch_size: Option<u64>,
+    timed_iterations: usize,
+    duration_ns: u64,
+    headline: Vec<Number>,
+    changes_against: ChangesAgainst,
+    breakdowns: Vec<Breakdown>,
+    memory: Option<Memory>,
+    kernels: Vec<Kernel>,
+    untracked: Vec<Untracked>,
+    files: Vec<File>,
+    notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct DeviceFacts {
+    name: String,
+    kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct ChangesAgainst {
+    last: Option<String>,
+    head: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Kernel {
+    name: String,
+    calls: f64,
+    time_ns: u64,
+    occupancy: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Untracked {
+    name: String,
+    time_ns: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct File {
+    path: String,
+}
+
+/// A line of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Index into the document's files, which are the profile's.
+    pub file: u32,
+    /// From 1.
+    pub line: u32,
+}
+
+impl Place {
+    /// Nothing where the profile has no such file.
+    fn of(profile: &Profile, file: FileId, line: u32) -> Option<Place> {
+        let is_known = (file.0 as usize) < profile.files.len() && line > 0;
+        is_known.then_some(Place { file: file.0, line })
+    }
+}
+
+/// The document of what there is.
+pub fn document(input: &PanelInput<'_>) -> PanelDocument {
+    PanelDocument {
+        schema: SCHEMA,
+        generation: input.generation,
+        project: name(input.project),
+        can_jump: input.can_jump,
+        can_highlight: input.can_highlight,
+        status: input.status.clone(),
+        recording: input.profile.map(|profile| measurement(profile, input)),
+        history: input.history.iter().take(MOST_RUNS).map(RunRecord::shown).collect(),
+        predictions: None,
+        what_ifs: None,
+        findings: None,
+    }
+}
+
+fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
+    let against = changes::Against::of(input.history);
+    Measurement {
+        when_unix_ms: input.when_unix_ms,
+        device: DeviceFacts { name: name(&profile.device.name), kind: name(&profile.device.kind) },
+        torch: Some(name(&profile.torch_version)).filter(|version| !version.is_empty()),
+        batch_size: profile.iteration.batch_size,
+        timed_iterations: profile.iteration.timed_ns.len(),
+        duration_ns: whole(profile.iteration.time_ns),
+        headline: headline::numbers(profile, &against),
+        changes_against: ChangesAgainst {
+            last: against.last.map(|last| against.describe(last)),
+            head: against.head.map(|head| against.describe_head(head)),
+        },
+        breakdowns: breakdown::all(profile, input.texts),
+        memory: memory::memory(profile),
+        kernels: profile.kernels.iter().take(MOST_KERNELS).map(kernel).collect(),
+        untracked: profile
+            .untracked
+            .iter()
+            .map(|part| Untracked { name: name(&part.name), time_ns: whole(part.time_ns) })
+            .collect(),
+        files: profile.files.iter().map(|file| File { path: name(&file.path) }).collect(),
+        notes: profile.notes.iter().map(|note| shorten(&clean(note), 1000)).collect(),
+    }
+}
+
+fn kernel(kernel: &crate::profile::KernelCost) -> Kernel {
+    Kernel {
+        name: name(&kernel.name),
+        calls: finite(kernel.calls),
+        time_ns: whole(kernel.time_ns),
+        occupancy: kernel.occupancy.filter(|share| share.is_finite()),
+    }
+}
+
+/// A name out of the program, fit to show on one line.
+pub(super) fn name(text: &str) -> String {
+    clean(&shorten(text, NAME_CHARACTERS))
+}
+
+/// Nanoseconds as a whole number: nothing measures less, and whole numbers add up exactly.
+fn whole(time_ns: f64) -> u64 {
+    // A cast saturates, and takes what is no number for 0.
+    time_ns.round() as u64
+}
+
+/// A number that JSON has.
+fn finite(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
+}

@@ -1,0 +1,257 @@
+//! What the panel shows of recordings of real programs: that nothing is lost or counted twice, that
+//! its page describes it, and the documents that the page's own tests read.
+#![allow(missing_docs)]
+
+mod recorded;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use expect_test::expect_file;
+use recorded::{recording, recordings, root};
+use ridgeline_analysis::attribution::{attribute, attribute_compiled};
+use ridgeline_analysis::present::panel::{PanelInput, RunRecord, document};
+use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use ridgeline_analysis::profile::{KernelCost, Profile, Untracked};
+use serde_json::{Value, json};
+
+/// As the server makes it, for a profile of one of the recordings.
+fn panel(profile: &Profile, texts: &[Option<&str>]) -> Value {
+    let now = RunRecord {
+        commit: Some("a1b2c3d4".to_owned()),
+        generation: Some(7),
+        ..RunRecord::of(profile, 1_789_000_000_000)
+    };
+    let before = RunRecord {
+        when_unix_ms: now.when_unix_ms - 180_000,
+        time_ns: now.time_ns * 2.0,
+        samples_per_second: now.samples_per_second.map(|rate| rate / 2.0),
+        generation: None,
+        ..now.clone()
+    };
+    let committed = RunRecord {
+        when_unix_ms: now.when_unix_ms - 90_000_000,
+        time_ns: now.time_ns * 1.01,
+        samples_per_second: now.samples_per_second.map(|rate| rate / 1.01),
+        peak_bytes: now.peak_bytes * 2,
+        clean: true,
+        generation: None,
+        ..now.clone()
+    };
+    let input = PanelInput {
+        generation: 7,
+        project: "conv",
+        can_jump: true,
+        can_highlight: true,
+        status: json!({"state": "idle", "message": null, "run": null}),
+        profile: Some(profile),
+        when_unix_ms: now.when_unix_ms,
+        texts,
+        history: &[now, before, committed],
+    };
+    serde_json::to_value(document(&input)).expect("JSON")
+}
+
+fn profiles() -> Vec<(String, Profile)> {
+    let mut profiles: Vec<(String, Profile)> = recordings()
+        .iter()
+        .map(|(name, path)| (name.clone(), attribute(&recording(path)).expect("a profile")))
+        .collect();
+    let compiled = root().join("tests/recordings/compiled-cpu");
+    let eager = recording(&compiled.join("eager"));
+    let split = attribute_compiled(&recording(&compiled), &eager).expect("a profile");
+    profiles.push(("compiled-cpu by eager shares".to_owned(), split));
+    profiles
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key} is no whole number: {value}"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("{key} is no list: {value}"))
+}
+
+#[test]
+fn the_roots_of_each_breakdown_are_the_iteration_and_the_peak() {
+    for (name, profile) in profiles() {
+        let document = panel(&profile, &[]);
+        let whole = &document["recording"];
+        let keys: Vec<&str> =
+            list(whole, "breakdowns").iter().filter_map(|b| b["key"].as_str()).collect();
+        assert_eq!(keys, ["module", "line", "phase"], "{name}");
+        for breakdown in list(whole, "breakdowns") {
+            let nodes = list(breakdown, "nodes");
+            let roots: Vec<&Value> = nodes.iter().filter(|node| node["parent"] == -1).collect();
+            let sum = |key: &str| roots.iter().map(|root| number(root, key)).sum::<u64>();
+            let key = &breakdown["key"];
+            // Each leaf is rounded to a nanosecond.
+            let difference = sum("time_ns").abs_diff(number(whole, "duration_ns"));
+            assert!(difference <= nodes.len() as u64, "{name} by {key}: {difference} ns");
+            assert_eq!(sum("memory_bytes"), profile.memory.peak_bytes, "{name} by {key}");
+        }
+    }
+}
+
+#[test]
+fn a_node_is_at_least_its_children() {
+    for (name, profile) in profiles() {
+        let document = panel(&profile, &[]);
+        for breakdown in list(&document["recording"], "breakdowns") {
+            let nodes = list(breakdown, "nodes");
+            let mut left: Vec<(u64, u64)> = nodes
+                .iter()
+                .map(|node| (number(node, "time_ns"), number(node, "memory_bytes")))
+                .collect();
+            for (index, node) in nodes.iter().enumerate() {
+                let phases: u64 = list(node, "phases").iter().filter_map(Value::as_u64).sum();
+                assert_eq!(phases, number(node, "time_ns"), "{name}: {node}");
+                let Ok(parent) = usize::try_from(node["parent"].as_i64().expect("a parent")) else {
+                    continue;
+                };
+                assert!(parent < index, "{name}: {node}");
+                let (time_ns, bytes) = left[parent];
+                let own = time_ns.checked_sub(number(node, "time_ns"));
+                let own_bytes = bytes.checked_sub(number(node, "memory_bytes"));
+                left[parent] = own.zip(own_bytes).unwrap_or_else(|| panic!("{name}: {node}"));
+            }
+        }
+    }
+}
+
+/// The tree of modules gives each moment to one module; `total_time` gives it to all around. Where
+/// modules call only what they hold, the two agree.
+#[test]
+fn modules_cost_what_their_lenses_say() {
+    for (name, profile) in profiles() {
+        let document = panel(&profile, &[]);
+        let nodes = list(&list(&document["recording"], "breakdowns")[0], "nodes");
+        let paths: BTreeMap<&str, &Value> = nodes
+            .iter()
+            .filter(|node| node["parent"] == -1 && node["detail"] != "")
+            .filter_map(|node| Some((node["detail"].as_str()?, node)))
+            .collect();
+        for module in profile.modules.iter().filter(|module| module.parent.is_none()) {
+            let costs_something = module.total_time.total() > 0.0;
+            let Some(node) = paths.get(module.type_name.as_str()).filter(|_| costs_something)
+            else {
+                assert!(!costs_something, "{name}: {}", module.type_name);
+                continue;
+            };
+            let (shown, told) = (number(node, "time_ns") as f64, module.total_time.total());
+            assert!((shown - told).abs() <= 1e-6 * told + nodes.len() as f64, "{name}: {node}");
+            assert_eq!(number(node, "memory_bytes"), module.memory.total(), "{name}: {node}");
+        }
+    }
+}
+
+#[test]
+fn places_are_in_files_and_in_range() {
+    for (name, profile) in profiles() {
+        let document = panel(&profile, &[]);
+        let text = document.to_string();
+        let files = list(&document["recording"], "files").len() as u64;
+        assert_eq!(files, profile.files.len() as u64, "{name}");
+        let mut places = 0;
+        for breakdown in list(&document["recording"], "breakdowns") {
+            for node in list(breakdown, "nodes").iter().filter(|node| !node["place"].is_null()) {
+                assert!(number(&node["place"], "file") < files, "{name}: {node}");
+                assert!(number(&node["place"], "line") > 0, "{name}: {node}");
+                places += 1;
+            }
+        }
+        assert!(places > 0 && !text.contains("null,null"), "{name}");
+    }
+}
+
+/// The example in `docs/panel.md` under a heading, without its comments.
+fn example(heading: &str) -> Value {
+    let page = std::fs::read_to_string(root().join("docs/panel.md")).expect("the page");
+    let section = page.split(heading).nth(1).expect("the section");
+    let block = section.split("```jsonc\n").nth(1).and_then(|rest| rest.split("```").next());
+    let without_comments: String = block
+        .expect("an example")
+        .lines()
+        .map(|line| line.split_once("//").map_or(line, |(code, _)| code))
+        .collect();
+    serde_json::from_str(&without_comments).expect("an example that is JSON")
+}
+
+/// Every key of a document with the kinds of its values: `recording.files[].path: string`.
+fn keys(value: &Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    let kind = match value {
+        Value::Null => None,
+        Value::Bool(_) => Some("bool"),
+        Value::Number(_) => Some("number"),
+        Value::String(_) => Some("string"),
+        Value::Array(_) => Some("list"),
+        Value::Object(_) => Some("object"),
+    };
+    found.entry(path.to_owned()).or_default().extend(kind);
+    match value {
+        Value::Array(values) => {
+            values.iter().for_each(|value| keys(value, &format!("{path}[]"), found));
+        }
+        Value::Object(values) => {
+            values.iter().for_each(|(key, value)| keys(value, &format!("{path}.{key}"), found));
+        }
+        _ => {}
+    }
+}
+
+/// A key may be null, and then says nothing of its kind.
+#[track_caller]
+fn assert_described(document: &Value, example: &Value) {
+    let (mut written, mut described) = (BTreeMap::new(), BTreeMap::new());
+    keys(document, "", &mut written);
+    keys(example, "", &mut described);
+    let missing: Vec<_> = written.keys().filter(|key| !described.contains_key(*key)).collect();
+    assert!(missing.is_empty(), "the page does not describe {missing:?}");
+    let gone: Vec<_> = described.keys().filter(|key| !written.contains_key(*key)).collect();
+    assert!(gone.is_empty(), "the page describes {gone:?}, which the document does not have");
+    for (key, kinds) in &written {
+        let other = &described[key];
+        let agree = kinds.is_empty() || other.is_empty() || kinds == other;
+        assert!(agree, "{key} is {kinds:?} in the document and {other:?} on the page");
+    }
+}
+
+/// A profile in which nothing is unknown.
+fn full_profile() -> Profile {
+    let mut profile =
+        attribute(&recording(&root().join("tests/recordings/conv-cpu"))).expect("one");
+    profile.kernels.push(KernelCost { occupancy: Some(0.5), ..KernelCost::default() });
+    profile.notes.push("a note".to_owned());
+    profile.untracked.push(Untracked::default());
+    profile
+}
+
+#[test]
+fn the_page_describes_the_document() {
+    assert_described(&panel(&full_profile(), &[]), &example("## The document"));
+}
+
+#[test]
+fn the_page_describes_the_timeline() {
+    let recording = recording(&root().join("tests/recordings/conv-cpu"));
+    let timeline = serde_json::to_value(timeline(&recording, 7, MOST_SPANS)).expect("JSON");
+    assert_described(&timeline, &example("## The timeline"));
+}
+
+/// The tests of the page's source read these; `UPDATE_EXPECT=1` writes them.
+#[test]
+fn the_fixtures_of_the_page_are_what_is_served() {
+    let folder = root().join("tests/recordings/conv-cpu");
+    let recording = recording(&folder);
+    let profile = attribute(&recording).expect("a profile");
+    let texts: Vec<Option<String>> = profile
+        .files
+        .iter()
+        .map(|file| std::fs::read_to_string(folder.join("src").join(&file.path)).ok())
+        .collect();
+    assert!(texts.iter().any(Option::is_some), "the recording's sources are not at hand");
+    let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
+    let document = serde_json::to_string_pretty(&panel(&profile, &texts)).expect("JSON");
+    expect_file!["../../server/panel/fixtures/document.json"].assert_eq(&format!("{document}\n"));
+    let timeline = serde_json::to_string(&timeline(&recording, 7, MOST_SPANS)).expect("JSON");
+    expect_file!["../../server/panel/fixtures/timeline.json"].assert_eq(&format!("{timeline}\n"));
+}

@@ -1,0 +1,58 @@
+//! The recordings of real programs in `tests/recordings`.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use ridgeline_analysis::recording::Recording;
+use ridgeline_analysis::recording::chrome_trace::Options;
+use ridgeline_analysis::recording::line_log::LineLog;
+use ridgeline_analysis::recording::manifest::Manifest;
+use ridgeline_analysis::recording::trace::Trace;
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn inflated(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    GzDecoder::new(File::open(path).expect("the file")).read_to_end(&mut bytes).expect("gzip");
+    bytes
+}
+
+/// A trace as Kineto writes it, compressed.
+pub fn trace(path: &Path) -> Trace {
+    Trace::read(GzDecoder::new(File::open(path).expect("the trace")), &Options::default())
+        .expect("a trace")
+}
+
+/// A recording of the agent's.
+pub fn recording(folder: &Path) -> Recording {
+    let manifest = std::fs::read(folder.join("manifest.json")).expect("the manifest");
+    let manifest = Manifest::parse(&manifest).expect("a manifest");
+    let threads: Vec<_> = manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
+    let lines = LineLog::parse(&inflated(&folder.join("lines.bin.gz")), &threads);
+    Recording {
+        trace: trace(&folder.join("trace.json.gz")),
+        lines: Some(lines.expect("a line log")),
+        manifest: Some(manifest),
+    }
+}
+
+/// All recordings of the repository, by name.
+pub fn recordings() -> Vec<(String, PathBuf)> {
+    let mut found: Vec<_> = std::fs::read_dir(root().join("tests/recordings"))
+        .expect("the recordings")
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let name = path.file_name()?.to_string_lossy().into_owned();
+            path.join("manifest.json").exists().then_some((name, path))
+        })
+        .collect();
+    found.sort();
+    assert!(!found.is_empty());
+    found
+}
