@@ -1,0 +1,28 @@
+//! The configurations that `docs/editors` shows: what a person copies is what the tests run with.
+
+use std::fs;
+use std::path::Path;
+
+/// The blocks of a page in a language, in their order, by the heading that they stand under.
+pub fn blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/editors").join(page);
+    let text = fs::read_to_string(&file).expect("a page");
+    let found = blocks_of(&text, heading, language);
+    assert!(!found.is_empty(), "{page} has no {language} under `{heading}`");
+    found
+}
+
+fn blocks_of(text: &str, heading: &str, language: &str) -> Vec<String> {
+    let sections = text.split("\n## ").filter(|section| section.lines().next() == Some(heading));
+    let opening = format!("\n```{language}\n");
+    sections
+        .flat_map(|section| section.split(&opening).skip(1))
+        .filter_map(|rest| Some(rest.split_once("\n```")?.0.to_owned() + "\n"))
+        .collect()
+}
+
+#[test]
+fn blocks_are_found_under_their_headings() {
+    let page = "# A\n```sh\nno\n```\n## B\n```sh\none\ntwo\n```\ntext\n```sh\nthree\n```\n## C\n```sh\nno\n```\n";
+    assert_eq!(blocks_of(page, "B", "sh"), ["one\ntwo\n", "three\n"]);
+}

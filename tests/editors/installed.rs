@@ -1,0 +1,60 @@
+//! Which editors are there, and whose turn it is.
+
+use std::env;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a test needs from the machine, for as long as it is its turn: an editor and a training run
+/// keep two cores busy, so tests with editors go one after the other.
+pub struct Installed {
+    folder: PathBuf,
+    /// The Python environment that runs the training scripts.
+    pub environment: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+static TURN: Mutex<()> = Mutex::new(());
+
+impl Installed {
+    /// Waits for the turn of a test that needs these files of the editors' folder. Nothing where one
+    /// of them is missing: the test is to end, and the reason has been told.
+    ///
+    /// # Panics
+    /// Where something is missing and RIDGELINE_EDITORS_REQUIRED is set.
+    pub fn with(needed: &[&str]) -> Option<Installed> {
+        let found = find(needed);
+        if let Err(reason) = &found {
+            let required = env::var_os("RIDGELINE_EDITORS_REQUIRED").is_some();
+            assert!(!required, "{reason}");
+            let test = std::thread::current().name().unwrap_or_default().to_owned();
+            // Past the capture of the test's output: a skipped test is to be seen.
+            let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+        }
+        let (folder, environment) = found.ok()?;
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Installed { folder, environment, _turn: turn })
+    }
+
+    /// A file of the editors' folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+fn find(needed: &[&str]) -> Result<(PathBuf, PathBuf), String> {
+    let folder = env::var_os("RIDGELINE_EDITORS").map(PathBuf::from);
+    let folder = folder.ok_or("RIDGELINE_EDITORS names no folder made by tests/editors/setup")?;
+    for name in needed {
+        let whole = Path::new(name).iter().next().map(|part| folder.join(part).join(".whole"));
+        if !whole.is_some_and(|mark| mark.exists()) || !folder.join(name).exists() {
+            return Err(format!("there is no {}", folder.join(name).display()));
+        }
+    }
+    let python = env::var_os("RIDGELINE_TEST_PYTHON").map(PathBuf::from);
+    let python = python.ok_or("RIDGELINE_TEST_PYTHON names no Python with torch")?;
+    let environment = python.parent().and_then(Path::parent);
+    let environment = environment.filter(|folder| folder.join("pyvenv.cfg").exists());
+    let environment = environment.ok_or("RIDGELINE_TEST_PYTHON is not in a virtual environment")?;
+    Ok((folder, environment.to_owned()))
+}

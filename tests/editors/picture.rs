@@ -1,0 +1,244 @@
+//! Pictures of terminals: what tmux captured, as cells, as text and as SVG.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+use unicode_width::UnicodeWidthChar;
+
+/// One character with its looks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell {
+    character: char,
+    style: Style,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Style {
+    foreground: Option<u32>,
+    background: Option<u32>,
+    bold: bool,
+    faint: bool,
+    italic: bool,
+    underlined: bool,
+    reversed: bool,
+}
+
+/// As a dark terminal has them.
+const FOREGROUND: u32 = 0xd4d4d4;
+const BACKGROUND: u32 = 0x1e1e1e;
+const PALETTE: [u32; 16] = [
+    0x1e1e1e, 0xe06c75, 0x98c379, 0xe5c07b, 0x61afef, 0xc678dd, 0x56b6c2, 0xd4d4d4, 0x7f848e,
+    0xff8a93, 0xb5e890, 0xffd68a, 0x8ac6ff, 0xe4a1f7, 0x7fdbe8, 0xffffff,
+];
+
+/// Size of a cell in the picture.
+const WIDTH: f32 = 8.4;
+const HEIGHT: f32 = 18.0;
+
+/// The lines of a capture with escape sequences.
+pub fn parse(captured: &str) -> Vec<Vec<Cell>> {
+    // A style goes on over the end of a line.
+    let mut style = Style::default();
+    captured.lines().map(|line| parse_line(line, &mut style)).collect()
+}
+
+fn parse_line(line: &str, style: &mut Style) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    let mut rest = line.chars();
+    while let Some(character) = rest.next() {
+        match character {
+            '\u{1b}' => match rest.next() {
+                Some('[') => {
+                    let parameters: String = rest.by_ref().take_while(|c| *c != 'm').collect();
+                    style.change(&parameters);
+                }
+                // A hyperlink, or another command of the operating system's, up to its end.
+                Some(']') => {
+                    let mut before = ' ';
+                    for next in rest.by_ref() {
+                        if next == '\u{7}' || (before, next) == ('\u{1b}', '\\') {
+                            break;
+                        }
+                        before = next;
+                    }
+                }
+                _ => {}
+            },
+            // Characters from a line-drawing set are switched on and off by these.
+            '\u{e}' | '\u{f}' => {}
+            character => cells.push(Cell { character, style: *style }),
+        }
+    }
+    cells
+}
+
+impl Style {
+    /// Select Graphic Rendition, as far as editors use it.
+    fn change(&mut self, parameters: &str) {
+        let mut codes = parameters.split(';').map(|code| {
+            // `4:3` is a curly underline: still one.
+            let number = code.split(':').next().unwrap_or_default();
+            (number.parse::<u32>().unwrap_or(0), code.ends_with(":0"))
+        });
+        while let Some((code, is_off)) = codes.next() {
+            match code {
+                0 => *self = Style::default(),
+                1 => self.bold = true,
+                2 => self.faint = true,
+                3 => self.italic = true,
+                4 => self.underlined = !is_off,
+                7 => self.reversed = true,
+                22 => (self.bold, self.faint) = (false, false),
+                23 => self.italic = false,
+                24 => self.underlined = false,
+                27 => self.reversed = false,
+                30..=37 => self.foreground = Some(palette(code - 30)),
+                38 => self.foreground = color(&mut codes),
+                39 => self.foreground = None,
+                40..=47 => self.background = Some(palette(code - 40)),
+                48 => self.background = color(&mut codes),
+                49 => self.background = None,
+                58 => drop(color(&mut codes)),
+                90..=97 => self.foreground = Some(palette(code - 82)),
+                100..=107 => self.background = Some(palette(code - 92)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Colours of the letters and of the ground behind them.
+    fn colors(&self) -> (u32, u32) {
+        let (mut ink, mut ground) =
+            (self.foreground.unwrap_or(FOREGROUND), self.background.unwrap_or(BACKGROUND));
+        if self.reversed {
+            (ink, ground) = (ground, ink);
+        }
+        (ink, ground)
+    }
+}
+
+fn palette(index: u32) -> u32 {
+    match index {
+        0..16 => PALETTE[index as usize],
+        // A cube of 6 by 6 by 6, and a ramp of greys.
+        16..232 => {
+            let level = |step: u32| if step == 0 { 0 } else { 55 + 40 * step };
+            let cube = index - 16;
+            level(cube / 36) << 16 | level(cube / 6 % 6) << 8 | level(cube % 6)
+        }
+        _ => 0x010101 * (8 + 10 * (index.min(255) - 232)),
+    }
+}
+
+fn color(codes: &mut impl Iterator<Item = (u32, bool)>) -> Option<u32> {
+    let mut next = || codes.next().map(|(code, _)| code);
+    match next()? {
+        5 => Some(palette(next()?)),
+        2 => Some(next()? << 16 | next()? << 8 | next()?),
+        _ => None,
+    }
+}
+
+/// The characters of a line without the blanks at its end.
+pub fn text(line: &[Cell]) -> String {
+    let text: String = line.iter().map(|cell| cell.character).collect();
+    text.trim_end().to_owned()
+}
+
+/// Keeps a screen as text and as a picture.
+pub fn keep(name: &str, screen: &[Vec<Cell>]) {
+    let folder = folder();
+    fs::create_dir_all(&folder).expect("a folder");
+    let lines: Vec<String> = screen.iter().map(|line| text(line)).collect();
+    fs::write(folder.join(format!("{name}.txt")), lines.join("\n") + "\n").expect("written");
+    fs::write(folder.join(format!("{name}.svg")), svg(screen)).expect("written");
+}
+
+/// Where pictures are kept.
+pub fn folder() -> PathBuf {
+    match std::env::var_os("RIDGELINE_EDITOR_PICTURES") {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(env!("CARGO_TARGET_TMPDIR")).with_file_name("editors"),
+    }
+}
+
+fn svg(screen: &[Vec<Cell>]) -> String {
+    let widest = screen.iter().map(|line| columns(line)).max().unwrap_or_default();
+    let (width, height) = (widest as f32 * WIDTH + 16.0, screen.len() as f32 * HEIGHT + 16.0);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"-8 -8 {width} {height}\" font-family=\"DejaVu Sans Mono, Menlo, Consolas, \
+         monospace\" font-size=\"14\" xml:space=\"preserve\">\n\
+         <rect x=\"-8\" y=\"-8\" width=\"100%\" height=\"100%\" fill=\"#{BACKGROUND:06x}\"/>\n"
+    );
+    for (row, line) in screen.iter().enumerate() {
+        let mut column = 0;
+        for run in line.chunk_by(|a, b| a.style == b.style) {
+            let wide = columns(run);
+            let x = column as f32 * WIDTH;
+            // Writing to a string does not fail.
+            let _ = draw(&mut svg, run, x, row as f32 * HEIGHT, wide as f32 * WIDTH);
+            column += wide;
+        }
+    }
+    svg + "</svg>\n"
+}
+
+fn columns(cells: &[Cell]) -> usize {
+    cells.iter().map(|cell| cell.character.width().unwrap_or(0)).sum()
+}
+
+fn draw(svg: &mut String, run: &[Cell], x: f32, y: f32, width: f32) -> std::fmt::Result {
+    let Some(style) = run.first().map(|cell| cell.style) else { return Ok(()) };
+    let (ink, ground) = style.colors();
+    if ground != BACKGROUND {
+        let box_ = format!("x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{HEIGHT}\"");
+        writeln!(svg, "<rect {box_} fill=\"#{ground:06x}\"/>")?;
+    }
+    let text: String = run.iter().map(|cell| cell.character).collect();
+    if text.trim().is_empty() && !style.underlined {
+        return Ok(());
+    }
+    let escaped = text.replace('&', "&amp;").replace('<', "&lt;");
+    let baseline = y + 14.0;
+    write!(svg, "<text x=\"{x}\" y=\"{baseline}\" textLength=\"{width}\" fill=\"#{ink:06x}\"")?;
+    for (is_so, attribute) in [
+        (style.bold, "font-weight=\"bold\""),
+        (style.faint, "fill-opacity=\"0.6\""),
+        (style.italic, "font-style=\"italic\""),
+        (style.underlined, "text-decoration=\"underline\""),
+    ] {
+        if is_so {
+            write!(svg, " {attribute}")?;
+        }
+    }
+    writeln!(svg, ">{escaped}</text>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_looks() {
+        let line = parse("a\u{1b}[1;38;2;255;0;16mb\u{1b}[0;7;44mc\u{1b}[0m  ").remove(0);
+        assert_eq!(text(&line), "abc");
+        assert_eq!(
+            line[1].style,
+            Style { foreground: Some(0xff0010), bold: true, ..Style::default() }
+        );
+        assert_eq!(line[2].style.colors(), (palette(4), FOREGROUND));
+        assert_eq!(line[3].style, Style::default());
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        assert_eq!(columns(&parse("a訓🚀b")[0]), 6);
+    }
+
+    #[test]
+    fn what_xml_does_not_allow_is_escaped() {
+        assert!(svg(&parse("a < b & c")).contains(">a &lt; b &amp; c</text>"));
+    }
+}

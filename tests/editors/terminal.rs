@@ -1,0 +1,158 @@
+//! A terminal that a test types into and reads: a screen of tmux.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::picture::{self, Cell};
+use crate::sandbox::Sandbox;
+
+/// What a person would have given up on. The first run of a training script imports torch, which on
+/// a busy machine takes most of it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A test's time in all.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+const COLUMNS: u32 = 110;
+const ROWS: u32 = 44;
+
+/// See the module.
+pub struct Terminal<'a> {
+    tmux: PathBuf,
+    sandbox: &'a Sandbox,
+    /// Pictures are named after it.
+    name: String,
+    ends: Instant,
+}
+
+/// What is on the screen at one moment.
+pub struct Screen {
+    cells: Vec<Vec<Cell>>,
+}
+
+impl Screen {
+    /// Its lines without the blanks at their ends.
+    pub fn lines(&self) -> Vec<String> {
+        self.cells.iter().map(|line| picture::text(line)).collect()
+    }
+
+    /// All of it.
+    pub fn text(&self) -> String {
+        self.lines().join("\n")
+    }
+
+    /// Whether something stands on it.
+    pub fn shows(&self, wanted: &str) -> bool {
+        self.text().contains(wanted)
+    }
+
+    /// The first line that has `wanted`.
+    pub fn line(&self, wanted: &str) -> Option<String> {
+        self.lines().into_iter().find(|line| line.contains(wanted))
+    }
+}
+
+impl<'a> Terminal<'a> {
+    /// Starts a program in a terminal of its own.
+    pub fn start(
+        tmux: PathBuf,
+        sandbox: &'a Sandbox,
+        name: &str,
+        program: &[&str],
+    ) -> Terminal<'a> {
+        let ends = Instant::now() + DEADLINE;
+        let terminal = Terminal { tmux, sandbox, name: name.to_owned(), ends };
+        let size = [COLUMNS.to_string(), ROWS.to_string()];
+        let mut command = terminal.tmux();
+        command.args(["new-session", "-d", "-s", "editor", "-x", &size[0], "-y", &size[1]]);
+        command.args(program);
+        // Escape must not wait to become part of another key, and no line is tmux's own.
+        command.args([";", "set", "-g", "escape-time", "0", ";", "set", "-g", "status", "off"]);
+        run(&mut command);
+        terminal
+    }
+
+    fn tmux(&self) -> Command {
+        let mut command = self.sandbox.command(&self.tmux);
+        command.arg("-S").arg(self.sandbox.path("run/tmux")).args(["-f", "/dev/null"]);
+        command
+    }
+
+    /// Presses keys: `Escape`, `Enter`, `C-x`, `M-x`, or a letter.
+    pub fn press(&self, keys: &[&str]) {
+        for key in keys {
+            run(self.tmux().args(["send-keys", "-t", "editor", "--", key]));
+            // A key that follows Escape at once would be taken for Alt and that key.
+            if *key == "Escape" {
+                std::thread::sleep(Duration::from_millis(150));
+            }
+        }
+    }
+
+    /// Types a text.
+    pub fn write(&self, text: &str) {
+        run(self.tmux().args(["send-keys", "-t", "editor", "-l", "--", text]));
+    }
+
+    /// What is on the screen now.
+    pub fn screen(&self) -> Screen {
+        let output = run(self.tmux().args(["capture-pane", "-p", "-e", "-t", "editor"]));
+        Screen { cells: picture::parse(&output) }
+    }
+
+    /// Waits until a line is as wanted; gives the screen.
+    #[track_caller]
+    pub fn wait_for(&self, wanted: &str) -> Screen {
+        self.wait_until(wanted, |screen| screen.shows(wanted))
+    }
+
+    /// Waits until the screen is as wanted; gives it.
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, is_so: impl Fn(&Screen) -> bool) -> Screen {
+        let ends = self.ends.min(Instant::now() + PATIENCE);
+        loop {
+            let screen = self.screen();
+            if is_so(&screen) {
+                return screen;
+            }
+            if Instant::now() > ends {
+                self.keep("failed", &screen);
+                panic!("{what} did not come on the screen:\n{}", screen.text());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Keeps a picture of the screen.
+    pub fn keep(&self, moment: &str, screen: &Screen) {
+        picture::keep(&format!("{}-{moment}", self.name), &screen.cells);
+    }
+
+    /// Waits until the program has ended.
+    pub fn wait_for_end(self) {
+        let ends = Instant::now() + PATIENCE;
+        loop {
+            let alive = self.tmux().args(["has-session", "-t", "editor"]).output();
+            if !alive.expect("tmux").status.success() {
+                return;
+            }
+            assert!(Instant::now() < ends, "the editor did not end:\n{}", self.screen().text());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Terminal<'_> {
+    fn drop(&mut self) {
+        // It has ended already where all went well.
+        let _ = self.tmux().arg("kill-server").output();
+    }
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("tmux starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tmux: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
