@@ -1,0 +1,227 @@
+// Starts VS Code's own server with a fresh home, and a Chromium that looks at it. Whatever either asks of another
+// machine is refused and reported.
+
+import { spawn, spawnSync } from "node:child_process";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { basename, delimiter, join, resolve } from "node:path";
+
+const HERE = import.meta.dirname;
+export const ROOT = resolve(HERE, "../../..");
+export const EXTENSION = join(ROOT, "extension-vscode");
+export const PROJECTS = resolve(HERE, "../projects");
+
+/** How long anything may take that a run of the training script is part of, in milliseconds. */
+export const RUN_LIMIT = 180_000;
+/** How long anything may take that the editor does by itself. */
+export const EDITOR_LIMIT = 60_000;
+
+function required(name) {
+  const value = process.env[name];
+  if (!value) {
+    throw new Error(`${name} is not set`);
+  }
+  return value;
+}
+
+/** The folder that `tests/editors/setup` filled. */
+const editors = required("RIDGELINE_EDITORS");
+/** The server that is tested, and a Python with torch. */
+export const ridgeline = required("RIDGELINE_BINARY");
+export const python = required("RIDGELINE_TEST_PYTHON");
+/** Where pictures are kept. */
+export const pictures = process.env.RIDGELINE_EDITOR_PICTURES ?? join(ROOT, "target/editors");
+
+const NODE = join(editors, "node/bin/node");
+const VSCODE = join(editors, "code-server/lib/vscode/out/server-main.js");
+
+/** Nothing that moves, asks or phones by itself. */
+const SETTINGS = {
+  "workbench.startupEditor": "none",
+  "workbench.tips.enabled": false,
+  "workbench.colorTheme": "Dark Modern",
+  "workbench.secondarySideBar.defaultVisibility": "hidden",
+  "chat.disableAIFeatures": true,
+  "chat.commandCenter.enabled": false,
+  "telemetry.telemetryLevel": "off",
+  "extensions.autoUpdate": false,
+  "extensions.autoCheckUpdates": false,
+  "extensions.ignoreRecommendations": true,
+  "update.mode": "none",
+  "git.enabled": false,
+  "files.autoSave": "off",
+  "editor.minimap.enabled": false,
+};
+
+/** Bundles the extension, once it has its packages. */
+export function buildExtension() {
+  run("npm", ["run", "--silent", "build"], EXTENSION);
+}
+
+/** Runs a program to its end; fails with what it said. */
+export function run(program, arguments_, folder, environment = process.env) {
+  const { status, stdout, stderr, error } = spawnSync(program, arguments_, {
+    cwd: folder,
+    env: environment,
+    encoding: "utf8",
+    timeout: EDITOR_LIMIT * 5,
+  });
+  if (error || status !== 0) {
+    throw new Error(`${basename(program)} ${arguments_.join(" ")}: ${error ?? `${stdout}${stderr}`}`);
+  }
+  return stdout;
+}
+
+/**
+ * A home of an editor: its data, its extensions and a copy of a project, all in a temporary folder.
+ * `extensions` are folders of extensions to install as they are; `vsix` one to install as a person would.
+ */
+export class Home {
+  constructor({ project, settings = {}, extensions = [], vsix }) {
+    this.folder = mkdtempSync(join(tmpdir(), "ridgeline-code-"));
+    this.project = join(this.folder, project);
+    this.data = join(this.folder, "data");
+    this.extensions = join(this.folder, "extensions");
+    cpSync(join(PROJECTS, project), this.project, { recursive: true });
+    const text = JSON.stringify({ ...SETTINGS, ...settings });
+    for (const kind of ["User", "Machine"]) {
+      mkdirSync(join(this.data, kind), { recursive: true });
+      writeFileSync(join(this.data, kind, "settings.json"), text);
+    }
+    mkdirSync(join(this.folder, "home"));
+    // What the stand-in for the Python extension tells.
+    writeFileSync(join(this.folder, "interpreter"), python);
+    mkdirSync(this.extensions);
+    for (const extension of extensions) {
+      const { publisher, name, version } = JSON.parse(readFileSync(join(extension, "package.json"), "utf8"));
+      cpSync(extension, join(this.extensions, `${publisher}.${name}-${version}`), { recursive: true });
+    }
+    if (vsix) {
+      run(NODE, [VSCODE, ...this.#places(), "--install-extension", vsix], this.folder, this.environment());
+    }
+  }
+
+  #places() {
+    return ["--server-data-dir", this.folder, "--user-data-dir", this.data, "--extensions-dir", this.extensions];
+  }
+
+  /** Nothing of the person who runs the tests: no home, no Python on PATH. */
+  environment() {
+    const path = ["/usr/bin", "/bin"].join(delimiter);
+    return {
+      HOME: join(this.folder, "home"),
+      PATH: path,
+      LANG: "C.UTF-8",
+      EXTENSIONS_GALLERY: "{}",
+      RIDGELINE_CACHE_DIR: join(this.folder, "cache"),
+      RIDGELINE_STATE_DIR: join(this.folder, "state"),
+      ...(process.env.RIDGELINE_LOG && { RIDGELINE_LOG: process.env.RIDGELINE_LOG }),
+    };
+  }
+
+  /** Starts the editor's server; gives its address. */
+  async start({ trusted = true } = {}) {
+    const flags = ["--host", "127.0.0.1", "--port", "0", "--without-connection-token", "--telemetry-level", "off"];
+    const trust = trusted ? ["--disable-workspace-trust"] : [];
+    const child = spawn(
+      NODE,
+      [VSCODE, ...this.#places(), ...flags, ...trust, "--accept-server-license-terms", "--enable-smoke-test-driver"],
+      // A group of its own, so that everything it starts can be ended together.
+      { cwd: this.folder, env: this.environment(), detached: true, stdio: ["ignore", "pipe", "pipe"] },
+    );
+    this.child = child;
+    this.said = "";
+    const address = new Promise((found, failed) => {
+      const listen = (chunk) => {
+        this.said += chunk;
+        const match = /Web UI available at (\S+?)\/?\s/.exec(this.said);
+        if (match) {
+          found(match[1].replace("localhost", "127.0.0.1"));
+        }
+      };
+      child.stdout.setEncoding("utf8").on("data", listen);
+      child.stderr.setEncoding("utf8").on("data", listen);
+      child.on("exit", (code) => failed(new Error(`VS Code's server ended with ${code}:\n${this.said}`)));
+    });
+    this.address = await within(address, EDITOR_LIMIT, "VS Code's server to start");
+    return this.address;
+  }
+
+  /** What the extension and the server logged, for a test that failed. */
+  logs() {
+    const found = [];
+    for (const path of readdirSync(join(this.data, "logs"), { recursive: true })) {
+      if (/Ridgeline\.log$|remoteexthost\.log$/.test(path)) {
+        found.push(`== ${path}\n${readFileSync(join(this.data, "logs", path), "utf8").slice(-8000)}`);
+      }
+    }
+    return found.join("\n");
+  }
+
+  /** Ends everything and removes the folder. */
+  async close() {
+    if (this.child && this.child.exitCode === null) {
+      const gone = new Promise((done) => this.child.once("exit", done));
+      kill(this.child.pid, "SIGTERM");
+      await Promise.race([gone, new Promise((done) => setTimeout(done, 5000))]);
+    }
+    if (this.child) {
+      kill(this.child.pid, "SIGKILL");
+    }
+    // Processes that are just being ended may still write there.
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+  }
+}
+
+/** Ends a process group; one that is gone already is fine. */
+function kill(group, signal) {
+  try {
+    process.kill(-group, signal);
+  } catch (error) {
+    if (error.code !== "ESRCH") {
+      throw error;
+    }
+  }
+}
+
+/** Waits for a promise, and says what for where it takes too long. */
+export async function within(promise, limit, what) {
+  let timer;
+  const late = new Promise((_, failed) => {
+    timer = setTimeout(() => failed(new Error(`waited ${limit / 1000} s for ${what}`)), limit);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** A Chromium with one page. `outside` lists the requests to other machines that anything in it made. */
+export async function openBrowser(home, viewport = { width: 1280, height: 860 }) {
+  const { chromium } = createRequire(join(editors, "playwright/package.json"))("playwright-core");
+  const context = await chromium.launchPersistentContext(join(home.folder, "chromium"), {
+    executablePath: process.env.RIDGELINE_CHROMIUM ?? "/usr/bin/chromium",
+    headless: true,
+    viewport,
+    args: [
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-quic",
+      "--no-first-run",
+      "--disable-background-networking",
+      "--disable-component-update",
+      "--disable-sync",
+      "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    ],
+  });
+  const outside = [];
+  context.on("request", (request) => {
+    const { protocol, hostname } = new URL(request.url());
+    if (/^(https?|wss?):$/.test(protocol) && !["127.0.0.1", "localhost"].includes(hostname)) {
+      outside.push(request.url());
+    }
+  });
+  return { context, page: context.pages()[0] ?? (await context.newPage()), outside };
+}
