@@ -40,8 +40,8 @@ export class Server implements vscode.Disposable {
   private readonly statusesByRoot = new Map<string, Status>();
 
   private readonly changed = new vscode.EventEmitter<void>();
-  private readonly panelOpened = new vscode.EventEmitter<vscode.Uri>();
-  private readonly highlighted = new vscode.EventEmitter<Highlight | null>();
+  private readonly panelOpened = new vscode.EventEmitter<OpenPanel>();
+  private readonly highlighted = new vscode.EventEmitter<Highlight>();
 
   /** The server's state or a folder's status is another. */
   readonly onDidChange = this.changed.event;
@@ -146,10 +146,10 @@ export class Server implements vscode.Disposable {
       this.statusesByRoot.set(vscode.Uri.parse(status.root).fsPath, status);
       this.changed.fire();
     });
-    client.onNotification(OPEN_PANEL, ({ uri }: OpenPanel) => {
-      this.panelOpened.fire(vscode.Uri.parse(uri));
+    client.onNotification(OPEN_PANEL, (panel: OpenPanel) => {
+      this.panelOpened.fire(panel);
     });
-    client.onNotification(HIGHLIGHT, (highlight: Highlight | null) => {
+    client.onNotification(HIGHLIGHT, (highlight: Highlight) => {
       this.highlighted.fire(highlight);
     });
     client.onDidChangeState(({ newState }) => {

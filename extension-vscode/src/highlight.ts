@@ -12,7 +12,7 @@ export class Highlights implements vscode.Disposable {
     overviewRulerColor: new vscode.ThemeColor("editorOverviewRuler.findMatchForeground"),
     overviewRulerLane: vscode.OverviewRulerLane.Full,
   });
-  private current: Highlight | null = null;
+  private current: Highlight = { uri: null };
   private readonly subscriptions: { dispose(): unknown }[] = [this.decoration];
 
   constructor(private readonly server: Server) {
@@ -22,8 +22,8 @@ export class Highlights implements vscode.Disposable {
         this.draw();
       }),
       server.onDidChange(() => {
-        if (server.state !== "ready" && this.current !== null) {
-          this.current = null;
+        if (server.state !== "ready" && this.current.uri !== null) {
+          this.current = { uri: null };
           this.draw();
         }
       }),
@@ -38,11 +38,11 @@ export class Highlights implements vscode.Disposable {
   }
 
   private draw(): void {
-    const current = this.current;
-    const file = current === null ? undefined : vscode.Uri.parse(current.uri).toString();
+    const { uri, range } = this.current;
+    const file = uri === null ? undefined : vscode.Uri.parse(uri).toString();
     for (const editor of vscode.window.visibleTextEditors) {
-      const here = current !== null && editor.document.uri.toString() === file;
-      editor.setDecorations(this.decoration, here ? [this.server.range(current.range)] : []);
+      const here = range !== undefined && editor.document.uri.toString() === file;
+      editor.setDecorations(this.decoration, here ? [this.server.range(range)] : []);
     }
   }
 }

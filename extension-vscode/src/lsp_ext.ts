@@ -50,19 +50,23 @@ export interface HeatStatement {
   provenance: "measured" | "estimated" | "stale";
 }
 
-/** Notification: the panel is to be shown; `uri` is its address on this machine. */
+/** Notification: the panel of a workspace folder is to be shown. */
 export const OPEN_PANEL = "ridgeline/openPanel";
 
 export interface OpenPanel {
+  /** Its address on the server's machine. It holds a token, so it belongs into no log. */
   uri: string;
+  /** URI of the folder. */
+  root: string;
 }
 
-/** Notification: the panel points at lines of a file; null where it no longer points at any. */
+/** Notification: the person points at a line in the panel, in place of the one before. */
 export const HIGHLIGHT = "ridgeline/highlight";
 
 export interface Highlight {
-  uri: string;
-  range: Range;
+  /** Null where they no longer point at any. */
+  uri: string | null;
+  range?: Range;
 }
 
 /** What this client can do beyond the protocol, announced as `capabilities.experimental.ridgeline`. */

@@ -7,6 +7,7 @@ import { registerCommands } from "./commands";
 import { Heat } from "./heat";
 import { Highlights } from "./highlight";
 import { ActiveInterpreter } from "./interpreter";
+import { Panels } from "./panel";
 import { StatusBar } from "./status_bar";
 
 let server: Server | undefined;
@@ -25,6 +26,7 @@ export function activate(context: vscode.ExtensionContext): void {
     bar,
     new Heat(started),
     new Highlights(started),
+    new Panels(started, log),
     registerCommands(started, bar, log),
     interpreter.onDidChange(() => void started.settingsChanged()),
     vscode.workspace.onDidChangeConfiguration((event) => {

@@ -84,8 +84,8 @@ impl ToClient {
     }
 
     /// Has the panel shown, by a client that shows it itself.
-    pub fn open_panel(&self, uri: String) {
-        self.outbox.notify(OPEN_PANEL, &json!(OpenPanelParams { uri }));
+    pub fn open_panel(&self, uri: String, root: String) {
+        self.outbox.notify(OPEN_PANEL, &json!(OpenPanelParams { uri, root }));
     }
 
     /// Marks a place, or nothing any more.

@@ -136,6 +136,8 @@ pub const OPEN_PANEL: &str = "ridgeline/openPanel";
 pub struct OpenPanelParams {
     /// The panel's address, with its token.
     pub uri: String,
+    /// The workspace folder that it shows.
+    pub root: String,
 }
 
 /// `ridgeline/highlight`: mark what the person points at in the panel. For clients that announce

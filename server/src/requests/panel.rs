@@ -40,7 +40,7 @@ impl GlobalState {
             }
         };
         if self.client.shows_panel {
-            return self.to_client.open_panel(uri);
+            return self.to_client.open_panel(uri, uri_text(root));
         }
         let (to_client, can_show) = (self.to_client.clone(), self.client.shows_documents);
         tokio::spawn(async move {

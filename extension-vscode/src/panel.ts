@@ -1,0 +1,116 @@
+// The panel: the server's page in a webview beside the text, one for each workspace folder.
+
+import { randomBytes } from "node:crypto";
+import { basename } from "node:path";
+
+import * as vscode from "vscode";
+
+import { errorText, type Server } from "./client";
+import type { OpenPanel } from "./lsp_ext";
+import { panelDocument, waitingDocument, type PanelState, type Theme, type ThemeMessage } from "./panel_html";
+
+const VIEW_TYPE = "ridgeline.panel";
+
+export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<PanelState> {
+  /** By the URI of their folder. */
+  private readonly panels = new Map<string, vscode.WebviewPanel>();
+  private readonly subscriptions: { dispose(): unknown }[] = [];
+  private wasReady = false;
+
+  constructor(
+    private readonly server: Server,
+    private readonly log: vscode.LogOutputChannel,
+  ) {
+    this.subscriptions.push(
+      vscode.window.registerWebviewPanelSerializer(VIEW_TYPE, this),
+      server.onDidOpenPanel((panel) => {
+        this.show(panel).catch((error: unknown) => {
+          this.log.error(`the panel was not shown: ${errorText(error)}`);
+          void vscode.window.showErrorMessage(`Ridgeline: the panel was not shown: ${errorText(error)}`);
+        });
+      }),
+      server.onDidChange(() => {
+        this.followServer();
+      }),
+      vscode.window.onDidChangeActiveColorTheme(() => {
+        const message: ThemeMessage = { theme: theme() };
+        this.panels.forEach((panel) => void panel.webview.postMessage(message));
+      }),
+    );
+  }
+
+  /** VS Code brings a panel back that was open when the window was closed. */
+  async deserializeWebviewPanel(panel: vscode.WebviewPanel, state: PanelState | undefined): Promise<void> {
+    if (typeof state?.root !== "string") {
+      panel.dispose();
+      return;
+    }
+    this.adopt(state.root, panel);
+    // A server that is not there yet is asked when it is.
+    if (this.server.state === "ready") {
+      await this.askFor(state.root);
+    }
+  }
+
+  dispose(): void {
+    vscode.Disposable.from(...this.subscriptions, ...this.panels.values()).dispose();
+  }
+
+  private async show({ uri, root }: OpenPanel): Promise<void> {
+    // Where the server runs on another machine, the window reaches it by another address.
+    const external = await vscode.env.asExternalUri(vscode.Uri.parse(uri));
+    const address = external.toString(true);
+    const panel = this.panels.get(root) ?? this.create(root);
+    const nonce = randomBytes(16).toString("hex");
+    panel.webview.html = panelDocument({ address, theme: theme(), nonce, state: { root } });
+    panel.reveal(undefined, true);
+  }
+
+  private create(root: string): vscode.WebviewPanel {
+    const title = `Ridgeline: ${basename(vscode.Uri.parse(root).path)}`;
+    // The focus stays in the text: what the person does next is most often there.
+    const column = { viewColumn: vscode.ViewColumn.Beside, preserveFocus: true };
+    const panel = vscode.window.createWebviewPanel(VIEW_TYPE, title, column);
+    this.adopt(root, panel);
+    return panel;
+  }
+
+  private adopt(root: string, panel: vscode.WebviewPanel): void {
+    panel.webview.options = { enableScripts: true, localResourceRoots: [] };
+    panel.webview.html = waitingDocument("The server is starting.");
+    panel.onDidDispose(() => {
+      this.panels.delete(root);
+    });
+    this.panels.set(root, panel);
+  }
+
+  /** An address holds until the server ends; the next one has another. */
+  private followServer(): void {
+    const isReady = this.server.state === "ready";
+    if (isReady === this.wasReady) {
+      return;
+    }
+    this.wasReady = isReady;
+    for (const [root, panel] of this.panels) {
+      if (isReady) {
+        void this.askFor(root);
+      } else {
+        panel.webview.html = waitingDocument("The server has stopped. The panel comes back with it.");
+      }
+    }
+  }
+
+  private async askFor(root: string): Promise<void> {
+    try {
+      await this.server.execute("ridgeline.openPanel", root);
+    } catch (error) {
+      this.log.error(`the panel of ${root} did not come back: ${errorText(error)}`);
+    }
+  }
+}
+
+function theme(): Theme {
+  const { kind } = vscode.window.activeColorTheme;
+  const isLight = kind === vscode.ColorThemeKind.Light || kind === vscode.ColorThemeKind.HighContrastLight;
+  return isLight ? "light" : "dark";
+}
