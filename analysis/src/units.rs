@@ -2,7 +2,7 @@
 
 /// `4.2 ms`, `830 µs`, `1.30 s`: a duration in nanoseconds, three significant digits at the most.
 pub fn duration(nanoseconds: f64) -> String {
-    let (value, unit) = if nanoseconds < 1e3 {
+    let (value, unit) = if nanoseconds < 999.5 {
         (nanoseconds, "ns")
     } else if nanoseconds < 999.5e3 {
         (nanoseconds / 1e3, "µs")
@@ -16,9 +16,11 @@ pub fn duration(nanoseconds: f64) -> String {
 
 /// `86 MB`, `1.2 GB`: a size in bytes, in decimal units as GPU makers and disk makers use them.
 pub fn bytes(bytes: f64) -> String {
-    let (value, unit) = if bytes < 1e3 {
-        (bytes, "B")
-    } else if bytes < 999.5e3 {
+    // There is no half of a byte.
+    if bytes < 999.5 {
+        return format!("{bytes:.0} B");
+    }
+    let (value, unit) = if bytes < 999.5e3 {
         (bytes / 1e3, "kB")
     } else if bytes < 999.5e6 {
         (bytes / 1e6, "MB")
@@ -64,6 +66,7 @@ mod tests {
         assert_eq!(duration(0.0), "0 ns");
         assert_eq!(duration(4_200_000.0), "4.2 ms");
         assert_eq!(duration(830_400.0), "830 µs");
+        assert_eq!(duration(999.6), "1.0 µs");
         assert_eq!(duration(999_600.0), "1.0 ms");
         assert_eq!(duration(12_000_000.0), "12 ms");
         assert_eq!(duration(1_304_000_000.0), "1.3 s");
@@ -71,6 +74,7 @@ mod tests {
 
     #[test]
     fn sizes_and_shares() {
+        assert_eq!(bytes(4.0), "4 B");
         assert_eq!(bytes(86_000_000.0), "86 MB");
         assert_eq!(bytes(3_123_000_000.0), "3.1 GB");
         assert_eq!(percent(0.08), "8%");
