@@ -12,6 +12,7 @@ use ridgeline_analysis::attribution::{attribute, attribute_compiled};
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord, document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
 use ridgeline_analysis::profile::{KernelCost, Profile, Untracked};
+use ridgeline_analysis::units;
 use serde_json::{Value, json};
 
 /// As the server makes it, for a profile of one of the recordings.
@@ -254,4 +255,25 @@ fn the_fixtures_of_the_page_are_what_is_served() {
     expect_file!["../../server/panel/fixtures/document.json"].assert_eq(&format!("{document}\n"));
     let timeline = serde_json::to_string(&timeline(&recording, 7, MOST_SPANS)).expect("JSON");
     expect_file!["../../server/panel/fixtures/timeline.json"].assert_eq(&format!("{timeline}\n"));
+}
+
+/// The page writes durations, sizes and shares itself; its tests hold it to these texts. Among them
+/// are halves, which our formatter rounds to the even digit.
+#[test]
+fn the_units_of_the_page_are_ours() {
+    let steps = [0.0, 0.4, 1.0, 2.25, 9.94, 9.995, 12.25, 42.0, 99.94, 99.95, 312.5, 999.4, 999.5];
+    let scaled =
+        |most: i32| (0..=most).flat_map(move |power| steps.map(|step| step * 1000_f64.powi(power)));
+    let told = |values: &mut dyn Iterator<Item = f64>, text: fn(f64) -> String| -> Vec<Value> {
+        values.map(|value| json!([value, text(value)])).collect()
+    };
+    let shares = [0.0, 0.0004, 0.0009, 0.001, 0.0025, 0.00949, 0.0095, 0.01, 0.125, 0.985, 1.0];
+    let units = json!({
+        "duration": told(&mut scaled(3), units::duration),
+        "bytes": told(&mut scaled(4), units::bytes),
+        "percent": told(&mut shares.into_iter(), units::percent),
+        "significant": told(&mut scaled(1), units::significant),
+    });
+    let lines = units.to_string().replace("],[", "],\n[");
+    expect_file!["../../server/panel/fixtures/units.json"].assert_eq(&format!("{lines}\n"));
 }
