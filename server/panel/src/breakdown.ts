@@ -1,6 +1,7 @@
 // Where time and memory go: the section with the icicle, its table, search and drill-down.
 
 import type { Actions } from "./actions";
+import { showDetail } from "./detail";
 import { PHASES, type Recording } from "./document";
 import { button, element, fill, write } from "./dom";
 import { bytes, count, counted, duration, percent } from "./format";
@@ -257,16 +258,7 @@ export class BreakdownSection {
     const tree = this.#tree!;
     const node = this.#selected < 0 ? this.#root : this.#selected;
     const place = tree.place(node);
-    const { title, about, facts } = note(tree, node);
-    fill(
-      this.#detail,
-      element("div", { class: "what" }, element("strong", { class: "mono" }, title), about !== "" && element("span", { class: "about" }, about)),
-      element("dl", {}, ...facts.flatMap(([label, value]) => [element("div", {}, element("dt", {}, label), element("dd", {}, value))])),
-      this.actions.canJump(place) &&
-        button(`Open ${this.actions.placeName(place)}`, { class: "open" }, () => {
-          this.actions.jump(place);
-        }),
-    );
+    showDetail(this.#detail, note(tree, node), place, this.actions);
   }
 }
 

@@ -3,14 +3,20 @@
 import type { Actions } from "./actions";
 import { Gone, type Answer, type Api } from "./api";
 import { BreakdownSection } from "./breakdown";
+import { Cursor } from "./cursor";
 import type { PanelDocument, Place, Status } from "./document";
 import { byId, fill } from "./dom";
 import { emptyState } from "./empty";
 import { Header } from "./header";
 import { showHeadline } from "./headline";
 import { Highlighter } from "./highlighter";
+import { HistorySection } from "./history";
+import { KernelsSection } from "./kernels";
+import { MemorySection } from "./memory";
 import { Notice } from "./notice";
+import { showNotes } from "./notes";
 import type { Report } from "./report";
+import { TimelineSection } from "./timeline/section";
 import { Tooltip } from "./tooltip";
 
 export class Page {
@@ -20,6 +26,11 @@ export class Page {
   readonly #actions: Actions;
   readonly #header: Header;
   readonly #breakdown: BreakdownSection;
+  readonly #timeline: TimelineSection;
+  readonly #memory: MemorySection;
+  readonly #kernels: KernelsSection;
+  readonly #history: HistorySection;
+  #timelineGeneration: number | null = null;
   #panel: PanelDocument | null = null;
   #fetching = false;
   #asked = 0;
@@ -48,6 +59,9 @@ export class Page {
     document.documentElement.classList.add("report");
     const page = new Page(null);
     page.#show(report.panel);
+    afterPaint(() => {
+      page.#timeline.show(report.timeline());
+    });
     return page;
   }
 
@@ -72,11 +86,18 @@ export class Page {
     };
     const tooltip = new Tooltip();
     this.#header = new Header(this.#actions, api !== null);
+    const cursor = new Cursor();
     this.#breakdown = new BreakdownSection(byId("breakdown-body"), this.#actions, tooltip);
+    this.#timeline = new TimelineSection(byId("timeline-body"), this.#actions, tooltip, cursor);
+    this.#memory = new MemorySection(byId("memory-body"), this.#actions, tooltip, cursor);
+    this.#kernels = new KernelsSection(byId("kernels-body"));
+    this.#history = new HistorySection(byId("history-body"), api !== null);
   }
 
   restyle(): void {
     this.#breakdown.restyle();
+    this.#timeline.restyle();
+    this.#memory.restyle();
   }
 
   // One fetch at a time: what changes meanwhile is fetched after it, once.
@@ -106,8 +127,38 @@ export class Page {
     if (recording !== null) {
       showHeadline(byId("headline"), recording);
       this.#breakdown.show(recording);
+      byId("memory").hidden = recording.memory === null;
+      this.#memory.show(recording);
+      byId("kernels").hidden = recording.kernels.length === 0;
+      this.#kernels.show(recording);
+      byId("notes").hidden = recording.untracked.length + recording.notes.length === 0;
+      showNotes(byId("notes-body"), recording);
+      this.#fetchTimeline(panel.generation);
     }
+    byId("history").hidden = panel.history.length === 0;
+    this.#history.show(panel);
     document.documentElement.dataset.ready = "true";
+  }
+
+  // The timeline is large and the page shows without it, so it comes after the first paint.
+  #fetchTimeline(generation: number): void {
+    if (this.#timelineGeneration === generation) return;
+    this.#timelineGeneration = generation;
+    this.#timeline.wait();
+    const { api, timeline } = { api: this.#api, timeline: this.#timeline };
+    if (api === null) return;
+    afterPaint(() => {
+      const current = () => this.#timelineGeneration === generation;
+      api.timeline(generation).then(
+        (value) => {
+          if (current()) timeline.show(value);
+        },
+        (error: unknown) => {
+          if (!current()) return;
+          timeline.miss(error instanceof Gone ? "The timeline of this measurement is no longer at hand." : reason(error));
+        },
+      );
+    });
   }
 
   #status(status: Status): void {
@@ -145,6 +196,10 @@ export class Page {
       this.#notice.say("The server could not be reached.");
     }
   }
+}
+
+function afterPaint(work: () => void): void {
+  requestAnimationFrame(() => setTimeout(work));
 }
 
 function reason(error: unknown): string {

@@ -1,0 +1,124 @@
+// Memory over the iteration: the curve, what is held at its peak, and by which lines.
+
+import type { Actions } from "./actions";
+import { Curve } from "./curve";
+import type { Cursor } from "./cursor";
+import type { Holder, Recording } from "./document";
+import { button, element, fill, write } from "./dom";
+import { bytes, duration, percent } from "./format";
+import { ListTable, shareBar } from "./table";
+import type { Tooltip } from "./tooltip";
+
+/** As many colours as panel.css has for kinds; further kinds share the last. */
+const KINDS = 7;
+
+export class MemorySection {
+  readonly #curve: Curve;
+  readonly #canvas: HTMLCanvasElement;
+  readonly #explanation = element("p", { class: "explanation" });
+  readonly #bar = element("div", { class: "stack", "aria-hidden": "true" });
+  readonly #kinds = element("ul", { class: "kinds", "aria-label": "Memory at the peak" });
+  readonly #held = element("div");
+  readonly #holders: ListTable<Holder>;
+  #peakBytes = 0;
+
+  constructor(root: HTMLElement, actions: Actions, tooltip: Tooltip, cursor: Cursor) {
+    this.#canvas = element("canvas", { class: "curve", role: "img" });
+    this.#curve = new Curve(this.#canvas, cursor, {
+      pointed: (point, event) => {
+        if (point === null || event === null) tooltip.hide();
+        else tooltip.show({ title: bytes(point.bytes), about: `at ${duration(point.atNs)}`, facts: [] }, event);
+      },
+    });
+    const mark = (holder: Holder, label: string) => {
+      const { place } = holder;
+      if (!actions.canJump(place)) return element("span", { class: "mono" }, label);
+      const link = button(label, { class: "link mono" }, () => {
+        actions.jump(place);
+      });
+      for (const event of ["pointerenter", "focus"]) link.addEventListener(event, () => { actions.highlight(place); });
+      for (const event of ["pointerleave", "blur"]) link.addEventListener(event, () => { actions.highlight(null); });
+      return link;
+    };
+    this.#holders = new ListTable<Holder>(
+      "Lines that hold most at the peak",
+      [
+        {
+          head: "Line",
+          class: "name",
+          cell: (holder) =>
+            element("span", {}, mark(holder, holder.name), element("span", { class: "about" }, ` ${holder.detail}`)),
+        },
+        { head: "Kind", cell: (holder) => holder.kind },
+        { head: "Size", class: "number", cell: (holder) => bytes(holder.bytes) },
+        { head: "Of the peak", class: "wide", cell: (holder) => this.#share(holder.bytes) },
+      ],
+      8,
+    );
+    fill(
+      this.#held,
+      element("h3", {}, "Held at the peak by"),
+      this.#holders.root,
+    );
+    fill(
+      root,
+      this.#explanation,
+      this.#canvas,
+      element("h3", {}, "At the peak"),
+      this.#bar,
+      this.#kinds,
+      this.#held,
+    );
+  }
+
+  show(recording: Recording): void {
+    const { memory } = recording;
+    if (memory === null) return;
+    this.#peakBytes = memory.peakBytes;
+    write(this.#explanation, memory.explanation);
+    this.#curve.show(memory, recording.durationNs);
+    this.#canvas.hidden = memory.curve.length === 0;
+    const when = memory.peakAtNs === null ? "" : ` at ${duration(memory.peakAtNs)}`;
+    const capacity = memory.capacityBytes === null ? "" : ` of ${bytes(memory.capacityBytes)} that the device has`;
+    this.#canvas.setAttribute("aria-label", `Memory over the iteration: the peak is ${bytes(memory.peakBytes)}${when}${capacity}.`);
+    fill(
+      this.#bar,
+      ...memory.atPeak.map((part, at) => {
+        const piece = element("i", { class: kind(at) });
+        piece.style.flexGrow = String(part.bytes);
+        return piece;
+      }),
+    );
+    fill(
+      this.#kinds,
+      ...memory.atPeak.map((part, at) =>
+        element(
+          "li",
+          {},
+          element("i", { class: `swatch ${kind(at)}` }),
+          `${part.kind} `,
+          element("b", {}, bytes(part.bytes)),
+          element("span", { class: "quiet" }, ` ${percent(this.#of(part.bytes))}`),
+        ),
+      ),
+    );
+    this.#holders.show(memory.holders);
+    this.#held.hidden = memory.holders.length === 0;
+  }
+
+  restyle(): void {
+    this.#curve.restyle();
+  }
+
+  #of(size: number): number {
+    return this.#peakBytes > 0 ? size / this.#peakBytes : 0;
+  }
+
+  #share(size: number): HTMLElement {
+    return shareBar(this.#of(size), percent(this.#of(size)));
+  }
+}
+
+function kind(at: number): string {
+  return `kind-${Math.min(KINDS, at + 1)}`;
+}

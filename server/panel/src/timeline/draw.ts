@@ -1,0 +1,194 @@
+// Paints the part of a timeline that is in view. Boxes are gathered by colour first, because changing
+// a canvas's colour for each of thousands costs more than painting them.
+
+import { AXIS, drawAxis } from "../axis";
+import type { Labels } from "../label";
+import { length, type Range } from "../range";
+import type { Palette } from "../theme";
+import type { Timeline } from "./model";
+import { visit } from "./visit";
+
+export const ROW = 17;
+export const HEAD = 19;
+
+const GAP = 8;
+const PADDING = 4;
+/** Narrower boxes have no room for a word. */
+const WORD = 34;
+/** Words on one picture; more are neither read nor painted within a frame. */
+const WORDS = 400;
+
+/** Where rows and names of tracks are, in pixels from the top of the first track. */
+export interface Placement {
+  rowTop: Float64Array;
+  trackTop: Float64Array;
+  height: number;
+}
+
+export function placeRows(timeline: Timeline): Placement {
+  const rowTop = new Float64Array(timeline.rows.length);
+  const trackTop = new Float64Array(timeline.tracks.length);
+  let y = 0;
+  timeline.tracks.forEach((track, index) => {
+    trackTop[index] = y;
+    y += HEAD;
+    for (let row = track.firstRow; row < track.endRow; row += 1) {
+      rowTop[row] = y;
+      y += ROW;
+    }
+    y += GAP;
+  });
+  return { rowTop, trackTop, height: y };
+}
+
+/** The row at a height, or -1. */
+export function rowAt(placement: Placement, y: number): number {
+  return placement.rowTop.findIndex((top) => y >= top && y < top + ROW);
+}
+
+export interface Scene {
+  timeline: Timeline;
+  placement: Placement;
+  range: Range;
+  /** How far the tracks are scrolled up. */
+  scroll: number;
+  hovered: number;
+  hoveredRow: number;
+  selected: number;
+  selectedRow: number;
+  focused: boolean;
+  /** The shared instant, as time; null where there is none. */
+  cursor: number | null;
+}
+
+// Boxes of each colour as left, top and width; grown when needed and kept from frame to frame.
+class Boxes {
+  #values = new Float32Array(3 * 1024);
+  #size = 0;
+
+  clear(): void {
+    this.#size = 0;
+  }
+
+  push(left: number, top: number, width: number): void {
+    if (this.#size + 3 > this.#values.length) {
+      const larger = new Float32Array(2 * this.#values.length);
+      larger.set(this.#values);
+      this.#values = larger;
+    }
+    this.#values[this.#size++] = left;
+    this.#values[this.#size++] = top;
+    this.#values[this.#size++] = width;
+  }
+
+  paint(context: CanvasRenderingContext2D): void {
+    for (let at = 0; at < this.#size; at += 3) {
+      context.fillRect(this.#values[at]!, this.#values[at + 1]!, this.#values[at + 2]!, ROW - 1);
+    }
+  }
+}
+
+export class Painter {
+  readonly #boxes: Boxes[] = [];
+  readonly #words: { text: string; x: number; y: number; ink: string }[] = [];
+
+  draw(
+    context: CanvasRenderingContext2D,
+    scene: Scene,
+    width: number,
+    height: number,
+    palette: Palette,
+    labels: Labels,
+  ): void {
+    const { timeline, placement, range, scroll } = scene;
+    context.fillStyle = palette.sunken;
+    context.fillRect(0, 0, width, height);
+    drawAxis(context, range, width, 0, height, palette);
+    const colours = [...palette.phase, palette.idle];
+    while (this.#boxes.length < colours.length) this.#boxes.push(new Boxes());
+    for (const boxes of this.#boxes) boxes.clear();
+    this.#words.length = 0;
+
+    context.save();
+    context.beginPath();
+    context.rect(0, AXIS, width, height - AXIS);
+    context.clip();
+    timeline.tracks.forEach((track, index) => {
+      const top = AXIS + placement.trackTop[index]! - scroll;
+      const bottom = top + HEAD + (track.endRow - track.firstRow) * ROW;
+      if (bottom < AXIS || top > height) return;
+      this.#words.push({ text: track.name, x: PADDING, y: top + HEAD / 2 + 1, ink: palette.quiet });
+      for (let row = track.firstRow; row < track.endRow; row += 1) {
+        const y = AXIS + placement.rowTop[row]! - scroll;
+        if (y + ROW >= AXIS && y <= height) this.#row(scene, row, y, width, palette, labels, context);
+      }
+    });
+    colours.forEach((colour, which) => {
+      context.fillStyle = colour;
+      this.#boxes[which]!.paint(context);
+    });
+    context.font = `11px ${palette.sans}`;
+    context.textBaseline = "middle";
+    let ink = "";
+    for (const word of this.#words) {
+      if (word.ink !== ink) context.fillStyle = ink = word.ink;
+      context.fillText(word.text, word.x, word.y);
+    }
+    this.#outline(context, scene, scene.hovered, scene.hoveredRow, palette.text, 1, width);
+    this.#outline(context, scene, scene.selected, scene.selectedRow, scene.focused ? palette.accent : palette.text, 2, width);
+    context.restore();
+    if (scene.cursor !== null) {
+      const x = Math.round(((scene.cursor - range.start) / length(range)) * width);
+      context.fillStyle = palette.quiet;
+      context.fillRect(x, 0, 1, height);
+    }
+  }
+
+  #row(
+    scene: Scene,
+    index: number,
+    y: number,
+    width: number,
+    palette: Palette,
+    labels: Labels,
+    context: CanvasRenderingContext2D,
+  ): void {
+    const { timeline, range } = scene;
+    const row = timeline.rows[index]!;
+    const idle = timeline.tracks[row.track]!.kind === "idle";
+    const scale = width / length(range);
+    visit(timeline, row, range.start, range.end, 1 / scale, (start, end, span, count) => {
+      const left = Math.max(0, Math.round((start - range.start) * scale));
+      let right = Math.min(width, Math.round((end - range.start) * scale));
+      // A line between neighbours, where there is room for one.
+      if (right - left > 3) right -= 1;
+      const wide = Math.max(1, right - left);
+      const phase = timeline.phase[span]!;
+      this.#boxes[idle ? palette.phase.length : phase]!.push(left, y, wide);
+      if (wide < WORD || count > 1 || idle || this.#words.length >= WORDS) return;
+      const text = labels.fit(context, timeline.names[timeline.name[span]!] ?? "", wide - 2 * PADDING);
+      if (text !== "") this.#words.push({ text, x: left + PADDING, y: y + ROW / 2, ink: palette.phaseInk[phase]! });
+    });
+  }
+
+  #outline(
+    context: CanvasRenderingContext2D,
+    scene: Scene,
+    span: number,
+    row: number,
+    colour: string,
+    thickness: number,
+    width: number,
+  ): void {
+    if (span < 0 || row < 0) return;
+    const { timeline, range, placement, scroll } = scene;
+    const scale = width / length(range);
+    const left = Math.max(-4, (timeline.start[span]! - range.start) * scale);
+    const right = Math.min(width + 4, (timeline.end[span]! - range.start) * scale);
+    if (right < 0 || left > width) return;
+    context.strokeStyle = colour;
+    context.lineWidth = thickness;
+    const top = AXIS + placement.rowTop[row]! - scroll;
+    context.strokeRect(left - thickness / 2, top - thickness / 2, Math.max(2, right - left) + thickness / 2, ROW - 1 + thickness);
+  }
+}

@@ -1,0 +1,250 @@
+// A timeline as typed arrays, ordered by row (a track's depth) and start, so that what is in view is
+// found by bisection and nothing is allocated while drawing.
+
+import { PHASES, type Place } from "../document";
+
+export interface Track {
+  name: string;
+  kind: string;
+  /** Rows of this track: `rows[firstRow]` up to, not with, `rows[endRow]`. */
+  firstRow: number;
+  endRow: number;
+  spans: number;
+  /** Time in which at least one of its spans lasts. */
+  busyNs: number;
+}
+
+/** Spans of one depth of a track: from `first` up to, not with, `end`. */
+export interface Row {
+  track: number;
+  depth: number;
+  first: number;
+  end: number;
+}
+
+export interface Timeline {
+  durationNs: number;
+  names: string[];
+  tracks: Track[];
+  rows: Row[];
+  start: Float64Array;
+  end: Float64Array;
+  /** The latest end of the row's spans up to this one: ascending, as `end` need not be. */
+  reach: Float64Array;
+  name: Uint32Array;
+  file: Int32Array;
+  line: Int32Array;
+  phase: Uint8Array;
+  size: number;
+  /** Spans that the server left out. */
+  leftOut: number;
+  /** Spans that this page left out: damaged, or too deep to draw. */
+  dropped: number;
+}
+
+/** Deeper stacks than this are not drawn. */
+export const DEPTHS = 48;
+
+const SPANS = 400_000;
+const TRACKS = 500;
+const CHARACTERS = 500;
+
+/** Null where it is no timeline. */
+export function decode(value: unknown): Timeline | null {
+  const it = value as {
+    duration_ns?: unknown;
+    names?: unknown;
+    tracks?: unknown;
+    spans?: Partial<Record<string, unknown>>;
+    left_out?: unknown;
+  } | null;
+  if (typeof it !== "object" || it === null || typeof it.spans !== "object") return null;
+  const columns = it.spans;
+  const track = numbers(columns.track);
+  const depth = numbers(columns.depth);
+  const begin = numbers(columns.start_ns);
+  const lasts = numbers(columns.duration_ns);
+  const name = numbers(columns.name);
+  const file = numbers(columns.file);
+  const line = numbers(columns.line);
+  const phase = numbers(columns.phase);
+  const all = Math.min(...[track, depth, begin, lasts, name, file, line, phase].map((column) => column.length));
+  const tracks: Track[] = (Array.isArray(it.tracks) ? (it.tracks as unknown[]) : []).slice(0, TRACKS).map((one) => {
+    const { name: called, kind } = (one ?? {}) as { name?: unknown; kind?: unknown };
+    return { name: text(called), kind: text(kind), firstRow: 0, endRow: 0, spans: 0, busyNs: 0 };
+  });
+
+  // A counting sort by row keeps the order by start that the columns have.
+  const counts = new Uint32Array(tracks.length * DEPTHS + 1);
+  const rowOf = new Int32Array(Math.min(all, SPANS));
+  let latest = 0;
+  for (let at = 0; at < rowOf.length; at += 1) {
+    const of = track[at]!;
+    const deep = depth[at]!;
+    const from = begin[at]!;
+    const long = lasts[at]!;
+    const sound = Number.isInteger(of) && of >= 0 && of < tracks.length && Number.isInteger(deep) && deep >= 0;
+    if (!sound || deep >= DEPTHS || !(from >= 0) || !(long >= 0) || !Number.isFinite(from + long)) {
+      rowOf[at] = -1;
+      continue;
+    }
+    rowOf[at] = of * DEPTHS + deep;
+    counts[rowOf[at]! + 1]! += 1;
+    latest = Math.max(latest, from + long);
+  }
+  for (let row = 1; row < counts.length; row += 1) counts[row]! += counts[row - 1]!;
+  const size = counts[counts.length - 1]!;
+  const next = counts.slice();
+  const timeline: Timeline = {
+    durationNs: Math.max(latest, typeof it.duration_ns === "number" && it.duration_ns > 0 ? it.duration_ns : 0, 1),
+    names: (Array.isArray(it.names) ? (it.names as unknown[]) : []).map(text),
+    tracks,
+    rows: [],
+    start: new Float64Array(size),
+    end: new Float64Array(size),
+    reach: new Float64Array(size),
+    name: new Uint32Array(size),
+    file: new Int32Array(size),
+    line: new Int32Array(size),
+    phase: new Uint8Array(size),
+    size,
+    leftOut: typeof it.left_out === "number" && it.left_out > 0 ? Math.floor(it.left_out) : 0,
+    dropped: all - size,
+  };
+  const { start, end, reach } = timeline;
+  for (let at = 0; at < rowOf.length; at += 1) {
+    if (rowOf[at]! < 0) continue;
+    const to = next[rowOf[at]!]!++;
+    start[to] = begin[at]!;
+    end[to] = begin[at]! + lasts[at]!;
+    timeline.name[to] = name[at]!;
+    timeline.file[to] = file[at]!;
+    timeline.line[to] = line[at]!;
+    timeline.phase[to] = phase[at]! < PHASES.length ? phase[at]! : PHASES.length - 1;
+  }
+  tracks.forEach((of, index) => {
+    of.firstRow = timeline.rows.length;
+    for (let deep = 0; deep < DEPTHS; deep += 1) {
+      const first = counts[index * DEPTHS + deep]!;
+      const last = counts[index * DEPTHS + deep + 1]!;
+      if (last > first) timeline.rows.push({ track: index, depth: deep, first, end: last });
+      of.spans += last - first;
+    }
+    of.endRow = timeline.rows.length;
+  });
+  for (const row of timeline.rows) {
+    if (!ascending(start, row)) sortRow(timeline, row);
+    let far = 0;
+    for (let at = row.first; at < row.end; at += 1) {
+      far = Math.max(far, end[at]!);
+      reach[at] = far;
+    }
+  }
+  for (const of of tracks) of.busyNs = busy(timeline, of);
+  return timeline;
+}
+
+/** The first span of the row that may still last after `time`. */
+export function firstAfter(timeline: Timeline, row: Row, time: number): number {
+  let low = row.first;
+  let high = row.end;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (timeline.reach[middle]! > time) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/** The span of the row at `time`, or the longest that is at most `slack` away; -1 where there is none. */
+export function spanAt(timeline: Timeline, row: Row, time: number, slack: number): number {
+  let best = -1;
+  let bestLong = -1;
+  for (let at = firstAfter(timeline, row, time - slack); at < row.end; at += 1) {
+    if (timeline.start[at]! > time + slack) break;
+    const inside = timeline.start[at]! <= time && timeline.end[at]! >= time;
+    const long = timeline.end[at]! - timeline.start[at]! + (inside ? timeline.durationNs : 0);
+    if (timeline.end[at]! >= time - slack && long > bestLong) {
+      best = at;
+      bestLong = long;
+    }
+  }
+  return best;
+}
+
+/** The row that a span is in. */
+export function rowOf(timeline: Timeline, span: number): number {
+  let low = 0;
+  let high = timeline.rows.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (timeline.rows[middle]!.end > span) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+export function placeOf(timeline: Timeline, span: number): Place | null {
+  const file = timeline.file[span]!;
+  const line = timeline.line[span]!;
+  return file >= 0 && line >= 1 ? { file, line } : null;
+}
+
+/** The longest spans of the tracks on which something works, longest first. */
+export function longest(timeline: Timeline, most: number): number[] {
+  const found: number[] = [];
+  const long = (span: number) => timeline.end[span]! - timeline.start[span]!;
+  let least = 0;
+  for (const row of timeline.rows) {
+    const kind = timeline.tracks[row.track]!.kind;
+    if (kind === "phases" || kind === "idle") continue;
+    for (let at = row.first; at < row.end; at += 1) {
+      if (found.length >= most && long(at) <= least) continue;
+      found.push(at);
+      if (found.length < 2 * most) continue;
+      found.sort((a, b) => long(b) - long(a));
+      found.length = most;
+      least = long(found[most - 1]!);
+    }
+  }
+  return found.sort((a, b) => long(b) - long(a) || a - b).slice(0, most);
+}
+
+function numbers(value: unknown): ArrayLike<number> {
+  return Array.isArray(value) ? (value as number[]) : [];
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? value.slice(0, CHARACTERS) : "";
+}
+
+function ascending(start: Float64Array, row: Row): boolean {
+  for (let at = row.first + 1; at < row.end; at += 1) if (start[at]! < start[at - 1]!) return false;
+  return true;
+}
+
+function sortRow(timeline: Timeline, row: Row): void {
+  const order = Array.from({ length: row.end - row.first }, (_, at) => row.first + at);
+  order.sort((a, b) => timeline.start[a]! - timeline.start[b]!);
+  for (const column of [timeline.start, timeline.end, timeline.name, timeline.file, timeline.line, timeline.phase]) {
+    const sorted = order.map((at) => column[at]!);
+    sorted.forEach((value, at) => {
+      column[row.first + at] = value;
+    });
+  }
+}
+
+// What is deeper lies within the spans of the first depth.
+function busy(timeline: Timeline, track: Track): number {
+  const top = timeline.rows[track.firstRow];
+  if (top === undefined) return 0;
+  let sum = 0;
+  let until = 0;
+  for (let at = top.first; at < top.end; at += 1) {
+    const from = Math.max(until, timeline.start[at]!);
+    if (timeline.end[at]! <= from) continue;
+    sum += timeline.end[at]! - from;
+    until = timeline.end[at]!;
+  }
+  return sum;
+}

@@ -1,0 +1,232 @@
+// The timeline's place on the page: what shows before it came, its buttons, and what it says in words.
+
+import type { Actions } from "../actions";
+import { decode, longest, placeOf, rowOf, type Timeline } from "./model";
+import type { Cursor } from "../cursor";
+import { showDetail } from "../detail";
+import { PHASES } from "../document";
+import { button, element, fill, write } from "../dom";
+import { count, counted, duration, percent } from "../format";
+import { ListTable, shareBar } from "../table";
+import type { Note, Tooltip } from "../tooltip";
+import { TimelineView } from "./view";
+
+const LONGEST = 20;
+
+export class TimelineSection {
+  readonly #waiting = element("p", { class: "skeleton", role: "status" });
+  readonly #shown = element("div", { hidden: true });
+  readonly #about = element("p", { class: "keys" });
+  readonly #span = element("span", { class: "quiet in-view" });
+  readonly #detail = element("div", { class: "detail", role: "status", "aria-label": "Selected span" });
+  readonly #view: TimelineView;
+  readonly #tracks: ListTable<Timeline["tracks"][number]>;
+  readonly #longest: ListTable<number>;
+  #timeline: Timeline | null = null;
+
+  constructor(
+    root: HTMLElement,
+    private readonly actions: Actions,
+    private readonly tooltip: Tooltip,
+    cursor: Cursor,
+  ) {
+    const canvas = element("canvas", {
+      class: "timeline",
+      tabindex: 0,
+      role: "application",
+      "aria-roledescription": "timeline chart",
+      "aria-label": "Timeline of one iteration",
+      "aria-describedby": "timeline-keys",
+    });
+    this.#view = new TimelineView(canvas, cursor, {
+      hovered: (span, event) => {
+        this.#hover(span, event);
+      },
+      selected: (span) => {
+        this.#select(span);
+      },
+      opened: (span) => {
+        const place = placeOf(this.#timeline!, span);
+        if (this.actions.canJump(place)) this.actions.jump(place);
+      },
+      moved: (range, whole) => {
+        const all = range.start <= whole.start && range.end >= whole.end;
+        write(this.#span, all ? `all of ${duration(whole.end)}` : `${duration(range.start)} to ${duration(range.end)}`);
+      },
+    });
+    this.#tracks = new ListTable(
+      "Tracks",
+      [
+        { head: "Track", cell: (track) => track.name },
+        { head: "Spans", class: "number", cell: (track) => count(track.spans) },
+        { head: "Busy", class: "number", cell: (track) => (track.kind === "idle" ? "" : duration(track.busyNs)) },
+        {
+          head: "Idle",
+          class: "number",
+          cell: (track) => duration(track.kind === "idle" ? track.busyNs : this.#timeline!.durationNs - track.busyNs),
+        },
+        {
+          head: "Share",
+          class: "wide",
+          cell: (track) => shareBar(track.busyNs / this.#timeline!.durationNs, percent(track.busyNs / this.#timeline!.durationNs)),
+        },
+      ],
+      40,
+    );
+    this.#longest = new ListTable(
+      "Longest spans",
+      [
+        { head: "Span", class: "mono name", cell: (span) => this.#name(span) },
+        { head: "Track", cell: (span) => this.#track(span) },
+        { head: "Phase", cell: (span) => this.#phase(span) },
+        { head: "Start", class: "number", cell: (span) => duration(this.#timeline!.start[span]!) },
+        { head: "Time", class: "number", cell: (span) => duration(this.#long(span)) },
+        { head: "Line", cell: (span) => this.#opener(span) },
+      ],
+      LONGEST,
+    );
+    const zoom = (label: string, name: string, act: () => void) => button(label, { "aria-label": name, title: name }, act);
+    fill(
+      this.#shown,
+      element(
+        "div",
+        { class: "above-chart" },
+        element(
+          "div",
+          { class: "zoom" },
+          zoom("−", "Zoom out", () => {
+            this.#view.zoomBy(1.6);
+          }),
+          zoom("+", "Zoom in", () => {
+            this.#view.zoomBy(1 / 1.6);
+          }),
+          button("Whole", { title: "Show the whole iteration" }, () => {
+            this.#view.reset();
+          }),
+          this.#span,
+        ),
+        element(
+          "ul",
+          { class: "legend", "aria-label": "Phases" },
+          ...PHASES.map((phase) => element("li", {}, element("i", { class: `swatch ${phase}` }), phase)),
+        ),
+      ),
+      this.#view.root,
+      this.#about,
+      element(
+        "p",
+        { class: "keys", id: "timeline-keys" },
+        "Ctrl + wheel or + and − zoom, dragging or arrow keys pan, Home shows all. Shift + arrow keys go from span to span, F fills the view with it, Enter opens its line.",
+      ),
+      this.#detail,
+      element(
+        "details",
+        {},
+        element("summary", {}, "Timeline in tables"),
+        element("h3", {}, "Tracks"),
+        this.#tracks.root,
+        element("h3", {}, "Longest spans"),
+        this.#longest.root,
+      ),
+    );
+    fill(root, this.#waiting, this.#shown);
+  }
+
+  /** A timeline is on its way. One that shows already stays until it is there. */
+  wait(): void {
+    if (this.#timeline === null) this.#say("Reading the timeline…", true);
+  }
+
+  /** There is none, and why. */
+  miss(why: string): void {
+    this.#timeline = null;
+    this.#say(why, false);
+  }
+
+  show(value: unknown): void {
+    const timeline = decode(value);
+    if (timeline === null || timeline.size === 0) {
+      this.miss("This measurement has no timeline.");
+      return;
+    }
+    this.#timeline = timeline;
+    this.#waiting.hidden = true;
+    this.#shown.hidden = false;
+    this.#select(-1);
+    this.#view.show(timeline);
+    const about = ["One profiled iteration, as recorded: the profiler's own cost is in these times."];
+    if (timeline.leftOut > 0) about.push(`The shortest ${counted(timeline.leftOut, "span")} were left out.`);
+    if (timeline.dropped > 0) about.push(`${counted(timeline.dropped, "span")} too deep to draw were left out.`);
+    write(this.#about, about.join(" "));
+    this.#tracks.show(timeline.tracks);
+    this.#longest.show(longest(timeline, LONGEST));
+  }
+
+  restyle(): void {
+    this.#view.restyle();
+  }
+
+  #say(text: string, busy: boolean): void {
+    this.#shown.hidden = true;
+    this.#waiting.hidden = false;
+    this.#waiting.classList.toggle("busy", busy);
+    write(this.#waiting, text);
+  }
+
+  #hover(span: number, event: PointerEvent | null): void {
+    if (span < 0 || event === null) {
+      this.tooltip.hide();
+      this.actions.highlight(null);
+      return;
+    }
+    this.tooltip.show(this.#note(span), event);
+    this.actions.highlight(placeOf(this.#timeline!, span));
+  }
+
+  #select(span: number): void {
+    if (span < 0) {
+      fill(this.#detail, element("span", { class: "quiet" }, "Select a span to see what it is."));
+      return;
+    }
+    const place = placeOf(this.#timeline!, span);
+    showDetail(this.#detail, this.#note(span), place, this.actions);
+    this.actions.highlight(place);
+  }
+
+  #note(span: number): Note {
+    const place = placeOf(this.#timeline!, span);
+    const facts: [string, string][] = [
+      ["time", duration(this.#long(span))],
+      ["start", duration(this.#timeline!.start[span]!)],
+      ["phase", this.#phase(span)],
+    ];
+    if (place !== null) facts.push(["line", this.actions.placeName(place)]);
+    return { title: this.#name(span), about: this.#track(span), facts };
+  }
+
+  #name(span: number): string {
+    return this.#timeline!.names[this.#timeline!.name[span]!] ?? "(no name)";
+  }
+
+  #track(span: number): string {
+    const timeline = this.#timeline!;
+    return timeline.tracks[timeline.rows[rowOf(timeline, span)]!.track]!.name;
+  }
+
+  #phase(span: number): string {
+    return PHASES[this.#timeline!.phase[span]!] ?? "other";
+  }
+
+  #long(span: number): number {
+    return this.#timeline!.end[span]! - this.#timeline!.start[span]!;
+  }
+
+  #opener(span: number): Node | string {
+    const place = placeOf(this.#timeline!, span);
+    if (place === null) return "";
+    if (!this.actions.canJump(place)) return this.actions.placeName(place);
+    return button(this.actions.placeName(place), { class: "link mono" }, () => {
+      this.actions.jump(place);
+    });
+  }
+}
