@@ -10,8 +10,9 @@ use crate::lsp::position::ClientRange;
 use crate::panel::question::Question;
 use crate::profiler::{ProfileOutcome, Profiled, ProgressEvent};
 use crate::requests::Request;
+use crate::requests::diagnostic::Placements;
 use crate::run_queue::{Reason, RunId};
-use crate::state::{Client, Findings};
+use crate::state::Client;
 use crate::trust::Answer;
 
 /// What wakes the event loop. There is no other way in.
@@ -40,8 +41,10 @@ pub enum Event {
     EarlierFound(PathBuf, Option<Profiled>),
     /// A workspace's zygote is ready, or was not to be had.
     Prepared(PathBuf),
-    /// Where a failure is shown has been found; the number tells whether it is still the newest.
-    FindingsPlaced(PathBuf, u64, Findings),
+    /// The pause after an edit is over: remarks are to be where their statements are.
+    DiagnosticsDue(PathBuf),
+    /// Where diagnostics are shown has been found; the number tells whether they are still the newest.
+    DiagnosticsPlaced(PathBuf, u64, Placements),
 }
 
 /// What a client tells without asking.

@@ -64,7 +64,8 @@ fn name(event: &Event) -> &'static str {
         Event::RunEnded(..) => "end of a run",
         Event::EarlierFound(..) => "earlier profile",
         Event::Prepared(_) => "prepared",
-        Event::FindingsPlaced(..) => "diagnostics",
+        Event::DiagnosticsDue(_) => "diagnostics after an edit",
+        Event::DiagnosticsPlaced(..) => "diagnostics",
     }
 }
 
@@ -95,8 +96,9 @@ impl GlobalState {
             }
             Event::EarlierFound(root, None) => self.send_status(&root),
             Event::Prepared(root) => self.prepared(&root),
-            Event::FindingsPlaced(root, number, placed) => {
-                self.findings_placed(&root, number, placed);
+            Event::DiagnosticsDue(root) => self.diagnostics_due(&root),
+            Event::DiagnosticsPlaced(root, number, placements) => {
+                self.diagnostics_placed(&root, number, placements);
             }
         }
     }
@@ -110,7 +112,7 @@ impl GlobalState {
                 );
                 self.trust = Trust::new(self.store.clone(), client.vouched);
                 self.client = (*client).into();
-                let (settings, _) = Settings::read(&self.client.options);
+                let (settings, _) = Settings::read(&self.client.options, &self.client);
                 self.settings = settings.into();
             }
             Told::Ready => self.ready(),
@@ -118,9 +120,13 @@ impl GlobalState {
             Told::Changed(id, version, changes) => self.changed(&id, version, changes),
             Told::Saved(id) => self.saved(&id),
             Told::Closed(id) => {
+                let real = self.documents.get(&id).and_then(|document| document.real.clone());
                 self.documents.close(&id);
                 self.saved.remove(&id);
                 self.cache.retain(|(other, _, _), _| *other != id);
+                if let Some(file) = real {
+                    self.show_remarks_soon(&file);
+                }
             }
             Told::SettingsChanged(value) => self.settings_changed(&value),
             Told::FoldersChanged(added, removed) => {
@@ -160,6 +166,7 @@ impl GlobalState {
             self.prepare(&root);
             self.send_status(&root);
         }
+        self.show_remarks_soon(&path);
     }
 
     fn changed(&mut self, id: &DocumentId, version: i32, changes: Vec<Change<ClientRange>>) {
@@ -169,6 +176,7 @@ impl GlobalState {
         });
         self.tell_refusal(id, changed);
         if let Some(path) = self.documents.get(id).and_then(|document| document.real.clone()) {
+            self.show_remarks_soon(&path);
             self.last_touched = Some(path);
         }
     }
@@ -256,21 +264,18 @@ impl GlobalState {
         if value.is_null() {
             return;
         }
-        let (settings, complaints) = Settings::read(value);
+        let (settings, complaints) = Settings::read(value, &self.client);
         for complaint in complaints {
             self.to_client.show_message(Importance::Warning, &complaint);
         }
         if *self.settings == settings {
             return;
         }
-        let shown = self.settings.diagnostics;
         self.settings = settings.into();
-        if shown && !self.settings.diagnostics {
-            let roots: Vec<PathBuf> =
-                self.workspaces.iter().map(|workspace| workspace.root.clone()).collect();
-            roots.iter().for_each(|root| self.unpublish(root));
-        }
         self.mark_stale();
+        let roots: Vec<PathBuf> =
+            self.workspaces.iter().map(|workspace| workspace.root.clone()).collect();
+        roots.iter().for_each(|root| self.show_diagnostics(root));
     }
 
     /// The workspaces that a command means: that of its argument, else that of the document touched

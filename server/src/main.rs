@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 mod cli;
 mod config;
+mod diagnostics;
 mod discover;
 mod documents;
 mod event;

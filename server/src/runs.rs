@@ -11,8 +11,7 @@ use crate::event::Event;
 use crate::lsp::client::Importance;
 use crate::profiler::{ProfileOutcome, ProfileRequest, ProgressEvent};
 use crate::progress;
-use crate::refresh::Refreshable;
-use crate::requests::diagnostic::{self, Failure};
+use crate::requests::diagnostic::Failure;
 use crate::run_queue::{Reason, RunId};
 use crate::state::GlobalState;
 use crate::store::StoreError;
@@ -244,7 +243,7 @@ impl GlobalState {
                 self.take_in(&root, profiled);
             }
             ProfileOutcome::Failed { failure, root: project, log } => {
-                let failure = self.failure(project, failure);
+                let failure = failure_of(project, failure);
                 self.failed(&root, failure, log, asked);
             }
             ProfileOutcome::Cancelled => {}
@@ -269,14 +268,9 @@ impl GlobalState {
         self.send_status(&root);
     }
 
-    fn failure(&mut self, project: PathBuf, failure: RunFailure) -> Failure {
-        let report = failure::report(&failure);
-        Failure { number: self.next_number(), root: project, kind: failure.kind, report }
-    }
-
     /// A training script that is no Python at the moment is not found. Where the file that was to be
     /// profiled is such a text, that is what is in the way.
-    fn broken_text(&mut self, root: &Path, reason: &Reason) -> Option<Failure> {
+    fn broken_text(&self, root: &Path, reason: &Reason) -> Option<Failure> {
         let file = reason.file()?;
         let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
         let line = open?.1.index.as_ref()?.first_syntax_error()?;
@@ -288,11 +282,11 @@ impl GlobalState {
             frames: vec![FailureFrame { path, line, name: "<module>".to_owned() }],
             requested_bytes: None,
         };
-        Some(self.failure(root.to_owned(), failure))
+        Some(failure_of(root.to_owned(), failure))
     }
 
     fn succeeded(&mut self, root: &Path, log: Option<PathBuf>) {
-        self.unpublish(root);
+        self.forget_failure(root);
         if let Some(workspace) = self.workspace(root) {
             workspace.problem = None;
             workspace.said = None;
@@ -305,46 +299,16 @@ impl GlobalState {
             return self.has_problem(root, failure.report.message, log, asked);
         }
         let first_line = failure.report.message.lines().next().unwrap_or_default().to_owned();
-        let failure = Arc::new(failure);
         if let Some(workspace) = self.workspace(root) {
-            workspace.failure = Some(failure.clone());
+            workspace.failure = Some(Arc::new(failure));
             workspace.problem = Some(first_line);
             workspace.log = log.or(workspace.log.take());
         }
-        self.refresh.mark(Refreshable::Diagnostics);
-        if self.client.pulls_diagnostics {
-            return;
-        }
-        let report = diagnostic::report_of(self, vec![failure.clone()]);
-        let (events, root) = (self.events.clone(), root.to_owned());
-        tokio::spawn(async move {
-            let placed = tokio::task::spawn_blocking(move || report.place()).await;
-            let placed = placed.unwrap_or_default();
-            let _ = events.send(Event::FindingsPlaced(root, failure.number, placed)).await;
-        });
-    }
-
-    /// Shows a failure where it was found to be, unless something newer has happened.
-    pub fn findings_placed(&mut self, root: &Path, number: u64, placed: crate::state::Findings) {
-        let to_client = self.to_client.clone();
-        let Some(workspace) = self.workspace(root) else { return };
-        let failure = workspace.failure.clone().filter(|failure| failure.number == number);
-        let Some(failure) = failure else { return };
-        let before = workspace.published.take();
-        let Some(placed) = placed.into_iter().next() else {
-            // The file is gone: renamed or deleted while it ran.
-            let message = failure.report.message.clone();
-            return self.say_once(root, Importance::Error, &message, false);
-        };
-        if let Some(before) = before.filter(|before| *before != placed.uri) {
-            to_client.publish(&before, None, &[]);
-        }
-        to_client.publish(&placed.uri, placed.version, &placed.diagnostics);
-        workspace.published = Some(placed.uri);
+        self.show_diagnostics(root);
     }
 
     fn has_problem(&mut self, root: &Path, message: String, log: Option<PathBuf>, asked: bool) {
-        self.unpublish(root);
+        self.forget_failure(root);
         if let Some(workspace) = self.workspace(root) {
             workspace.problem = message.lines().next().map(str::to_owned);
             workspace.log = log.or(workspace.log.take());
@@ -410,6 +374,11 @@ impl GlobalState {
             running.cancel.cancel();
         }
     }
+}
+
+fn failure_of(root: PathBuf, failure: RunFailure) -> Failure {
+    let report = failure::report(&failure);
+    Failure { root, kind: failure.kind, report }
 }
 
 fn token(id: RunId) -> String {

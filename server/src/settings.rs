@@ -10,6 +10,8 @@ use ridgeline_analysis::present::hints::HintOptions;
 use ridgeline_analysis::present::lenses::LensOptions;
 use serde_json::Value;
 
+use crate::state::Client;
+
 /// The section of the editor's settings.
 pub const SECTION: &str = "ridgeline";
 
@@ -32,6 +34,8 @@ pub struct Settings {
     pub hover: bool,
     /// Failures as diagnostics.
     pub diagnostics: bool,
+    /// Remarks on costs as diagnostics.
+    pub remarks: bool,
 }
 
 /// One row of the table.
@@ -69,8 +73,8 @@ pub const TABLE: &[Setting] = &[
     row("inlayHints.definitions", "true", "Show at a layer's constructor what that layer costs."),
     row(
         "inlayHints.headline",
-        "false",
-        "Show the iteration's time at the training loop, for editors without code lenses.",
+        "\"auto\"",
+        "Show the iteration's time at the training loop: `on`, `off`, or `auto`, which is on in editors without code lenses.",
     ),
     row("codeLens.enable", "true", "Show lines of text above lines of code."),
     row("codeLens.memory", "true", "Show the memory of lines that hold much of it."),
@@ -95,6 +99,11 @@ pub const TABLE: &[Setting] = &[
     ),
     row("hover.enable", "true", "Show everything known of a line in its hover."),
     row("diagnostics.enable", "true", "Show a failing run at the line that failed."),
+    row(
+        "diagnostics.costs",
+        "\"auto\"",
+        "Show the training loop's cost and the three costliest lines as information: `on`, `off`, or `auto`, which is on in editors that nobody can tell that their inlay hints are out of date.",
+    ),
 ];
 
 const fn row(name: &'static str, default: &'static str, what: &'static str) -> Setting {
@@ -113,21 +122,23 @@ impl Default for Settings {
             lenses: Some(lenses),
             hover: true,
             diagnostics: true,
+            remarks: false,
         }
     }
 }
 
 impl Settings {
     /// Reads settings: the section itself, or an object that holds it. What is absent has its
-    /// default. The second value says what was ignored and why.
-    pub fn read(value: &Value) -> (Settings, Vec<String>) {
+    /// default, which may depend on what the client can show. The second value says what was ignored
+    /// and why.
+    pub fn read(value: &Value, client: &Client) -> (Settings, Vec<String>) {
         let section = value.get(SECTION).filter(|section| section.is_object()).unwrap_or(value);
         let mut reader = Reader { section, complaints: Vec::new() };
         let hints = HintOptions {
             min_share: reader.share("inlayHints.minimumShare"),
             min_duration_ns: reader.number("inlayHints.minimumMicroseconds", 0.0, 1e12) * 1e3,
             definitions: reader.switch("inlayHints.definitions"),
-            headline: reader.switch("inlayHints.headline"),
+            headline: reader.automatic("inlayHints.headline", !client.shows_lenses),
         };
         let lenses = LensOptions {
             min_memory_share: reader.share("codeLens.minimumMemoryShare"),
@@ -148,6 +159,10 @@ impl Settings {
             lenses: reader.switch("codeLens.enable").then_some(lenses),
             hover: reader.switch("hover.enable"),
             diagnostics: reader.switch("diagnostics.enable"),
+            remarks: reader.automatic(
+                "diagnostics.costs",
+                client.takes_diagnostics && !client.refreshes_hints,
+            ),
         };
         (settings, reader.complaints)
     }
@@ -171,6 +186,20 @@ impl Reader<'_> {
             None => standard,
             Some(Value::Bool(on)) => *on,
             Some(_) => self.complain(name, "true or false", standard),
+        }
+    }
+
+    /// A switch that the server sets where the person does not.
+    fn automatic(&mut self, name: &'static str, automatic: bool) -> bool {
+        match self.value(name) {
+            None => automatic,
+            Some(Value::Bool(on)) => *on,
+            Some(value) => match value.as_str() {
+                Some("auto") => automatic,
+                Some("on") => true,
+                Some("off") => false,
+                _ => self.complain(name, "auto, on or off", automatic),
+            },
         }
     }
 
@@ -213,10 +242,32 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn lenses() -> Client {
+        Client { shows_lenses: true, ..Client::default() }
+    }
+
+    #[test]
+    fn what_a_client_cannot_show_it_gets_in_another_way() {
+        let headline = |value: Value, client: &Client| {
+            let (settings, _) = Settings::read(&value, client);
+            settings.hints.is_some_and(|hints| hints.headline)
+        };
+        assert!(headline(json!({}), &Client::default()));
+        assert!(!headline(json!({}), &lenses()));
+        assert!(headline(json!({"inlayHints.headline": "on"}), &lenses()));
+        let remarks = |value: Value, client: &Client| Settings::read(&value, client).0.remarks;
+        let pushed = Client { takes_diagnostics: true, ..Client::default() };
+        let refreshed = Client { refreshes_hints: true, ..pushed.clone() };
+        assert!(remarks(json!({}), &pushed));
+        assert!(!remarks(json!({}), &refreshed));
+        assert!(!remarks(json!({"diagnostics": {"costs": "off"}}), &pushed));
+        assert!(remarks(json!({"diagnostics": {"costs": "auto"}}), &pushed));
+    }
+
     #[test]
     fn nothing_means_the_defaults() {
         for nothing in [Value::Null, json!({}), json!([]), json!({"ridgeline": {}}), json!(17)] {
-            let (settings, complaints) = Settings::read(&nothing);
+            let (settings, complaints) = Settings::read(&nothing, &lenses());
             assert_eq!(settings, Settings::default(), "{nothing}");
             assert!(complaints.is_empty());
         }
@@ -227,7 +278,7 @@ mod tests {
         let nested = json!({"ridgeline": {"inlayHints": {"minimumShare": 0.5}}});
         let dotted = json!({"inlayHints.minimumShare": 0.5});
         for value in [nested, dotted] {
-            let (settings, _) = Settings::read(&value);
+            let (settings, _) = Settings::read(&value, &lenses());
             assert_eq!(settings.hints.map(|hints| hints.min_share), Some(0.5));
         }
     }
@@ -236,6 +287,7 @@ mod tests {
     fn a_slip_switches_nothing_else_off() {
         let (settings, complaints) = Settings::read(
             &json!({"runOnSave": "no", "inlayHints": {"minimumShare": 7, "enable": false}}),
+            &lenses(),
         );
         assert!(settings.run_on_save);
         assert_eq!(settings.hints, None);

@@ -36,9 +36,6 @@ const WORKSPACE_LIMIT: usize = 64;
 /// Projects of one workspace whose profiles are kept.
 const PROFILE_LIMIT: usize = 8;
 
-/// Where diagnostics are shown.
-pub type Findings = Vec<Placed>;
-
 /// Who the client is and what it takes.
 #[derive(Clone, Debug, Default)]
 pub struct Client {
@@ -58,6 +55,10 @@ pub struct Client {
     pub refreshes_lenses: bool,
     /// It takes `workspace/diagnostic/refresh`.
     pub refreshes_diagnostics: bool,
+    /// It shows code lenses.
+    pub shows_lenses: bool,
+    /// It shows diagnostics that it did not ask for.
+    pub takes_diagnostics: bool,
     /// It takes no diagnostics but those that it asks for.
     pub pulls_diagnostics: bool,
     /// It shows related information.
@@ -106,8 +107,12 @@ pub struct Workspace {
     pub measured: Vec<(u64, Arc<Profiled>)>,
     /// Why the last run failed, where it did at a line.
     pub failure: Option<Arc<Failure>>,
-    /// The file that the failure is published for.
-    pub published: Option<String>,
+    /// The diagnostics that the client shows.
+    pub published: Vec<Placed>,
+    /// The number of the placement of diagnostics that was begun last.
+    pub placing: u64,
+    /// A placement is to begin soon.
+    pub placing_soon: bool,
     /// A run that waits for the person to allow it.
     pub waiting: Option<Reason>,
     /// The question whether it may run is on the screen.
@@ -291,7 +296,7 @@ impl GlobalState {
         let root = real_path(root);
         self.queue.stop(&root);
         tokio::spawn(self.profiler.forget(root.clone()));
-        self.unpublish(&root);
+        self.take_diagnostics_back(&root);
         if let Some(workspace) = self.workspace(&root) {
             let number = workspace.number;
             self.feed.remove(number);
@@ -313,6 +318,9 @@ impl GlobalState {
         let number = workspace.number;
         self.feed.changed(number);
         self.mark_stale();
+        if self.settings.remarks {
+            self.show_diagnostics(root);
+        }
     }
 
     /// Hints and lenses at the client are out of date.
@@ -322,13 +330,10 @@ impl GlobalState {
     }
 
     /// Takes a failure back that was shown.
-    pub fn unpublish(&mut self, root: &Path) {
+    pub fn forget_failure(&mut self, root: &Path) {
         let Some(workspace) = self.workspace(root) else { return };
         workspace.failure = None;
-        if let Some(uri) = workspace.published.take() {
-            self.to_client.publish(&uri, None, &[]);
-        }
-        self.refresh.mark(Refreshable::Diagnostics);
+        self.show_diagnostics(root);
     }
 
     /// Says something about a workspace that is no answer to a command: once, not on every save.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::lenses::{headline, kinds, peak, told};
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
-use super::share::{share_of, share_of_peak, share_of_whole};
+use super::share::{rank, share_of, share_of_peak, share_of_whole};
 use crate::profile::{
     MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase, PhaseTimes, Profile,
     Provenance,
@@ -256,15 +256,9 @@ impl Writer<'_> {
 
     /// Among all lines of the profile, by their own time.
     fn rank(&self, cost: &StatementCost) -> Option<String> {
-        let own = cost.self_time.total();
-        if own <= 0.0 {
-            return None;
-        }
-        let lines = || self.profile.lines.iter().flatten();
-        let costlier = lines().filter(|line| line.self_time.total() > own).count();
-        Some(match costlier {
-            0 => "the costliest line".to_owned(),
-            costlier => format!("{} costliest line", ordinal(costlier + 1)),
+        Some(match rank(self.profile, cost.self_time.total())? {
+            1 => "the costliest line".to_owned(),
+            rank => format!("{} costliest line", ordinal(rank)),
         })
     }
 

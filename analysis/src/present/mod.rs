@@ -12,6 +12,7 @@ pub mod lenses;
 mod page;
 pub mod panel;
 pub mod printable;
+pub mod remarks;
 pub mod report;
 mod share;
 pub mod terminal;
@@ -36,6 +37,9 @@ pub(crate) fn everything(
     for hot in heat::heat(profile, costs) {
         assert!((0.0..=1.0).contains(&hot.share), "{}", hot.share);
         offsets.extend([hot.span.start, hot.span.end]);
+    }
+    for remark in remarks::remarks(profile, costs, index) {
+        offsets.extend([remark.span.start, remark.span.end]);
     }
     let training = crate::source::training_script(index);
     let options = lenses::LensOptions { min_memory_share: 0.0, panel: true, ..Default::default() };

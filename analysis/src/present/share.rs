@@ -1,6 +1,6 @@
 //! What share of the iteration something is.
 
-use crate::profile::{PhaseTimes, Profile};
+use crate::profile::{LineCost, PhaseTimes, Profile};
 
 /// Of the iteration's time, 0 to 1; 0 where that is not known.
 pub(super) fn share(time: &PhaseTimes, profile: &Profile) -> f64 {
@@ -21,4 +21,11 @@ pub(super) fn share_of(part: f64, whole: f64) -> f64 {
 /// Bytes of the peak, 0 to 1; 0 where that is not known.
 pub(super) fn share_of_peak(bytes: u64, profile: &Profile) -> f64 {
     share_of(bytes as f64, profile.memory.peak_bytes as f64)
+}
+
+/// Which place a line of this time of its own takes among all lines of the profile, counted from 1;
+/// nothing where it takes no time.
+pub(super) fn rank(profile: &Profile, own_ns: f64) -> Option<usize> {
+    let costlier = |line: &&LineCost| line.self_time.total() > own_ns;
+    (own_ns > 0.0).then(|| 1 + profile.lines.iter().flatten().filter(costlier).count())
 }

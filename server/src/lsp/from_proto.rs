@@ -105,6 +105,8 @@ pub fn client(params: InitializeParams) -> Client {
         vouched: options.get("trusted") == Some(&Value::Bool(true)),
         options,
         encoding: Encoding::negotiate(&offered),
+        shows_lenses: text.code_lens.is_some() || workspace.code_lens.is_some(),
+        takes_diagnostics: pushed.is_some(),
         refreshes_hints: workspace
             .inlay_hint
             .and_then(|hints| hints.refresh_support)

@@ -1,11 +1,12 @@
 //! `textDocument/diagnostic` and `textDocument/publishDiagnostics`: a failing run at the line that
-//! failed, with its traceback as related information.
+//! failed, with its traceback as related information, and remarks on costs.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ridgeline_analysis::present::failure::{FailureFrame, FailureReport};
+use ridgeline_analysis::present::remarks::remarks;
 use ridgeline_analysis::source::{LineMap, Lines, fingerprint};
 use tower_lsp::ls_types::{
     Diagnostic, DiagnosticRelatedInformation, DiagnosticSeverity, DocumentDiagnosticReport,
@@ -14,9 +15,10 @@ use tower_lsp::ls_types::{
 };
 
 use crate::documents::{DocumentId, DocumentSnapshot, text_on_disk};
-use crate::lsp::position::{Encoding, line_range};
+use crate::lsp::position::{Encoding, line_range, to_range};
 use crate::lsp::to_proto;
 use crate::state::GlobalState;
+use crate::view::View;
 
 /// Frames of a traceback that are shown; a recursion has a thousand.
 const RELATED_LIMIT: usize = 32;
@@ -24,8 +26,6 @@ const RELATED_LIMIT: usize = 32;
 /// A failing run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// Numbers are not used twice.
-    pub number: u64,
     /// The project, which the frames' paths are relative to.
     pub root: PathBuf,
     /// `exception`, `syntax`, `exit` or `memory`.
@@ -56,31 +56,53 @@ pub struct Placed {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// What it takes to place failures: it reads files, so it is for the pool.
+/// Where everything is shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placements {
+    /// Diagnostics by file.
+    pub placed: Vec<Placed>,
+    /// What no file could be found for: it was renamed or deleted while it ran.
+    pub homeless: Vec<String>,
+}
+
+/// What it takes to place diagnostics: it reads files and works costs out, so it is for the pool.
 pub struct Report {
     failures: Vec<Arc<Failure>>,
+    remarked: Vec<View>,
     open: HashMap<PathBuf, DocumentSnapshot>,
     encoding: Encoding,
     related_information: bool,
 }
 
-/// The failures that are shown in a document.
+/// The diagnostics that are shown in a document.
 pub fn report(state: &GlobalState, id: &DocumentId) -> Report {
     let real = state.documents.get(id).and_then(|document| document.real.clone());
     let failures = state.workspaces.iter().filter_map(|workspace| workspace.failure.clone());
     let here = failures.filter(|failure| real.is_some() && failure.file() == real);
-    report_of(state, here.collect())
+    gather(state, here.collect(), state.view(id).into_iter().collect())
 }
 
-/// What it takes to place these failures.
-pub fn report_of(state: &GlobalState, failures: Vec<Arc<Failure>>) -> Report {
-    let failures = if state.settings.diagnostics { failures } else { Vec::new() };
+/// The diagnostics of a workspace: its failure, wherever that is shown, and remarks on its open
+/// documents.
+pub fn report_of(state: &GlobalState, root: &Path) -> Report {
+    let workspace = state.workspaces.iter().find(|workspace| workspace.root == root);
+    let failure = workspace.and_then(|workspace| workspace.failure.clone());
+    let ours = state.documents.iter().filter(|(_, document)| {
+        document.real.as_deref().and_then(|file| state.root_of(file)).as_deref() == Some(root)
+    });
+    let views = ours.filter_map(|(id, _)| state.view(id)).collect();
+    gather(state, failure.into_iter().collect(), views)
+}
+
+fn gather(state: &GlobalState, failures: Vec<Arc<Failure>>, views: Vec<View>) -> Report {
     let open = state
         .documents
         .iter()
         .filter_map(|(id, document)| Some((document.real.clone()?, state.documents.snapshot(id)?)));
+    let (failing, remarks) = (state.settings.diagnostics, state.settings.remarks);
     Report {
-        failures,
+        failures: if failing { failures } else { Vec::new() },
+        remarked: if remarks { views } else { Vec::new() },
         open: open.collect(),
         encoding: state.client.encoding,
         related_information: state.client.related_information,
@@ -90,7 +112,8 @@ pub fn report_of(state: &GlobalState, failures: Vec<Arc<Failure>>) -> Report {
 impl Report {
     /// The answer to a pull.
     pub fn finish(&self) -> DocumentDiagnosticReportResult {
-        let items = self.place().into_iter().flat_map(|placed| placed.diagnostics).collect();
+        let placed = self.place().placed;
+        let items = placed.into_iter().flat_map(|placed| placed.diagnostics).collect();
         let report = FullDocumentDiagnosticReport { result_id: None, items };
         DocumentDiagnosticReportResult::Report(DocumentDiagnosticReport::Full(
             RelatedFullDocumentDiagnosticReport {
@@ -100,12 +123,49 @@ impl Report {
         ))
     }
 
-    /// Where each failure is shown today.
-    pub fn place(&self) -> Vec<Placed> {
-        self.failures.iter().filter_map(|failure| self.place_one(failure)).collect()
+    /// Where everything is shown today.
+    pub fn place(&self) -> Placements {
+        let mut placements = Placements::default();
+        let mut add = |found: Placed| {
+            let known = placements.placed.iter_mut().find(|placed| placed.uri == found.uri);
+            match known {
+                Some(placed) => placed.diagnostics.extend(found.diagnostics),
+                None => placements.placed.push(found),
+            }
+        };
+        for failure in &self.failures {
+            match self.failure(failure) {
+                Some(placed) => add(placed),
+                None => placements.homeless.push(failure.report.message.clone()),
+            }
+        }
+        self.remarked.iter().filter_map(|view| self.remarks(view)).for_each(add);
+        placements
     }
 
-    fn place_one(&self, failure: &Failure) -> Option<Placed> {
+    /// Remarks on what a document costs; nothing where there are none.
+    fn remarks(&self, view: &View) -> Option<Placed> {
+        let (profile, costs) = view.costs()?;
+        let index = &view.document.index;
+        let diagnostics: Vec<Diagnostic> = remarks(profile, costs, index)
+            .into_iter()
+            .map(|remark| Diagnostic {
+                range: to_range(index.text(), index.lines(), self.encoding, remark.span),
+                severity: Some(match remark.is_headline {
+                    true => DiagnosticSeverity::INFORMATION,
+                    false => DiagnosticSeverity::HINT,
+                }),
+                code: Some(NumberOrString::String("cost".to_owned())),
+                source: Some("ridgeline".to_owned()),
+                message: remark.message,
+                ..Diagnostic::default()
+            })
+            .collect();
+        let (uri, version) = (view.document.uri.clone(), Some(view.document.version));
+        (!diagnostics.is_empty()).then_some(Placed { uri, version, diagnostics })
+    }
+
+    fn failure(&self, failure: &Failure) -> Option<Placed> {
         let file = failure.file()?;
         let at = failure.report.at.as_ref()?;
         let (uri, range) = self.location(&file, at.line)?;

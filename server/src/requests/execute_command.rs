@@ -83,7 +83,6 @@ fn stop(state: &mut GlobalState, root: &Path) {
 }
 
 fn clear(state: &mut GlobalState, root: &Path) {
-    state.unpublish(root);
     let feed = state.feed.clone();
     with(state, root, |workspace| {
         workspace.measured.clear();
@@ -91,6 +90,7 @@ fn clear(state: &mut GlobalState, root: &Path) {
         workspace.problem = None;
         workspace.said = None;
     });
+    state.forget_failure(root);
     state.mark_stale();
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::fake::Session;
 use crate::profiler::ProfileOutcome;
 
-fn failed(session: &Session, kind: &str, lines: &[u32]) -> ProfileOutcome {
+pub fn failed(session: &Session, kind: &str, lines: &[u32]) -> ProfileOutcome {
     let frame = |line: &u32| FailureFrame {
         path: "train.py".to_owned(),
         line: *line,

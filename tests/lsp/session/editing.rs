@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fake::{SCRIPT, Session};
+use super::fake::{SCRIPT, Session, quiet};
 
 async fn profiled(capabilities: Value) -> Session {
     let mut session = Session::greeted(capabilities, true).await;
@@ -96,10 +96,7 @@ async fn encodings_are_negotiated() {
     ] {
         let mut session = Session::start();
         let capabilities = json!({"general": {"positionEncodings": offered}});
-        let folder = json!([{"uri": super::fake::uri(&session.root), "name": "project"}]);
-        let options = json!({"trusted": true, "watchFiles": false});
-        let more = json!({"workspaceFolders": folder, "initializationOptions": options});
-        let hello = session.client.hello(capabilities, more).await;
+        let hello = session.greet_with(capabilities, quiet()).await;
         assert_eq!(hello["capabilities"]["positionEncoding"], agreed);
         session.open_and_save().await;
         session.begun().await.end.send(session.measured()).expect("waiting");

@@ -106,12 +106,19 @@ impl Session {
     }
 
     /// Greets, with the project as the workspace. Files are not watched, so that only what a test
-    /// tells is a reason to run.
+    /// tells is a reason to run; and what clients get because of what they lack is for the tests
+    /// of that.
     pub async fn greet(&mut self, capabilities: Value, trusted: bool) {
+        let mut options = quiet();
+        options["trusted"] = trusted.into();
+        self.greet_with(capabilities, options).await;
+    }
+
+    /// Greets with these `initializationOptions`; gives the answer.
+    pub async fn greet_with(&mut self, capabilities: Value, options: Value) -> Value {
         let folder = json!([{"uri": uri(&self.root), "name": "project"}]);
-        let options = json!({"trusted": trusted, "watchFiles": false});
         let more = json!({"workspaceFolders": folder, "initializationOptions": options});
-        self.client.hello(capabilities, more).await;
+        self.client.hello(capabilities, more).await
     }
 
     /// The URI of a file of the project.
@@ -163,6 +170,16 @@ impl Session {
             })
             .collect()
     }
+}
+
+/// Settings for tests that are about something else.
+pub fn quiet() -> Value {
+    json!({
+        "trusted": true,
+        "watchFiles": false,
+        "inlayHints.headline": "off",
+        "diagnostics.costs": "off",
+    })
 }
 
 /// A profile of `train.py` in `root`.
