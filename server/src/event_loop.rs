@@ -149,7 +149,10 @@ impl GlobalState {
         tokio::spawn(sending.keep_sending(self.to_client.clone(), self.client.refreshes()));
         self.watcher = Watcher::start(self.events.clone());
         for root in self.client.roots.clone() {
-            self.add_workspace(&root, true);
+            // A client that mistook its configuration names the whole file system, which nobody means.
+            if root.parent().is_some() {
+                self.add_workspace(&root, true);
+            }
         }
         self.fetch_settings();
     }
