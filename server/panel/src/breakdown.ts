@@ -36,6 +36,7 @@ export class BreakdownSection {
   readonly #legend = element("ul", { class: "legend", "aria-label": "Phases" });
   readonly #canvas: HTMLCanvasElement;
   readonly #chart: HTMLElement;
+  readonly #missing = element("p", { class: "keys" });
   readonly #detail = element("div", { class: "detail", role: "status", "aria-label": "Selected" });
   readonly #icicle: Icicle;
   readonly #table: Treegrid;
@@ -117,6 +118,7 @@ export class BreakdownSection {
       element("div", { class: "above-chart" }, this.#crumbs, this.#legend),
       this.#chart,
       this.#table.root,
+      this.#missing,
       this.#detail,
     );
     fill(
@@ -173,6 +175,8 @@ export class BreakdownSection {
     this.#mark();
     this.#describe();
     this.#crumb();
+    this.#missing.hidden = chosen === undefined || chosen.leftOut === 0;
+    write(this.#missing, `${counted(chosen?.leftOut ?? 0, "small node")} were left out; they count as their parents' own.`);
   }
 
   #mark(): void {
@@ -273,6 +277,7 @@ function note(tree: Tree, node: number): Note {
     if (tree.own[node]! > 0 && tree.metric === "time") facts.push(["not in a node", write(tree.own[node]!)]);
     return { title: tree.name(node), about: "", facts };
   }
+  if (record?.estimated === true) facts.push(["divided by", "an estimate"]);
   if (!tree.isLeaf(node)) facts.push(["own", write(tree.own[node]!)]);
   if (record === null) return { title: tree.name(node), about: "", facts };
   if (tree.metric === "time") {

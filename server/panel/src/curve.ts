@@ -17,7 +17,6 @@ export interface CurveEvents {
 export class Curve {
   readonly #surface: Surface;
   #memory: Memory | null = null;
-  #durationNs = 1;
 
   constructor(
     canvas: HTMLCanvasElement,
@@ -41,10 +40,13 @@ export class Curve {
     });
   }
 
-  show(memory: Memory, durationNs: number): void {
+  show(memory: Memory): void {
     this.#memory = memory;
-    this.#durationNs = Math.max(1, durationNs, memory.curve.at(-1)?.[0] ?? 0);
     this.#surface.invalidate();
+  }
+
+  get #durationNs(): number {
+    return this.#memory?.durationNs ?? 1;
   }
 
   restyle(): void {

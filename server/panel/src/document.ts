@@ -38,12 +38,16 @@ export interface CostNode {
   /** Nanoseconds, as many as `PHASES`. */
   phases: number[];
   calls: number | null;
+  /** Part of it is a measured total that was divided by an estimate. */
+  estimated: boolean;
   place: Place | null;
 }
 
 export interface Breakdown {
   key: string;
   label: string;
+  /** Nodes that were too many: they are their parents' own. */
+  leftOut: number;
   nodes: CostNode[];
 }
 
@@ -58,6 +62,8 @@ export interface Holder {
 export interface Memory {
   peakBytes: number;
   capacityBytes: number | null;
+  /** The profiled iteration's, which took longer than the recording's iteration. */
+  durationNs: number;
   peakAtNs: number | null;
   /** Ascending in time. */
   curve: [atNs: number, bytes: number][];
@@ -205,7 +211,12 @@ function readChange(value: unknown): Change | null {
 
 function readBreakdown(it: Fields): Breakdown {
   const key = text(it.key);
-  return { key, label: text(it.label) || key, nodes: list(it.nodes, NODES).map(readNode) };
+  return {
+    key,
+    label: text(it.label) || key,
+    leftOut: amount(it.left_out) + Math.max(0, array(it.nodes, Infinity).length - NODES),
+    nodes: list(it.nodes, NODES).map(readNode),
+  };
 }
 
 function readNode(it: Fields, index: number): CostNode {
@@ -219,6 +230,7 @@ function readNode(it: Fields, index: number): CostNode {
     memoryBytes: amount(it.memory_bytes),
     phases: PHASES.map((_, phase) => amount(phases[phase])),
     calls: maybeAmount(it.calls),
+    estimated: it.estimated === true,
     place: readPlace(it.place),
   };
 }
@@ -242,6 +254,7 @@ function readMemory(it: Fields): Memory {
   return {
     peakBytes: amount(it.peak_bytes),
     capacityBytes: maybeAmount(it.capacity_bytes),
+    durationNs: Math.max(amount(it.duration_ns), last, 1),
     peakAtNs: maybeAmount(it.peak_at_ns),
     curve,
     atPeak: list(it.at_peak, 50).map((part) => ({ kind: text(part.kind), bytes: amount(part.bytes) })),

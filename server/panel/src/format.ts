@@ -3,7 +3,7 @@
 
 /** `4.2 ms`, `830 µs`, `1.3 s`: a duration in nanoseconds. */
 export function duration(nanoseconds: number): string {
-  if (nanoseconds < 1e3) return `${significant(nanoseconds)} ns`;
+  if (nanoseconds < 999.5) return `${significant(nanoseconds)} ns`;
   if (nanoseconds < 999.5e3) return `${significant(nanoseconds / 1e3)} µs`;
   if (nanoseconds < 999.5e6) return `${significant(nanoseconds / 1e6)} ms`;
   return `${significant(nanoseconds / 1e9)} s`;
@@ -11,7 +11,8 @@ export function duration(nanoseconds: number): string {
 
 /** `86 MB`, `1.2 GB`: a size in bytes, in decimal units. */
 export function bytes(size: number): string {
-  if (size < 1e3) return `${significant(size)} B`;
+  // There is no half of a byte.
+  if (size < 999.5) return `${fixed(size, 0)} B`;
   if (size < 999.5e3) return `${significant(size / 1e3)} kB`;
   if (size < 999.5e6) return `${significant(size / 1e6)} MB`;
   return `${significant(size / 1e9)} GB`;

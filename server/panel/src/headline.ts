@@ -1,10 +1,9 @@
 // The headline numbers as cards, with what changed.
 
 import type { Change, Recording } from "./document";
-import { element, fill } from "./dom";
+import { element, fill, write } from "./dom";
 
-export function showHeadline(root: HTMLElement, recording: Recording): void {
-  const { last, head } = recording.changesAgainst;
+export function showHeadline(root: HTMLElement, caption: HTMLElement, recording: Recording): void {
   fill(
     root,
     ...recording.headline.map(({ label, text, sinceLast, sinceHead }) =>
@@ -13,20 +12,23 @@ export function showHeadline(root: HTMLElement, recording: Recording): void {
         { class: "card" },
         element("span", { class: "label" }, label),
         element("span", { class: "value" }, text),
-        change(sinceLast, "since the last run", last),
-        change(sinceHead, head === null ? "since HEAD" : `since HEAD ${head}`, null),
+        change(sinceLast, "since last run"),
+        change(sinceHead, "since HEAD"),
       ),
     ),
   );
+  const { last, head } = recording.changesAgainst;
+  const against = [last === null ? "" : `Last run: ${last}.`, head === null ? "" : `HEAD: the last run of commit ${head}.`];
+  write(caption, against.filter(Boolean).join(" "));
 }
 
 // The word says what the colour says; "same" needs none.
-function change(change: Change | null, since: string, title: string | null): HTMLElement | null {
+function change(change: Change | null, since: string): HTMLElement | null {
   if (change === null) return null;
   const { text, verdict } = change;
   return element(
     "span",
-    { class: "change", title },
+    { class: "change" },
     element("b", { class: verdict }, verdict === "same" ? text || "same" : `${text} ${verdict}`),
     ` ${since}`,
   );

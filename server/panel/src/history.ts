@@ -41,7 +41,7 @@ export class HistorySection {
   show(panel: PanelDocument): void {
     const head = panel.recording?.changesAgainst.head ?? null;
     this.#generation = panel.generation;
-    this.#atHead = head === null ? null : (panel.history.find(({ commit, clean }) => clean && commit === head) ?? null);
+    this.#atHead = head === null ? null : (panel.history.find(({ commit, clean }) => clean && commit !== null && sameCommit(commit, head)) ?? null);
     this.#table.show(panel.history);
     this.#sparkline(panel.history.slice(0, POINTS).reverse());
   }
@@ -92,6 +92,11 @@ export class HistorySection {
       element("span", { class: "quiet" }, `iteration time, oldest to newest: ${duration(least)} to ${duration(most)}`),
     );
   }
+}
+
+// One of the two may be shortened more than the other.
+function sameCommit(a: string, b: string): boolean {
+  return a !== "" && b !== "" && (a.startsWith(b) || b.startsWith(a));
 }
 
 function svg(name: string, attributes: Record<string, string>): SVGElement {

@@ -76,7 +76,7 @@ export class MemorySection {
     if (memory === null) return;
     this.#peakBytes = memory.peakBytes;
     write(this.#explanation, memory.explanation);
-    this.#curve.show(memory, recording.durationNs);
+    this.#curve.show(memory);
     this.#canvas.hidden = memory.curve.length === 0;
     const when = memory.peakAtNs === null ? "" : ` at ${duration(memory.peakAtNs)}`;
     const capacity = memory.capacityBytes === null ? "" : ` of ${bytes(memory.capacityBytes)} that the device has`;

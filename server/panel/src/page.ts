@@ -125,7 +125,7 @@ export class Page {
     byId("recording").hidden = recording === null;
     this.#showEmpty(panel);
     if (recording !== null) {
-      showHeadline(byId("headline"), recording);
+      showHeadline(byId("headline"), byId("against"), recording);
       this.#breakdown.show(recording);
       byId("memory").hidden = recording.memory === null;
       this.#memory.show(recording);

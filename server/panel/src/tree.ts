@@ -13,6 +13,7 @@ export class Tree {
   readonly value: Float64Array;
   /** What is not in a node's children. */
   readonly own: Float64Array;
+  /** In the order of the program, which stays the same from one measurement to the next. */
   readonly children: readonly (readonly number[])[];
   readonly deepest: number;
 
@@ -47,11 +48,8 @@ export class Tree {
     });
     this.value[WHOLE] = Math.max(whole, top);
     for (let index = 0; index < this.size; index += 1) {
-      const list = children[index]!;
-      // The largest first: what matters is at the left, in the chart as in the table.
-      list.sort((a, b) => this.value[b]! - this.value[a]! || a - b);
       let below = 0;
-      for (const child of list) below += this.value[child]!;
+      for (const child of children[index]!) below += this.value[child]!;
       this.own[index] = Math.max(0, this.value[index]! - below);
     }
     this.children = children;
@@ -77,6 +75,11 @@ export class Tree {
   share(index: number): number {
     const whole = this.value[WHOLE]!;
     return whole > 0 ? this.value[index]! / whole : 0;
+  }
+
+  /** The children, the largest first. */
+  bySize(index: number): number[] {
+    return [...this.children[index]!].sort((a, b) => this.value[b]! - this.value[a]! || a - b);
   }
 
   isLeaf(index: number): boolean {

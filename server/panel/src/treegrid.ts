@@ -86,7 +86,7 @@ export class Treegrid {
       if (this.#rows.length >= this.#limit) return false;
       this.#rows.push(at);
       if ((at === node && isTop) || this.#isOpen(tree, at)) {
-        const children = tree.children[at]!;
+        const children = tree.bySize(at);
         for (let child = children.length - 1; child >= 0; child -= 1) stack.push(children[child]!);
       }
     }
@@ -101,7 +101,7 @@ export class Treegrid {
     const record = tree.node(node);
     const leaf = tree.isLeaf(node);
     const open = node === this.#top || this.#isOpen(tree, node);
-    const siblings = node === this.#top ? [node] : tree.children[tree.parent[node]!]!;
+    const siblings = node === this.#top ? [node] : tree.bySize(tree.parent[node]!);
     const level = tree.depth[node]! - tree.depth[this.#top]! + 1;
     const name = element(
       "span",
@@ -130,7 +130,7 @@ export class Treegrid {
         class: this.#found?.marks[node] === Mark.Match ? "match" : null,
       },
       element("td", { class: "name", role: "gridcell" }, name),
-      number(time === null ? "" : duration(time)),
+      number(time === null ? "" : `${record?.estimated === true ? "~" : ""}${duration(time)}`),
       number(percent(tree.share(node))),
       number(memory === null ? "" : bytes(memory)),
       number(record?.calls == null ? "" : count(record.calls)),

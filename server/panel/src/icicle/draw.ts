@@ -11,6 +11,8 @@ import { firstAfter, type Layout } from "./layout";
 export const ROW = 26;
 
 const PADDING = 6;
+/** Between a name, its detail and its value. */
+const SPACE = 12;
 const STRIP = 3;
 /** Narrower boxes than this many pixels are drawn together. */
 const NARROW = 1.5;
@@ -143,13 +145,16 @@ function caption(
   const name = tree.name(node);
   const value = tree.metric === "time" ? duration(tree.value[node]!) : bytes(tree.value[node]!);
   const valueWidth = names.width(context, value);
-  const both = names.width(context, name) + valueWidth + 14 <= room;
+  const nameWidth = names.width(context, name);
   context.fillStyle = palette.text;
   context.fillText(names.fit(context, name, room), from + PADDING, middle);
-  if (both) {
-    context.fillStyle = palette.text;
-    context.fillText(value, to - PADDING - valueWidth, middle);
-  }
+  if (nameWidth + valueWidth + SPACE > room) return;
+  context.fillText(value, to - PADDING - valueWidth, middle);
+  const left = room - nameWidth - valueWidth - 2 * SPACE;
+  const detail = tree.detail(node);
+  if (left < 40 || detail === "" || detail === name) return;
+  context.fillStyle = palette.quiet;
+  context.fillText(names.fit(context, detail, left), from + PADDING + nameWidth + SPACE, middle);
 }
 
 function outline(

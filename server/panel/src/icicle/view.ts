@@ -282,7 +282,7 @@ export class Icicle {
     const parent = tree.parent[at]!;
     switch (event.key) {
       case "ArrowDown":
-        this.#move(tree.children[at]![0]);
+        this.#move(tree.bySize(at)[0]);
         return true;
       case "ArrowUp":
         if (at === this.#root && at !== WHOLE) this.events.drilled(parent);

@@ -1,0 +1,62 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, it } from "vitest";
+
+import { readDocument, UnknownSchema } from "../src/document";
+
+const fixture = (name: string) =>
+  JSON.parse(readFileSync(join(import.meta.dirname, "../fixtures", name), "utf8")) as Record<string, unknown>;
+
+it("reads a real document whole", () => {
+  const panel = readDocument(fixture("document.json"));
+  expect(panel.recording?.breakdowns.map(({ key }) => key)).toEqual(["module", "line", "phase"]);
+  expect(panel.recording?.memory?.curve.length).toBeGreaterThan(10);
+  expect(panel.history.length).toBeGreaterThan(0);
+});
+
+it("refuses another version", () => {
+  expect(() => readDocument({ schema: 2 })).toThrow(UnknownSchema);
+  expect(() => readDocument(null)).toThrow(UnknownSchema);
+});
+
+it("stands an empty document", () => {
+  const panel = readDocument({ schema: 1 });
+  expect(panel).toMatchObject({ project: "project", recording: null, history: [], status: { state: "idle", run: null } });
+});
+
+it("puts absurd values right", () => {
+  const panel = readDocument({
+    schema: 1,
+    recording: {
+      duration_ns: -5,
+      batch_size: "many",
+      breakdowns: [
+        {
+          key: "module",
+          nodes: [
+            { name: "a", parent: 7, time_ns: 1e300, phases: [null, "x"], place: { file: -1, line: 2 } },
+            { name: 5, parent: 0, time_ns: Number.NaN, place: { file: 0, line: 1.5 } },
+            null,
+          ],
+        },
+      ],
+      memory: { curve: [[10, 5], "x", [3, 7]], duration_ns: null },
+      kernels: { 0: "no list" },
+    },
+  });
+  const nodes = panel.recording?.breakdowns[0]?.nodes;
+  expect(nodes?.map(({ name, parent, timeNs, place }) => ({ name, parent, timeNs, place }))).toEqual([
+    { name: "a", parent: -1, timeNs: Number.MAX_SAFE_INTEGER, place: null },
+    { name: "(no name)", parent: 0, timeNs: 0, place: null },
+    { name: "(no name)", parent: -1, timeNs: 0, place: null },
+  ]);
+  expect(nodes?.[0]?.phases).toEqual([0, 0, 0, 0, 0]);
+  expect(panel.recording?.memory).toMatchObject({ curve: [[10, 5], [10, 7]], durationNs: 10 });
+  expect(panel.recording).toMatchObject({ durationNs: 0, batchSize: null, kernels: [] });
+});
+
+it("says how many nodes it left out", () => {
+  const nodes = Array.from({ length: 50_010 }, (_, at) => ({ name: `n${at}`, parent: -1, time_ns: 1 }));
+  const panel = readDocument({ schema: 1, recording: { breakdowns: [{ key: "module", left_out: 3, nodes }] } });
+  expect(panel.recording?.breakdowns[0]).toMatchObject({ leftOut: 13 });
+});

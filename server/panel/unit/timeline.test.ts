@@ -1,0 +1,163 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+
+import { decode, firstAfter, longest, spanAt, type Timeline } from "../src/timeline/model";
+import { visit } from "../src/timeline/visit";
+
+type Span = [track: number, depth: number, start: number, duration: number, phase?: number];
+
+function timeline(spans: Span[], tracks = ["host", "stream"]): Timeline {
+  const column = (at: number) => spans.map((span) => span[at] ?? 1);
+  const made = decode({
+    schema: 1,
+    duration_ns: 100,
+    names: ["op"],
+    tracks: tracks.map((kind) => ({ name: kind, kind })),
+    spans: {
+      track: column(0),
+      depth: column(1),
+      start_ns: column(2),
+      duration_ns: column(3),
+      name: spans.map(() => 0),
+      file: spans.map(() => 0),
+      line: spans.map((_, at) => at + 1),
+      phase: column(4),
+    },
+    left_out: 0,
+  });
+  if (made === null) throw new Error("no timeline");
+  return made;
+}
+
+/** What of a row is drawn, as `start-end` and `×n` where it stands for several. */
+function boxes(of: Timeline, row: number, from: number, to: number, pixel: number): string[] {
+  const found: string[] = [];
+  visit(of, of.rows[row]!, from, to, pixel, (start, end, span, count) => {
+    found.push(`${start}-${end}${count > 1 ? `×${count} line ${of.line[span]}` : ""}`);
+  });
+  return found;
+}
+
+describe("decoding", () => {
+  it("orders spans by track, depth and start", () => {
+    const of = timeline([
+      [0, 0, 0, 50],
+      [0, 1, 10, 10],
+      [0, 0, 60, 10],
+      [1, 0, 5, 5],
+    ]);
+    expect(of.rows.map(({ track, depth, first, end }) => [track, depth, first, end])).toEqual([
+      [0, 0, 0, 2],
+      [0, 1, 2, 3],
+      [1, 0, 3, 4],
+    ]);
+    expect([...of.line]).toEqual([1, 3, 2, 4]);
+    expect(of.tracks.map(({ busyNs, spans }) => [busyNs, spans])).toEqual([
+      [60, 3],
+      [5, 1],
+    ]);
+  });
+
+  it("leaves out what is damaged and says how much", () => {
+    const of = timeline([
+      [0, 0, 0, 10],
+      [9, 0, 0, 10],
+      [0, -1, 0, 10],
+      [0, 0, Number.NaN, 10],
+      [0, 99, 0, 10],
+      [0, 0, 20, -5],
+    ]);
+    expect([of.size, of.dropped]).toEqual([1, 5]);
+    expect(decode(null)).toBeNull();
+    expect(decode({ spans: {} })?.size).toBe(0);
+  });
+
+  it("puts spans of a row in order that came in none", () => {
+    const of = timeline([
+      [0, 0, 50, 10],
+      [0, 0, 0, 10],
+    ]);
+    expect([...of.start]).toEqual([0, 50]);
+    expect([...of.line]).toEqual([2, 1]);
+  });
+
+  it("reads a real timeline", () => {
+    const real = decode(JSON.parse(readFileSync(join(import.meta.dirname, "../fixtures/timeline.json"), "utf8")));
+    expect(real?.dropped).toBe(0);
+    expect(real?.size).toBeGreaterThan(100);
+    expect(real?.tracks[0]?.kind).toBe("phases");
+  });
+});
+
+describe("looking up", () => {
+  it("finds what still lasts, even where a long span began before", () => {
+    const of = timeline([
+      [0, 0, 0, 90],
+      [0, 0, 10, 5],
+      [0, 0, 50, 5],
+    ]);
+    expect(firstAfter(of, of.rows[0]!, 40)).toBe(0);
+    expect(spanAt(of, of.rows[0]!, 70, 1)).toBe(0);
+    expect(spanAt(of, of.rows[0]!, 95, 1)).toBe(-1);
+  });
+
+  it("takes the longest within reach where none is at the point", () => {
+    const of = timeline([
+      [0, 0, 10, 1],
+      [0, 0, 12, 3],
+    ]);
+    expect(spanAt(of, of.rows[0]!, 11.5, 2)).toBe(1);
+  });
+
+  it("lists the longest spans", () => {
+    const of = timeline(
+      Array.from({ length: 90 }, (_, at): Span => [0, 0, at, ((at * 37) % 89) + 1]),
+    );
+    expect(longest(of, 3).map((span) => of.end[span]! - of.start[span]!)).toEqual([89, 88, 87]);
+  });
+});
+
+describe("drawing", () => {
+  const row: Span[] = [
+    [0, 0, 0, 10],
+    [0, 0, 10, 1],
+    [0, 0, 11, 1],
+    [0, 0, 12, 2],
+    [0, 0, 30, 1],
+    [0, 0, 40, 20],
+  ];
+
+  it("gives each span a box where there is room", () => {
+    expect(boxes(timeline(row), 0, 0, 100, 0.5)).toEqual(["0-10", "10-11", "11-12", "12-14", "30-31", "40-60"]);
+  });
+
+  it("draws short neighbours together, as the longest of them", () => {
+    expect(boxes(timeline(row), 0, 0, 100, 4)).toEqual(["0-10", "10-14×3 line 4", "30-31", "40-60"]);
+  });
+
+  it("draws only what is in view", () => {
+    expect(boxes(timeline(row), 0, 13, 35, 0.5)).toEqual(["12-14", "30-31"]);
+  });
+
+  it("keeps phases apart where a box has a pixel", () => {
+    const phases = timeline(Array.from({ length: 40 }, (_, at): Span => [0, 0, at, 1, at < 20 ? 1 : 2]));
+    expect(boxes(phases, 0, 0, 40, 4).length).toBe(2);
+  });
+
+  it("never makes many more boxes than there are pixels", () => {
+    const many = timeline(Array.from({ length: 50_000 }, (_, at): Span => [0, 0, at / 500, 1 / 600, at % 5]));
+    expect(boxes(many, 0, 0, 100, 0.1).length).toBeLessThan(1_100);
+  });
+
+  it("loses no time: boxes cover every span", () => {
+    const of = timeline(row);
+    for (const pixel of [0.1, 1, 3, 15, 200]) {
+      const drawn: [number, number][] = [];
+      visit(of, of.rows[0]!, 0, 100, pixel, (start, end) => drawn.push([start, end]));
+      for (const [, , start, long] of row) {
+        expect(drawn.some(([left, right]) => left <= start && right >= start + long)).toBe(true);
+      }
+    }
+  });
+});
