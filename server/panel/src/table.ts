@@ -1,6 +1,6 @@
 // Tables that show their first rows and give the rest when asked.
 
-import { button, element, fill } from "./dom";
+import { button, element, fill, set } from "./dom";
 
 export interface Column<Row> {
   head: string;
@@ -26,9 +26,8 @@ export class ListTable<Row> {
       this.#open = !this.#open;
       this.#render();
     });
-    this.root = element(
-      "div",
-      { class: "table-scroll" },
+    this.root = scroller(
+      caption,
       element(
         "table",
         {},
@@ -61,6 +60,16 @@ export class ListTable<Row> {
     this.#all.textContent = this.#open ? `Show the first ${this.limit}` : `Show all ${this.#rows.length}`;
     this.#all.setAttribute("aria-expanded", String(this.#open));
   }
+}
+
+/** A box that scrolls what is too wide for it; only then it takes the focus, so that keys can scroll it. */
+export function scroller(label: string, ...children: HTMLElement[]): HTMLElement {
+  const box = element("div", { class: "table-scroll" }, ...children);
+  new ResizeObserver(() => {
+    const scrolls = box.scrollWidth > box.clientWidth;
+    set(box, { tabindex: scrolls ? 0 : null, role: scrolls ? "group" : null, "aria-label": scrolls ? label : null });
+  }).observe(box);
+  return box;
 }
 
 /** A bar as long as a share, beside the number that says it. */

@@ -5,6 +5,7 @@ import { button, element, fill, set } from "./dom";
 import type { Actions } from "./actions";
 import { bytes, count, duration, percent, shorten } from "./format";
 import { Mark, type Found } from "./search";
+import { scroller } from "./table";
 import { WHOLE, type Tree } from "./tree";
 
 /** So many rows are made at first; the last one offers as many again. */
@@ -55,7 +56,7 @@ export class Treegrid {
       this.#limit += ROWS;
       this.#render();
     });
-    this.root = element("div", { class: "table-scroll" }, this.#table, this.#more);
+    this.root = scroller("Breakdown", this.#table, this.#more);
     this.#listen();
   }
 

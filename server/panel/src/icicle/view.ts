@@ -241,6 +241,7 @@ export class Icicle {
     });
     canvas.addEventListener("blur", () => {
       this.#focused = false;
+      this.events.hovered(-1, null);
       this.#surface.invalidate();
     });
     canvas.addEventListener("keydown", (event) => {
@@ -253,12 +254,14 @@ export class Icicle {
     if (node !== this.#hovered) {
       this.#hovered = node;
       this.#surface.invalidate();
-    } else if (node < 0) return;
+    }
     this.events.hovered(node, event);
   }
 
   #press(node: number, open: boolean): void {
     const tree = this.#tree!;
+    // The note of what was clicked would stay while other nodes take its place.
+    this.#hover(-1, null);
     this.#selected = node;
     this.#surface.invalidate();
     this.events.selected(node);

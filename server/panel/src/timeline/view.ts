@@ -226,6 +226,7 @@ export class TimelineView {
     });
     canvas.addEventListener("blur", () => {
       this.#focused = false;
+      this.events.hovered(-1, null);
       this.#surface.invalidate();
     });
     canvas.addEventListener("keydown", (event) => {

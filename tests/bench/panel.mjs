@@ -1,0 +1,95 @@
+// Measures the panel in Chromium and prints: how soon it can be used, and how smoothly it is dragged.
+// Asserts nothing: what a machine does besides would make such a test fail by chance.
+//
+//   node tests/bench/panel.mjs [operators]
+
+import { findBrowser, launch } from "../panel/browser.mjs";
+import { panelDocument, timelineDocument } from "../panel/documents.mjs";
+import { openSite } from "../panel/site.mjs";
+
+const operators = Number(process.argv[2] ?? 100_000);
+const DRAG_MS = 3_000;
+
+const found = findBrowser();
+if (found.reason !== undefined) {
+  console.log(`SKIPPED: ${found.reason}`);
+  process.exit(0);
+}
+
+// As many nodes as the document may have beside it.
+const panel = JSON.stringify(panelDocument({ layers: 600 }));
+// Of the spans, 60% are operators; the rest are kernels and idle time.
+const timeline = JSON.stringify(timelineDocument({ spans: Math.round(operators / 0.6) }));
+const site = await openSite({ panel, timeline });
+const browser = await launch(found);
+console.log(
+  `${JSON.parse(panel).recording.breakdowns[0].nodes.length} nodes, ${JSON.parse(timeline).spans.track.length} spans ` +
+    `(${operators} operators), ${(timeline.length / 1e6).toFixed(1)} MB`,
+);
+
+for (let round = 1; round <= 3; round += 1) {
+  const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
+  await page.addInitScript(() => {
+    window.longTasks = [];
+    new PerformanceObserver((list) => {
+      for (const entry of list.getEntries()) window.longTasks.push([entry.startTime, entry.duration]);
+    }).observe({ type: "longtask", buffered: true });
+  });
+  await page.goto(site.address);
+  await page.waitForSelector("html[data-ready]");
+  const shown = await page.evaluate(() => performance.now());
+  await page.waitForSelector("canvas.timeline:visible");
+  const drawn = await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now())))));
+  await page.waitForTimeout(300);
+  const tasks = await page.evaluate(() => window.longTasks);
+  console.log(
+    `round ${round}: breakdown after ${shown.toFixed(0)} ms, timeline after ${drawn.toFixed(0)} ms; tasks over 50 ms: ` +
+      (tasks.map(([start, long]) => `${long.toFixed(0)} ms at ${start.toFixed(0)}`).join(", ") || "none"),
+  );
+  if (round === 3) {
+    await drag(page, "canvas.icicle", 0.5, "icicle, zoomed");
+    await drag(page, "canvas.timeline", 0.5, "timeline, zoomed to a half");
+    await drag(page, "canvas.timeline", 0.03, "timeline, zoomed to a fiftieth");
+    await drag(page, "canvas.timeline", 0.0005, "timeline, zoomed to single operators");
+  }
+  await page.close();
+}
+await browser.close();
+await site.close();
+
+/** Zooms to `share` of what is in view, then drags to and fro, and prints the frames meanwhile. */
+async function drag(page, selector, share, what) {
+  const canvas = page.locator(selector);
+  await canvas.scrollIntoViewIfNeeded();
+  const box = await canvas.boundingBox();
+  const y = box.y + Math.min(box.height / 2, 90);
+  const middle = box.x + box.width / 2;
+  await page.mouse.move(middle, y);
+  await page.keyboard.down("Control");
+  for (let left = 1; left > share * 1.01; left /= Math.E ** 0.5) await page.mouse.wheel(0, -200);
+  await page.keyboard.up("Control");
+  await page.waitForTimeout(300);
+  await page.evaluate(() => {
+    window.frames_ = [];
+    window.recording = true;
+    const frame = (now) => {
+      window.frames_.push(now);
+      if (window.recording) requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
+  });
+  await page.mouse.down();
+  const began = performance.now();
+  for (let step = 0; performance.now() - began < DRAG_MS; step += 1) {
+    await page.mouse.move(middle + 300 * Math.sin(step / 25), y);
+  }
+  await page.mouse.up();
+  const times = await page.evaluate(() => {
+    window.recording = false;
+    return window.frames_;
+  });
+  const gaps = times.slice(1).map((time, at) => time - times[at]).sort((a, b) => a - b);
+  const fps = (1000 * gaps.length) / (times.at(-1) - times[0]);
+  const at = (quantile) => gaps[Math.min(gaps.length - 1, Math.floor(quantile * gaps.length))].toFixed(1);
+  console.log(`dragging the ${what}: ${fps.toFixed(1)} frames a second; between frames ${at(0.5)} ms (median), ${at(0.95)} ms (95%), ${at(1)} ms (worst)`);
+}

@@ -1,0 +1,465 @@
+// The built page in Chromium, as a person uses it: `node --test tests/panel/`.
+
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { pathToFileURL } from "node:url";
+
+import { findBrowser, launch, pictureFolder } from "./browser.mjs";
+import { panelDocument, timelineDocument } from "./documents.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, sent, until, withPage, withPanel } from "./session.mjs";
+import { reportPage } from "./report_page.mjs";
+
+const found = findBrowser();
+if (found.reason !== undefined) console.log(`SKIPPED the panel in Chromium: ${found.reason}`);
+
+const ROW = 26;
+
+let browser;
+before(async () => {
+  if (found.reason === undefined) browser = await launch(found);
+});
+after(() => browser?.close());
+
+const documents = () => ({ panel: panelDocument(), timeline: timelineDocument() });
+
+/** A document without a measurement, in a state. */
+const unmeasured = (state, message = null, run = null) => ({
+  ...panelDocument(),
+  recording: null,
+  history: [],
+  status: { state, message, run },
+});
+
+/** Clicks the icicle at a share of its width, in a row counted from the top. */
+async function clickIcicle(page, share, row, options = {}) {
+  const canvas = page.locator("canvas.icicle");
+  const { width } = await canvas.boundingBox();
+  await canvas.click({ position: { x: share * width, y: (row + 0.5) * ROW }, ...options });
+}
+
+const selected = (page) => page.locator("#breakdown .detail strong").innerText();
+const crumbs = async (page) => (await page.locator(".crumbs li").allInnerTexts()).map((text) => text.trim());
+
+describe("the panel", { skip: found.reason }, () => {
+  test("shows headline numbers with what changed, in words", () =>
+    withPanel(browser, documents(), async (page) => {
+      assert.equal(await page.title(), "gpt – Ridgeline");
+      assert.match(await page.locator("#about").innerText(), /NVIDIA H200 · PyTorch 2\.11\.0 · batch of 32 · median of 5 iterations · measured/);
+      const cards = await page.locator(".card").allInnerTexts();
+      assert.equal(cards.length, 5);
+      assert.match(cards[0], /throughput\s+312 samples\/s\s+\+4\.1% better since last run\s+\+12% better since HEAD/);
+      assert.match(cards[2], /\+220 MB worse since last run/);
+      assert.match(await page.locator("#history").innerText(), /a1b2c3d\s*HEAD/);
+    }));
+
+  test("drills down by click and back by breadcrumb", () =>
+    withPanel(browser, documents(), async (page) => {
+      assert.deepEqual(await crumbs(page), ["iteration"]);
+      await clickIcicle(page, 0.3, 1);
+      assert.deepEqual(await crumbs(page), ["iteration", "GPT"]);
+      assert.equal(await selected(page), "GPT");
+      // Within GPT, "blocks" is from 4/88 to 74/88 of the width.
+      await clickIcicle(page, 0.5, 1);
+      assert.deepEqual(await crumbs(page), ["iteration", "GPT", "blocks"]);
+      // The top row leads back up.
+      await clickIcicle(page, 0.5, 0);
+      assert.deepEqual(await crumbs(page), ["iteration", "GPT"]);
+      await page.locator(".crumbs button", { hasText: "iteration" }).click();
+      assert.deepEqual(await crumbs(page), ["iteration"]);
+    }));
+
+  test("can be walked by keys alone", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      await page.locator("canvas.icicle").focus();
+      const press = async (...keys) => {
+        for (const key of keys) await page.keyboard.press(key);
+      };
+      await press("ArrowDown");
+      assert.equal(await selected(page), "GPT");
+      await press("ArrowRight");
+      assert.equal(await selected(page), "loader");
+      await press("ArrowLeft", "ArrowDown");
+      assert.equal(await selected(page), "blocks");
+      await press("Enter");
+      assert.deepEqual(await crumbs(page), ["iteration", "GPT", "blocks"]);
+      await press("ArrowDown", "Control+Enter");
+      assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 0, line: 52, generation: 7 }]);
+      await press("Escape", "Escape");
+      assert.deepEqual(await crumbs(page), ["iteration"]);
+    }));
+
+  test("reaches every control by Tab and shows where the focus is", () =>
+    withPanel(browser, documents(), async (page) => {
+      const reached = new Set();
+      for (let step = 0; step < 80; step += 1) {
+        await page.keyboard.press("Tab");
+        const at = await page.evaluate(() => {
+          const element = document.activeElement;
+          if (element === document.body) return null;
+          const shown = element.matches("input[type=radio]") ? element.nextElementSibling : element;
+          return { name: element.className || element.textContent || element.type, ring: getComputedStyle(shown).outlineStyle !== "none" };
+        });
+        if (at === null) break;
+        assert.ok(at.ring, `no ring on ${at.name}`);
+        reached.add(at.name);
+      }
+      for (const name of ["skip", "primary", "radio", "search", "icicle", "timeline", "link mono"]) {
+        assert.ok([...reached].some((one) => one.includes(name)), `${name} is not among ${[...reached].join(", ")}`);
+      }
+    }));
+
+  test("the skip link leads to the numbers", () =>
+    withPanel(browser, documents(), async (page) => {
+      await page.keyboard.press("Tab");
+      await page.keyboard.press("Enter");
+      assert.equal(await page.evaluate(() => document.activeElement.id), "main");
+    }));
+
+  test("searches, counts and clears", () =>
+    withPanel(browser, documents(), async (page) => {
+      const matches = page.locator(".search [role=status]");
+      await page.getByRole("searchbox").fill("attention");
+      assert.match(await matches.innerText(), /^12 matches · \d+%$/);
+      await page.getByRole("searchbox").fill("no such thing");
+      assert.equal(await matches.innerText(), "no matches");
+      await page.getByRole("searchbox").fill("");
+      assert.equal(await matches.innerText(), "");
+    }));
+
+  test("groups by line and phase, and by memory", () =>
+    withPanel(browser, documents(), async (page) => {
+      await page.getByRole("radio", { name: "Line" }).check();
+      await clickIcicle(page, 0.3, 1);
+      assert.deepEqual(await crumbs(page), ["iteration", "model.py"]);
+      await page.getByRole("radio", { name: "Memory" }).check();
+      assert.deepEqual(await crumbs(page), ["memory at the peak", "model.py"]);
+      await page.getByRole("radio", { name: "Phase" }).check();
+      assert.deepEqual(await crumbs(page), ["memory at the peak"]);
+    }));
+
+  test("the table has what the chart has, and opens by keys", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      await page.getByRole("radio", { name: "Table" }).check();
+      const grid = page.getByRole("treegrid");
+      const names = async () => (await grid.locator("tbody .tree-name .mono").allInnerTexts());
+      assert.deepEqual(await names(), ["iteration", "GPT", "loader", "AdamW"]);
+      await grid.locator("tbody tr").first().focus();
+      await page.keyboard.press("ArrowDown");
+      await page.keyboard.press("ArrowRight");
+      assert.deepEqual((await names()).slice(0, 4), ["iteration", "GPT", "blocks", "head"]);
+      const row = grid.locator("tr[data-node]:focus");
+      assert.equal(await row.getAttribute("aria-expanded"), "true");
+      assert.equal(await row.getAttribute("aria-level"), "2");
+      await page.keyboard.press("Control+Enter");
+      assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 0, line: 88, generation: 7 }]);
+      await page.keyboard.press("ArrowLeft");
+      assert.equal((await names()).length, 4);
+      // What matches is opened up to it.
+      await page.getByRole("searchbox").fill("embedding");
+      assert.deepEqual(await names(), ["iteration", "GPT", "embedding"]);
+    }));
+
+  test("a leaf's click, a double click and the button jump; pointing highlights", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      // "loader" is a leaf, from 88/102 to 94/102.
+      await clickIcicle(page, 91 / 102, 1);
+      assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 2, line: 12, generation: 7 }]);
+      assert.deepEqual(await crumbs(page), ["iteration"]);
+      await clickIcicle(page, 0.3, 1, { clickCount: 2 });
+      assert.equal((await sent(site, "jump", 2))[1].line, 88);
+      await page.locator("#breakdown .open").click();
+      assert.equal((await sent(site, "jump", 3))[2].line, 88);
+      const marks = await sent(site, "highlight", 1);
+      assert.deepEqual(marks[0], { workspace: 0, file: 2, line: 12, generation: 7 });
+      await page.mouse.move(5, 5);
+      await until(() => site.posts.at(-1).name === "highlight" && site.posts.at(-1).body.file === null, "the mark to be taken away");
+    }));
+
+  test("says what the editor answered when it did not jump", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      site.answer = { done: false, message: "No editor shows this workspace." };
+      await clickIcicle(page, 91 / 102, 1);
+      await page.getByText("No editor shows this workspace.").waitFor();
+    }));
+
+  test("offers no jump where there is no editor", () =>
+    withPanel(browser, { ...documents(), panel: { ...panelDocument(), can_jump: false, can_highlight: false } }, async (page, site) => {
+      await clickIcicle(page, 91 / 102, 1);
+      assert.equal(await page.locator(".open, .link.mono").count(), 0);
+      assert.deepEqual(site.posts, []);
+    }));
+
+  test("zooms and drags the timeline, and a click on a span jumps", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      const canvas = page.locator("canvas.timeline");
+      const inView = page.locator(".in-view");
+      await canvas.waitFor();
+      assert.equal(await inView.innerText(), "all of 110 ms");
+      const box = await canvas.boundingBox();
+      await canvas.scrollIntoViewIfNeeded();
+      await canvas.hover({ position: { x: box.width / 4, y: 60 } });
+      await page.keyboard.down("Control");
+      await page.mouse.wheel(0, -400);
+      await page.keyboard.up("Control");
+      // The wheel brought nearer by e; a quarter stays at a quarter.
+      assert.match(await inView.innerText(), /^17\.[34] ms to 57\.[78] ms$/);
+      const nearer = await inView.innerText();
+      const placed = await canvas.boundingBox();
+      await page.mouse.move(placed.x + 400, placed.y + 60);
+      await page.mouse.down();
+      await page.mouse.move(placed.x + 300, placed.y + 60, { steps: 4 });
+      await page.mouse.up();
+      assert.notEqual(await inView.innerText(), nearer);
+      assert.deepEqual(site.posts.filter(({ name }) => name === "jump"), []);
+      await canvas.focus();
+      await page.keyboard.press("Home");
+      assert.equal(await inView.innerText(), "all of 110 ms");
+      await page.keyboard.press("Shift+ArrowRight");
+      await page.keyboard.press("Shift+ArrowDown");
+      assert.match(await page.locator("#timeline .detail").innerText(), /Block\.forward\s+main thread/);
+      await page.keyboard.press("f");
+      assert.notEqual(await inView.innerText(), "all of 110 ms");
+      await page.keyboard.press("Enter");
+      assert.equal((await sent(site, "jump", 1))[0].file, 0);
+      await page.getByText("Timeline in tables").click();
+      assert.equal(await page.locator("#timeline table").first().locator("tbody tr").count(), 6);
+    }));
+
+  test("points at memory", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      const curve = page.locator("canvas.curve");
+      assert.match(await curve.getAttribute("aria-label"), /the peak is 3\.1 GB at .* ms of 23\.7 GB that the device has/);
+      await curve.hover({ position: { x: 200, y: 80 } });
+      assert.match(await page.locator("#tooltip").innerText(), /^\d\.\d GB\s+at \d+(\.\d)? ms/);
+      await page.getByRole("button", { name: "model.py:28" }).click();
+      assert.equal((await sent(site, "jump", 1))[0].line, 28);
+    }));
+
+  test("keeps the person's view when a new measurement comes", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      await page.getByRole("radio", { name: "Memory" }).check();
+      await clickIcicle(page, 0.3, 1);
+      await clickIcicle(page, 0.5, 1);
+      await page.getByRole("searchbox").fill("mlp");
+      await page.locator("canvas.timeline").waitFor();
+      await page.getByRole("button", { name: "Zoom in" }).click();
+      const inView = await page.locator(".in-view").innerText();
+      await page.getByRole("button", { name: "Show all 24" }).click();
+      await page.getByText("Timeline in tables").click();
+      const scrolled = await page.evaluate(() => {
+        scrollTo(0, 400);
+        return scrollY;
+      });
+
+      site.panel = panelDocument({ generation: 8, layers: 10, kernels: 30 });
+      site.timeline = timelineDocument({ generation: 8, spans: 3_000 });
+      site.send("panel", null);
+      await page.getByText("Show the first 10").waitFor();
+      await until(async () => (await page.locator("#kernels tbody tr").count()) === 30, "the new kernels");
+
+      assert.deepEqual(await crumbs(page), ["memory at the peak", "GPT", "blocks"]);
+      assert.equal(await selected(page), "blocks");
+      assert.match(await page.locator(".search [role=status]").innerText(), /^10 matches/);
+      assert.equal(await page.locator(".in-view").innerText(), inView);
+      assert.ok(await page.locator("#timeline details").evaluate((details) => details.open));
+      assert.equal(await page.evaluate(() => scrollY), scrolled);
+    }));
+
+  test("shows a run as it goes on, and stops it", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      await page.getByRole("button", { name: "Pause" }).click();
+      assert.deepEqual(await sent(site, "command", 1), [{ workspace: 0, command: "pause" }]);
+      await until(() => site.streams.size === 1, "the page to listen");
+      site.send("status", { state: "running", message: null, run: { reason: "train.py was saved", stage: "warming up", share: 0.4 } });
+      await page.getByRole("progressbar").waitFor();
+      assert.equal(await page.getByRole("progressbar").getAttribute("aria-valuenow"), "40");
+      assert.match(await page.locator(".now").innerText(), /Running\s+warming up · 40%\s+train\.py was saved/);
+      await page.getByRole("button", { name: "Stop" }).click();
+      assert.equal((await sent(site, "command", 2))[1].command, "stop");
+      site.send("status", { state: "failed", message: "train.py:12: NameError: x", run: null });
+      await page.getByText("The last run failed: train.py:12: NameError: x").waitFor();
+      await page.getByRole("button", { name: "Profile now" }).waitFor();
+    }));
+
+  test("says that the server is gone, and comes back with what it missed", () =>
+    withPanel(browser, documents(), async (page, site, wrong) => {
+      await until(() => site.streams.size === 1, "the page to listen");
+      site.lose();
+      await page.getByText("Connection to Ridgeline lost.").waitFor();
+      assert.equal(await page.locator(".card").count(), 5);
+      site.panel = { ...panelDocument({ generation: 8 }), project: "gpt-two" };
+      site.refuse = false;
+      await page.getByRole("button", { name: "Try now" }).click();
+      await page.getByRole("heading", { name: "gpt-two" }).waitFor();
+      assert.ok(await page.locator("#lost").isHidden());
+      // The browser itself logs that it could not connect.
+      wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("net::ERR_")));
+    }));
+
+  test("says that its server has ended where the address leads nowhere", () =>
+    withPanel(browser, { panel: null, timeline: null, ready: false }, async (page, _site, wrong) => {
+      await page.getByText("This page's server has ended.").waitFor();
+      wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("404")));
+    }));
+
+  test("says that a timeline is no longer at hand", () =>
+    withPanel(browser, { panel: panelDocument(), timeline: null }, async (page, _site, wrong) => {
+      await page.getByText("no longer at hand").waitFor();
+      wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("404")));
+    }));
+
+  for (const [state, message, run, words] of [
+    ["idle", null, null, "Nothing is measured yet"],
+    ["waiting_for_trust", null, null, "Nothing of this workspace runs before you allowed it once"],
+    ["running", null, { reason: "first run", stage: "importing torch", share: null }, "Running for the first time"],
+    ["paused", null, null, "saving starts no run"],
+    ["failed", "No Python was found.", null, "No Python was found."],
+  ]) {
+    test(`says what to do while nothing is measured: ${state}`, () =>
+      withPanel(browser, { panel: unmeasured(state, message, run), timeline: null }, async (page) => {
+        assert.ok((await page.locator("#empty").innerText()).includes(words));
+        assert.ok(await page.locator("#recording").isHidden());
+        if (!noAxe) await checkAccessibility(page, state);
+      }));
+  }
+
+  test("shows the first measurement when it comes", () =>
+    withPanel(browser, { panel: unmeasured("running"), timeline: timelineDocument() }, async (page, site) => {
+      await until(() => site.streams.size === 1, "the page to listen");
+      site.panel = panelDocument();
+      site.send("panel", null);
+      await page.locator("canvas.timeline").waitFor();
+      assert.ok(await page.locator("#empty").isHidden());
+    }));
+
+  test("takes the theme that its host names over the system's", () =>
+    withPanel(browser, { ...documents(), theme: "light", address: "&theme=dark&embedded=1" }, async (page) => {
+      assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(15, 18, 22)");
+    }));
+
+  test("follows the system's theme while it shows", () =>
+    withPanel(browser, { ...documents(), theme: "light" }, async (page) => {
+      const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      assert.equal(await ground(), "rgb(246, 247, 249)");
+      await page.emulateMedia({ colorScheme: "dark" });
+      await until(async () => (await ground()) === "rgb(15, 18, 22)", "the dark theme");
+    }));
+
+  test("takes markup in names for text, and stands what is huge and absurd", () => {
+    const panel = panelDocument();
+    const evil = `<img src=x onerror="alert(1)">${"long".repeat(400)}\u202e</script>`;
+    panel.project = evil;
+    panel.status = { state: "failed", message: evil, run: null };
+    const { recording } = panel;
+    recording.headline[0].text = evil;
+    recording.notes = Array.from({ length: 300 }, () => evil);
+    recording.kernels[0].name = evil;
+    recording.memory.explanation = evil;
+    recording.memory.holders[0].name = evil;
+    recording.breakdowns[0].nodes = Array.from({ length: 20_000 }, (_, at) => ({
+      name: at % 2 === 0 ? evil : "",
+      detail: evil,
+      parent: at % 100 === 0 ? -1 : at - 1,
+      time_ns: at === 0 ? 1e300 : 1e5,
+      memory_bytes: -4,
+      phases: [],
+      place: { file: 1e9, line: 1 },
+    }));
+    delete recording.breakdowns[1].nodes;
+    recording.breakdowns[2].nodes = null;
+    return withPanel(browser, { panel, timeline: { schema: 1, spans: { track: [0] } }, width: 400 }, async (page) => {
+      await page.getByText("This measurement has no timeline.").waitFor();
+      assert.equal(await page.locator("img").count(), 0);
+      await checkNoSidewaysScroll(page, "hostile names at 400 px");
+      await page.getByRole("radio", { name: "Table" }).check();
+      await page.getByRole("searchbox").fill("img");
+      assert.ok((await page.locator("tr[data-node]").count()) <= 300);
+      await page.getByRole("radio", { name: "Line" }).check();
+      await checkNoSidewaysScroll(page, "the table at 400 px");
+    });
+  });
+
+  for (const theme of ["light", "dark"]) {
+    for (const width of [1280, 400]) {
+      test(`is accessible in every view: ${theme}, ${width} px`, { skip: noAxe }, () =>
+        withPanel(browser, { ...documents(), theme, width, motion: "no-preference" }, async (page, site, wrong) => {
+          const check = async (where) => {
+            await checkAccessibility(page, where);
+            await checkNoSidewaysScroll(page, where);
+          };
+          await page.locator("canvas.timeline").waitFor();
+          await check("chart");
+          await clickIcicle(page, 0.3, 1);
+          await page.getByRole("searchbox").fill("mlp");
+          await check("drilled down, searching");
+          await page.getByRole("radio", { name: "Table" }).check();
+          await page.locator("tr[data-node]").nth(1).focus();
+          await check("table");
+          await page.getByRole("radio", { name: "Memory" }).check();
+          await page.getByText("Timeline in tables").click();
+          await page.getByRole("button", { name: "Show all 24" }).click();
+          await check("memory, timeline in tables");
+          await page.locator("canvas.timeline").focus();
+          await page.keyboard.press("Shift+ArrowRight");
+          await check("a span is selected");
+          await page.locator("canvas.curve").hover();
+          await check("tooltip");
+          site.send("status", { state: "running", message: null, run: { reason: "saved", stage: "profiling", share: 0.5 } });
+          await page.getByRole("progressbar").waitFor();
+          await check("a run goes on");
+          site.send("status", { state: "failed", message: "train.py:12: NameError", run: null });
+          await page.locator("#failure").waitFor();
+          site.lose();
+          await page.getByRole("button", { name: "Try now" }).waitFor();
+          await check("failed, connection lost");
+          wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("net::ERR_")));
+        }));
+    }
+  }
+
+  test("opens from disk as a report, without a server", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "ridgeline-report-"));
+    try {
+      const path = join(folder, "report.html");
+      await writeFile(path, reportPage(panelDocument(), timelineDocument()));
+      await withPage(browser, { address: pathToFileURL(path).href, origin: "file:" }, async (page) => {
+        await page.locator("canvas.timeline").waitFor();
+        assert.equal(await page.locator("#buttons button").count(), 0);
+        assert.ok(await page.locator("#state").isHidden());
+        assert.match(await page.locator("#about").innerText(), /measured 20\d\d-/);
+        await clickIcicle(page, 91 / 102, 1);
+        assert.equal(new URL(page.url()).hash, "#f2l12");
+        // The page has no line 88 of model.py, so nothing leads there.
+        await clickIcicle(page, 0.3, 1);
+        assert.equal(await page.locator("#breakdown .open").count(), 0);
+        if (!noAxe) await checkAccessibility(page, "report");
+      });
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+
+  test("pictures to look at", async () => {
+    const folder = await pictureFolder();
+    const take = (page, name) => page.screenshot({ path: join(folder, `${name}.png`), fullPage: true });
+    for (const [name, look] of Object.entries({ light: {}, dark: { theme: "dark" }, narrow: { width: 400 } })) {
+      await withPanel(browser, { ...documents(), ...look }, async (page) => {
+        await page.locator("canvas.timeline").waitFor();
+        await take(page, name);
+        await page.getByRole("button", { name: "Zoom in" }).click({ clickCount: 6, delay: 30 });
+        await page.locator("canvas.timeline").hover({ position: { x: 150, y: 55 } });
+        await page.screenshot({ path: join(folder, `${name}-timeline-zoomed.png`) });
+        await page.getByRole("radio", { name: "Memory" }).check();
+        await clickIcicle(page, 0.3, 1);
+        await page.getByRole("radio", { name: "Table" }).check();
+        await page.getByRole("searchbox").fill("mlp");
+        await take(page, `${name}-memory-table`);
+      });
+    }
+    await withPanel(browser, { panel: unmeasured("running", null, { reason: "train.py was saved", stage: "warming up", share: 0.3 }), timeline: null }, (page) => take(page, "first-run"));
+    console.log(`pictures: ${folder}`);
+  });
+});

@@ -1,0 +1,82 @@
+// One page in Chromium on one site, watched: whatever goes wrong on it fails the test that opened it.
+
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { openSite } from "./site.mjs";
+
+const AXE = join(dirname(fileURLToPath(import.meta.url)), "../../server/panel/node_modules/axe-core/axe.min.js");
+
+/** Why accessibility cannot be checked here; false where it can. */
+export const noAxe = existsSync(AXE) ? false : "axe-core is not installed; run `npm ci` in server/panel";
+
+/**
+ * Opens the panel with the given documents and calls `test` with the page and the site. Afterwards
+ * nothing may have been asked for elsewhere, refused by the content policy or logged as an error.
+ */
+export async function withPanel(browser, { panel, timeline, address = "", ...look }, test) {
+  const site = await openSite({ panel, timeline });
+  try {
+    await withPage(browser, { address: site.address + address, origin: site.origin, ...look }, (page, wrong) => test(page, site, wrong));
+  } finally {
+    await site.close();
+  }
+}
+
+/** As `withPanel`, for an address of one's own. `wrong` takes what went wrong, to be looked at or emptied. */
+export async function withPage(browser, { address, origin, theme = "light", width = 1280, height = 900, motion = "reduce", ready = true }, test) {
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: motion });
+  const wrong = [];
+  try {
+    const page = await context.newPage();
+    page.setDefaultTimeout(15_000);
+    page.on("console", (message) => {
+      if (message.type() === "error" || message.type() === "warning") wrong.push(`console: ${message.text()}`);
+    });
+    page.on("pageerror", (error) => wrong.push(`uncaught: ${error.stack ?? error}`));
+    page.on("request", (request) => {
+      if (!request.url().startsWith(origin) && !request.url().startsWith("data:")) wrong.push(`request to ${request.url()}`);
+    });
+    await page.addInitScript(() => {
+      document.addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
+    });
+    await page.goto(address);
+    if (ready) await page.waitForSelector("html[data-ready]");
+    await test(page, wrong);
+    assert.deepEqual(wrong, []);
+  } finally {
+    await context.close();
+  }
+}
+
+/** Fails on what axe finds, with where it is. */
+export async function checkAccessibility(page, where) {
+  await page.evaluate(readFileSync(AXE, "utf8"));
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const found = violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html.slice(0, 200)).join(" | ")}`);
+  assert.deepEqual(found, [], where);
+}
+
+/** What the page has sent to `api/NAME`, once there are `least` of them. */
+export async function sent(site, name, least) {
+  const posts = () => site.posts.filter((post) => post.name === name).map(({ body }) => body);
+  await until(() => posts().length >= least, () => `${least} posts to ${name}; there are ${JSON.stringify(posts())}`);
+  return posts();
+}
+
+/** Waits until a condition holds. */
+export async function until(holds, what) {
+  const end = Date.now() + 15_000;
+  while (!(await holds())) {
+    if (Date.now() > end) assert.fail(`waited in vain for ${typeof what === "function" ? what() : what}`);
+    await new Promise((done) => setTimeout(done, 20));
+  }
+}
+
+/** No part of the page is wider than the window. */
+export async function checkNoSidewaysScroll(page, where) {
+  const excess = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  assert.equal(excess, 0, where);
+}
