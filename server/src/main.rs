@@ -18,6 +18,7 @@ mod pool;
 mod profiler;
 mod progress;
 mod refresh;
+mod report;
 mod requests;
 mod run_queue;
 mod runs;

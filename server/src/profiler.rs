@@ -81,6 +81,10 @@ pub struct Profiled {
     pub files: Vec<Option<PathBuf>>,
     /// What the program printed, where it was kept.
     pub log: Option<PathBuf>,
+    /// The recording that it was read from, where it is kept.
+    pub recording: Option<PathBuf>,
+    /// When it was measured, in milliseconds since 1970, where that is known.
+    pub when_unix_ms: Option<u64>,
 }
 
 impl Profiled {

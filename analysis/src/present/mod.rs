@@ -56,6 +56,16 @@ pub(crate) fn everything(
         terminal::annotated_source(profile, costs, index, style);
         terminal::summary(profile, style);
     }
-    report::html(profile, &[Some(index.text()), None], "title");
+    let texts = [Some(index.text()), None];
+    let input = panel::PanelInput { profile: Some(profile), texts: &texts, ..Default::default() };
+    let document = panel::document(&input);
+    let timeline = timeline::Timeline::default();
+    let page = "<title>Ridgeline</title><link rel=\"stylesheet\" href=\"panel.css\">\
+                <script src=\"panel.js\"></script>";
+    let panel = report::BuiltPanel { html: page, script: "", style: "" };
+    let (document, timeline) = (&document, &timeline);
+    let report =
+        report::Report { profile, texts: &texts, title: "title", document, timeline, panel };
+    report::html(&report).expect("a report");
     offsets
 }

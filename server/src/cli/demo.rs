@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::DemoArgs;
 use super::exit::Failure;
 use super::terminal::Terminal;
-use super::{profile, run, setup, show};
+use super::{profile, report, run, setup, show};
 use crate::pipeline::{Overrides, Pipeline, Request};
 use crate::store::{Store, create_private, write_atomic};
 
@@ -28,7 +28,7 @@ pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     let root = demo_project(&store)?;
     let device = args.device.as_deref().map(profile::parse_device).transpose()?;
     let python = args.python.as_deref().map(profile::absolute).transpose()?;
-    let report = match &args.report {
+    let file = match &args.report {
         Some(file) => file.clone(),
         None => store.cache().join("demo").join("report.html"),
     };
@@ -50,11 +50,11 @@ pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     let sources = show::Sources::read(&profiled);
     let mut text = show::annotated_sources(&profiled, &sources, terminal);
     text.push_str(&show::summary(&profiled, terminal));
-    if let Some(folder) = report.parent().filter(|_| args.report.is_none()) {
+    if let Some(folder) = file.parent().filter(|_| args.report.is_none()) {
         create_private(folder).map_err(|error| Failure::failed(error.to_string(), ""))?;
     }
-    show::write_report(&profiled, &sources, &report)?;
-    text.push_str(&format!("\nReport: {}\nSource: {}\n", report.display(), root.display()));
+    report::write(&profiled, &sources, &file)?;
+    text.push_str(&format!("\nReport: {}\nSource: {}\n", file.display(), root.display()));
     terminal.print(&text)
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::ProfileArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
-use super::{output_file, run, show};
+use super::{output_file, report, run, show};
 use crate::config::{DEVICES, DeviceChoice};
 use crate::discover::project_root;
 use crate::pipeline::{Overrides, Pipeline, Request};
@@ -20,7 +20,7 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
     })??;
     let sources = show::Sources::read(&profiled);
     if let Some(file) = &args.report {
-        show::write_report(&profiled, &sources, file)?;
+        report::write(&profiled, &sources, file)?;
     }
     if let Some(file) = &args.json {
         output_file::write(&show::json(&profiled, &sources), file)?;

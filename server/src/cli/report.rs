@@ -1,11 +1,14 @@
 //! `ridgeline report [PATH]`: the newest profile of a project as a page.
 
+use std::path::Path;
+
 use super::ReportArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
-use super::{profile, run, show};
+use super::{output_file, profile, run, show};
 use crate::discover::project_root;
-use crate::pipeline;
+use crate::profiler::Profiled;
+use crate::{pipeline, report};
 
 /// Runs the subcommand. It reads what an earlier run left and runs nothing.
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
@@ -21,6 +24,13 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
         Some(file) => file.clone(),
         None => store.recordings(&root).join("report.html"),
     };
-    show::write_report(&profiled, &show::Sources::read(&profiled), &file)?;
+    write(&profiled, &show::Sources::read(&profiled), &file)?;
     terminal.print(&format!("{}\n", file.display()))
+}
+
+/// Writes the page of a measurement.
+pub fn write(profiled: &Profiled, sources: &show::Sources, file: &Path) -> Result<(), Failure> {
+    let page = report::page(profiled, &sources.texts())
+        .map_err(|error| Failure::failed(format!("the report was not written: {error:#}"), ""))?;
+    output_file::save(file, page.as_bytes())
 }

@@ -3,14 +3,12 @@
 use ridgeline_analysis::present::printable::printable;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use ridgeline_analysis::present::{json, report, terminal as present};
+use ridgeline_analysis::present::{json, terminal as present};
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::source::{CostMap, SourceIndex};
 
-use super::exit::Failure;
-use super::output_file;
 use super::terminal::Terminal;
 use crate::profiler::Profiled;
 
@@ -34,7 +32,8 @@ impl Sources {
         Sources(profiled.files.iter().map(read).collect())
     }
 
-    fn texts(&self) -> Vec<Option<&str>> {
+    /// As the presentation takes them.
+    pub fn texts(&self) -> Vec<Option<&str>> {
         self.0.iter().map(Option::as_deref).collect()
     }
 }
@@ -65,14 +64,6 @@ pub fn annotated_sources(profiled: &Profiled, sources: &Sources, terminal: &Term
     }
     pages.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     pages.into_iter().map(|(_, page)| page).collect()
-}
-
-/// Writes the page.
-pub fn write_report(profiled: &Profiled, sources: &Sources, file: &Path) -> Result<(), Failure> {
-    let title = profiled.root.file_name().map(|name| name.to_string_lossy().into_owned());
-    let title = title.unwrap_or_else(|| "Ridgeline".to_owned());
-    let page = report::html(&profiled.profile, &sources.texts(), &title);
-    output_file::save(file, page.as_bytes())
 }
 
 fn style(terminal: &Terminal) -> present::Style {

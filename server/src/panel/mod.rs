@@ -6,7 +6,7 @@
 pub mod feed;
 mod guard;
 mod listener;
-mod page;
+pub mod page;
 pub mod question;
 mod routes;
 mod streams;

@@ -2,19 +2,23 @@
 
 use axum::http::header;
 use axum::response::IntoResponse;
+use ridgeline_analysis::present::report::BuiltPanel;
 
-const HTML: &str = include_str!("../../panel/dist/index.html");
-const SCRIPT: &str = include_str!("../../panel/dist/panel.js");
-const STYLE: &str = include_str!("../../panel/dist/panel.css");
+/// The page and what it names.
+pub const BUILT: BuiltPanel<'_> = BuiltPanel {
+    html: include_str!("../../panel/dist/index.html"),
+    script: include_str!("../../panel/dist/panel.js"),
+    style: include_str!("../../panel/dist/panel.css"),
+};
 
 pub async fn html() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], HTML)
+    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], BUILT.html)
 }
 
 pub async fn script() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8")], SCRIPT)
+    ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8")], BUILT.script)
 }
 
 pub async fn style() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE)
+    ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], BUILT.style)
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use ridgeline_analysis::attribution::{self, AttributionError};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
@@ -79,7 +80,7 @@ pub fn read(folder: &Path, eager: Option<&Path>) -> Result<Read, RecordingError>
 /// # Errors
 /// Where one is missing or broken.
 pub fn load(folder: &Path) -> Result<Recording, RecordingError> {
-    let manifest = Manifest::parse(&read_bounded(folder, "manifest.json", MAX_MANIFEST_BYTES)?)?;
+    let manifest = Manifest::parse(&read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES)?)?;
     // Both are read at the same time.
     let (trace, lines) = std::thread::scope(|scope| {
         let lines = scope.spawn(|| read_line_log(folder, &manifest));
@@ -108,12 +109,13 @@ fn read_line_log(folder: &Path, manifest: &Manifest) -> Result<LineLog, Recordin
     Ok(LineLog::parse(&bytes, &threads)?)
 }
 
+const MANIFEST: &str = "manifest.json";
 const TRACE: &str = "trace.json";
 const LINES: &str = "lines.bin";
 
 /// Why the program failed, as the manifest says it. `None` where it says nothing.
 pub fn failure(folder: &Path) -> Option<RunFailure> {
-    let bytes = read_bounded(folder, "manifest.json", MAX_MANIFEST_BYTES).ok()?;
+    let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let manifest = Manifest::parse(&bytes).ok()?;
     let failure = manifest.failure?;
     let frames = failure.frames.iter().filter_map(|frame| {
@@ -131,7 +133,7 @@ pub fn failure(folder: &Path) -> Option<RunFailure> {
 
 /// How many iterations the program came to before it ended.
 pub fn iterations_seen(folder: &Path) -> Option<u32> {
-    let bytes = read_bounded(folder, "manifest.json", MAX_MANIFEST_BYTES).ok()?;
+    let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let iterations = Manifest::parse(&bytes).ok()?.iterations;
     let counted = iterations.timed_ns.len().saturating_add(iterations.profiled.len());
     iterations.seen.or(u32::try_from(counted).ok()?.checked_add(iterations.warmup))
@@ -151,7 +153,15 @@ pub fn locate(
         root: root.to_owned(),
         files,
         log: Some(folder.join(super::outcome::LOG_FILE)).filter(|log| log.is_file()),
+        recording: Some(folder.to_owned()),
+        when_unix_ms: written_at(&folder.join(MANIFEST)),
     }
+}
+
+/// When a file was written, in milliseconds since 1970.
+fn written_at(file: &Path) -> Option<u64> {
+    let when = file.metadata().ok()?.modified().ok()?;
+    u64::try_from(when.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
 /// A manifest is a file that a program could write, so its paths lead to files below the project's

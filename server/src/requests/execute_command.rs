@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use ridgeline_analysis::present::report;
 use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
@@ -12,6 +11,7 @@ use crate::lsp::from_proto::path_argument;
 use crate::lsp::to_proto::uri_text;
 use crate::pool::{Reply, RequestError, guarded};
 use crate::profiler::Profiled;
+use crate::report;
 use crate::run_queue::Reason;
 use crate::state::{GlobalState, Workspace};
 use crate::store::{Store, create_private, write_atomic};
@@ -144,8 +144,8 @@ fn write_report(store: &Store, profiled: &Profiled) -> Result<PathBuf, RequestEr
     let texts: Vec<Option<String>> =
         profiled.files.iter().map(|file| text_of(file.as_deref())).collect();
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
-    let title = profiled.root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let page = report::html(&profiled.profile, &texts, &title);
+    let page = report::page(profiled, &texts)
+        .map_err(|error| RequestError::Internal(format!("{error:#}")))?;
     let folder = store.recordings(&profiled.root);
     let file = folder.join("report.html");
     create_private(&folder)

@@ -207,6 +207,8 @@ pub fn measured_in(root: &Path) -> ProfileOutcome {
         root: root.to_owned(),
         files: vec![Some(root.join("train.py"))],
         log: None,
+        recording: None,
+        when_unix_ms: None,
     })
 }
 

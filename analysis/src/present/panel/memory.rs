@@ -3,13 +3,14 @@
 use serde::Serialize;
 
 use super::{Place, name};
-use crate::present::page::count;
 use crate::present::share::{share_of, share_of_peak};
 use crate::profile::{FileId, LineCost, MemoryByKind, MemoryCost, Phase, Profile};
 use crate::units;
 
 /// How many lines are named.
 const MOST_HOLDERS: usize = 20;
+/// From this share of the device's memory on, how much it has is worth a sentence.
+const TIGHT: f64 = 0.5;
 
 /// Memory of one iteration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -63,7 +64,7 @@ pub(super) fn memory(profile: &Profile) -> Option<Memory> {
         peak_at_ns: memory.peak_at_ns,
         duration_ns: memory.recorded_ns.max(end_ns).max(memory.peak_at_ns),
         curve: memory.curve.clone(),
-        explanation: explanation(profile, &at_peak, &holders),
+        explanation: explanation(profile, &holders),
         at_peak,
         holders,
     })
@@ -81,84 +82,217 @@ fn holders(profile: &Profile) -> Vec<Holder> {
         .take(MOST_HOLDERS)
         .map(|(file, path, line)| Holder {
             name: name(&format!("{path}:{}", line.line)),
-            detail: name(&line.scope),
+            detail: match line.scope.as_str() {
+                "" => modules_made(profile, file, line.line),
+                scope => name(scope),
+            },
             bytes: line.self_memory.total(),
-            kind: largest(&line.self_memory),
+            kind: largest(&line.self_memory).0,
             place: Place::of(profile, file, line.line),
         })
         .collect()
 }
 
-fn largest(memory: &MemoryByKind) -> &'static str {
-    let named = memory.named();
-    let largest = named.iter().rev().max_by_key(|(_, bytes)| *bytes);
-    largest.map_or("other", |(kind, _)| kind)
+/// `makes Linear`, `makes 4 Linear`: what a line holds that did not run in the iteration.
+fn modules_made(profile: &Profile, file: FileId, line: u32) -> String {
+    let made =
+        profile.modules.iter().filter(|module| module.definition.first() == Some(&(file, line)));
+    let mut types = made.map(|module| module.type_name.as_str());
+    let Some(first) = types.next() else { return String::new() };
+    let (alike, others): (Vec<&str>, Vec<&str>) = types.partition(|other| *other == first);
+    let number = match alike.len() {
+        0 => String::new(),
+        more => format!("{} ", more + 1),
+    };
+    let more = if others.is_empty() { "" } else { " and others" };
+    name(&format!("makes {number}{first}{more}"))
 }
 
-/// Sentences that say when the peak is, what it consists of, who made most of it, and what that
-/// depends on where that is a plain fact.
-fn explanation(profile: &Profile, at_peak: &[KindBytes], holders: &[Holder]) -> String {
-    let mut sentences = vec![when(&profile.memory)];
-    if let Some(most) = at_peak.first() {
-        sentences.push(what(profile, most));
-        sentences.push(why(profile, most.kind));
-    }
-    if let Some(holder) = holders.first() {
-        let share = share_of_peak(holder.bytes, profile);
-        sentences.push(format!(
-            "The line that holds most is {}: {} of {}{}.",
-            holder.name,
-            units::bytes(holder.bytes as f64),
-            holder.kind,
-            if share >= 0.01 {
-                format!(" and what belongs to them, {} of the peak", units::percent(share))
-            } else {
-                String::new()
-            }
-        ));
-    }
-    sentences.retain(|sentence| !sentence.is_empty());
+/// The kind with most bytes; of equals, the one that is shown first.
+fn largest(memory: &MemoryByKind) -> (&'static str, u64) {
+    let named = memory.named();
+    named.into_iter().rev().max_by_key(|(_, bytes)| *bytes).unwrap_or(("other", 0))
+}
+
+/// Sentences that say when the peak is, what most of it is and on what that depends, and which line
+/// holds most.
+fn explanation(profile: &Profile, holders: &[Holder]) -> String {
+    let mut sentences = vec![when(&profile.memory), what(profile)];
+    sentences.extend(holders.first().map(|holder| who(profile, holder)));
+    sentences.extend(room(&profile.memory));
     sentences.join(" ")
 }
 
 fn when(memory: &MemoryCost) -> String {
     let peak = units::bytes(memory.peak_bytes as f64);
-    let share = share_of(memory.peak_at_ns as f64, memory.recorded_ns as f64);
+    if memory.peak_at_ns == 0 {
+        return format!("The peak of {peak} is there when the iteration begins.");
+    }
     let phase = match memory.peak_phase {
-        _ if memory.peak_at_ns == 0 => {
-            return format!("The peak of {peak} is there from the iteration's start.");
-        }
-        Some(Phase::Data) => "while data is loaded",
-        Some(Phase::Forward) => "in forward",
-        Some(Phase::Backward) => "in backward",
-        Some(Phase::Optimizer) => "in the optimizer's step",
-        Some(Phase::Other) => "between the phases",
+        Some(Phase::Data) => " while data is loaded",
+        Some(Phase::Forward) => " in forward",
+        Some(Phase::Backward) => " in backward",
+        Some(Phase::Optimizer) => " in the optimizer's step",
+        Some(Phase::Other) => " between the phases",
         None => "",
     };
-    let at = match share {
-        _ if memory.recorded_ns == 0 => String::new(),
-        share => format!(", {} into the iteration", units::percent(share)),
-    };
-    format!("The peak of {peak} comes {phase}{at}.")
-}
-
-fn what(profile: &Profile, most: &KindBytes) -> String {
-    let share = units::percent(share_of_peak(most.bytes, profile));
-    let bytes = units::bytes(most.bytes as f64);
-    let kind = most.kind;
-    let _ = count;
-    format!("{bytes} of it, {share}, are {kind}.")
-}
-
-fn why(_profile: &Profile, kind: &str) -> String {
-    match kind {
-        "activations" => "Forward made them and backward needs them; they grow with the batch.",
-        "weights" => "They are there whatever the batch.",
-        "optimizer state" => "The optimizer keeps it for each parameter, whatever the batch.",
-        "gradients" => "They take as much as the parameters, whatever the batch.",
-        "batch" => "It grows with the batch.",
-        "temporaries" => "They live within one operator or between two.",
-        _ => "",
+    let into = units::percent(share_of(memory.peak_at_ns as f64, memory.recorded_ns as f64));
+    match memory.curve.first() {
+        Some((_, bytes)) if *bytes > 0 => {
+            let begins = units::bytes(*bytes as f64);
+            format!(
+                "The iteration begins with {begins} and peaks at {peak}{phase}, {into} into it."
+            )
+        }
+        _ => format!("The peak of {peak} comes{phase}, {into} into the iteration."),
     }
-    .to_owned()
+}
+
+fn what(profile: &Profile) -> String {
+    let (kind, bytes) = largest(&profile.memory.at_peak);
+    let share = units::percent(share_of_peak(bytes, profile));
+    let bytes = units::bytes(bytes as f64);
+    let has_backward = profile.iteration.phases.backward > 0.0;
+    let most = match kind {
+        "weights" => "are weights: they take the same whatever the batch",
+        "gradients" => {
+            "are gradients: they take as much as the weights that are trained, whatever the batch"
+        }
+        "optimizer state" => {
+            "is optimizer state: what the optimizer keeps for each weight, whatever the batch"
+        }
+        "activations" if has_backward => {
+            "are activations: forward made them and backward still needs them, and most of them grow with the batch"
+        }
+        "activations" => {
+            "are activations: forward made them and still holds them, and most of them grow with the batch"
+        }
+        "batch" => "is the batch that the loader gave",
+        "temporaries" => "are temporaries: they live within one operator or between two",
+        _ => {
+            "was there before the iteration and is none of weights, gradients, optimizer state or batch"
+        }
+    };
+    format!("{bytes} of the peak, {share}, {most}.")
+}
+
+fn who(profile: &Profile, holder: &Holder) -> String {
+    let within = match holder.detail.as_str() {
+        "" => String::new(),
+        makes if makes.starts_with("makes ") => format!(", which {makes},"),
+        scope => format!(" in {scope}"),
+    };
+    format!(
+        "Of all lines {}{within} holds most: {}, {} of the peak, mostly {}.",
+        holder.name,
+        units::bytes(holder.bytes as f64),
+        units::percent(share_of_peak(holder.bytes, profile)),
+        holder.kind,
+    )
+}
+
+/// Where it is tight, how tight.
+fn room(memory: &MemoryCost) -> Option<String> {
+    let capacity = memory.capacity_bytes.filter(|capacity| *capacity > 0)?;
+    let share = share_of(memory.peak_bytes as f64, capacity as f64);
+    (share >= TIGHT).then(|| {
+        format!(
+            "The peak is {} of the {} that the device has.",
+            units::percent(share),
+            units::bytes(capacity as f64)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::present::fixture::{TRAIN, profile};
+
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut Profile), expected: Expect) {
+        let (_, mut profile) = profile(TRAIN);
+        profile.memory.recorded_ns = 120_000_000;
+        profile.memory.peak_at_ns = 36_000_000;
+        profile.memory.peak_phase = Some(Phase::Backward);
+        profile.memory.curve = vec![(0, 30_000_000), (36_000_000, 120_000_000)];
+        change(&mut profile);
+        let memory = memory(&profile).expect("memory");
+        expected.assert_eq(&memory.explanation);
+    }
+
+    #[test]
+    fn activations() {
+        check(
+            |_| (),
+            expect![
+                "The iteration begins with 30 MB and peaks at 120 MB in backward, 30% into it. 90 MB of the peak, 75%, are activations: forward made them and backward still needs them, and most of them grow with the batch. Of all lines train.py:8 holds most: 80 MB, 67% of the peak, mostly activations."
+            ],
+        );
+    }
+
+    #[test]
+    fn no_backward_pass() {
+        let inference = |profile: &mut Profile| {
+            profile.iteration.phases.backward = 0.0;
+            profile.memory.peak_phase = Some(Phase::Forward);
+        };
+        check(
+            inference,
+            expect![
+                "The iteration begins with 30 MB and peaks at 120 MB in forward, 30% into it. 90 MB of the peak, 75%, are activations: forward made them and still holds them, and most of them grow with the batch. Of all lines train.py:8 holds most: 80 MB, 67% of the peak, mostly activations."
+            ],
+        );
+    }
+
+    #[test]
+    fn weights_that_hardly_fit() {
+        let weights = |profile: &mut Profile| {
+            profile.memory.capacity_bytes = Some(130_000_000);
+            profile.memory.at_peak =
+                MemoryByKind { weights: 119_000_000, batch: 1_000_000, ..MemoryByKind::default() };
+            profile.memory.peak_at_ns = 0;
+            for line in profile.lines.iter_mut().flatten() {
+                line.self_memory = MemoryByKind::default();
+            }
+            profile.lines[0][0].self_memory.weights = 119_000_000;
+            profile.lines[0][0].line = 4;
+        };
+        check(
+            weights,
+            expect![
+                "The peak of 120 MB is there when the iteration begins. 119 MB of the peak, 99%, are weights: they take the same whatever the batch. Of all lines train.py:4, which makes Conv2d, holds most: 119 MB, 99% of the peak, mostly weights. The peak is 92% of the 130 MB that the device has."
+            ],
+        );
+    }
+
+    #[test]
+    fn what_nobody_knows() {
+        let unknown = |profile: &mut Profile| {
+            profile.memory.at_peak = MemoryByKind { other: 120_000_000, ..MemoryByKind::default() };
+            profile.memory.peak_phase = None;
+            profile.lines.clear();
+        };
+        check(
+            unknown,
+            expect![
+                "The iteration begins with 30 MB and peaks at 120 MB, 30% into it. 120 MB of the peak, 100%, was there before the iteration and is none of weights, gradients, optimizer state or batch."
+            ],
+        );
+    }
+
+    #[test]
+    fn a_line_that_makes_modules_says_which() {
+        let (_, mut profile) = profile(TRAIN);
+        assert_eq!(modules_made(&profile, FileId(0), 4), "makes Conv2d");
+        let mut linear = profile.modules[2].clone();
+        linear.definition = profile.modules[1].definition.clone();
+        profile.modules.push(profile.modules[1].clone());
+        assert_eq!(modules_made(&profile, FileId(0), 4), "makes 2 Conv2d");
+        profile.modules.push(linear);
+        assert_eq!(modules_made(&profile, FileId(0), 4), "makes 2 Conv2d and others");
+        assert_eq!(modules_made(&profile, FileId(0), 99), "");
+    }
 }

@@ -1,56 +1,30 @@
-//! The report: one HTML page that needs nothing else, no script and no network.
+//! What the panel shows, as headings and tables for a browser that runs no script.
 
 use std::fmt::Write as _;
 
-use super::lenses::{headline, kinds, peak};
-use super::page::{clean, count, quantity, shorten};
-use super::share::{share_of, share_of_peak, share_of_whole};
-use crate::profile::{FileId, LineCost, ModuleCost, ModuleId, Phase, Profile, Provenance};
-use crate::source::{CostMap, SourceIndex};
+use super::{style, text};
+use crate::present::lenses::{headline, kinds, peak};
+use crate::present::page::{count, quantity, shorten};
+use crate::present::share::{share_of, share_of_peak, share_of_whole};
+use crate::profile::{LineCost, ModuleCost, ModuleId, Phase, Profile, Provenance};
 use crate::units;
 
 /// So many of each are listed; the page stays one that a browser opens at once.
 const LINES: usize = 25;
 const KERNELS: usize = 25;
 const MODULES: usize = 400;
-const SOURCE_LINES: u32 = 20_000;
-const LINE_CHARACTERS: usize = 400;
 
-/// Nothing is loaded and nothing runs; only the style on the page itself counts.
-const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
-
-const STYLE: &str = "
-:root{color-scheme:light dark;--text:#1b1f24;--quiet:#656d76;--page:#fff;--card:#f6f8fa;--edge:#d0d7de;--time:#c2571a;--memory:#1a6fb5;--heat:194,87,26}
-@media(prefers-color-scheme:dark){:root{--text:#e6edf3;--quiet:#8d96a0;--page:#0d1117;--card:#161b22;--edge:#30363d;--time:#f0883e;--memory:#58a6ff;--heat:240,136,62}}
-*{box-sizing:border-box}
-body{margin:0 auto;padding:1.5rem 1rem 4rem;max-width:70rem;background:var(--page);color:var(--text);font:16px/1.5 system-ui,sans-serif}
-h1{font-size:1.4rem;margin:0 0 .25rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:2.5rem 0 .5rem}h3{font-size:.95rem;margin:1.5rem 0 .5rem;overflow-wrap:anywhere}
-.head{font-size:1.25rem;font-weight:600}.quiet{color:var(--quiet)}p{margin:.25rem 0}
-.scroll{overflow-x:auto;border:1px solid var(--edge);border-radius:6px}
-table{border-collapse:collapse;width:100%;font-size:.875rem}td,th{padding:.2rem .6rem;text-align:left;vertical-align:baseline}th{font-weight:500;color:var(--quiet)}
-.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
-tbody tr:nth-child(even){background:var(--card)}
-.bar{display:block;height:.6rem;min-width:1px;border-radius:2px;background:var(--time)}.bar.m{background:var(--memory)}.wide{width:45%}.w{white-space:nowrap}
-code,pre,.src{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.8125rem}code{white-space:nowrap}.long code{white-space:normal;overflow-wrap:anywhere}
-.src td{padding:0 .6rem;white-space:pre}.src tbody tr:nth-child(even){background:none}.src .l{color:var(--quiet);text-align:right;user-select:none}
-details>summary{cursor:pointer}ul{padding-left:1.25rem}li{overflow-wrap:anywhere}
-@media(max-width:480px){body{padding:1rem .75rem}.wide{width:30%}td,th{padding:.2rem .4rem}}
-";
-
-/// The page, for a profile and the texts of its files (same index as `profile.files`; nothing where
-/// the text is not at hand).
-pub fn html(profile: &Profile, texts: &[Option<&str>], title: &str) -> String {
+/// The headline, phases, memory, the costliest lines, modules and kernels, and how far to trust
+/// them.
+pub(super) fn summary(profile: &Profile, title: &str) -> String {
     let mut page = Page { profile, html: String::new() };
     page.start(title);
     page.phases();
     page.memory();
     page.lines();
-    page.sources(texts);
     page.modules();
     page.kernels();
     page.notes();
-    page.html.push_str("</main>\n</body>\n</html>\n");
     page.html
 }
 
@@ -61,14 +35,6 @@ struct Page<'a> {
 
 impl Page<'_> {
     fn start(&mut self, title: &str) {
-        let title = text(title);
-        let _ = write!(
-            self.html,
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{title} – Ridgeline</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
-        );
         let profile = self.profile;
         let headline = headline(profile, Provenance::Measured);
         let headline = if headline.is_empty() { "No iteration was measured" } else { &headline };
@@ -88,7 +54,8 @@ impl Page<'_> {
         }
         let _ = write!(
             self.html,
-            "<p class=\"head\">{}</p>\n<p class=\"quiet\">{}</p>\n",
+            "<h1>{}</h1>\n<p class=\"head\">{}</p>\n<p class=\"quiet\">{}</p>\n",
+            text(title),
             text(headline),
             text(&about.join(" · "))
         );
@@ -101,10 +68,10 @@ impl Page<'_> {
     fn bar_row(&mut self, name: &str, amount: &str, share: f64, class: &str) {
         let _ = writeln!(
             self.html,
-            "<tr><td>{}</td><td class=\"n\">{amount}</td><td class=\"n\">{}</td><td class=\"wide\"><span class=\"bar {class}\" style=\"width:{:.1}%\"></span></td></tr>",
+            "<tr><td>{}</td><td class=\"n\">{amount}</td><td class=\"n\">{}</td><td class=\"wide\"><span class=\"bar {class} {}\"></span></td></tr>",
             text(name),
             text(&units::percent(share)),
-            share * 100.0
+            style::width(share)
         );
     }
 
@@ -185,85 +152,6 @@ impl Page<'_> {
         self.html.push_str("</tbody></table></div>\n");
     }
 
-    fn sources(&mut self, texts: &[Option<&str>]) {
-        let mut is_first = true;
-        for (at, source) in texts.iter().enumerate() {
-            let has_costs = self.profile.lines.get(at).is_some_and(|lines| !lines.is_empty());
-            let (Some(source), Ok(file), true) = (source, u32::try_from(at), has_costs) else {
-                continue;
-            };
-            if is_first {
-                self.section("Source");
-                is_first = false;
-            }
-            self.source(FileId(file), source);
-        }
-    }
-
-    fn source(&mut self, file: FileId, source: &str) {
-        let profile = self.profile;
-        let index = SourceIndex::new(source);
-        let costs = CostMap::build(profile, file, &index);
-        let path = profile.files.get(file.0 as usize).map_or("?", |file| file.path.as_str());
-        let _ = write!(
-            self.html,
-            "<h3>{}</h3>\n<div class=\"scroll\"><table class=\"src\"><thead><tr><th class=\"n\">time</th><th class=\"n\">share</th><th class=\"n\">memory</th><th></th><th></th></tr></thead><tbody>\n",
-            text(&shorten(path, 200))
-        );
-        let lines = index.lines();
-        for line in 1..=lines.count().min(SOURCE_LINES) {
-            let statement = costs.statement_on_line(line).filter(|cost| cost.first_line == line);
-            let made = costs.definition_on_line(line).filter(|cost| cost.first_line == line);
-            let of_statement =
-                statement.map(|cost| (cost.total_time.total(), cost.total_memory, cost.provenance));
-            let of_made = made.map(|cost| (cost.total_time.total(), cost.memory, cost.provenance));
-            let shown = match (of_statement, of_made) {
-                (Some(statement), Some(made)) if made.0 > statement.0 => Some(made),
-                (statement, made) => statement.or(made),
-            };
-            let (mut time, mut share, mut memory, mut heat, mut title) =
-                (String::new(), String::new(), String::new(), 0.0, String::new());
-            if let Some((time_ns, bytes, provenance)) = shown {
-                let of_whole = share_of_whole(time_ns, profile);
-                if of_whole >= 0.0005 {
-                    let mark = match provenance {
-                        Provenance::Measured => "",
-                        Provenance::Estimated => "~",
-                        Provenance::Stale => "was ",
-                    };
-                    time = format!("{mark}{}", units::duration(time_ns));
-                    share = units::percent(of_whole);
-                    heat = of_whole * 0.45;
-                }
-                if share_of_peak(bytes.total(), profile) >= 0.0005 {
-                    memory = units::bytes(bytes.total() as f64);
-                    title = kinds(&bytes);
-                }
-            }
-            let start = lines.start_of(line);
-            let code = index.text().get(start..lines.trimmed(index.text(), line).end);
-            let code: String = code.unwrap_or_default().chars().take(LINE_CHARACTERS).collect();
-            let _ = writeln!(
-                self.html,
-                "<tr id=\"f{}l{line}\"{}><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\" title=\"{}\">{memory}</td><td class=\"l\">{line}</td><td>{}</td></tr>",
-                file.0,
-                if heat > 0.002 {
-                    format!(" style=\"background:rgba(var(--heat),{heat:.3})\"")
-                } else {
-                    String::new()
-                },
-                text(&time),
-                text(&share),
-                text(&title),
-                text(&code.replace('\t', "    ")),
-            );
-        }
-        self.html.push_str("</tbody></table></div>\n");
-        if lines.count() > SOURCE_LINES {
-            self.html.push_str("<p class=\"quiet\">The rest of the file is left out.</p>\n");
-        }
-    }
-
     /// A table in the order of the tree, indented by depth; a nested list of a deep model would not
     /// fit 400 pixels.
     fn modules(&mut self) {
@@ -282,8 +170,8 @@ impl Page<'_> {
             let memory = module.memory.total();
             let _ = writeln!(
                 self.html,
-                "<tr><td style=\"padding-left:{}em\" title=\"{}\"><code>{}</code> <span class=\"quiet\">{}</span></td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-                0.6 + 1.2 * depth.min(8) as f64,
+                "<tr><td class=\"{}\" title=\"{}\"><code>{}</code> <span class=\"quiet\">{}</span></td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+                style::depth(depth),
                 text(&shorten(&module.path, 300)),
                 text(&shorten(path, 60)),
                 text(&shorten(&module.type_name, 60)),
@@ -367,72 +255,9 @@ fn in_tree_order(modules: &[ModuleCost]) -> Vec<(usize, &ModuleCost)> {
     ordered
 }
 
-/// As text within an element or a quoted attribute.
-fn text(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in clean(text).chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::present::fixture::{TRAIN, profile};
-
-    #[test]
-    fn the_page_has_what_there_is() {
-        let (source, profile) = profile(TRAIN);
-        let page = html(&profile, &[Some(&source)], "demo");
-        for part in [
-            "320 samples/s · 100 ms · peak 120 MB / 23.7 GB",
-            "forward",
-            "activations",
-            "train.py:8",
-            "x = torch.relu(self.conv(x))",
-            "Conv2d",
-            "98% of operator time",
-            POLICY,
-            "prefers-color-scheme:dark",
-        ] {
-            assert!(page.contains(part), "{part} is missing");
-        }
-        assert_eq!(page.matches("<tr").count(), page.matches("</tr>").count());
-        assert!(!page.contains("<script") && !page.contains("http:") && !page.contains("https:"));
-    }
-
-    #[test]
-    fn everything_from_outside_is_escaped() {
-        let (_, mut profile) = profile(TRAIN);
-        let evil = "</style><script>alert('\"&')</script>";
-        profile.files[0].path = evil.into();
-        profile.device.name = evil.into();
-        profile.torch_version = evil.into();
-        profile.notes = vec![evil.into()];
-        profile.modules[1].path = evil.into();
-        profile.modules[1].type_name = evil.into();
-        profile.lines[0][0].scope = evil.into();
-        profile.files[0].fingerprint.clear();
-        let source = format!("{evil}\n").repeat(12);
-        let page = html(&profile, &[Some(&source)], evil);
-        assert!(page.contains("&lt;script&gt;"));
-        assert!(!page.contains("<script"));
-        assert_eq!(page.matches("</style>").count(), 1);
-    }
-
-    #[test]
-    fn an_empty_profile_is_a_page_too() {
-        let page = html(&Profile::default(), &[], "");
-        assert!(page.contains("No iteration was measured") && page.ends_with("</html>\n"));
-    }
 
     #[test]
     fn modules_follow_their_parents() {

@@ -1,0 +1,100 @@
+//! The source with its costs, a row a line. Each row has an id such as `f0l12`, by file and line,
+//! which is where the panel goes when a line is asked for.
+
+use std::fmt::Write as _;
+
+use super::{style, text};
+use crate::present::lenses::{kinds, told};
+use crate::present::page::shorten;
+use crate::present::share::{share_of_peak, share_of_whole};
+use crate::profile::{FileId, LineCost, Profile};
+use crate::source::{CostMap, SourceIndex};
+use crate::units;
+
+/// So many lines of all files together are shown.
+const MOST_LINES: u32 = 20_000;
+/// So many characters of a line.
+const LINE_CHARACTERS: usize = 400;
+
+/// The sources of the files that have costs, the costliest first.
+pub(super) fn sources(profile: &Profile, texts: &[Option<&str>]) -> String {
+    let mut files: Vec<(FileId, &str, f64)> = (0_u32..)
+        .map(FileId)
+        .zip(texts)
+        .filter_map(|(file, source)| {
+            let lines = profile.lines.get(file.0 as usize).filter(|lines| !lines.is_empty())?;
+            let own = |line: &LineCost| line.self_time.total();
+            Some((file, (*source)?, lines.iter().map(own).sum()))
+        })
+        .collect();
+    files.sort_by(|(_, _, a), (_, _, b)| b.total_cmp(a));
+    let mut html = String::new();
+    if !files.is_empty() {
+        html.push_str("<h2>Source</h2>\n");
+    }
+    let mut room = MOST_LINES;
+    for (file, source, _) in files {
+        room -= source_of(&mut html, profile, file, source, room);
+    }
+    html
+}
+
+/// Writes at most `room` lines, and says how many it wrote.
+fn source_of(html: &mut String, profile: &Profile, file: FileId, source: &str, room: u32) -> u32 {
+    let index = SourceIndex::new(source);
+    let costs = CostMap::build(profile, file, &index);
+    let path = profile.files.get(file.0 as usize).map_or("?", |file| file.path.as_str());
+    let path = text(&shorten(path, 200));
+    let lines = index.lines();
+    let shown = lines.count().min(room);
+    let _ = write!(
+        html,
+        "<h3>{path}</h3>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{path}\">\
+         <table class=\"src\"><thead><tr><th class=\"n\">time</th><th class=\"n\">share</th>\
+         <th class=\"n\">memory</th><th class=\"n\">line</th><th>code</th></tr></thead><tbody>\n"
+    );
+    for line in 1..=shown {
+        let statement = costs.statement_on_line(line).filter(|cost| cost.first_line == line);
+        let made = costs.definition_on_line(line).filter(|cost| cost.first_line == line);
+        let of_statement =
+            statement.map(|cost| (cost.total_time.total(), cost.total_memory, cost.provenance));
+        let of_made = made.map(|cost| (cost.total_time.total(), cost.memory, cost.provenance));
+        let costliest = match (of_statement, of_made) {
+            (Some(statement), Some(made)) if made.0 > statement.0 => Some(made),
+            (statement, made) => statement.or(made),
+        };
+        let (mut time, mut share, mut memory) = (String::new(), String::new(), String::new());
+        let (mut class, mut title) = (String::new(), String::new());
+        if let Some((time_ns, bytes, provenance)) = costliest {
+            let of_whole = share_of_whole(time_ns, profile);
+            if of_whole >= 0.0005 {
+                time = told(units::duration(time_ns), provenance);
+                share = units::percent(of_whole);
+            }
+            if let Some(heat) = style::heat(of_whole) {
+                class = format!(" class=\"{heat}\"");
+            }
+            if share_of_peak(bytes.total(), profile) >= 0.0005 {
+                memory = units::bytes(bytes.total() as f64);
+                title = format!(" title=\"{}\"", text(&kinds(&bytes)));
+            }
+        }
+        let start = lines.start_of(line);
+        let code = index.text().get(start..lines.trimmed(index.text(), line).end);
+        let code: String = code.unwrap_or_default().chars().take(LINE_CHARACTERS).collect();
+        let _ = writeln!(
+            html,
+            "<tr id=\"f{}l{line}\"{class}><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\"{title}>{memory}</td><td class=\"l\">{line}</td><td>{}</td></tr>",
+            file.0,
+            text(&time),
+            text(&share),
+            text(&code.replace('\t', "    ")),
+        );
+    }
+    html.push_str("</tbody></table></div>\n");
+    if lines.count() > shown {
+        html.push_str("<p class=\"quiet\">The rest of the file is left out.</p>\n");
+    }
+    shown
+}

@@ -1,0 +1,41 @@
+//! The report of a measurement: what the panel shows of it, in one page that opens from disk.
+
+use ridgeline_analysis::present::panel::{self, PanelInput, RunRecord};
+use ridgeline_analysis::present::report::{self, Report};
+use ridgeline_analysis::present::timeline::{Timeline, timeline};
+use serde_json::json;
+
+use crate::panel::page::BUILT;
+use crate::pipeline;
+use crate::profiler::Profiled;
+
+/// The page; `texts` are those of the profile's files, by the same index.
+///
+/// # Errors
+/// Where the recording cannot be read any more, or the built page is not one that can hold it.
+pub fn page(profiled: &Profiled, texts: &[Option<&str>]) -> anyhow::Result<String> {
+    let title = profiled.root.file_name().map(|name| name.to_string_lossy().into_owned());
+    let title = title.unwrap_or_else(|| "Ridgeline".to_owned());
+    let profile = &*profiled.profile;
+    let when_unix_ms = profiled.when_unix_ms.unwrap_or(0);
+    let document = panel::document(&PanelInput {
+        project: &title,
+        status: json!({"state": "idle", "message": null, "run": null}),
+        profile: Some(profile),
+        when_unix_ms,
+        texts,
+        history: &[RunRecord::of(profile, when_unix_ms)],
+        ..PanelInput::default()
+    });
+    let timeline = timeline_of(profiled)?;
+    let title = title.as_str();
+    let report =
+        Report { profile, texts, title, document: &document, timeline: &timeline, panel: BUILT };
+    Ok(report::html(&report)?)
+}
+
+/// Read from the recording anew: a profile keeps what an iteration costs, not what ran when.
+fn timeline_of(profiled: &Profiled) -> anyhow::Result<Timeline> {
+    let Some(folder) = &profiled.recording else { return Ok(Timeline::default()) };
+    Ok(timeline(&pipeline::load(folder)?, 0, report::MOST_SPANS))
+}
