@@ -268,6 +268,18 @@ describe("the panel", { skip: found.reason }, () => {
       assert.equal(await page.evaluate(() => scrollY), scrolled);
     }));
 
+  test("keeps the focus where it is when a new measurement comes", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      const focused = () => page.evaluate(() => document.activeElement.textContent);
+      await page.getByRole("button", { name: "model.py:41" }).focus();
+      await until(() => site.streams.size === 1, "the page to listen");
+      site.panel = panelDocument({ generation: 8, kernels: 30 });
+      site.panel.recording.memory.holders.reverse();
+      site.send("panel", null);
+      await page.getByRole("button", { name: "Show all 30" }).waitFor();
+      assert.equal(await focused(), "model.py:41");
+    }));
+
   test("shows a run as it goes on, and stops it", () =>
     withPanel(browser, documents(), async (page, site) => {
       await page.getByRole("button", { name: "Pause" }).click();
@@ -345,6 +357,18 @@ describe("the panel", { skip: found.reason }, () => {
       const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       assert.equal(await ground(), "rgb(246, 247, 249)");
       await page.emulateMedia({ colorScheme: "dark" });
+      await until(async () => (await ground()) === "rgb(15, 18, 22)", "the dark theme");
+    }));
+
+  test("takes its theme from the page that frames it, and nothing else", () =>
+    withPanel(browser, { ...documents(), theme: "light", address: "&theme=light&embedded=1" }, async (page) => {
+      const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      await page.evaluate(() => {
+        for (const data of [null, 5, { theme: "evil" }, {}]) window.postMessage(data, "*");
+      });
+      assert.equal(await ground(), "rgb(246, 247, 249)");
+      // The page that is framed by nobody is its own parent.
+      await page.evaluate(() => window.postMessage({ theme: "dark" }, "*"));
       await until(async () => (await ground()) === "rgb(15, 18, 22)", "the dark theme");
     }));
 

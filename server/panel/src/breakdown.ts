@@ -129,15 +129,17 @@ export class BreakdownSection {
   }
 
   show(recording: Recording): void {
+    const again = this.#recording !== null;
     this.#recording = recording;
-    this.#rebuild();
+    this.#rebuild(again);
   }
 
   restyle(): void {
     this.#icicle.restyle();
   }
 
-  #rebuild(): void {
+  // With `keep`, the tree is of the same kind as the one before, of another measurement.
+  #rebuild(keep = false): void {
     const recording = this.#recording;
     if (recording === null) return;
     const breakdowns = recording.breakdowns;
@@ -171,7 +173,8 @@ export class BreakdownSection {
     this.#legend.hidden = this.#metric === "memory";
     this.#root = this.#tree.find(this.#rootPath);
     this.#selected = this.#selectedPath === null ? -1 : this.#tree.find(this.#selectedPath);
-    this.#icicle.show(this.#tree, this.#root, this.#selected);
+    const sameRoot = this.#tree.depth[this.#root] === this.#rootPath.length;
+    this.#icicle.show(this.#tree, this.#root, this.#selected, keep && sameRoot);
     this.#mark();
     this.#describe();
     this.#crumb();

@@ -5,7 +5,12 @@ import type { Place } from "./document";
 import { button, element, fill } from "./dom";
 import type { Note } from "./tooltip";
 
-export function showDetail(root: HTMLElement, { title, about, facts }: Note, place: Place | null, actions: Actions): void {
+export function showDetail(root: HTMLElement, note: Note, place: Place | null, actions: Actions): void {
+  // A screen reader reads what is put in anew, also where it says the same.
+  const key = JSON.stringify([note, place, actions.canJump(place)]);
+  if (root.dataset.shown === key) return;
+  root.dataset.shown = key;
+  const { title, about, facts } = note;
   const list = element("dl");
   for (const [label, value] of facts) list.append(element("div", {}, element("dt", {}, label), element("dd", {}, value)));
   fill(

@@ -6,6 +6,7 @@ import { BreakdownSection } from "./breakdown";
 import { Cursor } from "./cursor";
 import type { PanelDocument, Place, Status } from "./document";
 import { byId, fill } from "./dom";
+import { rememberFocus } from "./focus";
 import { emptyState } from "./empty";
 import { Header } from "./header";
 import { showHeadline } from "./headline";
@@ -120,6 +121,7 @@ export class Page {
 
   #show(panel: PanelDocument): void {
     this.#panel = panel;
+    const restore = rememberFocus();
     this.#header.show(panel);
     const { recording } = panel;
     byId("recording").hidden = recording === null;
@@ -137,6 +139,7 @@ export class Page {
     }
     byId("history").hidden = panel.history.length === 0;
     this.#history.show(panel);
+    restore();
     document.documentElement.dataset.ready = "true";
   }
 
@@ -155,6 +158,8 @@ export class Page {
         },
         (error: unknown) => {
           if (!current()) return;
+          // What failed on the way is asked for again with the next document.
+          if (!(error instanceof Gone)) this.#timelineGeneration = null;
           timeline.miss(error instanceof Gone ? "The timeline of this measurement is no longer at hand." : reason(error));
         },
       );

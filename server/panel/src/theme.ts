@@ -30,22 +30,30 @@ export function colours(): Palette {
   return palette;
 }
 
-/** Takes `?theme=` where the host gave one, else follows the system; `changed` is called at each change. */
+/**
+ * Takes `?theme=` where the host gave one, else follows the system; `changed` is called at each change.
+ * A host that frames the page may send `{theme}` when its own theme changes.
+ */
 export function followTheme(search: string, changed: () => void): void {
-  const root = document.documentElement;
-  const asked = new URLSearchParams(search).get("theme");
-  if (asked === "dark" || asked === "light") {
-    root.dataset.theme = asked;
-    return;
-  }
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const apply = () => {
-    root.dataset.theme = dark.matches ? "dark" : "light";
+  const apply = (theme: string) => {
+    document.documentElement.dataset.theme = theme;
     palette = null;
   };
-  apply();
+  const asked = new URLSearchParams(search).get("theme");
+  let named = asked === "dark" || asked === "light";
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const ofSystem = () => (dark.matches ? "dark" : "light");
+  apply(named && asked !== null ? asked : ofSystem());
   dark.addEventListener("change", () => {
-    apply();
+    if (named) return;
+    apply(ofSystem());
+    changed();
+  });
+  window.addEventListener("message", ({ source, data }: MessageEvent<{ theme?: unknown } | null>) => {
+    const theme = data?.theme;
+    if (source !== window.parent || (theme !== "dark" && theme !== "light")) return;
+    named = true;
+    apply(theme);
     changed();
   });
 }

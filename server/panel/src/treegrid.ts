@@ -8,6 +8,13 @@ import { Mark, type Found } from "./search";
 import { scroller } from "./table";
 import { WHOLE, type Tree } from "./tree";
 
+interface Row {
+  node: number;
+  /** From 1, and of how many: where it is among its siblings. */
+  position: number;
+  siblings: number;
+}
+
 /** So many rows are made at first; the last one offers as many again. */
 const ROWS = 300;
 
@@ -27,7 +34,7 @@ export class Treegrid {
   #limit = ROWS;
   /** Opened nodes as paths of names, so that they stay open from one measurement to the next. */
   readonly #open = new Set<string>();
-  #rows: number[] = [];
+  #rows: Row[] = [];
   #current = -1;
 
   constructor(
@@ -73,36 +80,43 @@ export class Treegrid {
     const tree = this.#tree;
     if (tree === null) return;
     this.#rows = [];
-    const complete = this.#collect(tree, this.#top, true);
-    if (!this.#rows.includes(this.#current)) this.#current = this.#rows[0] ?? -1;
-    fill(this.#body, ...this.#rows.map((node) => this.#row(tree, node)));
+    const complete = this.#collect(tree);
+    if (this.#index(this.#current) < 0) this.#current = this.#rows[0]?.node ?? -1;
+    const focused = this.#body.contains(document.activeElement);
+    fill(this.#body, ...this.#rows.map((row) => this.#row(tree, row)));
+    if (focused) this.#body.querySelector<HTMLElement>(`[data-node="${this.#current}"]`)?.focus({ preventScroll: true });
     this.#more.hidden = complete;
   }
 
   /** False where there are more rows than may be shown. */
-  #collect(tree: Tree, node: number, isTop: boolean): boolean {
-    const stack: number[] = [node];
-    for (let at = stack.pop(); at !== undefined; at = stack.pop()) {
-      if (this.#found !== null && at !== node && this.#found.marks[at] === Mark.None) continue;
+  #collect(tree: Tree): boolean {
+    const stack: Row[] = [{ node: this.#top, position: 1, siblings: 1 }];
+    for (let row = stack.pop(); row !== undefined; row = stack.pop()) {
       if (this.#rows.length >= this.#limit) return false;
-      this.#rows.push(at);
-      if ((at === node && isTop) || this.#isOpen(tree, at)) {
-        const children = tree.bySize(at);
-        for (let child = children.length - 1; child >= 0; child -= 1) stack.push(children[child]!);
+      this.#rows.push(row);
+      if (!this.#isOpen(tree, row.node)) continue;
+      const shown = tree
+        .bySize(row.node)
+        .filter((child) => this.#found === null || this.#found.marks[child] !== Mark.None);
+      for (let at = shown.length - 1; at >= 0; at -= 1) {
+        stack.push({ node: shown[at]!, position: at + 1, siblings: shown.length });
       }
     }
     return true;
   }
 
-  #isOpen(tree: Tree, node: number): boolean {
-    return this.#found?.marks[node] === Mark.Above || this.#open.has(key(tree, node));
+  #index(node: number): number {
+    return this.#rows.findIndex((row) => row.node === node);
   }
 
-  #row(tree: Tree, node: number): HTMLTableRowElement {
+  #isOpen(tree: Tree, node: number): boolean {
+    return node === this.#top || this.#found?.marks[node] === Mark.Above || this.#open.has(key(tree, node));
+  }
+
+  #row(tree: Tree, { node, position, siblings }: Row): HTMLTableRowElement {
     const record = tree.node(node);
     const leaf = tree.isLeaf(node);
-    const open = node === this.#top || this.#isOpen(tree, node);
-    const siblings = node === this.#top ? [node] : tree.bySize(tree.parent[node]!);
+    const open = this.#isOpen(tree, node);
     const level = tree.depth[node]! - tree.depth[this.#top]! + 1;
     const name = element(
       "span",
@@ -123,8 +137,8 @@ export class Treegrid {
         role: "row",
         "aria-level": level,
         "aria-expanded": leaf ? null : String(open),
-        "aria-setsize": siblings.length,
-        "aria-posinset": siblings.indexOf(node) + 1,
+        "aria-setsize": siblings,
+        "aria-posinset": position,
         "aria-selected": String(node === this.#current),
         tabindex: node === this.#current ? 0 : -1,
         "data-node": node,
@@ -170,20 +184,20 @@ export class Treegrid {
   #key(event: KeyboardEvent, node: number): boolean {
     const tree = this.#tree;
     if (tree === null || event.altKey || event.target instanceof HTMLButtonElement) return false;
-    const at = this.#rows.indexOf(node);
-    const open = node === this.#top || this.#isOpen(tree, node);
+    const at = this.#index(node);
+    const open = this.#isOpen(tree, node);
     switch (event.key) {
       case "ArrowDown":
-        return this.#stand(this.#rows[at + 1]);
+        return this.#stand(this.#rows[at + 1]?.node);
       case "ArrowUp":
-        return this.#stand(this.#rows[at - 1]);
+        return this.#stand(this.#rows[at - 1]?.node);
       case "Home":
-        return this.#stand(this.#rows[0]);
+        return this.#stand(this.#rows[0]?.node);
       case "End":
-        return this.#stand(this.#rows.at(-1));
+        return this.#stand(this.#rows.at(-1)?.node);
       case "ArrowRight":
         if (tree.isLeaf(node)) return true;
-        return open ? this.#stand(this.#rows[at + 1]) : this.#toggle(node);
+        return open ? this.#stand(this.#rows[at + 1]?.node) : this.#toggle(node);
       case "ArrowLeft":
         if (open && node !== this.#top && !tree.isLeaf(node)) return this.#toggle(node);
         return node === this.#top || this.#stand(tree.parent[node]);

@@ -49,15 +49,23 @@ export class Icicle {
     this.restyle();
   }
 
-  /** Takes another tree; the part in view and the selection are given by the caller. */
-  show(tree: Tree, root: number, selected: number): void {
+  /** Takes another tree. With `keep`, the part of the root that was in view stays in view. */
+  show(tree: Tree, root: number, selected: number, keep: boolean): void {
     cancelAnimationFrame(this.#animation);
+    const before = this.#whole();
+    const seen = {
+      start: (this.#range.start - before.start) / length(before),
+      end: (this.#range.end - before.start) / length(before),
+    };
     this.#tree = tree;
     this.#layout = layOut(tree);
     this.#root = root;
     this.#selected = selected;
     this.#hovered = -1;
-    this.#range = this.#whole();
+    const whole = this.#whole();
+    this.#range = keep
+      ? { start: whole.start + seen.start * length(whole), end: whole.start + seen.end * length(whole) }
+      : whole;
     this.#resize();
   }
 

@@ -185,6 +185,7 @@ export class TimelineSection {
 
   #select(span: number): void {
     if (span < 0) {
+      delete this.#detail.dataset.shown;
       fill(this.#detail, element("span", { class: "quiet" }, "Select a span to see what it is."));
       return;
     }
