@@ -10,6 +10,8 @@ mod discover;
 mod documents;
 mod event;
 mod event_loop;
+mod git;
+mod history;
 mod lsp;
 mod outbox;
 mod panel;

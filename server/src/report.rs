@@ -1,19 +1,22 @@
 //! The report of a measurement: what the panel shows of it, in one page that opens from disk.
 
-use ridgeline_analysis::present::panel::{self, PanelInput, RunRecord};
+use ridgeline_analysis::present::panel::{self, PanelInput};
 use ridgeline_analysis::present::report::{self, Report};
 use ridgeline_analysis::present::timeline::{Timeline, timeline};
 use serde_json::json;
 
+use crate::history;
 use crate::panel::page::BUILT;
 use crate::pipeline;
 use crate::profiler::Profiled;
+use crate::store::Store;
 
-/// The page; `texts` are those of the profile's files, by the same index.
+/// The page; `texts` are those of the profile's files, by the same index, and `store` is where the
+/// project's history is kept.
 ///
 /// # Errors
 /// Where the recording cannot be read any more, or the built page is not one that can hold it.
-pub fn page(profiled: &Profiled, texts: &[Option<&str>]) -> anyhow::Result<String> {
+pub fn page(profiled: &Profiled, texts: &[Option<&str>], store: &Store) -> anyhow::Result<String> {
     let title = profiled.root.file_name().map(|name| name.to_string_lossy().into_owned());
     let title = title.unwrap_or_else(|| "Ridgeline".to_owned());
     let profile = &*profiled.profile;
@@ -24,7 +27,7 @@ pub fn page(profiled: &Profiled, texts: &[Option<&str>]) -> anyhow::Result<Strin
         profile: Some(profile),
         when_unix_ms,
         texts,
-        history: &[RunRecord::of(profile, when_unix_ms)],
+        history: &history::up_to(history::read(store, &profiled.root), profiled, 0),
         ..PanelInput::default()
     });
     let timeline = timeline_of(profiled)?;

@@ -4,12 +4,15 @@
 //! A workspace's own folders are named after its last component and a hash of its whole path, so
 //! that nothing in them has to say where on the machine the workspace lies.
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::hash::Hasher as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+use ignore::{DirEntry, WalkBuilder};
 
 /// Overrides the cache folder.
 pub const CACHE_VARIABLE: &str = "RIDGELINE_CACHE_DIR";
@@ -22,6 +25,11 @@ const RECORDINGS_KEPT: usize = 4;
 const MANIFEST: &str = "manifest.json";
 /// What makes a recording large. A run that failed has none of it.
 const DATA: [&str; 4] = ["trace.json", "trace.json.gz", "lines.bin", "lines.bin.gz"];
+
+/// How deep below a workspace its projects are looked for.
+const PROJECT_DEPTH: usize = 5;
+/// Files and folders that are looked at for them; a workspace may be the person's home.
+const ENTRY_LIMIT: usize = 50_000;
 
 /// The two folders.
 #[derive(Clone, Debug)]
@@ -139,6 +147,36 @@ impl Store {
             .into_iter()
             .map(|(_, folder)| folder)
             .find(|folder| is_measurement(folder))
+    }
+
+    /// When the newest finished recording of any project was made.
+    pub fn last_recorded(&self) -> Option<SystemTime> {
+        let projects = by_age(&self.cache.join("recordings")).into_iter();
+        let recordings = projects.flat_map(|(_, project)| by_age(&project));
+        let finished = recordings.filter(|(_, recording)| is_measurement(recording));
+        finished.map(|(made, _)| made).max()
+    }
+
+    /// The projects that have recordings, of `folder` itself and the folders below it. Recordings are
+    /// filed by a hash of their project's path, so that the folders are asked for theirs.
+    pub fn recorded_projects(&self, folder: &Path) -> Vec<PathBuf> {
+        let recordings = self.cache.join("recordings");
+        let names = fs::read_dir(recordings).into_iter().flatten().flatten();
+        let names: HashSet<OsString> = names.map(|entry| entry.file_name()).collect();
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let below = WalkBuilder::new(folder)
+            .max_depth(Some(PROJECT_DEPTH))
+            .require_git(false)
+            .build()
+            .take(ENTRY_LIMIT)
+            .flatten()
+            .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_dir()));
+        below
+            .map(DirEntry::into_path)
+            .filter(|root| names.contains(OsStr::new(&workspace_key(root))))
+            .collect()
     }
 
     /// The script that the person chose for this workspace, relative to its root.
@@ -317,6 +355,21 @@ mod tests {
         assert!(key.starts_with("tr_in-") && !key.contains("somebody"), "{key}");
         // The name must be the same tomorrow, or nothing is found again.
         assert_eq!(workspace_key(Path::new("/p")), "p-07d65607b49cbc4a");
+    }
+
+    #[test]
+    fn projects_below_a_workspace_are_found_by_their_recordings() {
+        let (folder, store) = store();
+        let workspace = folder.path().join("workspace");
+        let project = workspace.join("experiments/first");
+        fs::create_dir_all(&project).expect("made");
+        assert_eq!(store.recorded_projects(&workspace), Vec::<PathBuf>::new());
+        store.new_recording(&project).expect("a folder");
+        store.new_recording(&workspace).expect("a folder");
+        store.new_recording(folder.path()).expect("a folder");
+        let mut found = store.recorded_projects(&workspace);
+        found.sort();
+        assert_eq!(found, [workspace, project]);
     }
 
     #[test]

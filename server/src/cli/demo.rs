@@ -34,7 +34,7 @@ pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     };
     let pipeline = Pipeline::new(store.clone());
     let profiled = run::block_on(|cancel| {
-        let root = root.clone();
+        let (root, store) = (root.clone(), store.clone());
         async move {
             let python = match python {
                 Some(python) => python,
@@ -53,7 +53,7 @@ pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     if let Some(folder) = file.parent().filter(|_| args.report.is_none()) {
         create_private(folder).map_err(|error| Failure::failed(error.to_string(), ""))?;
     }
-    report::write(&profiled, &sources, &file)?;
+    report::write(&profiled, &sources, &store, &file)?;
     text.push_str(&format!("\nReport: {}\nSource: {}\n", file.display(), root.display()));
     terminal.print(&text)
 }

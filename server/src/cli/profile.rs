@@ -13,14 +13,15 @@ use crate::pipeline::{Overrides, Pipeline, Request};
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
 pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
     let request = request(args)?;
-    let pipeline = Pipeline::new(run::open_store()?);
+    let store = run::open_store()?;
+    let pipeline = Pipeline::new(store.clone());
     let profiled = run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
         run::run_plan(&pipeline, &plan, terminal, &cancel).await
     })??;
     let sources = show::Sources::read(&profiled);
     if let Some(file) = &args.report {
-        report::write(&profiled, &sources, file)?;
+        report::write(&profiled, &sources, &store, file)?;
     }
     if let Some(file) = &args.json {
         output_file::write(&show::json(&profiled, &sources), file)?;

@@ -8,6 +8,7 @@ use super::terminal::Terminal;
 use super::{output_file, profile, run, show};
 use crate::discover::project_root;
 use crate::profiler::Profiled;
+use crate::store::Store;
 use crate::{pipeline, report};
 
 /// Runs the subcommand. It reads what an earlier run left and runs nothing.
@@ -22,15 +23,20 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
     })?;
     let file = match &args.output {
         Some(file) => file.clone(),
-        None => store.recordings(&root).join("report.html"),
+        None => store.recordings(&profiled.root).join("report.html"),
     };
-    write(&profiled, &show::Sources::read(&profiled), &file)?;
+    write(&profiled, &show::Sources::read(&profiled), &store, &file)?;
     terminal.print(&format!("{}\n", file.display()))
 }
 
 /// Writes the page of a measurement.
-pub fn write(profiled: &Profiled, sources: &show::Sources, file: &Path) -> Result<(), Failure> {
-    let page = report::page(profiled, &sources.texts())
+pub fn write(
+    profiled: &Profiled,
+    sources: &show::Sources,
+    store: &Store,
+    file: &Path,
+) -> Result<(), Failure> {
+    let page = report::page(profiled, &sources.texts(), store)
         .map_err(|error| Failure::failed(format!("the report was not written: {error:#}"), ""))?;
     output_file::save(file, page.as_bytes())
 }

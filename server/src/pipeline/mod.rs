@@ -21,10 +21,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 pub use plan::{Overrides, Plan, Request, configured_python, plan};
-pub use recording::load;
 use recording::{Read, read};
+pub use recording::{is_recording, load};
 
 use crate::discover::Discovery;
+use crate::history;
 use crate::profiler::{Profiled, ProgressEvent};
 use crate::store::{Store, StoreError, discard_data};
 
@@ -195,7 +196,16 @@ impl Pipeline {
             }
         }
         read.profile.notes.splice(0..0, notes);
-        Ok(recording::locate(read, &plan.root, Some(&interpreter), &folder))
+        let mut profiled = recording::locate(read, &plan.root, Some(&interpreter), &folder);
+        let store = self.store.clone();
+        blocking(move || {
+            if let Err(error) = history::add(&store, &profiled) {
+                let note = format!("this run is not in the history of the project: {error}");
+                Arc::make_mut(&mut profiled.profile).notes.push(note);
+            }
+            profiled
+        })
+        .await
     }
 
     /// A run with `torch.compile` off, into a folder within the recording's.
@@ -296,17 +306,45 @@ impl Pipeline {
     }
 }
 
-/// What the newest finished recording of a project costs, without running anything.
+/// What the newest finished recording of a project costs, or of the projects in a folder, without
+/// running anything.
 ///
 /// # Errors
 /// Where there is none, or it cannot be read.
-pub fn newest(store: &Store, root: &Path) -> Result<Profiled, String> {
-    let folder = store
-        .newest_recording(root)
-        .ok_or_else(|| format!("{} was not profiled yet", root.display()))?;
+pub fn newest(store: &Store, folder: &Path) -> Result<Profiled, String> {
+    let (root, folder) = newest_recording(store, folder)
+        .ok_or_else(|| format!("{} was not profiled yet", folder.display()))?;
+    measured(&root, &folder)
+}
+
+/// The newest finished recording of the project at `folder` and of those below it, with its
+/// project's root.
+pub fn newest_recording(store: &Store, folder: &Path) -> Option<(PathBuf, PathBuf)> {
+    let found = store.recorded_projects(folder).into_iter().filter_map(|root| {
+        let recording = store.newest_recording(&root)?;
+        let when = recording.metadata().and_then(|metadata| metadata.modified()).ok()?;
+        Some((when, root, recording))
+    });
+    found.max().map(|(_, root, recording)| (root, recording))
+}
+
+/// What a recording costs of which only its folder is known, or a trace.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn open(path: &Path) -> Result<Profiled, String> {
+    // Nothing lies below it but the recording, so that its lines lead to no file.
+    measured(path, path)
+}
+
+/// What a finished recording of the project at `root` costs.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn measured(root: &Path, folder: &Path) -> Result<Profiled, String> {
     let eager = Some(folder.join("eager")).filter(|eager| eager.is_dir());
-    let read = read(&folder, eager.as_deref()).map_err(|error| error.to_string())?;
-    Ok(recording::locate(read, root, None, &folder))
+    let read = read(folder, eager.as_deref()).map_err(|error| error.to_string())?;
+    Ok(recording::locate(read, root, None, folder))
 }
 
 async fn read_in_background(folder: &Path, eager: Option<PathBuf>) -> Result<Read, Outcome> {

@@ -75,11 +75,25 @@ pub fn read(folder: &Path, eager: Option<&Path>) -> Result<Read, RecordingError>
     Ok(Read { profile, compiled_regions })
 }
 
-/// Reads the files of a recording.
+/// Whether a path is the folder of a finished recording, or a trace of another profiler's.
+pub fn is_recording(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_trace = name.ends_with(".json") || name.ends_with(".json.gz");
+    path.join(MANIFEST).is_file() || (is_trace && path.is_file())
+}
+
+/// Reads the files of a recording, or a trace that was recorded elsewhere.
 ///
 /// # Errors
 /// Where one is missing or broken.
 pub fn load(folder: &Path) -> Result<Recording, RecordingError> {
+    if folder.is_file() {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let file =
+            File::open(folder).map_err(|source| RecordingError::Io { file: name, source })?;
+        let trace = Trace::read(file, &Options::default())?;
+        return Ok(Recording { trace, lines: None, manifest: None });
+    }
     let manifest = Manifest::parse(&read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES)?)?;
     // Both are read at the same time.
     let (trace, lines) = std::thread::scope(|scope| {
@@ -154,7 +168,7 @@ pub fn locate(
         files,
         log: Some(folder.join(super::outcome::LOG_FILE)).filter(|log| log.is_file()),
         recording: Some(folder.to_owned()),
-        when_unix_ms: written_at(&folder.join(MANIFEST)),
+        when_unix_ms: written_at(&folder.join(MANIFEST)).or(written_at(folder)),
     }
 }
 

@@ -144,7 +144,7 @@ fn write_report(store: &Store, profiled: &Profiled) -> Result<PathBuf, RequestEr
     let texts: Vec<Option<String>> =
         profiled.files.iter().map(|file| text_of(file.as_deref())).collect();
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
-    let page = report::page(profiled, &texts)
+    let page = report::page(profiled, &texts, store)
         .map_err(|error| RequestError::Internal(format!("{error:#}")))?;
     let folder = store.recordings(&profiled.root);
     let file = folder.join("report.html");

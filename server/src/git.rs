@@ -1,0 +1,205 @@
+//! Which commit a project is at, and whether what ran was that commit's text.
+//!
+//! It reads the repository's files itself: no git process runs, and no configuration is read, so
+//! that nothing which one names is started. The repository belongs to the workspace, so its objects
+//! are read as data of somebody else's, with a limit on their size.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use gix_hash::{Kind, ObjectId};
+use gix_object::FindExt as _;
+use gix_odb::store::init::Options;
+use gix_odb::{Handle, HeaderExt as _};
+use gix_ref::file::{ReferenceExt as _, Store as References};
+use ridgeline_analysis::source::fingerprint;
+
+use crate::documents::SIZE_LIMIT;
+
+/// Digits of a commit's name that are kept. Git itself shows fewer until they are ambiguous.
+const COMMIT_DIGITS: usize = 12;
+
+/// Files that are compared; a program with more is taken to differ.
+const FILE_LIMIT: usize = 2_000;
+
+/// HEAD at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The first digits of the commit's name.
+    pub commit: String,
+    /// Every file that was compared reads in that commit as it ran.
+    pub clean: bool,
+}
+
+/// A file as it ran: where it is, and the checksums of its lines.
+pub type Ran<'a> = (&'a Path, &'a [u32]);
+
+/// HEAD of the repository around `root`, compared with what ran. Nothing where there is no
+/// repository, no commit, or none that can be read.
+pub fn head(root: &Path, ran: &[Ran<'_>]) -> Option<Head> {
+    match read(root, ran) {
+        Ok(head) => Some(head),
+        Err(why) => {
+            tracing::debug!("no commit of {}: {why}", root.display());
+            None
+        }
+    }
+}
+
+fn read(root: &Path, ran: &[Ran<'_>]) -> Result<Head, Box<dyn Error>> {
+    let (found, _) = gix_discover::upwards(root)?;
+    let (own, folder) = found.into_repository_and_work_tree_directories();
+    // A linked worktree has a HEAD of its own and shares everything else.
+    let shared = match gix_discover::path::from_plain_file(&own.join("commondir")) {
+        Some(shared) => own.join(shared?),
+        None => own.clone(),
+    };
+    let limits = Options { alloc_limit_bytes: Some(SIZE_LIMIT), ..Options::default() };
+    let objects = gix_odb::at_opts(shared.join("objects"), Kind::Sha1, None, limits)?;
+    let references = References::for_linked_worktree(own, shared, Kind::Sha1);
+    let commit = references.find("HEAD")?.peel_to_id(&references, &objects)?;
+
+    let mut buffer = Vec::new();
+    let tree = objects.find_commit(&commit, &mut buffer)?.tree();
+    let folder = folder.as_deref().and_then(|folder| folder.canonicalize().ok());
+    let is_clean = |&(file, checksums): &Ran<'_>| {
+        reads_as(&objects, tree, inside(folder.as_deref(), file), checksums)
+    };
+    let mut clean = !ran.is_empty() && ran.len() <= FILE_LIMIT;
+    for file in ran {
+        clean = clean && is_clean(file)?;
+    }
+    let commit = commit.to_hex_with_len(COMMIT_DIGITS).to_string();
+    Ok(Head { commit, clean })
+}
+
+/// Whether a file of the tree has these checksums. They leave out how lines end, as git may.
+fn reads_as(
+    objects: &Handle,
+    tree: ObjectId,
+    file: Option<PathBuf>,
+    checksums: &[u32],
+) -> Result<bool, Box<dyn Error>> {
+    let Some(file) = file else { return Ok(false) };
+    let (mut buffer, mut entries) = (Vec::new(), Vec::new());
+    let tree = objects.find_tree_iter(&tree, &mut buffer)?;
+    let Some(entry) = tree.lookup_entry_by_path(objects, &mut entries, file)? else {
+        return Ok(false);
+    };
+    if !entry.mode.is_blob() || objects.header(entry.oid)?.size() > SIZE_LIMIT as u64 {
+        return Ok(false);
+    }
+    let blob = objects.find_blob(&entry.oid, &mut buffer)?;
+    Ok(std::str::from_utf8(blob.data).is_ok_and(|text| fingerprint(text) == checksums))
+}
+
+/// The path of a file within the repository.
+fn inside(folder: Option<&Path>, file: &Path) -> Option<PathBuf> {
+    Some(file.canonicalize().ok()?.strip_prefix(folder?).ok()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Runs git in a folder; says whether there is one.
+    fn git(folder: &Path, arguments: &[&str]) -> bool {
+        let ran = Command::new("git")
+            .current_dir(folder)
+            .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"])
+            .args(arguments)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .status();
+        ran.is_ok_and(|status| status.success())
+    }
+
+    /// A repository with `train.py` committed below `project`; nothing where there is no git to make
+    /// one with.
+    fn repository(text: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let project = folder.path().join("project");
+        fs::create_dir(&project).expect("made");
+        fs::write(project.join("train.py"), text).expect("written");
+        for arguments in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "x"]] {
+            if !git(folder.path(), arguments) {
+                println!("skipped: there is no git to make a repository with");
+                return None;
+            }
+        }
+        Some((folder, project))
+    }
+
+    #[test]
+    fn what_ran_is_compared_with_the_commit() {
+        let Some((_folder, project)) = repository("a = 1\nb = 2\n") else { return };
+        let file = project.join("train.py");
+        let clean =
+            |text: &str| head(&project, &[(&file, &fingerprint(text))]).map(|head| head.clean);
+        assert_eq!(clean("a = 1\nb = 2\n"), Some(true));
+        // The ends of lines are git's affair.
+        assert_eq!(clean("a = 1\r\nb = 2\r\n"), Some(true));
+        assert_eq!(clean("a = 1\nb = 3\n"), Some(false));
+        let commit = head(&project, &[]).expect("a commit");
+        assert!(commit.commit.len() == COMMIT_DIGITS && !commit.clean, "{commit:?}");
+    }
+
+    #[test]
+    fn packed_objects_and_linked_worktrees() {
+        let Some((folder, project)) = repository("a = 1\n") else { return };
+        let loose = head(&project, &[]);
+        let tree = folder.path().join("linked");
+        let add = ["worktree", "add", "-q", "--detach", tree.to_str().expect("text")];
+        assert!(git(folder.path(), &["gc", "-q"]) && git(folder.path(), &add));
+        assert_eq!(head(&project, &[]), loose);
+        let linked = tree.join("project");
+        let found = head(&linked, &[(&linked.join("train.py"), &fingerprint("a = 1\n"))]);
+        let commit = loose.expect("a commit").commit;
+        assert_eq!(found, Some(Head { commit, clean: true }));
+    }
+
+    #[test]
+    fn a_file_that_is_not_in_the_commit_is_no_part_of_it() {
+        let Some((_folder, project)) = repository("a = 1\n") else { return };
+        let new = project.join("new.py");
+        fs::write(&new, "a = 1\n").expect("written");
+        let gone = project.join("gone.py");
+        let outside = Path::new("/");
+        for file in [new.as_path(), &gone, outside, &project] {
+            let found = head(&project, &[(file, &fingerprint("a = 1\n"))]);
+            assert_eq!(found.map(|head| head.clean), Some(false), "{}", file.display());
+        }
+    }
+
+    #[test]
+    fn programs_that_the_configuration_names_do_not_run() {
+        let Some((folder, project)) = repository("a = 1\n") else { return };
+        let ran = folder.path().join("ran");
+        let touch = format!("touch {}", ran.display());
+        let configuration = folder.path().join(".git/config");
+        let text = fs::read_to_string(&configuration).expect("read");
+        let hostile = format!(
+            "{text}[core]\n fsmonitor = {touch}\n sshCommand = {touch}\n editor = {touch}\n\
+             [filter \"x\"]\n clean = {touch}\n smudge = {touch}\n process = {touch}\n\
+             [diff]\n external = {touch}\n[include]\n path = /dev/zero\n"
+        );
+        fs::write(&configuration, hostile).expect("written");
+        fs::write(folder.path().join(".gitattributes"), "*.py filter=x\n").expect("written");
+        let file = project.join("train.py");
+        let found = head(&project, &[(&file, &fingerprint("a = 1\n"))]);
+        assert_eq!(found.map(|head| head.clean), Some(true));
+        assert!(!ran.exists());
+    }
+
+    #[test]
+    fn where_there_is_no_repository_there_is_no_commit() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(head(folder.path(), &[]), None);
+        for broken in ["", "gitdir: /nowhere\n", "gitdir: /dev/zero\n"] {
+            fs::write(folder.path().join(".git"), broken).expect("written");
+            assert_eq!(head(folder.path(), &[]), None, "{broken:?}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The runs of a project, oldest first, a line each: what the panel compares the newest run with.
+//!
+//! It lies in the state folder, because unlike a recording it cannot be made again. An entry holds
+//! numbers, the device and the commit; nothing that says whose machine or which folder it was.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use ridgeline_analysis::present::panel::RunRecord;
+
+use crate::git;
+use crate::profiler::Profiled;
+use crate::store::{Store, StoreError, create_private, write_atomic};
+
+/// Runs that are told of, and kept at the least.
+const RUNS_KEPT: usize = 200;
+
+/// Runs from which on the oldest are removed: not at every run, because it writes the file anew.
+const RUNS_AT_MOST: usize = 2 * RUNS_KEPT;
+
+/// Of a file that something else has written into, only the end is read, in bytes.
+const READ_LIMIT: u64 = 1 << 20;
+
+/// Adds a measurement to its project's history.
+///
+/// # Errors
+/// When the state folder cannot be written.
+pub fn add(store: &Store, profiled: &Profiled) -> Result<(), StoreError> {
+    let folder = store.workspace_state(&profiled.root);
+    create_private(&folder)?;
+    let file = file_in(&folder);
+    let line = serde_json::to_string(&record(profiled))
+        .map_err(|error| StoreError::at(&file, error.into()))?;
+    let text = tail(&file);
+    append(&file, &line, text.is_empty() || text.ends_with('\n'))
+        .map_err(|error| StoreError::at(&file, error))?;
+    let lines: Vec<&str> = text.lines().chain([line.as_str()]).collect();
+    if lines.len() > RUNS_AT_MOST || text.len() as u64 >= READ_LIMIT {
+        let mut kept: Vec<&str> = lines.into_iter().filter(|line| parse(line).is_some()).collect();
+        kept.drain(..kept.len().saturating_sub(RUNS_KEPT));
+        write_atomic(&file, format!("{}\n", kept.join("\n")).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The runs of a project, newest first. What cannot be read is left out.
+pub fn read(store: &Store, root: &Path) -> Vec<RunRecord> {
+    let text = tail(&file_in(&store.workspace_state(root)));
+    text.lines().rev().filter_map(parse).take(RUNS_KEPT).collect()
+}
+
+/// The history as the panel shows it with a measurement: its own run first, and then those before
+/// it. A measurement of before there was a history, or of a trace, is in none; it stands for itself.
+pub fn up_to(history: Vec<RunRecord>, profiled: &Profiled, generation: u64) -> Vec<RunRecord> {
+    let when = profiled.when_unix_ms.unwrap_or_default();
+    let own = history.iter().find(|run| run.when_unix_ms == when).cloned();
+    let own = own.unwrap_or_else(|| RunRecord::of(&profiled.profile, when));
+    let own = RunRecord { generation: Some(generation), ..own };
+    let earlier = history.into_iter().filter(|run| run.when_unix_ms < when);
+    std::iter::once(own).chain(earlier).collect()
+}
+
+fn record(profiled: &Profiled) -> RunRecord {
+    let profile = &*profiled.profile;
+    // Libraries that count as the user's code are in no commit of the project.
+    let ran: Vec<git::Ran<'_>> = profile
+        .files
+        .iter()
+        .zip(&profiled.files)
+        .filter_map(|(facts, path)| Some((path.as_deref()?, facts.fingerprint.as_slice())))
+        .filter(|(path, _)| path.starts_with(&profiled.root))
+        .collect();
+    let head = git::head(&profiled.root, &ran);
+    RunRecord {
+        clean: head.as_ref().is_some_and(|head| head.clean),
+        commit: head.map(|head| head.commit),
+        ..RunRecord::of(profile, profiled.when_unix_ms.unwrap_or_default())
+    }
+}
+
+fn file_in(folder: &Path) -> PathBuf {
+    folder.join("history.jsonl")
+}
+
+/// One write at the end of the file, so that two servers do not write into each other's lines.
+fn append(file: &Path, line: &str, at_line_start: bool) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    // A process that was killed may have left half a line.
+    let before = if at_line_start { "" } else { "\n" };
+    options.open(file)?.write_all(format!("{before}{line}\n").as_bytes())
+}
+
+/// The last bytes of a file, as text; nothing where it is no file.
+fn tail(file: &Path) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if fs::metadata(file)?.is_file() {
+            let mut file = File::open(file)?;
+            let size = file.metadata()?.len();
+            file.seek(SeekFrom::Start(size.saturating_sub(READ_LIMIT)))?;
+            file.take(READ_LIMIT).read_to_end(&mut bytes)?;
+        }
+        Ok(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+fn parse(line: &str) -> Option<RunRecord> {
+    serde_json::from_str(line).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ridgeline_analysis::profile::{IterationCost, Profile};
+
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
+        (folder, store)
+    }
+
+    /// A measurement of an iteration of so many milliseconds, at so many.
+    fn measured(milliseconds: f64, when: u64) -> Profiled {
+        let iteration = IterationCost { time_ns: milliseconds * 1e6, ..IterationCost::default() };
+        Profiled {
+            profile: Arc::new(Profile { iteration, ..Profile::default() }),
+            root: "/nowhere/project".into(),
+            files: Vec::new(),
+            log: None,
+            recording: None,
+            when_unix_ms: Some(when),
+        }
+    }
+
+    fn times(runs: &[RunRecord]) -> Vec<f64> {
+        runs.iter().map(|run| run.time_ns / 1e6).collect()
+    }
+
+    #[test]
+    fn runs_are_kept_newest_first_and_bounded() {
+        let (_folder, store) = store();
+        for number in 0..1000_u32 {
+            add(&store, &measured(f64::from(number), number.into())).expect("written");
+        }
+        let runs = read(&store, Path::new("/nowhere/project"));
+        assert_eq!(runs.len(), RUNS_KEPT);
+        assert_eq!(times(&runs)[..2], [999.0, 998.0]);
+        let file = file_in(&store.workspace_state(Path::new("/nowhere/project")));
+        let text = fs::read_to_string(&file).expect("text");
+        assert!(text.lines().count() <= RUNS_AT_MOST, "{}", text.lines().count());
+        assert!(!text.contains("nowhere"), "{text}");
+        assert_eq!(read(&store, Path::new("/another/project")), []);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o077, 0);
+        }
+    }
+
+    #[test]
+    fn what_something_else_wrote_is_left_out() {
+        let (_folder, store) = store();
+        let root = Path::new("/nowhere/project");
+        add(&store, &measured(1.0, 1)).expect("written");
+        let file = file_in(&store.workspace_state(root));
+        let mut damaged = fs::read(&file).expect("bytes");
+        damaged.extend_from_slice(b"{}\n[1]\n\xff\xfe\nnull\n{\"when_unix_ms\":-1}\n{\"half");
+        fs::write(&file, &damaged).expect("written");
+        add(&store, &measured(2.0, 2)).expect("written");
+        assert_eq!(times(&read(&store, root)), [2.0, 1.0]);
+
+        fs::write(&file, vec![b'x'; 3 << 20]).expect("written");
+        add(&store, &measured(3.0, 3)).expect("written");
+        assert_eq!(times(&read(&store, root)), [3.0]);
+        assert!(fs::metadata(&file).expect("there").len() < 1000);
+    }
+
+    #[test]
+    fn a_measurement_stands_before_those_before_it() {
+        let (_folder, store) = store();
+        for number in 1..=3 {
+            add(&store, &measured(number as f64, number)).expect("written");
+        }
+        let root = Path::new("/nowhere/project");
+        let shown = up_to(read(&store, root), &measured(2.0, 2), 7);
+        assert_eq!(times(&shown), [2.0, 1.0]);
+        assert_eq!((shown[0].generation, shown[1].generation), (Some(7), None));
+        // One that is in no history stands for itself.
+        let shown = up_to(read(&store, root), &measured(9.0, 9), 8);
+        assert_eq!(times(&shown), [9.0, 3.0, 2.0, 1.0]);
+    }
+}
