@@ -18,6 +18,7 @@ use crate::lsp::ext::{Headline, RunStatus, State, StatusParams};
 use crate::lsp::position::Encoding;
 use crate::lsp::to_proto::uri_text;
 use crate::panel::Panel;
+use crate::panel::answer::Timelines;
 use crate::panel::feed::Feed;
 use crate::pool::Pool;
 use crate::profiler::{Profiled, Profiler, ProgressEvent};
@@ -167,6 +168,8 @@ pub struct GlobalState {
     pub settings: Arc<Settings>,
     /// Where requests are worked out.
     pub pool: Pool,
+    /// Where what takes seconds is worked out, so that requests do not wait for it.
+    pub slow_pool: Pool,
     /// What is out of date at the client.
     pub refresh: Refresh,
     /// What was worked out about documents.
@@ -179,6 +182,8 @@ pub struct GlobalState {
     pub next_workspace: u32,
     /// The page that shows it all, from the first time on that it is opened.
     pub panel: Option<Panel>,
+    /// What it was told of the iterations' course.
+    pub timelines: Timelines,
     /// What is new for it.
     pub feed: Feed,
     /// Counts what the panel had marked, so that an older mark does not follow a newer one.
@@ -208,12 +213,14 @@ impl GlobalState {
             queue: RunQueue::default(),
             settings: Arc::default(),
             pool: Pool::default(),
+            slow_pool: Pool::default(),
             refresh: Refresh::default(),
             cache: Arc::default(),
             watcher: None,
             last_number: 0,
             next_workspace: 0,
             panel: None,
+            timelines: Timelines::default(),
             feed: Feed::default(),
             marks: Arc::default(),
             saved: HashMap::new(),

@@ -14,6 +14,7 @@ mod doctor;
 mod exit;
 mod lsp;
 mod output_file;
+mod panel;
 mod profile;
 mod report;
 mod run;
@@ -60,6 +61,8 @@ enum Command {
     Analyze(AnalyzeArgs),
     /// Write the newest profile of a project as a page to open in a browser.
     Report(ReportArgs),
+    /// Serve the panel of a project, a recording or a trace, until it is interrupted.
+    Panel(PanelArgs),
     /// Speak the language server protocol over standard input and output.
     Lsp(LspArgs),
     /// Say what was found on this machine (interpreter, torch, GPU, driver, cores) and what to do.
@@ -137,6 +140,13 @@ struct ReportArgs {
 }
 
 #[derive(Debug, Args)]
+struct PanelArgs {
+    /// The project's folder or a file in it, the folder of a recording, or a Kineto trace.
+    #[arg(default_value = ".")]
+    path: PathBuf,
+}
+
+#[derive(Debug, Args)]
 struct LspArgs {
     /// Accepted because editors append it: standard input and output are what is spoken over.
     #[arg(long)]
@@ -173,6 +183,7 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Profile(args)) => profile::run(&args, &terminal),
         Some(Command::Analyze(args)) => analyze::run(&args, &terminal),
         Some(Command::Report(args)) => report::run(&args, &terminal),
+        Some(Command::Panel(args)) => panel::run(&args, &terminal),
         Some(Command::Lsp(_)) => lsp::run(),
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal),
         Some(Command::Setup) => setup::run(&terminal),

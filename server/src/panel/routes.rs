@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::HttpBody as _;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Json, Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -23,9 +24,11 @@ use crate::pool::{Reply, RequestError};
 /// Bytes of a request's body: the largest has three numbers in it.
 const BODY_LIMIT: usize = 16 * 1024;
 
-/// For the body of a request and the answer to it. Reading the timeline of a large recording takes
-/// longest.
+/// For an answer. Reading the timeline of a large recording takes longest.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// For what is posted, from its first byte to its answer. An editor is given five seconds.
+const POST_LIMIT: Duration = Duration::from_secs(15);
 
 /// Pages that listen at once.
 const STREAM_LIMIT: usize = 32;
@@ -61,10 +64,14 @@ pub fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Ro
 /// Every request comes through here, also one for an address that is not there.
 async fn guarded(State(token): State<Token>, request: Request, next: Next) -> Response {
     let allowed = guard::check(&token, request.method(), request.uri(), request.headers());
+    let limit = if request.method() == Method::POST { POST_LIMIT } else { ANSWER_LIMIT };
+    // A body that says that it is too large is not waited for.
+    let too_large = request.body().size_hint().lower() > BODY_LIMIT as u64;
     let mut response = match allowed {
-        Ok(()) => tokio::time::timeout(ANSWER_LIMIT, next.run(request))
+        Ok(()) if too_large => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+        Ok(()) => tokio::time::timeout(limit, next.run(request))
             .await
-            .unwrap_or_else(|_| StatusCode::GATEWAY_TIMEOUT.into_response()),
+            .unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response()),
         Err(refusal) => refusal.status().into_response(),
     };
     response.headers_mut().extend(ANSWER_HEADERS);

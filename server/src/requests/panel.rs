@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::source::{LineMap, Lines};
-use serde_json::json;
 use tokio::sync::mpsc;
 use tower_lsp::ls_types::Range;
 
@@ -15,10 +14,11 @@ use super::execute_command;
 use crate::documents::{DocumentSnapshot, text_on_disk};
 use crate::event::Event;
 use crate::lsp::client::{Importance, ToClient};
-use crate::lsp::ext::{StatusParams, command};
+use crate::lsp::ext::command;
 use crate::lsp::position::{Encoding, line_range};
 use crate::lsp::to_proto::uri_text;
 use crate::panel::Panel;
+use crate::panel::answer::{self, Facts};
 use crate::panel::question::{Done, Line, Question, Wish};
 use crate::pool::{Reply, RequestError};
 use crate::profiler::Profiled;
@@ -102,30 +102,26 @@ impl GlobalState {
             let _ = reply.send(Err(no_workspace()));
             return;
         };
-        let newest = workspace.measured.first().cloned();
-        let root = newest.as_ref().map_or(&workspace.root, |(_, profiled)| &profiled.root);
-        let project = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let status = workspace.status.clone().unwrap_or_default();
-        let can_highlight = self.client.highlights;
-        self.pool.answer(reply, move || {
-            let document = json!({
-                "schema": 1,
-                "generation": newest.map_or(0, |(generation, _)| generation),
-                "project": project,
-                "can_jump": true,
-                "can_highlight": can_highlight,
-                "status": StatusParams::for_panel(&status),
-                "recording": null,
-                "history": [],
-                "predictions": null, "what_ifs": null, "findings": null,
-            });
-            Ok(document.to_string().into())
-        });
+        let measured = workspace.measured.first().cloned();
+        let root = measured.as_ref().map_or(&workspace.root, |(_, profiled)| &profiled.root);
+        let facts = Facts {
+            project: root.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            can_jump: true,
+            can_highlight: self.client.highlights,
+            status: workspace.status.clone().unwrap_or_default().for_panel(),
+            store: self.store.clone(),
+            measured,
+        };
+        self.pool.answer(reply, move || answer::document(&facts));
     }
 
     fn panel_timeline(&self, number: u32, generation: u64, reply: Reply<Arc<str>>) {
-        let _ = (number, generation);
-        let _ = reply.send(Err(RequestError::Invalid("there is no timeline".to_owned())));
+        let workspace = self.numbered(number).into_iter();
+        let mut measured = workspace.flat_map(|workspace| &workspace.measured);
+        let found = measured.find(|(of, _)| *of == generation);
+        let recording = found.and_then(|(_, profiled)| profiled.recording.clone());
+        let timelines = self.timelines.clone();
+        self.slow_pool.answer(reply, move || timelines.of(generation, recording.as_deref()));
     }
 
     /// What to look for, with the way for the answer; it is answered here where there is nothing.

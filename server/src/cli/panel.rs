@@ -1,0 +1,189 @@
+//! `ridgeline panel [PATH]`: the panel without an editor, until it is interrupted.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::PanelArgs;
+use super::exit::Failure;
+use super::terminal::Terminal;
+use super::{profile, run};
+use crate::discover::project_root;
+use crate::panel::Panel;
+use crate::panel::answer::{self, Facts, Timelines};
+use crate::panel::feed::Feed;
+use crate::panel::question::{Done, Question};
+use crate::pipeline;
+use crate::pool::{Pool, RequestError};
+use crate::profiler::Profiled;
+use crate::store::Store;
+
+/// How often the recordings are looked at. That is a few folders' names and times.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// The only workspace there is.
+const WORKSPACE: u32 = 0;
+
+/// What is shown.
+#[derive(Clone, Debug)]
+enum Source {
+    /// The newest recording of a project, or of those in a folder.
+    Project(Store, PathBuf),
+    /// A recording's folder, or a trace.
+    Recording(PathBuf),
+}
+
+/// Runs the subcommand. It reads what earlier runs left and runs nothing.
+pub fn run(args: &PanelArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let path = profile::absolute(&args.path)?;
+    let source = if pipeline::is_recording(&path) {
+        Source::Recording(path)
+    } else {
+        let folder = if path.is_file() { project_root(&path, None) } else { path };
+        Source::Project(run::open_store()?, folder)
+    };
+    run::block_on(|cancel| serve(source, terminal, cancel))?
+}
+
+async fn serve(
+    source: Source,
+    terminal: &Terminal,
+    cancel: CancellationToken,
+) -> Result<(), Failure> {
+    let mut shown = Shown::new(source);
+    shown.feed.changed(WORKSPACE);
+    shown.look().await.map_err(|why| Failure::failed(why, ""))?;
+    let (questions, mut asked) = mpsc::channel(16);
+    let panel = Panel::start(questions, shown.feed.clone())
+        .map_err(|error| Failure::failed(format!("the panel cannot be served: {error}"), ""))?;
+    if shown.measured.is_none() {
+        terminal.say("Nothing was measured there yet; the panel shows it when it is.");
+    }
+    terminal.say(&format!("The panel of {}, until Ctrl-C:", shown.project()));
+    terminal.print(&format!("{}\n", panel.uri(WORKSPACE)))?;
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        tokio::select! {
+            () = cancel.cancelled() => return Ok(()),
+            Some(question) = asked.recv() => shown.answer(question),
+            _ = ticks.tick() => {
+                // A recording that cannot be read leaves the one before in its place.
+                if let Err(why) = shown.look().await {
+                    terminal.say(&format!("note: {why}"));
+                }
+            }
+        }
+    }
+}
+
+/// What the panel shows at the moment.
+struct Shown {
+    source: Source,
+    /// When a recording was made last, of whatever project.
+    seen: Option<SystemTime>,
+    measured: Option<(u64, Arc<Profiled>)>,
+    feed: Feed,
+    pool: Pool,
+    timelines: Timelines,
+}
+
+impl Shown {
+    fn new(source: Source) -> Shown {
+        Shown {
+            source,
+            seen: None,
+            measured: None,
+            feed: Feed::default(),
+            pool: Pool::default(),
+            timelines: Timelines::default(),
+        }
+    }
+
+    fn project(&self) -> String {
+        let root = match (&self.measured, &self.source) {
+            (Some((_, profiled)), _) => &profiled.root,
+            (None, Source::Project(_, path) | Source::Recording(path)) => path,
+        };
+        root.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Takes a newer measurement in, where there is one.
+    async fn look(&mut self) -> Result<(), String> {
+        let known = self.measured.as_ref().and_then(|(_, profiled)| profiled.recording.clone());
+        let (source, seen) = (self.source.clone(), self.seen);
+        let looked = tokio::task::spawn_blocking(move || look(&source, seen, known.as_deref()));
+        let (seen, found) = looked.await.map_err(|error| error.to_string())?;
+        self.seen = seen;
+        if let Some(profiled) = found? {
+            let generation = self.measured.as_ref().map_or(0, |(generation, _)| *generation) + 1;
+            self.measured = Some((generation, Arc::new(profiled)));
+            self.feed.changed(WORKSPACE);
+        }
+        Ok(())
+    }
+
+    fn answer(&self, question: Question) {
+        let no_editor = || Ok(Done::no("There is no editor here."));
+        match question {
+            // A page that has gone does not read its answer.
+            Question::Jump(_, _, reply) | Question::Highlight(_, _, reply) => {
+                let _ = reply.send(no_editor());
+            }
+            Question::Command(_, _, reply) => {
+                let _ = reply.send(no_editor());
+            }
+            Question::Document(WORKSPACE, reply) => {
+                let facts = self.facts();
+                self.pool.answer(reply, move || answer::document(&facts));
+            }
+            Question::Timeline(WORKSPACE, generation, reply) => {
+                let measured = self.measured.as_ref().filter(|(of, _)| *of == generation);
+                let recording = measured.and_then(|(_, profiled)| profiled.recording.clone());
+                let timelines = self.timelines.clone();
+                self.pool.answer(reply, move || timelines.of(generation, recording.as_deref()));
+            }
+            Question::Document(_, reply) | Question::Timeline(_, _, reply) => {
+                let _ = reply.send(Err(RequestError::Invalid("there is no such workspace".into())));
+            }
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        Facts {
+            measured: self.measured.clone(),
+            project: self.project(),
+            can_jump: false,
+            can_highlight: false,
+            status: json!({"state": "idle", "message": null, "run": null}),
+            store: match &self.source {
+                Source::Project(store, _) => Some(store.clone()),
+                Source::Recording(_) => None,
+            },
+        }
+    }
+}
+
+/// The measurement that is newer than the `known` one, and when a recording was made last.
+fn look(
+    source: &Source,
+    seen: Option<SystemTime>,
+    known: Option<&Path>,
+) -> (Option<SystemTime>, Result<Option<Profiled>, String>) {
+    match source {
+        Source::Recording(path) if known.is_none() => (None, pipeline::open(path).map(Some)),
+        Source::Recording(_) => (None, Ok(None)),
+        Source::Project(store, folder) => {
+            let now = store.last_recorded();
+            if now == seen {
+                return (seen, Ok(None));
+            }
+            let newest = pipeline::newest_recording(store, folder);
+            let newer = newest.filter(|(_, recording)| Some(recording.as_path()) != known);
+            (now, newer.map(|(root, recording)| pipeline::measured(&root, &recording)).transpose())
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The documents that a page asks for, made from a measurement and what is kept of the project.
+//! It reads files and computes, so it is for threads on which that disturbs nobody.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ridgeline_analysis::present::panel::{PanelInput, document as panel_document};
+use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::documents::text_on_disk;
+use crate::history;
+use crate::pipeline;
+use crate::pool::RequestError;
+use crate::profiler::Profiled;
+use crate::store::Store;
+
+/// Timelines that are kept: that of the newest measurement, and the one before it for a page that
+/// has not heard of it yet. One has a few megabytes.
+const TIMELINES_KEPT: usize = 2;
+
+/// What a document is made from.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The measurement and its generation.
+    pub measured: Option<(u64, Arc<Profiled>)>,
+    /// What the project is called.
+    pub project: String,
+    /// An editor is there that can go to a line.
+    pub can_jump: bool,
+    /// It can mark one.
+    pub can_highlight: bool,
+    /// What goes on.
+    pub status: Value,
+    /// Where the history is kept.
+    pub store: Option<Store>,
+}
+
+/// The document, as JSON.
+///
+/// # Errors
+/// Where it cannot be written as JSON, which would be a defect.
+pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
+    let profiled = facts.measured.as_ref().map(|(generation, profiled)| (*generation, &**profiled));
+    let texts: Vec<Option<String>> = profiled
+        .iter()
+        .flat_map(|(_, profiled)| &profiled.files)
+        .map(|file| text_on_disk(file.as_deref()?))
+        .collect();
+    let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
+    let history = profiled.map(|(generation, profiled)| {
+        let runs = facts.store.as_ref().map(|store| history::read(store, &profiled.root));
+        history::up_to(runs.unwrap_or_default(), profiled, generation)
+    });
+    json(&panel_document(&PanelInput {
+        generation: profiled.map_or(0, |(generation, _)| generation),
+        project: &facts.project,
+        can_jump: facts.can_jump,
+        can_highlight: facts.can_highlight,
+        status: facts.status.clone(),
+        profile: profiled.map(|(_, profiled)| &*profiled.profile),
+        when_unix_ms: profiled.and_then(|(_, profiled)| profiled.when_unix_ms).unwrap_or_default(),
+        texts: &texts,
+        history: history.as_deref().unwrap_or_default(),
+    }))
+}
+
+/// Timelines of measurements. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Timelines(Arc<Mutex<VecDeque<Kept>>>);
+
+/// A timeline as JSON, and the generation of its measurement.
+#[derive(Debug)]
+struct Kept {
+    generation: u64,
+    json: Arc<str>,
+}
+
+impl Timelines {
+    /// The timeline of a measurement, as JSON. It is read from its recording by who asks first;
+    /// others wait for it, so that a recording is not in memory twice.
+    ///
+    /// # Errors
+    /// Where the recording is gone, or cannot be read.
+    pub fn of(&self, generation: u64, recording: Option<&Path>) -> Result<Arc<str>, RequestError> {
+        let gone = |why: String| RequestError::Invalid(format!("the recording is gone: {why}"));
+        let recording =
+            recording.ok_or_else(|| gone("a newer measurement took its place".to_owned()))?;
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kept.iter().find(|known| known.generation == generation) {
+            return Ok(known.json.clone());
+        }
+        let recording = pipeline::load(recording).map_err(|error| gone(error.to_string()))?;
+        let made = json(&timeline(&recording, generation, MOST_SPANS))?;
+        drop(recording);
+        kept.push_front(Kept { generation, json: made.clone() });
+        kept.truncate(TIMELINES_KEPT);
+        Ok(made)
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<Arc<str>, RequestError> {
+    let text = serde_json::to_string(value);
+    text.map(Into::into).map_err(|error| RequestError::Internal(error.to_string()))
+}
