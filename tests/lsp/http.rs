@@ -98,10 +98,15 @@ impl Panel {
 
     /// Listens to the events.
     pub async fn listen(&self) -> Events {
+        self.listen_with(&[]).await
+    }
+
+    /// The same with more headers.
+    pub async fn listen_with(&self, headers: &[(&str, &str)]) -> Events {
         let path = format!("{}/api/events?workspace={}", self.base, self.workspace);
         let mut stream = self.connect().await;
-        let get = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.authority);
-        stream.write_all(get.as_bytes()).await.expect("written");
+        let get = request("GET", &path, &self.authority, headers, "");
+        stream.write_all(&get).await.expect("written");
         Events { stream, seen: String::new() }
     }
 }

@@ -3,6 +3,9 @@
 
 mod ending;
 mod hostile;
+#[allow(dead_code, reason = "the sessions in `session` use the rest")]
+mod http;
+mod panel;
 mod process;
 mod real;
 #[allow(dead_code, reason = "the sessions in `session` use the rest")]
