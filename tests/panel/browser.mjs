@@ -1,4 +1,4 @@
-// Chromium, driven by playwright-core: both from this machine, or a reason why there is none.
+// Chromium, driven by playwright-core, as tests/editors/setup brought them, or a reason why there is none.
 
 import { existsSync, mkdtempSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
@@ -6,21 +6,26 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-const HOMES = [process.env.RIDGELINE_TEST_PLAYWRIGHT, process.env.RIDGELINE_TEST_EDITORS && join(process.env.RIDGELINE_TEST_EDITORS, "playwright")];
-const BROWSERS = [process.env.RIDGELINE_TEST_CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const EDITORS = process.env.RIDGELINE_EDITORS;
 
-/** `{ chromium, executable }`, or `{ reason }`. */
+/** `{ chromium, executable }`, or `{ reason }` where RIDGELINE_EDITORS_REQUIRED is not set. */
 export function findBrowser() {
-  const executable = BROWSERS.find((path) => path && existsSync(path));
-  if (executable === undefined) return { reason: "no Chromium was found; name one in RIDGELINE_TEST_CHROMIUM" };
-  for (const home of HOMES.filter(Boolean)) {
-    try {
-      return { executable, chromium: createRequire(join(home, "package.json"))("playwright-core").chromium };
-    } catch (error) {
-      if (error.code !== "MODULE_NOT_FOUND") throw error;
-    }
+  const found = find();
+  if (found.reason !== undefined && process.env.RIDGELINE_EDITORS_REQUIRED) throw new Error(found.reason);
+  return found;
+}
+
+function find() {
+  if (!EDITORS) return { reason: "RIDGELINE_EDITORS names no folder made by tests/editors/setup" };
+  const executable = [process.env.RIDGELINE_CHROMIUM, join(EDITORS, "tools/chromium"), "/usr/bin/chromium"].find((path) => path && existsSync(path));
+  if (executable === undefined) return { reason: "there is no Chromium; name one in RIDGELINE_CHROMIUM" };
+  try {
+    const { chromium } = createRequire(join(EDITORS, "playwright/package.json"))("playwright-core");
+    return { executable, chromium };
+  } catch (error) {
+    if (error.code !== "MODULE_NOT_FOUND") throw error;
+    return { reason: `there is no playwright-core in ${join(EDITORS, "playwright")}` };
   }
-  return { reason: "playwright-core was not found; name a folder that has it in RIDGELINE_TEST_PLAYWRIGHT" };
 }
 
 export function launch({ chromium, executable }) {
@@ -32,7 +37,7 @@ export function launch({ chromium, executable }) {
 
 /** Where pictures are kept to be looked at. */
 export async function pictureFolder() {
-  const folder = process.env.RIDGELINE_TEST_PICTURES ? join(process.env.RIDGELINE_TEST_PICTURES, "panel") : mkdtempSync(join(tmpdir(), "ridgeline-panel-pictures-"));
+  const folder = process.env.RIDGELINE_EDITOR_PICTURES ? join(process.env.RIDGELINE_EDITOR_PICTURES, "panel") : mkdtempSync(join(tmpdir(), "ridgeline-panel-pictures-"));
   await mkdir(folder, { recursive: true });
   return folder;
 }

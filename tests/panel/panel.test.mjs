@@ -1,4 +1,4 @@
-// The built page in Chromium, as a person uses it: `node --test tests/panel/`.
+// The built page in Chromium, as a person uses it: `tests/panel/run`.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
