@@ -189,6 +189,8 @@ describe("the panel", { skip: found.reason }, () => {
     withPanel(browser, { ...documents(), panel: { ...panelDocument(), can_jump: false, can_highlight: false } }, async (page, site) => {
       await clickIcicle(page, 91 / 102, 1);
       assert.equal(await page.locator(".open, .link.mono").count(), 0);
+      // There is nobody who could run anything, either.
+      assert.ok(await page.locator("#run").isHidden());
       assert.deepEqual(site.posts, []);
     }));
 
@@ -452,7 +454,7 @@ describe("the panel", { skip: found.reason }, () => {
       await withPage(browser, { address: pathToFileURL(path).href, origin: "file:" }, async (page) => {
         await page.locator("canvas.timeline").waitFor();
         assert.equal(await page.locator("#buttons button").count(), 0);
-        assert.ok(await page.locator("#state").isHidden());
+        assert.ok(await page.locator("#run").isHidden());
         assert.match(await page.locator("#about").innerText(), /measured 20\d\d-/);
         await clickIcicle(page, 91 / 102, 1);
         assert.equal(new URL(page.url()).hash, "#f2l12");

@@ -277,7 +277,8 @@ function note(tree: Tree, node: number): Note {
     ["share", percent(tree.share(node))],
   ];
   if (node === WHOLE) {
-    if (tree.own[node]! > 0 && tree.metric === "time") facts.push(["not in a node", write(tree.own[node]!)]);
+    // The sum of rounded numbers may miss the whole by a few nanoseconds.
+    if (tree.own[node]! > tree.value[node]! / 1000) facts.push(["not in a node", write(tree.own[node]!)]);
     return { title: tree.name(node), about: "", facts };
   }
   if (record?.estimated === true) facts.push(["divided by", "an estimate"]);

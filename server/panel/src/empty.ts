@@ -3,10 +3,15 @@
 import type { Status } from "./document";
 import { element } from "./dom";
 
-export function emptyState(status: Status): HTMLElement[] {
-  const { title, text } = words(status);
+export function emptyState(status: Status, hasEditor: boolean): HTMLElement[] {
+  const { title, text } = hasEditor ? words(status) : WITHOUT_EDITOR;
   return [element("h2", {}, title), ...text.filter(Boolean).map((line) => element("p", {}, line))];
 }
+
+const WITHOUT_EDITOR = {
+  title: "Nothing is measured yet",
+  text: ["Run `ridgeline profile` in the project: what it measures shows here as soon as it is done."],
+};
 
 function words(status: Status): { title: string; text: string[] } {
   switch (status.state) {

@@ -17,12 +17,14 @@ const STATES: Record<string, string> = {
 export class Header {
   readonly #project = byId("project");
   readonly #about = byId("about");
+  readonly #run = byId("run");
   readonly #state = byId("state");
   readonly #bar = byId("progress");
   readonly #buttons = byId("buttons");
   readonly #failure = byId("failure");
   #recording: Recording | null = null;
   #shownState = "";
+  #editor = false;
 
   constructor(
     private readonly actions: Actions,
@@ -39,14 +41,14 @@ export class Header {
     document.title = `${panel.project} – Ridgeline`;
     write(this.#project, panel.project);
     this.#describe();
+    this.#editor = this.live && panel.canJump;
+    this.#run.hidden = !this.#editor;
     this.status(panel.status);
   }
 
+  /** A report, and a server without an editor, run nothing: they have no state and no buttons. */
   status(status: Status): void {
-    if (!this.live) {
-      this.#state.hidden = true;
-      return;
-    }
+    if (!this.#editor) return;
     const { state, run, message } = status;
     const busy = run !== null || state === "preparing" || state === "running";
     const label = STATES[state] ?? state;

@@ -176,7 +176,7 @@ export class Page {
   #showEmpty(panel: PanelDocument): void {
     const empty = byId("empty");
     empty.hidden = panel.recording !== null;
-    if (panel.recording === null) fill(empty, ...emptyState(panel.status));
+    if (panel.recording === null) fill(empty, ...emptyState(panel.status, panel.canJump));
   }
 
   #placeName(place: Place): string {

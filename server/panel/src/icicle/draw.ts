@@ -108,8 +108,6 @@ function box(
   if (tree.metric === "memory") {
     context.fillStyle = palette.memorySoft;
     context.fillRect(from, y, to - from, height);
-    context.fillStyle = palette.memory;
-    context.fillRect(from, y + height - STRIP, to - from, STRIP);
     return;
   }
   const phase = tree.onlyPhase(node);
@@ -141,7 +139,7 @@ function caption(
   names: Labels,
 ): void {
   const room = to - from - 2 * PADDING;
-  const middle = y + (ROW - STRIP) / 2;
+  const middle = y + (tree.metric === "time" ? ROW - STRIP : ROW) / 2;
   const name = tree.name(node);
   const value = tree.metric === "time" ? duration(tree.value[node]!) : bytes(tree.value[node]!);
   const valueWidth = names.width(context, value);
