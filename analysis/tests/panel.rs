@@ -7,6 +7,7 @@ mod recorded;
 use std::collections::{BTreeMap, BTreeSet};
 
 use expect_test::expect_file;
+use recorded::large::large;
 use recorded::{recording, recordings, root};
 use ridgeline_analysis::attribution::{attribute, attribute_compiled};
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord, document};
@@ -162,6 +163,98 @@ fn places_are_in_files_and_in_range() {
         }
         assert!(places > 0 && !text.contains("null,null"), "{name}");
     }
+}
+
+/// The spans of a timeline as rows of its columns.
+fn rows(timeline: &Value) -> Vec<BTreeMap<&str, i64>> {
+    let columns = timeline["spans"].as_object().expect("columns");
+    let number = list(&timeline["spans"], "track").len();
+    let mut rows = vec![BTreeMap::new(); number];
+    for (key, column) in columns {
+        let column = column.as_array().expect("a column");
+        assert_eq!(column.len(), number, "{key}");
+        for (row, value) in rows.iter_mut().zip(column) {
+            row.insert(key.as_str(), value.as_i64().expect("a whole number"));
+        }
+    }
+    rows
+}
+
+#[test]
+fn spans_are_on_tracks_in_order_and_within_the_iteration() {
+    for (name, path) in recordings() {
+        let recording = recording(&path);
+        let files = recording.manifest.as_ref().map_or(0, |manifest| manifest.files.len()) as i64;
+        let timeline = serde_json::to_value(timeline(&recording, 7, MOST_SPANS)).expect("JSON");
+        let (tracks, names) = (list(&timeline, "tracks").len(), list(&timeline, "names").len());
+        let duration_ns = number(&timeline, "duration_ns") as i64;
+        let rows = rows(&timeline);
+        assert!(rows.len() > 100, "{name}: {} spans", rows.len());
+        let mut before = (0, i64::MIN);
+        for row in &rows {
+            assert!((row["track"] as usize) < tracks && (row["name"] as usize) < names, "{row:?}");
+            assert!((0..5).contains(&row["phase"]) && (-1..files).contains(&row["file"]));
+            assert_eq!(row["file"] == -1, row["line"] == 0, "{name}: {row:?}");
+            assert!(row["start_ns"] + row["duration_ns"] <= duration_ns, "{name}: {row:?}");
+            let place = (row["track"], row["start_ns"]);
+            assert!(before <= place, "{name}: {row:?} comes after {before:?}");
+            before = place;
+        }
+        // Of the operators' time nearly all is on lines of the user.
+        let outermost = rows.iter().filter(|row| row["track"] == 1 && row["depth"] == 0);
+        let (on_a_line, all) = outermost.fold((0, 0), |(on_a_line, all), row| {
+            let own = if row["file"] >= 0 { row["duration_ns"] } else { 0 };
+            (on_a_line + own, all + row["duration_ns"])
+        });
+        assert!(on_a_line * 100 > all * 99, "{name}: {on_a_line} of {all} ns have a line");
+        // The phases leave nothing out.
+        let phases = rows.iter().filter(|row| row["track"] == 0);
+        assert_eq!(phases.map(|row| row["duration_ns"]).sum::<i64>(), duration_ns, "{name}");
+    }
+}
+
+#[test]
+fn the_shortest_spans_are_left_out() {
+    let recording = recording(&root().join("tests/recordings/conv-cpu"));
+    let at_most = |most: usize| {
+        let timeline = serde_json::to_value(timeline(&recording, 7, most)).expect("JSON");
+        let mut durations: Vec<i64> =
+            rows(&timeline).iter().map(|row| row["duration_ns"]).collect();
+        durations.sort_unstable_by_key(|duration| std::cmp::Reverse(*duration));
+        (durations, number(&timeline, "left_out") as usize)
+    };
+    let (all, none_left_out) = at_most(MOST_SPANS);
+    assert_eq!(none_left_out, 0);
+    for most in [0, 1, 2, 10, 100, all.len() - 1, all.len(), all.len() + 1] {
+        let kept = most.min(all.len());
+        assert_eq!(at_most(most), (all[..kept].to_vec(), all.len() - kept), "{most}");
+    }
+}
+
+#[test]
+fn a_hundred_thousand_operators_are_shown_whole() {
+    let recording = large(100_000);
+    let made = timeline(&recording, 7, MOST_SPANS);
+    let json = serde_json::to_string(&made).expect("JSON");
+    assert!(json.len() < 10_000_000, "{} bytes", json.len());
+    let timeline: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(timeline["left_out"], 0);
+    let kinds: Vec<&str> =
+        list(&timeline, "tracks").iter().filter_map(|track| track["kind"].as_str()).collect();
+    assert_eq!(kinds, ["phases", "host", "host", "stream", "idle"]);
+    let rows = rows(&timeline);
+    let on_hosts = rows.iter().filter(|row| (1..3).contains(&row["track"])).count();
+    // Every operator, and a call that launches for every fourth.
+    assert_eq!(on_hosts, 125_000);
+    assert!(rows.iter().all(|row| row["track"] == 0 || row["file"] == 0), "all have a line");
+}
+
+#[test]
+fn what_is_beyond_the_limit_is_counted() {
+    let recording = large(200_000);
+    let timeline = serde_json::to_value(timeline(&recording, 7, MOST_SPANS)).expect("JSON");
+    assert_eq!(rows(&timeline).len(), MOST_SPANS);
+    assert!(number(&timeline, "left_out") > 100_000);
 }
 
 /// The example in `docs/panel.md` under a heading, without its comments.

@@ -39,6 +39,6 @@ pub fn page(profiled: &Profiled, texts: &[Option<&str>], store: &Store) -> anyho
 
 /// Read from the recording anew: a profile keeps what an iteration costs, not what ran when.
 fn timeline_of(profiled: &Profiled) -> anyhow::Result<Timeline> {
-    let Some(folder) = &profiled.recording else { return Ok(Timeline::default()) };
+    let Some(folder) = &profiled.recording else { return Ok(Timeline::empty(0)) };
     Ok(timeline(&pipeline::load(folder)?, 0, report::MOST_SPANS))
 }

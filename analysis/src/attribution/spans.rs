@@ -87,7 +87,8 @@ pub struct Span {
     pub end_ns: i64,
     /// What it is.
     pub what: What,
-    /// The user's line that it belongs to; while a GPU was idle, the one on which the host stood.
+    /// The user's line that it belongs to; while a GPU was idle, the one on which the host stood
+    /// longest at a stretch.
     pub line: Option<(FileId, u32)>,
     /// The part of the iteration that it belongs to.
     pub phase: Phase,
@@ -315,7 +316,7 @@ impl Draft {
         }
     }
 
-    /// When no stream of a GPU ran anything. Who kept it waiting is who the host worked for.
+    /// When no stream of a GPU ran anything. Who kept it waiting is where the host stood longest.
     fn idle(&mut self, join: &Join<'_>, pieces: &[Piece]) {
         let (start_ns, end_ns) = self.window;
         let mut busy: BTreeMap<i64, Vec<(i64, i64)>> = BTreeMap::new();
@@ -332,11 +333,171 @@ impl Draft {
             let mut idle_from = start_ns;
             for (busy_from, busy_until) in stretches {
                 if idle_from < busy_from {
-                    let host = timeline::at(pieces, idle_from).map(|piece| piece.context);
+                    let host = longest_in(pieces, idle_from, busy_from);
                     self.add((idle_from, busy_from), 0, What::Idle, host);
                 }
                 idle_from = idle_from.max(busy_until);
             }
         }
+    }
+}
+
+/// Of the pieces of a stretch of time, the context of the longest.
+fn longest_in(pieces: &[Piece], start_ns: i64, end_ns: i64) -> Option<ContextId> {
+    let first = pieces.partition_point(|piece| piece.end_ns <= start_ns);
+    let within = pieces.get(first..)?.iter().take_while(|piece| piece.start_ns < end_ns);
+    let longest = within.max_by_key(|piece| {
+        piece.end_ns.min(end_ns).saturating_sub(piece.start_ns.max(start_ns))
+    })?;
+    Some(longest.context)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fmt::Write as _;
+
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::attribution::fixture::{TraceBuilder, recording};
+    use crate::attribution::tests::{LOOP, operators};
+
+    /// Spans are within the iteration and in order, and what is deeper is within what is around it.
+    pub fn assert_in_order(iteration: &RecordedIteration) {
+        let mut before = (0, i64::MIN);
+        for span in &iteration.spans {
+            assert!(span.track < iteration.tracks.len() && span.depth < MOST_DEPTH, "{span:?}");
+            assert!(iteration.start_ns <= span.start_ns, "{span:?}");
+            assert!(span.start_ns <= span.end_ns && span.end_ns <= iteration.end_ns, "{span:?}");
+            assert!(before <= (span.track, span.start_ns), "{span:?} comes after {before:?}");
+            before = (span.track, span.start_ns);
+        }
+    }
+
+    #[track_caller]
+    fn check(trace: TraceBuilder, end_ns: i64, expected: Expect) {
+        let recording = recording(trace, LOOP, end_ns);
+        let iteration = recorded_iteration(&recording).expect("an iteration");
+        assert_in_order(&iteration);
+        let mut text = String::new();
+        for (index, track) in iteration.tracks.iter().enumerate() {
+            writeln!(text, "{track:?}").expect("a string");
+            for span in iteration.spans.iter().filter(|span| span.track == index) {
+                let what = match span.what {
+                    What::Named(id) => recording.trace.text(id),
+                    What::Phase => "",
+                    What::Idle => "idle",
+                };
+                let what = what.rsplit(' ').next().unwrap_or_default();
+                let indent = "  ".repeat(span.depth + 1);
+                let line = span.line.map(|(_, line)| format!(" line {line}")).unwrap_or_default();
+                let (from, to) = (span.start_ns, span.end_ns);
+                let phase = span.phase.name();
+                writeln!(text, "{indent}{from}..{to} {what} {phase}{line}").expect("a string");
+            }
+        }
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn operators_are_within_each_other_and_know_their_lines() {
+        check(
+            operators(),
+            800,
+            expect![[r#"
+            Phases
+              0..50  data
+              50..110  other
+              110..300  forward
+              300..310  other
+              310..600  backward
+              600..610  other
+              610..700  optimizer
+              700..800  other
+            MainThread
+              140..190 aten::linear forward line 21
+              220..280 aten::linear forward line 22
+              330..430 AddmmBackward0 backward line 22
+              430..440 torch::autograd::AccumulateGrad backward line 22
+              450..550 AddmmBackward0 backward line 21
+                460..510 aten::mm backward line 21
+              620..670 aten::add_ optimizer line 33
+        "#]],
+        );
+    }
+
+    #[test]
+    fn only_the_iteration_is_shown() {
+        check(
+            operators(),
+            480,
+            expect![[r#"
+            Phases
+              0..50  data
+              50..110  other
+              110..300  forward
+              300..310  other
+              310..480  backward
+            MainThread
+              140..190 aten::linear forward line 21
+              220..280 aten::linear forward line 22
+              330..430 AddmmBackward0 backward line 22
+              430..440 torch::autograd::AccumulateGrad backward line 22
+              450..480 AddmmBackward0 backward line 21
+                460..480 aten::mm backward line 21
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_gpu_has_streams_and_idles() {
+        let mut trace = TraceBuilder::new();
+        trace.op("aten::linear", 140, 50).sequence(1);
+        trace.node("AddmmBackward0", 330, 100).sequence(1).forward_thread(1).thread(1);
+        trace.kernel("gemm", 150, 200, 100);
+        trace.kernel("dgemm", 340, 350, 400);
+        trace.launch_thread(1);
+        trace.leaked_kernel("gemm", -20, 30);
+        check(
+            trace,
+            800,
+            expect![[r#"
+                Phases
+                  0..50  data
+                  50..110  other
+                  110..300  forward
+                  300..310  other
+                  310..600  backward
+                  600..610  other
+                  610..700  optimizer
+                  700..800  other
+                MainThread
+                  140..190 aten::linear forward line 21
+                    150..152 cudaLaunchKernel forward line 21
+                AutogradThread(1)
+                  330..430 AddmmBackward0 backward line 21
+                    340..342 cudaLaunchKernel backward line 21
+                Stream { device: 0, stream: 7 }
+                  0..10 gemm other
+                  200..300 gemm forward line 21
+                  350..750 dgemm backward line 21
+                Idle { device: 0 }
+                  10..200 idle forward line 21
+                  300..350 idle backward line 21
+                  750..800 idle other line 34
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_is_too_deep_is_counted() {
+        let mut trace = TraceBuilder::new();
+        for depth in 0..100 {
+            trace.op("aten::deep", depth, 300 - 2 * depth);
+        }
+        let recording = recording(trace, LOOP, 800);
+        let iteration = recorded_iteration(&recording).expect("an iteration");
+        let deepest = iteration.spans.iter().map(|span| span.depth).max();
+        assert_eq!((deepest, iteration.left_out), (Some(63), 36));
     }
 }

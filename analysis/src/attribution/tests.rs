@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::attribute;
 use super::fixture::{TraceBuilder, recording};
+use super::spans::{self, recorded_iteration};
 use crate::profile::{MemoryByKind, Phase, PhaseTimes, Profile};
 use crate::recording::Recording;
 use crate::recording::line_log::{
@@ -14,7 +15,7 @@ use crate::recording::line_log::{
 };
 use crate::recording::manifest::{Block, BlockKind, Location, Memory};
 
-type Records<'a> = &'a [(i64, u8, u32, u32)];
+pub(super) type Records<'a> = &'a [(i64, u8, u32, u32)];
 
 fn times(times: &PhaseTimes) -> String {
     Phase::ALL
@@ -53,6 +54,33 @@ fn assert_conserved(profile: &Profile) {
     assert!((own + untracked - time_ns).abs() <= 1e-6 * time_ns, "{own} + {untracked} {time_ns}");
     assert!((profile.iteration.phases.total() - time_ns).abs() <= 1e-6 * time_ns);
     assert_eq!(profile.memory.at_peak.total(), profile.memory.peak_bytes);
+    assert_each_has_its_own(profile);
+}
+
+/// What belongs to one module alone is part of what belongs to it, and no moment and no byte is two
+/// modules' or two phases'.
+fn assert_each_has_its_own(profile: &Profile) {
+    let mut own = PhaseTimes::default();
+    let mut own_bytes = 0_u64;
+    for module in &profile.modules {
+        own += module.self_time;
+        own_bytes = own_bytes.saturating_add(module.self_memory.total());
+        assert!(module.self_memory.total() <= module.memory.total(), "{module:?}");
+        for phase in Phase::ALL {
+            let (own, total) = (module.self_time.get(phase), module.total_time.get(phase));
+            assert!(own <= total + 1e-6 * profile.iteration.time_ns + 1e-3, "{module:?}");
+        }
+    }
+    let time_ns = profile.iteration.time_ns;
+    for phase in Phase::ALL {
+        let all = profile.iteration.phases.get(phase);
+        assert!(own.get(phase) <= all + 1e-6 * time_ns + 1e-3, "{phase:?}: {own:?} {all}");
+    }
+    assert!(own_bytes <= profile.memory.peak_bytes);
+    assert_eq!(profile.memory.made.total(), profile.memory.peak_bytes);
+    for line in profile.lines.iter().flatten() {
+        assert_eq!(line.self_memory_made.total(), line.self_memory.total(), "{}", line.line);
+    }
 }
 
 #[track_caller]
@@ -64,7 +92,7 @@ fn check(trace: TraceBuilder, records: Records<'_>, end_ns: i64, expected: Expec
 
 /// A loop on line 30 that calls the network on 31, `backward` on 32 and `step` on 33; the network
 /// calls its module a on line 21 and b on line 22.
-const LOOP: Records<'_> = &[
+pub(super) const LOOP: Records<'_> = &[
     (0, PUSH, 0, 1),
     (0, LINE, 0, 30),
     (0, PHASE_ENTER, 0, 0),
@@ -92,7 +120,7 @@ const LOOP: Records<'_> = &[
 ];
 
 /// The operators of [`LOOP`].
-fn operators() -> TraceBuilder {
+pub(super) fn operators() -> TraceBuilder {
     let mut trace = TraceBuilder::new();
     trace.op("aten::linear", 140, 50).sequence(1);
     trace.op("aten::linear", 220, 60).sequence(2);
@@ -658,7 +686,13 @@ proptest! {
             let untracked: f64 = profile.untracked.iter().map(|part| part.time_ns).sum();
             let time_ns = profile.iteration.time_ns;
             prop_assert!((own + untracked - time_ns).abs() <= 1e-6 * time_ns + 1e-3);
+            assert_each_has_its_own(&profile);
         }
-        super::attribute_compiled(&recording, &recording).ok();
+        if let Ok(profile) = super::attribute_compiled(&recording, &recording) {
+            assert_each_has_its_own(&profile);
+        }
+        if let Some(iteration) = recorded_iteration(&recording) {
+            spans::tests::assert_in_order(&iteration);
+        }
     }
 }

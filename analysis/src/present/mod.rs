@@ -59,7 +59,7 @@ pub(crate) fn everything(
     let texts = [Some(index.text()), None];
     let input = panel::PanelInput { profile: Some(profile), texts: &texts, ..Default::default() };
     let document = panel::document(&input);
-    let timeline = timeline::Timeline::default();
+    let timeline = timeline::Timeline::empty(0);
     let page = "<title>Ridgeline</title><link rel=\"stylesheet\" href=\"panel.css\">\
                 <script src=\"panel.js\"></script>";
     let panel = report::BuiltPanel { html: page, script: "", style: "" };

@@ -50,7 +50,7 @@ struct Columns {
 /// The timeline of a recording with at most `most` spans, of which the shortest are left out. It is
 /// empty where no iteration was profiled.
 pub fn timeline(recording: &Recording, generation: u64, most: usize) -> Timeline {
-    let empty = Timeline { schema: SCHEMA, generation, ..Timeline::default() };
+    let empty = Timeline::empty(generation);
     let Some(iteration) = recorded_iteration(recording) else { return empty };
     let several_gpus = has_several_gpus(&iteration.tracks);
     let mut timeline = Timeline {
@@ -74,6 +74,13 @@ pub fn timeline(recording: &Recording, generation: u64, most: usize) -> Timeline
     }
     timeline.names = names.texts;
     timeline
+}
+
+impl Timeline {
+    /// Of a measurement whose recording is not at hand.
+    pub fn empty(generation: u64) -> Timeline {
+        Timeline { schema: SCHEMA, generation, ..Timeline::default() }
+    }
 }
 
 impl Columns {

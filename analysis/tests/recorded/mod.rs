@@ -1,6 +1,8 @@
 //! The recordings of real programs in `tests/recordings`.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod large;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -8,6 +8,8 @@ mod breakdown;
 mod changes;
 mod headline;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 

@@ -193,7 +193,7 @@ mod tests {
             texts: &texts,
             title,
             document: &document(&input),
-            timeline: &Timeline::default(),
+            timeline: &Timeline::empty(0),
             panel: PANEL,
         };
         html(&report).expect("a report")
@@ -214,7 +214,7 @@ mod tests {
             "Conv2d",
             "98% of operator time",
             "<script type=\"application/json\" id=\"panel-data\">{\"schema\":1,",
-            "<script type=\"application/json\" id=\"timeline-data\">{\"schema\":",
+            "<script type=\"application/json\" id=\"timeline-data\">{\"schema\":1,",
             "<script>abc</script>",
             "<style>body{}</style>",
             "prefers-color-scheme:dark",
@@ -295,7 +295,7 @@ mod tests {
                 texts: &[Some(&source)],
                 title: "demo",
                 document: &document(&input),
-                timeline: &Timeline::default(),
+                timeline: &Timeline::empty(0),
                 panel,
             };
             html(&report).expect_err("no report").to_string()
