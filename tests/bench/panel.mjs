@@ -1,13 +1,14 @@
 // Measures the panel in Chromium and prints: how soon it can be used, and how smoothly it is dragged.
 // Asserts nothing: what a machine does besides would make such a test fail by chance.
 //
-//   node tests/bench/panel.mjs [operators]
+//   node tests/bench/panel.mjs [OPERATORS]   of a document made here, by default 100000
+//   node tests/bench/panel.mjs ADDRESS       what `ridgeline panel` serves
 
 import { findBrowser, launch } from "../panel/browser.mjs";
 import { panelDocument, timelineDocument } from "../panel/documents.mjs";
 import { openSite } from "../panel/site.mjs";
 
-const operators = Number(process.argv[2] ?? 100_000);
+const given = process.argv[2] ?? "100000";
 const DRAG_MS = 3_000;
 
 const found = findBrowser();
@@ -16,16 +17,9 @@ if (found.reason !== undefined) {
   process.exit(0);
 }
 
-// As many nodes as the document may have beside it.
-const panel = JSON.stringify(panelDocument({ layers: 600 }));
-// Of the spans, 60% are operators; the rest are kernels and idle time.
-const timeline = JSON.stringify(timelineDocument({ spans: Math.round(operators / 0.6) }));
-const site = await openSite({ panel, timeline });
+const site = given.startsWith("http") ? null : await made(Number(given));
+const address = site?.address ?? given;
 const browser = await launch(found);
-console.log(
-  `${JSON.parse(panel).recording.breakdowns[0].nodes.length} nodes, ${JSON.parse(timeline).spans.track.length} spans ` +
-    `(${operators} operators), ${(timeline.length / 1e6).toFixed(1)} MB`,
-);
 
 for (let round = 1; round <= 3; round += 1) {
   const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
@@ -35,7 +29,7 @@ for (let round = 1; round <= 3; round += 1) {
       for (const entry of list.getEntries()) window.longTasks.push([entry.startTime, entry.duration]);
     }).observe({ type: "longtask", buffered: true });
   });
-  await page.goto(site.address);
+  await page.goto(address);
   await page.waitForSelector("html[data-ready]");
   const shown = await page.evaluate(() => performance.now());
   await page.waitForSelector("canvas.timeline:visible");
@@ -55,7 +49,19 @@ for (let round = 1; round <= 3; round += 1) {
   await page.close();
 }
 await browser.close();
-await site.close();
+await site?.close();
+
+/** A site with a document of many nodes and a timeline of so many operators. */
+async function made(operators) {
+  const panel = JSON.stringify(panelDocument({ layers: 600 }));
+  // Of the spans, 60% are operators; the rest are kernels and idle time.
+  const timeline = JSON.stringify(timelineDocument({ spans: Math.round(operators / 0.6) }));
+  console.log(
+    `${JSON.parse(panel).recording.breakdowns[0].nodes.length} nodes, ${JSON.parse(timeline).spans.track.length} spans ` +
+      `(${operators} operators), ${(timeline.length / 1e6).toFixed(1)} MB`,
+  );
+  return openSite({ panel, timeline });
+}
 
 /** Zooms to `share` of what is in view, then drags to and fro, and prints the frames meanwhile. */
 async function drag(page, selector, share, what) {

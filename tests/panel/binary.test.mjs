@@ -1,0 +1,105 @@
+// The panel and the report as the binary gives them, of a project that it has just profiled.
+
+import assert from "node:assert/strict";
+import { execFile, spawn } from "node:child_process";
+import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, before, describe, test } from "node:test";
+import { pathToFileURL } from "node:url";
+import { promisify } from "node:util";
+
+import { findBrowser, launch, pictureFolder } from "./browser.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, until, withPage } from "./session.mjs";
+
+/** A first run imports torch, which takes long on a busy machine. */
+const RUN_LIMIT_MS = 180_000;
+
+const binary = process.env.RIDGELINE_BINARY;
+const python = process.env.RIDGELINE_TEST_PYTHON;
+const found = findBrowser();
+const skip =
+  found.reason ??
+  (!binary ? "RIDGELINE_BINARY names no `ridgeline`" : !python ? "RIDGELINE_TEST_PYTHON names no Python with torch" : false);
+if (skip) {
+  if (process.env.RIDGELINE_EDITORS_REQUIRED) throw new Error(skip);
+  console.log(`SKIPPED the panel of the binary: ${skip}`);
+}
+
+describe("the panel of the binary", { skip }, () => {
+  let folder;
+  let project;
+  let environment;
+  let browser;
+  const ridgeline = (...command) => promisify(execFile)(binary, command, { cwd: project, env: environment, timeout: RUN_LIMIT_MS });
+
+  before(async () => {
+    folder = mkdtempSync(join(tmpdir(), "ridgeline-panel-binary-"));
+    project = join(folder, "gpt");
+    cpSync(join(import.meta.dirname, "../../demo-projects/gpt"), project, { recursive: true });
+    const venv = dirname(dirname(python));
+    environment = {
+      ...process.env,
+      VIRTUAL_ENV: venv,
+      PATH: `${join(venv, "bin")}:${process.env.PATH}`,
+      RIDGELINE_CACHE_DIR: join(folder, "cache"),
+      RIDGELINE_STATE_DIR: join(folder, "state"),
+    };
+    browser = await launch(found);
+    await ridgeline("profile", ".");
+  });
+  after(async () => {
+    await browser?.close();
+    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
+  });
+
+  /** Fails on what no page of a measured project may have. */
+  async function checkPage(page, name) {
+    await page.locator("canvas.timeline").waitFor();
+    assert.match(await page.locator("#headline").innerText(), /samples\/s/);
+    await page.getByRole("radio", { name: "Table" }).check();
+    await page.getByRole("radio", { name: "Line" }).check();
+    assert.match(await page.getByRole("treegrid").innerText(), /model\.py/);
+    await page.getByRole("radio", { name: "Chart" }).check();
+    await checkNoSidewaysScroll(page, name);
+    if (!noAxe) await checkAccessibility(page, name);
+    await page.screenshot({ path: join(await pictureFolder(), `binary-${name}.png`), fullPage: true });
+  }
+
+  test("`ridgeline panel` serves it, and shows a new measurement when there is one", async () => {
+    const server = spawn(binary, ["panel", "."], { cwd: project, env: environment, stdio: ["ignore", "pipe", "inherit"] });
+    try {
+      const [address] = await Promise.race([
+        createInterface({ input: server.stdout })[Symbol.asyncIterator]().next().then(({ value }) => [value]),
+        new Promise((_, failed) => server.once("exit", (code) => failed(new Error(`ridgeline panel ended with ${code}`)))),
+      ]);
+      for (const look of [{}, { theme: "dark", width: 400 }]) {
+        await withPage(browser, { address, origin: new URL(address).origin, ...look }, (page) =>
+          checkPage(page, look.theme === undefined ? "panel" : "panel-narrow"),
+        );
+      }
+      await withPage(browser, { address, origin: new URL(address).origin }, async (page) => {
+        assert.equal(await page.locator("#history tbody tr").count(), 1);
+        await ridgeline("profile", ".");
+        await until(async () => (await page.locator("#history tbody tr").count()) === 2, "the second run in the history");
+        assert.match(await page.locator("#headline").innerText(), /since last run/);
+      });
+    } finally {
+      server.kill();
+    }
+  });
+
+  test("`ridgeline report` writes it into a file", async () => {
+    const path = join(folder, "report.html");
+    await ridgeline("report", ".", "--output", path);
+    await withPage(browser, { address: pathToFileURL(path).href, origin: "file:" }, async (page) => {
+      await checkPage(page, "report");
+      await page.locator("#memory .link").first().click();
+      const { hash } = new URL(page.url());
+      assert.match(hash, /^#f\d+l\d+$/);
+      assert.equal(await page.locator(":target").getAttribute("id"), hash.slice(1));
+    });
+    await withPage(browser, { address: pathToFileURL(path).href, origin: "file:", theme: "dark", width: 400 }, (page) => checkPage(page, "report-narrow"));
+  });
+});
