@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use expect_test::expect_file;
 use recorded::large::large;
-use recorded::{recording, recordings, root};
+use recorded::{recording, recordings, root, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, attribute_compiled};
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord, document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
 use ridgeline_analysis::profile::{KernelCost, Profile, Untracked};
+use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::units;
 use serde_json::{Value, json};
 
@@ -82,16 +83,23 @@ fn the_roots_of_each_breakdown_are_the_iteration_and_the_peak() {
             list(whole, "breakdowns").iter().filter_map(|b| b["key"].as_str()).collect();
         assert_eq!(keys, ["module", "line", "phase"], "{name}");
         for breakdown in list(whole, "breakdowns") {
-            let nodes = list(breakdown, "nodes");
-            let roots: Vec<&Value> = nodes.iter().filter(|node| node["parent"] == -1).collect();
-            let sum = |key: &str| roots.iter().map(|root| number(root, key)).sum::<u64>();
-            let key = &breakdown["key"];
-            // Each leaf is rounded to a nanosecond.
-            let difference = sum("time_ns").abs_diff(number(whole, "duration_ns"));
-            assert!(difference <= nodes.len() as u64, "{name} by {key}: {difference} ns");
-            assert_eq!(sum("memory_bytes"), profile.memory.peak_bytes, "{name} by {key}");
+            assert_whole(breakdown, &document, &name);
         }
     }
+}
+
+#[track_caller]
+fn assert_whole(breakdown: &Value, document: &Value, name: &str) {
+    let whole = &document["recording"];
+    let nodes = list(breakdown, "nodes");
+    let roots: Vec<&Value> = nodes.iter().filter(|node| node["parent"] == -1).collect();
+    let sum = |key: &str| roots.iter().map(|root| number(root, key)).sum::<u64>();
+    let key = &breakdown["key"];
+    // Each leaf is rounded to a nanosecond.
+    let difference = sum("time_ns").abs_diff(number(whole, "duration_ns"));
+    assert!(difference <= nodes.len() as u64, "{name} by {key}: {difference} ns");
+    let peak = whole["memory"]["peak_bytes"].as_u64().unwrap_or(0);
+    assert_eq!(sum("memory_bytes"), peak, "{name} by {key}");
 }
 
 #[test]
@@ -210,6 +218,48 @@ fn spans_are_on_tracks_in_order_and_within_the_iteration() {
         // The phases leave nothing out.
         let phases = rows.iter().filter(|row| row["track"] == 0);
         assert_eq!(phases.map(|row| row["duration_ns"]).sum::<i64>(), duration_ns, "{name}");
+    }
+}
+
+/// Traces that other profilers recorded on GPUs, where they are at hand: they have no manifest.
+#[test]
+fn traces_of_others_have_streams_and_idle_time() {
+    let Some(traces) = sample_traces() else { return };
+    for path in traces {
+        let name = path.display();
+        let recording = Recording { trace: trace(&path), ..Recording::default() };
+        let timeline = serde_json::to_value(timeline(&recording, 7, MOST_SPANS)).expect("JSON");
+        let tracks = list(&timeline, "tracks");
+        let of_kind = |kind: &str| -> Vec<i64> {
+            let tracks = (0_i64..).zip(tracks);
+            tracks.filter(|(_, track)| track["kind"] == kind).map(|(index, _)| index).collect()
+        };
+        assert!(!of_kind("stream").is_empty() && !of_kind("host").is_empty(), "{name}: {tracks:?}");
+        let rows = rows(&timeline);
+        // Where there is one GPU, what it did on any stream and what it did not is the iteration.
+        if let [idle] = of_kind("idle")[..] {
+            let streams = of_kind("stream");
+            let on = |row: &&BTreeMap<&str, i64>| {
+                row["track"] == idle || streams.contains(&row["track"])
+            };
+            let mut spans: Vec<(i64, i64)> = rows
+                .iter()
+                .filter(on)
+                .map(|row| (row["start_ns"], row["start_ns"] + row["duration_ns"]))
+                .collect();
+            spans.sort_unstable();
+            let mut until = 0;
+            for (start_ns, end_ns) in spans {
+                assert!(start_ns <= until, "{name}: a gap from {until} to {start_ns}");
+                until = until.max(end_ns);
+            }
+            assert_eq!(until, number(&timeline, "duration_ns") as i64, "{name}");
+        }
+        let profile = attribute(&recording).expect("a profile");
+        let document = panel(&profile, &[]);
+        for breakdown in list(&document["recording"], "breakdowns") {
+            assert_whole(breakdown, &document, &name.to_string());
+        }
     }
 }
 
@@ -346,8 +396,12 @@ fn the_fixtures_of_the_page_are_what_is_served() {
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
     let document = serde_json::to_string_pretty(&panel(&profile, &texts)).expect("JSON");
     expect_file!["../../server/panel/fixtures/document.json"].assert_eq(&format!("{document}\n"));
-    let timeline = serde_json::to_string(&timeline(&recording, 7, MOST_SPANS)).expect("JSON");
-    expect_file!["../../server/panel/fixtures/timeline.json"].assert_eq(&format!("{timeline}\n"));
+    let on_cpu = serde_json::to_string(&timeline(&recording, 7, MOST_SPANS)).expect("JSON");
+    expect_file!["../../server/panel/fixtures/timeline.json"].assert_eq(&format!("{on_cpu}\n"));
+    // None of the recordings is of a GPU.
+    let on_gpu = timeline(&large(800), 7, MOST_SPANS);
+    let on_gpu = serde_json::to_string(&on_gpu).expect("JSON");
+    expect_file!["../../server/panel/fixtures/timeline-gpu.json"].assert_eq(&format!("{on_gpu}\n"));
 }
 
 /// The page writes durations, sizes and shares itself; its tests hold it to these texts. Among them

@@ -79,7 +79,7 @@ pub enum What {
 pub struct Span {
     /// Index into [`RecordedIteration::tracks`].
     pub track: usize,
-    /// How many spans of the track it is within.
+    /// How many spans of the track it is within or beside.
     pub depth: usize,
     /// Nanoseconds, by the clock of the recording.
     pub start_ns: i64,
@@ -280,16 +280,21 @@ impl Draft {
             .filter(move |(_, interval)| interval.end_ns() > start_ns)
     }
 
-    /// Adds what runs one within another; the events are in order of their starts.
+    /// Adds events in order of their starts, each at the least depth at which nothing runs. What
+    /// nests is so within what is around it, and a kernel that begins before the one before it has
+    /// ended (programmatic dependent launches do) lies beside it.
     fn nested(&mut self, events: &[Event]) {
         let mut ends: Vec<i64> = Vec::new();
         for event in events {
-            while ends.last().is_some_and(|end_ns| *end_ns <= event.start_ns) {
-                ends.pop();
+            let depth = ends.iter().position(|end_ns| *end_ns <= event.start_ns);
+            let depth = depth.unwrap_or(ends.len());
+            match ends.get_mut(depth) {
+                Some(end_ns) => *end_ns = event.end_ns,
+                None if depth < MOST_DEPTH => ends.push(event.end_ns),
+                None => {}
             }
             let what = What::Named(event.name);
-            self.add((event.start_ns, event.end_ns), ends.len(), what, event.context);
-            ends.push(event.end_ns);
+            self.add((event.start_ns, event.end_ns), depth, what, event.context);
         }
     }
 
@@ -487,6 +492,20 @@ pub(super) mod tests {
                   750..800 idle other line 34
             "#]],
         );
+    }
+
+    #[test]
+    fn kernels_that_overlap_lie_beside_each_other() {
+        let mut trace = TraceBuilder::new();
+        trace.op("aten::linear", 140, 50);
+        for kernel in 0..4 {
+            trace.kernel("gemm", 150, 200 + 90 * kernel, 100);
+        }
+        let recording = recording(trace, LOOP, 800);
+        let iteration = recorded_iteration(&recording).expect("an iteration");
+        let of_stream = |span: &&Span| matches!(iteration.tracks[span.track], Track::Stream { .. });
+        let depths = iteration.spans.iter().filter(of_stream).map(|span| span.depth);
+        assert_eq!(depths.collect::<Vec<_>>(), [0, 1, 0, 1]);
     }
 
     #[test]

@@ -58,3 +58,19 @@ pub fn recordings() -> Vec<(String, PathBuf)> {
     assert!(!found.is_empty());
     found
 }
+
+/// Traces that others recorded, where they are at hand; else it says that they are not.
+pub fn sample_traces() -> Option<Vec<PathBuf>> {
+    let shared = std::env::var_os("RIDGELINE_SHARED").map_or(root().join("../shared"), Into::into);
+    let Ok(folder) = std::fs::read_dir(shared.join("traces")) else {
+        eprintln!("skipped: no sample traces at {}", shared.display());
+        return None;
+    };
+    let mut traces: Vec<PathBuf> = folder
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "gz"))
+        .collect();
+    traces.sort();
+    assert!(!traces.is_empty());
+    Some(traces)
+}
