@@ -37,6 +37,10 @@ pub enum Event {
     RunProgressed(RunId, ProgressEvent),
     /// A run ended.
     RunEnded(RunId, Box<ProfileOutcome>),
+    /// Somebody made a recording, perhaps of one of the workspaces.
+    RecordingMade,
+    /// What was measured in a workspace beside this session.
+    NewerFound(PathBuf, Profiled),
     /// What an earlier session measured in a workspace.
     EarlierFound(PathBuf, Option<Profiled>),
     /// A workspace's zygote is ready, or was not to be had.

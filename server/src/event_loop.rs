@@ -62,6 +62,8 @@ fn name(event: &Event) -> &'static str {
         Event::FilesChanged(_) => "changed files",
         Event::RunProgressed(..) => "progress of a run",
         Event::RunEnded(..) => "end of a run",
+        Event::RecordingMade => "a recording",
+        Event::NewerFound(..) => "newer profile",
         Event::EarlierFound(..) => "earlier profile",
         Event::Prepared(_) => "prepared",
         Event::DiagnosticsDue(_) => "diagnostics after an edit",
@@ -87,6 +89,11 @@ impl GlobalState {
             Event::FilesChanged(files) => self.files_changed(files),
             Event::RunProgressed(id, progress) => self.run_progressed(id, progress),
             Event::RunEnded(id, outcome) => self.run_ended(id, *outcome),
+            Event::RecordingMade => self.look_for_newer(),
+            Event::NewerFound(root, newer) => {
+                self.take_newer_in(&root, newer);
+                self.send_status(&root);
+            }
             Event::EarlierFound(root, Some(earlier)) => {
                 let known = self.workspace(&root).is_some_and(|found| !found.measured.is_empty());
                 if !known {

@@ -38,9 +38,10 @@ pub trait Profiler: Send + Sync + 'static {
         Box::pin(async {})
     }
 
-    /// What an earlier session measured. It reads files of ours and runs nothing, so it is called
+    /// What was measured last, by an earlier session or in a terminal; nothing where that is the
+    /// recording that is `known` already. It reads files of ours and runs nothing, so it is called
     /// for workspaces that nobody trusts, too.
-    fn newest(&self, _root: PathBuf) -> Boxed<Option<Profiled>> {
+    fn newest(&self, _root: PathBuf, _known: Option<PathBuf>) -> Boxed<Option<Profiled>> {
         Box::pin(async { None })
     }
 }

@@ -106,6 +106,8 @@ pub struct Workspace {
     pub root: PathBuf,
     /// Its profiles, one for each project, newest first.
     pub measured: Vec<(u64, Arc<Profiled>)>,
+    /// The recording that was taken in last; one that the person cleared does not come back.
+    pub taken_in: Option<PathBuf>,
     /// Why the last run failed, where it did at a line.
     pub failure: Option<Arc<Failure>>,
     /// The diagnostics that the client shows.
@@ -289,7 +291,7 @@ impl GlobalState {
             watcher.watch(&root);
         }
         let (newest, events, found) =
-            (self.profiler.newest(root.clone()), self.events.clone(), root.clone());
+            (self.profiler.newest(root.clone(), None), self.events.clone(), root.clone());
         tokio::spawn(async move {
             let earlier = newest.await;
             // Where the event loop is over, nobody wants it.
@@ -319,6 +321,7 @@ impl GlobalState {
     pub fn take_in(&mut self, root: &Path, profiled: Profiled) {
         let generation = self.next_number();
         let Some(workspace) = self.workspace(root) else { return };
+        workspace.taken_in = profiled.recording.clone();
         workspace.measured.retain(|(_, older)| older.root != profiled.root);
         workspace.measured.insert(0, (generation, Arc::new(profiled)));
         workspace.measured.truncate(PROFILE_LIMIT);
@@ -327,6 +330,32 @@ impl GlobalState {
         self.mark_stale();
         if self.settings.remarks {
             self.show_diagnostics(root);
+        }
+    }
+
+    /// Asks what was measured beside this session, in a terminal or by another editor. A run of ours
+    /// tells by itself what it measured.
+    pub fn look_for_newer(&self) {
+        let running = self.queue.running().map(|running| running.root.clone());
+        for workspace in self.workspaces.iter().filter(|one| Some(&one.root) != running.as_ref()) {
+            let known = workspace.taken_in.clone();
+            let (root, events) = (workspace.root.clone(), self.events.clone());
+            let newer = self.profiler.newest(root.clone(), known);
+            tokio::spawn(async move {
+                if let Some(newer) = newer.await {
+                    // Where the event loop is over, nobody wants it.
+                    let _ = events.send(Event::NewerFound(root, newer)).await;
+                }
+            });
+        }
+    }
+
+    /// Takes a profile in that was measured beside this session, unless a run of ours was later.
+    pub fn take_newer_in(&mut self, root: &Path, newer: Profiled) {
+        let Some(workspace) = self.workspace(root) else { return };
+        let newest = workspace.measured.first();
+        if newest.is_none_or(|(_, known)| known.when_unix_ms < newer.when_unix_ms) {
+            self.take_in(root, newer);
         }
     }
 

@@ -52,6 +52,11 @@ impl Server {
         uri(&self.root.join(name))
     }
 
+    /// The variables with which another process keeps its things where this server does.
+    pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
+        environment(self.folder.path())
+    }
+
     /// Says goodbye and waits for the process to end.
     pub async fn goodbye(self) -> ExitStatus {
         let Server { client, mut process, folder: _folder, .. } = self;
@@ -74,8 +79,7 @@ pub fn spawn(environment: &[(&str, &str)]) -> (tempfile::TempDir, Child, PathBuf
     fs::create_dir(&root).expect("made");
     let process = Command::new(env!("CARGO_BIN_EXE_ridgeline"))
         .args(["lsp", "--stdio"])
-        .env("RIDGELINE_STATE_DIR", folder.path().join("state"))
-        .env("RIDGELINE_CACHE_DIR", folder.path().join("cache"))
+        .envs(self::environment(folder.path()))
         .envs(environment.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -84,6 +88,10 @@ pub fn spawn(environment: &[(&str, &str)]) -> (tempfile::TempDir, Child, PathBuf
         .spawn()
         .expect("the built binary");
     (folder, process, root)
+}
+
+fn environment(folder: &std::path::Path) -> [(&'static str, PathBuf); 2] {
+    [("RIDGELINE_STATE_DIR", folder.join("state")), ("RIDGELINE_CACHE_DIR", folder.join("cache"))]
 }
 
 /// Waits for a process to end. The limit is for a process that hangs.

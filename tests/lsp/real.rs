@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::http::Panel;
 use crate::process::Server;
 
 const SCRIPT: &str = "\
@@ -55,6 +56,67 @@ async fn a_save_puts_costs_on_the_lines() {
     let hover = server.client.request("textDocument/hover", params).await.expect("a hover");
     assert!(hover["contents"].to_string().contains("backward"), "{hover}");
     server.goodbye().await;
+}
+
+/// The panel of a project below the workspace, measured by a save and then from a terminal.
+#[tokio::test]
+async fn the_panel_shows_every_run_of_a_project() {
+    let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
+        println!("skipped: RIDGELINE_TEST_PYTHON names no Python with torch");
+        return;
+    };
+    let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
+    let mut server = Server::greeted(capabilities, json!({"interpreter": python})).await;
+    std::fs::create_dir(server.root.join("nested")).expect("made");
+    server.write("nested/ridgeline.toml", "");
+    let script = server.write("nested/train.py", SCRIPT);
+    let has_git = committed(&server.root);
+    server.client.open(&script, SCRIPT).await;
+    server.client.command("ridgeline.openPanel", json!([])).await.expect("done");
+    let params = server.client.notification("ridgeline/openPanel").await;
+    let panel = Panel::at(params["uri"].as_str().expect("an address"));
+    let mut events = panel.listen().await;
+    server.client.save(&script).await;
+    events.wait_for("panel").await;
+    let document = panel.document().await;
+    assert_eq!(document["project"], "nested");
+    assert_eq!(document["history"].as_array().map(Vec::len), Some(1), "{document}");
+    if has_git {
+        assert_eq!(document["history"][0]["clean"], true);
+        assert_eq!(document["history"][0]["commit"].as_str().map(str::len), Some(12));
+    }
+    let first = document["generation"].as_u64().expect("a number");
+    let timeline = panel.get(&format!("/api/timeline?workspace=0&generation={first}")).await.json();
+    let spans = timeline["spans"]["start_ns"].as_array().map(Vec::len);
+    assert!(spans.is_some_and(|spans| spans > 10), "{timeline}");
+
+    let run = tokio::process::Command::new(env!("CARGO_BIN_EXE_ridgeline"))
+        .args(["profile", "--python", &python])
+        .arg(server.root.join("nested"))
+        .envs(server.environment())
+        .output();
+    let run = run.await.expect("the built binary");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    events.wait_for("panel").await;
+    let document = panel.document().await;
+    assert!(document["generation"].as_u64() > Some(first));
+    assert_eq!(document["history"].as_array().map(Vec::len), Some(2));
+    assert!(document["recording"]["changes_against"]["last"].is_string(), "{document}");
+    server.goodbye().await;
+}
+
+/// Commits all of a folder; says whether there is a git to do it with.
+fn committed(folder: &std::path::Path) -> bool {
+    let steps = [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "x"]];
+    steps.iter().all(|arguments| {
+        let git = std::process::Command::new("git")
+            .current_dir(folder)
+            .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"])
+            .args(*arguments)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .status();
+        git.is_ok_and(|status| status.success())
+    })
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -13,17 +13,14 @@ use super::exit::Failure;
 use super::terminal::Terminal;
 use super::{profile, run};
 use crate::discover::project_root;
-use crate::panel::Panel;
 use crate::panel::answer::{self, Facts, Timelines};
 use crate::panel::feed::Feed;
 use crate::panel::question::{Done, Question};
+use crate::panel::{LOOK_EVERY, Panel};
 use crate::pipeline;
 use crate::pool::{Pool, RequestError};
 use crate::profiler::Profiled;
 use crate::store::Store;
-
-/// How often the recordings are looked at. That is a few folders' names and times.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The only workspace there is.
 const WORKSPACE: u32 = 0;
@@ -40,6 +37,10 @@ enum Source {
 /// Runs the subcommand. It reads what earlier runs left and runs nothing.
 pub fn run(args: &PanelArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = profile::absolute(&args.path)?;
+    if !path.exists() {
+        let next = "Name a project's folder, a recording's folder or a trace";
+        return Err(Failure::failed(format!("{} is not there", path.display()), next));
+    }
     let source = if pipeline::is_recording(&path) {
         Source::Recording(path)
     } else {
@@ -181,9 +182,7 @@ fn look(
             if now == seen {
                 return (seen, Ok(None));
             }
-            let newest = pipeline::newest_recording(store, folder);
-            let newer = newest.filter(|(_, recording)| Some(recording.as_path()) != known);
-            (now, newer.map(|(root, recording)| pipeline::measured(&root, &recording)).transpose())
+            (now, pipeline::newer(store, folder, known))
         }
     }
 }

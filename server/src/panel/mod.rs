@@ -14,6 +14,7 @@ mod streams;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -21,6 +22,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use feed::Feed;
 use guard::Token;
 use question::Question;
+
+/// How often the recordings are looked at while a panel is served. That is a few folders' names and
+/// times.
+pub const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// A panel that is served. Dropping it closes its port and every connection.
 #[derive(Debug)]

@@ -317,9 +317,23 @@ pub fn newest(store: &Store, folder: &Path) -> Result<Profiled, String> {
     measured(&root, &folder)
 }
 
+/// The same; nothing where there is none, or where it is the `known` one.
+///
+/// # Errors
+/// Where it cannot be read.
+pub fn newer(
+    store: &Store,
+    folder: &Path,
+    known: Option<&Path>,
+) -> Result<Option<Profiled>, String> {
+    let newest = newest_recording(store, folder);
+    let newer = newest.filter(|(_, recording)| Some(recording.as_path()) != known);
+    newer.map(|(root, recording)| measured(&root, &recording)).transpose()
+}
+
 /// The newest finished recording of the project at `folder` and of those below it, with its
 /// project's root.
-pub fn newest_recording(store: &Store, folder: &Path) -> Option<(PathBuf, PathBuf)> {
+fn newest_recording(store: &Store, folder: &Path) -> Option<(PathBuf, PathBuf)> {
     let found = store.recorded_projects(folder).into_iter().filter_map(|root| {
         let recording = store.newest_recording(&root)?;
         let when = recording.metadata().and_then(|metadata| metadata.modified()).ok()?;
@@ -341,7 +355,7 @@ pub fn open(path: &Path) -> Result<Profiled, String> {
 ///
 /// # Errors
 /// Where it cannot be read.
-pub fn measured(root: &Path, folder: &Path) -> Result<Profiled, String> {
+fn measured(root: &Path, folder: &Path) -> Result<Profiled, String> {
     let eager = Some(folder.join("eager")).filter(|eager| eager.is_dir());
     let read = read(folder, eager.as_deref()).map_err(|error| error.to_string())?;
     Ok(recording::locate(read, root, None, folder))

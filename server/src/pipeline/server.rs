@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::outcome::{Outcome, ProblemKind, ProgramFailure};
 use super::plan::{Overrides, Request};
-use super::{Pipeline, newest};
+use super::{Pipeline, newer};
 use crate::config::{DEVICES, DeviceChoice};
 use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent};
 
@@ -50,11 +50,12 @@ impl Profiler for Arc<Pipeline> {
         Box::pin(async move { Pipeline::forget(&pipeline, &root).await })
     }
 
-    fn newest(&self, root: PathBuf) -> Boxed<Option<Profiled>> {
+    fn newest(&self, root: PathBuf, known: Option<PathBuf>) -> Boxed<Option<Profiled>> {
         let store = self.store().clone();
         Box::pin(async move {
-            let read = tokio::task::spawn_blocking(move || newest(&store, &root)).await;
-            read.ok()?.inspect_err(|why| tracing::debug!("no earlier recording: {why}")).ok()
+            let read = tokio::task::spawn_blocking(move || newer(&store, &root, known.as_deref()));
+            let read = read.await.ok()?;
+            read.inspect_err(|why| tracing::warn!("a recording cannot be read: {why}")).ok()?
         })
     }
 }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::source::{LineMap, Lines};
@@ -17,12 +18,13 @@ use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::ext::command;
 use crate::lsp::position::{Encoding, line_range};
 use crate::lsp::to_proto::uri_text;
-use crate::panel::Panel;
 use crate::panel::answer::{self, Facts};
 use crate::panel::question::{Done, Line, Question, Wish};
+use crate::panel::{LOOK_EVERY, Panel};
 use crate::pool::{Reply, RequestError};
 use crate::profiler::Profiled;
 use crate::state::{GlobalState, Workspace};
+use crate::store::Store;
 use crate::trust::Decision;
 
 /// Questions that wait for the event loop.
@@ -53,16 +55,9 @@ impl GlobalState {
     /// The panel, which is served from the first time on that somebody wants it.
     fn panel(&mut self) -> std::io::Result<&Panel> {
         if self.panel.is_none() {
-            let (questions, mut asked) = mpsc::channel(QUESTION_LIMIT);
+            let (questions, asked) = mpsc::channel(QUESTION_LIMIT);
             self.panel = Some(Panel::start(questions, self.feed.clone())?);
-            let events = self.events.clone();
-            tokio::spawn(async move {
-                while let Some(question) = asked.recv().await {
-                    if events.send(Event::PanelAsked(question)).await.is_err() {
-                        return;
-                    }
-                }
-            });
+            tokio::spawn(relay(asked, self.events.clone(), self.store.clone()));
         }
         self.panel.as_ref().ok_or_else(|| std::io::Error::other("it was closed"))
     }
@@ -203,6 +198,41 @@ impl GlobalState {
         execute_command::run(self, name, root, None);
         done
     }
+}
+
+/// Brings what pages ask to the event loop as long as a panel is served, and says when somebody has
+/// made a recording: a page shows the newest, whoever made it.
+async fn relay(
+    mut asked: mpsc::Receiver<Question>,
+    events: mpsc::Sender<Event>,
+    store: Option<Store>,
+) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    let mut seen = last_recorded(store.clone()).await;
+    loop {
+        let event = tokio::select! {
+            question = asked.recv() => match question {
+                Some(question) => Event::PanelAsked(question),
+                None => return,
+            },
+            _ = ticks.tick() => {
+                let now = last_recorded(store.clone()).await;
+                if std::mem::replace(&mut seen, now) == now {
+                    continue;
+                }
+                Event::RecordingMade
+            }
+        };
+        if events.send(event).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// When the newest recording was made; nothing where there is none.
+async fn last_recorded(store: Option<Store>) -> Option<SystemTime> {
+    let looked = tokio::task::spawn_blocking(move || store?.last_recorded());
+    looked.await.unwrap_or_default()
 }
 
 fn no_workspace() -> RequestError {
