@@ -2,6 +2,10 @@
 
 mod analyze;
 mod demo;
+#[allow(dead_code, reason = "the tests of the language server use the rest")]
+#[path = "../lsp/http.rs"]
+mod http;
+mod panel;
 mod profile;
 mod sandbox;
 mod schema;
