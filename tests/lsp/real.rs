@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::http::Panel;
-use crate::process::Server;
+use crate::process::{Server, uri};
 
 const SCRIPT: &str = "\
 import torch
@@ -102,6 +102,16 @@ async fn the_panel_shows_every_run_of_a_project() {
     assert!(document["generation"].as_u64() > Some(first));
     assert_eq!(document["history"].as_array().map(Vec::len), Some(2));
     assert!(document["recording"]["changes_against"]["last"].is_string(), "{document}");
+
+    // Another session finds what was measured, though its workspace is not the project.
+    let kept = server.environment();
+    let kept: Vec<(&str, &str)> =
+        kept.iter().map(|(name, path)| (*name, path.to_str().expect("text"))).collect();
+    let mut again = Server::start_with(&kept);
+    let folder = json!([{"uri": uri(&server.root), "name": "project"}]);
+    again.client.hello(json!({}), json!({"workspaceFolders": folder})).await;
+    while again.client.status("idle").await["headline"].is_null() {}
+    again.goodbye().await;
     server.goodbye().await;
 }
 

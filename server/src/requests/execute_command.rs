@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
+use crate::documents::text_on_disk;
 use crate::lsp::client::Importance;
 use crate::lsp::ext::command;
 use crate::lsp::from_proto::path_argument;
@@ -15,9 +16,6 @@ use crate::report;
 use crate::run_queue::Reason;
 use crate::state::{GlobalState, Workspace};
 use crate::store::{Store, create_private, write_atomic};
-
-/// Files of a report whose text is larger are shown without it, in bytes.
-const TEXT_LIMIT: u64 = 4 * 1024 * 1024;
 
 /// Does what a command says. Its answer is sent when it has been begun: a client that waits for it
 /// would have to wait for a training run.
@@ -142,7 +140,7 @@ fn show_report(state: &mut GlobalState, root: &Path) {
 /// Writes the report of a profile into the cache; gives its path.
 fn write_report(store: &Store, profiled: &Profiled) -> Result<PathBuf, RequestError> {
     let texts: Vec<Option<String>> =
-        profiled.files.iter().map(|file| text_of(file.as_deref())).collect();
+        profiled.files.iter().map(|file| text_on_disk(file.as_deref()?)).collect();
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
     let page = report::page(profiled, &texts, store)
         .map_err(|error| RequestError::Internal(format!("{error:#}")))?;
@@ -152,15 +150,6 @@ fn write_report(store: &Store, profiled: &Profiled) -> Result<PathBuf, RequestEr
         .and_then(|()| write_atomic(&file, page.as_bytes()))
         .map_err(|error| RequestError::Internal(error.to_string()))?;
     Ok(file)
-}
-
-fn text_of(file: Option<&Path>) -> Option<String> {
-    let file = file?;
-    let size = file.metadata().ok()?.len();
-    if size > TEXT_LIMIT {
-        return None;
-    }
-    Some(String::from_utf8_lossy(&std::fs::read(file).ok()?).into_owned())
 }
 
 fn select_script(state: &mut GlobalState, root: &Path, argument: Option<PathBuf>) {

@@ -208,7 +208,8 @@ async fn relay(
     store: Option<Store>,
 ) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
-    let mut seen = last_recorded(store.clone()).await;
+    // What was recorded before the panel was opened may be newer than what this session knows.
+    let mut seen = None;
     loop {
         let event = tokio::select! {
             question = asked.recv() => match question {
@@ -292,7 +293,7 @@ impl Sought {
         };
         let place = LineMap::new(ran, lines.checksums()).place(self.line);
         let place = place.ok_or_else(|| {
-            format!("Line {} of {} was deleted after it ran.", self.line, self.name())
+            format!("Line {} of {} is not in today's text.", self.line, self.name())
         })?;
         Ok((uri, line_range(&text, &lines, self.encoding, place.line)))
     }

@@ -268,8 +268,8 @@ async fn places_that_are_not_there() {
     for (body, why) in [
         (json!({"workspace": 0, "file": 1, "line": 3}), "not on this machine"),
         (json!({"workspace": 0, "file": u32::MAX, "line": u32::MAX}), "not on this machine"),
-        (json!({"workspace": 0, "file": 0, "line": 99}), "deleted"),
-        (json!({"workspace": 0, "file": 0, "line": 0}), "deleted"),
+        (json!({"workspace": 0, "file": 0, "line": 99}), "not in today's text"),
+        (json!({"workspace": 0, "file": 0, "line": 0}), "not in today's text"),
         (json!({"workspace": 0, "file": 0, "line": 3, "generation": generation + 1}), "older"),
     ] {
         let answer = panel.post("/api/jump", &body).await.json();
@@ -282,7 +282,7 @@ async fn places_that_are_not_there() {
     session.client.change(&script, 2, json!([{"text": without}])).await;
     session.client.command("ridgeline.resume", json!([])).await.expect("it was changed");
     let answer = panel.post("/api/jump", &line(3)).await.json();
-    assert_eq!(answer["message"], "Line 3 of train.py was deleted after it ran.");
+    assert_eq!(answer["message"], "Line 3 of train.py is not in today's text.");
     for body in [json!({}), json!([]), json!({"workspace": 0}), json!({"workspace": -1})] {
         assert_eq!(panel.post("/api/jump", &body).await.status, 422, "{body}");
     }
