@@ -8,8 +8,8 @@ import type { Highlight } from "./lsp_ext";
 export class Highlights implements vscode.Disposable {
   private readonly decoration = vscode.window.createTextEditorDecorationType({
     isWholeLine: true,
-    backgroundColor: new vscode.ThemeColor("editor.findMatchHighlightBackground"),
-    overviewRulerColor: new vscode.ThemeColor("editorOverviewRuler.findMatchForeground"),
+    backgroundColor: new vscode.ThemeColor("ridgeline.highlightBackground"),
+    overviewRulerColor: new vscode.ThemeColor("ridgeline.highlightBackground"),
     overviewRulerLane: vscode.OverviewRulerLane.Full,
   });
   private current: Highlight = { uri: null };

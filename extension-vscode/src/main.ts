@@ -26,7 +26,7 @@ export function activate(context: vscode.ExtensionContext): void {
     bar,
     new Heat(started),
     new Highlights(started),
-    new Panels(started, log),
+    new Panels(started, context.extensionUri, log),
     registerCommands(started, bar, log),
     interpreter.onDidChange(() => void started.settingsChanged()),
     vscode.workspace.onDidChangeConfiguration((event) => {

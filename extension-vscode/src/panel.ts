@@ -7,9 +7,13 @@ import * as vscode from "vscode";
 
 import { errorText, type Server } from "./client";
 import type { OpenPanel } from "./lsp_ext";
-import { panelDocument, waitingDocument, type PanelState, type Theme, type ThemeMessage } from "./panel_html";
+import { isLoopback, panelDocument, waitingDocument, type PanelState, type Theme, type ThemeMessage } from "./panel_html";
 
 const VIEW_TYPE = "ridgeline.panel";
+
+const UNREACHABLE =
+  "The panel answers on the loopback address alone, and this window reaches the server by another name. " +
+  "The command “Ridgeline: Show the Report” writes the same into one file.";
 
 export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<PanelState> {
   /** By the URI of their folder. */
@@ -19,6 +23,7 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
 
   constructor(
     private readonly server: Server,
+    private readonly extension: vscode.Uri,
     private readonly log: vscode.LogOutputChannel,
   ) {
     this.subscriptions.push(
@@ -62,7 +67,9 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     const address = external.toString(true);
     const panel = this.panels.get(root) ?? this.create(root);
     const nonce = randomBytes(16).toString("hex");
-    panel.webview.html = panelDocument({ address, theme: theme(), nonce, state: { root } });
+    panel.webview.html = isLoopback(address)
+      ? panelDocument({ address, theme: theme(), nonce, state: { root } })
+      : waitingDocument(UNREACHABLE);
     panel.reveal(undefined, true);
   }
 
@@ -70,12 +77,15 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     const title = `Ridgeline: ${basename(vscode.Uri.parse(root).path)}`;
     // The focus stays in the text: what the person does next is most often there.
     const column = { viewColumn: vscode.ViewColumn.Beside, preserveFocus: true };
-    const panel = vscode.window.createWebviewPanel(VIEW_TYPE, title, column);
+    // Drill-down and search would be lost with a page that is loaded anew.
+    const options = { retainContextWhenHidden: true };
+    const panel = vscode.window.createWebviewPanel(VIEW_TYPE, title, column, options);
     this.adopt(root, panel);
     return panel;
   }
 
   private adopt(root: string, panel: vscode.WebviewPanel): void {
+    panel.iconPath = vscode.Uri.joinPath(this.extension, "media", "icon.png");
     panel.webview.options = { enableScripts: true, localResourceRoots: [] };
     panel.webview.html = waitingDocument("The server is starting.");
     panel.onDidDispose(() => {

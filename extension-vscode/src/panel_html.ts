@@ -22,6 +22,11 @@ interface Frame {
   state: PanelState;
 }
 
+/** Whether the server answers at an address: a proxy in the browser's way has a name of its own, which it refuses. */
+export function isLoopback(address: string): boolean {
+  return ["127.0.0.1", "[::1]", "localhost"].includes(new URL(address).hostname);
+}
+
 /** The document with the panel in it. Nothing but that one page can be loaded by it. */
 export function panelDocument({ address, theme, nonce, state }: Frame): string {
   const source = new URL(address);

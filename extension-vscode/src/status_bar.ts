@@ -39,6 +39,9 @@ export class StatusBar implements vscode.Disposable {
     if (chosen !== undefined) {
       await vscode.commands.executeCommand(chosen.command);
     }
+    if (chosen?.then !== undefined) {
+      await vscode.commands.executeCommand(chosen.then);
+    }
   }
 
   dispose(): void {
@@ -56,8 +59,9 @@ export class StatusBar implements vscode.Disposable {
     this.item.tooltip = new vscode.MarkdownString(tooltip);
     this.item.backgroundColor = COLOURS[emphasis];
     this.item.accessibilityInformation = { label, role: "button" };
-    // What the palette offers depends on it.
+    // What the palette offers depends on it, and how far the first steps are.
     const state = this.server.state === "ready" ? (status?.state ?? "idle") : this.server.state;
     void vscode.commands.executeCommand("setContext", "ridgeline.state", state);
+    void vscode.commands.executeCommand("setContext", "ridgeline.measured", status?.headline != null);
   }
 }

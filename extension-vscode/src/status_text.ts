@@ -21,6 +21,8 @@ export interface Bar {
 export interface Action {
   label: string;
   command: string;
+  /** A second command, after the first. */
+  then?: string;
 }
 
 /** The item for the server's state and the status of the folder that the person looks at. */
@@ -29,14 +31,13 @@ export function bar(server: ServerState, status: Status | undefined): Bar {
     return serverBar(server);
   }
   const headline = status?.headline?.text.split(" · ")[0];
-  const share = status?.run?.share;
-  const percent = share === null || share === undefined ? "" : ` ${Math.floor(share * 100).toString()}%`;
+  const percent = Math.floor((status?.run?.share ?? 0) * 100);
   const stage = status?.run?.stage ?? "profiling";
   const shown: Record<State, [text: string, emphasis: Bar["emphasis"]]> = {
     idle: [headline === undefined ? "$(pulse) Ridgeline" : `$(pulse) ${headline}`, "none"],
     waiting_for_trust: ["$(question) Ridgeline: allow a run?", "warning"],
     preparing: [`$(loading~spin) ${headline ?? "Ridgeline: preparing"}`, "none"],
-    running: [`$(loading~spin) ${stage}${percent}`, "none"],
+    running: [`$(loading~spin) ${stage}${percent > 0 ? ` ${percent.toString()}%` : ""}`, "none"],
     paused: [`$(debug-pause) ${headline ?? "Ridgeline"}`, "none"],
     failed: ["$(error) Ridgeline: run failed", "none"],
   };
@@ -121,13 +122,19 @@ export function actions(server: ServerState, status: Status | undefined): Action
   const pause = { label: "$(debug-pause) Pause: saves start no run", command: "ridgeline.pause" };
   const resume = { label: "$(debug-continue) Resume: saves start runs again", command: "ridgeline.resume" };
   const allow = { label: "$(check) Allow this workspace to run, from now on", command: "ridgeline.trust" };
+  // The question may have been closed, or have gone into the list of notifications: either way it is there after both.
+  const question = {
+    label: "$(question) Answer the question",
+    command: "ridgeline.profile",
+    then: "notifications.showList",
+  };
   const script = { label: "$(list-selection) Choose the training script", command: "ridgeline.selectScript" };
   const always = [settings, log];
   switch (status?.state) {
     case "running":
       return [stop, panel, output, pause, ...always];
     case "waiting_for_trust":
-      return [{ label: "$(question) Ask me again", command: "ridgeline.profile" }, allow, panel, ...always];
+      return [question, allow, panel, ...always];
     case "paused":
       return [resume, profile, panel, output, script, ...always];
     case "failed":

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { panelDocument, waitingDocument } from "../src/panel_html";
+import { isLoopback, panelDocument, waitingDocument } from "../src/panel_html";
 
 const FRAME = {
   address: "http://127.0.0.1:4711/0123abcd/?workspace=2",
@@ -31,4 +31,11 @@ test("the document without a panel loads nothing", () => {
   const html = waitingDocument("<b>");
   expect(html).toContain("default-src 'none'");
   expect(html).toContain("&lt;b&gt;");
+});
+
+test("only loopback addresses can be answered", () => {
+  expect(isLoopback("http://localhost:4711/t/?workspace=0")).toBe(true);
+  expect(isLoopback("http://127.0.0.1:4711/t/")).toBe(true);
+  expect(isLoopback("https://4711.example.org/t/")).toBe(false);
+  expect(isLoopback("https://127.0.0.1.example.org/")).toBe(false);
 });

@@ -60,6 +60,7 @@ test("a click offers what can be done now", () => {
   expect(first("ready")).toBe("ridgeline.profile");
   expect(first("ready", "running")).toBe("ridgeline.stop");
   expect(first("ready", "paused")).toBe("ridgeline.resume");
+  expect(first("ready", "waiting_for_trust")).toBe("ridgeline.profile");
   expect(first("ready", "failed")).toBe("ridgeline.showOutput");
 });
 
