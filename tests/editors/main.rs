@@ -11,3 +11,4 @@ mod neovim;
 mod picture;
 mod sandbox;
 mod terminal;
+mod vscode;

@@ -2,10 +2,12 @@
 // machine is refused and reported.
 
 import { spawn, spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { basename, delimiter, join, resolve } from "node:path";
+
+import { forwardPanel } from "./forward.mjs";
 
 const HERE = import.meta.dirname;
 export const ROOT = resolve(HERE, "../../..");
@@ -40,6 +42,7 @@ const VSCODE = join(editors, "code-server/lib/vscode/out/server-main.js");
 const SETTINGS = {
   "workbench.startupEditor": "none",
   "workbench.tips.enabled": false,
+  "workbench.reduceMotion": "on",
   "workbench.colorTheme": "Dark Modern",
   "workbench.secondarySideBar.defaultVisibility": "hidden",
   "chat.disableAIFeatures": true,
@@ -56,6 +59,9 @@ const SETTINGS = {
 
 /** Bundles the extension, once it has its packages. */
 export function buildExtension() {
+  if (!existsSync(join(EXTENSION, "node_modules"))) {
+    run("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], EXTENSION);
+  }
   run("npm", ["run", "--silent", "build"], EXTENSION);
 }
 
@@ -95,7 +101,8 @@ export class Home {
     mkdirSync(this.extensions);
     for (const extension of extensions) {
       const { publisher, name, version } = JSON.parse(readFileSync(join(extension, "package.json"), "utf8"));
-      cpSync(extension, join(this.extensions, `${publisher}.${name}-${version}`), { recursive: true });
+      const filter = (source) => basename(source) !== "node_modules";
+      cpSync(extension, join(this.extensions, `${publisher}.${name}-${version}`), { recursive: true, filter });
     }
     if (vsix) {
       run(NODE, [VSCODE, ...this.#places(), "--install-extension", vsix], this.folder, this.environment());
@@ -114,19 +121,30 @@ export class Home {
       PATH: path,
       LANG: "C.UTF-8",
       EXTENSIONS_GALLERY: "{}",
+      // What this VS Code takes for the address of every forwarded port.
+      ...(this.forwarded && { VSCODE_PROXY_URI: `http://127.0.0.1:${this.forwarded.address().port}/` }),
       RIDGELINE_CACHE_DIR: join(this.folder, "cache"),
       RIDGELINE_STATE_DIR: join(this.folder, "state"),
       ...(process.env.RIDGELINE_LOG && { RIDGELINE_LOG: process.env.RIDGELINE_LOG }),
     };
   }
 
-  /** Starts the editor's server; gives its address. */
-  async start({ trusted = true } = {}) {
+  /**
+   * Starts the editor's server; gives its address. `automated` lets it tell how tests in the extension host ended;
+   * it shows no notifications then.
+   */
+  async start({ trusted = true, automated = false } = {}) {
+    this.forwarded = await forwardPanel(this);
     const flags = ["--host", "127.0.0.1", "--port", "0", "--without-connection-token", "--telemetry-level", "off"];
-    const trust = trusted ? ["--disable-workspace-trust"] : [];
+    if (trusted) {
+      flags.push("--disable-workspace-trust");
+    }
+    if (automated) {
+      flags.push("--enable-smoke-test-driver");
+    }
     const child = spawn(
       NODE,
-      [VSCODE, ...this.#places(), ...flags, ...trust, "--accept-server-license-terms", "--enable-smoke-test-driver"],
+      [VSCODE, ...this.#places(), ...flags, "--accept-server-license-terms"],
       // A group of its own, so that everything it starts can be ended together.
       { cwd: this.folder, env: this.environment(), detached: true, stdio: ["ignore", "pipe", "pipe"] },
     );
@@ -148,19 +166,9 @@ export class Home {
     return this.address;
   }
 
-  /** What the extension and the server logged, for a test that failed. */
-  logs() {
-    const found = [];
-    for (const path of readdirSync(join(this.data, "logs"), { recursive: true })) {
-      if (/Ridgeline\.log$|remoteexthost\.log$/.test(path)) {
-        found.push(`== ${path}\n${readFileSync(join(this.data, "logs", path), "utf8").slice(-8000)}`);
-      }
-    }
-    return found.join("\n");
-  }
-
   /** Ends everything and removes the folder. */
   async close() {
+    this.forwarded?.close();
     if (this.child && this.child.exitCode === null) {
       const gone = new Promise((done) => this.child.once("exit", done));
       kill(this.child.pid, "SIGTERM");
@@ -172,6 +180,22 @@ export class Home {
     // Processes that are just being ended may still write there.
     rmSync(this.folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   }
+}
+
+/** What was started in a home, wherever it has moved to: all of it has the home in its environment. */
+export function processes(home) {
+  const mark = `HOME=${join(home.folder, "home")}`;
+  const found = [];
+  for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+    try {
+      if (readFileSync(`/proc/${pid}/environ`, "utf8").split("\0").includes(mark)) {
+        found.push({ pid, line: readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").trim() });
+      }
+    } catch {
+      // It has just ended, or is another user's.
+    }
+  }
+  return found;
 }
 
 /** Ends a process group; one that is gone already is fine. */
@@ -202,7 +226,7 @@ export async function within(promise, limit, what) {
 export async function openBrowser(home, viewport = { width: 1280, height: 860 }) {
   const { chromium } = createRequire(join(editors, "playwright/package.json"))("playwright-core");
   const context = await chromium.launchPersistentContext(join(home.folder, "chromium"), {
-    executablePath: process.env.RIDGELINE_CHROMIUM ?? "/usr/bin/chromium",
+    executablePath: join(editors, "tools/chromium"),
     headless: true,
     viewport,
     args: [

@@ -1,0 +1,47 @@
+//! VS Code: inside its extension host, through its window, and as installed from a package. The
+//! drivers in `vscode/` start its server and a Chromium, and tell what failed.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::installed::Installed;
+
+const DRIVERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/editors/vscode");
+
+#[test]
+fn vscode_extension_host() {
+    drive("exthost.mjs");
+}
+
+#[test]
+fn vscode_window() {
+    drive("window.mjs");
+}
+
+#[test]
+fn vscode_package() {
+    drive("package.mjs");
+}
+
+/// Runs a driver to its end. It has deadlines of its own, and ends what it started.
+fn drive(driver: &str) {
+    let node = "node/bin/node";
+    let needed = [
+        node,
+        "code-server/lib/vscode/out/server-main.js",
+        "playwright/node_modules/playwright-core",
+        "tools/chromium",
+    ];
+    let Some(installed) = Installed::with(&needed) else { return };
+    let output = Command::new(installed.path(node))
+        .arg(Path::new(DRIVERS).join(driver))
+        .env("RIDGELINE_BINARY", env!("CARGO_BIN_EXE_ridgeline"))
+        .env("RIDGELINE_TEST_PYTHON", installed.environment.join("bin/python"))
+        .output()
+        .expect("node runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{complained}");
+    // A driver that did nothing is no success.
+    assert!(said.contains("ok     "), "{said}{complained}");
+}

@@ -1,0 +1,58 @@
+// The package that people install, in a clean VS Code: no `ridgeline` on PATH, no setting, no Python extension. It is
+// the one in the folder that RIDGELINE_PACKAGES names, or made of the server that is tested.
+
+import assert from "node:assert/strict";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import { EXTENSION, RUN_LIMIT, processes, python, ridgeline, run } from "./editor.mjs";
+import { COST, HOTTEST, failures, session, step } from "./person.mjs";
+
+const made = process.env.RIDGELINE_PACKAGES ? undefined : mkdtempSync(join(tmpdir(), "ridgeline-package-"));
+const folder = process.env.RIDGELINE_PACKAGES ?? made;
+try {
+  if (made) {
+    run(join(EXTENSION, "package"), [ridgeline, made], EXTENSION);
+  }
+  const vsix = readdirSync(folder).find((name) => name.endsWith(".vsix"));
+  assert.ok(vsix, `there is no package in ${folder}`);
+  await journey(join(folder, vsix));
+} finally {
+  if (made) {
+    rmSync(made, { recursive: true });
+  }
+}
+
+async function journey(vsix) {
+  const home = { vsix, settings: { "ridgeline.interpreter": python } };
+  // Steps show their pictures where there is room for them.
+  const viewport = { width: 1600, height: 900 };
+  await session({ home, viewport }, async (window, { extensions }) => {
+    const { page } = window;
+    await step(window, "the server that came with the package starts", async () => {
+      await window.open("train.py");
+      await window.statusShows("Ridgeline");
+      const started = () => processes({ folder: join(extensions, "..") }).map(({ line }) => line);
+      const server = started().find((line) => line.startsWith(join(extensions, "ridgeline.ridgeline-")));
+      assert.ok(server?.includes("/server/ridgeline lsp"), started().join("\n"));
+    });
+    await step(window, "it measures once it may", async () => {
+      await window.command("Ridgeline: Profile Now");
+      await window.notification("Run code of this workspace?").getByRole("button", { name: "Run once" }).click();
+      await window.lineShows(HOTTEST, COST);
+      await window.statusShows("samples/s", RUN_LIMIT);
+      await window.picture("20-package");
+    });
+    await step(window, "the first steps are there, with their pictures", async () => {
+      await window.command("Ridgeline: Show the First Steps");
+      await page.locator(".getting-started-step.expanded", { hasText: "Open a training project" }).waitFor();
+      const picture = page.locator(".getting-started-media img").first();
+      await picture.waitFor();
+      assert.ok(await picture.evaluate((image) => image.decode().then(() => image.naturalWidth > 0)), "no picture");
+      await window.picture("21-first-steps");
+    });
+  });
+}
+
+process.exit(failures.length === 0 ? 0 : 1);

@@ -1,0 +1,178 @@
+// A window of VS Code in Chromium, and what a person does and sees in it.
+
+import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+
+import { EDITOR_LIMIT, Home, RUN_LIMIT, openBrowser, pictures } from "./editor.mjs";
+
+mkdirSync(pictures, { recursive: true });
+
+/** A line that costs much in every run. */
+export const HOTTEST = "hidden = torch.relu(self.features(x))";
+/** What a hint says; VS Code draws spaces as non-breaking ones. */
+export const COST = /\d\s(µs|ms|s)\s·\s\d+%/;
+
+export class Window {
+  constructor(page) {
+    this.page = page;
+    page.setDefaultTimeout(EDITOR_LIMIT);
+  }
+
+  /** Takes a picture when nothing fades or slides any more; what turns for ever does not count. */
+  async picture(name, clip) {
+    await this.page.evaluate(() => {
+      const passing = document.getAnimations().filter((each) => each.effect.getComputedTiming().endTime < Infinity);
+      return Promise.allSettled(passing.map((each) => each.finished));
+    });
+    await this.page.screenshot({ path: join(pictures, `vscode-${name}.png`), clip });
+  }
+
+  /** Opens VS Code's input at the top by a key. A window that is still loading takes no keys. */
+  async quickInput(key) {
+    const input = this.page.locator(".quick-input-widget input");
+    const end = Date.now() + EDITOR_LIMIT;
+    do {
+      await this.page.keyboard.press(key);
+    } while (!(await input.waitFor({ timeout: 2000 }).then(() => true, () => false)) && Date.now() < end);
+    return input;
+  }
+
+  async open(file) {
+    await (await this.quickInput("Control+p")).fill(file);
+    await this.page.locator(".quick-input-list .monaco-list-row", { hasText: file }).first().waitFor();
+    await this.page.keyboard.press("Enter");
+    await this.page.locator(`.tab.active >> text=${file}`).waitFor();
+  }
+
+  async command(title) {
+    const input = await this.quickInput("F1");
+    await input.fill(`>${title}`);
+    await this.page.locator(".quick-input-list .monaco-list-row.focused", { hasText: title }).waitFor();
+    await this.page.keyboard.press("Enter");
+    await input.waitFor({ state: "hidden" });
+  }
+
+  /** Puts the cursor at a line and column, both from 1. */
+  async goTo(line, column) {
+    await this.page.keyboard.press("Control+1");
+    const input = await this.quickInput("Control+g");
+    await input.fill(`:${line}:${column}`);
+    await this.page.keyboard.press("Enter");
+    await this.position(line, column);
+  }
+
+  /** Waits until the cursor is at a line, and a column where one is given. */
+  async position(line, column = "") {
+    await this.page.locator(".statusbar-item", { hasText: `Ln ${line}, Col ${column}` }).waitFor();
+  }
+
+  /** Saves, and waits until the tab says so. */
+  async save() {
+    await this.page.keyboard.press("Control+s");
+    await this.page.locator(".tab.active.dirty").waitFor({ state: "detached" });
+  }
+
+  /** The line of text with a piece of it, as it is drawn, hints included. */
+  line(text) {
+    // VS Code writes spaces as non-breaking ones.
+    const pattern = text.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`).replaceAll(" ", String.raw`\s`);
+    return this.page.locator(".view-line", { hasText: new RegExp(pattern) }).first();
+  }
+
+  /** Waits until a line is drawn with something in it. */
+  async lineShows(text, expected, limit = RUN_LIMIT) {
+    const found = this.line(text).filter({ hasText: expected });
+    await found.waitFor({ timeout: limit });
+    return found;
+  }
+
+  /** What stands in the margin beside a line. */
+  async lineNumber(text) {
+    const { y } = await this.line(text).boundingBox();
+    for (const number of await this.page.locator(".margin-view-overlays .line-numbers").all()) {
+      if (Math.abs((await number.boundingBox()).y - y) < 2) {
+        return (await number.innerText()).trim();
+      }
+    }
+    throw new Error(`${text} has no number`);
+  }
+
+  get status() {
+    return this.page.locator("#ridgeline\\.ridgeline\\.ridgeline\\.status");
+  }
+
+  async statusShows(expected, limit = RUN_LIMIT) {
+    await this.status.filter({ hasText: expected }).waitFor({ timeout: limit });
+  }
+
+  notification(text) {
+    return this.page.locator(".notification-toast", { hasText: text });
+  }
+
+  /** The panel's own page, in the frame in the frame of the webview. */
+  get panel() {
+    return this.page.frameLocator("iframe.webview.ready").frameLocator("#active-frame").frameLocator("#panel");
+  }
+
+  /** Puts the pointer on a word of a line until its hover shows. */
+  async hover(text, word) {
+    const box = await this.line(text).evaluate((line, sought) => {
+      const walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+      for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+        const at = node.data.indexOf(sought);
+        if (at >= 0) {
+          const range = document.createRange();
+          range.setStart(node, at);
+          range.setEnd(node, at + sought.length);
+          const { x, y, width, height } = range.getBoundingClientRect();
+          return { x: x + width / 2, y: y + height / 2 };
+        }
+      }
+      return undefined;
+    }, word);
+    assert.ok(box, `${word} is not drawn`);
+    await this.page.mouse.move(box.x - 30, box.y);
+    await this.page.mouse.move(box.x, box.y, { steps: 4 });
+    await this.page.locator(".monaco-hover:not(.hidden) .hover-contents").first().waitFor();
+  }
+}
+
+/** Names of the steps that failed; what follows a failure is not tried. */
+export const failures = [];
+
+/** One thing that a person sees. */
+export async function step(window, name, body) {
+  if (failures.length > 0) {
+    return;
+  }
+  try {
+    await body();
+    console.log(`ok     ${name}`);
+  } catch (error) {
+    failures.push(name);
+    console.log(`FAILED ${name}: ${error.stack ?? error}`);
+    await window.picture(`FAILED-${name.replaceAll(/\W+/g, "-")}`).catch(() => undefined);
+  }
+}
+
+/** Starts VS Code with the folder open and gives its window to `body`; nothing may have gone outside at the end. */
+export async function session({ home: chosen, ...flags }, body) {
+  const home = new Home({ project: "digits", ...chosen });
+  let browser;
+  try {
+    const address = await home.start(flags);
+    browser = await openBrowser(home, flags.viewport);
+    const window = new Window(browser.page);
+    await browser.page.goto(`${address}/?folder=${encodeURIComponent(home.project)}`);
+    await browser.page.locator(".monaco-workbench .explorer-folders-view").waitFor({ timeout: EDITOR_LIMIT });
+    await body(window, home);
+    assert.deepEqual(browser.outside, [], "requests went outside");
+  } catch (error) {
+    failures.push("the session");
+    console.log(`FAILED ${error.stack ?? error}`);
+  } finally {
+    await browser?.context.close();
+    await home.close();
+  }
+}

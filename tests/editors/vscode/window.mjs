@@ -1,0 +1,207 @@
+// Goes through VS Code's window in Chromium as a person would: consent, a run, hints, lenses, hover, heat, panel, a
+// failing run. `node window.mjs`; see editor.mjs for its environment. Each step leaves a picture to look at.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+
+import { EXTENSION, RUN_LIMIT, buildExtension, processes, ridgeline } from "./editor.mjs";
+import { COST, HOTTEST, failures, session, step } from "./person.mjs";
+
+buildExtension();
+
+/** As a person has it who installed both extensions, and built the server. */
+const home = {
+  extensions: [EXTENSION, join(import.meta.dirname, "python-extension")],
+  settings: { "ridgeline.server.path": ridgeline },
+};
+
+/** The strip's colours in a dark theme, as a browser tells them. */
+const HEAT_COLOURS = JSON.parse(readFileSync(join(EXTENSION, "package.json"), "utf8"))
+  .contributes.colors.filter(({ id }) => /heat\d$/.test(id))
+  .map(({ defaults }) => `rgb(${defaults.dark.match(/[0-9a-f]{2}/g).map((part) => Number.parseInt(part, 16)).join(", ")})`);
+
+/** Parts of the window that the extension's first steps show: `media/walkthrough` has these very pictures. */
+const EDITOR = { x: 352, y: 36, width: 928, height: 824 };
+const CORNER = { x: 740, y: 660, width: 540, height: 200 };
+const LINES = { x: 352, y: 200, width: 800, height: 500 };
+const LIST = { x: 340, y: 0, width: 602, height: 236 };
+
+/** What of our server runs in this home. */
+function servers(home) {
+  return processes(home).filter(({ line }) => line.startsWith(ridgeline) || line.includes("ridgeline_agent"));
+}
+
+await session({ home, trusted: false }, async (window, home) => {
+  const { page } = window;
+  await step(window, "nothing starts in a workspace that is not trusted", async () => {
+    await window.open("train.py");
+    await page.locator(".statusbar-item", { hasText: "Restricted Mode" }).waitFor();
+    await page.locator(".statusbar-item", { hasText: "Python" }).waitFor();
+    assert.equal(await window.status.count(), 0);
+    assert.deepEqual(servers(home), []);
+    await window.picture("01-untrusted");
+  });
+  await step(window, "it starts when the workspace is trusted", async () => {
+    await window.command("Workspaces: Manage Workspace Trust");
+    await page.locator(".workspace-trust-editor").getByRole("button", { name: "Trust", exact: true }).click();
+    await window.statusShows("Ridgeline");
+    await window.picture("02-trusted");
+  });
+});
+
+await session({ home, trusted: true }, async (window, home) => {
+  const { page } = window;
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+
+  await step(window, "a person is asked before anything runs", async () => {
+    await window.open("train.py");
+    await window.statusShows("Ridgeline");
+    await window.goTo(1, 4);
+    await window.picture("first-steps-open", EDITOR);
+    await page.keyboard.press("Delete");
+    await page.keyboard.type("T");
+    await window.save();
+    const question = window.notification("Run code of this workspace?");
+    await question.waitFor();
+    await window.statusShows("allow a run?");
+    assert.deepEqual(processes(home).filter(({ line }) => line.includes("ridgeline_agent")), []);
+    await window.picture("03-consent");
+    await window.picture("first-steps-consent", CORNER);
+    await question.getByRole("button", { name: "Always for this workspace" }).click();
+  });
+
+  await step(window, "the status bar tells how far the run is", async () => {
+    await window.statusShows(/\d+%/);
+    await window.picture("04-running");
+    assert.equal(await window.notification("Ridgeline").count(), 0, "a save put a notification on the screen");
+  });
+
+  await step(window, "each line shows what it costs", async () => {
+    await window.lineShows(HOTTEST, COST);
+    await window.lineShows("optimizer.step()", COST);
+    await page.locator(".codelens-decoration", { hasText: "samples/s" }).waitFor();
+    await window.statusShows("samples/s");
+    await window.picture("05-measured");
+    await window.picture("first-steps-costs", LINES);
+  });
+
+  await step(window, "the hottest line has a strip of colour", async () => {
+    await page.waitForFunction(
+      () => [...document.querySelectorAll(".view-overlays .cdr")].some((mark) => getComputedStyle(mark).borderLeftWidth === "3px"),
+    );
+    const strip = await page.evaluate((text) => {
+      const line = [...document.querySelectorAll(".view-line")].find((each) => each.textContent.replaceAll("\u00a0", " ").includes(text));
+      const { top } = line.getBoundingClientRect();
+      const marks = [...document.querySelectorAll(".view-overlays .cdr")].filter((mark) => getComputedStyle(mark).borderLeftWidth === "3px");
+      const here = marks.find((mark) => Math.abs(mark.getBoundingClientRect().top - top) < 2);
+      return here && getComputedStyle(here).borderLeftColor;
+    }, HOTTEST);
+    // How hot it is depends on the machine; that it is one of the theme's colours does not.
+    assert.ok(HEAT_COLOURS.includes(strip), strip);
+  });
+
+  await step(window, "the hover tells the whole story", async () => {
+    await window.hover(HOTTEST, "features");
+    const text = await page.locator(".monaco-hover:not(.hidden) .hover-contents").first().innerText();
+    for (const part of ["forward", "backward", "Layers"]) {
+      assert.ok(text.includes(part), `${part} is not in: ${text}`);
+    }
+    await window.picture("06-hover");
+    await page.keyboard.press("Escape");
+    await page.mouse.move(10, 850);
+  });
+
+  await step(window, "the status bar tells more, and offers what can be done", async () => {
+    await window.status.hover();
+    const tooltip = page.locator(".monaco-hover:not(.hidden)", { hasText: "Nothing runs" });
+    await tooltip.waitFor();
+    await window.picture("07-status");
+    await window.status.locator("a").click();
+    await page.locator(".quick-input-list .monaco-list-row", { hasText: "Open the panel" }).waitFor();
+    await window.picture("08-actions");
+    await window.picture("first-steps-status", LIST);
+    await page.keyboard.press("Escape");
+  });
+
+  await step(window, "the palette has the commands", async () => {
+    await (await window.quickInput("F1")).fill(">Ridgeline:");
+    await page.locator(".quick-input-list .monaco-list-row", { hasText: "Ridgeline: Profile Now" }).waitFor();
+    await window.picture("09-palette");
+    await page.keyboard.press("Escape");
+  });
+
+  await step(window, "a run that was asked for can be cancelled", async () => {
+    await window.command("Ridgeline: Profile Now");
+    const progress = window.notification("Ridgeline: profiling");
+    await progress.waitFor();
+    await window.picture("10-progress");
+    await progress.hover();
+    await progress.getByRole("button", { name: "Cancel" }).click();
+    await progress.waitFor({ state: "detached", timeout: RUN_LIMIT });
+    await window.statusShows("samples/s");
+  });
+
+  await step(window, "hints move with their statements", async () => {
+    const hint = (await (await window.lineShows(HOTTEST, COST)).innerText()).match(COST)[0];
+    assert.equal(await window.lineNumber(HOTTEST), "14");
+    await window.goTo(2, 1);
+    await page.keyboard.press("Enter");
+    await page.keyboard.type("import os");
+    await window.lineShows("import os", "import");
+    assert.equal(await window.lineNumber(HOTTEST), "15");
+    await window.lineShows(HOTTEST, hint);
+    await window.picture("11-moved");
+    await page.keyboard.press("Control+z");
+    await page.keyboard.press("Control+z");
+  });
+
+  await step(window, "the panel shows beside the text", async () => {
+    await page.locator(".codelens-decoration a", { hasText: "open panel" }).first().click();
+    await window.panel.locator("#headline li").first().waitFor();
+    await window.picture("12-panel");
+    await window.picture("first-steps-panel", EDITOR);
+  });
+
+  await step(window, "a click in the panel goes to the line", async () => {
+    await window.goTo(1, 1);
+    await window.panel.getByRole("radio", { name: "Line" }).or(window.panel.getByRole("button", { name: "Line" })).first().click();
+    const chart = window.panel.locator("canvas.icicle");
+    await chart.focus();
+    await chart.press("ArrowDown");
+    await chart.press("ArrowDown");
+    await chart.press("ArrowDown");
+    const open = window.panel.getByRole("button", { name: /^Open train\.py:/ });
+    await open.waitFor();
+    const line = Number(/:(\d+)/.exec(await open.innerText())[1]);
+    await window.picture("13-panel-highlight");
+    await open.click();
+    await window.position(line);
+    await window.picture("14-panel-jump");
+  });
+
+  await step(window, "the panel follows the theme", async () => {
+    await window.command("Preferences: Toggle between Light/Dark Themes");
+    await window.panel.locator("html[data-theme=light]").waitFor();
+    await window.picture("15-light");
+    await window.command("Preferences: Toggle between Light/Dark Themes");
+    await window.panel.locator("html[data-theme=dark]").waitFor();
+  });
+
+  await step(window, "a failing run shows at its line", async () => {
+    await window.command("View: Close All Editors in Other Groups").catch(() => undefined);
+    await window.open("train.py");
+    const line = 10;
+    await window.goTo(line, 36);
+    await page.keyboard.press("Delete");
+    await page.keyboard.type("5");
+    await window.save();
+    await page.locator(".squiggly-error").first().waitFor({ timeout: RUN_LIMIT });
+    await window.statusShows("run failed");
+    await window.hover(HOTTEST, "features");
+    await window.picture("16-failed");
+    await page.keyboard.press("Escape");
+  });
+});
+
+process.exit(failures.length === 0 ? 0 : 1);
