@@ -86,10 +86,10 @@ export function run(program, arguments_, folder, environment = process.env) {
 export class Home {
   constructor({ project, settings = {}, extensions = [], vsix }) {
     this.folder = mkdtempSync(join(tmpdir(), "ridgeline-code-"));
-    this.project = join(this.folder, project);
+    this.project = join(this.folder, basename(project));
     this.data = join(this.folder, "data");
     this.extensions = join(this.folder, "extensions");
-    cpSync(join(PROJECTS, project), this.project, { recursive: true });
+    cpSync(resolve(PROJECTS, project), this.project, { recursive: true });
     const text = JSON.stringify({ ...SETTINGS, ...settings });
     for (const kind of ["User", "Machine"]) {
       mkdirSync(join(this.data, kind), { recursive: true });
