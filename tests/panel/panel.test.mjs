@@ -91,6 +91,24 @@ describe("the panel", { skip: found.reason }, () => {
       assert.deepEqual(await crumbs(page), ["iteration"]);
     }));
 
+  test("walks down a tree that is deeper than the chart", () => {
+    const panel = panelDocument();
+    panel.recording.breakdowns[0].nodes = Array.from({ length: 60 }, (_, at) => ({
+      name: `level ${at + 1}`,
+      parent: at - 1,
+      time_ns: 1e8 - at * 1e6,
+      phases: [0, 1, 0, 0, 0],
+    }));
+    return withPanel(browser, { ...documents(), panel }, async (page) => {
+      await page.locator("canvas.icicle").focus();
+      for (let step = 0; step < 50; step += 1) await page.keyboard.press("ArrowDown");
+      assert.equal(await selected(page), "level 50");
+      assert.ok((await crumbs(page)).length > 20);
+      for (let step = 0; step < 50; step += 1) await page.keyboard.press("ArrowUp");
+      assert.deepEqual(await crumbs(page), ["iteration"]);
+    });
+  });
+
   test("reaches every control by Tab and shows where the focus is", () =>
     withPanel(browser, documents(), async (page) => {
       const reached = new Set();
@@ -157,6 +175,8 @@ describe("the panel", { skip: found.reason }, () => {
       assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 0, line: 88, generation: 7 }]);
       await page.keyboard.press("ArrowLeft");
       assert.equal((await names()).length, 4);
+      await grid.getByText("loader", { exact: true }).dblclick();
+      assert.equal((await sent(site, "jump", 2))[1].line, 12);
       // What matches is opened up to it.
       await page.getByRole("searchbox").fill("embedding");
       assert.deepEqual(await names(), ["iteration", "GPT", "embedding"]);
@@ -236,6 +256,8 @@ describe("the panel", { skip: found.reason }, () => {
       assert.match(await curve.getAttribute("aria-label"), /the peak is 3\.1 GB at .* ms of 23\.7 GB that the device has/);
       await curve.hover({ position: { x: 200, y: 80 } });
       assert.match(await page.locator("#tooltip").innerText(), /^\d\.\d GB\s+at \d+(\.\d)? ms/);
+      await page.getByText("Memory over the iteration in a table").click();
+      assert.match(await page.locator("#memory details tbody").innerText(), /^0 ns\s+2\.1 GB[^]*102 ms\s+2\.\d GB/);
       await page.getByRole("button", { name: "model.py:28" }).click();
       assert.equal((await sent(site, "jump", 1))[0].line, 28);
     }));

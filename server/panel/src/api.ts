@@ -20,6 +20,8 @@ export interface Events {
   lost(delayMs: number, again: () => void): void;
 }
 
+/** A little more than the server takes at most before it gives up by itself. */
+const ANSWER_LIMIT_MS = 65_000;
 const FIRST_DELAY_MS = 1_000;
 const LONGEST_DELAY_MS = 30_000;
 
@@ -80,7 +82,10 @@ export class Api {
   }
 
   async #get(name: string, more = ""): Promise<unknown> {
-    const response = await fetch(`./api/${name}?workspace=${this.workspace}${more}`, { cache: "no-store" });
+    const response = await fetch(`./api/${name}?workspace=${this.workspace}${more}`, {
+      cache: "no-store",
+      signal: AbortSignal.timeout(ANSWER_LIMIT_MS),
+    });
     if (response.status === 404) throw new Gone(name);
     if (!response.ok) throw new Error(`The server answered ${response.status} for ${name}.`);
     return response.json();
@@ -91,6 +96,7 @@ export class Api {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify({ workspace: this.workspace, ...body }),
+      signal: AbortSignal.timeout(ANSWER_LIMIT_MS),
     });
     if (!response.ok) return { done: false, message: `The server answered ${response.status} for ${name}.` };
     const answer = (await response.json()) as Partial<Answer> | null;

@@ -3,7 +3,7 @@
 import type { Actions } from "./actions";
 import { Curve } from "./curve";
 import type { Cursor } from "./cursor";
-import type { Holder, Recording } from "./document";
+import type { Holder, Memory, Recording } from "./document";
 import { button, element, fill, write } from "./dom";
 import { bytes, duration, percent } from "./format";
 import { ListTable, shareBar } from "./table";
@@ -11,6 +11,8 @@ import type { Tooltip } from "./tooltip";
 
 /** As many colours as panel.css has for kinds; further kinds share the last. */
 const KINDS = 7;
+/** Rows of the table that says what the curve draws. */
+const SAMPLES = 20;
 
 export class MemorySection {
   readonly #curve: Curve;
@@ -20,6 +22,7 @@ export class MemorySection {
   readonly #kinds = element("ul", { class: "kinds", "aria-label": "Memory at the peak" });
   readonly #held = element("div");
   readonly #holders: ListTable<Holder>;
+  readonly #course: ListTable<{ atNs: number; bytes: number }>;
   #peakBytes = 0;
 
   constructor(root: HTMLElement, actions: Actions, tooltip: Tooltip, cursor: Cursor) {
@@ -55,6 +58,15 @@ export class MemorySection {
       ],
       8,
     );
+    this.#course = new ListTable(
+      "Memory over the iteration",
+      [
+        { head: "Time", class: "number", cell: ({ atNs }) => duration(atNs) },
+        { head: "Allocated", class: "number", cell: ({ bytes: size }) => bytes(size) },
+        { head: "Of the peak", class: "wide", cell: ({ bytes: size }) => this.#share(size) },
+      ],
+      SAMPLES + 2,
+    );
     fill(
       this.#held,
       element("h3", {}, "Held at the peak by"),
@@ -68,6 +80,7 @@ export class MemorySection {
       this.#bar,
       this.#kinds,
       this.#held,
+      element("details", {}, element("summary", {}, "Memory over the iteration in a table"), this.#course.root),
     );
   }
 
@@ -77,6 +90,7 @@ export class MemorySection {
     this.#peakBytes = memory.peakBytes;
     write(this.#explanation, memory.explanation);
     this.#curve.show(memory);
+    this.#course.show(this.#samples(memory));
     this.#canvas.hidden = memory.curve.length === 0;
     const when = memory.peakAtNs === null ? "" : ` at ${duration(memory.peakAtNs)}`;
     const capacity = memory.capacityBytes === null ? "" : ` of ${bytes(memory.capacityBytes)} that the device has`;
@@ -108,6 +122,13 @@ export class MemorySection {
 
   restyle(): void {
     this.#curve.restyle();
+  }
+
+  /** The curve at even times, and at its peak. */
+  #samples(memory: Memory): { atNs: number; bytes: number }[] {
+    const times = Array.from({ length: SAMPLES + 1 }, (_, at) => (at / SAMPLES) * memory.durationNs);
+    if (memory.peakAtNs !== null) times.push(memory.peakAtNs);
+    return [...new Set(times)].sort((a, b) => a - b).flatMap((time) => this.#curve.at(time) ?? []);
   }
 
   #of(size: number): number {

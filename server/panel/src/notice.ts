@@ -7,8 +7,11 @@ const SHOWN_MS = 8_000;
 export class Notice {
   readonly #lost = byId("lost");
   readonly #notice = byId("notice");
+  // The seconds are for the eye: a screen reader hears once that the connection is lost.
+  readonly #seconds = element("span", { "aria-hidden": "true" });
   #timer = 0;
   #countdown = 0;
+  #again: () => void = () => undefined;
 
   connected(): void {
     clearInterval(this.#countdown);
@@ -17,27 +20,28 @@ export class Notice {
   }
 
   lost(delayMs: number, again: () => void): void {
-    clearInterval(this.#countdown);
-    let left = Math.round(delayMs / 1000);
-    // The seconds are for the eye: a screen reader hears once that the connection is lost.
-    const seconds = element("span", { "aria-hidden": "true" }, `again in ${left} s`);
+    this.#again = again;
     if (this.#lost.hidden) {
       this.#lost.hidden = false;
+      fill(
+        this.#lost,
+        element("span", {}, "Connection to Ridgeline lost. What you see is the last that came. "),
+        this.#seconds,
+        button("Try now", {}, () => {
+          clearInterval(this.#countdown);
+          write(this.#seconds, "trying…");
+          this.#again();
+        }),
+      );
     }
-    fill(
-      this.#lost,
-      element("span", {}, "Connection to Ridgeline lost. What you see is the last that came. "),
-      seconds,
-      button("Try now", {}, () => {
-        clearInterval(this.#countdown);
-        write(seconds, "trying…");
-        again();
-      }),
-    );
-    this.#countdown = window.setInterval(() => {
+    let left = Math.round(delayMs / 1000);
+    const tell = () => {
+      write(this.#seconds, left > 0 ? `again in ${left} s` : "trying…");
       left -= 1;
-      write(seconds, left > 0 ? `again in ${left} s` : "trying…");
-    }, 1000);
+    };
+    tell();
+    clearInterval(this.#countdown);
+    this.#countdown = window.setInterval(tell, 1000);
   }
 
   /** The document came, so what was said about a failed fetch is over. */

@@ -33,6 +33,7 @@ export class Page {
   readonly #history: HistorySection;
   #timelineGeneration: number | null = null;
   #panel: PanelDocument | null = null;
+  #lost = false;
   #fetching = false;
   #asked = 0;
 
@@ -46,10 +47,12 @@ export class Page {
       },
       connected: () => {
         page.#notice.connected();
-        // Whatever came while there was no connection was missed. The first fetch runs already.
-        if (page.#panel !== null) void page.#fetch();
+        // Whatever came while there was no connection was missed.
+        if (page.#lost) void page.#fetch();
+        page.#lost = false;
       },
       lost: (delayMs, again) => {
+        page.#lost = true;
         page.#notice.lost(delayMs, again);
       },
     });
@@ -211,6 +214,8 @@ function reason(error: unknown): string {
   if (error instanceof Gone) {
     return "This page's server has ended. Open the panel again from your editor or with `ridgeline panel`.";
   }
+  // What browsers say themselves about a connection means nothing to a person.
+  if (error instanceof TypeError || error instanceof DOMException) return "The server could not be reached.";
   return error instanceof Error ? error.message : String(error);
 }
 

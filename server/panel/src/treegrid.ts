@@ -168,6 +168,13 @@ export class Treegrid {
       this.#stand(node);
       if (this.#tree?.isLeaf(node) === false && node !== this.#top) this.#toggle(node);
     });
+    this.#body.addEventListener("dblclick", (event) => {
+      const row = rowOf(event);
+      if (row !== null && !(event.target instanceof HTMLButtonElement)) this.events.opened(nodeOf(row));
+    });
+    this.#body.addEventListener("focusout", () => {
+      this.actions.highlight(null);
+    });
     this.#body.addEventListener("pointerover", (event) => {
       const row = rowOf(event);
       if (row !== null) this.actions.highlight(this.#tree?.place(nodeOf(row)) ?? null);

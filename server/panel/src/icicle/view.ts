@@ -281,6 +281,9 @@ export class Icicle {
   #move(node: number | undefined): void {
     if (node === undefined || node < 0) return;
     this.#focused = true;
+    // Below the last row that is drawn.
+    const tree = this.#tree!;
+    if (tree.depth[node]! - tree.depth[this.#root]! >= ROWS) this.events.drilled(tree.parent[node]!);
     this.select(node);
     this.events.selected(node);
   }

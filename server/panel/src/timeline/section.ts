@@ -4,7 +4,7 @@ import type { Actions } from "../actions";
 import { decode, longest, placeOf, rowOf, type Timeline } from "./model";
 import type { Cursor } from "../cursor";
 import { showDetail } from "../detail";
-import { PHASES } from "../document";
+import { PHASES, type Place } from "../document";
 import { button, element, fill, write } from "../dom";
 import { count, counted, duration, percent } from "../format";
 import { ListTable, shareBar } from "../table";
@@ -23,6 +23,8 @@ export class TimelineSection {
   readonly #tracks: ListTable<Timeline["tracks"][number]>;
   readonly #longest: ListTable<number>;
   #timeline: Timeline | null = null;
+  /** Whether its files are those of the document that shows. */
+  #current = false;
 
   constructor(
     root: HTMLElement,
@@ -46,7 +48,7 @@ export class TimelineSection {
         this.#select(span);
       },
       opened: (span) => {
-        const place = placeOf(this.#timeline!, span);
+        const place = this.#place(span);
         if (this.actions.canJump(place)) this.actions.jump(place);
       },
       moved: (range, whole) => {
@@ -132,8 +134,9 @@ export class TimelineSection {
     fill(root, this.#waiting, this.#shown);
   }
 
-  /** A timeline is on its way. One that shows already stays until it is there. */
+  /** A timeline is on its way. One that shows already stays until it is there, but leads nowhere. */
   wait(): void {
+    this.#current = false;
     if (this.#timeline === null) this.#say("Reading the timeline…", true);
   }
 
@@ -150,6 +153,7 @@ export class TimelineSection {
       return;
     }
     this.#timeline = timeline;
+    this.#current = true;
     this.#waiting.hidden = true;
     this.#shown.hidden = false;
     this.#select(-1);
@@ -180,7 +184,7 @@ export class TimelineSection {
       return;
     }
     this.tooltip.show(this.#note(span), event);
-    this.actions.highlight(placeOf(this.#timeline!, span));
+    this.actions.highlight(this.#place(span));
   }
 
   #select(span: number): void {
@@ -189,13 +193,13 @@ export class TimelineSection {
       fill(this.#detail, element("span", { class: "quiet" }, "Select a span to see what it is."));
       return;
     }
-    const place = placeOf(this.#timeline!, span);
+    const place = this.#place(span);
     showDetail(this.#detail, this.#note(span), place, this.actions);
     this.actions.highlight(place);
   }
 
   #note(span: number): Note {
-    const place = placeOf(this.#timeline!, span);
+    const place = this.#place(span);
     const facts: [string, string][] = [
       ["time", duration(this.#long(span))],
       ["start", duration(this.#timeline!.start[span]!)],
@@ -203,6 +207,10 @@ export class TimelineSection {
     ];
     if (place !== null) facts.push(["line", this.actions.placeName(place)]);
     return { title: this.#name(span), about: this.#track(span), facts };
+  }
+
+  #place(span: number): Place | null {
+    return this.#current ? placeOf(this.#timeline!, span) : null;
   }
 
   #name(span: number): string {
@@ -223,7 +231,7 @@ export class TimelineSection {
   }
 
   #opener(span: number): Node | string {
-    const place = placeOf(this.#timeline!, span);
+    const place = this.#place(span);
     if (place === null) return "";
     if (!this.actions.canJump(place)) return this.actions.placeName(place);
     return button(this.actions.placeName(place), { class: "link mono" }, () => {
