@@ -55,6 +55,10 @@ const SETTINGS = {
   "git.enabled": false,
   "files.autoSave": "off",
   "editor.minimap.enabled": false,
+  // What is typed is what stands there.
+  "editor.autoClosingBrackets": "never",
+  "editor.autoClosingQuotes": "never",
+  "editor.quickSuggestions": { "other": "off", "comments": "off", "strings": "off" },
 };
 
 /** Bundles the extension, once it has its packages. */

@@ -1,7 +1,7 @@
 // A window of VS Code in Chromium, and what a person does and sees in it.
 
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 
 import { EDITOR_LIMIT, Home, RUN_LIMIT, openBrowser, pictures } from "./editor.mjs";
@@ -146,13 +146,15 @@ export async function step(window, name, body) {
   if (failures.length > 0) {
     return;
   }
+  const failed = `FAILED-${name.replaceAll(/\W+/g, "-")}`;
+  rmSync(join(pictures, `vscode-${failed}.png`), { force: true });
   try {
     await body();
     console.log(`ok     ${name}`);
   } catch (error) {
     failures.push(name);
     console.log(`FAILED ${name}: ${error.stack ?? error}`);
-    await window.picture(`FAILED-${name.replaceAll(/\W+/g, "-")}`).catch(() => undefined);
+    await window.picture(failed).catch((another) => console.log(`without a picture: ${another}`));
   }
 }
 

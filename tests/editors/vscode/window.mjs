@@ -131,17 +131,6 @@ await session({ home, trusted: true }, async (window, home) => {
     await page.keyboard.press("Escape");
   });
 
-  await step(window, "a run that was asked for can be cancelled", async () => {
-    await window.command("Ridgeline: Profile Now");
-    const progress = window.notification("Ridgeline: profiling");
-    await progress.waitFor();
-    await window.picture("10-progress");
-    await progress.hover();
-    await progress.getByRole("button", { name: "Cancel" }).click();
-    await progress.waitFor({ state: "detached", timeout: RUN_LIMIT });
-    await window.statusShows("samples/s");
-  });
-
   await step(window, "hints move with their statements", async () => {
     const hint = (await (await window.lineShows(HOTTEST, COST)).innerText()).match(COST)[0];
     assert.equal(await window.lineNumber(HOTTEST), "14");
@@ -188,9 +177,31 @@ await session({ home, trusted: true }, async (window, home) => {
     await window.panel.locator("html[data-theme=dark]").waitFor();
   });
 
+  await step(window, "a run that was asked for can be cancelled, also while saves start none", async () => {
+    await window.command("Ridgeline: Pause (Saves Start No Run)");
+    await window.status.locator(".codicon-debug-pause").waitFor();
+    // So slow that nobody could miss the button.
+    await window.goTo(23, 30);
+    await page.keyboard.press("Enter");
+    await page.keyboard.type('__import__("time").sleep(20)');
+    await window.save();
+    await window.command("Ridgeline: Profile Now");
+    const progress = window.notification("Ridgeline: profiling");
+    await progress.waitFor();
+    await window.statusShows(/%/);
+    await window.picture("10-progress");
+    await progress.hover();
+    await progress.getByRole("button", { name: "Cancel" }).click();
+    await progress.waitFor({ state: "detached", timeout: RUN_LIMIT });
+    await window.status.locator(".codicon-debug-pause").waitFor();
+    await page.keyboard.press("Control+1");
+    await page.keyboard.press("Control+Shift+K");
+    await window.save();
+    await window.command("Ridgeline: Resume (Saves Start Runs Again)");
+    await window.status.locator(".codicon-pulse").waitFor();
+  });
+
   await step(window, "a failing run shows at its line", async () => {
-    await window.command("View: Close All Editors in Other Groups").catch(() => undefined);
-    await window.open("train.py");
     const line = 10;
     await window.goTo(line, 36);
     await page.keyboard.press("Delete");
