@@ -132,8 +132,12 @@ impl Settings {
     /// default, which may depend on what the client can show. The second value says what was ignored
     /// and why.
     pub fn read(value: &Value, client: &Client) -> (Settings, Vec<String>) {
-        let section = value.get(SECTION).filter(|section| section.is_object()).unwrap_or(value);
-        let mut reader = Reader { section, complaints: Vec::new() };
+        // A client that has no settings for us answers with none when it is asked, and what it said at
+        // first still holds.
+        let mut reader = Reader {
+            sections: [section_of(value), section_of(&client.options)],
+            complaints: Vec::new(),
+        };
         let hints = HintOptions {
             min_share: reader.share("inlayHints.minimumShare"),
             min_duration_ns: reader.number("inlayHints.minimumMicroseconds", 0.0, 1e12) * 1e3,
@@ -168,16 +172,23 @@ impl Settings {
     }
 }
 
+fn section_of(value: &Value) -> &Value {
+    value.get(SECTION).filter(|section| section.is_object()).unwrap_or(value)
+}
+
 struct Reader<'a> {
-    section: &'a Value,
+    /// What is not in the first is looked for in the second.
+    sections: [&'a Value; 2],
     complaints: Vec<String>,
 }
 
 impl Reader<'_> {
     /// The value at `a.b`, written nested or with the dot in its key, as editors do both.
     fn value(&self, name: &str) -> Option<&Value> {
-        let nested = name.split('.').try_fold(self.section, |at, key| at.get(key));
-        nested.or_else(|| self.section.get(name)).filter(|value| !value.is_null())
+        self.sections.iter().find_map(|section| {
+            let nested = name.split('.').try_fold(*section, |at, key| at.get(key));
+            nested.or_else(|| section.get(name)).filter(|value| !value.is_null())
+        })
     }
 
     fn switch(&mut self, name: &'static str) -> bool {
@@ -271,6 +282,15 @@ mod tests {
             assert_eq!(settings, Settings::default(), "{nothing}");
             assert!(complaints.is_empty());
         }
+    }
+
+    #[test]
+    fn what_was_said_at_first_holds_where_nothing_else_is_said() {
+        let options = json!({"codeLens": {"memory": false}, "hover.enable": false});
+        let client = Client { options, ..lenses() };
+        let (settings, _) = Settings::read(&json!({"hover": {"enable": true}}), &client);
+        assert_eq!(settings.lenses.map(|lenses| lenses.memory), Some(false));
+        assert!(settings.hover);
     }
 
     #[test]
