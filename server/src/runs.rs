@@ -8,7 +8,7 @@ use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::event::Event;
-use crate::lsp::client::Importance;
+use crate::lsp::client::{Asked, Importance};
 use crate::profiler::{ProfileOutcome, ProfileRequest, ProgressEvent};
 use crate::progress;
 use crate::requests::diagnostic::Failure;
@@ -51,7 +51,8 @@ impl GlobalState {
         let Some(workspace) = self.workspace(root) else { return };
         let asked = reason.is_asked();
         workspace.waiting = Some(reason);
-        if workspace.trust_asked || (workspace.dismissed && !asked) {
+        // Who asks for a run while the question is open does not see it: it is put again.
+        if (workspace.trust_asked || workspace.dismissed) && !asked {
             return;
         }
         workspace.trust_asked = true;
@@ -63,8 +64,15 @@ impl GlobalState {
         );
         tokio::spawn(async move {
             let titles = Answer::ALL.map(|answer| answer.title().to_owned());
-            let chosen = to_client.ask(&message, &titles).await;
-            let answer = chosen.as_deref().and_then(Answer::of_title);
+            let answer = match to_client.ask(&message, &titles).await {
+                Asked::Chosen(title) => Answer::of_title(&title),
+                Asked::Closed => None,
+                Asked::NotShown => {
+                    let message = "To let Ridgeline run this project: command ridgeline.trust";
+                    to_client.show_message(Importance::Info, message);
+                    None
+                }
+            };
             let _ = events.send(Event::TrustAnswered(root, answer)).await;
         });
     }
@@ -335,8 +343,15 @@ impl GlobalState {
         tokio::spawn(async move {
             let titles: Vec<String> = titled.iter().map(|(title, _)| title.clone()).collect();
             let message = "Several scripts train a model here. Which one is to be measured?";
-            let chosen = to_client.ask(message, &titles).await;
-            let script = titled.into_iter().find(|(title, _)| Some(title) == chosen.as_ref());
+            let script = match to_client.ask(message, &titles).await {
+                Asked::Chosen(chosen) => titled.into_iter().find(|(title, _)| *title == chosen),
+                Asked::Closed => None,
+                Asked::NotShown => {
+                    let message = "Several scripts train a model: name one in ridgeline.toml";
+                    to_client.show_message(Importance::Info, message);
+                    None
+                }
+            };
             let script = script.map(|(_, script)| script);
             let _ = events.send(Event::ScriptChosen(root, script, reason)).await;
         });

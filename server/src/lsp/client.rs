@@ -43,6 +43,17 @@ impl Importance {
     }
 }
 
+/// What became of a question to a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// They chose this.
+    Chosen(String),
+    /// They chose nothing.
+    Closed,
+    /// The client shows no questions.
+    NotShown,
+}
+
 /// The client, to talk to. Clones are the same client.
 #[derive(Clone, Debug)]
 pub struct ToClient {
@@ -61,12 +72,24 @@ impl ToClient {
         self.outbox.notify(ShowMessage::METHOD, &params);
     }
 
-    /// Asks a person to choose; nothing where they chose nothing, or cannot be asked.
-    pub async fn ask(&self, message: &str, titles: &[String]) -> Option<String> {
+    /// Asks a person to choose. Clients that put questions need not announce it, so what becomes of
+    /// one is all that tells.
+    pub async fn ask(&self, message: &str, titles: &[String]) -> Asked {
         let actions: Vec<Value> = titles.iter().map(|title| json!({"title": title})).collect();
         let params = json!({"type": MessageType::INFO, "message": message, "actions": actions});
-        let answer = self.request(ShowMessageRequest::METHOD, &params, PERSON_LIMIT).await?;
-        answer.get("title")?.as_str().map(str::to_owned)
+        match self.outbox.request(ShowMessageRequest::METHOD, &params, PERSON_LIMIT).await {
+            Ok(answer) => match answer.get("title").and_then(Value::as_str) {
+                Some(title) => Asked::Chosen(title.to_owned()),
+                None => Asked::Closed,
+            },
+            Err(error) => {
+                tracing::info!("{error}");
+                match error {
+                    NoAnswer::Error { .. } => Asked::NotShown,
+                    NoAnswer::TooLate { .. } | NoAnswer::NotSent { .. } => Asked::Closed,
+                }
+            }
+        }
     }
 
     /// Shows a document, outside the editor where that is wanted; says whether it was shown.
