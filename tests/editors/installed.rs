@@ -22,7 +22,7 @@ impl Installed {
     ///
     /// # Panics
     /// Where something is missing and RIDGELINE_EDITORS_REQUIRED is set.
-    pub fn with(needed: &[&str]) -> Option<Installed> {
+    pub fn with<T: AsRef<str>>(needed: &[T]) -> Option<Installed> {
         let found = find(needed);
         if let Err(reason) = &found {
             let required = env::var_os("RIDGELINE_EDITORS_REQUIRED").is_some();
@@ -42,10 +42,10 @@ impl Installed {
     }
 }
 
-fn find(needed: &[&str]) -> Result<(PathBuf, PathBuf), String> {
+fn find<T: AsRef<str>>(needed: &[T]) -> Result<(PathBuf, PathBuf), String> {
     let folder = env::var_os("RIDGELINE_EDITORS").map(PathBuf::from);
     let folder = folder.ok_or("RIDGELINE_EDITORS names no folder made by tests/editors/setup")?;
-    for name in needed {
+    for name in needed.iter().map(AsRef::as_ref) {
         let whole = Path::new(name).iter().next().map(|part| folder.join(part).join(".whole"));
         if !whole.is_some_and(|mark| mark.exists()) || !folder.join(name).exists() {
             return Err(format!("there is no {}", folder.join(name).display()));

@@ -6,8 +6,12 @@
 //! (default: `target/editors`), to be looked at.
 
 mod documentation;
+mod emacs;
+mod helix;
 mod installed;
+mod journey;
 mod neovim;
+mod panel;
 mod picture;
 mod sandbox;
 mod terminal;

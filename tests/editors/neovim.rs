@@ -1,47 +1,102 @@
 //! Neovim, as `docs/editors/neovim.md` configures it.
 
-use std::path::Path;
-
 use crate::documentation::blocks;
 use crate::installed::Installed;
+use crate::journey::{Editor, travel};
 use crate::sandbox::Sandbox;
 use crate::terminal::Terminal;
 
-const PROJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/editors/projects/digits");
-
 #[test]
 fn neovim_stable() {
-    journey("neovim-stable");
+    travel(&Neovim("neovim-stable"));
 }
 
 #[test]
 fn neovim_newest() {
-    journey("neovim-newest");
+    travel(&Neovim("neovim-newest"));
 }
 
-fn journey(name: &str) {
-    let program = format!("{name}/nvim");
-    let Some(installed) = Installed::with(&[&program, "tools/tmux"]) else { return };
-    let sandbox = Sandbox::with_project(Path::new(PROJECT), &installed.environment);
-    let configuration = blocks("neovim.md", "Configuration", "lua").concat();
-    sandbox.write("home/.config/nvim/plugin/ridgeline.lua", &configuration);
-    sandbox.write(
-        "home/.config/nvim/init.lua",
-        "vim.o.number = true\nvim.o.statusline = '%f %m%= %{v:lua.RidgelineStatus()} %l,%c '\n",
-    );
-    let nvim = installed.path(&program).display().to_string();
-    let terminal =
-        Terminal::start(installed.path("tools/tmux"), &sandbox, name, &[&nvim, "-n", "train.py"]);
-    terminal.wait_for("profile");
-    terminal.press(&[":", "w", "Enter"]);
-    let asked = terminal.wait_for("Run once");
-    terminal.keep("1-consent", &asked);
-    terminal.press(&["2", "Enter"]);
-    let measured = terminal.wait_until("hints", |screen| {
-        screen.line("loss.backward()").is_some_and(|line| line.contains('%'))
-    });
-    terminal.keep("2-measured", &measured);
-    terminal.write(":qa!\n");
-    terminal.wait_for_end();
-    sandbox.assert_everything_ended();
+/// A part of the editors' folder.
+struct Neovim(&'static str);
+
+/// What a person may have, beside what the page shows.
+const PREFERENCES: &str = "\
+vim.o.number = true
+vim.o.statusline = '%f %m%= %{v:lua.RidgelineStatus()} %l,%c '
+vim.diagnostic.config({ virtual_text = true })
+";
+
+impl Editor for Neovim {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn needs(&self) -> Vec<String> {
+        vec![format!("{}/nvim", self.0)]
+    }
+
+    fn set_up(&self, installed: &Installed, sandbox: &Sandbox) -> Vec<String> {
+        let configuration = blocks("neovim.md", "Configuration", "lua").concat();
+        sandbox.write("home/.config/nvim/plugin/ridgeline.lua", &configuration);
+        sandbox.write("home/.config/nvim/init.lua", PREFERENCES);
+        let program = installed.path(&format!("{}/nvim", self.0)).display().to_string();
+        vec![program, "-n".to_owned(), "train.py".to_owned()]
+    }
+
+    fn save(&self, terminal: &Terminal) {
+        typed(terminal, "write");
+    }
+
+    fn allow(&self, terminal: &Terminal) {
+        terminal.press(&["2", "Enter"]);
+    }
+
+    fn go_to(&self, terminal: &Terminal, line: u32) {
+        typed(terminal, &format!("normal! {line}G^"));
+    }
+
+    fn insert_below(&self, terminal: &Terminal, line: u32, text: &str) {
+        typed(terminal, &line.to_string());
+        terminal.press(&["o"]);
+        terminal.write(text);
+        terminal.press(&["Escape"]);
+    }
+
+    fn delete(&self, terminal: &Terminal, line: u32) {
+        typed(terminal, &format!("{line}delete"));
+    }
+
+    fn hover(&self, terminal: &Terminal) {
+        terminal.press(&["K"]);
+    }
+
+    fn close_hover(&self, terminal: &Terminal) {
+        // Neovim closes it when the cursor moves.
+        terminal.press(&["h"]);
+    }
+
+    fn command(&self, terminal: &Terminal, name: &str) {
+        typed(terminal, &format!("Ridgeline {name}"));
+    }
+
+    fn at(&self, line: u32) -> String {
+        format!(" {line},")
+    }
+
+    fn quit(&self, terminal: &Terminal) {
+        typed(terminal, "qall!");
+    }
+
+    fn shows_lenses(&self) -> bool {
+        true
+    }
+
+    fn refreshes_hints(&self) -> bool {
+        true
+    }
+}
+
+fn typed(terminal: &Terminal, command: &str) {
+    terminal.write(&format!(":{command}"));
+    terminal.press(&["Enter"]);
 }

@@ -65,6 +65,12 @@ impl Sandbox {
         self.path("opened")
     }
 
+    /// The addresses that the browser was asked to open.
+    pub fn opened_addresses(&self) -> Vec<String> {
+        let noted = fs::read_to_string(self.opened()).unwrap_or_default();
+        noted.lines().map(str::to_owned).collect()
+    }
+
     /// A command in the project with this person's environment and nothing else.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let system = std::env::var("PATH").unwrap_or_default();

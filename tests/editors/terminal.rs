@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A test's time in all.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-const COLUMNS: u32 = 110;
+const COLUMNS: u32 = 124;
 const ROWS: u32 = 44;
 
 /// See the module.
@@ -51,6 +51,15 @@ impl Screen {
     pub fn line(&self, wanted: &str) -> Option<String> {
         self.lines().into_iter().find(|line| line.contains(wanted))
     }
+
+    /// The number that the editor shows before a line of its text.
+    #[track_caller]
+    pub fn number_of(&self, wanted: &str) -> u32 {
+        let line = self.line(wanted).unwrap_or_else(|| panic!("no {wanted}:\n{}", self.text()));
+        let digits = line.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+        let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+        digits[..end].parse().expect("a number")
+    }
 }
 
 impl<'a> Terminal<'a> {
@@ -59,7 +68,7 @@ impl<'a> Terminal<'a> {
         tmux: PathBuf,
         sandbox: &'a Sandbox,
         name: &str,
-        program: &[&str],
+        program: &[String],
     ) -> Terminal<'a> {
         let ends = Instant::now() + DEADLINE;
         let terminal = Terminal { tmux, sandbox, name: name.to_owned(), ends };

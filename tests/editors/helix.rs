@@ -1,0 +1,136 @@
+//! Helix, as `docs/editors/helix.md` configures it.
+
+use crate::documentation::blocks;
+use crate::installed::Installed;
+use crate::journey::{Editor, travel};
+use crate::sandbox::Sandbox;
+use crate::terminal::{Screen, Terminal};
+
+#[test]
+fn helix_stable() {
+    travel(&Helix { part: "helix-stable", is_new: false });
+}
+
+#[test]
+fn helix_newest() {
+    travel(&Helix { part: "helix-newest", is_new: true });
+}
+
+struct Helix {
+    /// Of the editors' folder.
+    part: &'static str,
+    /// 25.07 learned to show questions and documents that a server asks it to show.
+    is_new: bool,
+}
+
+impl Helix {
+    fn shows_questions(&self) -> bool {
+        self.is_new
+    }
+}
+
+impl Editor for Helix {
+    fn name(&self) -> &str {
+        self.part
+    }
+
+    fn needs(&self) -> Vec<String> {
+        vec![format!("{}/hx", self.part)]
+    }
+
+    fn set_up(&self, installed: &Installed, sandbox: &Sandbox) -> Vec<String> {
+        let blocks = blocks("helix.md", "Configuration", "toml");
+        let [languages, configuration] = blocks.as_slice() else { panic!("{blocks:?}") };
+        sandbox.write("home/.config/helix/languages.toml", languages);
+        sandbox.write("home/.config/helix/config.toml", configuration);
+        vec![
+            installed.path(&format!("{}/hx", self.part)).display().to_string(),
+            "train.py".to_owned(),
+        ]
+    }
+
+    fn save(&self, terminal: &Terminal) {
+        typed(terminal, "write");
+    }
+
+    fn asked(&self, terminal: &Terminal) -> Screen {
+        let question =
+            if self.shows_questions() { "Ridgeline measures" } else { "ridgeline.trust" };
+        terminal.wait_for(question)
+    }
+
+    fn allow(&self, terminal: &Terminal) {
+        if self.shows_questions() {
+            terminal.press(&["Down", "Enter"]);
+        } else {
+            terminal.press(&["Space", "m", "a"]);
+        }
+    }
+
+    fn go_to(&self, terminal: &Terminal, line: u32) {
+        typed(terminal, &line.to_string());
+        terminal.press(&["g", "s"]);
+    }
+
+    fn insert_below(&self, terminal: &Terminal, line: u32, text: &str) {
+        typed(terminal, &line.to_string());
+        terminal.press(&["o"]);
+        terminal.write(text);
+        terminal.press(&["Escape"]);
+    }
+
+    fn delete(&self, terminal: &Terminal, line: u32) {
+        typed(terminal, &line.to_string());
+        terminal.press(&["x", "d"]);
+    }
+
+    fn hover(&self, terminal: &Terminal) {
+        terminal.press(&["Space", "k"]);
+    }
+
+    fn close_hover(&self, terminal: &Terminal) {
+        terminal.press(&["Escape"]);
+    }
+
+    fn command(&self, terminal: &Terminal, name: &str) {
+        let key = match name {
+            "stop" => "s",
+            "openPanel" => "o",
+            other => panic!("the page has no key for {other}"),
+        };
+        terminal.press(&["Space", "m", key]);
+    }
+
+    fn at(&self, line: u32) -> String {
+        format!(" {line}:")
+    }
+
+    fn quit(&self, terminal: &Terminal) {
+        typed(terminal, "quit-all!");
+    }
+
+    fn is_running(&self, screen: &Screen) -> bool {
+        // Its last line says how far a run is, and keeps the last word about it.
+        let last = screen.lines().pop().unwrap_or_default();
+        let ended = ["measured", "stopped", "the program failed"];
+        let is_progress = last.starts_with("ridgeline: ") || last.starts_with("[ridgeline/run/");
+        is_progress && !ended.iter().any(|word| last.ends_with(word))
+    }
+
+    fn shows_lenses(&self) -> bool {
+        false
+    }
+
+    fn refreshes_hints(&self) -> bool {
+        false
+    }
+
+    fn shows_documents(&self) -> bool {
+        self.is_new
+    }
+}
+
+fn typed(terminal: &Terminal, command: &str) {
+    terminal.write(&format!(":{command}"));
+    terminal.press(&["Enter"]);
+}

@@ -1,0 +1,256 @@
+//! What a person does in the first minutes, and sees: the same in every editor that runs in a terminal.
+
+use std::path::{Path, PathBuf};
+
+use crate::installed::Installed;
+use crate::panel::Panel;
+use crate::sandbox::Sandbox;
+use crate::terminal::{Screen, Terminal};
+
+/// An editor, by what is pressed in it.
+pub trait Editor {
+    /// Pictures are named after it.
+    fn name(&self) -> &str;
+    /// Files of the editors' folder that it needs.
+    fn needs(&self) -> Vec<String>;
+    /// Writes its configuration; gives the command that opens `train.py`.
+    fn set_up(&self, installed: &Installed, sandbox: &Sandbox) -> Vec<String>;
+    /// Leads the editor from its start to the text.
+    fn begin(&self, _terminal: &Terminal) {}
+    /// Saves the text.
+    fn save(&self, terminal: &Terminal);
+    /// Waits until it says that nothing runs without being allowed; gives the screen.
+    fn asked(&self, terminal: &Terminal) -> Screen {
+        terminal.wait_for("Ridgeline measures")
+    }
+    /// Allows it, from now on.
+    fn allow(&self, terminal: &Terminal);
+    /// Moves the cursor to the first letter of a line.
+    fn go_to(&self, terminal: &Terminal, line: u32);
+    /// Writes a line below another one, indented like it.
+    fn insert_below(&self, terminal: &Terminal, line: u32, text: &str);
+    /// Deletes a line.
+    fn delete(&self, terminal: &Terminal, line: u32);
+    /// Shows what is known of the cursor's line.
+    fn hover(&self, terminal: &Terminal);
+    /// Lets go of that.
+    fn close_hover(&self, terminal: &Terminal);
+    /// Runs a command of Ridgeline's.
+    fn command(&self, terminal: &Terminal, name: &str);
+    /// How its status line tells that the cursor is on a line.
+    fn at(&self, line: u32) -> String;
+    /// Leaves it with everything unsaved.
+    fn quit(&self, terminal: &Terminal);
+
+    /// Whether it shows that a run goes on.
+    fn is_running(&self, screen: &Screen) -> bool {
+        screen.shows("profiling")
+    }
+    /// It shows lenses.
+    fn shows_lenses(&self) -> bool;
+    /// It draws hints anew when a run has ended, without an edit.
+    fn refreshes_hints(&self) -> bool;
+    /// It takes `window/showDocument`.
+    fn shows_documents(&self) -> bool {
+        true
+    }
+}
+
+const PROJECT: &str = "tests/editors/projects/digits";
+
+/// A folder of this repository.
+pub fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// Opens the project, allows the run, reads what it cost, edits, breaks and mends it, stops a run, and
+/// comes back from the panel.
+pub fn travel(editor: &dyn Editor) {
+    let mut needed = editor.needs();
+    needed.push("tools/tmux".to_owned());
+    let Some(installed) = Installed::with(&needed) else { return };
+    let sandbox = Sandbox::with_project(&repository(PROJECT), &installed.environment);
+    let program = editor.set_up(&installed, &sandbox);
+    let tmux = installed.path("tools/tmux");
+    let terminal = Terminal::start(tmux, &sandbox, editor.name(), &program);
+    let journey = Journey { editor, terminal, sandbox: &sandbox };
+    journey.first_run();
+    journey.hover();
+    journey.edit();
+    journey.failing_run();
+    journey.stopped_run();
+    journey.panel();
+    journey.editor.quit(&journey.terminal);
+    journey.terminal.wait_for_end();
+    sandbox.assert_everything_ended();
+}
+
+struct Journey<'a> {
+    editor: &'a dyn Editor,
+    terminal: Terminal<'a>,
+    sandbox: &'a Sandbox,
+}
+
+const STEP: &str = "optimizer.step()";
+const BACKWARD: &str = "loss.backward()";
+
+impl Journey<'_> {
+    fn first_run(&self) {
+        let (editor, terminal) = (self.editor, &self.terminal);
+        terminal.wait_for(STEP);
+        editor.begin(terminal);
+        if editor.shows_lenses() {
+            terminal.wait_for("open panel");
+        }
+        // Emacs saves nothing that was not edited.
+        editor.insert_below(terminal, 1, "# A first run.");
+        editor.save(terminal);
+        let asked = editor.asked(terminal);
+        terminal.keep("1-consent", &asked);
+        assert!(
+            !editor.is_running(&asked),
+            "nothing runs before it was allowed:\n{}",
+            asked.text()
+        );
+        editor.allow(terminal);
+        // Where everything is at hand, it may be over before its progress is drawn.
+        let is_measured = |screen: &Screen| {
+            let told = screen.line(STEP).is_some_and(|line| line.contains(" ms"));
+            told && screen.shows("samples/s") && !editor.is_running(screen)
+        };
+        let running =
+            terminal.wait_until("a run", |screen| editor.is_running(screen) || is_measured(screen));
+        terminal.keep("2-running", &running);
+        let measured = terminal.wait_until("the costliest line's cost", is_measured);
+        terminal.keep("3-measured", &measured);
+        if editor.refreshes_hints() {
+            let drawn = terminal.wait_until("hints", |screen| misplaced_cost(screen).is_none());
+            terminal.keep("3-measured", &drawn);
+        }
+    }
+
+    fn hover(&self) {
+        let (editor, terminal) = (self.editor, &self.terminal);
+        editor.go_to(terminal, terminal.screen().number_of(STEP));
+        editor.hover(terminal);
+        let hover = terminal.wait_for("Operators");
+        terminal.keep("4-hover", &hover);
+        assert!(hover.shows("of an iteration"), "{}", hover.text());
+        for markup in ["**", "```", "<br", "&nbsp;"] {
+            assert!(!hover.shows(markup), "{markup} is shown as it is:\n{}", hover.text());
+        }
+        editor.close_hover(terminal);
+        terminal.wait_until("the hover's end", |screen| !screen.shows("Operators"));
+    }
+
+    /// Hints move with their statements, and a changed statement's cost is of before.
+    fn edit(&self) {
+        let (editor, terminal) = (self.editor, &self.terminal);
+        let loss = terminal.screen().number_of("loss = criterion");
+        editor.insert_below(terminal, loss, "scale = 1.0");
+        editor.insert_below(terminal, loss + 1, "loss = loss * scale");
+        let moved = terminal.wait_until("hints that have moved", |screen| {
+            let new = screen.line("loss = loss * scale");
+            new.is_some_and(|line| !line.contains('%')) && misplaced_cost(screen).is_none()
+        });
+        terminal.keep("5-moved", &moved);
+        editor.delete(terminal, loss + 2);
+        editor.delete(terminal, loss + 1);
+    }
+
+    fn failing_run(&self) {
+        let (editor, terminal) = (self.editor, &self.terminal);
+        let loss = terminal.screen().number_of("loss = criterion");
+        editor.insert_below(terminal, loss, "raise ValueError(\"no such digit\")");
+        editor.save(terminal);
+        // The statement is on the screen itself; what failed has a colon. A status line may cut it.
+        terminal.wait_for("ValueError: ");
+        editor.go_to(terminal, loss + 1);
+        let failed = terminal.wait_for("ValueError: no such digit");
+        terminal.keep("6-failed", &failed);
+        editor.delete(terminal, loss + 1);
+    }
+
+    fn stopped_run(&self) {
+        let (editor, terminal) = (self.editor, &self.terminal);
+        let loss = terminal.screen().number_of("loss = criterion");
+        editor.insert_below(terminal, loss, "__import__(\"time\").sleep(600)");
+        editor.save(terminal);
+        let running = terminal.wait_until("progress", |screen| editor.is_running(screen));
+        terminal.keep("7-slow", &running);
+        editor.command(terminal, "stop");
+        let stopped = terminal.wait_until("the run's end", |screen| !editor.is_running(screen));
+        editor.delete(terminal, loss + 1);
+        editor.save(terminal);
+        // A run with everything ready may be over before its progress was on the screen.
+        let again = terminal.wait_until("another measurement", |screen| {
+            let is_new = rate(screen).is_some_and(|now| Some(now) != rate(&stopped));
+            is_new && !editor.is_running(screen)
+        });
+        terminal.keep("8-again", &again);
+        assert!(!again.shows("ValueError"), "a failure goes with its run:\n{}", again.text());
+    }
+
+    /// A click in the panel lands in the editor.
+    fn panel(&self) {
+        let (editor, terminal) = (self.editor, &self.terminal);
+        editor.go_to(terminal, 1);
+        editor.command(terminal, "openPanel");
+        let address = if editor.shows_documents() {
+            terminal.wait_until("the panel", |_| !self.sandbox.opened_addresses().is_empty());
+            self.sandbox.opened_addresses().remove(0)
+        } else {
+            let told = terminal.wait_for("http://127.0.0.1:");
+            terminal.keep("9-address", &told);
+            address_in(&told)
+        };
+        let line = terminal.screen().number_of(STEP);
+        let answer = Panel::at(&address).jump("train.py", line);
+        if editor.shows_documents() {
+            assert_eq!(answer["done"], true, "{answer}");
+            let there = terminal.wait_for(&editor.at(line));
+            terminal.keep("9-jumped", &there);
+        } else {
+            assert_eq!(answer["done"], false, "{answer}");
+            terminal.wait_for(&format!("train.py:{line}"));
+        }
+    }
+}
+
+/// What is wrong with the costs on the screen: costly statements have theirs behind them, others none.
+fn misplaced_cost(screen: &Screen) -> Option<String> {
+    let costly = [STEP, BACKWARD, "loss = criterion(", "hidden = torch.relu("];
+    if let Some(without) = costly.iter().find(|statement| !has_hint(screen, statement)) {
+        return Some(format!("{without} has no cost"));
+    }
+    let free = ["import torch", "super().__init__()", "if __name__"];
+    let has_some = |free: &&&str| screen.line(free).is_none_or(|line| line.contains('%'));
+    if let Some(with) = free.iter().find(has_some) {
+        return Some(format!("{with} costs nothing"));
+    }
+    // What stands at the end of a line is not shifted by letters that are more than one unit long.
+    let line = screen.line(BACKWARD)?;
+    let (_, behind) = line.split_once("🚀")?;
+    let is_cost = behind.trim_start().starts_with(|letter: char| letter.is_ascii_digit());
+    (!is_cost).then(|| format!("the comment is not whole: {line}"))
+}
+
+fn has_hint(screen: &Screen, statement: &str) -> bool {
+    screen.line(statement).is_some_and(|line| line.contains("s · ") && line.contains('%'))
+}
+
+/// The throughput that is shown: `8133` of `8133 samples/s`.
+fn rate(screen: &Screen) -> Option<String> {
+    let text = screen.text();
+    let (before, _) = text.split_once(" samples/s")?;
+    Some(before.rsplit(|letter: char| !letter.is_ascii_digit() && letter != '.').next()?.to_owned())
+}
+
+/// An address may be broken over the lines of a narrow message.
+fn address_in(screen: &Screen) -> String {
+    let joined: String =
+        screen.lines().iter().map(|line| line.trim().trim_matches(['│', ' '])).collect();
+    let from = joined.find("http://127.0.0.1:").expect("it is there");
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || ":/.?=&".contains(letter);
+    joined[from..].chars().take_while(|letter| is_part(*letter)).collect()
+}
