@@ -15,6 +15,9 @@ const OPEN_LIMIT: usize = 4096;
 /// Texts above this size are left alone, in bytes. A file of 20,000 lines has about one million.
 pub const SIZE_LIMIT: usize = 16 * 1024 * 1024;
 
+/// Bytes of a project's files that are read to be shown at once.
+const TOTAL_LIMIT: usize = 4 * SIZE_LIMIT;
+
 /// What a document is called: by its path where it is a file, so that two spellings of one URI are
 /// one document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,6 +50,18 @@ pub fn text_on_disk(file: &Path) -> Option<String> {
         return None;
     }
     Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned())
+}
+
+/// The texts of files, by the same index; nothing for those that are not there, and for what is
+/// beyond [`TOTAL_LIMIT`] in all.
+pub fn texts_on_disk(files: &[Option<PathBuf>]) -> Vec<Option<String>> {
+    let mut left = TOTAL_LIMIT;
+    let mut read = |file: &Option<PathBuf>| {
+        let text = text_on_disk(file.as_deref()?).filter(|text| text.len() <= left)?;
+        left -= text.len();
+        Some(text)
+    };
+    files.iter().map(&mut read).collect()
 }
 
 /// An open text.

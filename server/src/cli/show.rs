@@ -1,19 +1,14 @@
 //! A profile for the person at the terminal: its sources with costs, the summary, the report, JSON.
 
 use ridgeline_analysis::present::printable::printable;
-use std::fs::File;
-use std::io::Read as _;
-use std::path::PathBuf;
 
 use ridgeline_analysis::present::{json, terminal as present};
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::source::{CostMap, SourceIndex};
 
 use super::terminal::Terminal;
+use crate::documents::texts_on_disk;
 use crate::profiler::Profiled;
-
-/// A source file larger than this is not shown, in bytes.
-const MAX_SOURCE_BYTES: u64 = 16 << 20;
 
 /// Today's texts of a profile's files, by the same index.
 pub struct Sources(Vec<Option<String>>);
@@ -22,14 +17,7 @@ impl Sources {
     /// Reads what is there. A file that is gone or is not text has none: its costs are still in
     /// the summary.
     pub fn read(profiled: &Profiled) -> Sources {
-        let read = |path: &Option<PathBuf>| {
-            let mut bytes = Vec::new();
-            let file = File::open(path.as_deref()?).ok()?;
-            file.take(MAX_SOURCE_BYTES + 1).read_to_end(&mut bytes).ok()?;
-            let fits = bytes.len() as u64 <= MAX_SOURCE_BYTES;
-            fits.then(|| String::from_utf8_lossy(&bytes).into_owned())
-        };
-        Sources(profiled.files.iter().map(read).collect())
+        Sources(texts_on_disk(&profiled.files))
     }
 
     /// As the presentation takes them.

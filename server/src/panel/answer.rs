@@ -10,7 +10,7 @@ use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::documents::text_on_disk;
+use crate::documents::texts_on_disk;
 use crate::history;
 use crate::pipeline;
 use crate::pool::RequestError;
@@ -44,11 +44,7 @@ pub struct Facts {
 /// Where it cannot be written as JSON, which would be a defect.
 pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
     let profiled = facts.measured.as_ref().map(|(generation, profiled)| (*generation, &**profiled));
-    let texts: Vec<Option<String>> = profiled
-        .iter()
-        .flat_map(|(_, profiled)| &profiled.files)
-        .map(|file| text_on_disk(file.as_deref()?))
-        .collect();
+    let texts = profiled.map(|(_, profiled)| texts_on_disk(&profiled.files)).unwrap_or_default();
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
     let history = profiled.map(|(generation, profiled)| {
         let runs = facts.store.as_ref().map(|store| history::read(store, &profiled.root));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
-use crate::documents::text_on_disk;
+use crate::documents::texts_on_disk;
 use crate::lsp::client::Importance;
 use crate::lsp::ext::command;
 use crate::lsp::from_proto::path_argument;
@@ -139,8 +139,7 @@ fn show_report(state: &mut GlobalState, root: &Path) {
 
 /// Writes the report of a profile into the cache; gives its path.
 fn write_report(store: &Store, profiled: &Profiled) -> Result<PathBuf, RequestError> {
-    let texts: Vec<Option<String>> =
-        profiled.files.iter().map(|file| text_on_disk(file.as_deref()?)).collect();
+    let texts = texts_on_disk(&profiled.files);
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
     let page = report::page(profiled, &texts, store)
         .map_err(|error| RequestError::Internal(format!("{error:#}")))?;

@@ -107,7 +107,7 @@ impl GlobalState {
             store: self.store.clone(),
             measured,
         };
-        self.pool.answer(reply, move || answer::document(&facts));
+        self.slow_pool.answer(reply, move || answer::document(&facts));
     }
 
     fn panel_timeline(&self, number: u32, generation: u64, reply: Reply<Arc<str>>) {
