@@ -50,11 +50,18 @@ export class Api {
     return this.#post("command", { command });
   }
 
-  /** Listens until the page is closed; tries again, ever more slowly, when the server is gone. */
+  /**
+   * Listens while the page is seen; tries again, ever more slowly, when the server is gone. A browser has six
+   * connections to one server for all of its tabs: those that nobody sees would leave none for the next.
+   */
   listen(events: Events): void {
     let delay = FIRST_DELAY_MS;
+    let leave: (() => void) | null = null;
     const open = () => {
       const stream = new EventSource(`./api/events?workspace=${this.workspace}`);
+      leave = () => {
+        stream.close();
+      };
       stream.addEventListener("open", () => {
         delay = FIRST_DELAY_MS;
         events.connected();
@@ -74,11 +81,23 @@ export class Api {
           open();
         };
         const timer = setTimeout(again, delay);
+        leave = () => {
+          clearTimeout(timer);
+        };
         events.lost(delay, again);
         delay = Math.min(LONGEST_DELAY_MS, delay * 2);
       });
     };
-    open();
+    const follow = () => {
+      if (document.hidden) {
+        leave?.();
+        leave = null;
+      } else if (leave === null) {
+        open();
+      }
+    };
+    document.addEventListener("visibilitychange", follow);
+    follow();
   }
 
   async #get(name: string, more = ""): Promise<unknown> {

@@ -30,8 +30,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// For what is posted, from its first byte to its answer. An editor is given five seconds.
 const POST_LIMIT: Duration = Duration::from_secs(15);
 
-/// Pages that listen at once.
-const STREAM_LIMIT: usize = 32;
+/// Pages that listen at once. A browser has six connections to one server for all of its tabs, so
+/// that a sixth page that listened would leave none to load the next with.
+const STREAM_LIMIT: usize = 5;
 
 /// Tells a proxy, and us, that a page that hears nothing is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
