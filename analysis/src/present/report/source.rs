@@ -1,5 +1,5 @@
-//! The source with its costs, a row a line. Each row has an id such as `f0l12`, by file and line,
-//! which is where the panel goes when a line is asked for.
+//! Today's source with its costs, a row a line. Each row has an id such as `f0l12`, by file and by
+//! the line that it was in the text that ran, which is how the panel asks for it.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::present::lenses::{kinds, told};
 use crate::present::page::shorten;
 use crate::present::share::{share_of_peak, share_of_whole};
 use crate::profile::{FileId, LineCost, Profile};
-use crate::source::{CostMap, SourceIndex};
+use crate::source::{CostMap, LineMap, Lines, SourceIndex};
 use crate::units;
 
 /// So many lines of all files together are shown.
@@ -47,6 +47,7 @@ fn source_of(html: &mut String, profile: &Profile, file: FileId, source: &str, r
     let path = text(&shorten(path, 200));
     let lines = index.lines();
     let shown = lines.count().min(room);
+    let ran_as = lines_that_ran(profile, file, lines);
     let _ = write!(
         html,
         "<h3>{path}</h3>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{path}\">\
@@ -79,14 +80,15 @@ fn source_of(html: &mut String, profile: &Profile, file: FileId, source: &str, r
                 title = format!(" title=\"{}\"", text(&kinds(&bytes)));
             }
         }
+        let ran_as = ran_as.get(line as usize - 1).copied().flatten();
+        let id = ran_as.map(|ran| format!(" id=\"f{}l{ran}\"", file.0)).unwrap_or_default();
         let start = lines.start_of(line);
         let code = index.text().get(start..lines.trimmed(index.text(), line).end);
         let code: String = code.unwrap_or_default().chars().take(LINE_CHARACTERS).collect();
         let _ = writeln!(
             html,
-            "<tr id=\"f{}l{line}\"{class}><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+            "<tr{id}{class}><td class=\"n\">{}</td><td class=\"n\">{}</td>\
              <td class=\"n\"{title}>{memory}</td><td class=\"l\">{line}</td><td>{}</td></tr>",
-            file.0,
             text(&time),
             text(&share),
             text(&code.replace('\t', "    ")),
@@ -97,4 +99,52 @@ fn source_of(html: &mut String, profile: &Profile, file: FileId, source: &str, r
         html.push_str("<p class=\"quiet\">The rest of the file is left out.</p>\n");
     }
     shown
+}
+
+/// By line of today's text: the line that it was in the text that ran; nothing for a new one.
+fn lines_that_ran(profile: &Profile, file: FileId, today: &Lines) -> Vec<Option<u32>> {
+    let ran = profile.files.get(file.0 as usize).map_or(&[][..], |file| &file.fingerprint);
+    if ran.is_empty() {
+        return (1..=today.count()).map(Some).collect();
+    }
+    let map = LineMap::new(ran, today.checksums());
+    let mut lines = vec![None; today.count() as usize];
+    for (old, _) in (1_u32..).zip(ran) {
+        let place = map.place(old).and_then(|place| lines.get_mut(place.line as usize - 1));
+        if let Some(line) = place {
+            line.get_or_insert(old);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::present::fixture::{TRAIN, profile};
+
+    #[test]
+    fn rows_are_known_by_the_lines_that_ran() {
+        let (source, mut profile) = profile(TRAIN);
+        let today = format!("import torch\n\n{source}");
+        let html = sources(&profile, &[Some(&today)]);
+        let row = |id: &str| html.lines().find(|row| row.contains(&format!("id=\"{id}\"")));
+        let row_18 = row("f0l18").expect("a row");
+        assert!(row_18.contains(">20</td><td>        loss.backward()</td>"), "{row_18}");
+        assert!(html.contains("<tr><td"), "new lines have no id");
+        profile.files[0].fingerprint.clear();
+        let html = sources(&profile, &[Some(&today)]);
+        assert!(html.contains("id=\"f0l1\""));
+    }
+
+    #[test]
+    fn many_lines_are_cut() {
+        let (source, mut profile) = profile(TRAIN);
+        profile.files.push(profile.files[0].clone());
+        profile.lines.push(profile.lines[0].clone());
+        let long = source + &"x = 1\n".repeat(30_000);
+        let html = sources(&profile, &[Some(&long), Some(&long)]);
+        assert_eq!(html.matches("<tr").count(), MOST_LINES as usize + 2);
+        assert_eq!(html.matches("is left out").count(), 2);
+    }
 }
