@@ -80,7 +80,7 @@ fn by_module(profile: &Profile) -> Tree {
             parent: module.parent.map_or(-1, |parent| i64::from(parent.0)),
             memory_bytes: module.self_memory.total(),
             phases: phases(&module.self_time),
-            calls: Some(finite(module.calls)),
+            calls: calls(module.calls),
             estimated: module.provenance == Provenance::Estimated,
             place: place.and_then(|&(file, line)| Place::of(profile, file, line)),
             ..Node::default()
@@ -118,7 +118,7 @@ fn by_line(profile: &Profile, code: &Code<'_>) -> Tree {
                 parent: function,
                 memory_bytes: line.self_memory.total(),
                 phases: phases(&line.self_time),
-                calls: Some(finite(line.calls)),
+                calls: calls(line.calls),
                 estimated: line.provenance == Provenance::Estimated,
                 place,
                 ..Node::default()
@@ -172,7 +172,7 @@ fn by_phase(profile: &Profile, code: &Code<'_>) -> Tree {
                     parent: function,
                     memory_bytes: bytes,
                     phases: times,
-                    calls: Some(finite(line.calls)),
+                    calls: calls(line.calls),
                     estimated: line.provenance == Provenance::Estimated,
                     place,
                     ..Node::default()
@@ -213,6 +213,10 @@ fn function_name(scope: &str) -> String {
         "<module>" => "outside of functions".to_owned(),
         scope => name(scope),
     }
+}
+
+fn calls(calls: f64) -> Option<f64> {
+    Some(finite(calls)).filter(|calls| *calls > 0.0)
 }
 
 fn phases(times: &PhaseTimes) -> [u64; 5] {

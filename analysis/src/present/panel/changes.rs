@@ -5,12 +5,15 @@ use serde::Serialize;
 use super::{RunRecord, name};
 use crate::units;
 
-/// Two medians of the same program differ by so much from run to run on a machine that does
-/// nothing else; a smaller difference is none.
+/// Medians of the same program differ by so much from run to run; a smaller difference is none.
 const NOISE: f64 = 0.02;
 
-/// What stands for the spread of a run with too few iterations to show one.
+/// The same for runs of few iterations, whose medians say less (docs/benchmarks.md has them 3 to 9
+/// percent apart).
 const NOISE_OF_FEW: f64 = 0.05;
+
+/// So many iterations are no longer few.
+const MANY: usize = 5;
 
 /// Memory is counted, not sampled; what differs by less is an allocator's rounding.
 const NOISE_OF_MEMORY: f64 = 0.005;
@@ -123,20 +126,20 @@ impl<'a> Against<'a> {
 
 /// The share by which two runs of the same text may differ: the spread between the quartiles of the
 /// unprofiled iterations, as a share of their median. Half of all iterations lie within it, so a
-/// median outside of it is no accident of one slow iteration. It is never less than [`NOISE`],
-/// because iterations of one run share what differs from run to run.
+/// median outside of it is no accident of one slow iteration. It is never less than [`NOISE`] or
+/// [`NOISE_OF_FEW`], because the iterations of one run share what differs from run to run.
 pub(super) fn noise(timed_ns: &[f64]) -> f64 {
     let mut sorted: Vec<f64> = timed_ns.iter().copied().filter(|time| time.is_finite()).collect();
-    if sorted.len() < 3 {
-        return NOISE_OF_FEW;
-    }
     sorted.sort_by(f64::total_cmp);
-    let at = |quarters: usize| sorted.get((sorted.len() - 1) * quarters / 4).copied();
-    let (Some(lower), Some(middle), Some(upper)) = (at(1), at(2), at(3)) else {
-        return NOISE_OF_FEW;
+    let least = if sorted.len() < MANY { NOISE_OF_FEW } else { NOISE };
+    let quarter = |quarters: f64| {
+        let at = sorted.len().saturating_sub(1) as f64 * quarters / 4.0;
+        let (below, above) = (sorted.get(at.floor() as usize)?, sorted.get(at.ceil() as usize)?);
+        Some(below + (above - below) * at.fract())
     };
-    let spread = (upper - lower) / middle;
-    if spread.is_finite() { spread.max(NOISE) } else { NOISE_OF_FEW }
+    let spread = quarter(1.0).zip(quarter(2.0)).zip(quarter(3.0));
+    let spread = spread.map(|((lower, middle), upper)| (upper - lower) / middle);
+    spread.filter(|spread| spread.is_finite()).map_or(least, |spread| spread.max(least))
 }
 
 fn change(now: f64, then: f64, noise: f64, better: Better) -> Option<Change> {
@@ -221,6 +224,8 @@ mod tests {
     #[test]
     fn noise_is_the_spread_of_half_of_the_iterations() {
         assert_eq!(noise(&[]), NOISE_OF_FEW);
+        assert_eq!(noise(&[100.0, 100.0, 101.0]), NOISE_OF_FEW);
+        assert_eq!(noise(&[80.0, 100.0, 120.0]), 0.2);
         assert_eq!(noise(&[100.0, 100.0, 100.0, 100.0, 900.0]), NOISE);
         assert_eq!(noise(&[90.0, 95.0, 100.0, 105.0, 110.0]), 0.1);
         assert_eq!(noise(&[f64::NAN, 0.0, 0.0, 0.0]), NOISE_OF_FEW);
