@@ -31,8 +31,9 @@ export class Curve {
     });
     canvas.addEventListener("pointermove", (event) => {
       const share = this.#surface.locate(event).x / Math.max(1, this.#surface.width);
-      cursor.move(Math.min(1, Math.max(0, share)));
-      events.pointed(this.at(share * this.#durationNs), event);
+      const atNs = Math.min(1, Math.max(0, share)) * this.#durationNs;
+      cursor.move({ atNs, wholeNs: this.#durationNs });
+      events.pointed(this.at(atNs), event);
     });
     canvas.addEventListener("pointerleave", () => {
       cursor.move(null);
@@ -95,11 +96,12 @@ export class Curve {
     context.font = `11px ${palette.sans}`;
     context.textBaseline = "middle";
     if (memory.peakAtNs !== null) this.#peak(context, memory, x(memory.peakAtNs), y(memory.peakBytes), width);
-    if (this.cursor.share !== null) {
-      const at = Math.round(this.cursor.share * width);
+    const pointed = this.cursor.on(this.#durationNs);
+    if (pointed !== null) {
+      const at = Math.round(x(pointed));
       context.fillStyle = palette.quiet;
       context.fillRect(at, 0, 1, height);
-      const point = this.at(this.cursor.share * this.#durationNs);
+      const point = this.at(pointed);
       if (point !== null) {
         context.fillStyle = palette.text;
         context.beginPath();

@@ -105,7 +105,7 @@ export class Header {
       recording.device,
       recording.torch === "" ? "" : `PyTorch ${recording.torch}`,
       recording.batchSize === null ? "" : `batch of ${recording.batchSize}`,
-      recording.timedIterations === null ? "" : `median of ${counted(recording.timedIterations, "iteration")}`,
+      recording.timedIterations === null || recording.timedIterations === 0 ? "" : `median of ${counted(recording.timedIterations, "iteration")}`,
       recording.whenMs === null
         ? ""
         : this.live

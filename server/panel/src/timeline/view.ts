@@ -144,7 +144,7 @@ export class TimelineView {
       selected: this.#selected,
       selectedRow: this.#selectedRow,
       focused: this.#focused,
-      cursor: this.cursor.share === null ? null : this.cursor.share * this.#timeline.durationNs,
+      cursor: this.cursor.on(this.#timeline.durationNs),
     };
     this.#painter.draw(context, scene, this.#surface.width, this.#surface.height, colours(), this.#labels);
   }
@@ -242,7 +242,7 @@ export class TimelineView {
       this.#hoveredRow = row;
       this.#surface.invalidate();
     }
-    this.cursor.move(this.#timeAt(this.#surface.locate(event).x) / this.#whole().end);
+    this.cursor.move({ atNs: this.#timeAt(this.#surface.locate(event).x), wholeNs: this.#whole().end });
     this.events.hovered(span, event);
   }
 
