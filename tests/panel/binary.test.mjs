@@ -102,4 +102,20 @@ describe("the panel of the binary", { skip }, () => {
     });
     await withPage(browser, { address: pathToFileURL(path).href, origin: "file:", theme: "dark", width: 400 }, (page) => checkPage(page, "report-narrow"));
   });
+
+  test("the report says everything in tables where no script runs", async () => {
+    const path = join(folder, "report.html");
+    await ridgeline("report", ".", "--output", path);
+    for (const theme of ["light", "dark"]) {
+      const look = { address: pathToFileURL(path).href, origin: "file:", theme, width: 400, ready: false, scripts: false };
+      await withPage(browser, look, async (page) => {
+        await page.getByRole("heading", { name: "Costliest lines" }).waitFor();
+        assert.equal(await page.locator("main").isVisible(), false);
+        await page.getByRole("link", { name: /^model\.py:\d+$/ }).first().click();
+        const { hash } = new URL(page.url());
+        assert.match(await page.locator(`[id="${hash.slice(1)}"]`).innerText(), /ms/);
+        await page.screenshot({ path: join(await pictureFolder(), `binary-report-without-script-${theme}.png`) });
+      });
+    }
+  });
 });

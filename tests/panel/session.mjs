@@ -26,8 +26,8 @@ export async function withPanel(browser, { panel, timeline, address = "", ...loo
 }
 
 /** As `withPanel`, for an address of one's own. `wrong` takes what went wrong, to be looked at or emptied. */
-export async function withPage(browser, { address, origin, theme = "light", width = 1280, height = 900, motion = "reduce", ready = true }, test) {
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: motion });
+export async function withPage(browser, { address, origin, theme = "light", width = 1280, height = 900, motion = "reduce", ready = true, scripts = true }, test) {
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: motion, javaScriptEnabled: scripts });
   const wrong = [];
   try {
     const page = await context.newPage();
