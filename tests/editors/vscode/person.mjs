@@ -6,6 +6,9 @@ import { join } from "node:path";
 
 import { EDITOR_LIMIT, Home, RUN_LIMIT, openBrowser, pictures } from "./editor.mjs";
 
+/** `ridgeline.highlightBackground` in a dark theme, as a browser tells it. */
+const MARK = "rgba(55, 148, 255, 0.22)";
+
 mkdirSync(pictures, { recursive: true });
 
 /** A line that costs much in every run. */
@@ -96,6 +99,22 @@ export class Window {
       }
     }
     throw new Error(`${text} has no number`);
+  }
+
+  /** Waits until the line that the panel points at is marked, and no other. */
+  async markShows(line) {
+    await this.page.waitForFunction(
+      ([number, colour]) => {
+        const marked = [...document.querySelectorAll(".view-overlays .cdr")].filter(
+          (each) => getComputedStyle(each).backgroundColor === colour,
+        );
+        const numbers = [...document.querySelectorAll(".margin-view-overlays .line-numbers")];
+        const beside = (mark) =>
+          numbers.find((each) => Math.abs(each.getBoundingClientRect().top - mark.getBoundingClientRect().top) < 2);
+        return marked.length > 0 && marked.every((mark) => beside(mark)?.textContent.trim() === number);
+      },
+      [String(line), MARK],
+    );
   }
 
   get status() {

@@ -163,6 +163,7 @@ await session({ home, trusted: true }, async (window, home) => {
     const open = window.panel.getByRole("button", { name: /^Open train\.py:/ });
     await open.waitFor();
     const line = Number(/:(\d+)/.exec(await open.innerText())[1]);
+    await window.markShows(line);
     await window.picture("13-panel-highlight");
     await open.click();
     await window.position(line);
@@ -212,6 +213,29 @@ await session({ home, trusted: true }, async (window, home) => {
     await window.hover(HOTTEST, "features");
     await window.picture("16-failed");
     await page.keyboard.press("Escape");
+  });
+
+  await step(window, "the panel comes back with the window", async () => {
+    await page.reload();
+    await window.panel.locator("#headline li").first().waitFor();
+    await window.picture("17-restored");
+  });
+});
+
+const without = { ...home, settings: { "ridgeline.server.path": "/nowhere/ridgeline" } };
+await session({ home: without }, async (window) => {
+  const { page } = window;
+  await step(window, "without a server, it says what to do", async () => {
+    await window.open("train.py");
+    await window.statusShows("no server");
+    const problem = window.notification("names /nowhere/ridgeline, and no program can be started there");
+    await problem.waitFor();
+    await window.picture("18-no-server");
+    await problem.getByRole("button", { name: "How to Install" }).click();
+    await page.locator(".getting-started-step", { hasText: "Open a training project" }).first().waitFor();
+    await window.status.locator("a").click();
+    await page.locator(".quick-input-list .monaco-list-row", { hasText: "How to install the server" }).waitFor();
+    await window.picture("19-no-server-actions");
   });
 });
 
