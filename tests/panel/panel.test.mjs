@@ -334,6 +334,22 @@ describe("the panel", { skip: found.reason }, () => {
       wrong.splice(0, wrong.length, ...wrong.filter((text) => !text.includes("net::ERR_")));
     }));
 
+  test("does not listen while nobody sees it, and takes in what it missed", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      const turn = (hidden) =>
+        page.evaluate((value) => {
+          Object.defineProperty(document, "hidden", { value, configurable: true });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }, hidden);
+      await until(() => site.streams.size === 1, "the page to listen");
+      await turn(true);
+      await until(() => site.streams.size === 0, "the page to listen no more");
+      site.panel = { ...panelDocument({ generation: 8 }), project: "gpt-two" };
+      site.send("panel", null);
+      await turn(false);
+      await page.getByRole("heading", { name: "gpt-two" }).waitFor();
+    }));
+
   test("says that its server has ended where the address leads nowhere", () =>
     withPanel(browser, { panel: null, timeline: null, ready: false }, async (page, _site, wrong) => {
       await page.getByText("This page's server has ended.").waitFor();

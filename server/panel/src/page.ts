@@ -33,29 +33,29 @@ export class Page {
   readonly #history: HistorySection;
   #timelineGeneration: number | null = null;
   #panel: PanelDocument | null = null;
-  #lost = false;
   #fetching = false;
   #asked = 0;
 
   static live(api: Api): Page {
     const page = new Page(api);
-    void page.#fetch();
     api.listen({
       changed: () => void page.#fetch(),
       status: (status) => {
         page.#status(status);
       },
+      // The server tells what changes from here on: what is, and what changed while nobody listened, is in
+      // the document.
       connected: () => {
         page.#notice.connected();
-        // Whatever came while there was no connection was missed.
-        if (page.#lost) void page.#fetch();
-        page.#lost = false;
+        void page.#fetch();
       },
       lost: (delayMs, again) => {
-        page.#lost = true;
         page.#notice.lost(delayMs, again);
+        if (page.#panel === null) void page.#fetch();
       },
     });
+    // A page that nobody sees does not listen; it has something to show when it is turned to.
+    if (document.hidden) void page.#fetch();
     return page;
   }
 
