@@ -22,7 +22,7 @@ pub struct Memory {
     curve: Vec<(u64, u64)>,
     at_peak: Vec<KindBytes>,
     holders: Vec<Holder>,
-    explanation: String,
+    pub(super) explanation: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,20 +6,22 @@
 
 mod breakdown;
 mod changes;
+mod code;
 mod headline;
 mod memory;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use serde::{Deserialize, Serialize};
 
 use super::page::{clean, shorten};
 use crate::profile::{FileId, Profile};
 
-pub use breakdown::{Breakdown, Node};
 pub use changes::{Better, Change, Verdict};
 pub use headline::Number;
 pub use memory::{Holder, Memory};
+pub use tree::{Breakdown, Node};
 
 /// The version of the document and of the timeline.
 pub const SCHEMA: u32 = 1;
@@ -240,6 +242,11 @@ fn kernel(kernel: &crate::profile::KernelCost) -> Kernel {
         time_ns: whole(kernel.time_ns),
         occupancy: kernel.occupancy.filter(|share| share.is_finite()),
     }
+}
+
+/// Why memory is what it is at its peak, in sentences; nothing where no memory was recorded.
+pub(super) fn memory_in_words(profile: &Profile) -> Option<String> {
+    memory::memory(profile).map(|memory| memory.explanation)
 }
 
 /// A name out of the program, fit to show on one line.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::{style, text};
 use crate::present::lenses::{headline, kinds, peak};
 use crate::present::page::{count, quantity, shorten};
+use crate::present::panel::memory_in_words;
 use crate::present::share::{share_of, share_of_peak, share_of_whole};
 use crate::profile::{LineCost, ModuleCost, ModuleId, Phase, Profile, Provenance};
 use crate::units;
@@ -107,6 +108,8 @@ impl Page<'_> {
             return;
         }
         self.section(&format!("Memory at the peak: {}", peak(profile)));
+        let words = memory_in_words(profile).unwrap_or_default();
+        let _ = writeln!(self.html, "<p>{}</p>", text(&words));
         self.html.push_str("<div class=\"scroll\"><table><tbody>\n");
         for (kind, bytes) in profile.memory.at_peak.named() {
             if bytes > 0 {
