@@ -1,7 +1,7 @@
 // Builds the page into a folder: `node build.mjs dist`. The same source gives the same bytes.
 
 import { build } from "esbuild";
-import { copyFile, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, readFile, rm } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
@@ -16,14 +16,14 @@ export async function buildInto(folder) {
   await build({ ...common, target, entryPoints: ["src/main.ts"], format: "iife", outfile: join(folder, "panel.js") });
   await build({ ...common, target, entryPoints: ["panel.css"], outfile: join(folder, "panel.css") });
   await copyFile(join(here, "index.html"), join(folder, "index.html"));
-  await escapeForInlining(join(folder, "panel.js"));
+  await refuseMarkup(join(folder, "panel.js"));
 }
 
-// A report carries the script within its HTML, where these would end or hide it. In JavaScript they
-// can only stand in strings and regular expressions, in which `\x3c` means the same as `<`.
-async function escapeForInlining(path) {
-  const script = await readFile(path, "utf8");
-  await writeFile(path, script.replace(/<(?=\/script|script|!--)/gi, "\\x3c"));
+// A report carries the script within its HTML, where these would end or hide it. esbuild writes them
+// another way in strings; should one come through all the same, the build says so and not the report.
+async function refuseMarkup(path) {
+  const found = /<\/script|<script|<!--/i.exec(await readFile(path, "utf8"));
+  if (found !== null) throw new Error(`${path} has ${found[0]} at ${found.index}, which cannot stand within HTML`);
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {

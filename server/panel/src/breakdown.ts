@@ -6,6 +6,7 @@ import { PHASES, type Recording } from "./document";
 import { button, element, fill, write } from "./dom";
 import { bytes, count, counted, duration, percent } from "./format";
 import { Icicle } from "./icicle/view";
+import { phaseLegend } from "./legend";
 import { search, type Found } from "./search";
 import { Segmented } from "./segmented";
 import type { Note, Tooltip } from "./tooltip";
@@ -33,7 +34,7 @@ export class BreakdownSection {
   readonly #search: HTMLInputElement;
   readonly #matches = element("span", { class: "quiet", role: "status" });
   readonly #crumbs = element("nav", { class: "crumbs", "aria-label": "Drill-down" });
-  readonly #legend = element("ul", { class: "legend", "aria-label": "Phases" });
+  readonly #legend = phaseLegend();
   readonly #canvas: HTMLCanvasElement;
   readonly #chart: HTMLElement;
   readonly #missing = element("p", { class: "keys" });
@@ -120,10 +121,6 @@ export class BreakdownSection {
       this.#table.root,
       this.#missing,
       this.#detail,
-    );
-    fill(
-      this.#legend,
-      ...PHASES.map((phase) => element("li", {}, element("i", { class: `swatch ${phase}` }), phase)),
     );
     this.#arrange();
   }

@@ -60,7 +60,6 @@ export class Page {
   }
 
   static ofReport(report: Report): Page {
-    document.documentElement.classList.add("report");
     const page = new Page(null);
     page.#show(report.panel);
     afterPaint(() => {

@@ -7,6 +7,7 @@ import { showDetail } from "../detail";
 import { PHASES, type Place } from "../document";
 import { button, element, fill, write } from "../dom";
 import { count, counted, duration, percent } from "../format";
+import { phaseLegend } from "../legend";
 import { ListTable, shareBar } from "../table";
 import type { Note, Tooltip } from "../tooltip";
 import { TimelineView } from "./view";
@@ -107,11 +108,7 @@ export class TimelineSection {
           }),
           this.#span,
         ),
-        element(
-          "ul",
-          { class: "legend", "aria-label": "Phases" },
-          ...PHASES.map((phase) => element("li", {}, element("i", { class: `swatch ${phase}` }), phase)),
-        ),
+        phaseLegend(),
       ),
       this.#view.root,
       this.#about,
