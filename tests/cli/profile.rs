@@ -112,7 +112,17 @@ fn lines_and_a_report_for_people() {
     assert!(json["kernels"].is_array());
     let again = sandbox.path("again.html");
     sandbox.run(&["report", "-o", again.to_str().expect("it is text")]).exits_with(0);
-    assert!(again.is_file());
+    let page = std::fs::read_to_string(again).expect("the report");
+    let data = |id: &str| -> Value {
+        let start = format!("<script type=\"application/json\" id=\"{id}\">");
+        let data = page.split_once(&start).and_then(|(_, rest)| rest.split_once("</script>"));
+        serde_json::from_str(data.expect("the data").0).expect("JSON")
+    };
+    let (panel, timeline) = (data("panel-data"), data("timeline-data"));
+    assert_eq!((&panel["schema"], &timeline["schema"]), (&1.into(), &1.into()));
+    assert_eq!(panel["recording"]["files"][0]["path"], "train.py");
+    let names = timeline["names"].as_array().expect("names");
+    assert!(names.iter().any(|name| name == "aten::linear"), "{names:?}");
 }
 
 #[test]
