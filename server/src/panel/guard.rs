@@ -133,15 +133,17 @@ fn is_navigation(headers: &HeaderMap) -> bool {
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
-/// What every answer says. The page loads its own two files and asks its own server; editors may
-/// frame it.
+/// What every answer says. The page loads its own two files and asks its own server. Editors may
+/// frame it: of VS Code's desktop window every frame above the page is asked, the window's own
+/// (`vscode-file:`) as well.
 pub const ANSWER_HEADERS: [(HeaderName, HeaderValue); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static(
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
              connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self' \
-             vscode-webview: https://*.vscode-cdn.net http://127.0.0.1:* http://localhost:*",
+             vscode-file: vscode-webview: https://*.vscode-cdn.net http://127.0.0.1:* \
+             http://localhost:*",
         ),
     ),
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -154,6 +156,19 @@ pub const ANSWER_HEADERS: [(HeaderName, HeaderValue); 6] = [
     (
         HeaderName::from_static("cross-origin-opener-policy"),
         HeaderValue::from_static("same-origin"),
+    ),
+];
+
+/// What the page's own answer says beside that, and in place of it: a window that isolates itself
+/// from other sites (VS Code can be started so) frames only what allows it and isolates itself, too.
+pub const PAGE_HEADERS: [(HeaderName, HeaderValue); 2] = [
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        HeaderValue::from_static("cross-origin"),
+    ),
+    (
+        HeaderName::from_static("cross-origin-embedder-policy"),
+        HeaderValue::from_static("require-corp"),
     ),
 ];
 

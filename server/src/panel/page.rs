@@ -4,6 +4,8 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use ridgeline_analysis::present::report::BuiltPanel;
 
+use super::guard::PAGE_HEADERS;
+
 /// The page and what it names.
 pub const BUILT: BuiltPanel<'_> = BuiltPanel {
     html: include_str!("../../panel/dist/index.html"),
@@ -12,7 +14,7 @@ pub const BUILT: BuiltPanel<'_> = BuiltPanel {
 };
 
 pub async fn html() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], BUILT.html)
+    (PAGE_HEADERS, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], BUILT.html)
 }
 
 pub async fn script() -> impl IntoResponse {

@@ -75,7 +75,9 @@ async fn guarded(State(token): State<Token>, request: Request, next: Next) -> Re
             .unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response()),
         Err(refusal) => refusal.status().into_response(),
     };
-    response.headers_mut().extend(ANSWER_HEADERS);
+    for (name, value) in ANSWER_HEADERS {
+        response.headers_mut().entry(name).or_insert(value);
+    }
     response
 }
 

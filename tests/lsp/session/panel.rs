@@ -61,13 +61,14 @@ async fn a_client_that_shows_it_gets_the_address() {
         ("x-content-type-options", "nosniff"),
         ("referrer-policy", "no-referrer"),
         ("cache-control", "no-store"),
-        ("cross-origin-resource-policy", "same-origin"),
+        ("cross-origin-embedder-policy", "require-corp"),
     ] {
         assert_eq!(page.header(name), Some(value), "{name}");
     }
     for (file, kind) in [("/panel.js", "text/javascript"), ("/panel.css", "text/css")] {
         let found = panel.get(file).await;
         assert!(found.header("content-type").is_some_and(|is| is.starts_with(kind)), "{found:?}");
+        assert_eq!(found.header("cross-origin-resource-policy"), Some("same-origin"), "{file}");
     }
     // It is served once: the address stays what it was.
     assert_eq!(opened(&mut session).await.base, panel.base);

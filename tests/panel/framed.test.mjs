@@ -1,0 +1,51 @@
+// Who may frame the panel: a window on this machine, also one that isolates itself from other sites, as
+// VS Code can; no page of anywhere else.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { test } from "node:test";
+
+import { RECORDING, skip, withServed } from "./served.mjs";
+
+const ISOLATED = { "cross-origin-embedder-policy": "require-corp", "cross-origin-opener-policy": "same-origin" };
+
+/** Opens a page of `host` that frames the panel, and calls `work` with the panel's frame. */
+async function withFrame(host, headers, work) {
+  await withServed(async (browser, address) => {
+    const outer = `<!doctype html><iframe src="${address}" style="width: 100%; height: 90vh"></iframe>`;
+    const window = createServer((_, response) => {
+      response.writeHead(200, { "content-type": "text/html", connection: "close", ...headers });
+      response.end(outer);
+    });
+    window.listen(0, "127.0.0.1");
+    await once(window, "listening");
+    try {
+      const page = await (await browser.newContext()).newPage();
+      await page.goto(`http://${host}:${window.address().port}/`);
+      await work(page.frames()[1]);
+    } finally {
+      window.close();
+    }
+  });
+}
+
+for (const [name, headers] of [
+  ["a window", {}],
+  ["an isolated window", ISOLATED],
+]) {
+  test(`${name} of this machine may frame it`, { skip }, () =>
+    withFrame("localhost", headers, async (frame) => {
+      await frame.locator("#project:not(:empty)").waitFor();
+      assert.equal(await frame.locator("#project").innerText(), RECORDING);
+    }),
+  );
+}
+
+test("a page of another name may not, even one that leads to this machine", { skip }, () =>
+  // Chromium takes every name below `localhost` for this machine; the policy names that one alone.
+  withFrame("elsewhere.localhost", {}, async (frame) => {
+    await frame.waitForLoadState();
+    assert.equal(await frame.locator("#project").count(), 0);
+  }),
+);
