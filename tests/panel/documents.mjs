@@ -127,7 +127,7 @@ export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs 
         { key: "gpu_busy", label: "GPU busy", text: "81%", value: 0.81, better: "higher", since_last: { text: "+0.2%", ratio: 1.002, verdict: "same" }, since_head: null },
         { key: "coverage", label: "attributed to your lines", text: "98%", value: 0.98, better: "higher", since_last: null, since_head: null },
       ],
-      changes_against: { last: "3 minutes ago", head: "a1b2c3d" },
+      changes_against: { last: "the run 3 minutes earlier", head: "a1b2c3d" },
       breakdowns: [
         { key: "module", label: "module", nodes: modules },
         { key: "line", label: "line", nodes: lines },

@@ -18,7 +18,10 @@ export function showHeadline(root: HTMLElement, caption: HTMLElement, recording:
     ),
   );
   const { last, head } = recording.changesAgainst;
-  const against = [last === null ? "" : `Last run: ${last}.`, head === null ? "" : `HEAD: the last run of commit ${head}.`];
+  const against = [
+    last === null ? "" : `“Last run” is ${last}.`,
+    head === null ? "" : `“HEAD” is the last run of commit ${head}.`,
+  ];
   write(caption, against.filter(Boolean).join(" "));
 }
 

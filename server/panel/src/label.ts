@@ -13,7 +13,8 @@ export class Labels {
     // Letters differ in width; measuring each cut text would cost more than a little room.
     const characters = Math.floor((text.length * room * 0.93) / width) - 1;
     if (characters < 2) return "";
-    const tail = Math.floor(characters / 3);
+    // Of few letters more are the end's, because that is where `blocks.1` and `blocks.11` differ.
+    const tail = Math.floor(characters / (characters < 8 ? 2 : 3));
     return `${text.slice(0, characters - tail)}…${text.slice(text.length - tail)}`;
   }
 

@@ -29,14 +29,14 @@ export class Notice {
         this.#seconds,
         button("Try now", {}, () => {
           clearInterval(this.#countdown);
-          write(this.#seconds, "trying…");
+          write(this.#seconds, "Trying…");
           this.#again();
         }),
       );
     }
     let left = Math.round(delayMs / 1000);
     const tell = () => {
-      write(this.#seconds, left > 0 ? `again in ${left} s` : "trying…");
+      write(this.#seconds, left > 0 ? `Trying again in ${left} s.` : "Trying…");
       left -= 1;
     };
     tell();
