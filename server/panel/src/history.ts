@@ -89,7 +89,7 @@ export class HistorySection {
     fill(
       this.#spark,
       picture,
-      element("span", { class: "quiet" }, `iteration time, oldest to newest: ${duration(least)} to ${duration(most)}`),
+      element("span", { class: "quiet" }, `iteration time from oldest to newest, between ${duration(least)} and ${duration(most)}`),
     );
   }
 }
