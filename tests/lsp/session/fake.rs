@@ -30,6 +30,8 @@ pub struct Begun {
 pub struct Fake {
     begun: mpsc::UnboundedSender<Begun>,
     prepared: AtomicUsize,
+    /// What somebody measured beside the session.
+    pub beside: std::sync::Mutex<Option<Profiled>>,
 }
 
 impl Profiler for Fake {
@@ -54,6 +56,11 @@ impl Profiler for Fake {
     fn prepare(&self, _request: ProfileRequest) -> Boxed<()> {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Box::pin(async {})
+    }
+
+    fn newest(&self, _root: PathBuf, known: Option<PathBuf>) -> Boxed<Option<Profiled>> {
+        let beside = self.beside.lock().expect("no test panics with it").clone();
+        Box::pin(async move { beside.filter(|newest| newest.recording != known) })
     }
 }
 
@@ -88,9 +95,10 @@ impl Session {
     }
 
     fn start_in(folder: tempfile::TempDir, root: PathBuf) -> Session {
-        let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
+        let store = store_in(&folder);
         let (begun, runs) = mpsc::unbounded_channel();
-        let profiler = Arc::new(Fake { begun, prepared: AtomicUsize::new(0) });
+        let profiler =
+            Arc::new(Fake { begun, prepared: AtomicUsize::new(0), beside: Default::default() });
         let (to_server, input) = tokio::io::duplex(1 << 16);
         let (output, from_server) = tokio::io::duplex(1 << 16);
         tokio::spawn(serve(profiler.clone(), Some(store), input, output));
@@ -119,6 +127,11 @@ impl Session {
         let folder = json!([{"uri": uri(&self.root), "name": "project"}]);
         let more = json!({"workspaceFolders": folder, "initializationOptions": options});
         self.client.hello(capabilities, more).await
+    }
+
+    /// Where the server keeps its things.
+    pub fn store(&self) -> Store {
+        store_in(&self.folder)
     }
 
     /// The URI of a file of the project.
@@ -180,6 +193,10 @@ pub fn quiet() -> Value {
         "inlayHints.headline": "off",
         "diagnostics.costs": "off",
     })
+}
+
+fn store_in(folder: &tempfile::TempDir) -> Store {
+    Store::at(folder.path().join("cache"), folder.path().join("state"))
 }
 
 /// A profile of `train.py` in `root`.

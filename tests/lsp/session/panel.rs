@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::fake::{SCRIPT, Session};
 use super::http::{Events, Panel, request};
-use crate::profiler::{ProfileOutcome, ProgressEvent};
+use crate::profiler::{ProfileOutcome, Profiled, ProgressEvent};
 
 /// A client that shows the panel and marks lines, and shows documents or not.
 fn with_panel(shows_documents: bool) -> Value {
@@ -401,6 +401,35 @@ async fn the_port_is_closed_with_the_session() {
     assert_eq!(super::http::read_to_end(&mut open).await, Vec::<u8>::new());
     assert_eq!(events.next().await, None);
     assert!(tokio::net::TcpStream::connect(&panel.authority).await.is_err());
+}
+
+/// Somebody measures the project beside the session, as `ridgeline profile` in a terminal does.
+fn measure_beside(session: &Session, when_unix_ms: u64) {
+    let ProfileOutcome::Measured(profiled) = session.measured() else { return };
+    let recording = session.store().new_recording(&session.root).expect("a folder");
+    let profiled = Profiled {
+        recording: Some(recording.clone()),
+        when_unix_ms: Some(when_unix_ms),
+        ..profiled
+    };
+    *session.profiler.beside.lock().expect("no test panics with it") = Some(profiled);
+    for name in ["trace.json", "manifest.json"] {
+        fs::write(recording.join(name), "{}").expect("written");
+    }
+}
+
+#[tokio::test]
+async fn what_was_measured_in_a_terminal_is_taken_in() {
+    let (session, panel) = measured(true).await;
+    let before = panel.document().await["generation"].as_u64().expect("a number");
+    let mut events = panel.listen().await;
+    events.wait_for("status").await;
+    measure_beside(&session, 5);
+    events.wait_for("panel").await;
+    let document = panel.document().await;
+    assert!(document["generation"].as_u64() > Some(before), "{document}");
+    assert_eq!(document["recording"]["when_unix_ms"], 5);
+    session.client.goodbye().await;
 }
 
 #[tokio::test]
