@@ -21,6 +21,17 @@ fn blocks_of(text: &str, heading: &str, language: &str) -> Vec<String> {
         .collect()
 }
 
+/// Editors that cannot be run here at least read these.
+#[test]
+fn what_is_json_is_json() {
+    for page in ["sublime.md", "kate.md"] {
+        for block in blocks(page, "Configuration", "json") {
+            let parsed: Result<serde_json::Value, _> = serde_json::from_str(&block);
+            assert!(parsed.is_ok(), "{page}: {parsed:?}\n{block}");
+        }
+    }
+}
+
 #[test]
 fn blocks_are_found_under_their_headings() {
     let page = "# A\n```sh\nno\n```\n## B\n```sh\none\ntwo\n```\ntext\n```sh\nthree\n```\n## C\n```sh\nno\n```\n";
