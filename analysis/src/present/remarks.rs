@@ -25,7 +25,7 @@ pub struct Remark {
     /// The first word of what it is about. Editors underline it: all of a statement underlined looks
     /// like a mistake.
     pub span: Range<usize>,
-    /// `5.2 ms · 33% · the costliest line`.
+    /// `2nd costliest line: 5.2 ms · 33%`.
     pub message: String,
     /// About the loop, and so about everything.
     pub is_headline: bool,
@@ -60,12 +60,12 @@ pub fn remarks(profile: &Profile, costs: &CostMap, index: &SourceIndex) -> Vec<R
         if share < LEAST_SHARE {
             continue;
         }
-        let named = if rank == 1 { "the".to_owned() } else { ordinal(rank) };
+        let named = if rank == 1 { String::new() } else { format!("{} ", ordinal(rank)) };
         // Beside a hint with what the line calls, the line's own time needs a word.
         let is_own = own < 0.95 * cost.total_time.total();
         let here = if is_own { " in itself" } else { "" };
         let time = format!("{} · {}", units::duration(own), units::percent(share));
-        let message = told(format!("{time}{here} · {named} costliest line"), cost.provenance);
+        let message = format!("{named}costliest line: {}{here}", told(time, cost.provenance));
         found.push(Remark { span: first_word(&cost.span), message, is_headline: false });
     }
     found.sort_by_key(|remark| remark.span.start);
@@ -95,10 +95,10 @@ mod tests {
         check(
             None,
             expect![[r#"
-                8 x: 50 ms · 50% · the costliest line
-                9 return: 10 ms · 10% · 3rd costliest line
+                8 x: costliest line: 50 ms · 50%
+                9 return: 3rd costliest line: 10 ms · 10%
                 14 for: 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                19 optimizer: 20 ms · 20% · 2nd costliest line
+                19 optimizer: 2nd costliest line: 20 ms · 20%
             "#]],
         );
     }
@@ -110,10 +110,10 @@ mod tests {
         check(
             Some(&today),
             expect![[r#"
-                9 x: was 50 ms · 50% · the costliest line
-                10 return: 10 ms · 10% · 3rd costliest line
+                9 x: costliest line: was 50 ms · 50%
+                10 return: 3rd costliest line: 10 ms · 10%
                 15 for: 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
-                20 optimizer: 20 ms · 20% · 2nd costliest line
+                20 optimizer: 2nd costliest line: 20 ms · 20%
             "#]],
         );
     }
