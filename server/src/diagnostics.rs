@@ -69,10 +69,10 @@ impl GlobalState {
         let before = std::mem::replace(&mut workspace.published, placements.placed);
         let now = &workspace.published;
         for gone in before.iter().filter(|old| now.iter().all(|new| new.uri != old.uri)) {
-            to_client.publish(&gone.uri, None, &[]);
+            to_client.publish(&gone.uri, &[]);
         }
         for placed in now.iter().filter(|new| !before.contains(new)) {
-            to_client.publish(&placed.uri, placed.version, &placed.diagnostics);
+            to_client.publish(&placed.uri, &placed.diagnostics);
         }
         for message in placements.homeless {
             self.say_once(root, Importance::Error, &message, false);
@@ -85,7 +85,7 @@ impl GlobalState {
         let Some(workspace) = self.workspace(root) else { return };
         workspace.failure = None;
         for shown in workspace.published.drain(..) {
-            to_client.publish(&shown.uri, None, &[]);
+            to_client.publish(&shown.uri, &[]);
         }
         self.refresh.mark(Refreshable::Diagnostics);
     }

@@ -71,11 +71,9 @@ pub struct Document {
     pub uri: String,
     /// The file's path without links, which is how profiles know it; nothing where it is no file.
     pub real: Option<PathBuf>,
-    /// As the editor counts.
-    pub version: i32,
     /// What is known of the text; nothing where it is too large.
     pub index: Option<SourceIndex>,
-    /// Counts edits; snapshots compare it, so that an editor's version numbers need not be sane.
+    /// Counts edits; snapshots compare it. An editor's version numbers need not be sane.
     edition: Arc<AtomicU64>,
 }
 
@@ -93,8 +91,6 @@ pub struct DocumentSnapshot {
     pub id: DocumentId,
     /// As the editor writes it.
     pub uri: String,
-    /// As the editor counts.
-    pub version: i32,
     /// The text.
     pub index: SourceIndex,
     /// Which edition of the document it is.
@@ -142,13 +138,7 @@ impl Documents {
     ///
     /// # Errors
     /// Where the text is left alone; it is open all the same, so that a smaller one can follow.
-    pub fn open(
-        &mut self,
-        id: DocumentId,
-        uri: String,
-        version: i32,
-        text: String,
-    ) -> Result<(), Refusal> {
+    pub fn open(&mut self, id: DocumentId, uri: String, text: String) -> Result<(), Refusal> {
         self.close(&id);
         if self.open.len() >= OPEN_LIMIT {
             return Err(Refusal::TooMany);
@@ -158,7 +148,7 @@ impl Documents {
         let index = (!too_large).then(|| SourceIndex::new(text));
         self.last_edition += 1;
         let edition = Arc::new(AtomicU64::new(self.last_edition));
-        self.open.insert(id, Document { uri, real, version, index, edition });
+        self.open.insert(id, Document { uri, real, index, edition });
         if too_large { Err(Refusal::TooLarge) } else { Ok(()) }
     }
 
@@ -170,7 +160,6 @@ impl Documents {
     pub fn change<P>(
         &mut self,
         id: &DocumentId,
-        version: i32,
         changes: Vec<Change<P>>,
         locate: impl Fn(&str, &Lines, P) -> Range<usize>,
     ) -> Result<(), Refusal> {
@@ -178,7 +167,6 @@ impl Documents {
             tracing::debug!("a change of {id:?}, which is not open");
             return Ok(());
         };
-        document.version = version;
         self.last_edition += 1;
         document.edition.store(self.last_edition, Ordering::Release);
         let was_large = document.index.is_none();
@@ -229,7 +217,6 @@ impl Documents {
         Some(DocumentSnapshot {
             id: id.clone(),
             uri: document.uri.clone(),
-            version: document.version,
             index: document.index.clone()?,
             edition: document.edition.load(Ordering::Acquire),
             current: document.edition.clone(),
@@ -280,14 +267,14 @@ mod tests {
 
     fn documents(text: &str) -> Documents {
         let mut documents = Documents::default();
-        documents.open(id(), "file:///w/a.py".into(), 1, text.into()).expect("small");
+        documents.open(id(), "file:///w/a.py".into(), text.into()).expect("small");
         documents
     }
 
     #[track_caller]
     fn check(changes: Vec<Change<Range<usize>>>, expected: &str) {
         let mut documents = documents("one two");
-        documents.change(&id(), 2, changes, |_, _, range| range).expect("small");
+        documents.change(&id(), changes, |_, _, range| range).expect("small");
         let index = documents.get(&id()).and_then(|document| document.index.as_ref());
         assert_eq!(index.map(SourceIndex::text), Some(expected));
     }
@@ -314,13 +301,12 @@ mod tests {
         let mut documents = documents("x");
         let before = documents.snapshot(&id()).expect("open");
         assert!(before.is_current());
-        // The same version number again is an edit all the same.
         let change = vec![Change::Whole("y".to_owned())];
-        documents.change(&id(), 1, change, |_, _, range| range).expect("small");
+        documents.change(&id(), change, |_, _, range| range).expect("small");
         assert!(!before.is_current());
         let after = documents.snapshot(&id()).expect("open");
         documents.close(&id());
-        documents.open(id(), "file:///w/a.py".into(), 1, "y".into()).expect("small");
+        documents.open(id(), "file:///w/a.py".into(), "y".into()).expect("small");
         assert!(!after.is_current());
     }
 
@@ -328,13 +314,13 @@ mod tests {
     fn large_texts_are_left_alone_until_they_are_small() {
         let mut documents = Documents::default();
         let large = "#".repeat(SIZE_LIMIT + 1);
-        let opened = documents.open(id(), "file:///w/a.py".into(), 1, large);
+        let opened = documents.open(id(), "file:///w/a.py".into(), large);
         assert_eq!(opened, Err(Refusal::TooLarge));
         assert!(documents.snapshot(&id()).is_none());
         let part = vec![Change::Part(0..1, "x".to_owned())];
-        assert_eq!(documents.change(&id(), 2, part, |_, _, range| range), Ok(()));
+        assert_eq!(documents.change(&id(), part, |_, _, range| range), Ok(()));
         let whole = vec![Change::Whole("x".to_owned())];
-        assert_eq!(documents.change(&id(), 3, whole, |_, _, range: Range<usize>| range), Ok(()));
+        assert_eq!(documents.change(&id(), whole, |_, _, range: Range<usize>| range), Ok(()));
         assert!(documents.snapshot(&id()).is_some());
     }
 
@@ -342,7 +328,7 @@ mod tests {
     fn a_text_that_was_never_opened() {
         let mut documents = Documents::default();
         let change = vec![Change::Whole("y".to_owned())];
-        assert_eq!(documents.change(&id(), 1, change, |_, _, range: Range<usize>| range), Ok(()));
+        assert_eq!(documents.change(&id(), change, |_, _, range: Range<usize>| range), Ok(()));
         assert!(documents.snapshot(&id()).is_none());
     }
 }

@@ -63,13 +63,11 @@ pub enum Told {
         id: DocumentId,
         /// As the client writes it.
         uri: String,
-        /// As the client counts.
-        version: i32,
         /// The text.
         text: String,
     },
     /// A text was changed.
-    Changed(DocumentId, i32, Vec<Change<ClientRange>>),
+    Changed(DocumentId, Vec<Change<ClientRange>>),
     /// A text was saved.
     Saved(DocumentId),
     /// A text was closed.

@@ -123,8 +123,8 @@ impl GlobalState {
                 self.settings = settings.into();
             }
             Told::Ready => self.ready(),
-            Told::Opened { id, uri, version, text } => self.opened(id, uri, version, text),
-            Told::Changed(id, version, changes) => self.changed(&id, version, changes),
+            Told::Opened { id, uri, text } => self.opened(id, uri, text),
+            Told::Changed(id, changes) => self.changed(&id, changes),
             Told::Saved(id) => self.saved(&id),
             Told::Closed(id) => {
                 let real = self.documents.get(&id).and_then(|document| document.real.clone());
@@ -164,8 +164,8 @@ impl GlobalState {
         self.fetch_settings();
     }
 
-    fn opened(&mut self, id: DocumentId, uri: String, version: i32, text: String) {
-        let opened = self.documents.open(id.clone(), uri, version, text);
+    fn opened(&mut self, id: DocumentId, uri: String, text: String) {
+        let opened = self.documents.open(id.clone(), uri, text);
         self.tell_refusal(&id, opened);
         let Some(document) = self.documents.get(&id) else { return };
         self.saved.insert(id.clone(), document.edition());
@@ -179,9 +179,9 @@ impl GlobalState {
         self.show_remarks_soon(&path);
     }
 
-    fn changed(&mut self, id: &DocumentId, version: i32, changes: Vec<Change<ClientRange>>) {
+    fn changed(&mut self, id: &DocumentId, changes: Vec<Change<ClientRange>>) {
         let encoding = self.client.encoding;
-        let changed = self.documents.change(id, version, changes, |text, lines, range| {
+        let changed = self.documents.change(id, changes, |text, lines, range| {
             position::to_span(text, lines, encoding, range)
         });
         self.tell_refusal(id, changed);

@@ -110,7 +110,6 @@ impl LanguageServer for Backend {
         self.tell(Told::Opened {
             id: from_proto::document_id(&document.uri),
             uri: document.uri.as_str().to_owned(),
-            version: document.version,
             text: document.text,
         })
         .await;
@@ -119,7 +118,7 @@ impl LanguageServer for Backend {
     async fn did_change(&self, params: DidChangeTextDocumentParams) {
         let id = from_proto::document_id(&params.text_document.uri);
         let changes = from_proto::changes(params.content_changes);
-        self.tell(Told::Changed(id, params.text_document.version, changes)).await;
+        self.tell(Told::Changed(id, changes)).await;
     }
 
     async fn did_save(&self, params: DidSaveTextDocumentParams) {

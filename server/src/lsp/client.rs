@@ -134,12 +134,10 @@ impl ToClient {
         self.request(method, &Value::Null, MACHINE_LIMIT).await;
     }
 
-    /// Shows the diagnostics of a file in place of those before.
-    pub fn publish(&self, uri: &str, version: Option<i32>, diagnostics: &[Diagnostic]) {
-        let mut params = json!({"uri": uri, "diagnostics": diagnostics});
-        if let (Some(version), Some(params)) = (version, params.as_object_mut()) {
-            params.insert("version".to_owned(), version.into());
-        }
+    /// Shows the diagnostics of a file in place of those before. They name no version of the text:
+    /// clients drop what is about another one, and who typed on would not see why the run failed.
+    pub fn publish(&self, uri: &str, diagnostics: &[Diagnostic]) {
+        let params = json!({"uri": uri, "diagnostics": diagnostics});
         self.outbox.notify(PublishDiagnostics::METHOD, &params);
     }
 

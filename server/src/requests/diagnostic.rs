@@ -50,8 +50,6 @@ impl Failure {
 pub struct Placed {
     /// As the client writes it, where it is open.
     pub uri: String,
-    /// Of the text, where it is open.
-    pub version: Option<i32>,
     /// What to show there.
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -161,8 +159,8 @@ impl Report {
                 ..Diagnostic::default()
             })
             .collect();
-        let (uri, version) = (view.document.uri.clone(), Some(view.document.version));
-        (!diagnostics.is_empty()).then_some(Placed { uri, version, diagnostics })
+        let uri = view.document.uri.clone();
+        (!diagnostics.is_empty()).then_some(Placed { uri, diagnostics })
     }
 
     fn failure(&self, failure: &Failure) -> Option<Placed> {
@@ -185,7 +183,6 @@ impl Report {
         let open = self.open.get(&file);
         Some(Placed {
             uri: open.map_or_else(|| uri.as_str().to_owned(), |document| document.uri.clone()),
-            version: open.map(|document| document.version),
             diagnostics: vec![Diagnostic {
                 range,
                 severity: Some(DiagnosticSeverity::ERROR),
