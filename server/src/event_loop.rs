@@ -15,7 +15,7 @@ use crate::lsp::position::{self, ClientRange};
 use crate::requests;
 use crate::run_queue::Reason;
 use crate::settings::Settings;
-use crate::state::GlobalState;
+use crate::state::{GlobalState, Saved};
 use crate::trust::Trust;
 use crate::watcher::Watcher;
 
@@ -168,7 +168,7 @@ impl GlobalState {
         let opened = self.documents.open(id.clone(), uri, text);
         self.tell_refusal(&id, opened);
         let Some(document) = self.documents.get(&id) else { return };
-        self.saved.insert(id.clone(), document.edition());
+        self.saved.insert(id.clone(), Saved { edition: document.edition(), seen_first: false });
         let Some(path) = document.real.clone() else { return };
         self.last_touched = Some(path.clone());
         let root = self.root_of(&path).or_else(|| self.add_folder_of(&path));
@@ -205,11 +205,14 @@ impl GlobalState {
     fn saved(&mut self, id: &DocumentId) {
         self.documents.catch_up(id);
         let Some(document) = self.documents.get(id) else { return };
-        self.saved.insert(id.clone(), document.edition());
+        let edition = document.edition();
+        let before = self.saved.insert(id.clone(), Saved { edition, seen_first: false });
         // The file may have been renamed to something else, or a link may lead elsewhere now.
         let Some(path) = document.real.clone() else { return };
         self.last_touched = Some(path.clone());
-        if !self.settings.run_on_save {
+        // The file was written before the client said so, and has its run.
+        let has_run = before == Some(Saved { edition, seen_first: true });
+        if !self.settings.run_on_save || has_run {
             return;
         }
         if let Some(root) = self.root_of(&path) {
@@ -245,8 +248,11 @@ impl GlobalState {
             return Some(Reason::ChangedOutside(file.to_owned()));
         }
         let edition = document.edition();
-        let known = self.saved.insert(id.clone(), edition);
-        (known != Some(edition)).then(|| Reason::Saved(file.to_owned()))
+        if self.saved.get(id).is_some_and(|saved| saved.edition == edition) {
+            return None;
+        }
+        self.saved.insert(id.clone(), Saved { edition, seen_first: true });
+        Some(Reason::Saved(file.to_owned()))
     }
 
     fn settings_changed(&mut self, value: &Value) {

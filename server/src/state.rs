@@ -97,6 +97,15 @@ impl Client {
     }
 }
 
+/// An edition of a document that is on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Which.
+    pub edition: u64,
+    /// The disk told it, and the client has not yet.
+    pub seen_first: bool,
+}
+
 /// A folder with what was measured in it.
 #[derive(Debug, Default)]
 pub struct Workspace {
@@ -190,8 +199,8 @@ pub struct GlobalState {
     pub feed: Feed,
     /// Counts what the panel had marked, so that an older mark does not follow a newer one.
     pub marks: Arc<AtomicU64>,
-    /// The edition of each document that is known to be on the disk.
-    pub saved: HashMap<DocumentId, u64>,
+    /// What is known to be on the disk of each document.
+    pub saved: HashMap<DocumentId, Saved>,
 }
 
 impl GlobalState {
