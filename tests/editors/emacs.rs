@@ -4,7 +4,7 @@ use crate::documentation::blocks;
 use crate::installed::Installed;
 use crate::journey::{Editor, travel};
 use crate::sandbox::Sandbox;
-use crate::terminal::Terminal;
+use crate::terminal::{Screen, Terminal};
 
 #[test]
 fn emacs_eglot() {
@@ -108,6 +108,19 @@ impl Editor for Emacs {
         terminal.press(&["C-x", "1", "M-<"]);
     }
 
+    fn show_failure(&self, terminal: &Terminal) {
+        // lsp-mode keeps the echo area for hovers.
+        if !self.is_eglot() {
+            meta_x(terminal, "flymake-show-buffer-diagnostics");
+        }
+    }
+
+    fn close_failure(&self, terminal: &Terminal) {
+        if !self.is_eglot() {
+            terminal.press(&["C-x", "1", "M-<"]);
+        }
+    }
+
     fn command(&self, terminal: &Terminal, name: &str) {
         meta_x(terminal, "ridgeline");
         terminal.write(name);
@@ -120,6 +133,11 @@ impl Editor for Emacs {
 
     fn quit(&self, terminal: &Terminal) {
         meta_x(terminal, "kill-emacs");
+    }
+
+    fn is_running(&self, screen: &Screen) -> bool {
+        // lsp-mode's own progress may leave no room for ours.
+        screen.shows("profiling") || screen.shows("⌛ ")
     }
 
     fn shows_lenses(&self) -> bool {

@@ -35,6 +35,10 @@ pub trait Editor {
     fn hover(&self, terminal: &Terminal);
     /// Lets go of that.
     fn close_hover(&self, terminal: &Terminal);
+    /// Shows why the cursor's line failed, where the editor does not by itself.
+    fn show_failure(&self, _terminal: &Terminal) {}
+    /// Lets go of that.
+    fn close_failure(&self, _terminal: &Terminal) {}
     /// Runs a command of Ridgeline's.
     fn command(&self, terminal: &Terminal, name: &str);
     /// How its status line tells that the cursor is on a line.
@@ -166,8 +170,10 @@ impl Journey<'_> {
         // The statement is on the screen itself; what failed has a colon. A status line may cut it.
         terminal.wait_for("ValueError: ");
         editor.go_to(terminal, loss + 1);
+        editor.show_failure(terminal);
         let failed = terminal.wait_for("ValueError: no such digit");
         terminal.keep("6-failed", &failed);
+        editor.close_failure(terminal);
         editor.delete(terminal, loss + 1);
     }
 
