@@ -67,7 +67,7 @@ try {
     ["extensionDevelopmentPath", remote(EXTENSION)],
     ["extensionTestsPath", remote(cases)],
   ]);
-  await page.goto(`${address}/?folder=${encodeURIComponent(home.project)}&payload=${encodeURIComponent(payload)}`);
+  await page.goto(`${address}/?${home.query}&payload=${encodeURIComponent(payload)}`);
   await within(ended, EDITOR_LIMIT, "the measurement");
   await context.close();
   const shown = (value) => `${value.toFixed(1)} ms`;

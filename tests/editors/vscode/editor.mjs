@@ -88,12 +88,20 @@ export function run(program, arguments_, folder, environment = process.env) {
  * `extensions` are folders of extensions to install as they are; `vsix` one to install as a person would.
  */
 export class Home {
-  constructor({ project, settings = {}, extensions = [], vsix }) {
+  constructor({ project, folders = 1, settings = {}, extensions = [], vsix }) {
     this.folder = mkdtempSync(join(tmpdir(), "ridgeline-code-"));
     this.project = join(this.folder, basename(project));
     this.data = join(this.folder, "data");
     this.extensions = join(this.folder, "extensions");
     cpSync(resolve(PROJECTS, project), this.project, { recursive: true });
+    // What the window opens: the project, or a workspace of it and a second copy.
+    this.query = `folder=${encodeURIComponent(this.project)}`;
+    if (folders === 2) {
+      cpSync(this.project, join(this.folder, "second"), { recursive: true });
+      const workspace = join(this.folder, "both.code-workspace");
+      writeFileSync(workspace, JSON.stringify({ folders: [{ path: basename(project) }, { path: "second" }] }));
+      this.query = `workspace=${encodeURIComponent(workspace)}`;
+    }
     const text = JSON.stringify({ ...SETTINGS, ...settings });
     for (const kind of ["User", "Machine"]) {
       mkdirSync(join(this.data, kind), { recursive: true });

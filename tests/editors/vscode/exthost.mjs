@@ -34,7 +34,7 @@ try {
     ["extensionDevelopmentPath", remote(EXTENSION)],
     ["extensionTestsPath", remote(cases)],
   ]);
-  await page.goto(`${address}/?folder=${encodeURIComponent(home.project)}&payload=${encodeURIComponent(payload)}`);
+  await page.goto(`${address}/?${home.query}&payload=${encodeURIComponent(payload)}`);
   code = await within(ended, 4 * RUN_LIMIT, "the cases in the extension host");
   mkdirSync(pictures, { recursive: true });
   await page.screenshot({ path: join(pictures, "vscode-extension-host.png") });

@@ -42,7 +42,7 @@ async function journey(vsix) {
       await window.notification("Run code of this workspace?").getByRole("button", { name: "Run once" }).click();
       await window.lineShows(HOTTEST, COST);
       await window.statusShows("samples/s", RUN_LIMIT);
-      await window.picture("20-package");
+      await window.picture("21-package");
     });
     await step(window, "the first steps are there, with their pictures", async () => {
       await window.command("Ridgeline: Show the First Steps");
@@ -50,7 +50,7 @@ async function journey(vsix) {
       const picture = page.locator(".getting-started-media img").first();
       await picture.waitFor();
       assert.ok(await picture.evaluate((image) => image.decode().then(() => image.naturalWidth > 0)), "no picture");
-      await window.picture("21-first-steps");
+      await window.picture("22-first-steps");
     });
   });
 }

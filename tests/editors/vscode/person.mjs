@@ -179,19 +179,23 @@ export async function step(window, name, body) {
 
 /** Starts VS Code with the folder open and gives its window to `body`; nothing may have gone outside at the end. */
 export async function session({ home: chosen, ...flags }, body) {
+  if (failures.length > 0) {
+    return;
+  }
   const home = new Home({ project: "digits", ...chosen });
   let browser;
   try {
     const address = await home.start(flags);
     browser = await openBrowser(home, flags.viewport);
     const window = new Window(browser.page);
-    await browser.page.goto(`${address}/?folder=${encodeURIComponent(home.project)}`);
+    await browser.page.goto(`${address}/?${home.query}`);
     await browser.page.locator(".monaco-workbench .explorer-folders-view").waitFor({ timeout: EDITOR_LIMIT });
     await body(window, home);
     assert.deepEqual(browser.outside, [], "requests went outside");
   } catch (error) {
     failures.push("the session");
     console.log(`FAILED ${error.stack ?? error}`);
+    await browser?.page.screenshot({ path: join(pictures, "vscode-FAILED-session.png") });
   } finally {
     await browser?.context.close();
     await home.close();

@@ -167,6 +167,9 @@ await session({ home, trusted: true }, async (window, home) => {
     await window.picture("13-panel-highlight");
     await open.click();
     await window.position(line);
+    // The file must not have covered what was clicked.
+    await open.waitFor();
+    assert.equal(await page.locator(".tab", { hasText: "train.py" }).count(), 1);
     await window.picture("14-panel-jump");
   });
 
@@ -222,6 +225,27 @@ await session({ home, trusted: true }, async (window, home) => {
   });
 });
 
+await session({ home: { ...home, folders: 2 } }, async (window) => {
+  const { page } = window;
+  await step(window, "each folder of a window has its own consent, status and panel", async () => {
+    await page.locator(".explorer-folders-view .monaco-list-row", { hasText: "second" }).click();
+    await page.locator(".explorer-folders-view .monaco-list-row", { hasText: "train.py" }).nth(1).dblclick();
+    await window.statusShows("Ridgeline");
+    await window.command("Ridgeline: Profile Now");
+    const question = window.notification(/Ridgeline measures \S+\/second by running/);
+    await question.getByRole("button", { name: "Run once" }).click();
+    await window.statusShows("samples/s");
+    await window.command("Ridgeline: Open the Panel");
+    await page.locator(".tab", { hasText: "Ridgeline: second" }).waitFor();
+    await window.panel.locator("#headline li").first().waitFor();
+    const [other] = await page.locator(".explorer-folders-view .monaco-list-row", { hasText: "train.py" }).all();
+    await page.keyboard.press("Control+1");
+    await other.dblclick();
+    await window.statusShows(/^\s*Ridgeline$/);
+    await window.picture("18-folders");
+  });
+});
+
 const without = { ...home, settings: { "ridgeline.server.path": "/nowhere/ridgeline" } };
 await session({ home: without }, async (window) => {
   const { page } = window;
@@ -230,12 +254,12 @@ await session({ home: without }, async (window) => {
     await window.statusShows("no server");
     const problem = window.notification("names /nowhere/ridgeline, and no program can be started there");
     await problem.waitFor();
-    await window.picture("18-no-server");
+    await window.picture("19-no-server");
     await problem.getByRole("button", { name: "How to Install" }).click();
     await page.locator(".getting-started-step", { hasText: "Open a training project" }).first().waitFor();
     await window.status.locator("a").click();
     await page.locator(".quick-input-list .monaco-list-row", { hasText: "How to install the server" }).waitFor();
-    await window.picture("19-no-server-actions");
+    await window.picture("20-no-server-actions");
   });
 });
 
