@@ -1,8 +1,9 @@
 //! Which commit a project is at, and whether what ran was that commit's text.
 //!
 //! It reads the repository's files itself: no git process runs, and no configuration is read, so
-//! that nothing which one names is started. The repository belongs to the workspace, so its objects
-//! are read as data of somebody else's, with a limit on their size.
+//! that nothing which one names is started. Objects have a limit on their size. The files of the
+//! repository itself have none: it is read after a run alone, of a project whose code the person let
+//! run, and which could fill the memory by itself.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
