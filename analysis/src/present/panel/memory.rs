@@ -117,16 +117,19 @@ fn largest(memory: &MemoryByKind) -> (&'static str, u64) {
 /// Sentences that say when the peak is, what most of it is and on what that depends, and which line
 /// holds most.
 fn explanation(profile: &Profile, holders: &[Holder]) -> String {
-    let mut sentences = vec![when(&profile.memory), what(profile)];
+    let mut sentences = vec![when(profile), what(profile)];
     sentences.extend(holders.first().map(|holder| who(profile, holder)));
     sentences.extend(room(&profile.memory));
     sentences.join(" ")
 }
 
-fn when(memory: &MemoryCost) -> String {
+fn when(profile: &Profile) -> String {
+    let memory = &profile.memory;
+    // A trace of another profiler tells of no iteration to replay: its memory is that of all of it.
+    let whole = if profile.iteration.found_by.is_empty() { "recording" } else { "iteration" };
     let peak = units::bytes(memory.peak_bytes as f64);
     if memory.peak_at_ns == 0 {
-        return format!("The peak of {peak} is there when the iteration begins.");
+        return format!("The peak of {peak} is there when the {whole} begins.");
     }
     let phase = match memory.peak_phase {
         Some(Phase::Data) => " while data is loaded",
@@ -140,11 +143,9 @@ fn when(memory: &MemoryCost) -> String {
     match memory.curve.first() {
         Some((_, bytes)) if *bytes > 0 => {
             let begins = units::bytes(*bytes as f64);
-            format!(
-                "The iteration begins with {begins} and peaks at {peak}{phase}, {into} into it."
-            )
+            format!("The {whole} begins with {begins} and peaks at {peak}{phase}, {into} into it.")
         }
-        _ => format!("The peak of {peak} comes{phase}, {into} into the iteration."),
+        _ => format!("The peak of {peak} comes{phase}, {into} into the {whole}."),
     }
 }
 
@@ -214,6 +215,7 @@ mod tests {
     #[track_caller]
     fn check(change: impl FnOnce(&mut Profile), expected: Expect) {
         let (_, mut profile) = profile(TRAIN);
+        profile.iteration.found_by = "optimizer".to_owned();
         profile.memory.recorded_ns = 120_000_000;
         profile.memory.peak_at_ns = 36_000_000;
         profile.memory.peak_phase = Some(Phase::Backward);
@@ -229,6 +231,16 @@ mod tests {
             |_| (),
             expect![
                 "The iteration begins with 30 MB and peaks at 120 MB in backward, 30% into it. 90 MB of the peak, 75%, are activations: forward made them and backward still needs them, and most of them grow with the batch. Of all lines train.py:8 holds most: 80 MB, 67% of the peak, mostly activations."
+            ],
+        );
+    }
+
+    #[test]
+    fn a_trace_without_iterations() {
+        check(
+            |profile| profile.iteration.found_by.clear(),
+            expect![
+                "The recording begins with 30 MB and peaks at 120 MB in backward, 30% into it. 90 MB of the peak, 75%, are activations: forward made them and backward still needs them, and most of them grow with the batch. Of all lines train.py:8 holds most: 80 MB, 67% of the peak, mostly activations."
             ],
         );
     }
