@@ -125,6 +125,17 @@ impl Editor for Helix {
         false
     }
 
+    fn ask_again(&self, terminal: &Terminal) {
+        // An answer that comes while somebody types is drawn over the newer text, and not asked for
+        // again. What the page says to do about that: off, and on.
+        let first = "self.features = nn.Linear(784, 1024)";
+        let is_drawn = |screen: &Screen| screen.line(first).is_some_and(|line| line.contains('%'));
+        terminal.wait_until("hints", is_drawn);
+        terminal.press(&["Space", "m", "h"]);
+        terminal.wait_until("no hints", |screen| !is_drawn(screen));
+        terminal.press(&["Space", "m", "h"]);
+    }
+
     fn shows_documents(&self) -> bool {
         self.is_new
     }

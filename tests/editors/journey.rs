@@ -52,6 +52,8 @@ pub trait Editor {
     }
     /// It shows lenses.
     fn shows_lenses(&self) -> bool;
+    /// Has it ask for hints again, where it may have missed the last edit.
+    fn ask_again(&self, _terminal: &Terminal) {}
     /// It draws hints anew when a run has ended, without an edit.
     fn refreshes_hints(&self) -> bool;
     /// It takes `window/showDocument`.
@@ -153,6 +155,8 @@ impl Journey<'_> {
         let loss = terminal.screen().number_of("loss = criterion");
         editor.insert_below(terminal, loss, "scale = 1.0");
         editor.insert_below(terminal, loss + 1, "loss = loss * scale");
+        terminal.wait_for("loss = loss * scale");
+        editor.ask_again(terminal);
         let moved = terminal.wait_until("hints that have moved", |screen| {
             let new = screen.line("loss = loss * scale");
             new.is_some_and(|line| !line.contains('%')) && misplaced_cost(screen).is_none()

@@ -106,7 +106,7 @@ impl<'a> Terminal<'a> {
 
     /// What is on the screen now.
     pub fn screen(&self) -> Screen {
-        let output = run(self.tmux().args(["capture-pane", "-p", "-e", "-t", "editor"]));
+        let output = run(self.tmux().args(["capture-pane", "-p", "-e", "-N", "-t", "editor"]));
         Screen { cells: picture::parse(&output) }
     }
 
