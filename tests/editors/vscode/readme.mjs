@@ -34,7 +34,7 @@ await session({ home, trusted: true, viewport: { width: 1100, height: 780 } }, a
     await page.keyboard.press("Control+b");
     await window.goTo(44, 1);
     await window.lineShows("return self.proj(y)", COST);
-    await page.locator(".codelens-decoration", { hasText: "at peak" }).first().waitFor();
+    await page.locator(".codelens-decoration", { hasText: "at peak" }).filter({ visible: true }).first().waitFor();
     await window.picture("readme", { x: 0, y: 36, width: 1100, height: 744 });
     copyFileSync(join(pictures, "vscode-readme.png"), join(folder, "editor.png"));
   });
