@@ -175,7 +175,12 @@ impl Journey<'_> {
         terminal.wait_for("ValueError: ");
         editor.go_to(terminal, loss + 1);
         editor.show_failure(terminal);
-        let failed = terminal.wait_for("ValueError: no such digit");
+        let failed = terminal.wait_until("the failure at its line", |screen| {
+            // Every editor has its own mark, left of the line's number.
+            let line = screen.line("raise ValueError(").unwrap_or_default();
+            let is_marked = line.starts_with(|first: char| first != ' ' && !first.is_ascii_digit());
+            is_marked && !line.contains('%') && screen.shows("ValueError: no such digit")
+        });
         terminal.keep("6-failed", &failed);
         editor.close_failure(terminal);
         editor.delete(terminal, loss + 1);
