@@ -3,6 +3,7 @@
 
 import * as vscode from "vscode";
 import {
+  DidChangeConfigurationNotification,
   ExecuteCommandRequest,
   LanguageClient,
   ResponseError,
@@ -80,9 +81,16 @@ export class Server implements vscode.Disposable {
     return this.turn;
   }
 
-  /** The server reads its settings again. */
+  /** The server reads its settings again. One that is not there yet reads them when it is. */
   async settingsChanged(): Promise<void> {
-    await this.client?.sendNotification("workspace/didChangeConfiguration", { settings: null });
+    if (this.current !== "ready") {
+      return;
+    }
+    try {
+      await this.client?.sendNotification(DidChangeConfigurationNotification.type, { settings: null });
+    } catch (error) {
+      this.log.warn(`the server was not told of new settings: ${errorText(error)}`);
+    }
   }
 
   /** Runs a command of the server; waits for a server that is starting. */
