@@ -72,6 +72,8 @@ pub struct Client {
     pub configuration: bool,
     /// It shows progress that the server begins.
     pub shows_progress: bool,
+    /// It says of itself that it puts questions. Emacs puts them and does not say so.
+    pub announces_questions: bool,
     /// It takes `window/showDocument`.
     pub shows_documents: bool,
     /// It takes `ridgeline/openPanel`.
@@ -251,6 +253,14 @@ impl GlobalState {
         let measured = real.and_then(|path| self.measured(path));
         let (client, settings) = (self.client.clone(), self.settings.clone());
         Some(View::new(document, client, settings, measured, &self.cache))
+    }
+
+    /// A run of a document's workspace waits for the person to allow it.
+    pub fn consent_is_wanted(&self, id: &DocumentId) -> bool {
+        let real = self.documents.get(id).and_then(|document| document.real.as_deref());
+        let root = real.and_then(|path| self.root_of(path));
+        let workspace = self.workspaces.iter().find(|one| Some(&one.root) == root.as_ref());
+        workspace.is_some_and(|workspace| workspace.waiting.is_some())
     }
 
     /// The newest profile that has a file. A workspace within a workspace may have measured it, too.

@@ -2,8 +2,9 @@
 //! each a snapshot; the pool works it out.
 
 use tower_lsp::ls_types::{
-    CodeLens, CodeLensParams, DocumentDiagnosticParams, DocumentDiagnosticReportResult,
-    ExecuteCommandParams, Hover, HoverParams, InlayHint, InlayHintParams, Uri,
+    CodeActionParams, CodeActionResponse, CodeLens, CodeLensParams, DocumentDiagnosticParams,
+    DocumentDiagnosticReportResult, ExecuteCommandParams, Hover, HoverParams, InlayHint,
+    InlayHintParams, Uri,
 };
 
 use crate::lsp::ext::{HeatParams, HeatStatement};
@@ -12,6 +13,7 @@ use crate::pool::Reply;
 use crate::state::GlobalState;
 use crate::view::View;
 
+mod code_action;
 mod code_lens;
 pub mod diagnostic;
 mod execute_command;
@@ -26,6 +28,8 @@ pub enum Request {
     InlayHint(InlayHintParams, Reply<Option<Vec<InlayHint>>>),
     /// `textDocument/codeLens`
     CodeLens(CodeLensParams, Reply<Option<Vec<CodeLens>>>),
+    /// `textDocument/codeAction`
+    CodeAction(CodeActionParams, Reply<Option<CodeActionResponse>>),
     /// `textDocument/hover`
     Hover(HoverParams, Reply<Option<Hover>>),
     /// `textDocument/diagnostic`
@@ -45,6 +49,13 @@ pub fn take_up(state: &mut GlobalState, request: Request) {
         }
         Request::CodeLens(params, reply) => {
             answer(state, &params.text_document.uri, reply, code_lens::code_lenses);
+        }
+        Request::CodeAction(params, reply) => {
+            let uri = params.text_document.uri.clone();
+            let is_wanted = state.consent_is_wanted(&document_id(&uri));
+            answer(state, &uri, reply, move |view| {
+                code_action::code_actions(view, params.range, &params.context, is_wanted)
+            });
         }
         Request::Hover(params, reply) => {
             let place = params.text_document_position_params;

@@ -56,6 +56,47 @@ async fn always_is_kept_until_it_is_revoked() {
     session.client.goodbye().await;
 }
 
+async fn actions(session: &mut Session, line: u32, context: Value) -> Vec<(String, String)> {
+    let at = json!({"line": line, "character": 0});
+    let params = json!({
+        "textDocument": {"uri": session.uri("train.py")},
+        "range": {"start": at, "end": at},
+        "context": context,
+    });
+    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
+    let text = |action: &Value, key: &str| action[key].as_str().unwrap_or_default().to_owned();
+    let actions = found.as_array().into_iter().flatten();
+    actions.map(|action| (text(action, "title"), text(action, "command"))).collect()
+}
+
+/// For editors that drop questions and give no commands.
+#[tokio::test]
+async fn a_code_action_allows_a_run_that_waits() {
+    let mut session = Session::greeted(json!({}), false).await;
+    session.open_and_save().await;
+    let id = asked(&mut session).await;
+    session.client.status("waiting_for_trust").await;
+    let plain = json!({"diagnostics": []});
+    let allow = ("Ridgeline: allow this workspace to run".to_owned(), "ridgeline.trust".to_owned());
+    assert_eq!(actions(&mut session, 0, plain.clone()).await, [allow]);
+    // Nobody asked for these: the editor looks by itself, or on every save.
+    for unasked in [
+        json!({"diagnostics": [], "triggerKind": 2}),
+        json!({"diagnostics": [], "only": ["source"]}),
+    ] {
+        assert_eq!(actions(&mut session, 0, unasked).await, []);
+    }
+    session.client.command("ridgeline.trust", json!([])).await.expect("done");
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.client.status("idle").await;
+    assert_eq!(actions(&mut session, 0, plain.clone()).await, []);
+    let at_loop = actions(&mut session, 1, plain).await;
+    let commands: Vec<&str> = at_loop.iter().map(|(_, command)| command.as_str()).collect();
+    assert_eq!(commands, ["ridgeline.profile", "ridgeline.openPanel"]);
+    session.client.reply(&id, Value::Null).await;
+    session.client.goodbye().await;
+}
+
 #[tokio::test]
 async fn never_is_never_and_a_command_says_what_to_do() {
     let mut session = Session::greeted(json!({}), false).await;

@@ -1,0 +1,58 @@
+//! `textDocument/codeAction`: what a click on a lens at the training loop does, for editors without
+//! lenses, and the person's consent, for editors that show no questions and give no commands (Kate).
+
+use ridgeline_analysis::present::lenses::{LensOptions, lenses};
+use serde_json::json;
+use tower_lsp::ls_types::{
+    CodeActionContext, CodeActionOrCommand, CodeActionTriggerKind, Command, Range,
+};
+
+use crate::lsp::ext::command;
+use crate::view::View;
+
+/// The actions for a range: at the training loop what its lenses do, and where a run waits for
+/// consent, everywhere, to give it.
+///
+/// None where the editor looks for actions by itself (a light bulb on every line would be noise), or
+/// for kinds that ours are not: "on save" in an editor's settings must allow nothing.
+pub fn code_actions(
+    view: &View,
+    range: Range,
+    context: &CodeActionContext,
+    consent_is_wanted: bool,
+) -> Option<Vec<CodeActionOrCommand>> {
+    let asked_for_others = context.only.as_ref().is_some_and(|kinds| !kinds.is_empty());
+    if asked_for_others || context.trigger_kind == Some(CodeActionTriggerKind::AUTOMATIC) {
+        return None;
+    }
+    let mut found = Vec::new();
+    if consent_is_wanted {
+        found.push((command::TRUST, "Ridgeline: allow this workspace to run"));
+    }
+    let wanted = LensOptions {
+        memory: false,
+        scopes: false,
+        headline: false,
+        profile: true,
+        panel: true,
+        one_a_line: false,
+        ..LensOptions::default()
+    };
+    for lens in lenses(view.costs(), &view.document.index, || view.training(), &wanted) {
+        let line = lens.line.saturating_sub(1);
+        if !(range.start.line..=range.end.line).contains(&line) {
+            continue;
+        }
+        found.extend(match lens.command {
+            Some(command::PROFILE) => Some((command::PROFILE, "Ridgeline: profile now")),
+            Some(command::OPEN_PANEL) => Some((command::OPEN_PANEL, "Ridgeline: open the panel")),
+            _ => None,
+        });
+    }
+    let argument = json!({"uri": view.document.uri});
+    let commands = found.into_iter().map(|(name, title)| {
+        let arguments = Some(vec![argument.clone()]);
+        CodeActionOrCommand::Command(Command::new(title.to_owned(), name.to_owned(), arguments))
+    });
+    Some(commands.collect())
+}
