@@ -23,10 +23,6 @@ const CHOICE_LIMIT: usize = 8;
 /// Statuses are not sent more often while a run goes on.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A question that nobody answered for so long may never have been seen: Kate before 23.04 drops
-/// questions without a word.
-const UNSEEN_AFTER: Duration = Duration::from_secs(20);
-
 impl GlobalState {
     /// Wants a run, and asks the person first where they have not decided.
     pub fn want_run(&mut self, root: &Path, reason: Reason) {
@@ -52,7 +48,6 @@ impl GlobalState {
 
     fn ask_for_trust(&mut self, root: &Path, reason: Reason) {
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
-        let announces_questions = self.client.announces_questions;
         let Some(workspace) = self.workspace(root) else { return };
         let asked = reason.is_asked();
         workspace.waiting = Some(reason);
@@ -69,29 +64,13 @@ impl GlobalState {
         );
         tokio::spawn(async move {
             let titles = Answer::ALL.map(|answer| answer.title().to_owned());
-            let say_how = || {
-                let message = "To let Ridgeline run this project: a code action, or the \
-                               command ridgeline.trust";
-                to_client.show_message(Importance::Info, message);
-            };
-            let asking = to_client.ask(&message, &titles);
-            tokio::pin!(asking);
-            let answered = if announces_questions {
-                asking.await
-            } else {
-                match tokio::time::timeout(UNSEEN_AFTER, &mut asking).await {
-                    Ok(answered) => answered,
-                    Err(_) => {
-                        say_how();
-                        asking.await
-                    }
-                }
-            };
-            let answer = match answered {
+            let answer = match to_client.ask(&message, &titles).await {
                 Asked::Chosen(title) => Answer::of_title(&title),
                 Asked::Closed => None,
                 Asked::NotShown => {
-                    say_how();
+                    let message = "To let Ridgeline run this project: a code action, or the \
+                                   command ridgeline.trust";
+                    to_client.show_message(Importance::Info, message);
                     None
                 }
             };

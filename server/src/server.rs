@@ -91,7 +91,8 @@ fn log_to_stderr() {
         return;
     }
     let filter = EnvFilter::try_from_env(LOG_VARIABLE)
-        .unwrap_or_else(|_| EnvFilter::new("warn,ridgeline=info"));
+        // Clients ask for more than servers announce (Kate for symbols), which is no error.
+        .unwrap_or_else(|_| EnvFilter::new("warn,tower_lsp_server::server=off,ridgeline=info"));
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)

@@ -72,8 +72,6 @@ pub struct Client {
     pub configuration: bool,
     /// It shows progress that the server begins.
     pub shows_progress: bool,
-    /// It says of itself that it puts questions. Emacs puts them and does not say so.
-    pub announces_questions: bool,
     /// It takes `window/showDocument`.
     pub shows_documents: bool,
     /// It takes `ridgeline/openPanel`.

@@ -128,7 +128,6 @@ pub fn client(params: InitializeParams) -> Client {
         takes_plain_text: hover_formats.contains(&MarkupKind::PlainText),
         configuration: workspace.configuration.unwrap_or_default(),
         shows_progress: window.work_done_progress.unwrap_or_default(),
-        announces_questions: window.show_message.is_some(),
         shows_documents: window.show_document.is_some_and(|show| show.support),
         shows_panel: announces("panel"),
         highlights: announces("highlight"),

@@ -1,5 +1,5 @@
 //! `textDocument/codeAction`: what a click on a lens at the training loop does, for editors without
-//! lenses, and the person's consent, for editors that show no questions and give no commands (Kate).
+//! lenses, and the person's consent, for editors that show no questions and give no commands (Kate 22.12).
 
 use ridgeline_analysis::present::lenses::{LensOptions, lenses};
 use serde_json::json;
