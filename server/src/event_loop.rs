@@ -153,7 +153,9 @@ impl GlobalState {
     /// The client takes requests from now on.
     fn ready(&mut self) {
         let sending = self.refresh.clone();
-        tokio::spawn(sending.keep_sending(self.to_client.clone(), self.client.refreshes()));
+        let forgets_hints = self.client.name == "Neovim";
+        let (to_client, wanted) = (self.to_client.clone(), self.client.refreshes());
+        tokio::spawn(sending.keep_sending(to_client, wanted, forgets_hints));
         self.watcher = Watcher::start(self.events.clone());
         for root in self.client.roots.clone() {
             // A client that mistook its configuration names the whole file system, which nobody means.

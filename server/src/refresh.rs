@@ -14,6 +14,8 @@ use crate::lsp::client::ToClient;
 const INTERVAL: Duration = Duration::from_millis(200);
 /// What an editor may take to ask for its lenses and draw them.
 const REDRAW: Duration = Duration::from_millis(50);
+/// When an editor that may have forgotten its hints is told a second time.
+const SECOND_TIME: Duration = Duration::from_millis(700);
 
 /// What can be out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,15 +55,32 @@ impl Refresh {
 
     /// Sends refreshes for `wanted` things for as long as the session lasts. A client that does not
     /// answer delays the next refresh by the request's time limit and nothing else.
-    pub async fn keep_sending(self, client: ToClient, wanted: Vec<Refreshable>) {
+    ///
+    /// `forgets_hints` is for Neovim: from 0.10 to 0.12 it does not draw hints whose answer comes
+    /// after it redrew for another reason, so it is told of them once more when all is quiet.
+    pub async fn keep_sending(
+        self,
+        client: ToClient,
+        wanted: Vec<Refreshable>,
+        forgets_hints: bool,
+    ) {
+        let mut owes_hints = false;
         loop {
-            self.0.wake.notified().await;
+            let woken = self.0.wake.notified();
+            if !owes_hints {
+                woken.await;
+            } else if tokio::time::timeout(SECOND_TIME, woken).await.is_err() {
+                owes_hints = false;
+                client.refresh(Refreshable::Hints).await;
+                continue;
+            }
             let next = Instant::now() + INTERVAL;
             let take = |what: Refreshable| {
                 let bit = self.0.dirty.get(what as usize);
                 bit.is_some_and(|bit| bit.swap(false, Ordering::Relaxed)) && wanted.contains(&what)
             };
             let [hints, lenses, diagnostics] = Refreshable::ALL.map(take);
+            owes_hints = (owes_hints || hints) && forgets_hints;
             tokio::join!(
                 async {
                     if lenses {
@@ -73,8 +92,7 @@ impl Refresh {
                         client.refresh(Refreshable::Diagnostics).await
                     }
                 },
-                // Hints come last: Neovim (0.10 to 0.12) forgets to draw hints that arrive after it
-                // redrew for another reason, and new lenses are such a reason.
+                // Hints come last: new lenses are a reason to redraw.
                 async {
                     if hints {
                         sleep(REDRAW).await;
