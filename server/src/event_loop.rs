@@ -170,7 +170,8 @@ impl GlobalState {
         let opened = self.documents.open(id.clone(), uri, text);
         self.tell_refusal(&id, opened);
         let Some(document) = self.documents.get(&id) else { return };
-        self.saved.insert(id.clone(), Saved { edition: document.edition(), seen_first: false });
+        let saved = Saved::of(document, false);
+        self.saved.insert(id.clone(), saved);
         let Some(path) = document.real.clone() else { return };
         self.last_touched = Some(path.clone());
         let root = self.root_of(&path).or_else(|| self.add_folder_of(&path));
@@ -207,13 +208,14 @@ impl GlobalState {
     fn saved(&mut self, id: &DocumentId) {
         self.documents.catch_up(id);
         let Some(document) = self.documents.get(id) else { return };
-        let edition = document.edition();
-        let before = self.saved.insert(id.clone(), Saved { edition, seen_first: false });
+        let saved = Saved::of(document, false);
+        let before = self.saved.insert(id.clone(), saved);
         // The file may have been renamed to something else, or a link may lead elsewhere now.
         let Some(path) = document.real.clone() else { return };
         self.last_touched = Some(path.clone());
         // The file was written before the client said so, and has its run.
-        let has_run = before == Some(Saved { edition, seen_first: true });
+        let has_run =
+            before.is_some_and(|before| before.seen_first && before.edition == saved.edition);
         if !self.settings.run_on_save || has_run {
             return;
         }
@@ -245,15 +247,17 @@ impl GlobalState {
         let Some((id, document)) = open else {
             return Some(Reason::ChangedOutside(file.to_owned()));
         };
-        let same = document.index.as_ref().is_some_and(|index| is_on_disk(file, index.text()));
-        if !same {
-            return Some(Reason::ChangedOutside(file.to_owned()));
+        let now = Saved::of(document, true);
+        let before = self.saved.get(id);
+        if !now.is_on_disk(file) {
+            // Somebody who types on after a save is ahead of the news of it.
+            let is_known = before.is_some_and(|before| before.is_on_disk(file));
+            return (!is_known).then(|| Reason::ChangedOutside(file.to_owned()));
         }
-        let edition = document.edition();
-        if self.saved.get(id).is_some_and(|saved| saved.edition == edition) {
+        if before.is_some_and(|before| before.edition == now.edition) {
             return None;
         }
-        self.saved.insert(id.clone(), Saved { edition, seen_first: true });
+        self.saved.insert(id.clone(), now);
         Some(Reason::Saved(file.to_owned()))
     }
 
@@ -305,16 +309,4 @@ impl GlobalState {
         let touched = self.last_touched.as_deref().and_then(|path| self.root_of(path));
         touched.or_else(|| self.workspaces.first().map(|workspace| workspace.root.clone()))
     }
-}
-
-/// Whether a file holds this text. Editors keep a byte order mark to themselves.
-fn is_on_disk(file: &Path, text: &str) -> bool {
-    const MARK: &str = "\u{feff}";
-    let text = text.strip_prefix(MARK).unwrap_or(text);
-    let length = text.len() as u64;
-    let expected = length..=length + MARK.len() as u64;
-    // What has another length is not read: it may be of any size.
-    std::fs::metadata(file).is_ok_and(|metadata| expected.contains(&metadata.len()))
-        && std::fs::read_to_string(file)
-            .is_ok_and(|found| found.strip_prefix(MARK).unwrap_or(&found) == text)
 }

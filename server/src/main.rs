@@ -28,6 +28,7 @@ mod server;
 mod settings;
 mod state;
 mod store;
+mod text_mark;
 mod transport;
 mod trust;
 mod view;

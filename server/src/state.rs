@@ -11,7 +11,7 @@ use ridgeline_analysis::profile::Provenance;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::documents::{DocumentId, Documents, real_path};
+use crate::documents::{Document, DocumentId, Documents, real_path};
 use crate::event::Event;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::ext::{Headline, RunStatus, State, StatusParams};
@@ -27,6 +27,7 @@ use crate::requests::diagnostic::{Failure, Placed};
 use crate::run_queue::{Reason, RunQueue};
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::text_mark::TextMark;
 use crate::trust::Trust;
 use crate::view::{Cache, Measured, View};
 use crate::watcher::Watcher;
@@ -98,12 +99,27 @@ impl Client {
 }
 
 /// An edition of a document that is on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Saved {
     /// Which.
     pub edition: u64,
     /// The disk told it, and the client has not yet.
     pub seen_first: bool,
+    /// What it was; nothing where the text was left alone.
+    text: Option<TextMark>,
+}
+
+impl Saved {
+    /// A document as it is now.
+    pub fn of(document: &Document, seen_first: bool) -> Saved {
+        let text = document.index.as_ref().map(|index| TextMark::of(index.text()));
+        Saved { edition: document.edition(), seen_first, text }
+    }
+
+    /// A file holds it.
+    pub fn is_on_disk(&self, file: &Path) -> bool {
+        self.text.is_some_and(|text| text.is_on_disk(file))
+    }
 }
 
 /// A folder with what was measured in it.

@@ -209,6 +209,13 @@ async fn changes_from_outside_are_a_reason_and_the_editors_own_are_not_one_more(
     let saved = begun_for_another(&session, &outside).await;
     assert_eq!(saved.request.changed, Some(session.root.join("train.py")));
     saved.end.send(session.measured()).expect("waiting");
+    // Somebody who types on is ahead of the watcher's news of that save.
+    let script = session.uri("train.py");
+    let start = json!({"line": 0, "character": 0});
+    let edit = json!([{"range": {"start": start, "end": start}, "text": "# more\n"}]);
+    session.client.change(&script, 2, edit).await;
+    session.hints("train.py").await;
+    std::fs::write(session.root.join("train.py"), super::fake::SCRIPT).expect("written");
     let marker = session.root.join("marker.py");
     std::fs::write(&marker, "x = 1\n").expect("written");
     let next = begun_for_another(&session, &outside).await;
