@@ -55,7 +55,7 @@ fn main() {
     });
     let hovered = measure("hover", EDITS / 4, |at| {
         let offset = index.lines().start_of((at * 37 % LINES) as u32) + 9;
-        std::hint::black_box(hover(&profile, &costs, &index, offset));
+        std::hint::black_box(hover(&profile, None, &costs, &index, offset));
     });
     let all = measure("an edit, then all of them", EDITS, |at| {
         index.edit(&[typed(&index, at)]);
@@ -65,7 +65,7 @@ fn main() {
         let shown = Some((&profile, &costs));
         std::hint::black_box(lenses(shown, &index, || &training, &LensOptions::default()));
         let offset = index.lines().start_of((at * 37 % LINES) as u32) + 9;
-        std::hint::black_box(hover(&profile, &costs, &index, offset));
+        std::hint::black_box(hover(&profile, None, &costs, &index, offset));
     });
     std::hint::black_box((edit, build, hint, lens, hovered, all));
 }

@@ -8,7 +8,9 @@
 //! today's text and carries costs onto it, [`present`] turns both into what a person reads.
 
 pub mod attribution;
+pub mod evaluate;
 pub mod metrics;
+pub mod predict;
 pub mod present;
 pub mod profile;
 pub mod recording;

@@ -6,6 +6,9 @@
 //! `present/json.rs`.
 
 use std::ops::{Add, AddAssign};
+use std::sync::Arc;
+
+use crate::predict::device_comparison::Comparison;
 
 /// Where a number comes from. It is part of what is shown: `~` for estimates, faded for stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -476,4 +479,47 @@ pub struct Profile {
     pub notes: Vec<String>,
     /// Of torch, as recorded.
     pub torch_version: String,
+    /// What was estimated rather than measured; nothing where a run measured it all.
+    pub estimate: Option<Estimate>,
+    /// The same iteration on other devices, where that was predicted.
+    pub elsewhere: Option<Arc<Comparison>>,
+}
+
+/// What a profile rests on that no run measured: that of a text that has not run, or of a device
+/// that is not there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// The device that it is for, where that is another one than the program ran on.
+    pub target: Option<String>,
+    /// What the headline's change is counted from: the last measurement, or the estimate of the
+    /// saved text for the same device.
+    pub before: Option<Before>,
+}
+
+/// The headline of before an edit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Before {
+    /// Nanoseconds of one iteration.
+    pub time_ns: f64,
+    /// Samples in a batch.
+    pub batch_size: Option<u64>,
+    /// Bytes alive at the peak.
+    pub peak_bytes: u64,
+}
+
+impl Before {
+    /// The headline of a profile.
+    pub fn of(profile: &Profile) -> Before {
+        Before {
+            time_ns: profile.iteration.time_ns,
+            batch_size: profile.iteration.batch_size,
+            peak_bytes: profile.memory.peak_bytes,
+        }
+    }
+
+    /// Samples per second, where the batch size is known.
+    pub fn samples_per_second(&self) -> Option<f64> {
+        let batch = self.batch_size? as f64;
+        (self.time_ns > 0.0).then(|| batch / (self.time_ns / 1e9))
+    }
 }

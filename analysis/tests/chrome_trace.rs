@@ -444,7 +444,9 @@ proptest! {
         if let Ok(trace) = &found {
             summarize(trace);
         }
-        if let Ok(document) = serde_json::from_slice::<Value>(&bytes) {
+        // Of a key that stands twice serde_json keeps the last, and a stream has read the first.
+        let is_plain = bytes.windows(13).filter(|text| text == b"\"traceEvents\"").count() < 2;
+        if let Some(document) = serde_json::from_slice::<Value>(&bytes).ok().filter(|_| is_plain) {
             match expected_events(&document) {
                 Some((operators, calls, activities)) => {
                     let trace = found.unwrap();

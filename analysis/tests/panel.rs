@@ -5,11 +5,14 @@
 mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use expect_test::expect_file;
 use recorded::large::large;
 use recorded::{recording, recordings, root, sample_traces, trace};
-use ridgeline_analysis::attribution::{attribute, attribute_compiled};
+use ridgeline_analysis::attribution::{attribute, attribute_compiled, recorded_step};
+use ridgeline_analysis::predict::device_comparison::{Subject, compare};
+use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord, document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
 use ridgeline_analysis::profile::{KernelCost, Profile, Untracked};
@@ -50,6 +53,8 @@ fn panel(profile: &Profile, texts: &[Option<&str>]) -> Value {
         when_unix_ms: now.when_unix_ms,
         texts,
         history: &[now, before, committed],
+        elsewhere: profile.elsewhere.as_deref(),
+        ..PanelInput::default()
     };
     serde_json::to_value(document(&input)).expect("JSON")
 }
@@ -307,6 +312,16 @@ fn what_is_beyond_the_limit_is_counted() {
     assert!(number(&timeline, "left_out") > 100_000);
 }
 
+/// The profile of a recording with what is predicted for other devices, as the server makes it.
+fn predicted_profile(name: &str) -> Profile {
+    let recording = recording(&root().join("tests/recordings").join(name));
+    let mut profile = attribute(&recording).expect("a profile");
+    let step = recorded_step(&recording, &profile);
+    let table = DeviceTable::shipped();
+    profile.elsewhere = compare(Subject::Recorded(&step), table).map(Arc::new);
+    profile
+}
+
 /// The example in `docs/panel.md` under a heading, without its comments.
 fn example(heading: &str) -> Value {
     let page = std::fs::read_to_string(root().join("docs/panel.md")).expect("the page");
@@ -372,6 +387,29 @@ fn full_profile() -> Profile {
 #[test]
 fn the_page_describes_the_document() {
     assert_described(&panel(&full_profile(), &[]), &example("## The document"));
+}
+
+#[test]
+fn the_page_describes_the_predictions_for_other_devices() {
+    let page = std::fs::read_to_string(root().join("docs/panel.md")).expect("the page");
+    let section = page.split("### Predictions").nth(1).expect("the section");
+    let block = section.split("```jsonc\n").nth(1).and_then(|rest| rest.split("```").next());
+    let without_comments: String = block
+        .expect("an example")
+        .lines()
+        .map(|line| line.split_once("//").map_or(line, |(code, _)| code))
+        .collect();
+    let example: Value = serde_json::from_str(&format!("{{{without_comments}}}")).expect("JSON");
+    let example = &example["predictions"]["devices"];
+    let document = panel(&predicted_profile("conv-cpu"), &[]);
+    let devices = &document["predictions"]["devices"];
+    let keys = |value: &Value| -> BTreeSet<String> {
+        value.as_object().expect("an object").keys().cloned().collect()
+    };
+    assert_eq!(keys(devices), keys(example));
+    assert_eq!(keys(&devices["rows"][0]), keys(&example["rows"][0]));
+    let range: BTreeSet<String> = ["low", "value", "high"].map(str::to_owned).into();
+    assert_eq!(keys(&devices["rows"][0]["time_ns"]), range);
 }
 
 #[test]

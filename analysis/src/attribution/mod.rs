@@ -25,12 +25,15 @@ mod modules;
 mod notes;
 mod operators;
 mod optimizer;
+mod recorded_step;
 mod scale;
 pub mod spans;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod timeline;
+
+pub use recorded_step::recorded_step;
 
 use compiled::EagerShares;
 use contexts::{Context, ContextId, Contexts};
@@ -173,6 +176,8 @@ fn attribute_with(
         notes: notes::of(recording, eager.is_some()),
         torch_version: manifest.map(|manifest| manifest.torch.clone()).unwrap_or_default(),
         device: sums.device,
+        estimate: None,
+        elsewhere: None,
     };
     Ok((profile, shares))
 }

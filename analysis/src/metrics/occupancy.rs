@@ -55,14 +55,18 @@ pub fn occupancy(
 }
 
 /// What a multiprocessor has, by compute capability.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
     capability: (u32, u32),
-    threads: u32,
+    /// Threads that can be resident.
+    pub threads: u32,
     warps: u32,
-    blocks: u32,
-    registers: u32,
-    shared_memory_bytes: u32,
+    /// Blocks that can be resident.
+    pub blocks: u32,
+    /// 32-bit registers.
+    pub registers: u32,
+    /// Bytes of shared memory, of which each block may have nearly all.
+    pub shared_memory_bytes: u32,
     /// Shared memory is given out in units of this many bytes.
     shared_memory_unit: u32,
     /// Shared memory that the system takes of each block.
@@ -118,7 +122,8 @@ const fn limits(
     }
 }
 
-fn limits_of(capability: (u32, u32)) -> Option<&'static Limits> {
+/// The limits of a compute capability; `None` where it is not in the table.
+pub fn limits_of(capability: (u32, u32)) -> Option<&'static Limits> {
     LIMITS.iter().find(|limits| limits.capability == capability)
 }
 

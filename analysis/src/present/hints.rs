@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use super::headline::short_headline;
 use super::share::{share, share_of_whole};
 use crate::profile::{Phase, Profile, Provenance};
 use crate::source::{CostMap, SourceIndex, StatementCost};
@@ -169,18 +170,9 @@ fn label(time_ns: f64, share: f64, provenance: Provenance) -> String {
 }
 
 fn headline(profile: &Profile, provenance: Provenance) -> Option<String> {
-    let iteration = &profile.iteration;
-    if iteration.time_ns.is_nan() || iteration.time_ns <= 0.0 {
-        return None;
-    }
-    let time = short(units::duration(iteration.time_ns));
-    if provenance == Provenance::Stale {
-        return Some(format!("was {time}"));
-    }
-    let rate = iteration
-        .samples_per_second()
-        .map(|rate| format!("{time} · {}/s", units::significant(rate)));
-    Some(rate.filter(|text| text.chars().count() < MAX_CHARACTERS).unwrap_or(time))
+    let time_ns = profile.iteration.time_ns;
+    let short = |time_ns| short(units::duration(time_ns));
+    (time_ns > 0.0).then(|| short_headline(profile, provenance, MAX_CHARACTERS, short))
 }
 
 /// A recording may say that a line took centuries.

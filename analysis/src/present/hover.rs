@@ -3,12 +3,15 @@
 
 use std::ops::Range;
 
-use super::lenses::{headline, kinds, peak, told};
+use super::devices;
+use super::headline::{headline, peak};
+use super::lenses::{kinds, told};
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
 use super::share::{rank, share_of, share_of_peak, share_of_whole};
+use crate::predict::device_comparison::Comparison;
 use crate::profile::{
-    MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase, PhaseTimes, Profile,
-    Provenance,
+    Estimate, MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase,
+    PhaseTimes, Profile, Provenance,
 };
 use crate::source::{CostMap, DefinitionCost, ScopeCost, SourceIndex, StatementCost, character_at};
 use crate::units;
@@ -30,15 +33,17 @@ const OPERATORS: usize = 4;
 const KERNELS: usize = 2;
 const NOTES: usize = 4;
 
-/// What is known at `offset`. Nothing where nothing was measured there.
+/// What is known at `offset`. Nothing where nothing was measured there. `elsewhere` is the profile's own
+/// comparison with other devices, with the prices that a person set.
 pub fn hover(
     profile: &Profile,
+    elsewhere: Option<&Comparison>,
     costs: &CostMap,
     index: &SourceIndex,
     offset: usize,
 ) -> Option<Hover> {
     let line = index.lines().line_of(offset);
-    let writer = Writer { profile, costs, word: word_at(index.text(), offset) };
+    let writer = Writer { profile, elsewhere, costs, word: word_at(index.text(), offset) };
     let mut page = Page::default();
     let mut span: Option<Range<usize>> = None;
 
@@ -105,6 +110,7 @@ fn word_at(text: &str, offset: usize) -> &str {
 
 struct Writer<'a> {
     profile: &'a Profile,
+    elsewhere: Option<&'a Comparison>,
     costs: &'a CostMap,
     /// The name under the cursor.
     word: &'a str,
@@ -115,6 +121,16 @@ impl Writer<'_> {
         let profile = self.profile;
         let iteration = &profile.iteration;
         page.line(&[strong(headline(profile, provenance))]);
+        if let Some(before) = profile.estimate.as_ref().and_then(|estimate| estimate.before) {
+            let of = |rate| format!("{} samples/s · ", units::significant(rate));
+            let rate = before.samples_per_second().map(of).unwrap_or_default();
+            let (time, peak) = (before.time_ns, before.peak_bytes as f64);
+            page.line(&[text(format!(
+                "before this edit: {rate}{} · peak {}",
+                units::duration(time),
+                units::bytes(peak)
+            ))]);
+        }
         let mut about = Vec::new();
         if let Some(batch) = iteration.batch_size {
             about.push(format!("batch of {batch}"));
@@ -148,6 +164,9 @@ impl Writer<'_> {
             let busy = units::percent(share_of(gpu.busy_ns as f64, gpu.span_ns as f64));
             page.gap();
             page.line(&[text(format!("The GPU was at work {busy} of the time"))]);
+        }
+        if let Some(elsewhere) = self.elsewhere {
+            devices::in_hover(page, elsewhere);
         }
         for note in profile.notes.iter().take(NOTES) {
             page.gap();
@@ -388,9 +407,14 @@ impl Writer<'_> {
         match provenance {
             Provenance::Measured => {}
             Provenance::Estimated => {
-                page.line(&[text(
-                    "~ estimated: a measured total, split by the shares of another run",
-                )]);
+                page.line(&[text(match &self.profile.estimate {
+                    None => "~ estimated: a measured total, split by the shares of another run",
+                    Some(Estimate { before: Some(_), target: None }) => {
+                        "~ estimated: the measurement, scaled by what the operators of the unsaved \
+                         text cost"
+                    }
+                    Some(_) => "~ estimated: by the shapes of its operators; nothing ran",
+                })]);
             }
             Provenance::Stale => {
                 page.line(&[text(format!("measured before this {what} was changed"))]);
@@ -399,11 +423,17 @@ impl Writer<'_> {
     }
 
     fn origin(&self, page: &mut Page) {
-        let mut parts: Vec<Piece> =
-            vec![text("measured on "), text(self.profile.device.name.clone())];
-        if self.profile.device.name.is_empty() {
-            parts = vec![text("measured on an unknown device")];
-        }
+        let how = match &self.profile.estimate {
+            Some(Estimate { target: Some(_), .. } | Estimate { before: None, .. }) => {
+                "estimated for "
+            }
+            _ => "measured on ",
+        };
+        let device = match self.profile.device.name.as_str() {
+            "" => "an unknown device".to_owned(),
+            name => name.to_owned(),
+        };
+        let mut parts: Vec<Piece> = vec![text(how), text(device)];
         if !self.profile.torch_version.is_empty() {
             parts.push(text(format!(", PyTorch {}", self.profile.torch_version)));
         }
@@ -430,7 +460,7 @@ mod tests {
 
     fn at(today: &str, needle: &str) -> Option<Hover> {
         let (profile, costs, index) = costs(TRAIN, Some(today));
-        hover(&profile, &costs, &index, today.find(needle).unwrap())
+        hover(&profile, None, &costs, &index, today.find(needle).unwrap())
     }
 
     fn check(needle: &str, expected: Expect) {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::headline::headline;
 use super::hints::encloses_everything;
 use super::share::{share, share_of_peak};
 use crate::profile::{MemoryByKind, Profile, Provenance};
@@ -184,32 +185,6 @@ impl Found<'_> {
             let title = told(kinds(&cost.total_memory), cost.provenance);
             self.add(cost.first_line, title, None, cost.provenance);
         }
-    }
-}
-
-/// `312 samples/s · 102 ms · peak 3.1 / 23.7 GB`.
-pub fn headline(profile: &Profile, provenance: Provenance) -> String {
-    let mut parts = Vec::new();
-    if let Some(rate) = profile.iteration.samples_per_second() {
-        parts.push(format!("{} samples/s", units::significant(rate)));
-    }
-    if profile.iteration.time_ns > 0.0 {
-        parts.push(units::duration(profile.iteration.time_ns));
-    }
-    if profile.memory.peak_bytes > 0 {
-        parts.push(format!("peak {}", peak(profile)));
-    }
-    told(parts.join(" · "), provenance)
-}
-
-/// `3.1 / 23.7 GB`; without the capacity where that is not known.
-pub(super) fn peak(profile: &Profile) -> String {
-    let peak = units::bytes(profile.memory.peak_bytes as f64);
-    let Some(capacity) = profile.memory.capacity_bytes else { return peak };
-    let capacity = units::bytes(capacity as f64);
-    match (peak.split_once(' '), capacity.split_once(' ')) {
-        (Some((value, unit)), Some((_, of))) if unit == of => format!("{value} / {capacity}"),
-        _ => format!("{peak} / {capacity}"),
     }
 }
 

@@ -1,9 +1,11 @@
 //! What a person reads: hints, lenses, hovers, the terminal's pages and the report, as plain values
 //! with byte offsets. It knows no editor and no protocol.
 
+pub mod devices;
 pub mod failure;
 #[cfg(test)]
 mod fixture;
+pub mod headline;
 pub mod heat;
 pub mod hints;
 pub mod hover;
@@ -47,7 +49,9 @@ pub(crate) fn everything(
         offsets.extend([lens.span.start, lens.span.end]);
     }
     for offset in 0..index.text().len() + 2 {
-        if let Some(hover) = hover::hover(profile, costs, index, offset) {
+        if let Some(hover) =
+            hover::hover(profile, profile.elsewhere.as_deref(), costs, index, offset)
+        {
             offsets.extend([hover.span.start, hover.span.end]);
         }
     }

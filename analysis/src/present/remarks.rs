@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use super::lenses::{headline, told};
+use super::headline::headline;
+use super::lenses::told;
 use super::page::ordinal;
 use super::share::{rank, share};
 use crate::profile::Profile;

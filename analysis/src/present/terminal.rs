@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style as Ansi};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::lenses::{headline, kinds, peak};
+use super::headline::{headline, peak};
+use super::lenses::kinds;
 use super::page::{clean, shorten};
 use super::share::{share_of, share_of_peak, share_of_whole};
 use crate::profile::{LineCost, MemoryByKind, ModuleCost, Phase, PhaseTimes, Profile, Provenance};
@@ -433,6 +434,11 @@ impl Summary<'_> {
 }
 
 impl Style {
+    /// What is said beside the matter.
+    pub(super) fn faint(self, text: &str) -> String {
+        self.paint(FAINT, text)
+    }
+
     fn paint(self, look: Ansi, text: &str) -> String {
         if self.color && !text.trim().is_empty() {
             format!("{look}{text}{look:#}")

@@ -183,6 +183,8 @@ pub struct Iterations {
     pub timed_ns: Vec<u64>,
     /// The same by CUDA events.
     pub timed_device_ns: Vec<u64>,
+    /// Joules that the GPU drew for one of them, by its own counter.
+    pub joules: Option<f64>,
     /// Start and end of each profiled iteration, nanoseconds of the realtime clock.
     pub profiled: Vec<(i64, i64)>,
     /// Index into `profiled`: the iteration whose memory is replayed; none where none was profiled.
@@ -207,6 +209,8 @@ pub struct Batch {
     /// `loader`, `provider` or `input`.
     #[serde(deserialize_with = "optional_text")]
     pub from: Option<String>,
+    /// Samples that the loader gives in one epoch.
+    pub samples_per_epoch: Option<u64>,
 }
 
 /// A module instance.

@@ -395,6 +395,7 @@ impl Builder<'_> {
                 if let Some(module) = self.profile.modules.get(id as usize) {
                     cost.total_time += module.total_time;
                     cost.memory += module.memory;
+                    cost.provenance = cost.provenance.max(module.provenance);
                     cost.modules.push(ModuleId(id));
                 }
             }
@@ -539,7 +540,11 @@ impl Builder<'_> {
             header,
             first_line: unit.first_line,
             last_line: unit.last_line,
-            provenance: if stale { Provenance::Stale } else { Provenance::Measured },
+            provenance: match &self.profile.estimate {
+                _ if stale => Provenance::Stale,
+                Some(_) => Provenance::Estimated,
+                None => Provenance::Measured,
+            },
         })
     }
 }

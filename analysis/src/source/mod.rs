@@ -5,6 +5,7 @@
 //! where it is kept.
 
 mod anchor;
+pub mod batch_site;
 mod cost_map;
 mod imports;
 mod index;

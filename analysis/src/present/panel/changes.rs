@@ -157,7 +157,7 @@ fn change(now: f64, then: f64, noise: f64, better: Better) -> Option<Change> {
 }
 
 /// `+4%`, `−12%`, `×15`.
-fn difference(ratio: f64) -> String {
+pub(in crate::present) fn difference(ratio: f64) -> String {
     let by = ratio - 1.0;
     if by.abs() < 0.0005 {
         "±0%".to_owned()

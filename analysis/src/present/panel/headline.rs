@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::changes::{Against, Better, Change, noise};
 use super::finite;
-use crate::present::lenses::peak;
+use crate::present::headline::peak;
 use crate::present::share::share_of;
 use crate::profile::Profile;
 use crate::units;

@@ -4,9 +4,11 @@
 //! editor, what runs, which runs there were), and the document says the rest. Every number in it
 //! is finite, every list has a bound, and names are fit to show.
 
+mod batch_size;
 mod breakdown;
 mod changes;
 mod code;
+mod devices;
 mod headline;
 mod memory;
 #[cfg(test)]
@@ -16,9 +18,13 @@ mod tree;
 use serde::{Deserialize, Serialize};
 
 use super::page::{clean, shorten};
+use crate::predict::device_comparison::Comparison;
 use crate::profile::{FileId, Profile};
 
+pub use batch_size::{BatchSizes, Site};
+pub(in crate::present) use changes::difference;
 pub use changes::{Better, Change, Verdict};
+pub use devices::Devices;
 pub use headline::Number;
 pub use memory::{Holder, Memory};
 pub use tree::{Breakdown, Node};
@@ -55,6 +61,10 @@ pub struct PanelInput<'a> {
     pub texts: &'a [Option<&'a str>],
     /// The runs there were, newest first; the first is the one that `profile` is.
     pub history: &'a [RunRecord],
+    /// The profile's comparison with other devices, with the prices that a person set.
+    pub elsewhere: Option<&'a Comparison>,
+    /// What is known of other batch sizes.
+    pub batch_sizes: Option<&'a BatchSizes>,
 }
 
 /// One run in the project's history.
@@ -117,9 +127,27 @@ pub struct PanelDocument {
     status: serde_json::Value,
     recording: Option<Measurement>,
     history: Vec<RunRecord>,
-    predictions: Kept,
+    predictions: Option<Predictions>,
     what_ifs: Kept,
     findings: Kept,
+}
+
+/// What the iteration would be otherwise or elsewhere.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Predictions {
+    batch_size: Option<batch_size::Shown>,
+    devices: Option<Devices>,
+}
+
+impl Predictions {
+    /// Nothing where nothing can be told.
+    fn of(input: &PanelInput<'_>) -> Option<Predictions> {
+        let sizes = input.batch_sizes;
+        let batch_size = sizes.map(|sizes| batch_size::Shown::of(sizes, input.profile));
+        let devices = input.elsewhere.map(Devices::of);
+        let is_known = batch_size.is_some() || devices.is_some();
+        is_known.then_some(Predictions { batch_size, devices })
+    }
 }
 
 /// A place in the document that is kept for later: always `null`.
@@ -202,7 +230,7 @@ pub fn document(input: &PanelInput<'_>) -> PanelDocument {
         status: input.status.clone(),
         recording: input.profile.map(|profile| measurement(profile, input)),
         history: input.history.iter().take(MOST_RUNS).map(RunRecord::shown).collect(),
-        predictions: None,
+        predictions: Predictions::of(input),
         what_ifs: None,
         findings: None,
     }

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{style, text};
-use crate::present::lenses::{headline, kinds, peak};
+use crate::present::headline::{headline, peak};
+use crate::present::lenses::kinds;
 use crate::present::page::{count, quantity, shorten};
 use crate::present::panel::memory_in_words;
 use crate::present::share::{share_of, share_of_peak, share_of_whole};

@@ -1,0 +1,56 @@
+//! Fits the coefficients of the operator costs on measurements, and says how well they do on what
+//! they have not seen.
+//!
+//!     cargo run --release -p ridgeline-analysis --example fit_op_costs -- GROUND_TRUTH LISTS [OUT]
+//!
+//! `GROUND_TRUTH` is a folder laid out as `docs/op-cost.md` says, `LISTS` one of operator lists of
+//! its models, `OUT` the `coefficients.json` to write. The model that is fitted is the one that
+//! ships: every time comes from `op_cost::Plan`.
+
+mod cases;
+mod fitting;
+mod parameters;
+mod report;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+fn main() -> Result<()> {
+    let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let (truth, lists, out) = match arguments.as_slice() {
+        [truth, lists] => (truth, lists, None),
+        [truth, lists, out] => (truth, lists, Some(out)),
+        _ => bail!("say where the measurements are, where the operator lists, and where to write"),
+    };
+    let cases = cases::read(truth, lists)?;
+    println!("{}", report::counts(&cases));
+    let parameters = parameters::Parameters::shipped();
+    let fit = fitting::Fit::new(&cases, &parameters);
+    let all = fit.run(|_| true, &parameters.start(), ITERATIONS);
+    println!(
+        "\nfitted on everything:\n{}",
+        parameters.show(
+            &all,
+            &[
+                fit.shares(&all, |case| case.set.starts_with("train")),
+                fit.shares(&all, |case| case.set.starts_with("infer")),
+                fit.shares(&all, |case| case.set == "transformer"),
+            ]
+        )
+    );
+    println!("{}", report::table("on what was fitted", &cases, &fit.errors(&all)));
+    let unseen = fit.cross_validate(&all);
+    println!("{}", report::table("on what was not", &cases, &unseen));
+    println!("{}", report::worst(&cases, &unseen));
+    if let Some(out) = out {
+        write(out, &parameters.file(&all, &report::provenance(&cases, &unseen), &unseen, &cases))?;
+    }
+    Ok(())
+}
+
+const ITERATIONS: usize = 12;
+
+fn write(out: &Path, text: &str) -> Result<()> {
+    std::fs::write(out, text).with_context(|| format!("{} cannot be written", out.display()))
+}

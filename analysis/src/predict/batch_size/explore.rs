@@ -1,0 +1,132 @@
+//! What to find out next: which batches to estimate and which to run, so that the curve is known
+//! where a person looks and the largest batch is known exactly, and nothing runs out of memory.
+
+use super::Evidence;
+use super::curve::Curve;
+use super::largest::Capacity;
+
+/// One thing to find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// What an iteration of this batch holds and does, under fake tensors.
+    Estimate(u64),
+    /// How long an iteration of this batch takes.
+    Run(u64),
+}
+
+/// How far to go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// What the device holds. Without it no batch larger than those that ran is run.
+    pub capacity: Option<Capacity>,
+    /// Fake tensors may be asked.
+    pub estimates: bool,
+    /// Short runs may be made.
+    pub runs: bool,
+}
+
+/// Estimates of one exploration. Halving finds any largest batch up to [`FAR`] times the current one
+/// with fewer.
+const MOST_ESTIMATES: usize = 16;
+/// Runs at other batches than the current one. Of a straight line through five points from three
+/// quarters to seven quarters, the error at half and double is hardly more than that of one point.
+const MOST_RUNS: usize = 4;
+/// Runs at the current batch: the measurement, which timed few iterations, and one more that times as
+/// many as the others.
+const RUNS_AT_CURRENT: usize = 2;
+/// Of these, so many may come to nothing.
+const MOST_FAILURES: usize = 3;
+/// Larger batches are not estimated: the program would have to make so many samples.
+const FAR: u64 = 64;
+
+/// The batches near the current one that are worth a run, the best first.
+///
+/// They lie on both sides, so that half and double the current one are not far. A multiple of a
+/// power of two stays one of a quarter of it. Half and double come last, for programs that cannot do
+/// with less even numbers.
+pub fn probes(current: u64) -> Vec<u64> {
+    let quarters = |quarters: u64| (current.saturating_mul(quarters).saturating_add(2)) / 4;
+    let mut probes: Vec<u64> = Vec::new();
+    let near = [6, 3, 7, 5].map(quarters);
+    for batch in near.into_iter().chain([current / 2, current.saturating_mul(2)]) {
+        if batch > 0 && batch != current && !probes.contains(&batch) {
+            probes.push(batch);
+        }
+    }
+    probes
+}
+
+/// The next thing to find out, in the order in which it is worth most; nothing where enough is known
+/// or can be.
+pub fn next_question(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<Question> {
+    if current == 0 {
+        return None;
+    }
+    let estimate = bounds.estimates.then(|| next_estimate(evidence, current, bounds)).flatten();
+    estimate
+        .map(Question::Estimate)
+        .or_else(|| next_run(evidence, current, bounds).filter(|_| bounds.runs).map(Question::Run))
+}
+
+fn next_estimate(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<u64> {
+    let failures = |failed: &&super::Failed| matches!(failed.question, Question::Estimate(_));
+    let failed = evidence.failed.iter().filter(failures).count();
+    if failed >= MOST_FAILURES || evidence.estimates.len() + failed >= MOST_ESTIMATES {
+        return None;
+    }
+    let open = |batch: u64| {
+        batch > 0 && !evidence.estimated(batch) && !evidence.failed(Question::Estimate(batch))
+    };
+    // What cannot be estimated at the batch that ran cannot be elsewhere.
+    if evidence.failed(Question::Estimate(current)) {
+        return None;
+    }
+    let far = current.saturating_mul(FAR);
+    let first = [current, current.saturating_mul(2), current / 2];
+    if let Some(batch) = first.into_iter().find(|batch| open(*batch)) {
+        return Some(batch);
+    }
+    let curve = Curve::fit(evidence).ok()?;
+    let Some(largest) = bounds.capacity.map(|capacity| curve.largest(capacity)) else {
+        let some = [current.saturating_mul(8), far];
+        return some.into_iter().find(|batch| open(*batch));
+    };
+    match largest {
+        // It is exact where it and the next one were both estimated.
+        Some(largest) if largest.value <= far => {
+            let value = largest.value;
+            [value, value.saturating_add(1)].into_iter().find(|batch| open(*batch))
+        }
+        // Far away: where the straight line may turn is looked at once.
+        _ => open(far).then_some(far),
+    }
+}
+
+fn next_run(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<u64> {
+    let failures = |failed: &&super::Failed| matches!(failed.question, Question::Run(_));
+    let failed = evidence.failed.iter().filter(failures).count();
+    let others = evidence.runs.iter().filter(|run| run.batch != current).count();
+    let at_current = evidence.runs.iter().filter(|run| run.batch == current).count();
+    if at_current < RUNS_AT_CURRENT && !evidence.failed(Question::Run(current)) {
+        return Some(current);
+    }
+    if at_current == 0 {
+        return None;
+    }
+    if others >= MOST_RUNS || failed >= MOST_FAILURES {
+        return None;
+    }
+    let ran = evidence.runs.iter().map(|run| run.batch).max().unwrap_or(current);
+    let curve = Curve::fit(evidence).ok();
+    // The least favourable end of the range counts: nothing is run that might not fit.
+    let is_safe = |batch: u64| {
+        batch <= ran
+            || bounds.capacity.is_some_and(|capacity| {
+                let peak = curve.as_ref().and_then(|curve| curve.peak_bytes(batch));
+                peak.is_some_and(|peak| peak.high <= capacity.left() as f64)
+            })
+    };
+    probes(current).into_iter().find(|&batch| {
+        !evidence.ran(batch) && !evidence.failed(Question::Run(batch)) && is_safe(batch)
+    })
+}

@@ -1,0 +1,167 @@
+//! The time of an iteration by batch.
+//!
+//! `time = a + b * work`, where `work` is the batch itself, or, where estimates say what the
+//! operators cost at other batches, that cost. `a` is what an iteration takes whatever its batch:
+//! the optimizer, launching kernels, Python.
+//!
+//! What else goes on at a machine can only make an iteration longer, so the quickest of a run's
+//! iterations says most about the program (Chen and Revels, "Robust benchmarking in noisy
+//! environments", 2016). The line goes through those; its height is then set so that it meets the
+//! *median* iterations, which are what is shown everywhere else.
+
+use std::collections::BTreeMap;
+
+use super::line::Line;
+use super::{Estimate, Run};
+use crate::predict::Range;
+
+/// One deviation of a run's median from the next run's, of a program that was not changed, where
+/// there are too few runs to tell: `docs/accuracy.md`, "Batch size".
+const SCATTER: f64 = 0.02;
+/// Four of five cases lie within so many standard deviations.
+const FOUR_OF_FIVE: f64 = 1.2816;
+/// How far the shape of the curve can be wrong for each doubling away from what ran: caches end,
+/// other kernels are chosen.
+const PER_DOUBLING: f64 = 0.02;
+/// The same where one batch alone ran, and the work is an estimate's.
+const PER_DOUBLING_OF_ESTIMATES: f64 = 0.12;
+
+/// The fitted time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Time {
+    work: Work,
+    line: Fitted,
+    /// From the quickest iteration to the median one.
+    usual: f64,
+    /// The smallest and the largest batch that ran.
+    ran: (u64, u64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Fitted {
+    Line(Line),
+    /// Through nothing and one run.
+    Ratio(f64),
+}
+
+/// What an iteration has to do at each batch.
+#[derive(Clone, Debug, PartialEq)]
+enum Work {
+    Batch,
+    /// `(batch, cost)`, by batch, at least two.
+    Costs(Vec<(f64, f64)>),
+}
+
+impl Time {
+    /// Nothing where the runs and estimates do not say how the time depends on the batch.
+    pub fn fit(runs: &[Run], estimates: &[Estimate]) -> Option<Time> {
+        let measured = by_batch(runs);
+        let usual = usual(&measured)?;
+        let quickest = |times: &Vec<f64>| times.first().copied().unwrap_or(f64::NAN);
+        let ran = (*measured.first_key_value()?.0, *measured.last_key_value()?.0);
+        let costs = Work::of(estimates);
+        if measured.len() == 1 {
+            let work = costs?;
+            let (batch, times) = measured.first_key_value()?;
+            let ratio = quickest(times) / work.at(*batch as f64);
+            let line = Fitted::Ratio(ratio);
+            return ratio.is_finite().then_some(Time { work, line, usual, ran });
+        }
+        let fit = |work: &Work| {
+            let points =
+                measured.iter().map(|(batch, times)| (work.at(*batch as f64), quickest(times)));
+            Line::fit(&points.collect::<Vec<(f64, f64)>>())
+        };
+        let plain = fit(&Work::Batch)?;
+        // The costs' kinks are worth having only where they explain the runs better.
+        let (work, line) = match costs.and_then(|work| Some((fit(&work)?, work))) {
+            Some((line, work)) if measured.len() > 2 && line.scatter < plain.scatter => {
+                (work, line)
+            }
+            _ => (Work::Batch, plain),
+        };
+        Some(Time { work, line: Fitted::Line(line), usual, ran })
+    }
+
+    /// Nanoseconds of an iteration.
+    pub fn at(&self, batch: u64) -> Range {
+        let work = self.work.at(batch as f64);
+        let doublings = doublings(batch, self.ran);
+        let (value, share) = match &self.line {
+            Fitted::Line(line) => {
+                let noise = line.deviation(work, line.scatter.max(SCATTER));
+                (line.at(work), FOUR_OF_FIVE * noise + PER_DOUBLING * doublings)
+            }
+            Fitted::Ratio(ratio) => {
+                (ratio * work, FOUR_OF_FIVE * SCATTER + PER_DOUBLING_OF_ESTIMATES * doublings)
+            }
+        };
+        let value = value * self.usual;
+        Range { low: value / (1.0 + share), value, high: value * (1.0 + share) }
+    }
+}
+
+impl Work {
+    fn of(estimates: &[Estimate]) -> Option<Work> {
+        let mut costs: BTreeMap<u64, f64> = BTreeMap::new();
+        for estimate in estimates {
+            let cost = estimate.cost_ns.filter(|cost| cost.is_finite() && *cost > 0.0);
+            costs.extend(cost.map(|cost| (estimate.batch, cost)));
+        }
+        let costs: Vec<(f64, f64)> =
+            costs.into_iter().map(|(batch, cost)| (batch as f64, cost)).collect();
+        (costs.len() >= 2).then_some(Work::Costs(costs))
+    }
+
+    fn at(&self, batch: f64) -> f64 {
+        match self {
+            Work::Batch => batch,
+            Work::Costs(costs) => along(costs, batch),
+        }
+    }
+}
+
+/// The height of the straight pieces through `points` (two at the least, by `x`) at `x`, the outer
+/// pieces continued, but not below a tenth of the nearest point.
+pub(super) fn along(points: &[(f64, f64)], x: f64) -> f64 {
+    let after = points.partition_point(|(knot, _)| *knot < x).clamp(1, points.len() - 1);
+    let ((x0, y0), (x1, y1)) = (points[after - 1], points[after]);
+    let height = y0 + (y1 - y0) * (x - x0) / (x1 - x0);
+    height.max(0.1 * y0.min(y1))
+}
+
+/// How many doublings a batch is away from those that ran.
+pub(super) fn doublings(batch: u64, (first, last): (u64, u64)) -> f64 {
+    let ratio = |more: u64, less: u64| (more.max(1) as f64 / less.max(1) as f64).log2();
+    ratio(batch, last).max(ratio(first, batch)).max(0.0)
+}
+
+/// The times of each batch's iterations, sorted, none empty.
+fn by_batch(runs: &[Run]) -> BTreeMap<u64, Vec<f64>> {
+    let mut timed: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.batch > 0) {
+        let usable = run.timed_ns.iter().copied().filter(|time| time.is_finite() && *time > 0.0);
+        timed.entry(run.batch).or_default().extend(usable);
+    }
+    timed.retain(|_, times| !times.is_empty());
+    for times in timed.values_mut() {
+        times.sort_by(f64::total_cmp);
+    }
+    timed
+}
+
+/// How much longer the median iteration takes than the quickest: the median over the batches.
+fn usual(measured: &BTreeMap<u64, Vec<f64>>) -> Option<f64> {
+    let ratio = |times: &Vec<f64>| Some(middle(times)? / times.first()?);
+    let mut ratios: Vec<f64> = measured.values().filter_map(ratio).collect();
+    ratios.sort_by(f64::total_cmp);
+    middle(&ratios)
+}
+
+fn middle(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    match sorted.len() % 2 {
+        0 => Some((sorted[sorted.len() / 2 - 1] + upper) / 2.0),
+        _ => Some(upper),
+    }
+}

@@ -1,0 +1,172 @@
+//! One value in a YAML, TOML or JSON text, with the bytes that it is written in.
+
+use std::ops::Range;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::literal;
+
+/// Larger files hold data, not settings.
+const MOST_BYTES: usize = 1 << 20;
+/// Deeper ones hold nothing that a person wrote.
+const DEEPEST: usize = 64;
+/// Events of a YAML text that are read.
+const MOST_EVENTS: usize = 200_000;
+
+/// A value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    Number { span: Range<usize>, value: u64 },
+    Text(String),
+    Truth(bool),
+    Nothing,
+}
+
+/// The value under some keys; nothing where it is not there. The key `*` is each element of a list.
+///
+/// # Errors
+/// Why the text cannot be read, as the end of a sentence.
+pub(super) fn find(file: &str, text: &str, keys: &[String]) -> Result<Option<Entry>, String> {
+    if text.len() > MOST_BYTES {
+        return Err("is too large for settings".to_owned());
+    }
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    match file.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("toml") => in_toml(text, &keys),
+        // JSON is YAML in one line, and a YAML reader tells where its values stand.
+        Some("yaml" | "yml" | "json") => in_yaml(text, &keys),
+        _ => Err("is neither YAML nor TOML nor JSON".to_owned()),
+    }
+}
+
+fn in_toml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
+    let table = DeTable::parse(text).map_err(|error| format!("is no TOML: {}", error.message()))?;
+    let Some((first, rest)) = keys.split_first() else { return Ok(None) };
+    let mut at: Option<&Spanned<DeValue<'_>>> = table.get_ref().get(*first);
+    for key in rest {
+        at = match at.map(Spanned::get_ref) {
+            Some(DeValue::Table(inner)) => inner.get(*key),
+            Some(DeValue::Array(items)) => key.parse::<usize>().ok().and_then(|at| items.get(at)),
+            _ => None,
+        };
+    }
+    Ok(at.and_then(|value| match value.get_ref() {
+        DeValue::Integer(_) => {
+            let span = value.span();
+            Some(Entry::Number { value: literal::whole(text.get(span.clone())?)?, span })
+        }
+        DeValue::String(inner) => Some(Entry::Text(inner.to_string())),
+        DeValue::Boolean(truth) => Some(Entry::Truth(*truth)),
+        _ => None,
+    }))
+}
+
+/// A node of a YAML text that is being read.
+enum Open {
+    /// A mapping, with the key whose value comes next.
+    Mapping(Option<String>),
+    Sequence(usize),
+}
+
+fn in_yaml(text: &str, keys: &[&str]) -> Result<Option<Entry>, String> {
+    let mut open: Vec<Open> = Vec::new();
+    let mut found: Option<Entry> = None;
+    let mut anchors: Vec<(usize, Entry)> = Vec::new();
+    let offsets = Offsets::of(text);
+    for event in Parser::new_from_str(text).take(MOST_EVENTS) {
+        let (event, span) = event.map_err(|error| format!("is no YAML: {}", error.info()))?;
+        let is_wanted = |open: &[Open]| {
+            open.len() == keys.len()
+                && open.iter().zip(keys).all(|(open, key)| match open {
+                    Open::Mapping(Some(own)) => own == key,
+                    Open::Mapping(None) => false,
+                    Open::Sequence(at) => *key == "*" || key.parse() == Ok(*at),
+                })
+        };
+        match event {
+            Event::MappingStart(..) | Event::SequenceStart(..) => {
+                if open.len() >= DEEPEST {
+                    return Err("is nested too deeply".to_owned());
+                }
+                let is_mapping = matches!(event, Event::MappingStart(..));
+                open.push(if is_mapping { Open::Mapping(None) } else { Open::Sequence(0) });
+            }
+            Event::MappingEnd | Event::SequenceEnd => {
+                open.pop();
+                follow(&mut open);
+            }
+            Event::Scalar(value, style, anchor, _) => {
+                let is_plain = matches!(style, ScalarStyle::Plain);
+                if let Some(Open::Mapping(key @ None)) = open.last_mut() {
+                    *key = Some(value.into_owned());
+                    continue;
+                }
+                let entry = scalar(text, &value, is_plain, offsets.bytes(&span));
+                if anchor > 0 {
+                    anchors.push((anchor, entry.clone()));
+                }
+                // The last of two equal keys counts, as in PyYAML.
+                if is_wanted(&open) {
+                    found = Some(entry);
+                }
+                follow(&mut open);
+            }
+            Event::Alias(anchor) => {
+                if is_wanted(&open) {
+                    found = anchors
+                        .iter()
+                        .rfind(|(id, _)| *id == anchor)
+                        .map(|(_, entry)| entry.clone());
+                }
+                follow(&mut open);
+            }
+            // Only the first document is read.
+            Event::DocumentEnd => break,
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// A value ended: the next key or element comes.
+fn follow(open: &mut [Open]) {
+    match open.last_mut() {
+        Some(Open::Mapping(key)) => *key = None,
+        Some(Open::Sequence(at)) => *at += 1,
+        None => {}
+    }
+}
+
+fn scalar(text: &str, value: &str, is_plain: bool, span: Range<usize>) -> Entry {
+    let written = text.get(span.clone()).unwrap_or_default();
+    match value {
+        _ if !is_plain => Entry::Text(value.to_owned()),
+        "true" | "True" | "yes" | "on" => Entry::Truth(true),
+        "false" | "False" | "no" | "off" => Entry::Truth(false),
+        "" | "~" | "null" | "None" => Entry::Nothing,
+        _ => match literal::whole(value) {
+            Some(number) if written == value => Entry::Number { span, value: number },
+            _ => Entry::Text(value.to_owned()),
+        },
+    }
+}
+
+/// The parser counts characters.
+struct Offsets(Option<Vec<usize>>);
+
+impl Offsets {
+    fn of(text: &str) -> Offsets {
+        let all = || text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        Offsets((!text.is_ascii()).then(all))
+    }
+
+    fn bytes(&self, span: &Span) -> Range<usize> {
+        let at = |index: usize| match &self.0 {
+            None => index,
+            Some(offsets) => offsets.get(index).or(offsets.last()).copied().unwrap_or_default(),
+        };
+        at(span.start.index())..at(span.end.index())
+    }
+}

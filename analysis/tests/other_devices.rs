@@ -1,0 +1,80 @@
+//! Predictions for other GPUs, from the traces of real ones and from the recordings of a CPU.
+#![allow(missing_docs)]
+
+mod recorded;
+
+use ridgeline_analysis::attribution::{attribute, recorded_step};
+use ridgeline_analysis::predict::device_comparison::{Basis, Comparison, Row, Subject, compare};
+use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::predict::recorded_step::RecordedStep;
+use ridgeline_analysis::recording::Recording;
+
+fn step(recording: &Recording) -> RecordedStep {
+    recorded_step(recording, &attribute(recording).unwrap())
+}
+
+fn comparison(step: &RecordedStep) -> Comparison {
+    compare(Subject::Recorded(step), DeviceTable::shipped()).expect("there are operators")
+}
+
+fn row<'a>(comparison: &'a Comparison, name: &str) -> &'a Row {
+    comparison.rows.iter().find(|row| row.device.name == name).expect(name)
+}
+
+#[track_caller]
+fn is_sound(comparison: &Comparison) {
+    assert_eq!(comparison.rows.len(), DeviceTable::shipped().devices().len());
+    for Row { device, time_ns, joules, .. } in &comparison.rows {
+        for range in [Some(*time_ns), *joules].into_iter().flatten() {
+            assert!(range.low > 0.0 && range.high.is_finite(), "{}: {range:?}", device.name);
+            assert!(range.low <= range.value && range.value <= range.high, "{}", device.name);
+        }
+    }
+    let times: Vec<f64> = comparison.rows.iter().map(|row| row.time_ns.value).collect();
+    assert!(times.is_sorted());
+}
+
+#[test]
+fn traces_of_gpus_are_scaled_and_their_own_gpu_takes_what_it_took() {
+    for path in recorded::sample_traces().unwrap_or_default() {
+        let recording = Recording { trace: recorded::trace(&path), ..Recording::default() };
+        let step = step(&recording);
+        let comparison = comparison(&step);
+        is_sound(&comparison);
+        assert_eq!(comparison.basis, Basis::WaveScaling, "{}", path.display());
+        let here: Vec<&Row> = comparison.rows.iter().filter(|row| row.here).collect();
+        let [here] = here[..] else { panic!("{}: {} rows are here", path.display(), here.len()) };
+        assert_eq!(here.time_ns.value, step.time_ns);
+        // Not by being told so alone: the same through the scaling, with another name.
+        let mut twin = here.device.clone();
+        twin.name = "its twin".to_owned();
+        let mut table = DeviceTable::shipped().clone();
+        assert!(table.add(twin));
+        let comparison = compare(Subject::Recorded(&step), &table).unwrap();
+        let scaled = row(&comparison, "its twin").time_ns.value;
+        assert!((scaled / step.time_ns - 1.0).abs() < 0.01, "{}: {scaled}", path.display());
+        eprintln!(
+            "{}: {} {:.1} ms, T4 {:.1} ms, B200 {:.1} ms",
+            path.file_name().unwrap().to_string_lossy(),
+            here.device.name,
+            here.time_ns.value / 1e6,
+            row(&comparison, "T4").time_ns.value / 1e6,
+            row(&comparison, "B200-SXM6-180GB").time_ns.value / 1e6,
+        );
+    }
+}
+
+#[test]
+fn recordings_of_a_cpu_go_by_their_operators() {
+    for (name, folder) in recorded::recordings() {
+        let step = step(&recorded::recording(&folder));
+        let comparison = comparison(&step);
+        is_sound(&comparison);
+        assert_eq!((comparison.basis, &comparison.from), (Basis::OperatorCosts, &None), "{name}");
+        assert!(comparison.rows.iter().all(|row| !row.here), "{name}");
+        let flops = |name: &str| row(&comparison, name).device.peaks.fp32.unwrap();
+        assert!(flops("T4") < flops("RTX4090"));
+        let (slow, fast) = (row(&comparison, "T4"), row(&comparison, "RTX4090"));
+        assert!(fast.time_ns.value <= slow.time_ns.value, "{name}");
+    }
+}
