@@ -24,6 +24,10 @@ def main() -> None:
         from ridgeline_agent.worker import serve
 
         serve(sys.argv[1:], FOLDER, LOADED_AT_START)
+    elif "--list-models" in sys.argv[1:]:
+        from ridgeline_agent.list_models import main as list_models
+
+        sys.exit(list_models())
     else:
         from ridgeline_agent.supervise import supervise
 

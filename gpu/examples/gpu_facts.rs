@@ -1,14 +1,16 @@
-//! Prints what this crate asks a GPU, for `tests/gpu/run`: devices, measured ceilings, and the
-//! driver's occupancy of kernels of known shape beside the one that `analysis` computes (as JSON, one
+//! Prints what this crate asks a GPU, for `tests/gpu/run`: devices, measured ceilings beside the
+//! table's peaks, and the driver's occupancy of kernels of known shape beside the one that `analysis` computes (as JSON, one
 //! case a line).
 //!
 //! `cargo run --release -p ridgeline-gpu --example gpu_facts [INDEX]`
 
 use ridgeline_analysis::metrics::occupancy::occupancy;
+use ridgeline_analysis::predict::device_spec::{Ceilings, Rates};
+use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::recording::trace::Launch;
 use ridgeline_gpu::occupancy_driver::OccupancyCase;
 use ridgeline_gpu::{ceilings, devices, occupancy_driver};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
@@ -20,13 +22,37 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for gpu in &found.gpus {
         println!("gpu: {gpu:?}");
     }
-    println!("ceilings: {:#?}", ceilings::measure(index, CancellationToken::new()).await?);
+    let measured = ceilings::measure(index, CancellationToken::new()).await?;
+    println!("measured: {measured:#?}");
+    println!("ceilings: {}", beside_the_table(&measured.device_name, &measured.medians()));
     for case in occupancy_driver::cases(index)? {
         let mut line = serde_json::to_value(case)?;
         line["computed_blocks"] = json!(computed_blocks(&case));
         println!("occupancy: {line}");
     }
     Ok(())
+}
+
+/// The measured ceilings beside what the table of devices says of the same GPU; null where it is not in
+/// the table.
+fn beside_the_table(name: &str, measured: &Ceilings) -> Value {
+    let table = DeviceTable::shipped().find(name).map(|device| {
+        json!({"name": device.name, "bandwidth": device.bandwidth, "tdp_w": device.tdp_w,
+               "gemm": rates(&device.peaks)})
+    });
+    json!({
+        "device": name,
+        "bandwidth": measured.bandwidth,
+        "gemm": rates(&measured.gemm),
+        "launch_ns": measured.launch_ns,
+        "host_to_device": measured.host_to_device,
+        "device_to_host": measured.device_to_host,
+        "table": table,
+    })
+}
+
+fn rates(rates: &Rates) -> Value {
+    json!({"fp32": rates.fp32, "tf32": rates.tf32, "fp16": rates.fp16, "bf16": rates.bf16})
 }
 
 /// Blocks that a multiprocessor holds at once by the rules of `analysis`; nothing where it knows none.

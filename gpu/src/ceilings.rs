@@ -1,5 +1,5 @@
 //! Measured ceilings of a GPU: what it really reaches, beside the datasheet's peaks of
-//! [`crate::spec_table`].
+//! [`ridgeline_analysis::predict::device_table`].
 //!
 //! Copies and matrix products run on *random* data: a GPU at its power limit multiplies zeros up to a
 //! third faster than numbers, so a ceiling of zeros would be one that no training reaches.
@@ -14,6 +14,7 @@ use cudarc::cublaslt;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUresult};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError, LaunchConfig};
 use cudarc::nvrtc::Ptx;
+use ridgeline_analysis::predict::device_spec::{self, Rates};
 use tokio_util::sync::CancellationToken;
 
 pub use crate::matmul::Precision;
@@ -38,6 +39,29 @@ pub struct Ceilings {
     pub device_to_host: Measured,
     /// What could not be measured, and why.
     pub notes: Vec<String>,
+}
+
+impl Ceilings {
+    /// As predictions take them: medians.
+    pub fn medians(&self) -> device_spec::Ceilings {
+        let rate = |precision: Precision| {
+            let found = self.matmul_flops.iter().find(|(of, _)| *of == precision);
+            found.map(|(_, rate)| rate.median)
+        };
+        device_spec::Ceilings {
+            bandwidth: Some(self.copy_bandwidth.median),
+            gemm: Rates {
+                fp32: rate(Precision::Fp32),
+                tf32: rate(Precision::Tf32),
+                fp16: rate(Precision::Fp16),
+                bf16: rate(Precision::Bf16),
+                fp8: None,
+            },
+            launch_ns: self.launch_seconds.map(|seconds| seconds.median * 1e9),
+            host_to_device: Some(self.host_to_device.median),
+            device_to_host: Some(self.device_to_host.median),
+        }
+    }
 }
 
 /// Repeated measurements of one thing.

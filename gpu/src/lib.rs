@@ -3,7 +3,7 @@
 //! What this crate does *not* know: LSP, editors, source text, and what anything costs. It finds a
 //! Python ([`interpreter`]), makes one where none has torch ([`environment`]), starts the agent in
 //! it and runs the training loop there ([`agent`]), and says what the machine is ([`devices`],
-//! [`spec_table`], [`ceilings`], [`occupancy_driver`], [`limits`], [`doctor`]).
+//! [`ceilings`], [`occupancy_driver`], [`limits`], [`doctor`]).
 //!
 //! Everything that waits is `async` on tokio and bounded in time, in memory and in output.
 
@@ -20,4 +20,3 @@ pub mod occupancy_driver;
 mod process;
 #[cfg(target_os = "linux")]
 mod process_table;
-pub mod spec_table;

@@ -78,6 +78,7 @@ fn request(seconds: u64) -> RunRequest {
         iterations: Iterations::default(),
         batch_size: None,
         eager: false,
+        overlay: BTreeMap::new(),
         limits: RunLimits {
             seconds,
             memory_bytes: 1 << 34,

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ridgeline_gpu::agent::{
-    Agent, AgentOptions, Entry, Iterations, Outcome, Patience, Prepare, RunEvent, RunOutcome,
-    RunRequest,
+    Agent, AgentOptions, Claim, Entry, EstimateRequest, Iterations, Outcome, Patience, Prepare,
+    RunEvent, RunOutcome, RunRequest,
 };
 use ridgeline_gpu::interpreter::{Consent, Search, Surroundings, find};
 use ridgeline_gpu::limits::{Machine, default_limits};
@@ -79,6 +79,7 @@ impl Project {
             iterations: Iterations::default(),
             batch_size: None,
             eager: false,
+            overlay: BTreeMap::new(),
             limits: default_limits(&Machine::query()),
         }
     }
@@ -237,4 +238,38 @@ async fn wait_for_end(pid: u32) {
     while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+#[tokio::test]
+async fn an_estimate_lists_operators_of_unsaved_text() {
+    let Some(project) = Project::new("this is not saved yet").await else { return };
+    let mut run = project.request("out");
+    run.overlay = BTreeMap::from([("train.py".to_owned(), TRAIN.to_owned())]);
+    let request = EstimateRequest { run, claim: Claim::Cpu, batches: None };
+    let (sender, _receiver) = mpsc::channel(100);
+    let outcome = project.agent.estimate(request, sender, CancellationToken::new()).await;
+    assert_eq!(outcome.outcome, Outcome::Complete, "{outcome:?}");
+    let text = fs::read_to_string(project.folder.path().join("out/ops.json")).unwrap();
+    let list: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(list["outcome"], "complete");
+    let names: Vec<_> =
+        list["signatures"].as_array().unwrap().iter().map(|one| one["op"].clone()).collect();
+    assert!(names.contains(&"aten::addmm".into()), "{names:?}");
+}
+
+#[tokio::test]
+async fn a_cancelled_estimate_ends_at_once() {
+    let Some(project) = Project::new("while True: pass").await else { return };
+    let request = EstimateRequest { run: project.request("out"), claim: Claim::Cpu, batches: None };
+    let (sender, mut receiver) = mpsc::channel(100);
+    let cancel = CancellationToken::new();
+    let (outcome, ()) =
+        tokio::join!(project.agent.estimate(request, sender, cancel.clone()), async {
+            while let Some(event) = receiver.recv().await {
+                if matches!(event, RunEvent::Started { .. }) {
+                    cancel.cancel();
+                }
+            }
+        });
+    assert_eq!(outcome.outcome, Outcome::Cancelled, "{outcome:?}");
 }

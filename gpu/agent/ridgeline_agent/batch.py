@@ -16,6 +16,7 @@ class BatchWatch:
 
     def __init__(self) -> None:
         self._loaded: dict[int, int] = {}
+        self._samplers: dict[int, object] = {}
         self._given: dict[Hashable, int] = {}
         self._seen: set[Hashable] = set()
         self._provided: int | None = None
@@ -40,6 +41,7 @@ class BatchWatch:
         size = _samples(batch, getattr(getattr(loader, "_index_sampler", None), "batch_size", None))
         if size is not None:
             self._loaded[id(loader)] = self._loaded.get(id(loader), 0) + size
+            self._samplers[id(loader)] = getattr(loader, "_index_sampler", None)
 
     def given(self, key: Hashable, inputs: object) -> None:
         """An outermost module was called; `key` tells module and line.
@@ -62,11 +64,31 @@ class BatchWatch:
             return {"size": self._provided, "from": "provider"}
         if self._loaded:
             # Several loaders usually give parts of the same samples (images here, texts there).
-            return {"size": max(self._loaded.values()), "from": "loader"}
+            largest = max(self._loaded, key=lambda loader: self._loaded[loader])
+            return {
+                "size": self._loaded[largest],
+                "from": "loader",
+                "samples_per_epoch": _samples_per_epoch(self._samplers.get(largest)),
+            }
         if self._given:
             # The first call: later ones may be given what it returned.
             return {"size": next(iter(self._given.values())), "from": "input"}
         return {"size": None, "from": "input"}
+
+
+def _samples_per_epoch(batches: Any) -> int | None:
+    """How many samples a loader gives until it ends, by its batch sampler; nothing where it does
+    not know. Its length is the program's own code, so it is asked for when the run is over.
+    """
+    try:
+        samples = len(batches.sampler)
+        size = batches.batch_size
+        whole_batches_alone = bool(batches.drop_last)
+    except Exception:
+        return None
+    if whole_batches_alone and isinstance(size, int) and size > 0:
+        samples -= samples % size
+    return samples
 
 
 def _memory_of(tensor: torch.Tensor) -> Hashable:

@@ -31,19 +31,24 @@ def stack_frames(frame: types.FrameType | None, sources: Sources) -> Frames:
     return frames
 
 
-def find_loop(
-    before: Frames, after: Frames, log: EventLog, first: int, last: int, sources: Sources
-) -> tuple[int, int] | None:
-    """`(file, line)` of the loop that ran once between two boundaries.
-
-    `before` and `after` are the stacks at the boundaries; the records from `first` to `last` lie
-    between. The loop stands in the outermost frame that was there at both and moved: those further
-    out waited at a call. It is the innermost loop there around all lines that ran.
-    """
+def lines_in(log: EventLog, first: int, last: int) -> dict[int, set[int]]:
+    """The lines that ran between two records of the log, by index of their code."""
     lines: dict[int, set[int]] = {}
     for kind, _, code, line in log.records(first, last):
         if kind == LINE:
             lines.setdefault(code, set()).add(line)
+    return lines
+
+
+def find_loop(
+    before: Frames, after: Frames, lines: dict[int, set[int]], sources: Sources
+) -> tuple[int, int] | None:
+    """`(file, line)` of the loop that ran once between two boundaries.
+
+    `before` and `after` are the stacks at the boundaries; `lines` ran between, by index of their
+    code. The loop stands in the outermost frame that was there at both and moved: those further
+    out waited at a call. It is the innermost loop there around all lines that ran.
+    """
     for (frame, function, line), (frame_after, _, line_after) in zip(before, after):
         index = sources.code(function)
         if frame != frame_after or index is None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from .modules import ModuleTable, variables_holding
@@ -247,6 +248,8 @@ def _other_tensors() -> Iterator[torch.Tensor]:
         is_tensor = tensor_types.get(kind)
         if is_tensor is None:
             # By type, because `isinstance` would run the `__class__` of lazy objects.
-            is_tensor = tensor_types[kind] = issubclass(kind, torch.Tensor)
+            is_tensor = tensor_types[kind] = issubclass(kind, torch.Tensor) and not issubclass(
+                kind, FakeTensor
+            )
         if is_tensor:
             yield item

@@ -32,8 +32,11 @@ from .compiled import CompiledRegions
 from .failure import describe_failure
 from .host import Host
 from .iterations import MODULE, IterationFinder, Verdict
+from .loader_batches import LoaderBatches
 from .memory import MemoryWatch
 from .modules import Definitions, ModuleTable, optimizers_json
+from .open_phases import OpenPhases
+from .overlay import Overlay
 from .sources import Sources, UserCode
 from .spec import RunSpec
 from .timing import Timer
@@ -74,7 +77,7 @@ def _harmless(method: _Method) -> _Method:
 class Recorder:
     """Measures the program of this process. One for each process."""
 
-    def __init__(self, spec: RunSpec, host: Host) -> None:
+    def __init__(self, spec: RunSpec, host: Host, overlay: Overlay) -> None:
         self._spec = spec
         self._host = host
         self._pid = os.getpid()
@@ -82,7 +85,7 @@ class Recorder:
         self._began_ns = time.time_ns()
         self._notes: list[str] = []
         user_code = UserCode(spec.root, spec.user_code, spec.not_user_code, spec.user_packages)
-        self._sources = Sources(user_code)
+        self._sources = Sources(user_code, overlay)
         self._log = line_clock.EventLog(spec.limits.line_events)
         self._clock = line_clock.line_clock(self._log, self._sources)
         self._finder = IterationFinder(spec.iterations.found_by)
@@ -92,10 +95,11 @@ class Recorder:
         self._calls = hooks.ModuleCalls(self)
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._batch = BatchWatch()
+        self._loader_batches = LoaderBatches()
         self._provided: object = ()
         self._iterations: tuple[Callable[..., Any], ...] = ()
         self._thread: int | None = None
-        self._open = _OpenPhases()
+        self._open = OpenPhases()
 
         self._stage = Stage.WARM_UP
         # Without warm-up, the first iteration begins with the first thing that a loop does.
@@ -192,6 +196,7 @@ class Recorder:
 
     @_harmless
     def loaded(self, loader: object, batch: object) -> None:
+        self._loader_batches.loaded(loader, batch, measured=self._profiler is not None)
         if self._profiler is not None and self._on_our_thread():
             self._batch.loaded(loader, batch)
             if self._memory is not None:
@@ -419,9 +424,7 @@ class Recorder:
         loop = loops.find_loop(
             self._stack_before,
             loops.stack_frames(frame, self._sources),
-            self._log,
-            self._first_record,
-            self._log.position(),
+            loops.lines_in(self._log, self._first_record, self._log.position()),
             self._sources,
         )
         if loop is not None:
@@ -487,6 +490,7 @@ class Recorder:
         folder = os.path.abspath(self._spec.out)
         if status == "complete":
             self._log.save(os.path.join(folder, "lines.bin"))
+            self._loader_batches.save(folder)
             manifest.save_trace(results, folder)
         manifest.write_manifest(folder, self._manifest(status, frame, failure))
         self._host.progress(self._stage.value, 1, 1)
@@ -528,6 +532,7 @@ class Recorder:
                 "signals": dict(self._finder.seen),
                 "timed_ns": self._timer.wall_ns() if complete else [],
                 "timed_device_ns": self._timer.device_ns() if complete else [],
+                "joules": self._timer.joules() if complete else None,
                 "profiled": [list(window) for window in self._profiled],
                 "measured": len(self._profiled) - 1 if complete else None,
             },
@@ -564,42 +569,3 @@ class Recorder:
 def unwritten(error: Exception) -> str:
     """The message for a recording that could not be written."""
     return f"the recording could not be written: {type(error).__name__}: {error}"
-
-
-class _OpenPhases(threading.local):
-    """The phases and outermost module calls that are open on each thread."""
-
-    def __init__(self) -> None:
-        self._phases: list[int] = []
-        self._calls = 0
-
-    def enter(self, phase: int) -> bool:
-        """Opens a phase; returns whether none of its kind was open."""
-        outermost = not self.has(phase)
-        self._phases.append(phase)
-        return outermost
-
-    def leave(self, phase: int) -> None:
-        """Closes the innermost phase of this kind, and whatever an error left open within."""
-        for at in range(len(self._phases) - 1, -1, -1):
-            if self._phases[at] == phase:
-                del self._phases[at:]
-                return
-
-    def has(self, phase: int) -> bool:
-        """Whether a phase of this kind is open."""
-        return phase in self._phases
-
-    def innermost(self) -> int | None:
-        """The innermost open phase."""
-        return self._phases[-1] if self._phases else None
-
-    def call(self) -> bool:
-        """A module call begins; returns whether it is an outermost one."""
-        self._calls += 1
-        return self._calls == 1
-
-    def called(self) -> bool:
-        """It ended."""
-        self._calls = max(0, self._calls - 1)
-        return self._calls == 0

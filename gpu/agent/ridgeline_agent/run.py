@@ -13,9 +13,12 @@ import torch
 
 from . import crash_report
 from .channel import Sender
-from .entry import run_entry
+from .entry import Provided, run_entry
+from .estimate import estimator_of
+from .estimator import Estimator
 from .failure import EntryError, shorten, without_absolute_paths
 from .interpreter import Interpreter
+from .overlay import Overlay
 from .recorder import Recorder
 from .spec import RunSpec
 
@@ -93,8 +96,8 @@ def _start(spec: RunSpec, host: RunHost, events: Sender, interpreter: Interprete
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
         torch._dynamo.config.disable = True
     _choose_threads(spec)
-    recorder = Recorder(spec, host)
-    recorder.install()
+    recorder: Recorder | Estimator
+    recorder = estimator_of(spec, host) if spec.estimate else _recorder_of(spec, host)
     error = _run_program(spec, interpreter, recorder)
     if not host.is_here():
         _end_like_python(error)
@@ -109,8 +112,16 @@ def _start(spec: RunSpec, host: RunHost, events: Sender, interpreter: Interprete
     host.finish("failed", message)
 
 
+def _recorder_of(spec: RunSpec, host: RunHost) -> Recorder:
+    overlay = Overlay(spec.root, spec.overlay)
+    recorder = Recorder(spec, host, overlay)
+    recorder.install()
+    overlay.install()
+    return recorder
+
+
 def _run_program(
-    spec: RunSpec, interpreter: Interpreter, recorder: Recorder
+    spec: RunSpec, interpreter: Interpreter, recorder: Provided
 ) -> BaseException | None:
     """Runs the program, and says what made it fail, or None where it came to its end."""
     try:
@@ -167,7 +178,8 @@ def _end_like_python(error: BaseException | None) -> NoReturn:
 
 
 def _choose_device(spec: RunSpec) -> None:
-    if spec.device == "cpu":
+    if spec.device == "cpu" or spec.estimate:
+        # An estimate answers for the device that it claims, and must not wake the one that is here.
         os.environ.update({"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""})
     elif spec.device.startswith("cuda"):
         _, _, index = spec.device.partition(":")

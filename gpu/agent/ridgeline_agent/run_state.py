@@ -46,7 +46,7 @@ class Run:
 
     @property
     def _manifest(self) -> str:
-        return os.path.join(self.spec.out, "manifest.json")
+        return os.path.join(self.spec.out, "ops.json" if self.spec.estimate else "manifest.json")
 
     def started(self, pid: int) -> None:
         """The process is there, and its time runs."""
@@ -154,7 +154,10 @@ def _manifest_status(path: str) -> str | None:
         if os.path.getsize(path) > _LARGEST_MANIFEST:
             return None
         with open(path, encoding="utf-8") as file:
-            status = json.load(file).get("status")
+            manifest = json.load(file)
+        # An estimate says `outcome`, which is "complete" or "partial".
+        status = manifest.get("status", manifest.get("outcome"))
+        status = "short" if status == "partial" else status
     except (OSError, ValueError, RecursionError, AttributeError):
         return None
     return status if status in _MANIFEST_OUTCOMES else None

@@ -10,6 +10,8 @@ import types
 import zlib
 from collections.abc import Iterable
 
+from .overlay import Overlay
+
 _AGENT = os.path.dirname(os.path.realpath(__file__))
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]")
 _NEWLINE = re.compile(rb"\r\n|\r|\n")
@@ -105,8 +107,9 @@ def _shown(path: str) -> str:
 class Sources:
     """Indices for files and code objects, in the order in which the run met them."""
 
-    def __init__(self, user_code: UserCode) -> None:
+    def __init__(self, user_code: UserCode, overlay: Overlay) -> None:
         self.user_code = user_code
+        self._overlay = overlay
         self._files: dict[str, int] = {}
         self._absolute: list[str] = []
         self._codes: dict[tuple[int, str, int], int] = {}
@@ -164,13 +167,25 @@ class Sources:
         names.update(self._absolute)
         for name in names:
             if isinstance(name, str) and name.endswith(".py") and self.user_code.path(name):
-                path = self.user_code.absolute(name)
-                if path not in self._texts:
-                    self._texts[path] = _text_before(path, since_ns)
+                self._read_text(self.user_code.absolute(name), since_ns)
+
+    def read_texts_of_files(self, since_ns: int) -> None:
+        """Reads the files that have an index by now."""
+        for path in self._absolute:
+            self._read_text(path, since_ns)
+
+    def _read_text(self, path: str, since_ns: int) -> None:
+        if path not in self._texts:
+            text = self._overlay.text(path)
+            self._texts[path] = _text_before(path, since_ns) if text is None else text
 
     def text(self, file: int) -> bytes | None:
         """The text of a file as it ran, or None where it is unknown."""
         return self._texts.get(self._absolute[file])
+
+    def paths(self) -> list[str]:
+        """Every file, as it is shown."""
+        return list(self._files)
 
     def files_json(self) -> list[dict[str, object]]:
         """`files` of the manifest."""

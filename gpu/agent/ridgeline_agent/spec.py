@@ -1,18 +1,21 @@
-"""What one run is asked to do: the `run` request of docs/agent-protocol.md, validated."""
+"""What a run or an estimate is asked to do: the requests of docs/agent-protocol.md, validated."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 ENTRY_KINDS = ("script", "module", "provider")
+CLAIMS = ("cpu", "cuda")
 FINDERS = ("optimizer", "backward", "module", "provider")
 
 # Upper ends that no sensible run reaches. They keep a wrong configuration from asking for an
 # endless run.
 MOST_ITERATIONS = 10_000
 MOST_SECONDS = 7 * 24 * 3600.0
+MOST_OVERLAY_CHARACTERS = 8 * 2**20
 
 
 class SpecError(ValueError):
@@ -67,11 +70,17 @@ class RunSpec:
     iterations: Iterations = field(default_factory=Iterations)
     batch_size: int | None = None
     eager: bool = False
+    # Texts in the places of files, by paths relative to the root.
+    overlay: Mapping[str, str] = field(default_factory=dict)
+    # Of an estimate: the device that tensors say they are on, and the batches of a run.
+    estimate: bool = False
+    claim: str = "cpu"
+    batches: str | None = None
     limits: Limits = field(default_factory=Limits)
 
     @staticmethod
     def from_json(request: object) -> RunSpec:
-        """The run that a `run` request describes. Raises SpecError for one that does not make
+        """What a `run` or `estimate` request describes. Raises SpecError for one that does not make
         sense.
         """
         keys = _object(request, "the request")
@@ -91,6 +100,10 @@ class RunSpec:
             iterations=_iterations(keys),
             batch_size=_optional_whole(keys, "batch_size", 1, 2**31),
             eager=_flag(keys, "eager"),
+            overlay=_overlay(keys),
+            estimate=keys.get("op") == "estimate",
+            claim=_claim(keys),
+            batches=None if keys.get("batches") is None else _text(keys, "batches"),
             limits=_limits(keys),
         )
 
@@ -153,6 +166,20 @@ def _environment(keys: Mapping[str, Any]) -> dict[str, str]:
     return dict(variables)
 
 
+def _overlay(keys: Mapping[str, Any]) -> dict[str, str]:
+    value = keys.get("overlay")
+    if value is None:
+        return {}
+    texts = _object(value, "overlay")
+    for path, text in texts.items():
+        if not path or os.path.isabs(path) or not isinstance(text, str):
+            raise SpecError(f"overlay: {path!r} is not a path relative to the root with a text")
+        _checked(path, "overlay")
+    if sum(map(len, texts.values())) > MOST_OVERLAY_CHARACTERS:
+        raise SpecError(f"overlay holds more than {MOST_OVERLAY_CHARACTERS} characters")
+    return dict(texts)
+
+
 def _whole(
     keys: Mapping[str, Any],
     key: str,
@@ -192,6 +219,13 @@ def _device(keys: Mapping[str, Any]) -> str:
     if not (index.isascii() and index.isdigit() and len(index) <= 4):
         raise SpecError(f"device is {device!r}; after 'cuda:' comes the number of a GPU")
     return device
+
+
+def _claim(keys: Mapping[str, Any]) -> str:
+    claim = _text(keys, "claim", "cpu")
+    if claim not in CLAIMS:
+        raise SpecError(f"claim is {claim!r}; it must be one of {', '.join(CLAIMS)}")
+    return claim
 
 
 def _iterations(keys: Mapping[str, Any]) -> Iterations:

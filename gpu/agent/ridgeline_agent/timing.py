@@ -7,6 +7,11 @@ from typing import Any
 
 import torch
 
+from .energy import EnergyCounter
+
+# The counter of energy moves ten to fifty times a second: of a shorter block it says too little.
+_SHORTEST_FOR_ENERGY_NS = 500_000_000
+
 
 class Timer:
     """Times a block of iterations.
@@ -23,6 +28,9 @@ class Timer:
         self._block_ended = 0
         self._host_ns: list[int] = []
         self._events: list[Any] = []
+        self._energy = EnergyCounter.of(device)
+        self._energy_begun: int | None = None
+        self._energy_ended: int | None = None
 
     @property
     def count(self) -> int:
@@ -38,6 +46,8 @@ class Timer:
         """An iteration begins. The first one synchronizes with the device."""
         if self._device.type == "cuda" and not self._events:
             torch.cuda.synchronize(self._device)
+            if self._energy is not None:
+                self._energy_begun = self._energy.millijoules()
             self._mark()
             self._block_begun = perf_counter_ns()
         self._begun = perf_counter_ns()
@@ -53,6 +63,8 @@ class Timer:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
             self._block_ended = perf_counter_ns()
+            if self._energy is not None:
+                self._energy_ended = self._energy.millijoules()
 
     def device_ns(self) -> list[int]:
         """Each iteration's time between CUDA events, or nothing on a CPU."""
@@ -66,6 +78,14 @@ class Timer:
             return self._host_ns
         block = self._block_ended - self._block_begun
         return [round(block * share / sum(shares)) for share in shares]
+
+    def joules(self) -> float | None:
+        """What one iteration drew, all of the GPU together; nothing where it is not known."""
+        begun, ended = self._energy_begun, self._energy_ended
+        long_enough = self._block_ended - self._block_begun >= _SHORTEST_FOR_ENERGY_NS
+        if begun is None or ended is None or ended <= begun or not long_enough or not self.count:
+            return None
+        return (ended - begun) / 1e3 / self.count
 
     def _mark(self) -> None:
         event = torch.cuda.Event(enable_timing=True)

@@ -21,6 +21,7 @@ import torch._dynamo  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from ridgeline_agent.overlay import Overlay
 from ridgeline_agent.recorder import Recorder
 from ridgeline_agent.spec import RunSpec
 
@@ -61,7 +62,7 @@ def run(request: dict[str, Any]) -> NoReturn:
     sys.path.insert(0, os.path.dirname(script))
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     module.__file__ = script
-    recorder = Recorder(spec, host)
+    recorder = Recorder(spec, host, Overlay(spec.root, spec.overlay))
     recorder.install()
     try:
         exec(compile(Path(script).read_bytes(), script, "exec"), module.__dict__)

@@ -133,7 +133,11 @@ def test_accumulation() -> None:
         if i % 4 == 3:
             optimizer.step(); optimizer.zero_grad()
     """)
-    assert recording.manifest["batch"] == {"size": 20, "from": "loader"}
+    assert recording.manifest["batch"] == {
+        "size": 20,
+        "from": "loader",
+        "samples_per_epoch": 400,
+    }
 
 
 def test_lbfgs() -> None:

@@ -163,7 +163,11 @@ def test_batches_of_many_shapes() -> None:
             optimizer.step()
     """)
     assert recording.outcome == "complete", recording.printed
-    assert recording.manifest["batch"] == {"size": 4, "from": "loader"}
+    assert recording.manifest["batch"] == {
+        "size": 4,
+        "from": "loader",
+        "samples_per_epoch": 1000,
+    }
     sizes = sorted(entry["bytes"] for entry in recording.manifest["memory"]["batch"])
     assert sizes == [4 * 2 * 4, 4 * 8, 4 * 7 * 4]
 
@@ -183,7 +187,11 @@ def test_workers_and_iterable_datasets() -> None:
             optimizer.step()
     """)
     assert recording.outcome == "complete", recording.printed
-    assert recording.manifest["batch"] == {"size": 6, "from": "loader"}
+    assert recording.manifest["batch"] == {
+        "size": 6,
+        "from": "loader",
+        "samples_per_epoch": None,
+    }
     assert recording.manifest["notes"] == []
     assert [entry["bytes"] for entry in recording.manifest["memory"]["batch"]] == [6 * 4 * 4]
 

@@ -7,6 +7,7 @@
 mod connection;
 mod embedded;
 mod lines;
+pub mod model_lister;
 mod protocol;
 mod run;
 
@@ -22,10 +23,10 @@ use tokio_util::sync::CancellationToken;
 use connection::Connection;
 use protocol::ToAgent;
 pub use protocol::{
-    AgentFacts, DroppedImport, Entry, Frame, Iterations, Mode, Outcome, PROTOCOL_VERSION, Prepare,
-    RunEvent, RunLimits, RunOutcome, RunRequest, Stage,
+    AgentFacts, Claim, DroppedImport, Entry, EstimateRequest, Frame, Iterations, Mode, Outcome,
+    PROTOCOL_VERSION, Prepare, RunEvent, RunLimits, RunOutcome, RunRequest, Stage,
 };
-use run::{Attempt, Run, State};
+use run::{Attempt, Run, State, Work};
 
 /// How to start an agent.
 #[derive(Clone, Debug)]
@@ -187,9 +188,31 @@ impl Agent {
         events: mpsc::Sender<RunEvent>,
         cancel: CancellationToken,
     ) -> RunOutcome {
-        match self.attempt(&request, &events, &cancel).await {
+        self.serve(Work::Run(&request), &events, &cancel).await
+    }
+
+    /// Has the program run on tensors that hold nothing, and returns the one outcome, as
+    /// [`Agent::run`] does. An estimate waits for a run that goes on: beside it, it would take a
+    /// processor from what is being timed. One that is not wanted any more is cancelled by its
+    /// token, while it waits too.
+    pub async fn estimate(
+        &self,
+        request: EstimateRequest,
+        events: mpsc::Sender<RunEvent>,
+        cancel: CancellationToken,
+    ) -> RunOutcome {
+        self.serve(Work::Estimate(&request), &events, &cancel).await
+    }
+
+    async fn serve(
+        &self,
+        work: Work<'_>,
+        events: &mpsc::Sender<RunEvent>,
+        cancel: &CancellationToken,
+    ) -> RunOutcome {
+        match self.attempt(work, events, cancel).await {
             Attempt::Ended(outcome) => outcome,
-            Attempt::NeverBegan(_) => match self.attempt(&request, &events, &cancel).await {
+            Attempt::NeverBegan(_) => match self.attempt(work, events, cancel).await {
                 Attempt::Ended(outcome) => outcome,
                 Attempt::NeverBegan(reason) => RunOutcome::new(Outcome::AgentLost, reason),
             },
@@ -216,7 +239,7 @@ impl Agent {
 
     async fn attempt(
         &self,
-        request: &RunRequest,
+        work: Work<'_>,
         events: &mpsc::Sender<RunEvent>,
         cancel: &CancellationToken,
     ) -> Attempt {
@@ -240,7 +263,7 @@ impl Agent {
         };
         let id = self.shared.next_run.fetch_add(1, Ordering::Relaxed);
         let patience = self.shared.options.patience;
-        let run = Run { id, request, events, cancel, patience };
+        let run = Run { id, work, events, cancel, patience };
         let (attempt, state) = run.drive(connection).await;
         connection.end_orphans();
         if let Some(facts) = connection.facts() {

@@ -90,8 +90,37 @@ pub struct RunRequest {
     pub batch_size: Option<u64>,
     /// Run with `torch.compile` off: a pass for the shares of compiled regions.
     pub eager: bool,
+    /// Texts that the program finds in the places of files, by paths relative to the root. The files
+    /// are not touched.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub overlay: BTreeMap<String, String>,
     /// What it may use.
     pub limits: RunLimits,
+}
+
+/// The device that the tensors of an estimate say they are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Claim {
+    /// The program finds no GPU.
+    Cpu,
+    /// The program finds one CUDA device, whether or not there is one.
+    Cuda,
+}
+
+/// One estimate: the program runs on tensors that hold nothing, and `ops.json` (docs/op-list.md) is
+/// written into `run.out`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EstimateRequest {
+    /// What to run. Of `iterations` only `found_by` counts, and `device` and `eager` count for
+    /// nothing.
+    #[serde(flatten)]
+    pub run: RunRequest,
+    /// Where its tensors say that they are.
+    pub claim: Claim,
+    /// `batch.json` of a recording (docs/recording.md): the batches that a run took from its
+    /// loaders, which spare the loading of data. Absolute.
+    pub batches: Option<PathBuf>,
 }
 
 /// What a run is doing, in the order in which the stages come.
@@ -100,6 +129,8 @@ pub struct RunRequest {
 pub enum Stage {
     /// Imports and whatever the program does before its loop.
     Starting,
+    /// The one stage of an estimate after that.
+    Estimating,
     /// Iterations that are thrown away.
     WarmUp,
     /// Iterations that are timed without a profiler.
@@ -170,7 +201,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the recording's folder has a manifest to read.
+    /// Whether the recording's folder has a manifest to read; of an estimate, `ops.json`.
     pub fn has_manifest(self) -> bool {
         matches!(self, Outcome::Complete | Outcome::Failed | Outcome::Short)
     }
@@ -270,6 +301,11 @@ pub(super) enum ToAgent<'a> {
         id: u64,
         #[serde(flatten)]
         request: &'a RunRequest,
+    },
+    Estimate {
+        id: u64,
+        #[serde(flatten)]
+        request: &'a EstimateRequest,
     },
     Cancel {
         id: u64,

@@ -8,7 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Patience;
 use super::connection::{Connection, SendError, short};
-use super::protocol::{FromAgent, Outcome, RunEvent, RunOutcome, RunRequest, ToAgent};
+use super::protocol::{
+    EstimateRequest, FromAgent, Outcome, RunEvent, RunOutcome, RunRequest, ToAgent,
+};
 
 /// How an attempt to run ended.
 pub(super) enum Attempt {
@@ -25,10 +27,33 @@ pub(super) enum State {
     Lost,
 }
 
-/// A run and what it needs.
+/// What is asked of the agent.
+#[derive(Clone, Copy)]
+pub(super) enum Work<'a> {
+    Run(&'a RunRequest),
+    Estimate(&'a EstimateRequest),
+}
+
+impl<'a> Work<'a> {
+    fn message(self, id: u64) -> ToAgent<'a> {
+        match self {
+            Work::Run(request) => ToAgent::Run { id, request },
+            Work::Estimate(request) => ToAgent::Estimate { id, request },
+        }
+    }
+
+    fn limit_seconds(self) -> u64 {
+        match self {
+            Work::Run(request) => request.limits.seconds,
+            Work::Estimate(request) => request.run.limits.seconds,
+        }
+    }
+}
+
+/// A run or an estimate and what it needs.
 pub(super) struct Run<'a> {
     pub(super) id: u64,
-    pub(super) request: &'a RunRequest,
+    pub(super) work: Work<'a>,
     pub(super) events: &'a mpsc::Sender<RunEvent>,
     pub(super) cancel: &'a CancellationToken,
     pub(super) patience: Patience,
@@ -38,8 +63,7 @@ impl Run<'_> {
     /// Sends the request and listens until the run is over, one way or another. The agent watches
     /// the limits itself; the deadline here is for an agent that does not.
     pub(super) async fn drive(&self, connection: &mut Connection) -> (Attempt, State) {
-        let request = ToAgent::Run { id: self.id, request: self.request };
-        match connection.send(&request).await {
+        match connection.send(&self.work.message(self.id)).await {
             Ok(()) => {}
             Err(error @ SendError::NotJson(_)) => {
                 let outcome = RunOutcome::new(Outcome::Exited, error.to_string());
@@ -51,7 +75,7 @@ impl Run<'_> {
         }
         let mut begun = false;
         let mut cancelling = false;
-        let limit = Duration::from_secs(self.request.limits.seconds).min(LONGEST_RUN);
+        let limit = Duration::from_secs(self.work.limit_seconds()).min(LONGEST_RUN);
         let mut deadline = Instant::now() + limit + self.patience.grace;
         loop {
             let message = tokio::select! {
@@ -110,7 +134,7 @@ impl Run<'_> {
         if cancelling {
             return ended(Outcome::Cancelled, "cancelled; the agent did not answer and was ended");
         }
-        let seconds = self.request.limits.seconds;
+        let seconds = self.work.limit_seconds();
         let message = format!(
             "the run went on past its limit of {seconds} s and the agent did not stop it, so both were ended"
         );

@@ -1,0 +1,398 @@
+"""Finds an iteration of a program that runs on hollow tensors, and writes down its operators
+(docs/op-list.md).
+
+The first iteration leaves behind what later ones find: gradients and the optimizer's state. The
+second is the one that is told, or the first where there is no second.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import sys
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from . import hooks, loops, operator_list, workspaces
+from .arena import Arena, ArenaFull
+from .batch import BatchWatch
+from .failure import describe_failure
+from .guesses import Guesses
+from .hollow import HollowMode, OutOfReach
+from .host import Host
+from .iterations import MODULE, IterationFinder, Verdict
+from .memory import MemoryWatch, tensors_in
+from .modules import Definitions, ModuleTable
+from .operator_columns import OperatorColumns
+from .operator_list import Iteration
+from .operator_stacks import OperatorStacks
+from .overlay import Overlay
+from .peak_memory import MemoryEvents
+from .sources import Sources, UserCode
+from .spec import RunSpec
+
+STAGE = "estimating"
+_OTHER = 4
+_MOST_NOTES = 50
+_MOST_UNSUPPORTED = 50
+# How often an iteration may turn out to be none before the operators are taken as they are.
+_MOST_RESTARTS = 10
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _harmless(method: _Method) -> _Method:
+    """A hook whose own errors never reach the user's program: they become notes."""
+
+    @functools.wraps(method)
+    def guarded(self: Any, *args: Any) -> Any:
+        if os.getpid() != self._pid:
+            return None
+        try:
+            return method(self, *args)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            name = method.__name__.replace("_", " ")
+            self.note(f"an error within the estimate, not in your program ({name}): {text}")
+            return None
+
+    return guarded  # type: ignore[return-value]
+
+
+class Estimator:
+    """Watches the program of this process. One for each process."""
+
+    def __init__(self, spec: RunSpec, host: Host, overlay: Overlay) -> None:
+        self._spec = spec
+        self._host = host
+        self._pid = os.getpid()
+        self._began_ns = time.time_ns()
+        self._device = torch.device("cpu" if spec.claim == "cpu" else "cuda:0")
+        user_code = UserCode(spec.root, spec.user_code, spec.not_user_code, spec.user_packages)
+        self._sources = Sources(user_code, overlay)
+        self._stacks = OperatorStacks(self._sources)
+        self.arena = Arena()
+        self.guesses = Guesses(lambda frame: self._stacks.place(self._stacks.at(frame)))
+        self.mode = HollowMode(self._device, self.arena, self.guesses)
+        self._finder = IterationFinder(spec.iterations.found_by)
+        self._definitions = Definitions(self._report)
+        self._calls = hooks.ModuleCalls(self)
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._notes: dict[str, None] = {}
+        self._unsupported: dict[tuple[int, int, str], str] = {}
+        self._provided: object = ()
+        self._iterations: tuple[Callable[..., Any], ...] = ()
+        self._thread: int | None = None
+        # Phases and module calls that are under way, innermost last.
+        self._open: list[int] = []
+        self._modules: list[int] = []
+        # The stack at the call of the backward pass that is under way.
+        self._backward_at = -1
+        self._boundaries = 0
+        self._restarts = 0
+        self._saving = False
+        self._stack_before: loops.Frames = []
+        self._loop: tuple[int, int] | None = None
+        # The iteration before the one that is under way, for a program that ends early.
+        self._before: Iteration | None = None
+        self._here = self._new_iteration(BatchWatch())
+
+    # What the process calls.
+
+    def install(self) -> None:
+        """Installs every hook. Call it before any of the user's code runs."""
+        gc.freeze()
+        # Before a backward pass is a sign of an iteration.
+        self.mode.measure_sums()
+        self._definitions.install()
+        hooks.install(self)
+        self._calls.start()
+        self.mode.observer = self._observed
+        self.mode.on_free = self._linked
+        self.mode.accumulates = self._engine_adds
+        self.mode.unsupported = self._is_unsupported
+        self.arena.listener = self._memory_changed
+        self._host.progress(STAGE, 0, 2)
+
+    def provided(
+        self, batch_size: int, inputs: object, iterations: tuple[Callable[..., Any], ...]
+    ) -> None:
+        """A provider made its inputs, for this batch size, and what runs an iteration."""
+        self._here.batch.provided(batch_size)
+        self._provided = inputs
+        self._iterations = iterations
+
+    @_harmless
+    def iteration_ended(self) -> None:
+        """A provider's iteration has ended."""
+        self._decide(self._finder.ended(), sys._getframe(2))
+
+    def ended(self) -> str:
+        """The program ended early. Writes what there is; returns the outcome."""
+        if self._before is not None and self._boundaries == 1:
+            self.note("the program has one iteration, which is also its first")
+            self._here = self._before
+            self._save("complete", None)
+            return "complete"
+        self._save("partial", None)
+        return "short"
+
+    def cut_short(self, why: str) -> None:
+        """It can go no further. Writes what ran, and ends the process."""
+        self.note(why)
+        self._save("partial", None)
+        self._host.finish("short", why)
+
+    def failed(self, error: BaseException) -> None:
+        """The program raised. Writes what ran before, and what it raised."""
+        if isinstance(error, (OutOfReach, ArenaFull)):
+            self.cut_short(str(error))
+        self._save("partial", describe_failure(error, self._spec.root, self._sources.file))
+
+    def note(self, text: str) -> None:
+        """Notes what a person who reads the estimate should know."""
+        if len(self._notes) < _MOST_NOTES:
+            self._notes[text] = None
+
+    def _report(self, what: str, error: BaseException) -> None:
+        self.note(f"an error within the estimate ({what}): {type(error).__name__}: {error}")
+
+    # What the mode and the arena call.
+
+    def _observed(
+        self, func: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        stack = self._stacks.at(sys._getframe(2))
+        module = self._modules[-1] if self._modules else -1
+        phase = self._open[-1] if self._open else -1
+        if phase == hooks.BACKWARD:
+            stack, module = self._here.columns.in_backward(stack, module, self._backward_at)
+        linked = self._here.columns.link(stack, module)
+        if phase < 0:
+            # A loss outside of every module is part of the forward pass all the same.
+            phase = hooks.FORWARD if linked else _OTHER
+        columns = self._here.columns
+        if self._device.type == "cpu":
+            held = workspaces.in_passing(func._schema.name, args)
+            if held:
+                kept = sum(part.untyped_storage().nbytes() for part in tensors_in(result))
+                self._here.events.in_passing(held - kept, len(columns))
+        columns.add(func, key, args, kwargs, result, (phase, stack, module))
+        if columns.full:
+            self.cut_short("the iteration has more operators than a list may hold")
+
+    def _engine_adds(self) -> bool:
+        """Whether no code of the user's runs within the backward pass."""
+        if not self._open or self._open[-1] != hooks.BACKWARD or torch.is_grad_enabled():
+            return False
+        return self._stacks.at(sys._getframe(2)) in (self._backward_at, -1)
+
+    def _linked(self) -> None:
+        """A view bears a backward node as well."""
+        if not self._here.columns.is_linked():
+            module = self._modules[-1] if self._modules else -1
+            self._here.columns.link(self._stacks.at(sys._getframe(2)), module)
+
+    def _memory_changed(self, address: int, size: int) -> None:
+        self._here.events.add(address, size, len(self._here.columns))
+
+    def _is_unsupported(self, name: str, message: str) -> None:
+        place = self._stacks.place(self._stacks.at(sys._getframe(1)))
+        if place is not None and len(self._unsupported) < _MOST_UNSUPPORTED:
+            self._unsupported.setdefault((*place, name), message)
+
+    # What the hooks call (hooks.Listener).
+
+    @_harmless
+    def phase_entered(self, phase: int) -> bool:
+        outermost = phase not in self._open
+        self._open.append(phase)
+        if phase == hooks.BACKWARD and outermost:
+            self._backward_at = self._stacks.at(sys._getframe(2))
+        self._look_or_pass()
+        return outermost
+
+    @_harmless
+    def phase_left(self, phase: int) -> None:
+        for at in range(len(self._open) - 1, -1, -1):
+            if self._open[at] == phase:
+                del self._open[at:]
+                break
+        self._look_or_pass()
+
+    def _look_or_pass(self) -> None:
+        innermost = self._open[-1] if self._open else -1
+        self.mode.in_passing = innermost in (hooks.BACKWARD, hooks.OPTIMIZER)
+        self.guesses.quiet = innermost == hooks.OPTIMIZER
+
+    @_harmless
+    def loaded(self, loader: object, batch: object) -> None:
+        self._here.batch.loaded(loader, batch)
+        self._here.memory.loaded(batch)
+
+    @_harmless
+    def went_backward(self) -> None:
+        if not self._on_our_thread():
+            return
+        self._here.memory.went_backward()
+        frame = sys._getframe(2)
+        self._decide(self._finder.went_backward(self._place(frame)), frame)
+
+    @_harmless
+    def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
+        self._finder.optimizer_made()
+        self._optimizers.append(weakref.ref(optimizer))
+
+    @_harmless
+    def stepped(self, optimizer: object) -> None:
+        if not self._on_our_thread():
+            return
+        if hooks.OPTIMIZER in self._open:
+            self._finder.stepped_within(id(optimizer))
+            return
+        frame = sys._getframe(2)
+        alive: set[Hashable] = {id(item) for item in self._live_optimizers()}
+        self._decide(self._finder.stepped(id(optimizer), self._place(frame), alive), frame)
+
+    @_harmless
+    def module_entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        index = self._here.table.index_of_called(module)
+        if not self._modules:
+            inputs = (args, kwargs)
+            self._here.batch.given((id(module), self._place(sys._getframe(2))), inputs)
+            if not self._here.batch.has_loader:
+                self._here.memory.given(inputs)
+        self._modules.append(-1 if index is None else index)
+        innermost = self._open[-1] if self._open else -1
+        # A transform of the loader's may be a module, and a part that is run again in the
+        # backward pass is one.
+        within = innermost in (hooks.BACKWARD, hooks.DATA)
+        self._open.append(innermost if within else hooks.FORWARD)
+        self._look_or_pass()
+
+    @_harmless
+    def module_left(self, module: nn.Module) -> None:
+        if self._modules:
+            self._modules.pop()
+        if self._open:
+            self._open.pop()
+        self._look_or_pass()
+        outermost = not self._modules
+        if outermost and self._finder.found_by in (None, MODULE) and self._on_our_thread():
+            frame = sys._getframe(2)
+            training = module.training and torch.is_grad_enabled()
+            verdict = self._finder.called(id(module), self._place(frame), training)
+            self._decide(verdict, frame)
+
+    # The iterations.
+
+    def _decide(self, verdict: Verdict, frame: types.FrameType) -> None:
+        if verdict is Verdict.NOTHING or self._saving:
+            return
+        if verdict is Verdict.RESTART:
+            self._restarts += 1
+            if self._restarts < _MOST_RESTARTS:
+                # What ran so far was no iteration; the next one is.
+                self._boundaries = 0
+                self._before = None
+                self._begin(frame)
+                return
+        self._boundaries += 1
+        self._sources.read_texts_of_files(self._began_ns)
+        self._host.progress(STAGE, self._boundaries, 2)
+        self._loop = self._found_loop(frame) or self._loop
+        if self._boundaries == 2:
+            self._save("complete", None, frame)
+            self._host.finish("complete")
+        # Described at the end alone: to read a frame's variables may keep what they hold.
+        self._before = self._here
+        self._begin(frame)
+
+    def _new_iteration(self, batch: BatchWatch) -> Iteration:
+        return Iteration(
+            OperatorColumns(),
+            ModuleTable(self._definitions),
+            batch,
+            MemoryWatch(self._device),
+            MemoryEvents(self._counts, self._device.type == "cuda"),
+        )
+
+    def _begin(self, frame: types.FrameType) -> None:
+        """An iteration begins."""
+        here = self._here = self._new_iteration(self._here.batch.next_iteration())
+        optimizers = self._live_optimizers()
+        here.table.build(optimizers)
+        here.memory.begin(here.table, optimizers, self._provided)
+        here.events.begin(here.memory, self.arena.alive)
+        self._stack_before = loops.stack_frames(frame, self._sources)
+
+    def _counts(self, address: int) -> bool:
+        return self._device.type == "cpu" or address >= self.arena.middle
+
+    def _found_loop(self, frame: types.FrameType) -> tuple[int, int] | None:
+        after = loops.stack_frames(frame, self._sources)
+        lines = self._stacks.lines(self._here.columns.stacks())
+        return loops.find_loop(self._stack_before, after, lines, self._sources)
+
+    def _live_optimizers(self) -> list[torch.optim.Optimizer]:
+        found = [reference() for reference in self._optimizers]
+        return [item for item in found if item is not None and hasattr(item, "param_groups")]
+
+    def _on_our_thread(self) -> bool:
+        here = threading.get_ident()
+        if self._thread is None:
+            self._thread = here
+        return self._thread == here
+
+    def _place(self, frame: types.FrameType | None) -> Hashable:
+        """The user's line that made this call."""
+        while frame is not None:
+            if self._sources.code(frame.f_code) is not None:
+                return (id(frame.f_code), frame.f_lineno)
+            frame = frame.f_back
+        return None
+
+    # The list.
+
+    def _save(
+        self,
+        outcome: str,
+        failure: dict[str, object] | None,
+        frame: types.FrameType | None = None,
+    ) -> None:
+        self._saving = True
+        self.mode.observer = self.mode.on_free = self.arena.listener = None
+        if self._unsupported:
+            outcome = "partial"
+        listed = self._here.json(self._sources, self._live_optimizers(), frame)
+        self._write({**listed, "outcome": outcome, "failure": failure})
+
+    def _write(self, listed: dict[str, Any]) -> None:
+        for function in self._iterations:
+            self._loop = loops.definition(function, self._sources) or self._loop
+        whole = {
+            "version": operator_list.VERSION,
+            "torch": str(torch.__version__),
+            "device": self._device.type,
+            "found_by": self._finder.found_by,
+            "stacks": self._stacks.json(),
+            **listed,
+            "loop": None if self._loop is None else dict(zip(("file", "line"), self._loop)),
+            "guessed": self.guesses.json(),
+            "unsupported": [
+                {"file": file, "line": line, "operator": name, "message": message}
+                for (file, line, name), message in self._unsupported.items()
+            ],
+            "notes": list(self._notes),
+        }
+        # Last, because everything above may have named a file.
+        whole["files"] = self._sources.paths()
+        operator_list.write(os.path.abspath(self._spec.out), whole)

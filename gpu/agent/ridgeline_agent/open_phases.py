@@ -1,0 +1,44 @@
+"""Which phases of training are under way."""
+
+from __future__ import annotations
+
+import threading
+
+
+class OpenPhases(threading.local):
+    """The phases and outermost module calls that are open on each thread."""
+
+    def __init__(self) -> None:
+        self._phases: list[int] = []
+        self._calls = 0
+
+    def enter(self, phase: int) -> bool:
+        """Opens a phase; returns whether none of its kind was open."""
+        outermost = not self.has(phase)
+        self._phases.append(phase)
+        return outermost
+
+    def leave(self, phase: int) -> None:
+        """Closes the innermost phase of this kind, and whatever an error left open within."""
+        for at in range(len(self._phases) - 1, -1, -1):
+            if self._phases[at] == phase:
+                del self._phases[at:]
+                return
+
+    def has(self, phase: int) -> bool:
+        """Whether a phase of this kind is open."""
+        return phase in self._phases
+
+    def innermost(self) -> int | None:
+        """The innermost open phase."""
+        return self._phases[-1] if self._phases else None
+
+    def call(self) -> bool:
+        """A module call begins; returns whether it is an outermost one."""
+        self._calls += 1
+        return self._calls == 1
+
+    def called(self) -> bool:
+        """It ended."""
+        self._calls = max(0, self._calls - 1)
+        return self._calls == 0

@@ -1,0 +1,135 @@
+"""The operators of one iteration, in columns (docs/op-list.md, `signatures` and `ops`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .operator_recorder import (
+    MOST_OPERATORS,
+    MOST_SIGNATURES,
+    PLACEMENT,
+    computes,
+    described,
+    operator_name,
+    tensors_of,
+)
+
+_NO_SIGNATURE = -1
+
+_sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr
+_current_node: Callable[[], Any] = getattr(
+    torch._C, "_current_autograd_node", lambda: None
+)  # torch 2.0 lacks it
+
+
+class OperatorColumns:
+    """Collects operators, and knows which forward operator a backward one belongs to."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self._signatures: list[dict[str, Any]] = []
+        self._by_key: dict[Any, int] = {}
+        self._signature: list[int] = []
+        self._phase: list[int] = []
+        self._stack: list[int] = []
+        self._module: list[int] = []
+        # The stack and the module of the operator that made a backward node, by its number.
+        self._forward: dict[int, tuple[int, int]] = {}
+        self._last_link = _sequence_number()
+        self._last_backward = (-1, -1)
+
+    def __len__(self) -> int:
+        return len(self._signature)
+
+    def is_linked(self) -> bool:
+        """Whether no backward node was made since the last operator."""
+        return _sequence_number() == self._last_link
+
+    def link(self, stack: int, module: int) -> bool:
+        """Takes the backward nodes that were made for the operator that runs; whether there are
+        any. Autograd makes a node, and gives it the next number, before it runs the operator.
+        """
+        number = _sequence_number()
+        if number == self._last_link:
+            return False
+        for made in range(max(self._last_link, number - 16), number):
+            self._forward[made] = (stack, module)
+        self._last_link = number
+        return True
+
+    def in_backward(self, stack: int, module: int, at_call: int) -> tuple[int, int]:
+        """Stack and module of an operator of the backward pass that was called at `at_call`."""
+        if stack not in (at_call, -1):
+            # The user's own code runs within the backward pass.
+            return stack, module
+        node = _current_node()
+        if node is not None:
+            # What adds a gradient to its leaf has no number, and belongs to the node before it.
+            found = self._forward.get(node._sequence_nr(), self._last_backward)
+            self._last_backward = found
+            return found if found[0] >= 0 else (stack, module)
+        return stack, module
+
+    def add(
+        self,
+        func: Any,
+        key: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        place: tuple[int, int, int],
+    ) -> None:
+        """Adds an operator; `place` is its phase, stack and module."""
+        signature = self._by_key.get(key)
+        if signature is None:
+            signature = self._by_key[key] = self._describe(func, args, kwargs, result)
+        if signature == _NO_SIGNATURE:
+            return
+        if len(self._signature) >= MOST_OPERATORS or len(self._signatures) > MOST_SIGNATURES:
+            self.full = True
+            return
+        self._signature.append(signature)
+        self._phase.append(place[0])
+        self._stack.append(place[1])
+        self._module.append(place[2])
+
+    def _describe(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> int:
+        if not (computes(args) or computes(result)):
+            return _NO_SIGNATURE
+        signature: dict[str, Any] = {"op": operator_name(func), "in": described(args)}
+        named = {
+            name: described(value)
+            for name, value in kwargs.items()
+            if name not in PLACEMENT and value is not None
+        }
+        if named:
+            signature["named"] = named
+        signature["out"] = tensors_of(result)
+        self._signatures.append(signature)
+        return len(self._signatures) - 1
+
+    def place(self, operator: int) -> tuple[int, int, int]:
+        """Phase, stack and module; of what comes after the last operator, those of the last."""
+        at = min(operator, len(self._signature) - 1)
+        return (4, -1, -1) if at < 0 else (self._phase[at], self._stack[at], self._module[at])
+
+    def stacks(self) -> set[int]:
+        """Every stack of the iteration."""
+        return set(self._stack)
+
+    def json(self) -> dict[str, Any]:
+        """`signatures` and `ops` of docs/op-list.md."""
+        return {
+            "signatures": self._signatures,
+            "ops": {
+                "signature": self._signature,
+                "phase": self._phase,
+                "stack": self._stack,
+                "module": self._module,
+            },
+        }

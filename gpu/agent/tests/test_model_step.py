@@ -1,0 +1,342 @@
+"""The operators of a model's step, listed under fake tensors without a device."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agent_driver
+
+torch = pytest.importorskip("torch")
+
+from ridgeline_agent.model_step import made, record_step  # noqa: E402
+from ridgeline_agent.operator_recorder import (  # noqa: E402
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    OTHER,
+    OperatorRecorder,
+)
+from ridgeline_agent.transformer_model import transformer_step  # noqa: E402
+
+pytestmark = pytest.mark.runs_operators
+
+BATCH = 4
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(32, 96)
+
+    def forward(self, tokens: Any) -> Any:
+        query, key, value = self.project(tokens).view(BATCH, 16, 3, 2, 16).permute(2, 0, 3, 1, 4)
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value)
+
+
+def convolutions() -> Any:
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(inplace=True),
+        torch.nn.Flatten(),
+        torch.nn.Linear(8 * 16 * 16, 10),
+    )
+
+
+def images(device: Any) -> tuple[Any, ...]:
+    return (torch.randn(BATCH, 3, 16, 16, device=device),)
+
+
+def sgd(parameters: list[Any]) -> Any:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=False)
+
+
+def counted(recorder: OperatorRecorder, phase: int) -> Counter[str]:
+    columns = recorder.columns()
+    operators = columns["ops"]
+    return Counter(
+        columns["signatures"][signature]["op"]
+        for signature, its_phase in zip(operators["signature"], operators["phase"])
+        if its_phase == phase
+    )
+
+
+def test_a_step_has_its_three_phases() -> None:
+    recorder = record_step(convolutions(), images, loss=lambda out: out.mean(), optimizer=sgd)
+    forward, backward, step = (counted(recorder, phase) for phase in (FORWARD, BACKWARD, OPTIMIZER))
+    assert forward["aten::convolution"] == 1
+    assert forward["aten::addmm"] == 1
+    assert backward["aten::convolution_backward"] == 1
+    # The gradient of the linear layer's weight and that of its input.
+    assert backward["aten::mm"] == 2
+    # Momentum is there from the first step: each of five parameters has it scaled, the gradient
+    # added to it, and is moved.
+    assert step == {"aten::mul_.Tensor": 5, "aten::add_.Tensor": 10}
+
+
+def test_gradients_that_are_kept_are_added_to() -> None:
+    def additions(keeps_gradients: bool) -> int:
+        recorder = record_step(
+            convolutions(),
+            images,
+            loss=lambda out: out.mean(),
+            keeps_gradients=keeps_gradients,
+        )
+        return counted(recorder, BACKWARD)["aten::add_.Tensor"]
+
+    assert additions(True) - additions(False) == 5
+
+
+def test_inference_has_one_phase_and_a_cast_for_each_weight_under_autocast() -> None:
+    recorder = record_step(convolutions(), images, loss=None, autocast=torch.float16)
+    assert not counted(recorder, BACKWARD)
+    forward = counted(recorder, FORWARD)
+    # Weight and input of the convolution, weight and bias of the linear layer.
+    assert forward["aten::_to_copy"] == 4
+    convolution = next(
+        signature
+        for signature in recorder.columns()["signatures"]
+        if signature["op"] == "aten::convolution"
+    )
+    assert [given["t"] for given in convolution["in"][:2]] == ["float16", "float16"]
+    assert convolution["out"] == [{"t": "float16", "s": [BATCH, 8, 16, 16]}]
+
+
+def test_channels_last_shows_in_the_strides() -> None:
+    recorder = record_step(convolutions(), images, loss=None, channels_last=True)
+    convolution = recorder.columns()["signatures"][0]
+    assert convolution["op"] == "aten::convolution"
+    assert convolution["in"][0] == {"t": "float32", "s": [BATCH, 3, 16, 16], "d": [768, 1, 48, 3]}
+
+
+@pytest.mark.parametrize(
+    ("autocast", "operator"),
+    [
+        (torch.float16, "aten::_scaled_dot_product_flash_attention"),
+        (None, "aten::_scaled_dot_product_efficient_attention"),
+    ],
+)
+def test_attention_is_the_kernel_that_the_device_would_take(autocast: Any, operator: str) -> None:
+    def tokens(device: Any) -> tuple[Any, ...]:
+        return (torch.randn(BATCH, 16, 32, device=device),)
+
+    recorder = record_step(
+        Attention(), tokens, loss=lambda out: out.float().mean(), autocast=autocast
+    )
+    assert counted(recorder, FORWARD)[operator] == 1
+    assert counted(recorder, BACKWARD)[f"{operator}_backward"] == 1
+
+
+def test_gradients_have_the_shapes_that_autograd_gives() -> None:
+    # A broadcast bias, a tensor used twice and a weight used twice: what the engine sums up.
+    class Twice(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(3, 3))
+            self.bias = torch.nn.Parameter(torch.randn(3))
+
+        def forward(self, value: Any) -> Any:
+            once = value @ self.weight + self.bias
+            return (once @ self.weight) * once
+
+    model = Twice()
+    record_step(
+        model, lambda device: (torch.randn(5, 3, device=device),), loss=lambda out: out.sum()
+    )
+    assert model.weight.grad.shape == (3, 3)
+    assert model.bias.grad.shape == (3,)
+
+
+def test_a_model_is_made_without_writing_its_weights() -> None:
+    model = made(lambda: torch.nn.Linear(100_000, 10_000))
+    assert model.weight.shape == (10_000, 100_000)
+    resident = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    assert resident < 100_000 * 10_000 * 4
+
+
+def test_small_tensors_keep_their_values_while_a_model_is_made() -> None:
+    class Rates(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rates = [rate.item() for rate in torch.linspace(0, 1, 3)]
+
+    assert made(Rates).rates == [0.0, 0.5, 1.0]
+
+
+def test_the_loss_can_be_left_out_of_the_forward_pass() -> None:
+    recorder = record_step(
+        convolutions(), images, loss=lambda out: out.exp().mean(), loss_apart=True
+    )
+    assert counted(recorder, FORWARD)["aten::exp"] == 0
+    assert counted(recorder, OTHER)["aten::exp"] == 1
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {
+            "model_type": "bert",
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_attention_heads": 2,
+            "num_hidden_layers": 3,
+            "vocab_size": 100,
+            "max_position_embeddings": 16,
+            "type_vocab_size": 2,
+            "attention_probs_dropout_prob": 0.1,
+            "hidden_dropout_prob": 0.1,
+        },
+        {
+            "model_type": "gpt2",
+            "n_embd": 32,
+            "n_head": 2,
+            "n_layer": 3,
+            "n_positions": 16,
+            "vocab_size": 100,
+        },
+        {
+            "model_type": "opt",
+            "hidden_size": 32,
+            "ffn_dim": 64,
+            "num_attention_heads": 2,
+            "num_hidden_layers": 3,
+            "vocab_size": 100,
+            "max_position_embeddings": 16,
+            "word_embed_proj_dim": 48,
+        },
+        {
+            "model_type": "switch_transformers",
+            "d_model": 32,
+            "d_ff": 64,
+            "d_kv": 16,
+            "num_heads": 2,
+            "num_layers": 3,
+            "num_decoder_layers": 3,
+            "encoder_sparse_step": 2,
+            "decoder_sparse_step": 2,
+            "num_experts": 2,
+            "expert_capacity": 4,
+            "dropout_rate": 0.1,
+            "layer_norm_epsilon": 1e-6,
+            "relative_attention_num_buckets": 8,
+            "vocab_size": 100,
+        },
+    ],
+    ids=lambda config: config["model_type"],
+)
+def test_transformers_attend_in_steps(config: dict[str, Any]) -> None:
+    recorder = transformer_step(config, 16, BATCH, train=True)
+    forward, backward = counted(recorder, FORWARD), counted(recorder, BACKWARD)
+    # Switch attends to itself in each half and to the encoder in the decoder.
+    attentions = 9 if config["model_type"] == "switch_transformers" else 3
+    assert forward["aten::_softmax"] >= attentions
+    assert forward["aten::bmm"] == 2 * attentions
+    assert backward["aten::bmm"] == 4 * attentions
+    assert not counted(recorder, OPTIMIZER)
+
+
+def test_an_unknown_architecture_is_refused() -> None:
+    with pytest.raises(ValueError, match="mamba"):
+        transformer_step({"model_type": "mamba", "vocab_size": 1}, 16, BATCH, train=False)
+
+
+# A `timm` of this test's own: what the lister asks of the package, and models of bad manners.
+TIMM = """
+import time
+import torch
+
+__version__ = "0.0.test"
+
+
+class layers:
+    @staticmethod
+    def set_fused_attn(enable):
+        pass
+
+
+def create_model(name, img_size=None):
+    if name == "endless":
+        time.sleep(600)
+    if name == "chatty":
+        print("a line that is no answer")
+    if name == "huge":
+        return torch.nn.Linear(1_000_000, 1_000_000)
+    if name == "gone":
+        raise RuntimeError("Unknown model (gone)")
+    flat = torch.nn.Flatten()
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), flat, torch.nn.Linear(784, 5))
+"""
+
+
+def listed(folder: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    package = folder / "timm"
+    package.mkdir()
+    (package / "__init__.py").write_text(TIMM)
+    (package / "layers.py").write_text("def set_fused_attn(enable):\n    pass\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "ridgeline_agent.list_models"],
+        cwd=agent_driver.BOOT.parent,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        input="".join(json.dumps(request) + "\n" for request in requests),
+        capture_output=True,
+        text=True,
+        timeout=agent_driver.PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def request(folder: Path, number: int, model: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": number,
+        "kind": "timm",
+        "out": str(folder / f"{model}.json"),
+        "model": model,
+        "size": 16,
+        "batch": BATCH,
+        "train": False,
+        "channels_last": False,
+        "fused_attention": True,
+        "foreach": False,
+        "keeps_gradients": False,
+        **more,
+    }
+
+
+def test_the_lister_outlives_models_of_bad_manners(tmp_path: Path) -> None:
+    here, *answers = listed(
+        tmp_path,
+        [
+            request(tmp_path, 1, "gone"),
+            request(tmp_path, 2, "endless", seconds=1),
+            request(tmp_path, 3, "huge", memory_bytes=8 << 30),
+            request(tmp_path, 4, "chatty"),
+            {"id": 5, "kind": "unheard of", "out": str(tmp_path / "none.json")},
+        ],
+    )
+    assert here == {"torch": torch.__version__, "timm": "0.0.test"}
+    assert [answer["id"] for answer in answers] == [1, 2, 3, 4, 5]
+    assert "Unknown model (gone)" in answers[0]["error"]
+    too_slow = {"id": 2, "ok": False, "too_slow": True, "error": "it took longer than 1 s"}
+    assert answers[1] == too_slow
+    assert not answers[2]["ok"]
+    assert answers[3] == {"id": 4, "ok": True}
+    assert not answers[4]["ok"]
+    # What failed leaves nothing behind, not even a beginning.
+    assert [path.name for path in tmp_path.glob("*.json*")] == ["chatty.json"]
+    document = json.loads((tmp_path / "chatty.json").read_text())
+    assert document["version"] == 1
+    assert document["outcome"] == "complete"
+    assert document["device"] == "cuda"
+    assert {len(column) for column in document["ops"].values()} == {
+        len(document["ops"]["signature"])
+    }

@@ -1,0 +1,158 @@
+//! The process that lists the operators of models for `ridgeline evaluate`: `list_models.py` in the
+//! user's Python, which needs torch, and `timm` for the models of that package.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+use super::embedded;
+use super::lines::{Line, next_line};
+use crate::interpreter::neutral_folder;
+use crate::process::{self, ProcessTree, WhenThisDies};
+
+/// How long torch and timm may take to be imported.
+const STARTUP: Duration = Duration::from_secs(180);
+/// What is waited for beyond the limit that the process itself keeps.
+const GRACE: Duration = Duration::from_secs(20);
+const LINE_LIMIT: usize = 64 * 1024;
+
+/// A running lister. Dropping it ends it and everything that it started.
+#[derive(Debug)]
+pub struct ModelLister {
+    _tree: ProcessTree,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    asked: u64,
+}
+
+/// What is installed where it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Versions {
+    /// Of torch.
+    pub torch: String,
+    /// Of timm; `None` where it is not installed.
+    pub timm: Option<String>,
+}
+
+/// Why there is no list.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// The lister could not be started.
+    #[error("the lister of models could not be started: {0}")]
+    Start(String),
+    /// It ended or does not answer any more; another has to be started.
+    #[error("the lister of models has ended")]
+    Ended,
+    /// This model cannot be listed.
+    #[error("{0}")]
+    Model(String),
+    /// This model took too long, which another time it may not.
+    #[error("{0}")]
+    TooSlow(String),
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    id: u64,
+    ok: bool,
+    #[serde(default)]
+    too_slow: bool,
+    #[serde(default)]
+    error: String,
+}
+
+impl ModelLister {
+    /// Unpacks the agent's files below `cache`, starts the lister in `interpreter` and waits until
+    /// it has said what is installed.
+    ///
+    /// # Errors
+    /// [`ListError::Start`].
+    pub async fn start(
+        interpreter: &Path,
+        cache: &Path,
+    ) -> Result<(ModelLister, Versions), ListError> {
+        let start = |why: &dyn std::fmt::Display| ListError::Start(why.to_string());
+        let folder = cache.to_owned();
+        let boot = tokio::task::spawn_blocking(move || embedded::unpack(&folder))
+            .await
+            .map_err(|error| start(&error))?
+            .map_err(|error| start(&error))?;
+        let mut command = Command::new(interpreter);
+        command
+            .arg("-u")
+            .arg(boot)
+            .arg("--list-models")
+            .current_dir(neutral_folder())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut tree =
+            process::spawn(command, WhenThisDies::Kill).await.map_err(|error| start(&error))?;
+        let (Some(input), Some(output)) = (tree.child.stdin.take(), tree.child.stdout.take())
+        else {
+            return Err(start(&"it has no input or output"));
+        };
+        let mut lister =
+            ModelLister { _tree: tree, input, output: BufReader::new(output), asked: 0 };
+        let first = lister.line(STARTUP).await.map_err(|_| {
+            start(&"it ended or did not answer while it imported torch; does `import torch` work?")
+        })?;
+        let versions = serde_json::from_slice(&first).map_err(|error| start(&error))?;
+        Ok((lister, versions))
+    }
+
+    /// Writes the list of one model to `out`. `request` is what `list_models.py` takes; it gets
+    /// `limit` and `memory_bytes`.
+    ///
+    /// # Errors
+    /// [`ListError::Model`] where this one cannot be listed, and the next may be; after
+    /// [`ListError::Ended`] no other can.
+    pub async fn list(
+        &mut self,
+        request: &serde_json::Value,
+        out: &Path,
+        limit: Duration,
+        memory_bytes: u64,
+    ) -> Result<(), ListError> {
+        self.asked += 1;
+        let mut message = request.clone();
+        let (Some(fields), Some(out)) = (message.as_object_mut(), out.to_str()) else {
+            return Err(ListError::Model("it cannot be written as JSON".to_owned()));
+        };
+        fields.insert("id".to_owned(), self.asked.into());
+        fields.insert("out".to_owned(), out.into());
+        fields.insert("seconds".to_owned(), limit.as_secs().into());
+        fields.insert("memory_bytes".to_owned(), memory_bytes.into());
+        let mut line = message.to_string();
+        if line.len() >= LINE_LIMIT {
+            return Err(ListError::Model("its configuration is too long".to_owned()));
+        }
+        line.push('\n');
+        timeout(GRACE, self.input.write_all(line.as_bytes()))
+            .await
+            .map_err(|_| ListError::Ended)?
+            .map_err(|_| ListError::Ended)?;
+        let answer = self.line(limit + GRACE).await?;
+        let answer: Answer = serde_json::from_slice(&answer).map_err(|_| ListError::Ended)?;
+        if answer.id != self.asked {
+            return Err(ListError::Ended);
+        }
+        match (answer.ok, answer.too_slow) {
+            (true, _) => Ok(()),
+            (false, true) => Err(ListError::TooSlow(answer.error)),
+            (false, false) => Err(ListError::Model(answer.error)),
+        }
+    }
+
+    async fn line(&mut self, limit: Duration) -> Result<Vec<u8>, ListError> {
+        match timeout(limit, next_line(&mut self.output, LINE_LIMIT)).await {
+            Ok(Line::Text(line)) => Ok(line),
+            Ok(Line::TooLong | Line::End) | Err(_) => Err(ListError::Ended),
+        }
+    }
+}
