@@ -18,6 +18,7 @@ import {
 import type { ActiveInterpreter } from "./interpreter";
 import {
   EXPERIMENTAL,
+  GPUS,
   HEAT,
   HIGHLIGHT,
   OPEN_PANEL,
@@ -104,6 +105,19 @@ export class Server implements vscode.Disposable {
     }
     const arguments_ = argument === undefined ? [] : [argument];
     return this.client.sendRequest(ExecuteCommandRequest.type, { command, arguments: arguments_ });
+  }
+
+  /** The names of the GPUs that can be estimated for; none where there is no server. */
+  async gpus(): Promise<string[]> {
+    if (this.client === undefined || this.current !== "ready") {
+      return [];
+    }
+    try {
+      return await this.client.sendRequest<string[]>(GPUS);
+    } catch (error) {
+      this.log.warn(`ridgeline/gpus: ${String(error)}`);
+      return [];
+    }
   }
 
   /** The hottest statements of a document; none where there is no server. */

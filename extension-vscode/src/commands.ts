@@ -24,7 +24,11 @@ export function registerCommands(server: Server, bar: StatusBar, log: vscode.Log
   return vscode.Disposable.from(
     ...Object.entries(own).map(([name, run]) => vscode.commands.registerCommand(name, run)),
     ...SERVER_COMMANDS.map((name) =>
-      vscode.commands.registerCommand(name, (argument?: unknown) => execute(server, name, argument, log)),
+      vscode.commands.registerCommand(name, async (argument?: unknown) => {
+        if (name === "ridgeline.selectTargetGpu") return selectTargetGpu(server);
+        const asked = name === "ridgeline.setBatchSize" ? await withBatch(argument) : argument;
+        return asked === null ? undefined : execute(server, name, asked, log);
+      }),
     ),
   );
 }
@@ -43,6 +47,39 @@ async function execute(
     void vscode.window.showErrorMessage(`Ridgeline: ${errorText(error)}`);
     return undefined;
   }
+}
+
+/** The choice is a setting, so that it holds for the next session as well. */
+async function selectTargetGpu(server: Server): Promise<void> {
+  const none = "None";
+  const names = await server.gpus();
+  const title = "The GPU that estimates are for, where this machine has none";
+  const chosen = await vscode.window.showQuickPick([none, ...names], { title, matchOnDescription: true });
+  if (chosen !== undefined) {
+    const settings = vscode.workspace.getConfiguration("ridgeline");
+    const target = vscode.workspace.workspaceFolders === undefined ? vscode.ConfigurationTarget.Global : vscode.ConfigurationTarget.Workspace;
+    await settings.update("targetGpu", chosen === none ? "" : chosen, target);
+  }
+}
+
+/** The argument with a batch size in it, which the person is asked for where there is none; null where they say none. */
+async function withBatch(argument: unknown): Promise<Record<string, unknown> | null> {
+  const given = typeof argument === "object" && argument !== null ? (argument as Record<string, unknown>) : {};
+  const uri = typeof argument === "string" ? argument : (given.uri ?? activeFile("ridgeline.setBatchSize"));
+  if (typeof given.batch === "number") return { ...given, uri };
+  const answer = await vscode.window.showInputBox({
+    title: "Ridgeline: Set the Batch Size",
+    prompt: "The number in the code is changed, as one edit that can be undone.",
+    validateInput: (text) => (batchOf(text) === null ? "A whole number from 1 on." : null),
+  });
+  const batch = answer === undefined ? null : batchOf(answer);
+  return batch === null ? null : { ...given, uri, batch };
+}
+
+/** The batch size that a person typed. */
+function batchOf(text: string): number | null {
+  const batch = /^\s*\d{1,8}\s*$/.test(text) ? Number(text) : 0;
+  return batch >= 1 ? batch : null;
 }
 
 function activeFile(name: ServerCommand): string | undefined {

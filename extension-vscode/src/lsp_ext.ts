@@ -17,6 +17,7 @@ export interface Headline {
   peakBytes: number;
   capacityBytes: number | null;
   device: string;
+  isEstimate: boolean;
 }
 
 /** A run that goes on. */
@@ -49,6 +50,9 @@ export interface HeatStatement {
   share: number;
   provenance: "measured" | "estimated" | "stale";
 }
+
+/** Request without parameters: the names of the GPUs that can be estimated for. */
+export const GPUS = "ridgeline/gpus";
 
 /** Notification: the panel of a workspace folder is to be shown. */
 export const OPEN_PANEL = "ridgeline/openPanel";
@@ -85,6 +89,9 @@ export const SERVER_COMMANDS = [
   "ridgeline.trust",
   "ridgeline.revokeTrust",
   "ridgeline.selectScript",
+  "ridgeline.selectTargetGpu",
+  "ridgeline.setBatchSize",
+  "ridgeline.exploreBatchSize",
 ] as const;
 
 export type ServerCommand = (typeof SERVER_COMMANDS)[number];

@@ -81,7 +81,7 @@ function tooltip(status: Status | undefined): string {
   } else if (state === "failed" && status.message !== null) {
     parts.push(`${sentence}  \n${escaped(status.message)}`);
   } else {
-    parts.push(sentence);
+    parts.push(status.message === null ? sentence : `${sentence}  \n${escaped(status.message)}`);
   }
   parts.push("_Click for actions._");
   return parts.join("\n\n");

@@ -10,6 +10,7 @@ const HEADLINE = {
   peakBytes: 3.1e9,
   capacityBytes: 23.7e9,
   device: "NVIDIA H200",
+  isEstimate: false,
 };
 
 function status(change: Partial<Status> = {}): Status {

@@ -11,6 +11,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 
+use ridgeline_analysis::predict::device_row::PriceRow;
+use ridgeline_analysis::predict::device_spec::Price;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
@@ -55,6 +57,8 @@ pub struct Config {
     pub iterations: Iterations,
     /// When a run is stopped.
     pub limits: Limits,
+    /// GPUs that predictions are made for, beside those that Ridgeline knows, and their prices.
+    pub devices: Devices,
 }
 
 /// What counts as the project's own code.
@@ -123,6 +127,85 @@ pub struct Limits {
     /// Memory of the machine that the program may use: bytes, or text such as `"16 GB"`. Default:
     /// no limit beyond the machine's.
     pub memory: Option<Size>,
+}
+
+/// GPUs that predictions are made for, and what they cost.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Devices {
+    /// Files that each describe one GPU (docs/configuration.md), relative to this file.
+    pub files: Vec<PathInside>,
+    /// What an hour of a GPU costs in US dollars, by its name: a number, or a table of
+    /// `usd_per_hour` and `date`. It stands for the price that Ridgeline knows.
+    pub prices: BTreeMap<String, HourlyPrice>,
+}
+
+/// What an hour of a GPU costs: a number, or a table of `usd_per_hour` and `date`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HourlyPrice(Price);
+
+impl HourlyPrice {
+    /// The price.
+    pub fn price(&self) -> &Price {
+        &self.0
+    }
+
+    fn of<E: de::Error>(usd_per_hour: f64, date: Option<String>) -> Result<HourlyPrice, E> {
+        let row = PriceRow { usd_per_hour, date, source: None };
+        row.into_price().map(HourlyPrice).map_err(E::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for HourlyPrice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PriceVisitor;
+        impl<'de> de::Visitor<'de> for PriceVisitor {
+            type Value = HourlyPrice;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("US dollars, or a table of `usd_per_hour` and `date`")
+            }
+            fn visit_i64<E: de::Error>(self, usd: i64) -> Result<HourlyPrice, E> {
+                HourlyPrice::of(usd as f64, None)
+            }
+            fn visit_f64<E: de::Error>(self, usd: f64) -> Result<HourlyPrice, E> {
+                HourlyPrice::of(usd, None)
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<HourlyPrice, A::Error> {
+                #[derive(Deserialize)]
+                #[serde(deny_unknown_fields)]
+                struct Dated {
+                    usd_per_hour: f64,
+                    date: Option<String>,
+                }
+                let dated = Dated::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                HourlyPrice::of(dated.usd_per_hour, dated.date)
+            }
+        }
+        deserializer.deserialize_any(PriceVisitor)
+    }
+}
+
+impl JsonSchema for HourlyPrice {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "HourlyPrice".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [
+            {"type": "number", "minimum": 0},
+            {
+                "type": "object",
+                "properties": {
+                    "usd_per_hour": {"type": "number", "minimum": 0},
+                    "date": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}
+                },
+                "required": ["usd_per_hour"],
+                "additionalProperties": false
+            }
+        ]})
+    }
 }
 
 /// A whole number between two bounds.
@@ -776,6 +859,11 @@ mod tests {
             [limits]
             seconds = 60
             memory = "16 GB"
+            [devices]
+            files = ["gpus/ours.toml"]
+            [devices.prices]
+            T4 = 1
+            "H100-SXM5-80GB" = { usd_per_hour = 2.2, date = "2026-11-01" }
             "#,
         );
         assert_eq!(config.script, Some(PathInside("train.py".into())));
@@ -783,6 +871,31 @@ mod tests {
         assert_eq!(config.iterations.timed.get(), 5);
         assert_eq!(config.limits.memory, Some(Size(16_000_000_000)));
         assert_eq!(config.environment.variables()["WANDB_MODE"], "disabled");
+        assert_eq!(config.devices.prices["T4"].price().usd_per_hour, 1.0);
+        let dated = config.devices.prices["H100-SXM5-80GB"].price();
+        assert_eq!((dated.usd_per_hour, dated.date.as_deref()), (2.2, Some("2026-11-01")));
+    }
+
+    #[test]
+    fn prices_that_cannot_be() {
+        check(
+            "[devices.prices]\nT4 = -1\n",
+            expect![[r#"ridgeline.toml:2: `usd_per_hour`: it is a number between 0 and 1000000"#]],
+        );
+        check(
+            "[devices.prices]\nT4 = nan\n",
+            expect![[r#"ridgeline.toml:2: `usd_per_hour`: it is a number between 0 and 1000000"#]],
+        );
+        check(
+            "[devices.prices]\nT4 = { usd_per_hour = 1, date = \"today\" }\n",
+            expect![[r#"ridgeline.toml:2: `date`: it is a day such as `2026-11-20`"#]],
+        );
+        check(
+            "[devices.prices]\nT4 = \"cheap\"\n",
+            expect![[
+                r#"ridgeline.toml:2: invalid type: string "cheap", expected US dollars, or a table of `usd_per_hour` and `date`"#
+            ]],
+        );
     }
 
     #[test]
@@ -802,7 +915,7 @@ mod tests {
         check(
             "\nscrpt = \"train.py\"\n",
             expect![
-                "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`"
+                "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`"
             ],
         );
     }
@@ -927,7 +1040,7 @@ mod tests {
         check_files(
             &[(PYPROJECT, "[tool.ridgeline]\n\nscrpt = 1\n")],
             expect![
-                "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`"
+                "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`"
             ],
         );
         check_files(
@@ -998,8 +1111,12 @@ mod tests {
             let table = schema.pointer(pointer).and_then(serde_json::Value::as_object);
             table.expect(pointer).keys().cloned().collect()
         };
-        let tables =
-            [("UserCode", "user_code"), ("Iterations", "iterations"), ("Limits", "limits")];
+        let tables = [
+            ("UserCode", "user_code"),
+            ("Iterations", "iterations"),
+            ("Limits", "limits"),
+            ("Devices", "devices"),
+        ];
         let mut all = keys("/properties");
         all.retain(|key| !tables.iter().any(|(_, table)| key == table));
         for (definition, table) in tables {

@@ -73,6 +73,8 @@ pub struct Document {
     pub real: Option<PathBuf>,
     /// What is known of the text; nothing where it is too large.
     pub index: Option<SourceIndex>,
+    /// The client's own number for this text, which it wants to hear with an edit.
+    pub version: i32,
     /// Counts edits; snapshots compare it. An editor's version numbers need not be sane.
     edition: Arc<AtomicU64>,
 }
@@ -93,6 +95,8 @@ pub struct DocumentSnapshot {
     pub uri: String,
     /// The text.
     pub index: SourceIndex,
+    /// The client's own number for it.
+    pub version: i32,
     /// Which edition of the document it is.
     pub edition: u64,
     current: Arc<AtomicU64>,
@@ -148,7 +152,7 @@ impl Documents {
         let index = (!too_large).then(|| SourceIndex::new(text));
         self.last_edition += 1;
         let edition = Arc::new(AtomicU64::new(self.last_edition));
-        self.open.insert(id, Document { uri, real, index, edition });
+        self.open.insert(id, Document { uri, real, index, version: 0, edition });
         if too_large { Err(Refusal::TooLarge) } else { Ok(()) }
     }
 
@@ -182,6 +186,13 @@ impl Documents {
         }
         edit(&mut document.index, parts, locate);
         if document.index.is_none() && !was_large { Err(Refusal::TooLarge) } else { Ok(()) }
+    }
+
+    /// Takes note of the client's number for a text.
+    pub fn set_version(&mut self, id: &DocumentId, version: i32) {
+        if let Some(document) = self.open.get_mut(id) {
+            document.version = version;
+        }
     }
 
     /// Parses what edits put off, in a pause such as a save. Snapshots are out of date where that
@@ -218,6 +229,7 @@ impl Documents {
             id: id.clone(),
             uri: document.uri.clone(),
             index: document.index.clone()?,
+            version: document.version,
             edition: document.edition.load(Ordering::Acquire),
             current: document.edition.clone(),
         })

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use crate::batch::Exploration;
 use crate::documents::{Change, DocumentId};
+use crate::live::EstimateOutcome;
 use crate::lsp::position::ClientRange;
 use crate::panel::question::Question;
 use crate::profiler::{ProfileOutcome, Profiled, ProgressEvent};
@@ -45,6 +47,17 @@ pub enum Event {
     EarlierFound(PathBuf, Option<Profiled>),
     /// A workspace's zygote is ready, or was not to be had.
     Prepared(PathBuf),
+    /// The pause after an edit is over: the unsaved text is to be estimated.
+    EstimateDue(PathBuf),
+    /// An estimate ended; the number tells whether it is still wanted.
+    EstimateEnded(PathBuf, u64, Box<EstimateOutcome>),
+    /// The person chose a GPU to estimate for, or none.
+    TargetChosen(PathBuf, Option<String>),
+    /// More is known of other batch sizes: the number of the search, and the generation of the
+    /// measurement that it is about.
+    BatchExplored(PathBuf, u64, u64, Box<Exploration>),
+    /// A search for that ended.
+    BatchExploring(PathBuf, u64),
     /// The pause after an edit is over: remarks are to be where their statements are.
     DiagnosticsDue(PathBuf),
     /// Where diagnostics are shown has been found; the number tells whether they are still the newest.
@@ -65,9 +78,11 @@ pub enum Told {
         uri: String,
         /// The text.
         text: String,
+        /// The client's number for it.
+        version: i32,
     },
-    /// A text was changed.
-    Changed(DocumentId, Vec<Change<ClientRange>>),
+    /// A text was changed, and has this number of the client's now.
+    Changed(DocumentId, i32, Vec<Change<ClientRange>>),
     /// A text was saved.
     Saved(DocumentId),
     /// A text was closed.

@@ -66,6 +66,11 @@ fn name(event: &Event) -> &'static str {
         Event::NewerFound(..) => "newer profile",
         Event::EarlierFound(..) => "earlier profile",
         Event::Prepared(_) => "prepared",
+        Event::EstimateDue(_) => "pause before an estimate",
+        Event::EstimateEnded(..) => "end of an estimate",
+        Event::TargetChosen(..) => "choice of GPU",
+        Event::BatchExplored(..) => "another batch size",
+        Event::BatchExploring(..) => "end of other batch sizes",
         Event::DiagnosticsDue(_) => "diagnostics after an edit",
         Event::DiagnosticsPlaced(..) => "diagnostics",
     }
@@ -103,6 +108,15 @@ impl GlobalState {
             }
             Event::EarlierFound(root, None) => self.send_status(&root),
             Event::Prepared(root) => self.prepared(&root),
+            Event::EstimateDue(root) => self.estimate_due(&root),
+            Event::EstimateEnded(root, number, outcome) => {
+                self.estimate_ended(&root, number, *outcome);
+            }
+            Event::TargetChosen(root, name) => self.set_target(&root, name),
+            Event::BatchExplored(root, number, generation, found) => {
+                self.batch_explored(&root, number, generation, *found);
+            }
+            Event::BatchExploring(root, number) => self.batch_exploring_ended(&root, number),
             Event::DiagnosticsDue(root) => self.diagnostics_due(&root),
             Event::DiagnosticsPlaced(root, number, placements) => {
                 self.diagnostics_placed(&root, number, placements);
@@ -123,8 +137,14 @@ impl GlobalState {
                 self.settings = settings.into();
             }
             Told::Ready => self.ready(),
-            Told::Opened { id, uri, text } => self.opened(id, uri, text),
-            Told::Changed(id, changes) => self.changed(&id, changes),
+            Told::Opened { id, uri, text, version } => {
+                self.opened(id.clone(), uri, text);
+                self.documents.set_version(&id, version);
+            }
+            Told::Changed(id, version, changes) => {
+                self.changed(&id, changes);
+                self.documents.set_version(&id, version);
+            }
             Told::Saved(id) => self.saved(&id),
             Told::Closed(id) => {
                 let real = self.documents.get(&id).and_then(|document| document.real.clone());
@@ -133,6 +153,7 @@ impl GlobalState {
                 self.cache.retain(|(other, _, _), _| *other != id);
                 if let Some(file) = real {
                     self.show_remarks_soon(&file);
+                    self.text_changed(&file);
                 }
             }
             Told::SettingsChanged(value) => self.settings_changed(&value),
@@ -178,6 +199,7 @@ impl GlobalState {
         if let Some(root) = root {
             self.prepare(&root);
             self.send_status(&root);
+            self.estimate_when_idle(&root);
         }
         self.show_remarks_soon(&path);
     }
@@ -190,7 +212,9 @@ impl GlobalState {
         self.tell_refusal(id, changed);
         if let Some(path) = self.documents.get(id).and_then(|document| document.real.clone()) {
             self.show_remarks_soon(&path);
-            self.last_touched = Some(path);
+            self.last_touched = Some(path.clone());
+            self.stop_exploring();
+            self.text_changed(&path);
         }
     }
 
@@ -293,11 +317,14 @@ impl GlobalState {
         if *self.settings == settings {
             return;
         }
-        self.settings = settings.into();
+        let before = std::mem::replace(&mut self.settings, settings.into());
         self.mark_stale();
         let roots: Vec<PathBuf> =
             self.workspaces.iter().map(|workspace| workspace.root.clone()).collect();
-        roots.iter().for_each(|root| self.show_diagnostics(root));
+        for root in &roots {
+            self.show_diagnostics(root);
+            self.live_settings_changed(root, &before);
+        }
     }
 
     /// The workspaces that a command means: that of its argument, else that of the document touched

@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+mod batch;
 mod cli;
 mod config;
 mod diagnostics;
@@ -12,7 +13,10 @@ mod event;
 mod event_loop;
 mod git;
 mod history;
+mod known_devices;
+mod live;
 mod lsp;
+mod operator_lists;
 mod outbox;
 mod panel;
 mod pipeline;

@@ -11,6 +11,9 @@ use ridgeline_analysis::profile::Profile;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::batch::{Exploration, ExploreRequest};
+use crate::live::{EstimateOutcome, EstimateRequest};
+
 /// A future that can be kept and sent.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -35,6 +38,29 @@ pub trait Profiler: Send + Sync + 'static {
     /// Ends what [`Profiler::prepare`] and earlier runs left waiting for the workspace at `root`, because
     /// nothing of it may run any more.
     fn forget(&self, _root: PathBuf) -> Boxed<()> {
+        Box::pin(async {})
+    }
+
+    /// Estimates what a text costs that is not saved, in the workspace's Python and without running its
+    /// operators. It ends soon after `cancel`. Called for workspaces that the person trusts, and never
+    /// while something is profiled.
+    fn estimate(
+        &self,
+        _request: EstimateRequest,
+        _cancel: CancellationToken,
+    ) -> Boxed<EstimateOutcome> {
+        Box::pin(async { EstimateOutcome::Cancelled })
+    }
+
+    /// Finds out what other batch sizes cost, and tells each time that more is known. It ends soon after
+    /// `cancel`. Called for workspaces that the person trusts, and never while something is profiled.
+    /// It may find out nothing.
+    fn explore_batch(
+        &self,
+        _request: ExploreRequest,
+        _news: mpsc::Sender<Exploration>,
+        _cancel: CancellationToken,
+    ) -> Boxed<()> {
         Box::pin(async {})
     }
 

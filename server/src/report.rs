@@ -28,6 +28,7 @@ pub fn page(profiled: &Profiled, texts: &[Option<&str>], store: &Store) -> anyho
         when_unix_ms,
         texts,
         history: &history::up_to(history::read(store, &profiled.root), profiled, 0),
+        elsewhere: profile.elsewhere.as_deref(),
         ..PanelInput::default()
     });
     let timeline = timeline_of(profiled)?;

@@ -110,6 +110,7 @@ impl GlobalState {
             self.want_run(root, reason);
         }
         self.prepare(root);
+        self.estimate_when_idle(root);
         self.send_status(root);
     }
 
@@ -123,7 +124,10 @@ impl GlobalState {
             workspace.waiting = None;
             workspace.dismissed = false;
             workspace.prepared = false;
+            workspace.live.clear();
         }
+        self.mark_stale();
+        self.show_diagnostics(root);
         self.send_status(root);
     }
 
@@ -163,9 +167,11 @@ impl GlobalState {
             workspace.preparing = false;
         }
         self.send_status(root);
+        self.estimate_when_idle(root);
     }
 
-    fn request(&self, root: &Path, changed: Option<&Path>) -> ProfileRequest {
+    /// What to run in a workspace.
+    pub fn request(&self, root: &Path, changed: Option<&Path>) -> ProfileRequest {
         let mut workspaces = self.workspaces.iter();
         let workspace = workspaces.find(|workspace| workspace.root == root);
         ProfileRequest {
@@ -180,8 +186,11 @@ impl GlobalState {
     /// Starts the next run where none is going.
     pub fn start_run(&mut self) {
         let Some(running) = self.queue.start() else { return };
+        // What somebody types now is estimated when the run is over.
+        let machine = self.machine.clone();
         let (id, root, reason) = (running.id, running.root.clone(), running.reason.clone());
         let cancel = running.cancel.clone();
+        self.stop_exploring();
         let request = self.request(&root, reason.file());
         let (news, mut received) = mpsc::channel::<ProgressEvent>(16);
         let (shown, to_show) = mpsc::channel(16);
@@ -196,7 +205,13 @@ impl GlobalState {
                 has_ended,
             ));
         }
-        let mut run = tokio::spawn(self.profiler.profile(request, news, cancel));
+        self.stop_estimates();
+        let profile = self.profiler.profile(request, news, cancel);
+        let mut run = tokio::spawn(async move {
+            // Estimates let go of it as soon as they are stopped.
+            let _alone = machine.lock().await;
+            profile.await
+        });
         let events = self.events.clone();
         tokio::spawn(async move {
             // The run's end counts, also where somebody still holds the way for its news.
@@ -246,10 +261,12 @@ impl GlobalState {
         // What was stopped may all the same have come to its end; nobody wants it any more.
         let outcome = if run.cancel.is_cancelled() { ProfileOutcome::Cancelled } else { outcome };
         let asked = run.reason.is_asked();
+        let (mut measured, about) = (false, run.reason.file().map(Path::to_owned));
         match outcome {
             ProfileOutcome::Measured(profiled) => {
                 self.succeeded(&root, profiled.log.clone());
                 self.take_in(&root, profiled);
+                measured = true;
             }
             ProfileOutcome::Failed { failure, root: project, log } => {
                 let failure = failure_of(project, failure);
@@ -274,7 +291,14 @@ impl GlobalState {
             }
         }
         self.start_run();
+        if measured {
+            if let Some(workspace) = self.workspace(&root) {
+                workspace.batch.about = about;
+            }
+            self.explore_batch(&root, false);
+        }
         self.send_status(&root);
+        self.estimate_when_idle(&root);
     }
 
     /// A training script that is no Python at the moment is not found. Where the file that was to be

@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 use crate::event_loop;
 use crate::lsp::backend::{Backend, EVENT_LIMIT};
 use crate::lsp::client::ToClient;
-use crate::lsp::ext::HEAT;
+use crate::lsp::ext::{GPUS, HEAT};
 use crate::outbox::Outbox;
 use crate::pipeline::Pipeline;
 use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent};
@@ -67,6 +67,7 @@ async fn serve(
     let looping = tokio::spawn(event_loop::run(state, received));
     let service = LspService::build(|_| Backend::new(events))
         .custom_method(HEAT, Backend::heat)
+        .custom_method(GPUS, Backend::gpus)
         .custom_method("window/workDoneProgress/cancel", Backend::progress_cancelled)
         .finish();
     let ended = transport::serve(service, outbox, outgoing, input, output).await;

@@ -4,12 +4,16 @@
 //! `workspace/didChangeConfiguration`, and may be anything. A value that cannot be is ignored by
 //! itself, with a word about it, so that one slip does not switch everything else off.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ridgeline_analysis::present::hints::HintOptions;
 use ridgeline_analysis::present::lenses::LensOptions;
 use serde_json::Value;
 
+use crate::batch::Explore;
+use crate::config::Size;
 use crate::state::Client;
 
 /// The section of the editor's settings.
@@ -32,11 +36,26 @@ pub struct Settings {
     pub lenses: Option<LensOptions>,
     /// Hovers.
     pub hover: bool,
+    /// When other batch sizes are tried.
+    pub explore_batch: Explore,
+    /// A limit on the memory of an iteration, in bytes.
+    pub batch_memory_limit: Option<u64>,
     /// Failures as diagnostics.
     pub diagnostics: bool,
     /// Remarks on costs as diagnostics.
     pub remarks: bool,
+    /// Estimates while somebody types.
+    pub live: bool,
+    /// So long after the last key.
+    pub live_delay: Duration,
+    /// The GPU that estimates are for where this machine has none.
+    pub target_gpu: Option<String>,
+    /// US dollars for an hour of GPUs, by their names.
+    pub prices: BTreeMap<String, f64>,
 }
+
+/// More prices than there are GPUs are not read.
+const MOST_PRICES: usize = 1000;
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +81,17 @@ pub const TABLE: &[Setting] = &[
         "device",
         "null",
         "Where to run: `auto`, `cpu`, `cuda` or one GPU such as `cuda:1`. Default: what the project's configuration says.",
+    ),
+    row(
+        "live.enable",
+        "true",
+        "Estimate what unsaved text would cost, after a pause in typing. Runs the project's code without data, as a save does with it.",
+    ),
+    row("live.delayMilliseconds", "250", "How long that pause is."),
+    row(
+        "targetGpu",
+        "null",
+        "Where this machine has no GPU: the GPU that estimates are for, such as `H100-SXM5-80GB`.",
     ),
     row("inlayHints.enable", "true", "Show the time of statements at the end of their lines."),
     row(
@@ -98,11 +128,26 @@ pub const TABLE: &[Setting] = &[
         "Hide functions and classes under this share of the iteration (0 to 1).",
     ),
     row("hover.enable", "true", "Show everything known of a line in its hover."),
+    row(
+        "batchSize.explore",
+        "\"automatic\"",
+        "When other batch sizes are tried: `automatic`, after a measurement, by estimates and, where runs are short, by runs; or `onDemand`.",
+    ),
+    row(
+        "batchSize.memoryLimit",
+        "null",
+        "The memory that an iteration may hold, such as `16 GB`, for the largest batch that fits. Default: what the device has left.",
+    ),
     row("diagnostics.enable", "true", "Show a failing run at the line that failed."),
     row(
         "diagnostics.costs",
         "\"auto\"",
         "Show the training loop's cost and the three costliest lines as information: `on`, `off`, or `auto`, which is on in editors that nobody can tell that their inlay hints are out of date.",
+    ),
+    row(
+        "prices",
+        "{}",
+        "US dollars for an hour of a GPU, by its name, such as `{\"T4\": 0.3}`: in place of those that Ridgeline and the project know.",
     ),
 ];
 
@@ -121,8 +166,14 @@ impl Default for Settings {
             hints: Some(HintOptions::default()),
             lenses: Some(lenses),
             hover: true,
+            explore_batch: Explore::default(),
+            batch_memory_limit: None,
             diagnostics: true,
             remarks: false,
+            live: true,
+            live_delay: Duration::from_millis(250),
+            target_gpu: None,
+            prices: BTreeMap::new(),
         }
     }
 }
@@ -162,11 +213,19 @@ impl Settings {
             hints: reader.switch("inlayHints.enable").then_some(hints),
             lenses: reader.switch("codeLens.enable").then_some(lenses),
             hover: reader.switch("hover.enable"),
+            explore_batch: reader.explore("batchSize.explore"),
+            batch_memory_limit: reader.size("batchSize.memoryLimit"),
             diagnostics: reader.switch("diagnostics.enable"),
             remarks: reader.automatic(
                 "diagnostics.costs",
                 client.takes_diagnostics && !client.refreshes_hints,
             ),
+            live: reader.switch("live.enable"),
+            live_delay: Duration::from_secs_f64(
+                reader.number("live.delayMilliseconds", 0.0, 60_000.0) / 1e3,
+            ),
+            target_gpu: reader.text("targetGpu"),
+            prices: reader.prices("prices"),
         };
         (settings, reader.complaints)
     }
@@ -227,6 +286,26 @@ impl Reader<'_> {
         }
     }
 
+    fn explore(&mut self, name: &'static str) -> Explore {
+        match self.value(name).map(Value::as_str) {
+            None | Some(Some("automatic")) => Explore::Automatic,
+            Some(Some("onDemand")) => Explore::OnDemand,
+            Some(_) => self.complain(name, "automatic or onDemand", Explore::Automatic),
+        }
+    }
+
+    /// A size in bytes, as in a project's configuration. Empty text is none.
+    fn size(&mut self, name: &'static str) -> Option<u64> {
+        let value = self.value(name)?;
+        if value.as_str().is_some_and(|text| text.trim().is_empty()) {
+            return None;
+        }
+        match serde_json::from_value::<Size>(value.clone()) {
+            Ok(size) => Some(size.bytes()),
+            Err(_) => self.complain(name, "a size such as 16 GB", None),
+        }
+    }
+
     /// Empty text is none: forms of editors have no other way to say it.
     fn text(&mut self, name: &'static str) -> Option<String> {
         match self.value(name) {
@@ -235,6 +314,31 @@ impl Reader<'_> {
             Some(Value::String(text)) if !text.contains('\0') => Some(text.clone()),
             Some(_) => self.complain(name, "text", None),
         }
+    }
+
+    /// Numbers by name. One that cannot be is ignored alone.
+    fn prices(&mut self, name: &'static str) -> BTreeMap<String, f64> {
+        const DEAREST: f64 = 1e6;
+        let table = match self.value(name) {
+            None => return BTreeMap::new(),
+            Some(Value::Object(table)) => table.clone(),
+            Some(_) => return self.complain(name, "an object of numbers", BTreeMap::new()),
+        };
+        let mut prices = BTreeMap::new();
+        for (gpu, usd) in table.into_iter().take(MOST_PRICES) {
+            match usd.as_f64().filter(|usd| (0.0..=DEAREST).contains(usd)) {
+                Some(usd) => {
+                    prices.insert(gpu, usd);
+                }
+                None => {
+                    let gpu: String = gpu.chars().take(60).collect();
+                    self.complaints.push(format!(
+                        "{SECTION}.{name}: the price of `{gpu}` has to be a number of US dollars; it is left out"
+                    ));
+                }
+            }
+        }
+        prices
     }
 
     fn complain<T>(&mut self, name: &str, allowed: &str, standard: T) -> T {
@@ -317,6 +421,24 @@ mod tests {
                 "ridgeline.inlayHints.minimumShare has to be a number from 0 to 1; its default is used",
                 "ridgeline.runOnSave has to be true or false; its default is used",
             ]
+        );
+    }
+
+    #[test]
+    fn prices_are_numbers_by_name() {
+        let told = json!({"prices": {"T4": 0.3, "H100": "cheap", "L4": -1}});
+        let (settings, complaints) = Settings::read(&told, &lenses());
+        assert_eq!(settings.prices, BTreeMap::from([("T4".to_owned(), 0.3)]));
+        assert_eq!(complaints.len(), 2);
+        assert!(
+            complaints[0].starts_with("ridgeline.prices: the price of `H100`"),
+            "{complaints:?}"
+        );
+        let (settings, complaints) = Settings::read(&json!({"prices": 3}), &lenses());
+        assert!(settings.prices.is_empty());
+        assert_eq!(
+            complaints,
+            ["ridgeline.prices has to be an object of numbers; its default is used"]
         );
     }
 

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use ridgeline_analysis::present::lenses;
+use ridgeline_analysis::present::headline::headline as headline_text;
 use ridgeline_analysis::profile::Provenance;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::batch::Batch;
 use crate::documents::{Document, DocumentId, Documents, real_path};
 use crate::event::Event;
+use crate::live::Live;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::ext::{Headline, RunStatus, State, StatusParams};
 use crate::lsp::position::Encoding;
@@ -75,6 +77,10 @@ pub struct Client {
     pub shows_progress: bool,
     /// It takes `window/showDocument`.
     pub shows_documents: bool,
+    /// It takes `workspace/applyEdit`.
+    pub applies_edits: bool,
+    /// It takes edits that name the version of their text.
+    pub versioned_edits: bool,
     /// It takes `ridgeline/openPanel`.
     pub shows_panel: bool,
     /// It takes `ridgeline/highlight`.
@@ -114,6 +120,11 @@ impl Saved {
     pub fn of(document: &Document, seen_first: bool) -> Saved {
         let text = document.index.as_ref().map(|index| TextMark::of(index.text()));
         Saved { edition: document.edition(), seen_first, text }
+    }
+
+    /// Both are the same text.
+    pub fn is_same(&self, other: &Saved) -> bool {
+        self.text.is_some() && self.text == other.text
     }
 
     /// A file holds it.
@@ -167,6 +178,10 @@ pub struct Workspace {
     pub log: Option<PathBuf>,
     /// The last status that was sent.
     pub status: Option<StatusParams>,
+    /// Estimates while somebody types.
+    pub live: Live,
+    /// What is known of other batch sizes.
+    pub batch: Batch,
 }
 
 /// See the module.
@@ -217,6 +232,9 @@ pub struct GlobalState {
     pub marks: Arc<AtomicU64>,
     /// What is known to be on the disk of each document.
     pub saved: HashMap<DocumentId, Saved>,
+    /// Held by what runs code of a workspace: two at once would make each other slow, and what is
+    /// measured wrong.
+    pub machine: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl GlobalState {
@@ -251,6 +269,7 @@ impl GlobalState {
             feed: Feed::default(),
             marks: Arc::default(),
             saved: HashMap::new(),
+            machine: Arc::default(),
         }
     }
 
@@ -279,7 +298,9 @@ impl GlobalState {
 
     /// The newest profile that has a file. A workspace within a workspace may have measured it, too.
     fn measured(&self, path: &Path) -> Option<Measured> {
-        let all = self.workspaces.iter().flat_map(|workspace| &workspace.measured);
+        // An estimate is newer than the measurement that it was made from.
+        let all =
+            self.workspaces.iter().flat_map(|one| one.measured.iter().chain(&one.live.estimates));
         all.filter_map(|(generation, profiled)| {
             let file = profiled.file(path)?;
             Some(Measured { profiled: profiled.clone(), file, generation: *generation })
@@ -356,6 +377,8 @@ impl GlobalState {
         let Some(workspace) = self.workspace(root) else { return };
         workspace.taken_in = profiled.recording.clone();
         workspace.measured.retain(|(_, older)| older.root != profiled.root);
+        workspace.live.estimates.retain(|(_, older)| older.root != profiled.root);
+        workspace.live.cleared = false;
         workspace.measured.insert(0, (generation, Arc::new(profiled)));
         workspace.measured.truncate(PROFILE_LIMIT);
         let number = workspace.number;
@@ -439,6 +462,12 @@ impl Drop for GlobalState {
 }
 
 impl Workspace {
+    /// What is shown: the newest measurement, or the estimate of a text that is newer.
+    pub fn newest(&self) -> Option<&(u64, Arc<Profiled>)> {
+        let both = self.measured.first().into_iter().chain(self.live.estimates.first());
+        both.max_by_key(|(generation, _)| *generation)
+    }
+
     fn status_now(&self, running: Option<String>) -> StatusParams {
         let (state, message) = if running.is_some() {
             (State::Running, None)
@@ -451,7 +480,7 @@ impl Workspace {
         } else if self.paused {
             (State::Paused, None)
         } else {
-            (State::Idle, None)
+            (State::Idle, self.live.problem.clone())
         };
         StatusParams {
             root: uri_text(&self.root),
@@ -462,7 +491,7 @@ impl Workspace {
                 stage: self.progress.as_ref().map(|(progress, _)| progress.stage.clone()),
                 share: self.progress.as_ref().and_then(|(progress, _)| progress.share),
             }),
-            headline: self.measured.first().map(|(_, profiled)| headline(profiled)),
+            headline: self.newest().map(|(_, profiled)| headline(profiled)),
         }
     }
 }
@@ -470,11 +499,12 @@ impl Workspace {
 fn headline(profiled: &Profiled) -> Headline {
     let profile = &profiled.profile;
     Headline {
-        text: lenses::headline(profile, Provenance::Measured),
+        text: headline_text(profile, Provenance::Measured),
         time_ms: profile.iteration.time_ns / 1e6,
         samples_per_second: profile.iteration.samples_per_second(),
         peak_bytes: profile.memory.peak_bytes,
         capacity_bytes: profile.memory.capacity_bytes,
         device: profile.device.name.clone(),
+        is_estimate: profile.estimate.is_some(),
     }
 }

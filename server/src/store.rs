@@ -141,6 +141,17 @@ impl Store {
         Err(StoreError::at(&parent, taken))
     }
 
+    /// Makes a folder for what an estimate leaves; it goes when it is let go of.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn new_estimate(&self, root: &Path) -> Result<tempfile::TempDir, StoreError> {
+        // Beside the recordings, which are pruned by their number.
+        let parent = self.cache.join("estimates").join(workspace_key(root));
+        create_private(&parent)?;
+        tempfile::TempDir::new_in(&parent).map_err(|error| StoreError::at(&parent, error))
+    }
+
     /// The newest finished recording of a workspace.
     pub fn newest_recording(&self, root: &Path) -> Option<PathBuf> {
         by_age(&self.recordings(root))

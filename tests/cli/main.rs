@@ -2,10 +2,12 @@
 
 mod analyze;
 mod demo;
+mod evaluate;
 #[allow(dead_code, reason = "the tests of the language server use the rest")]
 #[path = "../lsp/http.rs"]
 mod http;
 mod panel;
+mod predict;
 mod profile;
 mod sandbox;
 mod schema;

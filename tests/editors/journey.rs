@@ -83,6 +83,7 @@ pub fn travel(editor: &dyn Editor) {
     journey.first_run();
     journey.hover();
     journey.edit();
+    journey.estimate();
     journey.failing_run();
     journey.stopped_run();
     journey.panel();
@@ -164,6 +165,32 @@ impl Journey<'_> {
         terminal.keep("5-moved", &moved);
         editor.delete(terminal, loss + 2);
         editor.delete(terminal, loss + 1);
+    }
+
+    /// Unsaved text is estimated, and an edit that is undone shows what was measured.
+    fn estimate(&self) {
+        let (editor, terminal) = (self.editor, &self.terminal);
+        if !editor.shows_lenses() {
+            return;
+        }
+        let lens = |screen: &Screen| screen.line(" samples/s");
+        let measured = terminal.wait_until("the measured throughput", |screen| {
+            lens(screen).is_some_and(|line| !line.contains('~'))
+        });
+        let hidden = measured.number_of("hidden = torch.relu(");
+        let wider = "hidden = hidden @ torch.rand(1024, 1024)";
+        editor.insert_below(terminal, hidden, wider);
+        let estimated = terminal.wait_until("an estimate and its change", |screen| {
+            let change =
+                lens(screen).is_some_and(|line| line.contains('~') && line.contains(", −"));
+            change && screen.line(wider).is_some_and(|line| line.contains('~'))
+        });
+        terminal.keep("5-estimated", &estimated);
+        editor.delete(terminal, hidden + 1);
+        let back = terminal.wait_until("what was measured", |screen| {
+            rate(screen) == rate(&measured) && lens(screen).is_some_and(|line| !line.contains('~'))
+        });
+        terminal.keep("5-undone", &back);
     }
 
     fn failing_run(&self) {

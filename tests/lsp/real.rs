@@ -97,8 +97,12 @@ async fn the_panel_shows_every_run_of_a_project() {
         .output();
     let run = run.await.expect("the built binary");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    events.wait_for("panel").await;
-    let document = panel.document().await;
+    // The document also changes while other batch sizes are tried.
+    let mut document = panel.document().await;
+    while document["generation"].as_u64() == Some(first) {
+        events.wait_for("panel").await;
+        document = panel.document().await;
+    }
     assert!(document["generation"].as_u64() > Some(first));
     assert_eq!(document["history"].as_array().map(Vec::len), Some(2));
     assert!(document["recording"]["changes_against"]["last"].is_string(), "{document}");
@@ -237,4 +241,61 @@ fn is_alive(process: u32) -> bool {
     stat.rsplit(')')
         .next()
         .is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+/// A demo of this repository, open as it is, and then with other sizes that nobody saved.
+#[tokio::test]
+async fn unsaved_text_is_estimated() {
+    let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
+        println!("skipped: RIDGELINE_TEST_PYTHON names no Python with torch");
+        return;
+    };
+    let mut server = Server::greeted(json!({}), json!({"interpreter": python})).await;
+    let demo = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo-projects/gpt");
+    let mut uris = std::collections::HashMap::new();
+    for name in ["corpus.py", "model.py", "train.py"] {
+        let text = std::fs::read_to_string(demo.join(name)).expect("a demo");
+        let uri = server.write(name, &text);
+        server.client.open(&uri, &text).await;
+        uris.insert(name, (uri, text));
+    }
+    let (script, _) = &uris["train.py"];
+    server.client.save(script).await;
+    // Before the first measurement there may be an estimate of the saved text.
+    let measured = headline(&mut server, |text| !text.contains('~')).await;
+    let (model, text) = &uris["model.py"];
+    let wider = text.replace("width: int = 128", "width: int = 256");
+    server.client.change(model, 2, json!([{"text": wider}])).await;
+    let estimated = headline(&mut server, |text| text.starts_with('~')).await;
+    let told = estimated["text"].as_str().unwrap_or_default();
+    assert!(told.contains("samples/s, −") && told.contains(", +"), "{told}");
+    assert!(estimated["timeMs"].as_f64() > measured["timeMs"].as_f64(), "{told}");
+    assert!(estimated["peakBytes"].as_u64() > measured["peakBytes"].as_u64(), "{told}");
+    let whole = json!({"start": {"line": 0, "character": 0}, "end": {"line": 999, "character": 0}});
+    let params = json!({"textDocument": {"uri": model}, "range": whole});
+    let hints = server.client.request("textDocument/inlayHint", params).await.expect("hints");
+    assert!(hints.to_string().contains("\"~"), "{hints}");
+
+    // What would fail says so.
+    let broken = text.replace("config.width, config.width)", "config.width, 7)");
+    assert_ne!(&broken, text);
+    server.client.change(model, 3, json!([{"text": broken}])).await;
+    let shown = server.client.notification("textDocument/publishDiagnostics").await;
+    assert!(shown.to_string().contains("This edit would fail"), "{shown}");
+    server.client.change(model, 4, json!([{"text": text}])).await;
+    let gone = server.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!(gone["diagnostics"], json!([]));
+    let again = headline(&mut server, |text| !text.contains('~')).await;
+    assert_eq!(again["text"], measured["text"]);
+    server.goodbye().await;
+}
+
+/// The next headline with such a text.
+async fn headline(server: &mut Server, matches: impl Fn(&str) -> bool) -> Value {
+    loop {
+        let status = server.client.status("idle").await;
+        if status["headline"]["text"].as_str().is_some_and(&matches) {
+            return status["headline"].clone();
+        }
+    }
 }

@@ -46,6 +46,11 @@ export class Api {
     return this.#post("highlight", place === null ? { file: null } : { ...place, generation });
   }
 
+  /** Sets the batch size in the code, of which the page shows this measurement. */
+  batch(batch: number, generation: number): Promise<Answer> {
+    return this.#post("batch", { batch, generation });
+  }
+
   command(command: Command): Promise<Answer> {
     return this.#post("command", { command });
   }

@@ -1,6 +1,20 @@
 // The panel's document, as docs/panel.md says it. Names and numbers in it come from a workspace that
 // nobody vouches for: what is missing, absurd or too much is put right here, so that no view has to.
 
+import { readDevices, type Devices } from "./devices/document";
+import {
+  amount,
+  array,
+  fields,
+  isFields,
+  list,
+  maybeAmount,
+  maybeShare,
+  text,
+  type Fields,
+} from "./values";
+import { readBatchSize, type BatchSize } from "./batch/document";
+
 /** The phases of an iteration, in the order of `phases` in the document. */
 export const PHASES = ["data", "forward", "backward", "optimizer", "other"] as const;
 
@@ -110,6 +124,7 @@ export interface HistoryEntry {
 }
 
 export interface PanelDocument {
+  batchSize: BatchSize | null;
   generation: number;
   project: string;
   canJump: boolean;
@@ -117,6 +132,8 @@ export interface PanelDocument {
   status: Status;
   recording: Recording | null;
   history: HistoryEntry[];
+  /** The iteration on other GPUs; null where nothing can be told. */
+  devices: Devices | null;
 }
 
 /** The version of the document that this page reads. */
@@ -126,7 +143,6 @@ const NODES = 50_000;
 const CURVE = 200_000;
 const ENTRIES = 1_000;
 const FILES = 100_000;
-const CHARACTERS = 2_000;
 
 export class UnknownSchema extends Error {
   constructor(schema: unknown) {
@@ -145,6 +161,8 @@ export function readDocument(value: unknown): PanelDocument {
     status: readStatus(it.status),
     recording: isFields(it.recording) ? readRecording(it.recording) : null,
     history: list(it.history, ENTRIES).map(readEntry),
+    devices: readDevices(fields(it.predictions).devices),
+    batchSize: readBatchSize(it),
   };
 }
 
@@ -281,41 +299,4 @@ function readEntry(it: Fields): HistoryEntry {
     clean: it.clean === true,
     generation: maybeAmount(it.generation),
   };
-}
-
-type Fields = Partial<Record<string, unknown>>;
-
-function isFields(value: unknown): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function fields(value: unknown): Fields {
-  return isFields(value) ? value : {};
-}
-
-function array(value: unknown, limit: number): unknown[] {
-  return Array.isArray(value) ? value.slice(0, limit) : [];
-}
-
-function list(value: unknown, limit: number): Fields[] {
-  return array(value, limit).map(fields);
-}
-
-function text(value: unknown): string {
-  return typeof value === "string" ? value.slice(0, CHARACTERS) : "";
-}
-
-// Above what a double counts exactly, nothing was measured.
-function amount(value: unknown): number {
-  return maybeAmount(value) ?? 0;
-}
-
-function maybeAmount(value: unknown): number | null {
-  if (typeof value !== "number" || !Number.isFinite(value) || value < 0) return null;
-  return Math.min(value, Number.MAX_SAFE_INTEGER);
-}
-
-function maybeShare(value: unknown): number | null {
-  const share = maybeAmount(value);
-  return share === null ? null : Math.min(share, 1);
 }

@@ -57,7 +57,8 @@ export class Header {
     // Only the state is announced; the stage and the share would make a screen reader talk without end.
     write(this.#state, label);
     write(byId("stage"), busy ? [stage, run?.share == null ? null : percent(run.share)].filter(Boolean).join(" · ") : "");
-    byId("reason").textContent = busy ? (run?.reason ?? "") : "";
+    // Where nothing runs, what unsaved text would cost, or why nobody knows.
+    byId("reason").textContent = busy ? (run?.reason ?? "") : state === "idle" ? (message ?? "") : "";
     this.#progress(busy, run?.share ?? null);
     const failed = state === "failed" && message !== null;
     this.#failure.hidden = !failed;

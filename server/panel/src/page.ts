@@ -2,9 +2,11 @@
 
 import type { Actions } from "./actions";
 import { Gone, type Answer, type Api } from "./api";
+import { BatchSection } from "./batch/section";
 import { BreakdownSection } from "./breakdown";
 import { Cursor } from "./cursor";
 import type { PanelDocument, Place, Status } from "./document";
+import { DevicesSection } from "./devices/section";
 import { byId, fill } from "./dom";
 import { rememberFocus } from "./focus";
 import { emptyState } from "./empty";
@@ -26,11 +28,13 @@ export class Page {
   readonly #highlighter: Highlighter;
   readonly #actions: Actions;
   readonly #header: Header;
+  readonly #batch: BatchSection;
   readonly #breakdown: BreakdownSection;
   readonly #timeline: TimelineSection;
   readonly #memory: MemorySection;
   readonly #kernels: KernelsSection;
   readonly #history: HistorySection;
+  readonly #devices: DevicesSection;
   #timelineGeneration: number | null = null;
   #panel: PanelDocument | null = null;
   #fetching = false;
@@ -90,17 +94,22 @@ export class Page {
     const tooltip = new Tooltip();
     this.#header = new Header(this.#actions, api !== null);
     const cursor = new Cursor();
+    this.#batch = new BatchSection(byId("batch-body"), this.#actions, (batch) => {
+      if (api !== null) void this.#setBatch(api, batch);
+    });
     this.#breakdown = new BreakdownSection(byId("breakdown-body"), this.#actions, tooltip);
     this.#timeline = new TimelineSection(byId("timeline-body"), this.#actions, tooltip, cursor);
     this.#memory = new MemorySection(byId("memory-body"), this.#actions, tooltip, cursor);
     this.#kernels = new KernelsSection(byId("kernels-body"));
     this.#history = new HistorySection(byId("history-body"), api !== null);
+    this.#devices = new DevicesSection(byId("devices-body"), tooltip);
   }
 
   restyle(): void {
     this.#breakdown.restyle();
     this.#timeline.restyle();
     this.#memory.restyle();
+    this.#devices.restyle();
   }
 
   // One fetch at a time: what changes meanwhile is fetched after it, once.
@@ -130,6 +139,8 @@ export class Page {
     this.#showEmpty(panel);
     if (recording !== null) {
       showHeadline(byId("headline"), byId("against"), recording);
+      byId("batch").hidden = panel.batchSize === null;
+      this.#batch.show(panel.batchSize, this.#api !== null && panel.canJump);
       this.#breakdown.show(recording);
       byId("memory").hidden = recording.memory === null;
       this.#memory.show(recording);
@@ -139,6 +150,9 @@ export class Page {
       showNotes(byId("notes-body"), recording);
       this.#fetchTimeline(panel.generation);
     }
+    // The batch's part of the predictions, where there is one, is beside the devices'.
+    byId("predictions").hidden = panel.devices === null;
+    if (panel.devices !== null) this.#devices.show(panel.devices);
     byId("history").hidden = panel.history.length === 0;
     this.#history.show(panel);
     restore();
@@ -193,6 +207,12 @@ export class Page {
   #jump(place: Place): void {
     if (this.#api === null) location.hash = anchor(place);
     else void this.#tell(this.#api.jump(place, this.#panel?.generation ?? 0));
+  }
+
+  async #setBatch(api: Api, batch: number): Promise<void> {
+    await this.#tell(api.batch(batch, this.#panel?.generation ?? 0));
+    // The code says another number now, or the page did not know that it does.
+    await this.#fetch();
   }
 
   async #tell(answer: Promise<Answer>): Promise<void> {

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::metrics::summary::{TraceSummary, summarize};
+use ridgeline_analysis::predict::device_table;
 use ridgeline_analysis::present::json::{self, KernelTotal};
 use ridgeline_analysis::present::terminal as present;
 use ridgeline_analysis::present::trace_summary::trace_summary;
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::trace::Trace;
-use ridgeline_gpu::spec_table;
 
 use super::AnalyzeArgs;
 use super::exit::Failure;
@@ -73,7 +73,7 @@ fn analyze_recording(
     let recording = pipeline::load(&args.trace).map_err(|error| wrong(error.to_string()))?;
     let mut profile =
         attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
-    profile.device.roof = spec_table::roof(&profile.device.name);
+    profile.device.roof = device_table::roof(&profile.device.name);
     if let Some(file) = &args.json {
         let kernels = summarize(&recording.trace)
             .kernels

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use self::exit::Failure;
@@ -11,10 +12,12 @@ use self::exit::Failure;
 mod analyze;
 mod demo;
 mod doctor;
+mod evaluate;
 mod exit;
 mod lsp;
 mod output_file;
 mod panel;
+mod predict;
 mod profile;
 mod report;
 mod run;
@@ -57,12 +60,16 @@ enum Command {
     Demo(DemoArgs),
     /// Run a few iterations of a project's training loop and show what each line costs.
     Profile(Box<ProfileArgs>),
+    /// Say how long an iteration would take on other GPUs, and what it would cost there.
+    Predict(Box<PredictArgs>),
     /// Summarize a trace that torch.profiler recorded, or a recording of Ridgeline's.
     Analyze(AnalyzeArgs),
     /// Write the newest profile of a project as a page to open in a browser.
     Report(ReportArgs),
     /// Serve the panel of a project, a recording or a trace, until it is interrupted.
     Panel(PanelArgs),
+    /// Judge predictions by a folder of measurements, beside trivial answers to the same cases.
+    Evaluate(EvaluateArgs),
     /// Speak the language server protocol over standard input and output.
     Lsp(LspArgs),
     /// Say what was found on this machine (interpreter, torch, GPU, driver, cores) and what to do.
@@ -84,25 +91,35 @@ struct DemoArgs {
     report: Option<PathBuf>,
 }
 
+/// What is run, and how.
 #[derive(Debug, Args)]
-struct ProfileArgs {
-    /// A training script, a folder with a project, or a Skyline or DeepView provider file.
-    path: PathBuf,
+struct RunArgs {
     /// The Python to run it with, instead of the one found.
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
     /// Where to run: `auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`.
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// The batch size that a provider file is asked for.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    batch_size: Option<u32>,
     /// How many iterations to time without a profiler.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: Option<u32>,
     /// Stop the run after this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
+    /// Arguments of the program itself, after `--`.
+    #[arg(last = true, value_name = "ARGS")]
+    arguments: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct ProfileArgs {
+    /// A training script, a folder with a project, or a Skyline or DeepView provider file.
+    path: PathBuf,
+    /// The batch size that a provider file is asked for.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: Option<u32>,
+    #[command(flatten)]
+    run: RunArgs,
     /// Write the profile as JSON here; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -112,9 +129,26 @@ struct ProfileArgs {
     /// Print the source with costs in the margin as well.
     #[arg(long)]
     lines: bool,
-    /// Arguments of the program itself, after `--`.
-    #[arg(last = true, value_name = "ARGS")]
-    arguments: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct PredictArgs {
+    /// What is run as `profile` does, the folder of a recording, or a Kineto trace.
+    path: PathBuf,
+    /// The GPUs: names, or files that describe one each; `all` are those that are known.
+    #[arg(long, value_name = "NAME", num_args = 1.., default_value = "all")]
+    gpu: Vec<String>,
+    /// The batch sizes; without it, the one that the program has.
+    #[arg(long, value_name = "N", num_args = 1.., value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: Vec<u32>,
+    /// Predict from the operators alone: the program runs on tensors that hold nothing.
+    #[arg(long)]
+    estimate: bool,
+    #[command(flatten)]
+    run: RunArgs,
+    /// Write the predictions as JSON here; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -144,6 +178,27 @@ struct PanelArgs {
     /// The project's folder or a file in it, the folder of a recording, or a Kineto trace.
     #[arg(default_value = ".")]
     path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct EvaluateArgs {
+    /// A folder with measurements, laid out as docs/accuracy.md says.
+    folder: PathBuf,
+    /// Take at most so many cases of each question.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..).map(|count| count as usize))]
+    sample: Option<usize>,
+    /// Which cases `--sample` takes: the same for the same seed.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Write the report with every case as JSON here; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Copy the operator lists into this folder, for the fits of coefficients.
+    #[arg(long, value_name = "FOLDER")]
+    lists: Option<PathBuf>,
+    /// A Python with torch and timm to list the operators of models with, instead of the one found.
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -181,9 +236,11 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let outcome = match cli.command {
         Some(Command::Demo(args)) => demo::run(&args, &terminal),
         Some(Command::Profile(args)) => profile::run(&args, &terminal),
+        Some(Command::Predict(args)) => predict::run(&args, &terminal),
         Some(Command::Analyze(args)) => analyze::run(&args, &terminal),
         Some(Command::Report(args)) => report::run(&args, &terminal),
         Some(Command::Panel(args)) => panel::run(&args, &terminal),
+        Some(Command::Evaluate(args)) => evaluate::run(&args, &terminal),
         Some(Command::Lsp(_)) => lsp::run(),
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal),
         Some(Command::Setup) => setup::run(&terminal),

@@ -1,5 +1,6 @@
 //! `ridgeline panel [PATH]`: the panel without an editor, until it is interrupted.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -134,7 +135,7 @@ impl Shown {
             Question::Jump(_, _, reply) | Question::Highlight(_, _, reply) => {
                 let _ = reply.send(no_editor());
             }
-            Question::Command(_, _, reply) => {
+            Question::Command(_, _, reply) | Question::Batch(_, _, _, reply) => {
                 let _ = reply.send(no_editor());
             }
             Question::Document(WORKSPACE, reply) => {
@@ -160,10 +161,12 @@ impl Shown {
             can_jump: false,
             can_highlight: false,
             status: json!({"state": "idle", "message": null, "run": null}),
+            batch: None,
             store: match &self.source {
                 Source::Project(store, _) => Some(store.clone()),
                 Source::Recording(_) => None,
             },
+            prices: BTreeMap::new(),
         }
     }
 }

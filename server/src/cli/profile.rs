@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ProfileArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
+use super::{ProfileArgs, RunArgs};
 use super::{output_file, report, run, show};
 use crate::config::{DEVICES, DeviceChoice};
 use crate::discover::project_root;
@@ -12,7 +12,7 @@ use crate::pipeline::{Overrides, Pipeline, Request};
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
 pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
-    let request = request(args)?;
+    let request = request(&args.path, args.batch_size, &args.run)?;
     let store = run::open_store()?;
     let pipeline = Pipeline::new(store.clone());
     let profiled = run::block_on(|cancel| async move {
@@ -40,11 +40,12 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
     terminal.print(&text)
 }
 
-fn request(args: &ProfileArgs) -> Result<Request, Failure> {
-    let path = absolute(&args.path)?;
+/// What the command line asks to run.
+pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<Request, Failure> {
+    let path = absolute(named)?;
     let metadata = path.metadata().map_err(|error| Failure {
         code: exit::NOTHING_TO_RUN,
-        what: format!("{} cannot be read: {error}", args.path.display()),
+        what: format!("{} cannot be read: {error}", named.display()),
         next: "Name a training script, a folder with a project, or a provider file".to_owned(),
     })?;
     let device = args.device.as_deref().map(parse_device).transpose()?;
@@ -52,7 +53,7 @@ fn request(args: &ProfileArgs) -> Result<Request, Failure> {
     let mut overrides = Overrides {
         python,
         device,
-        batch_size: args.batch_size,
+        batch_size,
         iterations: args.iterations,
         seconds: args.seconds,
         arguments: (!args.arguments.is_empty()).then(|| args.arguments.clone()),

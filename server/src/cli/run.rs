@@ -77,6 +77,14 @@ pub async fn run_plan(
     cancel: &CancellationToken,
 ) -> Result<Profiled, Failure> {
     announce(pipeline, plan, terminal, cancel).await?;
+    match with_progress_bar(async |progress| pipeline.run(plan, &progress, cancel).await).await {
+        Outcome::Measured(profiled) => Ok(*profiled),
+        other => Err(failure_of(other)),
+    }
+}
+
+/// Runs work that tells how far it is, with a progress bar on standard error where that is a terminal.
+pub async fn with_progress_bar<T>(work: impl AsyncFnOnce(mpsc::Sender<ProgressEvent>) -> T) -> T {
     let (progress, mut news) = mpsc::channel::<ProgressEvent>(64);
     let bar = progress_bar();
     let shown = async {
@@ -87,17 +95,9 @@ pub async fn run_plan(
             bar.set_message(event.stage);
         }
     };
-    let run = async {
-        let outcome = pipeline.run(plan, &progress, cancel).await;
-        drop(progress);
-        outcome
-    };
-    let (outcome, ()) = tokio::join!(run, shown);
+    let (result, ()) = tokio::join!(work(progress), shown);
     bar.finish_and_clear();
-    match outcome {
-        Outcome::Measured(profiled) => Ok(*profiled),
-        other => Err(failure_of(other)),
-    }
+    result
 }
 
 fn progress_bar() -> ProgressBar {
@@ -109,7 +109,10 @@ fn progress_bar() -> ProgressBar {
 }
 
 /// Says what will run, and with which Python, before it does.
-async fn announce(
+///
+/// # Errors
+/// Where there is no Python with torch.
+pub async fn announce(
     pipeline: &Pipeline,
     plan: &Plan,
     terminal: &Terminal,

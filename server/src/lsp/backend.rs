@@ -21,6 +21,7 @@ use tower_lsp::ls_types::{
 use super::ext::{HeatParams, HeatStatement};
 use super::{capabilities, from_proto, to_proto};
 use crate::event::{Event, Told};
+use crate::live::target_gpu;
 use crate::pool::Reply;
 use crate::requests::Request;
 
@@ -83,6 +84,11 @@ impl Backend {
         let found = self.ask(|reply| Request::Heat(params, reply)).await?;
         Ok(found.unwrap_or_default())
     }
+
+    /// `ridgeline/gpus`. It asks nothing of the state, so it waits for nobody.
+    pub async fn gpus(&self) -> Result<Vec<String>> {
+        Ok(target_gpu::names())
+    }
 }
 
 impl LanguageServer for Backend {
@@ -111,6 +117,7 @@ impl LanguageServer for Backend {
             id: from_proto::document_id(&document.uri),
             uri: document.uri.as_str().to_owned(),
             text: document.text,
+            version: document.version,
         })
         .await;
     }
@@ -118,7 +125,7 @@ impl LanguageServer for Backend {
     async fn did_change(&self, params: DidChangeTextDocumentParams) {
         let id = from_proto::document_id(&params.text_document.uri);
         let changes = from_proto::changes(params.content_changes);
-        self.tell(Told::Changed(id, changes)).await;
+        self.tell(Told::Changed(id, params.text_document.version, changes)).await;
     }
 
     async fn did_save(&self, params: DidSaveTextDocumentParams) {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tower_lsp::ls_types::notification::{Notification, Progress, PublishDiagnostics, ShowMessage};
 use tower_lsp::ls_types::request::{
-    CodeLensRefresh, InlayHintRefreshRequest, Request, ShowDocument, ShowMessageRequest,
-    WorkDoneProgressCreate, WorkspaceConfiguration, WorkspaceDiagnosticRefresh,
+    ApplyWorkspaceEdit, CodeLensRefresh, InlayHintRefreshRequest, Request, ShowDocument,
+    ShowMessageRequest, WorkDoneProgressCreate, WorkspaceConfiguration, WorkspaceDiagnosticRefresh,
 };
-use tower_lsp::ls_types::{Diagnostic, MessageType};
+use tower_lsp::ls_types::{Diagnostic, MessageType, WorkspaceEdit};
 
 use super::ext::{HIGHLIGHT, HighlightParams, OPEN_PANEL, OpenPanelParams, STATUS, StatusParams};
 use super::position::ClientRange;
@@ -109,6 +109,27 @@ impl ToClient {
     /// Has the panel shown, by a client that shows it itself.
     pub fn open_panel(&self, uri: String, root: String) {
         self.outbox.notify(OPEN_PANEL, &json!(OpenPanelParams { uri, root }));
+    }
+
+    /// Has the editor make an edit, as one step that can be undone.
+    ///
+    /// # Errors
+    /// Why it was not made, in a sentence.
+    pub async fn apply_edit(&self, label: &str, edit: &WorkspaceEdit) -> Result<(), String> {
+        let params = json!({"label": label, "edit": edit});
+        let answer = self.request(ApplyWorkspaceEdit::METHOD, &params, MACHINE_LIMIT).await;
+        let Some(answer) = answer else {
+            return Err("The editor did not say whether it made the edit.".to_owned());
+        };
+        if answer.get("applied") == Some(&Value::Bool(true)) {
+            return Ok(());
+        }
+        let reason = answer.get("failureReason").and_then(Value::as_str);
+        let reason = reason.map(|reason| reason.chars().take(200).collect::<String>());
+        Err(match reason {
+            Some(reason) => format!("The editor did not make the edit: {reason}"),
+            None => "The editor did not make the edit.".to_owned(),
+        })
     }
 
     /// Marks a place, or nothing any more.

@@ -46,9 +46,13 @@ pub struct StatusParams {
 }
 
 impl StatusParams {
-    /// What the panel shows of it.
+    /// What the panel shows of it. The document tells what was measured, so the headline is told where
+    /// it is that of unsaved text.
     pub fn for_panel(&self) -> Value {
-        json!({"state": self.state, "message": self.message, "run": self.run})
+        let estimate = self.headline.as_ref().filter(|headline| headline.is_estimate);
+        let estimate = estimate.map(|headline| format!("Unsaved text: {}", headline.text));
+        let message = self.message.clone().or(estimate);
+        json!({"state": self.state, "message": message, "run": self.run})
     }
 }
 
@@ -80,6 +84,9 @@ pub struct Headline {
     pub capacity_bytes: Option<u64>,
     /// What ran it.
     pub device: String,
+    /// It is of text that is not saved, or of a device that is not there.
+    #[serde(default)]
+    pub is_estimate: bool,
 }
 
 /// `ridgeline/heat`: the statements of a document in which most of an iteration's time is spent,
@@ -154,6 +161,10 @@ pub struct HighlightParams {
     pub range: Option<Range>,
 }
 
+/// `ridgeline/gpus`: the names of the GPUs that can be estimated for. A request of the client, without
+/// parameters.
+pub const GPUS: &str = "ridgeline/gpus";
+
 /// The commands of `workspace/executeCommand`.
 pub mod command {
     /// Profile now. Argument: the URI of a file, to say which project.
@@ -178,9 +189,16 @@ pub mod command {
     pub const REVOKE_TRUST: &str = "ridgeline.revokeTrust";
     /// Ask which script is the training run, or take the one in the argument.
     pub const SELECT_SCRIPT: &str = "ridgeline.selectScript";
+    /// Ask which GPU estimates are for, or take that of the argument's `gpu`; null for none.
+    pub const SELECT_TARGET_GPU: &str = "ridgeline.selectTargetGpu";
+
+    /// Set the batch size in the text: `batch` of the argument, or ask.
+    pub const SET_BATCH_SIZE: &str = "ridgeline.setBatchSize";
+    /// Try other batch sizes now.
+    pub const EXPLORE_BATCH_SIZE: &str = "ridgeline.exploreBatchSize";
 
     /// All of them with what they do, in the order in which they are documented.
-    pub const ALL: [(&str, &str); 11] = [
+    pub const ALL: [(&str, &str); 14] = [
         (PROFILE, "Profile now."),
         (STOP, "Stop the run that goes on."),
         (PAUSE, "Let saves start no run."),
@@ -192,6 +210,12 @@ pub mod command {
         (TRUST, "Allow the workspace to run, from now on."),
         (REVOKE_TRUST, "Take every decision about the workspace back."),
         (SELECT_SCRIPT, "Ask which script is the training run, or take the one in the argument."),
+        (
+            SELECT_TARGET_GPU,
+            "Where this machine has no GPU: ask which one to estimate for, or take `gpu` of the argument.",
+        ),
+        (SET_BATCH_SIZE, "Set the batch size in the text to `batch` of the argument."),
+        (EXPLORE_BATCH_SIZE, "Try other batch sizes now: estimates and short runs."),
     ];
 }
 
@@ -294,6 +318,6 @@ mod tests {
             .filter(|name| name.starts_with("ridgeline/"))
             .collect();
         documented.sort_unstable();
-        assert_eq!(documented, [HEAT, HIGHLIGHT, OPEN_PANEL, STATUS]);
+        assert_eq!(documented, [GPUS, HEAT, HIGHLIGHT, OPEN_PANEL, STATUS]);
     }
 }

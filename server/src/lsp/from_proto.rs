@@ -129,6 +129,11 @@ pub fn client(params: InitializeParams) -> Client {
         configuration: workspace.configuration.unwrap_or_default(),
         shows_progress: window.work_done_progress.unwrap_or_default(),
         shows_documents: window.show_document.is_some_and(|show| show.support),
+        applies_edits: workspace.apply_edit.unwrap_or_default(),
+        versioned_edits: workspace
+            .workspace_edit
+            .and_then(|edit| edit.document_changes)
+            .unwrap_or_default(),
         shows_panel: announces("panel"),
         highlights: announces("highlight"),
     }

@@ -1,15 +1,18 @@
 //! The documents that a page asks for, made from a measurement and what is kept of the project.
 //! It reads files and computes, so it is for threads on which that disturbs nobody.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ridgeline_analysis::predict::device_comparison::Comparison;
 use ridgeline_analysis::present::panel::{PanelInput, document as panel_document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use ridgeline_analysis::profile::Profile;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::batch::BatchView;
 use crate::documents::texts_on_disk;
 use crate::history;
 use crate::pipeline;
@@ -36,6 +39,10 @@ pub struct Facts {
     pub status: Value,
     /// Where the history is kept.
     pub store: Option<Store>,
+    /// What an hour of GPUs costs, as the person set it, by their names.
+    pub prices: BTreeMap<String, f64>,
+    /// What is known of other batch sizes, and whether more is being found out.
+    pub batch: Option<(BatchView, bool)>,
 }
 
 /// The document, as JSON.
@@ -50,6 +57,11 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
         let runs = facts.store.as_ref().map(|store| history::read(store, &profiled.root));
         history::up_to(runs.unwrap_or_default(), profiled, generation)
     });
+    let elsewhere = profiled.and_then(|(_, profiled)| priced(&profiled.profile, &facts.prices));
+    let batch_sizes = facts
+        .batch
+        .as_ref()
+        .map(|(batch, is_measuring)| batch.exploration.for_panel(&batch.sources(), *is_measuring));
     json(&panel_document(&PanelInput {
         generation: profiled.map_or(0, |(generation, _)| generation),
         project: &facts.project,
@@ -60,7 +72,16 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
         when_unix_ms: profiled.and_then(|(_, profiled)| profiled.when_unix_ms).unwrap_or_default(),
         texts: &texts,
         history: history.as_deref().unwrap_or_default(),
+        elsewhere: elsewhere.as_deref(),
+        batch_sizes: batch_sizes.as_ref(),
     }))
+}
+
+/// The profile's comparison with other devices, with the prices that the person set.
+pub fn priced(profile: &Profile, prices: &BTreeMap<String, f64>) -> Option<Arc<Comparison>> {
+    let elsewhere = profile.elsewhere.as_ref()?;
+    let is_changed = !prices.is_empty();
+    Some(if is_changed { Arc::new(elsewhere.with_prices(prices)) } else { elsewhere.clone() })
 }
 
 /// Timelines of measurements. Clones are the same.

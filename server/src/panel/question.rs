@@ -19,6 +19,8 @@ pub enum Question {
     Highlight(u32, Option<Line>, Reply<Done>),
     /// Do what a person wants.
     Command(u32, Wish, Reply<Done>),
+    /// Set the batch size in the text, of which the page shows this measurement (its generation).
+    Batch(u32, u64, u64, Reply<Done>),
 }
 
 /// A line of the text that ran.

@@ -57,6 +57,7 @@ pub fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Ro
         .route("/{token}/api/jump", post(jump))
         .route("/{token}/api/highlight", post(highlight))
         .route("/{token}/api/command", post(command))
+        .route("/{token}/api/batch", post(batch))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(desk)
         .layer(from_fn_with_state(token, guarded))
@@ -113,6 +114,13 @@ struct OfCommand {
     command: Wish,
 }
 
+#[derive(Deserialize)]
+struct OfBatch {
+    workspace: u32,
+    generation: u64,
+    batch: u64,
+}
+
 async fn document(
     State(desk): State<Desk>,
     query: Result<Query<OfWorkspace>, QueryRejection>,
@@ -152,6 +160,14 @@ async fn command(
 ) -> Result<Json<Done>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
     desk.ask(|reply| Question::Command(of.workspace, of.command, reply)).await.map(Json)
+}
+
+async fn batch(
+    State(desk): State<Desk>,
+    body: Result<Json<OfBatch>, JsonRejection>,
+) -> Result<Json<Done>, Response> {
+    let Json(of) = body.map_err(IntoResponse::into_response)?;
+    desk.ask(|reply| Question::Batch(of.workspace, of.generation, of.batch, reply)).await.map(Json)
 }
 
 async fn events(

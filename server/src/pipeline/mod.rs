@@ -1,10 +1,14 @@
 //! From a request to a profile: which script, which Python, the agent, the run, its recording, and
 //! what every operator of it costs.
 
+mod batch_size;
+mod estimate;
 mod outcome;
 mod plan;
 mod recording;
 mod server;
+mod step;
+mod unsaved;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -40,6 +44,7 @@ pub struct Pipeline {
     discovery: Arc<std::sync::Mutex<Discovery>>,
     interpreters: Mutex<Vec<(Vec<Candidate>, Interpreter)>>,
     agents: Mutex<Vec<Warm>>,
+    saved_lists: Mutex<Vec<estimate::Saved>>,
 }
 
 /// An agent that is ready for a project.
@@ -65,6 +70,7 @@ impl Pipeline {
             discovery: Arc::default(),
             interpreters: Mutex::default(),
             agents: Mutex::default(),
+            saved_lists: Mutex::default(),
         }
     }
 
@@ -177,7 +183,7 @@ impl Pipeline {
         }
 
         tell(progress, "reading the recording", 0.95);
-        let mut read = read_in_background(&folder, None).await?;
+        let mut read = read_in_background(&folder, None, &plan.root).await?;
         if read.compiled_regions > 0 {
             tell(
                 progress,
@@ -186,7 +192,7 @@ impl Pipeline {
             );
             let eager = folder.join("eager");
             match self.eager_pass(&agent, &request, &eager, progress, cancel).await {
-                Ok(()) => read = read_in_background(&folder, Some(eager)).await?,
+                Ok(()) => read = read_in_background(&folder, Some(eager), &plan.root).await?,
                 Err(Outcome::Cancelled) => return Err(Outcome::Cancelled),
                 Err(_) => notes.push(
                     "the pass without torch.compile did not finish, so compiled regions are not \
@@ -357,13 +363,17 @@ pub fn open(path: &Path) -> Result<Profiled, String> {
 /// Where it cannot be read.
 fn measured(root: &Path, folder: &Path) -> Result<Profiled, String> {
     let eager = Some(folder.join("eager")).filter(|eager| eager.is_dir());
-    let read = read(folder, eager.as_deref()).map_err(|error| error.to_string())?;
+    let read = read(folder, eager.as_deref(), root).map_err(|error| error.to_string())?;
     Ok(recording::locate(read, root, None, folder))
 }
 
-async fn read_in_background(folder: &Path, eager: Option<PathBuf>) -> Result<Read, Outcome> {
-    let folder = folder.to_owned();
-    blocking(move || read(&folder, eager.as_deref()))
+async fn read_in_background(
+    folder: &Path,
+    eager: Option<PathBuf>,
+    root: &Path,
+) -> Result<Read, Outcome> {
+    let (folder, root) = (folder.to_owned(), root.to_owned());
+    blocking(move || read(&folder, eager.as_deref(), &root))
         .await?
         .map_err(|error| Outcome::Problem(Problem::new(ProblemKind::Files, error.to_string(), "")))
 }
@@ -394,7 +404,7 @@ fn stage_of(event: &RunEvent, iterations: &Iterations) -> (&'static str, f32) {
     };
     let all = (iterations.warmup + iterations.timed + iterations.profiled).max(1) as f32;
     let before = match stage {
-        Stage::Starting | Stage::WarmUp => 0,
+        Stage::Starting | Stage::Estimating | Stage::WarmUp => 0,
         Stage::Timing => iterations.warmup,
         Stage::Profiling | Stage::Saving => iterations.warmup + iterations.timed,
     } as f32;
@@ -402,6 +412,7 @@ fn stage_of(event: &RunEvent, iterations: &Iterations) -> (&'static str, f32) {
     let (first, last) = (0.1, 0.9);
     match stage {
         Stage::Starting => ("starting the program", 0.05),
+        Stage::Estimating => ("estimating", 0.5),
         Stage::WarmUp => ("warming up", first + (last - first) * (steps / all).min(1.0)),
         Stage::Timing => ("timing", first + (last - first) * ((before + steps) / all).min(1.0)),
         Stage::Profiling => {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use ridgeline_analysis::source::batch_site::{self, Project, Refusal};
 use ridgeline_gpu::agent::{Entry, Iterations, Prepare, RunLimits, RunRequest};
 use ridgeline_gpu::environment;
 use ridgeline_gpu::interpreter::Search;
@@ -11,6 +13,7 @@ use ridgeline_gpu::limits::{Machine, default_limits};
 use super::outcome::{Outcome, Problem, ProblemKind};
 use crate::config::{self, Config, DeviceChoice, Loaded};
 use crate::discover::{Discovery, Found, project_root};
+use crate::documents::text_on_disk;
 use crate::store::Store;
 
 /// What a person or an editor asks for. All paths are absolute.
@@ -71,6 +74,46 @@ impl Plan {
         RunRequest { out, ..self.request.clone() }
     }
 
+    /// The same with another batch size: a provider is asked for it, a script finds it in its text. No
+    /// file is touched. It reads files.
+    ///
+    /// # Errors
+    /// Why the batch size is not one number that can be replaced.
+    pub fn at_batch(mut self, batch_size: u32) -> Result<Plan, Refusal> {
+        if matches!(self.entry, Entry::Provider { .. }) {
+            self.request.batch_size = Some(u64::from(batch_size));
+            return Ok(self);
+        }
+        let relative = |path: &Path| {
+            path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().replace('\\', "/")
+        };
+        let texts = OnDisk(self.root.clone());
+        let path = match &self.entry {
+            Entry::Script { path } | Entry::Provider { path } => relative(path),
+            Entry::Module { name } => {
+                let base = name.replace('.', "/");
+                let file = format!("{base}.py");
+                if texts.text(&file).is_some() { file } else { format!("{base}/__main__.py") }
+            }
+        };
+        let program = batch_site::Entry {
+            path,
+            working_directory: relative(&self.request.cwd),
+            arguments: self.request.args.clone(),
+            environment: self.request.env.keys().cloned().collect(),
+            ..batch_site::Entry::default()
+        };
+        let site = batch_site::batch_site(&texts, &program)?;
+        // The file may have changed since it was searched.
+        let text = texts.text(&site.file).unwrap_or_default();
+        let around = text.get(..site.span.start).zip(text.get(site.span.end..));
+        let Some((before, after)) = around else {
+            return Err(Refusal { message: format!("{} changed just now", site.file), at: None });
+        };
+        self.request.overlay.insert(site.file, format!("{before}{batch_size}{after}"));
+        Ok(self)
+    }
+
     /// The configuration's variables for the program.
     pub fn environment(&self) -> &BTreeMap<String, String> {
         &self.request.env
@@ -89,6 +132,17 @@ impl Plan {
             }
             Entry::Module { name } => format!("python -m {name}"),
         }
+    }
+}
+
+/// The texts of a project as the disk has them.
+struct OnDisk(PathBuf);
+
+impl Project for OnDisk {
+    fn text(&self, path: &str) -> Option<Arc<str>> {
+        let file = config::inside(&self.0, Path::new(path)).ok()?;
+        // Reading a named pipe would wait for ever.
+        file.is_file().then(|| text_on_disk(&file)).flatten().map(Into::into)
     }
 }
 
@@ -150,6 +204,7 @@ pub fn plan(request: &Request, store: &Store, discovery: &mut Discovery) -> Resu
             .or(config.batch_size.map(|size| size.get()))
             .map(u64::from),
         eager: false,
+        overlay: BTreeMap::new(),
         limits: limits(&config, overrides),
     };
     let search = Search {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ridgeline_analysis::attribution::{self, AttributionError};
+use ridgeline_analysis::predict::device_comparison::{Subject, compare};
+use ridgeline_analysis::predict::device_table;
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
@@ -15,8 +17,8 @@ use ridgeline_analysis::recording::line_log::{LineLog, LineLogError};
 use ridgeline_analysis::recording::manifest::{Manifest, ManifestError};
 use ridgeline_analysis::recording::trace::Trace;
 use ridgeline_gpu::interpreter::Interpreter;
-use ridgeline_gpu::spec_table;
 
+use crate::known_devices;
 use crate::profiler::Profiled;
 
 /// A manifest larger than this is not one that the agent wrote, in bytes.
@@ -58,18 +60,25 @@ pub enum RecordingError {
     Attribution(#[from] AttributionError),
 }
 
-/// Reads a recording and says what it costs, together with the eager pass of its compiled regions
-/// where there was one. It reads files and computes; it can take seconds.
+/// Reads a recording of the project at `root` and says what it costs, here and on other devices,
+/// together with the eager pass of its compiled regions where there was one. It reads files and
+/// computes; it can take seconds.
 ///
 /// # Errors
 /// Where a file is missing or broken.
-pub fn read(folder: &Path, eager: Option<&Path>) -> Result<Read, RecordingError> {
+pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, RecordingError> {
     let recording = load(folder)?;
     let mut profile = match eager {
         Some(eager) => attribution::attribute_compiled(&recording, &load(eager)?)?,
         None => attribution::attribute(&recording)?,
     };
-    profile.device.roof = spec_table::roof(&profile.device.name);
+    profile.device.roof = device_table::roof(&profile.device.name);
+    let step = attribution::recorded_step(&recording, &profile);
+    let (table, left_out) = known_devices::of_project(root);
+    if let Some(mut elsewhere) = compare(Subject::Recorded(&step), &table) {
+        elsewhere.notes.extend(left_out);
+        profile.elsewhere = Some(Arc::new(elsewhere));
+    }
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
     Ok(Read { profile, compiled_regions })
@@ -216,7 +225,11 @@ fn open(folder: &Path, name: &str) -> Result<(File, String), RecordingError> {
 }
 
 /// The bytes of a file, inflated where it is compressed, and refused beyond `limit`.
-fn read_bounded(folder: &Path, name: &str, limit: u64) -> Result<Vec<u8>, RecordingError> {
+pub(super) fn read_bounded(
+    folder: &Path,
+    name: &str,
+    limit: u64,
+) -> Result<Vec<u8>, RecordingError> {
     let (file, found) = open(folder, name)?;
     let wrong = |source| RecordingError::Io { file: found.clone(), source };
     let reader: Box<dyn io::Read> = if found.ends_with(".gz") {

@@ -9,7 +9,9 @@ use tokio_util::sync::CancellationToken;
 use super::outcome::{Outcome, ProblemKind, ProgramFailure};
 use super::plan::{Overrides, Request};
 use super::{Pipeline, newer};
+use crate::batch::{Exploration, ExploreRequest};
 use crate::config::{DEVICES, DeviceChoice};
+use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent};
 
 impl Profiler for Arc<Pipeline> {
@@ -32,6 +34,15 @@ impl Profiler for Arc<Pipeline> {
         })
     }
 
+    fn estimate(
+        &self,
+        request: EstimateRequest,
+        cancel: CancellationToken,
+    ) -> Boxed<EstimateOutcome> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move { Pipeline::estimate(&pipeline, request, &cancel).await })
+    }
+
     fn prepare(&self, request: ProfileRequest) -> Boxed<()> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
@@ -50,6 +61,16 @@ impl Profiler for Arc<Pipeline> {
         Box::pin(async move { Pipeline::forget(&pipeline, &root).await })
     }
 
+    fn explore_batch(
+        &self,
+        request: ExploreRequest,
+        news: mpsc::Sender<Exploration>,
+        cancel: CancellationToken,
+    ) -> Boxed<()> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move { Pipeline::explore_batch(&pipeline, request, news, cancel).await })
+    }
+
     fn newest(&self, root: PathBuf, known: Option<PathBuf>) -> Boxed<Option<Profiled>> {
         let store = self.store().clone();
         Box::pin(async move {
@@ -60,7 +81,7 @@ impl Profiler for Arc<Pipeline> {
     }
 }
 
-fn own_request(request: ProfileRequest) -> Result<Request, String> {
+pub(super) fn own_request(request: ProfileRequest) -> Result<Request, String> {
     let device = request
         .device
         .map(|device| {

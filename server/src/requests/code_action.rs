@@ -4,9 +4,11 @@
 use ridgeline_analysis::present::lenses::{LensOptions, lenses};
 use serde_json::json;
 use tower_lsp::ls_types::{
-    CodeActionContext, CodeActionOrCommand, CodeActionTriggerKind, Command, Range,
+    CodeActionContext, CodeActionKind, CodeActionOrCommand, CodeActionTriggerKind, Command, Range,
 };
 
+use super::batch_size;
+use crate::batch::BatchView;
 use crate::lsp::ext::command;
 use crate::view::View;
 
@@ -20,10 +22,17 @@ pub fn code_actions(
     range: Range,
     context: &CodeActionContext,
     consent_is_wanted: bool,
+    batch: Option<&BatchView>,
 ) -> Option<Vec<CodeActionOrCommand>> {
-    let asked_for_others = context.only.as_ref().is_some_and(|kinds| !kinds.is_empty());
-    if asked_for_others || context.trigger_kind == Some(CodeActionTriggerKind::AUTOMATIC) {
+    if context.trigger_kind == Some(CodeActionTriggerKind::AUTOMATIC) {
         return None;
+    }
+    let batch = || batch.map(|batch| batch_size::actions(view, batch, range)).unwrap_or_default();
+    if let Some(kinds) = context.only.as_ref().filter(|kinds| !kinds.is_empty()) {
+        // Kinds are a tree: who asks for all refactorings means rewrites, too.
+        let ours = [CodeActionKind::REFACTOR, CodeActionKind::REFACTOR_REWRITE];
+        let is_wanted = kinds.iter().any(|kind| ours.contains(kind));
+        return is_wanted.then(batch);
     }
     let mut found = Vec::new();
     if consent_is_wanted {
@@ -48,11 +57,18 @@ pub fn code_actions(
             Some(command::OPEN_PANEL) => Some((command::OPEN_PANEL, "Ridgeline: open the panel")),
             _ => None,
         });
+        let is_last = lens.command == Some(command::OPEN_PANEL);
+        let on_gpu = view
+            .costs()
+            .is_some_and(|(profile, _)| profile.device.kind != "cpu" && profile.estimate.is_none());
+        if is_last && !on_gpu {
+            found.push((command::SELECT_TARGET_GPU, "Ridgeline: estimate for a GPU…"));
+        }
     }
     let argument = json!({"uri": view.document.uri});
     let commands = found.into_iter().map(|(name, title)| {
         let arguments = Some(vec![argument.clone()]);
         CodeActionOrCommand::Command(Command::new(title.to_owned(), name.to_owned(), arguments))
     });
-    Some(commands.collect())
+    Some(commands.chain(batch()).collect())
 }

@@ -15,6 +15,7 @@ use tower_lsp::ls_types::{
 };
 
 use crate::documents::{DocumentId, DocumentSnapshot, text_on_disk};
+use crate::live::Told;
 use crate::lsp::position::{Encoding, line_range, to_range};
 use crate::lsp::to_proto;
 use crate::state::GlobalState;
@@ -66,6 +67,7 @@ pub struct Placements {
 /// What it takes to place diagnostics: it reads files and works costs out, so it is for the pool.
 pub struct Report {
     failures: Vec<Arc<Failure>>,
+    told: Vec<Arc<Told>>,
     remarked: Vec<View>,
     open: HashMap<PathBuf, DocumentSnapshot>,
     encoding: Encoding,
@@ -77,7 +79,10 @@ pub fn report(state: &GlobalState, id: &DocumentId) -> Report {
     let real = state.documents.get(id).and_then(|document| document.real.clone());
     let failures = state.workspaces.iter().filter_map(|workspace| workspace.failure.clone());
     let here = failures.filter(|failure| real.is_some() && failure.file() == real);
-    gather(state, here.collect(), state.view(id).into_iter().collect())
+    let told = state.workspaces.iter().filter_map(|workspace| workspace.live.told.clone());
+    let told = told.filter_map(|told| Some(told.of(real.as_deref()?)).filter(Told::says));
+    let told = told.map(Arc::new).collect();
+    gather(state, here.collect(), told, state.view(id).into_iter().collect())
 }
 
 /// The diagnostics of a workspace: its failure, wherever that is shown, and remarks on its open
@@ -85,14 +90,20 @@ pub fn report(state: &GlobalState, id: &DocumentId) -> Report {
 pub fn report_of(state: &GlobalState, root: &Path) -> Report {
     let workspace = state.workspaces.iter().find(|workspace| workspace.root == root);
     let failure = workspace.and_then(|workspace| workspace.failure.clone());
+    let told = workspace.and_then(|workspace| workspace.live.told.clone());
     let ours = state.documents.iter().filter(|(_, document)| {
         document.real.as_deref().and_then(|file| state.root_of(file)).as_deref() == Some(root)
     });
     let views = ours.filter_map(|(id, _)| state.view(id)).collect();
-    gather(state, failure.into_iter().collect(), views)
+    gather(state, failure.into_iter().collect(), told.into_iter().collect(), views)
 }
 
-fn gather(state: &GlobalState, failures: Vec<Arc<Failure>>, views: Vec<View>) -> Report {
+fn gather(
+    state: &GlobalState,
+    failures: Vec<Arc<Failure>>,
+    told: Vec<Arc<Told>>,
+    views: Vec<View>,
+) -> Report {
     let open = state
         .documents
         .iter()
@@ -100,6 +111,7 @@ fn gather(state: &GlobalState, failures: Vec<Arc<Failure>>, views: Vec<View>) ->
     let (failing, remarks) = (state.settings.diagnostics, state.settings.remarks);
     Report {
         failures: if failing { failures } else { Vec::new() },
+        told: if failing { told } else { Vec::new() },
         remarked: if remarks { views } else { Vec::new() },
         open: open.collect(),
         encoding: state.client.encoding,
@@ -137,8 +149,63 @@ impl Report {
                 None => placements.homeless.push(failure.report.message.clone()),
             }
         }
+        self.told.iter().flat_map(|told| self.live(told)).for_each(&mut add);
         self.remarked.iter().filter_map(|view| self.remarks(view)).for_each(add);
         placements
+    }
+
+    /// What an estimate tells at lines. What failed already is told as an error; that it would fail
+    /// the same way when it is saved again is no news.
+    fn live(&self, told: &Told) -> Vec<Placed> {
+        let known = |frame: &FailureFrame| {
+            self.failures.iter().any(|failure| {
+                failure.root == told.root && failure.report.at.as_ref() == Some(frame)
+            })
+        };
+        let failing = told
+            .would_fail
+            .iter()
+            .filter(|(frame, _)| !known(frame))
+            .map(|(at, text)| (at, at.line, text, DiagnosticSeverity::HINT, "would-fail"));
+        let gaps = told.gaps.iter().filter_map(|gap| {
+            let severity = DiagnosticSeverity::INFORMATION;
+            Some((&gap.at, self.today(told, &gap.at)?, &gap.message, severity, "not-estimated"))
+        });
+        let place = |(at, line, text, severity, code): (&FailureFrame, u32, &String, _, &str)| {
+            let file = told.root.join(&at.path);
+            let (uri, range) = self.at_line(&file, line)?;
+            let diagnostics = vec![Diagnostic {
+                range,
+                severity: Some(severity),
+                code: Some(NumberOrString::String(code.to_owned())),
+                source: Some("ridgeline".to_owned()),
+                message: text.clone(),
+                ..Diagnostic::default()
+            }];
+            Some(Placed { uri, diagnostics })
+        };
+        failing.chain(gaps).filter_map(place).collect()
+    }
+
+    /// Where a line of the text that was estimated is today; nothing where it reads differently.
+    fn today(&self, told: &Told, at: &FailureFrame) -> Option<u32> {
+        let Some(open) = self.open.get(&told.root.join(&at.path)) else { return Some(at.line) };
+        let estimated = told.fingerprints.iter().find(|(path, _)| *path == at.path);
+        let (_, estimated) = estimated?;
+        let place = LineMap::new(estimated, open.index.lines().checksums()).place(at.line)?;
+        (!place.changed).then_some(place.line)
+    }
+
+    /// A line of today's text.
+    fn at_line(&self, file: &Path, line: u32) -> Option<(String, Range)> {
+        if let Some(document) = self.open.get(file) {
+            let index = &document.index;
+            let range = line_range(index.text(), index.lines(), self.encoding, line);
+            return Some((document.uri.clone(), range));
+        }
+        let text = text_on_disk(file)?;
+        let range = line_range(&text, &Lines::new(&text), self.encoding, line);
+        Some((to_proto::uri_text(file), range))
     }
 
     /// Remarks on what a document costs; nothing where there are none.

@@ -6,6 +6,7 @@ use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
 use crate::documents::texts_on_disk;
+use crate::live::target_gpu;
 use crate::lsp::client::Importance;
 use crate::lsp::ext::command;
 use crate::lsp::from_proto::path_argument;
@@ -26,8 +27,19 @@ pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Rep
         Err(RequestError::Invalid(format!("there is no command {}", params.command)))
     } else {
         match state.meant(argument.clone()) {
+            Some(root) if params.command == command::SET_BATCH_SIZE => {
+                let batch = params.arguments.first().and_then(|first| first.get("batch"));
+                state.set_batch_by_command(&root, batch.and_then(Value::as_u64));
+                Ok(None)
+            }
             Some(root) => {
-                run(state, &params.command, &root, argument);
+                match params.command.as_str() {
+                    command::SELECT_TARGET_GPU => {
+                        state.select_target(&root, target_gpu::argument(&params.arguments));
+                        state.send_status(&root);
+                    }
+                    name => run(state, name, &root, argument),
+                }
                 Ok(None)
             }
             None => {
@@ -62,6 +74,7 @@ pub fn run(state: &mut GlobalState, name: &str, root: &Path, argument: Option<Pa
         command::OPEN_PANEL => state.open_panel(root),
         command::TRUST => state.allow(root),
         command::REVOKE_TRUST => state.revoke(root),
+        command::EXPLORE_BATCH_SIZE => explore_batch_size(state, root),
         command::SELECT_SCRIPT => select_script(state, root, argument),
         _ => {}
     }
@@ -84,12 +97,22 @@ fn clear(state: &mut GlobalState, root: &Path) {
     let feed = state.feed.clone();
     with(state, root, |workspace| {
         workspace.measured.clear();
+        workspace.live.clear();
         feed.changed(workspace.number);
         workspace.problem = None;
         workspace.said = None;
     });
     state.forget_failure(root);
     state.mark_stale();
+}
+
+fn explore_batch_size(state: &mut GlobalState, root: &Path) {
+    let measured = state.workspace(root).is_some_and(|workspace| !workspace.measured.is_empty());
+    if !measured {
+        let message = "Nothing of this workspace was measured yet: profile it first.";
+        state.to_client.show_message(Importance::Info, message);
+    }
+    state.explore_batch(root, true);
 }
 
 fn show_output(state: &mut GlobalState, root: &Path) {

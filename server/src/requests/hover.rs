@@ -4,6 +4,7 @@ use ridgeline_analysis::present::hover::hover as present;
 use tower_lsp::ls_types::{Hover, Position};
 
 use crate::lsp::{position, to_proto};
+use crate::panel::answer::priced;
 use crate::view::View;
 
 /// What is known at a position.
@@ -14,5 +15,7 @@ pub fn hover(view: &View, at: Position) -> Option<Hover> {
     let index = &view.document.index;
     let offset = position::to_offset(index.text(), index.lines(), view.encoding, at);
     let (profile, costs) = view.costs()?;
-    present(profile, costs, index, offset).map(|hover| to_proto::hover(view, hover))
+    let elsewhere = priced(profile, &view.settings.prices);
+    present(profile, elsewhere.as_deref(), costs, index, offset)
+        .map(|hover| to_proto::hover(view, hover))
 }

@@ -80,6 +80,9 @@ impl GlobalState {
                 }
             }
             Question::Highlight(number, line, reply) => self.mark(number, line, reply),
+            Question::Batch(number, generation, batch, reply) => {
+                self.panel_batch(number, generation, batch, reply);
+            }
             Question::Command(number, wish, reply) => {
                 let root = self.numbered(number).map(|workspace| workspace.root.clone());
                 let done = root.map(|root| self.wished(&root, wish));
@@ -105,7 +108,9 @@ impl GlobalState {
             can_highlight: self.client.highlights,
             status: workspace.status.clone().unwrap_or_default().for_panel(),
             store: self.store.clone(),
+            batch: self.batch_view(&workspace.root).zip(Some(workspace.batch.is_measuring())),
             measured,
+            prices: self.settings.prices.clone(),
         };
         self.slow_pool.answer(reply, move || answer::document(&facts));
     }

@@ -41,9 +41,12 @@ export class Window {
     return input;
   }
 
-  async open(file) {
-    await (await this.quickInput("Control+p")).fill(file);
-    await this.page.locator(".quick-input-list .monaco-list-row", { hasText: file }).first().waitFor();
+  /** Opens a file by its name; `folder` tells which of two that are called the same. */
+  async open(file, folder = "") {
+    await (await this.quickInput("Control+p")).fill(`${file} ${folder}`.trim());
+    const rows = this.page.locator(".quick-input-list .monaco-list-row", { hasText: file });
+    // Focused: Enter takes that one, and results change while they come in.
+    await rows.filter({ hasText: folder }).and(this.page.locator(".focused")).waitFor();
     await this.page.keyboard.press("Enter");
     await this.page.locator(`.tab.active >> text=${file}`).waitFor();
   }

@@ -228,8 +228,7 @@ await session({ home, trusted: true }, async (window, home) => {
 await session({ home: { ...home, folders: 2 } }, async (window) => {
   const { page } = window;
   await step(window, "each folder of a window has its own consent, status and panel", async () => {
-    await page.locator(".explorer-folders-view .monaco-list-row", { hasText: "second" }).click();
-    await page.locator(".explorer-folders-view .monaco-list-row", { hasText: "train.py" }).nth(1).dblclick();
+    await window.open("train.py", "second");
     await window.statusShows("Ridgeline");
     await window.command("Ridgeline: Profile Now");
     const question = window.notification(/Ridgeline measures \S+\/second by running/);
@@ -238,9 +237,8 @@ await session({ home: { ...home, folders: 2 } }, async (window) => {
     await window.command("Ridgeline: Open the Panel");
     await page.locator(".tab", { hasText: "Ridgeline: second" }).waitFor();
     await window.panel.locator("#headline li").first().waitFor();
-    const [other] = await page.locator(".explorer-folders-view .monaco-list-row", { hasText: "train.py" }).all();
     await page.keyboard.press("Control+1");
-    await other.dblclick();
+    await window.open("train.py", "digits");
     await window.statusShows(/^\s*Ridgeline$/);
     await window.picture("18-folders");
   });

@@ -14,6 +14,8 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::strict_client::StrictClient;
+use crate::batch::{Exploration, ExploreRequest};
+use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent};
 use crate::server::serve;
 use crate::store::Store;
@@ -26,9 +28,28 @@ pub struct Begun {
     pub end: oneshot::Sender<ProfileOutcome>,
 }
 
+/// An estimate that was begun. The test says how it ends; it is told when it is to be stopped, and ends
+/// all the same when the test lets go of it, so that answers can come late.
+pub struct BegunEstimate {
+    pub request: EstimateRequest,
+    pub cancel: CancellationToken,
+    pub end: oneshot::Sender<EstimateOutcome>,
+}
+
+/// Other batch sizes that are being tried. The test says what is found out; it is over when this is
+/// dropped, or cancelled.
+pub struct Exploring {
+    pub request: ExploreRequest,
+    pub news: mpsc::Sender<Exploration>,
+    pub cancel: CancellationToken,
+    _over: oneshot::Sender<()>,
+}
+
 /// See the module.
 pub struct Fake {
+    estimates: mpsc::UnboundedSender<BegunEstimate>,
     begun: mpsc::UnboundedSender<Begun>,
+    exploring: mpsc::UnboundedSender<Exploring>,
     prepared: AtomicUsize,
     /// What somebody measured beside the session.
     pub beside: std::sync::Mutex<Option<Profiled>>,
@@ -53,6 +74,31 @@ impl Profiler for Fake {
         })
     }
 
+    fn estimate(
+        &self,
+        request: EstimateRequest,
+        cancel: CancellationToken,
+    ) -> Boxed<EstimateOutcome> {
+        let (end, ended) = oneshot::channel();
+        // A test that is over does not look any more.
+        let _ = self.estimates.send(BegunEstimate { request, cancel, end });
+        Box::pin(async move { ended.await.unwrap_or(EstimateOutcome::Cancelled) })
+    }
+
+    fn explore_batch(
+        &self,
+        request: ExploreRequest,
+        news: mpsc::Sender<Exploration>,
+        cancel: CancellationToken,
+    ) -> Boxed<()> {
+        let (over, is_over) = oneshot::channel();
+        // A test that is about something else does not look.
+        let _ = self.exploring.send(Exploring { request, news, cancel, _over: over });
+        Box::pin(async {
+            let _ = is_over.await;
+        })
+    }
+
     fn prepare(&self, _request: ProfileRequest) -> Boxed<()> {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Box::pin(async {})
@@ -69,6 +115,8 @@ pub struct Session {
     pub client: StrictClient,
     pub root: PathBuf,
     pub begun: Mutex<mpsc::UnboundedReceiver<Begun>>,
+    pub estimates: Mutex<mpsc::UnboundedReceiver<BegunEstimate>>,
+    explored: Mutex<mpsc::UnboundedReceiver<Exploring>>,
     pub profiler: Arc<Fake>,
     folder: tempfile::TempDir,
 }
@@ -97,13 +145,22 @@ impl Session {
     fn start_in(folder: tempfile::TempDir, root: PathBuf) -> Session {
         let store = store_in(&folder);
         let (begun, runs) = mpsc::unbounded_channel();
-        let profiler =
-            Arc::new(Fake { begun, prepared: AtomicUsize::new(0), beside: Default::default() });
+        let (estimates, begun_estimates) = mpsc::unbounded_channel();
+        let (exploring, explored) = mpsc::unbounded_channel();
+        let profiler = Arc::new(Fake {
+            estimates,
+            exploring,
+            begun,
+            prepared: AtomicUsize::new(0),
+            beside: Default::default(),
+        });
         let (to_server, input) = tokio::io::duplex(1 << 16);
         let (output, from_server) = tokio::io::duplex(1 << 16);
         tokio::spawn(serve(profiler.clone(), Some(store), input, output));
         let client = StrictClient::new(to_server, from_server);
-        Session { client, root, begun: Mutex::new(runs), profiler, folder }
+        let (begun, estimates) = (Mutex::new(runs), Mutex::new(begun_estimates));
+        let explored = Mutex::new(explored);
+        Session { client, root, begun, estimates, explored, profiler, folder }
     }
 
     /// A server that was greeted by a client with `capabilities` and vouches or not.
@@ -153,9 +210,28 @@ impl Session {
         next.await.expect("a run did not begin").expect("a profiler")
     }
 
+    /// The next trying of other batch sizes.
+    pub async fn exploring(&self) -> Exploring {
+        let mut explored = self.explored.lock().await;
+        let next = tokio::time::timeout(std::time::Duration::from_secs(120), explored.recv());
+        next.await.expect("nothing was tried").expect("a profiler")
+    }
+
     /// Whether a run was begun that nobody looked at.
     pub async fn is_begun(&self) -> bool {
         !self.begun.lock().await.is_empty()
+    }
+
+    /// The next estimate that is begun.
+    pub async fn estimating(&self) -> BegunEstimate {
+        let mut estimates = self.estimates.lock().await;
+        let next = tokio::time::timeout(std::time::Duration::from_secs(120), estimates.recv());
+        next.await.expect("an estimate did not begin").expect("a profiler")
+    }
+
+    /// Whether an estimate was begun that nobody looked at.
+    pub async fn is_estimating(&self) -> bool {
+        !self.estimates.lock().await.is_empty()
     }
 
     /// How often something was made ready.
@@ -192,6 +268,7 @@ pub fn quiet() -> Value {
         "watchFiles": false,
         "inlayHints.headline": "off",
         "diagnostics.costs": "off",
+        "live.enable": false,
     })
 }
 

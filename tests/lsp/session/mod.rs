@@ -9,10 +9,12 @@ mod strict_client;
 #[allow(dead_code, reason = "the processes in `tests/lsp` use the rest")]
 mod http;
 
+mod batch;
 mod clients;
 mod diagnostics;
 mod editing;
 mod fake;
+mod live;
 mod panel;
 mod runs;
 mod settings;

@@ -15,11 +15,11 @@ class Classifier(nn.Module):
         return self.head(hidden)
 
 
-def train(model: Classifier) -> None:
+def train(model: Classifier, batch_size: int = 128) -> None:
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters())
     for step in range(500):
-        images, labels = torch.rand(128, 784), torch.randint(10, (128,))
+        images, labels = torch.rand(batch_size, 784), torch.randint(10, (batch_size,))
         optimizer.zero_grad()
         loss = criterion(model(images), labels)
         loss.backward()  # 逆伝播 🚀

@@ -66,6 +66,30 @@ const CASES: Record<string, () => Promise<void>> = {
     assert.match(text, /Layers[^]*features[^]*Linear/);
   },
 
+  async "sets the batch size by a code action and by command, and one undo takes it back"() {
+    const before = document.getText();
+    const wanted = await until("the code action", async () => {
+      const line = lineOf(LOOP);
+      const range = new vscode.Range(line, 4, line, 4);
+      const rewrite = vscode.CodeActionKind.RefactorRewrite.value;
+      const found = await vscode.commands.executeCommand<vscode.CodeAction[]>(
+        "vscode.executeCodeActionProvider",
+        document.uri,
+        range,
+        rewrite,
+      );
+      return found.find(({ title }) => title.endsWith("set batch size to 64"));
+    });
+    assert.ok(wanted.edit !== undefined && (await vscode.workspace.applyEdit(wanted.edit)));
+    assert.equal(document.getText(), before.replace("batch_size: int = 128", "batch_size: int = 64"));
+    await vscode.commands.executeCommand("undo");
+    assert.equal(document.getText(), before);
+    await vscode.commands.executeCommand("ridgeline.setBatchSize", { uri: document.uri.toString(), batch: 96 });
+    await until("the edit", () => document.getText() === before.replace("batch_size: int = 128", "batch_size: int = 96"));
+    await vscode.commands.executeCommand("undo");
+    assert.equal(document.getText(), before);
+  },
+
   async "moves hints with their statements"() {
     const before = await hints();
     await edit((text) => text.replace("import torch\n", "import os\n\nimport torch\n"));

@@ -1,0 +1,68 @@
+// Where a batch is on a chart, and what the curve says at it. Batches are spread by ratio: from 8 to 16 is as
+// far as from 64 to 128.
+
+import { MOST, type BatchSize, type Point, type Range } from "./document";
+
+export interface Reach {
+  first: number;
+  last: number;
+}
+
+/** The batches that a chart shows: all points, and the one in the code. */
+export function reach({ points, current }: BatchSize): Reach {
+  const batches = [...points.map((point) => point.batch), current];
+  const first = Math.min(...batches);
+  return { first, last: Math.max(first + 1, ...batches) };
+}
+
+/** 0 at the first batch, 1 at the last. */
+export function share(batch: number, { first, last }: Reach): number {
+  return clamp(Math.log(batch / first) / Math.log(last / first), 0, 1);
+}
+
+/** The batch at a share of the width. */
+export function batchAt(at: number, { first, last }: Reach): number {
+  const batch = Math.round(first * (last / first) ** clamp(at, 0, 1));
+  return clamp(batch, first, last);
+}
+
+/** A key's batch; null where it is none of a slider's keys. */
+export function stepped(key: string, batch: number, { first, last }: Reach): number | null {
+  const moved: Record<string, number> = {
+    ArrowRight: batch + 1,
+    ArrowUp: batch + 1,
+    ArrowLeft: batch - 1,
+    ArrowDown: batch - 1,
+    PageUp: batch * 2,
+    PageDown: Math.ceil(batch / 2),
+    Home: first,
+    End: last,
+  };
+  const next = moved[key];
+  return next === undefined ? null : clamp(next, Math.max(1, first), Math.min(MOST, last));
+}
+
+/** What the curve says at a batch, between the points on both sides of it. */
+export function along(points: Point[], batch: number, of: (point: Point) => Range | null): Range | null {
+  const known = points.filter((point) => of(point) !== null);
+  const after = known.findIndex((point) => point.batch >= batch);
+  const right = known[after];
+  if (right === undefined) return null;
+  const left = known[after - 1];
+  const end = of(right);
+  if (end === null || right.batch === batch) return end;
+  const start = left === undefined ? null : of(left);
+  if (left === undefined || start === null) return null;
+  const between = (batch - left.batch) / (right.batch - left.batch);
+  const mix = (a: number, b: number) => a + (b - a) * between;
+  return { low: mix(start.low, end.low), value: mix(start.value, end.value), high: mix(start.high, end.high) };
+}
+
+/** Whether a batch is measured, so that its numbers need no `~`. */
+export function isMeasured(points: Point[], batch: number): boolean {
+  return points.some((point) => point.batch === batch && point.measured);
+}
+
+function clamp(value: number, least: number, most: number): number {
+  return Math.min(most, Math.max(least, value));
+}

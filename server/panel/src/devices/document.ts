@@ -1,0 +1,89 @@
+// `predictions.devices` of the document: the iteration on every GPU that is known.
+
+import { amount, array, fields, isFields, list, maybeAmount, text, type Fields } from "../values";
+
+/** Four of five cases lie within. */
+export interface Estimate {
+  low: number;
+  value: number;
+  high: number;
+}
+
+export interface Device {
+  name: string;
+  /** It ran on this one: its time is measured. */
+  here: boolean;
+  timeNs: Estimate;
+  samplesPerSecond: Estimate | null;
+  /** Above 1 it does not fit. */
+  peakShare: number | null;
+  fits: boolean | null;
+  usdPerHour: number | null;
+  priceDate: string | null;
+  ownPrice: boolean;
+  usdPerMillionSamples: Estimate | null;
+  usdPerEpoch: Estimate | null;
+  joules: Estimate | null;
+  measuredEnergy: boolean;
+  note: string | null;
+}
+
+export interface Devices {
+  from: string | null;
+  basis: string;
+  batchSize: number | null;
+  samplesPerEpoch: number | null;
+  rows: Device[];
+  notes: string[];
+}
+
+const ROWS = 1_000;
+const NOTES = 100;
+
+export function readDevices(value: unknown): Devices | null {
+  if (!isFields(value)) return null;
+  const rows = list(value.rows, ROWS).flatMap((row) => readDevice(row) ?? []);
+  if (rows.length === 0) return null;
+  return {
+    from: text(value.from) || null,
+    basis: text(value.basis),
+    batchSize: maybeAmount(value.batch_size),
+    samplesPerEpoch: maybeAmount(value.samples_per_epoch),
+    rows,
+    notes: array(value.notes, NOTES).map(text),
+  };
+}
+
+function readDevice(it: Fields): Device | null {
+  const timeNs = readEstimate(it.time_ns);
+  const name = text(it.name);
+  if (timeNs === null || timeNs.value <= 0 || name === "") return null;
+  return {
+    name,
+    here: it.here === true,
+    timeNs,
+    samplesPerSecond: readEstimate(it.samples_per_second),
+    peakShare: maybeAmount(it.peak_share),
+    fits: typeof it.fits === "boolean" ? it.fits : null,
+    usdPerHour: maybeAmount(it.usd_per_hour),
+    priceDate: text(it.price_date) || null,
+    ownPrice: it.price_from === "settings",
+    usdPerMillionSamples: readEstimate(it.usd_per_million_samples),
+    usdPerEpoch: readEstimate(it.usd_per_epoch),
+    joules: readEstimate(it.joules_per_iteration),
+    measuredEnergy: it.energy_from === "measured",
+    note: text(it.note) || null,
+  };
+}
+
+function readEstimate(value: unknown): Estimate | null {
+  const it = fields(value);
+  const middle = maybeAmount(it.value);
+  if (middle === null) return null;
+  // Whatever was written, the value lies within.
+  return {
+    low: Math.min(amount(it.low), middle),
+    value: middle,
+    high: Math.max(amount(it.high), middle),
+  };
+}

@@ -1,0 +1,132 @@
+// The iteration on other GPUs: a chart of time against price, a table that sorts, and what it rests on.
+
+import { element, fill, write } from "../dom";
+import { count, counted, duration, significant } from "../format";
+import type { Tooltip } from "../tooltip";
+import { DeviceChart } from "./chart";
+import type { Device, Devices, Estimate } from "./document";
+import { frontier, points, price } from "./scatter";
+import { SortedTable, type SortedColumn } from "./sorted_table";
+import { dollars, energy, estimated, hourly, memory } from "./words";
+
+const SHOWN = 12;
+
+export class DevicesSection {
+  readonly #about = element("p", { class: "about-predictions" });
+  readonly #canvas = element("canvas", { class: "devices", role: "img" });
+  readonly #without = element("p", { class: "quiet" });
+  readonly #chart: DeviceChart;
+  readonly #table: SortedTable<Device>;
+  readonly #notes = element("ul", { class: "plain" });
+
+  constructor(root: HTMLElement, tooltip: Tooltip) {
+    this.#chart = new DeviceChart(this.#canvas, tooltip);
+    this.#table = new SortedTable<Device>("The iteration on other GPUs", SHOWN, (device) => device.here);
+    fill(root, element("h3", {}, "On other GPUs"), this.#about, this.#canvas, this.#without, this.#table.root, this.#notes);
+  }
+
+  show(devices: Devices): void {
+    const unit = devices.samplesPerEpoch === null ? "a million samples" : "an epoch";
+    write(this.#about, about(devices));
+    const charted = this.#chart.show(devices.rows, unit);
+    this.#canvas.hidden = charted === 0;
+    this.#canvas.setAttribute("aria-label", described(devices.rows, unit));
+    write(this.#without, withoutPrice(devices.rows.length - charted, charted));
+    this.#without.hidden = charted === devices.rows.length;
+    this.#table.show(columns(devices, unit), devices.rows);
+    fill(this.#notes, ...devices.notes.map((note) => element("li", {}, note)));
+    this.#notes.hidden = devices.notes.length === 0;
+  }
+
+  restyle(): void {
+    this.#chart.restyle();
+  }
+}
+
+function about(devices: Devices): string {
+  const rests =
+    devices.from === null
+      ? "from the operators' costs alone: nothing was measured on a GPU that is known"
+      : `scaled from the kernels that ran on ${devices.from} (${devices.basis})`;
+  const batch = devices.batchSize === null ? "" : `, for a batch of ${count(devices.batchSize)}`;
+  const epoch = devices.samplesPerEpoch === null ? "" : ` An epoch has ${count(devices.samplesPerEpoch)} samples.`;
+  const energies = devices.rows.some((row) => row.joules !== null && !row.measuredEnergy)
+    ? " Energy is from each board's power and how busy it would be, but where it was measured."
+    : "";
+  return `~ is predicted, ${rests}${batch}; four of five cases lie within the range.${epoch}${energies}`;
+}
+
+function described(rows: readonly Device[], unit: string): string {
+  const best = frontier(points(rows)).slice(0, 6);
+  const told = best.map(({ device, timeNs, usd }) => `${device.name} ${duration(timeNs.value)} and ${dollars(usd.value)}`);
+  return `Time of an iteration against the price of ${unit}. No other GPU is both faster and cheaper than: ${told.join("; ")}. The table has all of them.`;
+}
+
+function withoutPrice(without: number, charted: number): string {
+  if (charted === 0) return "No chart: no price of these GPUs is known, or the batch is not.";
+  return `The table has ${counted(without, "more GPU")}, without a known price.`;
+}
+
+function columns(devices: Devices, unit: string): SortedColumn<Device>[] {
+  const all: (SortedColumn<Device> & { there: boolean })[] = [
+    { there: true, head: "GPU", class: "name", cell: name, key: (device) => device.name },
+    {
+      there: true,
+      head: "Iteration",
+      class: "number",
+      cell: (device) => estimated(device, duration(device.timeNs.value)),
+      key: (device) => device.timeNs.value,
+    },
+    {
+      there: true,
+      head: "Range",
+      class: "number quiet",
+      cell: ({ timeNs }) => `${duration(timeNs.low)} to ${duration(timeNs.high)}`,
+      key: ({ timeNs }) => timeNs.high,
+    },
+    {
+      there: devices.rows.some((row) => row.samplesPerSecond !== null),
+      head: "Samples/s",
+      class: "number",
+      cell: (device) => told(device.samplesPerSecond, (value) => estimated(device, significant(value))),
+      key: (device) => device.samplesPerSecond?.value ?? null,
+    },
+    {
+      there: devices.rows.some((row) => row.peakShare !== null),
+      head: "Peak of memory",
+      class: "number",
+      cell: memory,
+      key: (device) => device.peakShare,
+    },
+    { there: true, head: "Price an hour", class: "number", cell: hourly, key: (device) => device.usdPerHour },
+    {
+      there: devices.rows.some((row) => price(row) !== null),
+      head: `Price of ${unit}`,
+      class: "number",
+      cell: (device) => told(price(device), (value) => `~${dollars(value)}`),
+      key: (device) => price(device)?.value ?? null,
+    },
+    {
+      there: devices.rows.some((row) => row.joules !== null),
+      head: "Energy",
+      class: "number",
+      cell: (device) => told(device.joules, (value) => `${device.measuredEnergy ? "" : "~"}${energy(value)}`),
+      key: (device) => device.joules?.value ?? null,
+    },
+  ];
+  return all.filter(({ there }) => there);
+}
+
+function name(device: Device): Node {
+  return element(
+    "span",
+    {},
+    device.name,
+    device.here && element("b", {}, " here"),
+    device.note !== null && element("span", { class: "about" }, ` ${device.note}`),
+  );
+}
+
+function told(estimate: Estimate | null, tell: (value: number) => string): string {
+  return estimate === null ? "unknown" : tell(estimate.value);
+}

@@ -1,0 +1,33 @@
+// How money and energy are written: as `analysis/src/present/devices.rs` does.
+
+import { percent, significant } from "../format";
+import type { Device } from "./document";
+
+/** `$312`, `$3.00`, `$0.0042`: cents, and two digits of what is less. */
+export function dollars(usd: number): string {
+  if (usd <= 0 || usd >= 9.995) return `$${significant(Math.max(0, usd))}`;
+  if (usd >= 0.0995) return `$${usd.toFixed(2)}`;
+  return `$${usd.toFixed(Math.min(10, Math.ceil(-Math.log10(usd)) + 1))}`;
+}
+
+/** `420 mJ`, `36 J`, `1.2 kJ`. */
+export function energy(joules: number): string {
+  if (joules < 0.9995) return `${significant(joules * 1e3)} mJ`;
+  return joules < 999.5 ? `${significant(joules)} J` : `${significant(joules / 1e3)} kJ`;
+}
+
+/** What was measured has no mark. */
+export function estimated(device: Device, told: string): string {
+  return device.here ? told : `~${told}`;
+}
+
+export function memory(device: Device): string {
+  if (device.peakShare === null) return "unknown";
+  return device.fits === false ? `${percent(device.peakShare)}, no room` : percent(device.peakShare);
+}
+
+export function hourly(device: Device): string {
+  if (device.usdPerHour === null) return "unknown";
+  const since = device.priceDate === null ? "" : ` (${device.priceDate})`;
+  return `${dollars(device.usdPerHour)}${device.ownPrice ? ", yours" : ""}${since}`;
+}

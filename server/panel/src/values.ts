@@ -1,0 +1,40 @@
+// Values out of a document that nobody vouches for: what is missing, absurd or too much is put right.
+
+const CHARACTERS = 2_000;
+
+export type Fields = Partial<Record<string, unknown>>;
+
+export function isFields(value: unknown): value is Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+export function fields(value: unknown): Fields {
+  return isFields(value) ? value : {};
+}
+
+export function array(value: unknown, limit: number): unknown[] {
+  return Array.isArray(value) ? value.slice(0, limit) : [];
+}
+
+export function list(value: unknown, limit: number): Fields[] {
+  return array(value, limit).map(fields);
+}
+
+export function text(value: unknown): string {
+  return typeof value === "string" ? value.slice(0, CHARACTERS) : "";
+}
+
+// Above what a double counts exactly, nothing was measured.
+export function amount(value: unknown): number {
+  return maybeAmount(value) ?? 0;
+}
+
+export function maybeAmount(value: unknown): number | null {
+  if (typeof value !== "number" || !Number.isFinite(value) || value < 0) return null;
+  return Math.min(value, Number.MAX_SAFE_INTEGER);
+}
+
+export function maybeShare(value: unknown): number | null {
+  const share = maybeAmount(value);
+  return share === null ? null : Math.min(share, 1);
+}

@@ -1,0 +1,141 @@
+//! Other batch sizes: what they would cost, and the edit that sets one.
+//!
+//! After a measurement, when nothing else goes on, the program runs at other batch sizes: under fake
+//! tensors for the peak of its memory, and, where its runs are short or its person asks, for real.
+//! The text that it runs has another number in it; no file is touched. A save or a key ends it.
+
+mod flow;
+mod sources;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ridgeline_analysis::predict::batch_size::{Capacity, Evidence};
+use ridgeline_analysis::present::panel::{BatchSizes, Site};
+use ridgeline_analysis::source::batch_site::{BatchSite, Entry, Refusal, batch_site};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::documents::DocumentSnapshot;
+use crate::profiler::{ProfileRequest, Profiled};
+pub use sources::Sources;
+
+/// The largest batch size that can be set: what a provider can be asked for.
+pub const MOST: u64 = 16_777_216;
+
+/// When other batch sizes are tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Explore {
+    /// After a measurement: estimates, and short runs where the last run was short.
+    #[default]
+    Automatic,
+    /// When the person asks.
+    OnDemand,
+}
+
+/// What to find out.
+#[derive(Clone, Debug)]
+pub struct ExploreRequest {
+    /// Which project, as it was measured.
+    pub profile: ProfileRequest,
+    /// The measurement.
+    pub measured: Arc<Profiled>,
+    /// A limit on the memory of an iteration, in bytes, which the person set.
+    pub memory_limit: Option<u64>,
+    /// The person asked: runs are worth their time.
+    pub asked: bool,
+    /// Held while something runs, so that it disturbs nothing that is being timed.
+    pub machine: Arc<Mutex<()>>,
+}
+
+/// What was found out, as far as it got.
+#[derive(Clone, Debug)]
+pub struct Exploration {
+    /// The project's root.
+    pub root: PathBuf,
+    /// What runs, with the choice among several numbers that the run made.
+    pub entry: Entry,
+    /// Where the batch size was written in the text that ran.
+    pub site: Result<BatchSite, Refusal>,
+    /// Runs and estimates.
+    pub evidence: Evidence,
+    /// What the device holds.
+    pub capacity: Option<Capacity>,
+    /// What a person should know.
+    pub message: Option<String>,
+}
+
+impl Exploration {
+    /// Where the batch size is written in today's text.
+    ///
+    /// # Errors
+    /// Why it cannot be edited.
+    pub fn site_today(&self, sources: &Sources) -> Result<BatchSite, Refusal> {
+        match &self.site {
+            Ok(_) => batch_site(sources, &self.entry),
+            Err(refusal) => Err(refusal.clone()),
+        }
+    }
+
+    /// What the panel shows of it; `is_measuring` where more is being found out.
+    pub fn for_panel(&self, sources: &Sources, is_measuring: bool) -> BatchSizes {
+        let site = self.site_today(sources);
+        let ran = self.evidence.runs.first().map_or(0, |run| run.batch);
+        BatchSizes {
+            is_measuring,
+            message: self.message.clone(),
+            current: site.as_ref().map_or(ran, |site| site.value),
+            refusal: site.as_ref().err().map(|refusal| refusal.message.clone()),
+            site: site.ok().map(|site| Site {
+                text: site.text,
+                file: site.file,
+                line: site.line,
+                note: site.note,
+            }),
+            evidence: self.evidence.clone(),
+            capacity: self.capacity,
+        }
+    }
+}
+
+/// What is known of other batch sizes in a workspace.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// What was found out, and the generation of the measurement that it is about.
+    pub newest: Option<(u64, Arc<Exploration>)>,
+    /// The file whose change was the reason of the last run: it says which project was measured.
+    pub about: Option<PathBuf>,
+    /// What is being found out: its number, and what stops it.
+    running: Option<(u64, CancellationToken)>,
+}
+
+impl Batch {
+    /// Whether more is being found out.
+    pub fn is_measuring(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Ends what is being found out.
+    pub fn stop(&mut self) {
+        if let Some((_, cancel)) = &self.running {
+            cancel.cancel();
+        }
+    }
+}
+
+/// What an edit or a code action needs.
+#[derive(Clone, Debug)]
+pub struct BatchView {
+    /// What was found out.
+    pub exploration: Arc<Exploration>,
+    /// The open texts of the project, by path.
+    pub open: Vec<(PathBuf, DocumentSnapshot)>,
+}
+
+impl BatchView {
+    /// Today's texts.
+    pub fn sources(&self) -> Sources {
+        let texts = self.open.iter().map(|(path, open)| (path.clone(), open.index.shared_text()));
+        Sources::new(&self.exploration.root, texts)
+    }
+}

@@ -1,0 +1,130 @@
+//! `ridgeline evaluate FOLDER`: predictions judged by measurements of others.
+
+use ridgeline_analysis::evaluate::case::Case;
+use ridgeline_analysis::evaluate::ground_truth::GroundTruth;
+use ridgeline_analysis::evaluate::list_request::ListRequest;
+use ridgeline_analysis::evaluate::questions::{self, Question};
+use ridgeline_analysis::evaluate::report::{Answer, Report, Sample};
+use ridgeline_analysis::evaluate::sample::sample;
+use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_gpu::environment;
+use ridgeline_gpu::interpreter::{self, Consent, Search, Surroundings};
+
+use super::EvaluateArgs;
+use super::exit::{self, Failure};
+use super::terminal::Terminal;
+use super::{output_file, profile, run};
+use crate::operator_lists::OperatorLists;
+use crate::store::Store;
+
+mod folder;
+
+/// Runs the subcommand.
+pub fn run(args: &EvaluateArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let truth = GroundTruth::read(&folder::read(&args.folder)?);
+    let store = run::open_store()?;
+    let asked: Vec<Asked> =
+        questions::all().into_iter().map(|question| Asked::new(question, &truth, args)).collect();
+    let mut wanted: Vec<ListRequest> =
+        asked.iter().flat_map(|asked| asked.cases.iter().flat_map(Case::lists)).collect();
+    wanted.sort();
+    wanted.dedup();
+    let lists = lists(args, &store, &wanted, terminal)?;
+    if let Some(folder) = &args.lists {
+        let copied = lists
+            .copy_to(folder, &wanted)
+            .map_err(|error| Failure::failed(error.to_string(), "Name another folder"))?;
+        terminal.say(&format!("{copied} operator lists are in {}", folder.display()));
+    }
+    let answers = asked.into_iter().map(|asked| {
+        let judged: Vec<_> = asked.cases.iter().map(|case| case.judge(&lists)).collect();
+        Answer::new(&*asked.question, &judged, asked.passed_over)
+    });
+    let report = Report {
+        version: 1,
+        questions: answers.collect(),
+        lister: lists.versions(),
+        sample: args.sample.map(|cases| Sample { cases, seed: args.seed }),
+        problems: truth.problems,
+    };
+    if let Some(file) = &args.json {
+        output_file::write(&report, file)?;
+    }
+    if !output_file::is_stdout(args.json.as_deref()) {
+        terminal.print(&report.text(terminal.heading()))?;
+    }
+    Ok(())
+}
+
+/// A question with what the folder has for it.
+struct Asked {
+    question: Box<dyn Question>,
+    cases: Vec<Case>,
+    passed_over: Vec<(String, usize)>,
+}
+
+impl Asked {
+    fn new(question: Box<dyn Question>, truth: &GroundTruth, args: &EvaluateArgs) -> Asked {
+        let found = question.cases(truth, DeviceTable::shipped());
+        let cases = match args.sample {
+            Some(count) => sample(question.id(), found.cases, count, args.seed),
+            None => found.cases,
+        };
+        Asked { question, cases, passed_over: found.passed_over }
+    }
+}
+
+/// Makes the lists that are not there yet. Without a Python, the questions that need none are still
+/// answered.
+fn lists(
+    args: &EvaluateArgs,
+    store: &Store,
+    wanted: &[ListRequest],
+    terminal: &Terminal,
+) -> Result<OperatorLists, Failure> {
+    if wanted.is_empty() {
+        return Ok(OperatorLists::none("no case needs one"));
+    }
+    let current = std::env::current_dir()
+        .map_err(|error| Failure::failed(format!("the current folder: {error}"), ""))?;
+    let search = Search {
+        workspace: current.clone(),
+        root: current,
+        configured: args.python.as_deref().map(profile::absolute).transpose()?,
+        editor: None,
+        private: environment::installed(store.cache()),
+    };
+    let surroundings = Surroundings::of_this_process();
+    let bar = terminal.spinner("looking for a Python with torch");
+    let result = run::block_on(|cancel| async move {
+        let work = async {
+            let python = interpreter::find(&search, &surroundings, Consent::Given)
+                .await
+                .and_then(|found| found.usable().map(|_| found.clone()));
+            let python = match python {
+                Ok(python) => python,
+                Err(error) if args.python.is_some() => {
+                    return Err(Failure {
+                        code: exit::NO_PYTHON,
+                        what: error.to_string(),
+                        next: "Name a Python with torch and timm".to_owned(),
+                    });
+                }
+                Err(error) => return Ok(OperatorLists::none(&error.to_string())),
+            };
+            let progress = |done: usize, missing: usize| {
+                bar.set_message(format!("listing operators: {done} of {missing} models"));
+            };
+            Ok(OperatorLists::make(&python.path, store.cache(), wanted, &progress).await)
+        };
+        tokio::select! {
+            () = cancel.cancelled() => Err(Failure::interrupted()),
+            lists = work => lists,
+        }
+    })?;
+    let lists = result?;
+    if let Some(missing) = lists.missing() {
+        terminal.say(&missing);
+    }
+    Ok(lists)
+}

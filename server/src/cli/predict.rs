@@ -1,0 +1,213 @@
+//! `ridgeline predict PATH --gpu NAME…`.
+
+use std::path::{Path, PathBuf};
+
+use ridgeline_analysis::attribution;
+use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
+use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::present::devices;
+use ridgeline_analysis::present::panel::Devices;
+use ridgeline_analysis::present::terminal::Style;
+use serde::Serialize;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::PredictArgs;
+use super::exit::Failure;
+use super::terminal::Terminal;
+use super::{output_file, profile, run};
+use crate::known_devices;
+use crate::pipeline::{self, Pipeline};
+
+/// Every GPU that is known.
+const ALL: &str = "all";
+
+/// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
+pub fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let path = profile::absolute(&args.path)?;
+    // A slip in a name is told before anything runs.
+    let (mut table, notes) = known_devices::of_project(&project_of(&path));
+    for note in notes {
+        terminal.say(&format!("note: {note}"));
+    }
+    let chosen = choose(&args.gpu, &mut table)?;
+    let mut comparisons = predicted(&path, args, &table, terminal)?;
+    for comparison in &mut comparisons {
+        if let Some(chosen) = &chosen {
+            comparison.rows.retain(|row| row.here || chosen.contains(&row.device.name));
+        }
+    }
+    if let Some(file) = &args.json {
+        output_file::write(&document(&comparisons), file)?;
+    }
+    if output_file::is_stdout(args.json.as_deref()) {
+        return Ok(());
+    }
+    let style = Style { color: terminal.colors(), width: terminal.width() };
+    let tables: Vec<String> =
+        comparisons.iter().map(|comparison| devices::table(comparison, style)).collect();
+    terminal.print(&tables.join("\n"))
+}
+
+fn document(comparisons: &[Comparison]) -> impl Serialize {
+    let predictions: Vec<Devices> = comparisons.iter().map(Devices::of).collect();
+    json!({"schema": 1, "predictions": predictions})
+}
+
+/// The folder whose configuration counts: the project's, or for a recording the one that the person
+/// is in.
+fn project_of(path: &Path) -> PathBuf {
+    if pipeline::is_recording(path) {
+        return std::env::current_dir().unwrap_or_default();
+    }
+    if path.is_dir() { path.to_owned() } else { crate::discover::project_root(path, None) }
+}
+
+/// The names of the GPUs that were asked for; `None` for all. Files are added to the table.
+fn choose(wanted: &[String], table: &mut DeviceTable) -> Result<Option<Vec<String>>, Failure> {
+    if wanted.iter().any(|name| name.eq_ignore_ascii_case(ALL)) {
+        return Ok(None);
+    }
+    let mut chosen = Vec::new();
+    for name in wanted {
+        if Path::new(name).extension().is_some_and(|extension| extension == "toml") {
+            let device = known_devices::read(Path::new(name)).map_err(|why| {
+                Failure::usage(
+                    format!("{name}: {why}"),
+                    "docs/configuration.md says how a GPU is described",
+                )
+            })?;
+            chosen.push(device.name.clone());
+            table.add(device);
+            continue;
+        }
+        match table.choose(name) {
+            Ok(device) => chosen.push(device.name.clone()),
+            Err(unknown) => {
+                return Err(Failure::usage(
+                    unknown.to_string(),
+                    "`--gpu all` shows all of them; a file that describes a GPU can be named as well",
+                ));
+            }
+        }
+    }
+    Ok(Some(chosen))
+}
+
+/// What is predicted, for each batch size.
+fn predicted(
+    path: &Path,
+    args: &PredictArgs,
+    table: &DeviceTable,
+    terminal: &Terminal,
+) -> Result<Vec<Comparison>, Failure> {
+    if pipeline::is_recording(path) {
+        let refused = |option: &str, why: &str| {
+            Failure::usage(
+                format!("{option} does not go with a recording: {why}"),
+                "Name the script that was recorded",
+            )
+        };
+        if !args.batch_size.is_empty() {
+            return Err(refused("`--batch-size`", "it has one batch size"));
+        }
+        if args.estimate {
+            return Err(refused("`--estimate`", "it was measured"));
+        }
+        return Ok(vec![of_recording(path, table)?]);
+    }
+    let pipeline = Pipeline::new(run::open_store()?);
+    let sizes: Vec<Option<u32>> = match &args.batch_size[..] {
+        [] => vec![None],
+        sizes => sizes.iter().copied().map(Some).collect(),
+    };
+    run::block_on(|cancel| async move {
+        let mut comparisons = Vec::new();
+        for batch_size in sizes {
+            let program = Program { pipeline: &pipeline, table, terminal, cancel: &cancel };
+            comparisons.push(program.predicted(args, batch_size).await?);
+        }
+        Ok(comparisons)
+    })?
+}
+
+/// A program that runs for its predictions.
+struct Program<'a> {
+    pipeline: &'a Pipeline,
+    table: &'a DeviceTable,
+    terminal: &'a Terminal,
+    cancel: &'a CancellationToken,
+}
+
+impl Program<'_> {
+    async fn predicted(
+        &self,
+        args: &PredictArgs,
+        batch_size: Option<u32>,
+    ) -> Result<Comparison, Failure> {
+        let request = profile::request(&args.path, batch_size, &args.run)?;
+        let plan = self.pipeline.plan(request).await.map_err(run::failure_of)?;
+        let plan = match batch_size {
+            Some(batch_size) => plan.at_batch(batch_size).map_err(|refusal| {
+                Failure::usage(
+                    format!("`--batch-size {batch_size}`: {refusal}"),
+                    "Leave it out to predict for the batch size that the program has",
+                )
+            })?,
+            None => plan,
+        };
+        let comparison = if args.estimate {
+            run::announce(self.pipeline, &plan, self.terminal, self.cancel).await?;
+            let operators = self.pipeline.operators(&plan, self.cancel).await;
+            compare(Subject::Estimated(&operators.map_err(run::failure_of)?), self.table)
+        } else if batch_size.is_some() {
+            run::announce(self.pipeline, &plan, self.terminal, self.cancel).await?;
+            let step = run::with_progress_bar(async |progress| {
+                self.pipeline.recorded_step(&plan, &progress, self.cancel).await
+            });
+            compare(Subject::Recorded(&step.await.map_err(run::failure_of)?), self.table)
+        } else {
+            let profiled = run::run_plan(self.pipeline, &plan, self.terminal, self.cancel).await?;
+            let Some(recording) = &profiled.recording else {
+                return Err(Failure::failed("the run left no recording", ""));
+            };
+            return of_recording(recording, self.table);
+        };
+        let comparison = comparison.ok_or_else(|| {
+            Failure::failed(format!("{} ran no operator to go by", plan.entry_name()), "")
+        })?;
+        let found = comparison.batch_size;
+        match batch_size.map(u64::from).filter(|wanted| found != Some(*wanted)) {
+            Some(wanted) => Err(Failure::failed(
+                format!(
+                    "a batch of {wanted} was asked for, and the program's was {}",
+                    found.map_or_else(|| "of unknown size".to_owned(), |found| found.to_string())
+                ),
+                "Leave `--batch-size` out to predict for the program's own batch",
+            )),
+            None => Ok(comparison),
+        }
+    }
+}
+
+fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure> {
+    let wrong = |why: String| {
+        Failure::failed(
+            format!("{}: {why}", path.display()),
+            "Name a script, a project, a folder that a finished run left, or a trace",
+        )
+    };
+    let recording = pipeline::load(path).map_err(|error| wrong(error.to_string()))?;
+    let profile = attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
+    let step = attribution::recorded_step(&recording, &profile);
+    compare(Subject::Recorded(&step), table).ok_or_else(|| {
+        let device = &step.device.name;
+        if step.ran_on_gpu() && table.find(device).is_none() {
+            return Failure::failed(
+                format!("{device} is not known, and operators were recorded without shapes"),
+                "Describe the GPU in a file (docs/configuration.md), or record shapes",
+            );
+        }
+        wrong("it holds no operator with shapes and no kernel to go by".to_owned())
+    })
+}

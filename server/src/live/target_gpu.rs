@@ -1,0 +1,82 @@
+//! The GPU that estimates are for where this machine has none.
+
+use std::path::Path;
+
+use ridgeline_analysis::predict::device_spec::DeviceKind;
+use ridgeline_analysis::predict::device_table::DeviceTable;
+use serde_json::Value;
+
+use crate::event::Event;
+use crate::lsp::client::{Asked, Importance};
+use crate::state::GlobalState;
+
+/// What is offered where a client has no list to choose from: a message with more buttons cannot be
+/// read. They are the GPUs that clouds and desks have most of.
+const OFFERED: [&str; 7] =
+    ["H100-SXM5-80GB", "H200-SXM5-141GB", "A100-SXM4-80GB", "L4", "T4", "RTX 4090", "RTX 5090"];
+
+/// The title that takes a choice back.
+const NONE: &str = "None";
+
+/// The names of all GPUs that can be estimated for.
+pub fn names() -> Vec<String> {
+    let devices = DeviceTable::shipped().devices().iter();
+    devices.filter(|it| it.kind == DeviceKind::Gpu).map(|it| it.name.clone()).collect()
+}
+
+/// What an argument of the command says: a name, or none; nothing where it says nothing of it.
+pub fn argument(arguments: &[Value]) -> Option<Option<String>> {
+    let gpu = arguments.iter().find_map(|argument| argument.get("gpu"))?;
+    Some(gpu.as_str().map(str::to_owned))
+}
+
+impl GlobalState {
+    /// Takes a choice, or asks for one.
+    pub fn select_target(&mut self, root: &Path, chosen: Option<Option<String>>) {
+        match chosen {
+            Some(chosen) => self.set_target(root, chosen),
+            None => self.ask_for_target(root),
+        }
+    }
+
+    fn ask_for_target(&self, root: &Path) {
+        let (to_client, events) = (self.to_client.clone(), self.events.clone());
+        let root = root.to_owned();
+        tokio::spawn(async move {
+            let offered = OFFERED.iter().filter(|name| DeviceTable::shipped().find(name).is_some());
+            let titles: Vec<String> = offered.copied().chain([NONE]).map(str::to_owned).collect();
+            let message = "Which GPU are estimates to be for, where this machine has none? The \
+                           setting ridgeline.targetGpu takes any that Ridgeline knows.";
+            let chosen = match to_client.ask(message, &titles).await {
+                Asked::Chosen(title) => title,
+                Asked::Closed => return,
+                Asked::NotShown => {
+                    let message = "Name a GPU with the setting ridgeline.targetGpu";
+                    return to_client.show_message(Importance::Info, message);
+                }
+            };
+            let chosen = Some(chosen).filter(|title| title != NONE);
+            // Where the event loop is over, nobody wants it.
+            let _ = events.send(Event::TargetChosen(root, chosen)).await;
+        });
+    }
+
+    /// Estimates of a workspace are for this GPU from now on; for none, as the settings say.
+    pub fn set_target(&mut self, root: &Path, chosen: Option<String>) {
+        let chosen = match chosen.map(|name| DeviceTable::shipped().choose(&name).cloned()) {
+            Some(Err(unknown)) => {
+                return self.to_client.show_message(Importance::Warning, &unknown.to_string());
+            }
+            Some(Ok(device)) => Some(device.name),
+            None => None,
+        };
+        let Some(workspace) = self.workspace(root) else { return };
+        workspace.live.clear();
+        workspace.live.cleared = false;
+        workspace.live.target = chosen;
+        self.mark_stale();
+        self.show_diagnostics(root);
+        self.estimate_when_idle(root);
+        self.send_status(root);
+    }
+}

@@ -1,0 +1,415 @@
+//! The program at other batch sizes: estimates and short runs of a text with another number in it.
+//! No file of the project is touched, and nothing is kept of what ran.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ridgeline_analysis::predict::batch_size::{
+    Bounds, Capacity, Estimate, Evidence, Failed, Question, Run, next_question,
+};
+use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::predict::op_cost::{Options, cost};
+use ridgeline_analysis::predict::op_list::{OpList, Outcome as ListOutcome};
+use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::source::batch_site::{
+    BatchSite, Entry as SiteEntry, Project as _, Refusal, batch_site,
+};
+use ridgeline_gpu::agent::{
+    Agent, Claim, Entry, EstimateRequest, Iterations, Outcome as Ended, RunOutcome, RunRequest,
+};
+use ridgeline_gpu::devices;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::plan::Plan;
+use super::{Pipeline, blocking, fewer_iterations, read_in_background, recording};
+use crate::batch::{Exploration, ExploreRequest, Sources};
+use crate::profiler::ProgressEvent;
+
+/// What a run may take where nobody asked for it: its iterations, at the speed of the last one.
+const SHORT: Duration = Duration::from_secs(4);
+/// All of it where nobody asked, and where somebody did.
+const AUTOMATIC_LIMIT: Duration = Duration::from_secs(60);
+const ASKED_LIMIT: Duration = Duration::from_secs(600);
+/// One run or estimate, in seconds. The configuration may say less.
+const QUESTION_SECONDS: u64 = 60;
+/// Iterations that are timed: the quickest of them counts, so that more are better, for so long.
+const TIMED: std::ops::RangeInclusive<u32> = 5..=15;
+const TIMED_FOR: Duration = Duration::from_secs(2);
+/// A list of operators larger than this is none that the agent wrote, in bytes.
+const MOST_LIST_BYTES: u64 = 256 << 20;
+
+/// What is asked, and of what.
+struct Explorer<'a> {
+    pipeline: &'a Pipeline,
+    agent: Arc<Agent>,
+    plan: Plan,
+    profile: Arc<Profile>,
+    /// The number's file, and the text with a gap where the number is; a provider has none.
+    gap: Option<Gap>,
+    /// The batch at which the measurement was made, and its samples.
+    base: (u64, u64),
+    /// The batches that the measured run took.
+    batches: Option<PathBuf>,
+    cancel: &'a CancellationToken,
+}
+
+struct Gap {
+    file: String,
+    before: String,
+    after: String,
+}
+
+impl Pipeline {
+    /// Finds out what other batch sizes cost, and tells each time that more is known. Ends soon after
+    /// `cancel`.
+    pub async fn explore_batch(
+        &self,
+        request: ExploreRequest,
+        news: mpsc::Sender<Exploration>,
+        cancel: CancellationToken,
+    ) {
+        let Ok(own) = super::server::own_request(request.profile.clone()) else { return };
+        let Ok(plan) = self.plan(own).await else { return };
+        // Several projects of one workspace: only that which was measured can be compared with.
+        if plan.root != request.measured.root {
+            return;
+        }
+        let profile = request.measured.profile.clone();
+        let taken = if profile.device.kind == "cpu" { 0 } else { in_use(&profile).await };
+        let limit = request.memory_limit;
+        let looked = first_look(plan.clone(), profile.clone(), limit, taken);
+        let Ok((mut exploration, sources)) = blocking(looked).await else { return };
+        let run = exploration.evidence.runs.first();
+        let base = run.map(|run| (run.batch, run.samples));
+        if news.send(exploration.clone()).await.is_err() {
+            return;
+        }
+        // A provider is asked for its batch size, wherever that is written.
+        let is_provider = matches!(plan.entry, Entry::Provider { .. });
+        let site = exploration.site.clone().ok();
+        let (Some(base), true) = (base, is_provider || site.is_some()) else { return };
+        let gap = site.filter(|_| !is_provider).and_then(|site| gap(&site, &sources));
+        let agent = async {
+            let interpreter = self.interpreter(&plan).await?;
+            self.agent(&plan, &interpreter).await
+        };
+        let Ok(agent) = agent.await else {
+            exploration.message = Some("No Python with torch is there to try others.".to_owned());
+            // A receiver that is gone wants nothing more.
+            let _ = news.send(exploration).await;
+            return;
+        };
+        let recording = request.measured.recording.as_deref();
+        let batches = recording.map(|folder| folder.join("batch.json"));
+        let explorer = Explorer {
+            pipeline: self,
+            agent,
+            profile: profile.clone(),
+            gap,
+            base,
+            batches: batches.filter(|file| file.is_file()),
+            cancel: &cancel,
+            plan,
+        };
+        let iterations = explorer.iterations();
+        let count = iterations.warmup + iterations.timed + iterations.profiled;
+        let expected = profile.iteration.time_ns * f64::from(count);
+        let bounds = Bounds {
+            capacity: exploration.capacity,
+            estimates: true,
+            runs: request.asked || expected < SHORT.as_nanos() as f64,
+        };
+        let limit = if request.asked { ASKED_LIMIT } else { AUTOMATIC_LIMIT };
+        let until = Instant::now() + limit;
+        while let Some(question) = next_question(&exploration.evidence, base.0, &bounds) {
+            if cancel.is_cancelled() || Instant::now() > until {
+                return;
+            }
+            let _alone = tokio::select! {
+                held = request.machine.lock() => held,
+                () = cancel.cancelled() => return,
+            };
+            match explorer.answer(question).await {
+                Ok(Answer::Run(run)) => exploration.evidence.runs.push(run),
+                Ok(Answer::Estimate(estimate)) => exploration.evidence.estimates.push(estimate),
+                Err(reason) => exploration.evidence.failed.push(Failed { question, reason }),
+            }
+            if cancel.is_cancelled() {
+                return;
+            }
+            exploration.message = message(&exploration.evidence, &bounds);
+            if news.send(exploration.clone()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What is known before anything runs.
+fn first_look(
+    plan: Plan,
+    profile: Arc<Profile>,
+    memory_limit: Option<u64>,
+    taken: u64,
+) -> impl FnOnce() -> (Exploration, Sources) {
+    move || {
+        let root = plan.root.canonicalize().unwrap_or_else(|_| plan.root.clone());
+        let sources = Sources::new(&root, []);
+        let mut entry = site_entry(&plan, &sources);
+        entry.measured = profile.iteration.batch_size;
+        let site = batch_site(&sources, &entry);
+        entry.measured = None;
+        entry.chosen = site.as_ref().ok().map(|site| site.choice);
+        let samples = profile.iteration.batch_size.unwrap_or_default();
+        let batch = site.as_ref().map_or(samples, |site| site.value);
+        let run = run_of(&profile, batch);
+        let runs = Vec::from_iter(run.filter(|run| run.batch > 0 && run.samples > 0));
+        let site = match (site, runs.is_empty()) {
+            (Ok(_), true) => Err(Refusal {
+                message: "the last run did not tell how many samples an iteration takes".to_owned(),
+                at: None,
+            }),
+            (site, _) => site,
+        };
+        let capacity = capacity(&plan, &profile, memory_limit, taken);
+        let evidence = Evidence { runs, ..Evidence::default() };
+        let exploration = Exploration { root, entry, site, evidence, capacity, message: None };
+        (exploration, sources)
+    }
+}
+
+/// The program as the search for its batch size needs it.
+fn site_entry(plan: &Plan, sources: &Sources) -> SiteEntry {
+    let inside = |path: &Path| {
+        let inside = path.strip_prefix(&plan.root).unwrap_or(path);
+        inside.to_string_lossy().replace('\\', "/")
+    };
+    let request = plan.run_request(PathBuf::new());
+    let path = match &plan.entry {
+        Entry::Script { path } | Entry::Provider { path } => inside(path),
+        Entry::Module { name } => {
+            let base = name.replace('.', "/");
+            let file = format!("{base}.py");
+            if sources.text(&file).is_some() { file } else { format!("{base}/__main__.py") }
+        }
+    };
+    SiteEntry {
+        path,
+        provider: matches!(plan.entry, Entry::Provider { .. }),
+        working_directory: inside(&request.cwd),
+        arguments: request.args,
+        environment: request.env.into_keys().collect(),
+        configured: request.batch_size,
+        ..SiteEntry::default()
+    }
+}
+
+/// What an iteration may hold: the limit that the person set, or what the device has that nobody else
+/// uses.
+fn capacity(plan: &Plan, profile: &Profile, limit: Option<u64>, taken: u64) -> Option<Capacity> {
+    let device = profile.memory.capacity_bytes;
+    if profile.device.kind == "cpu" {
+        // The supervisor stops a run beyond the configuration's limit.
+        let most = plan.run_request(PathBuf::new()).limits.memory_bytes;
+        let bytes = [device, Some(most), limit].into_iter().flatten().min()?;
+        return Some(Capacity { bytes, taken: 0 });
+    }
+    let left = device.map(|device| device.saturating_sub(taken));
+    match (left, limit) {
+        // The limit is on the iteration, whatever others use.
+        (Some(left), Some(limit)) if limit < left => Some(Capacity { bytes: limit, taken: 0 }),
+        (None, Some(limit)) => Some(Capacity { bytes: limit, taken: 0 }),
+        _ => Some(Capacity { bytes: device?, taken }),
+    }
+}
+
+/// Bytes of the GPU that are in use now. A driver that hangs is not waited for.
+async fn in_use(profile: &Profile) -> u64 {
+    let devices = devices::query_within(Duration::from_secs(2)).await;
+    let mut found = devices.gpus.into_iter().filter(|gpu| gpu.name == profile.device.name);
+    found.find_map(|gpu| gpu.used_bytes).unwrap_or_default()
+}
+
+/// The text around the number.
+fn gap(site: &BatchSite, sources: &Sources) -> Option<Gap> {
+    let text = sources.text(&site.file)?;
+    Some(Gap {
+        file: site.file.clone(),
+        before: text.get(..site.span.start)?.to_owned(),
+        after: text.get(site.span.end..)?.to_owned(),
+    })
+}
+
+fn run_of(profile: &Profile, batch: u64) -> Option<Run> {
+    Some(Run {
+        batch,
+        samples: profile.iteration.batch_size?,
+        timed_ns: profile.iteration.timed_ns.clone(),
+        peak_bytes: Some(profile.memory.peak_bytes).filter(|bytes| *bytes > 0),
+        at_peak: profile.memory.at_peak,
+    })
+}
+
+/// What a person should know: what could not be tried, and why.
+fn message(evidence: &Evidence, bounds: &Bounds) -> Option<String> {
+    let failed = evidence.failed.last()?;
+    Some(match failed.question {
+        Question::Estimate(_) if evidence.estimates.is_empty() => format!(
+            "Fake tensors cannot run this program, so that its peak comes from runs alone: {}",
+            failed.reason
+        ),
+        Question::Estimate(batch) => {
+            format!("A batch of {batch} could not be estimated: {}", failed.reason)
+        }
+        Question::Run(batch) if bounds.runs => {
+            format!("A batch of {batch} could not be run: {}", failed.reason)
+        }
+        Question::Run(_) => return None,
+    })
+}
+
+enum Answer {
+    Run(Run),
+    Estimate(Estimate),
+}
+
+impl Explorer<'_> {
+    async fn answer(&self, question: Question) -> Result<Answer, String> {
+        let cache = self.pipeline.store().cache().to_owned();
+        let folder = blocking(move || {
+            std::fs::create_dir_all(&cache)?;
+            tempfile::Builder::new().prefix("batch-").tempdir_in(cache)
+        });
+        let folder = folder.await.map_err(|_| "it was interrupted".to_owned())?;
+        let folder = folder.map_err(|error| error.to_string())?;
+        let answer = match question {
+            Question::Run(batch) => self.run(batch, folder.path()).await.map(Answer::Run),
+            Question::Estimate(batch) => {
+                self.estimate(batch, folder.path()).await.map(Answer::Estimate)
+            }
+        };
+        // A recording has many megabytes, and removing it takes its time.
+        let _ = blocking(move || drop(folder)).await;
+        answer
+    }
+
+    fn iterations(&self) -> Iterations {
+        let planned = self.plan.run_request(PathBuf::new()).iterations;
+        let room = TIMED_FOR.as_nanos() as f64 / self.profile.iteration.time_ns.max(1.0);
+        let timed = (room as u32).clamp(*TIMED.start(), *TIMED.end());
+        Iterations { timed: planned.timed.max(timed), ..planned }
+    }
+
+    /// The request for a batch: a provider is asked for it, a script finds it in its text.
+    fn request(&self, batch: u64, out: &Path) -> RunRequest {
+        let mut request = self.plan.run_request(out.to_owned());
+        match &self.gap {
+            None => request.batch_size = Some(batch),
+            Some(gap) => {
+                let text = format!("{}{batch}{}", gap.before, gap.after);
+                request.overlay = BTreeMap::from([(gap.file.clone(), text)]);
+            }
+        }
+        request.iterations = self.iterations();
+        request.limits.seconds = request.limits.seconds.min(QUESTION_SECONDS);
+        request
+    }
+
+    async fn run(&self, batch: u64, out: &Path) -> Result<Run, String> {
+        let mut request = self.request(batch, out);
+        let mut ended = self.run_once(&request).await;
+        if ended.outcome == Ended::Short
+            && let Some(fewer) = fewer_iterations(out, &request.iterations).await
+        {
+            request.iterations = fewer;
+            ended = self.run_once(&request).await;
+        }
+        if ended.outcome != Ended::Complete {
+            return Err(why(&ended, out).await);
+        }
+        let read = read_in_background(out, None, &self.plan.root).await;
+        let read = read.map_err(|_| "its recording cannot be read".to_owned())?;
+        let run = run_of(&read.profile, batch);
+        let run = run.ok_or_else(|| "it did not tell its batch".to_owned())?;
+        self.follows(batch, Some(run.samples))?;
+        Ok(run)
+    }
+
+    async fn run_once(&self, request: &RunRequest) -> RunOutcome {
+        // Nobody is told of it: the status says that batch sizes are being tried.
+        let (progress, _unread) = mpsc::channel::<ProgressEvent>(1);
+        self.pipeline.run_once(&self.agent, request, &progress, self.cancel).await
+    }
+
+    async fn estimate(&self, batch: u64, out: &Path) -> Result<Estimate, String> {
+        let is_cpu = self.profile.device.kind == "cpu";
+        let run = RunRequest { device: "cpu".to_owned(), ..self.request(batch, out) };
+        let claim = if is_cpu { Claim::Cpu } else { Claim::Cuda };
+        // What a run took from its loaders was of its own batch.
+        let batches = self.batches.clone().filter(|_| batch == self.base.0);
+        let request = EstimateRequest { run, claim, batches };
+        let (events, _unread) = mpsc::channel(1);
+        let ended = self.agent.estimate(request, events, self.cancel.clone()).await;
+        if ended.outcome != Ended::Complete {
+            return Err(why(&ended, out).await);
+        }
+        let file = out.join("ops.json");
+        let read = blocking(move || read_list(&file)).await;
+        let list = read.map_err(|_| "its operators cannot be read".to_owned())??;
+        if list.outcome != ListOutcome::Complete {
+            let first = list.unsupported.first().map(|one| one.message.clone());
+            return Err(first.unwrap_or_else(|| "it ended early".to_owned()));
+        }
+        self.follows(batch, list.batch.as_ref().and_then(|batch| batch.size))?;
+        let peak_bytes = list.memory.as_ref().map(|memory| memory.peak_bytes);
+        let peak_bytes = peak_bytes.ok_or_else(|| "its memory is not known".to_owned())?;
+        let device = DeviceTable::shipped().find(&self.profile.device.name);
+        let cost_ns = device.filter(|_| !is_cpu).map(|device| {
+            let operators = list.ops.iter().filter_map(|op| list.operator(op));
+            operators.map(|one| cost(one, device, &Options::default()).time_ns.value).sum()
+        });
+        Ok(Estimate { batch, peak_bytes, cost_ns })
+    }
+
+    /// Whether the number that was replaced is the batch that ran.
+    fn follows(&self, batch: u64, samples: Option<u64>) -> Result<(), String> {
+        let (base, base_samples) = self.base;
+        let Some(samples) = samples else { return Err("it did not tell its batch".to_owned()) };
+        let expected = u128::from(base_samples) * u128::from(batch);
+        if u128::from(samples) * u128::from(base) == expected {
+            return Ok(());
+        }
+        Err(format!("the batch did not follow: an iteration had {samples} samples"))
+    }
+}
+
+/// Why a question came to nothing, in a few words.
+async fn why(ended: &RunOutcome, out: &Path) -> String {
+    let out = out.to_owned();
+    let failure = blocking(move || recording::failure(&out)).await.ok().flatten();
+    if let Some(failure) = failure {
+        let first = failure.message.lines().next().unwrap_or_default().to_owned();
+        return format!("{}: {first}", failure.error_type);
+    }
+    let message = ended.message.as_deref().map(str::trim).filter(|text| !text.is_empty());
+    let words = match ended.outcome {
+        Ended::Short => "it has too few iterations with so large a batch",
+        Ended::Memory => "it needed more memory than the limit",
+        Ended::Timeout => "it took longer than a minute",
+        Ended::Crashed => "it crashed",
+        _ => "it ended early",
+    };
+    message.map_or(words.to_owned(), |message| format!("{words}: {message}"))
+}
+
+fn read_list(file: &Path) -> Result<OpList, String> {
+    let size = file.metadata().map_err(|error| error.to_string())?.len();
+    if size > MOST_LIST_BYTES {
+        return Err("its list of operators is too large".to_owned());
+    }
+    let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
+    OpList::parse(&bytes).map_err(|error| error.to_string())
+}

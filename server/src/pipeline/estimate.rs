@@ -1,0 +1,425 @@
+//! Estimates of unsaved text: what its operators would cost, by the agent's list of them.
+//!
+//! The list of the saved text, which the estimate is scaled against, is taken once and kept.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ridgeline_analysis::predict::device_spec::DeviceSpec;
+use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::predict::live::{self, Measured, Text, processor::processor};
+use ridgeline_analysis::predict::op_cost::Options;
+use ridgeline_analysis::predict::op_list::OpList;
+use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
+use ridgeline_analysis::profile::{Before, Profile};
+use ridgeline_analysis::recording::manifest::Failure;
+use ridgeline_analysis::source::{SourceIndex, fingerprint};
+use ridgeline_gpu::agent::{
+    Agent, Claim, EstimateRequest as ToAgent, Outcome as Ended, RunLimits, RunOutcome,
+};
+use ridgeline_gpu::devices;
+use ridgeline_gpu::interpreter::Interpreter;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::outcome::{Outcome, Problem, ProblemKind};
+use super::plan::Plan;
+use super::server::own_request;
+use super::unsaved::Unsaved;
+use super::{Pipeline, blocking, files_problem, or_cancelled, recording};
+use crate::documents::text_on_disk;
+use crate::live::{EstimateOutcome, EstimateRequest, Estimated, Gap};
+use crate::profiler::Profiled;
+
+/// Unsaved text may run this long, in seconds: the loop that somebody is writing may not end.
+const SECONDS: u64 = 10;
+/// What the agent leaves.
+const LIST: &str = "ops.json";
+/// The batches that a run took from its loaders.
+const BATCHES: &str = "batch.json";
+/// Lists of saved texts that are kept.
+const KEPT: usize = 4;
+
+/// The operators of a saved text.
+#[derive(Clone, Debug)]
+pub(super) struct Saved {
+    root: PathBuf,
+    claim: Claim,
+    /// The text, by file.
+    files: BTreeMap<String, Vec<u32>>,
+    list: Arc<OpList>,
+}
+
+/// What estimates are made for.
+struct Target {
+    claim: Claim,
+    device: DeviceSpec,
+    /// The device's name, where it is another one than the program ran on.
+    name: Option<String>,
+    /// What was measured on it.
+    measured: Option<Arc<Profiled>>,
+}
+
+impl Pipeline {
+    /// Estimates what the unsaved text of a project costs. Ends soon after `cancel`.
+    pub async fn estimate(
+        &self,
+        request: EstimateRequest,
+        cancel: &CancellationToken,
+    ) -> EstimateOutcome {
+        match self.estimate_to_end(request, cancel).await {
+            Ok(outcome) => outcome,
+            Err(Outcome::Cancelled) => EstimateOutcome::Cancelled,
+            Err(Outcome::Failed(failed)) => {
+                EstimateOutcome::Failed { failure: failed.failure, root: failed.root }
+            }
+            // Whether a workspace trains anything, and which script does, is said where it is run.
+            Err(Outcome::Choose { .. } | Outcome::Measured(_)) => EstimateOutcome::Nothing,
+            Err(Outcome::Problem(problem)) if problem.kind == ProblemKind::NothingToRun => {
+                EstimateOutcome::Nothing
+            }
+            Err(Outcome::Problem(problem)) => EstimateOutcome::Unavailable {
+                message: format!("No estimate: {}", problem.message()),
+            },
+        }
+    }
+
+    async fn estimate_to_end(
+        &self,
+        request: EstimateRequest,
+        cancel: &CancellationToken,
+    ) -> Result<EstimateOutcome, Outcome> {
+        let asked = own_request(request.profile.clone()).map_err(unavailable)?;
+        let plan = self.plan(asked).await?;
+        let root = plan.root.clone();
+        let texts = request.texts;
+        let unsaved = blocking(move || Unsaved::of(&root, texts)).await?;
+        let measured = request.measured.iter().find(|profiled| profiled.root == plan.root);
+        let saved_is_measured = match measured.cloned() {
+            Some(measured) => blocking(move || is_on_disk(&measured)).await?,
+            None => false,
+        };
+        let interpreter = or_cancelled(cancel, self.interpreter(&plan)).await?;
+        let agent = or_cancelled(cancel, self.agent(&plan, &interpreter)).await?;
+        let target = choose_target(measured, request.target.as_deref(), &agent).await?;
+        let job = Job { pipeline: self, plan: &plan, agent: &agent, target: &target, cancel };
+
+        let before = job.before(saved_is_measured).await?;
+        let Some(before) = before.as_ref().filter(|_| unsaved.overlay.is_empty()) else {
+            if target.measured.is_some() && before.is_none() {
+                return Err(unavailable(
+                    "the saved text is not the one that was measured; a run makes it so".to_owned(),
+                ));
+            }
+            let now = match job.list(unsaved.overlay.clone()).await? {
+                Listed::Here(list) => list,
+                Listed::Endless(at) => {
+                    let root = plan.root.clone();
+                    return Ok(EstimateOutcome::Endless { at, root, seconds: SECONDS });
+                }
+            };
+            if unsaved.overlay.is_empty() {
+                job.keep(&now).await?;
+            }
+            return job.finish(&interpreter, before, now, unsaved).await;
+        };
+        if target.measured.is_some() && saved_is_measured {
+            return Ok(EstimateOutcome::Unchanged { root: plan.root.clone() });
+        }
+        let (list, before) = (before.list.clone(), Some(before.clone()));
+        job.finish(&interpreter, before, list, unsaved).await
+    }
+}
+
+/// One estimate and what it needs.
+struct Job<'a> {
+    pipeline: &'a Pipeline,
+    plan: &'a Plan,
+    agent: &'a Agent,
+    target: &'a Target,
+    cancel: &'a CancellationToken,
+}
+
+/// How a text's list came out.
+enum Listed {
+    Here(Arc<OpList>),
+    Endless(Option<FailureFrame>),
+}
+
+impl Job<'_> {
+    /// The operators of the text that the estimate is scaled against or compared with; nothing where
+    /// there is none.
+    async fn before(&self, saved_is_measured: bool) -> Result<Option<Saved>, Outcome> {
+        let kept = self.pipeline.saved_lists.lock().await;
+        let known = kept
+            .iter()
+            .find(|saved| saved.root == self.plan.root && saved.claim == self.target.claim);
+        let known = known.cloned();
+        drop(kept);
+        if let Some(measured) = &self.target.measured {
+            if let Some(known) = known.filter(|saved| saved.is_of(&measured.profile)) {
+                return Ok(Some(known));
+            }
+            if !saved_is_measured {
+                return Ok(None);
+            }
+            return match self.list(BTreeMap::new()).await? {
+                Listed::Here(list) => Ok(Some(self.keep(&list).await?)),
+                Listed::Endless(_) => Err(unavailable(format!(
+                    "the saved text did not come to the end of an iteration in {SECONDS} s without \
+                     data"
+                ))),
+            };
+        }
+        let Some(known) = known else { return Ok(None) };
+        let (root, files) = (self.plan.root.clone(), known.files.clone());
+        let is_current = blocking(move || {
+            files.iter().all(|(path, text)| {
+                text_on_disk(&root.join(path)).is_some_and(|now| fingerprint(&now) == *text)
+            })
+        });
+        Ok(is_current.await?.then_some(known))
+    }
+
+    /// Keeps the list of the saved text.
+    async fn keep(&self, list: &Arc<OpList>) -> Result<Saved, Outcome> {
+        let (root, paths) = (self.plan.root.clone(), list.files.clone());
+        let files = blocking(move || {
+            let text = |path: &String| Some((path.clone(), text_on_disk(&root.join(path))?));
+            let texts = paths.iter().filter_map(text);
+            texts.map(|(path, text)| (path, fingerprint(&text))).collect()
+        });
+        let saved = Saved {
+            root: self.plan.root.clone(),
+            claim: self.target.claim,
+            files: files.await?,
+            list: list.clone(),
+        };
+        let mut kept = self.pipeline.saved_lists.lock().await;
+        kept.retain(|other| other.root != saved.root || other.claim != saved.claim);
+        kept.insert(0, saved.clone());
+        kept.truncate(KEPT);
+        Ok(saved)
+    }
+
+    /// Runs a text under fake tensors.
+    async fn list(&self, overlay: BTreeMap<String, String>) -> Result<Listed, Outcome> {
+        let store = self.pipeline.store().clone();
+        let root = self.plan.root.clone();
+        let folder = blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)?;
+        let mut run = self.plan.run_request(folder.path().to_owned());
+        run.overlay = overlay;
+        let seconds = SECONDS.min(run.limits.seconds);
+        run.limits = RunLimits { seconds, ..run.limits };
+        let recording = self.target.measured.as_ref().and_then(|it| it.recording.clone());
+        let batches = recording.map(|recording| recording.join(BATCHES));
+        let request = ToAgent {
+            run,
+            claim: self.target.claim,
+            batches: batches.filter(|batches| batches.is_file()),
+        };
+        // Nobody shows how far it is: it is over before a person looks.
+        let (news, _) = mpsc::channel(1);
+        let began = Instant::now();
+        let ended = self.agent.estimate(request, news, self.cancel.clone()).await;
+        // The agent writes what ran when its time is nearly over.
+        let is_over_time = began.elapsed() >= Duration::from_secs(seconds) * 4 / 5;
+        if ended.outcome == Ended::Timeout {
+            return Ok(Listed::Endless(ended.frames.last().map(|frame| FailureFrame {
+                path: frame.path.clone(),
+                line: frame.line,
+                name: frame.name.clone(),
+            })));
+        }
+        let root = self.plan.root.clone();
+        let is_short = ended.outcome == Ended::Short;
+        let list = blocking(move || read_list(&root, folder.path(), &ended)).await?;
+        match list {
+            list if is_short && is_over_time => {
+                Ok(Listed::Endless(list.ok().as_ref().and_then(last_line)))
+            }
+            Ok(list) if list.ops.is_empty() => {
+                let why = list.notes.first().cloned();
+                Err(unavailable(why.unwrap_or_else(|| "no operator ran".to_owned())))
+            }
+            list => list.map(|list| Listed::Here(Arc::new(list))),
+        }
+    }
+
+    /// Makes the profile.
+    async fn finish(
+        &self,
+        interpreter: &Interpreter,
+        before: Option<Saved>,
+        now: Arc<OpList>,
+        unsaved: Unsaved,
+    ) -> Result<EstimateOutcome, Outcome> {
+        let (root, device) = (self.plan.root.clone(), self.target.device.clone());
+        let (name, measured) = (self.target.name.clone(), self.target.measured.clone());
+        let interpreter = interpreter.clone();
+        let made = blocking(move || {
+            let before_list = before.map(|saved| saved.list);
+            let texts = unsaved.texts(&root, &now, measured.as_deref());
+            let profile =
+                profile(&now, before_list.as_deref(), measured.as_deref(), &texts, &device, name);
+            let gaps = gaps(&now);
+            let read = recording::Read { profile, compiled_regions: 0 };
+            let mut profiled = recording::locate(read, &root, Some(&interpreter), &root);
+            // Nothing of it was recorded.
+            (profiled.recording, profiled.log, profiled.when_unix_ms) = (None, None, None);
+            EstimateOutcome::Estimated(Box::new(Estimated { profiled, gaps }))
+        });
+        made.await
+    }
+}
+
+fn profile(
+    now: &OpList,
+    before: Option<&OpList>,
+    measured: Option<&Profiled>,
+    texts: &BTreeMap<String, SourceIndex>,
+    device: &DeviceSpec,
+    target: Option<String>,
+) -> Profile {
+    let texts: Vec<Text<'_>> = texts.iter().map(|(path, index)| Text { path, index }).collect();
+    let measured = measured
+        .zip(before)
+        .map(|(measured, operators)| Measured { profile: &measured.profile, operators });
+    let input = live::Input {
+        measured,
+        operators: now,
+        texts: &texts,
+        device,
+        options: Options::default(),
+        target,
+        before: None,
+    };
+    // Where nothing was measured, the change is that against the estimate of the saved text.
+    let saved = before
+        .filter(|_| measured.is_none())
+        .map(|operators| Before::of(&live::estimate(&live::Input { operators, ..input.clone() })));
+    live::estimate(&live::Input { before: saved, ..input })
+}
+
+fn gaps(list: &OpList) -> Vec<Gap> {
+    let gap = |one: &ridgeline_analysis::predict::op_list::Unsupported| {
+        let path = list.files.get(one.file as usize)?.clone();
+        let message = format!(
+            "Not estimated: {} cannot run without data ({}). What is measured stays",
+            one.operator, one.message
+        );
+        let at = FailureFrame { path, line: one.line, name: String::new() };
+        Some(Gap { at, message })
+    };
+    let mut gaps: Vec<Gap> = list.unsupported.iter().filter_map(gap).collect();
+    gaps.dedup();
+    gaps
+}
+
+/// The device that an estimate is for: where the program was measured, or else the GPU that is there,
+/// or that the person named, or this processor.
+async fn choose_target(
+    measured: Option<&Arc<Profiled>>,
+    wanted: Option<&str>,
+    agent: &Agent,
+) -> Result<Target, Outcome> {
+    let table = DeviceTable::shipped();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = u32::try_from(cores).unwrap_or(u32::MAX);
+    let has_gpu = agent.facts().is_some_and(|facts| facts.cuda);
+    let ran_on = measured.map(|measured| &measured.profile.device);
+    let on_gpu = ran_on.is_some_and(|device| device.kind != "cpu");
+    if let Some(wanted) = wanted.filter(|_| !has_gpu && !on_gpu) {
+        let device = table.choose(wanted).map_err(|error| unavailable(error.to_string()))?.clone();
+        let name = Some(device.name.clone());
+        return Ok(Target { claim: Claim::Cuda, device, name, measured: None });
+    }
+    let name = match ran_on {
+        Some(device) if on_gpu => Some(device.name.clone()),
+        None if has_gpu => devices::query().await.gpus.first().map(|gpu| gpu.name.clone()),
+        _ => None,
+    };
+    let Some(name) = name else {
+        let device = processor(measured.map(|measured| &*measured.profile), cores);
+        return Ok(Target { claim: Claim::Cpu, device, name: None, measured: measured.cloned() });
+    };
+    let device = table.find(&name).cloned().ok_or_else(|| {
+        unavailable(format!("{name} is not in the table of GPUs, so nobody knows what it reaches"))
+    })?;
+    Ok(Target { claim: Claim::Cuda, device, name: None, measured: measured.cloned() })
+}
+
+fn unavailable(what: String) -> Outcome {
+    Outcome::Problem(Problem::new(ProblemKind::Run, what, ""))
+}
+
+/// The line whose operator ran last.
+fn last_line(list: &OpList) -> Option<FailureFrame> {
+    let frame = list.frames(list.ops.last()?.stack).next()?;
+    let path = list.files.get(frame.file as usize)?.clone();
+    Some(FailureFrame { path, line: frame.line, name: frame.function.clone() })
+}
+
+/// The list that an estimate left, or what was in its way.
+pub(super) fn read_list(root: &Path, folder: &Path, ended: &RunOutcome) -> Result<OpList, Outcome> {
+    let detail = || ended.message.clone().unwrap_or_else(|| "the agent gave no reason".to_owned());
+    match ended.outcome {
+        Ended::Cancelled => return Err(Outcome::Cancelled),
+        Ended::Complete | Ended::Failed | Ended::Short => {}
+        Ended::Memory => {
+            return Err(unavailable(format!("it needed too much memory: {}", detail())));
+        }
+        _ => return Err(unavailable(detail())),
+    }
+    let bytes = recording::read_bounded(folder, LIST, LONGEST_LIST)
+        .map_err(|error| unavailable(format!("{error} ({})", detail())))?;
+    let list = OpList::parse(&bytes).map_err(|error| unavailable(error.to_string()))?;
+    let failure = list.failure.clone().and_then(|value| serde_json::from_value(value).ok());
+    if let Some(failure) = failure.filter(|_| ended.outcome == Ended::Failed) {
+        let failure = run_failure(&list, failure);
+        let (root, log) = (root.to_owned(), None);
+        return Err(Outcome::Failed(Box::new(super::ProgramFailure { failure, root, log })));
+    }
+    match ended.outcome {
+        Ended::Failed => Err(unavailable(detail())),
+        _ => Ok(list),
+    }
+}
+
+const LONGEST_LIST: u64 = ridgeline_analysis::predict::op_list::MAX_BYTES as u64;
+
+fn run_failure(list: &OpList, failure: Failure) -> RunFailure {
+    let frames = failure.frames.iter().filter_map(|frame| {
+        let path = list.files.get(frame.file as usize)?.clone();
+        Some(FailureFrame { path, line: frame.line, name: frame.name.clone() })
+    });
+    RunFailure {
+        frames: frames.collect(),
+        error_type: failure.type_name,
+        message: failure.message,
+        kind: failure.kind,
+        requested_bytes: failure.requested_bytes,
+    }
+}
+
+/// Whether the files of a measurement are on the disk as they ran.
+fn is_on_disk(measured: &Profiled) -> bool {
+    let files = measured.profile.files.iter().zip(&measured.files);
+    files.filter(|(facts, _)| !facts.fingerprint.is_empty()).all(|(facts, path)| {
+        let text = path.as_deref().and_then(text_on_disk);
+        text.is_some_and(|text| fingerprint(&text) == facts.fingerprint)
+    })
+}
+
+impl Saved {
+    /// Whether it is of the text that was measured.
+    fn is_of(&self, profile: &Profile) -> bool {
+        profile
+            .files
+            .iter()
+            .filter(|facts| !facts.fingerprint.is_empty())
+            .all(|facts| self.files.get(&facts.path).is_none_or(|text| *text == facts.fingerprint))
+    }
+}

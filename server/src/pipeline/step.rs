@@ -1,0 +1,91 @@
+//! One iteration of a program for predictions: recorded, or its operators alone. Nothing of it is
+//! kept, so that it is never taken for the project's newest measurement.
+
+use ridgeline_analysis::attribution;
+use ridgeline_analysis::predict::op_list::OpList;
+use ridgeline_analysis::predict::recorded_step::RecordedStep;
+use ridgeline_gpu::agent::{Claim, EstimateRequest, Outcome as Ended, RunRequest};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::estimate::read_list;
+use super::outcome::{self, Outcome, Problem, ProblemKind};
+use super::plan::Plan;
+use super::recording;
+use super::{Pipeline, blocking, fewer_iterations, files_problem, or_cancelled, tell};
+use crate::profiler::ProgressEvent;
+
+impl Pipeline {
+    /// Runs a plan and gives the iteration that predictions start from.
+    ///
+    /// # Errors
+    /// An outcome that is no measurement.
+    pub async fn recorded_step(
+        &self,
+        plan: &Plan,
+        progress: &mpsc::Sender<ProgressEvent>,
+        cancel: &CancellationToken,
+    ) -> Result<RecordedStep, Outcome> {
+        tell(progress, "starting Python", 0.02);
+        let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
+        let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
+        let (store, root) = (self.store().clone(), plan.root.clone());
+        let folder = blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)?;
+        let mut request = plan.run_request(folder.path().to_owned());
+        let mut ended = self.run_once(&agent, &request, progress, cancel).await;
+        if ended.outcome == Ended::Short
+            && let Some(fewer) = fewer_iterations(folder.path(), &request.iterations).await
+        {
+            request.iterations = fewer;
+            ended = self.run_once(&agent, &request, progress, cancel).await;
+        }
+        if ended.outcome != Ended::Complete {
+            let out = folder.path().to_owned();
+            return Err(without_log(
+                outcome::without_measurement(plan, &request, &ended, out).await,
+            ));
+        }
+        blocking(move || {
+            let recording = recording::load(folder.path()).map_err(|error| error.to_string())?;
+            let profile = attribution::attribute(&recording).map_err(|error| error.to_string())?;
+            Ok(attribution::recorded_step(&recording, &profile))
+        })
+        .await?
+        .map_err(|why: String| Outcome::Problem(Problem::new(ProblemKind::Files, why, "")))
+    }
+
+    /// Has a plan's program run on tensors that hold nothing and say that they are on a GPU, and gives
+    /// the operators of one iteration.
+    ///
+    /// # Errors
+    /// An outcome that is no measurement: the program failed, or did not come to an iteration.
+    pub async fn operators(
+        &self,
+        plan: &Plan,
+        cancel: &CancellationToken,
+    ) -> Result<OpList, Outcome> {
+        let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
+        let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
+        let (store, root) = (self.store().clone(), plan.root.clone());
+        let folder = blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)?;
+        let run =
+            RunRequest { device: "cpu".to_owned(), ..plan.run_request(folder.path().to_owned()) };
+        let request = EstimateRequest { run, claim: Claim::Cuda, batches: None };
+        let (news, _unread) = mpsc::channel(1);
+        let ended = agent.estimate(request, news, cancel.clone()).await;
+        let root = plan.root.clone();
+        blocking(move || read_list(&root, folder.path(), &ended)).await?
+    }
+}
+
+/// The log goes with the folder.
+fn without_log(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Failed(mut failed) => {
+            failed.log = None;
+            Outcome::Failed(failed)
+        }
+        Outcome::Problem(problem) => Outcome::Problem(Problem { log: None, ..problem }),
+        other => other,
+    }
+}

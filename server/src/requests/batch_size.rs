@@ -1,0 +1,215 @@
+//! Edits of the batch size: code actions at its place and at the loop, the command, and what the panel's
+//! handles ask. Each is one ordinary edit of today's text, which the editor can undo.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use ridgeline_analysis::predict::batch_size::Curve;
+use ridgeline_analysis::source::Lines;
+use ridgeline_analysis::source::batch_site::{BatchSite, Project as _};
+use ridgeline_analysis::units;
+use tower_lsp::ls_types::{
+    CodeAction, CodeActionKind, CodeActionOrCommand, DocumentChanges, OneOf,
+    OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri, WorkspaceEdit,
+};
+
+use crate::batch::{BatchView, MOST, Sources};
+use crate::documents::DocumentId;
+use crate::lsp::client::Importance;
+use crate::lsp::position::{Encoding, to_range};
+use crate::lsp::to_proto::uri_text;
+use crate::panel::question::Done;
+use crate::pool::{Reply, RequestError};
+use crate::state::GlobalState;
+use crate::view::View;
+
+/// What the editor can do with an edit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edits {
+    /// Positions count these.
+    pub encoding: Encoding,
+    /// It takes versions with an edit.
+    pub versioned: bool,
+}
+
+/// The actions for a range: at the number itself, and at the loop or loader that takes it.
+pub fn actions(view: &View, batch: &BatchView, range: Range) -> Vec<CodeActionOrCommand> {
+    let sources = batch.sources();
+    let Ok(site) = batch.exploration.site_today(&sources) else { return Vec::new() };
+    let own = batch.open.iter().find(|(_, open)| open.id == view.document.id);
+    let Some((own, _)) = own else { return Vec::new() };
+    let here = own.strip_prefix(&batch.exploration.root).unwrap_or(own).to_string_lossy();
+    let here = here.replace('\\', "/");
+    let is_in = |line: u32| (range.start.line..=range.end.line).contains(&line.saturating_sub(1));
+    let is_here = |at: &(String, u32)| at.0 == here && is_in(at.1);
+    let at_site = is_here(&(site.file.clone(), site.line));
+    let at_loader = site.taken_at.as_ref().is_some_and(is_here);
+    let loop_line = view.training().loop_line.filter(|line| is_in(*line));
+    if !(at_site || at_loader || loop_line.is_some()) {
+        return Vec::new();
+    }
+    let edits = Edits { encoding: view.encoding, versioned: view.client.versioned_edits };
+    let offers = offers(batch, &site).into_iter();
+    let actions = offers.filter_map(|(value, why)| {
+        let edit = edit(batch, &sources, &site, value, edits)?;
+        let title = format!("Ridgeline: set batch size to {value}{why}");
+        let kind = Some(CodeActionKind::REFACTOR_REWRITE);
+        Some(CodeActionOrCommand::CodeAction(CodeAction {
+            title,
+            kind,
+            edit: Some(edit),
+            ..CodeAction::default()
+        }))
+    });
+    actions.collect()
+}
+
+/// Values worth setting, with why.
+fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
+    let exploration = &batch.exploration;
+    let mut offers: Vec<(u64, String)> = Vec::new();
+    let mut add = |value: u64, why: String| {
+        let is_new = value != site.value && !offers.iter().any(|(known, _)| *known == value);
+        if is_new && (1..=MOST).contains(&value) {
+            offers.push((value, why));
+        }
+    };
+    let curve = Curve::fit(&exploration.evidence).ok();
+    let largest = curve
+        .as_ref()
+        .zip(exploration.capacity)
+        .and_then(|(curve, capacity)| Some((curve.largest(capacity)?, capacity)));
+    if let Some((largest, capacity)) = largest {
+        let room = units::bytes(capacity.left() as f64);
+        add(largest.value, format!(" (largest that fits in {room}, ~)"));
+    }
+    let most = largest.map(|(largest, _)| largest.value);
+    if let Some(saturation) = curve.and_then(|curve| curve.saturation(most)) {
+        add(saturation.value, " (throughput saturates, ~)".to_owned());
+    }
+    let fits = |value: &u64| most.is_none_or(|most| *value <= most);
+    let below = site.value.checked_ilog2().map(|power| 1_u64 << power);
+    let near = [Some(site.value.saturating_mul(2)), Some(site.value / 2), below];
+    for value in near.into_iter().flatten().filter(fits) {
+        add(value, String::new());
+    }
+    if let Some(above) = site.value.checked_next_power_of_two().filter(fits) {
+        add(above, String::new());
+    }
+    offers
+}
+
+/// The edit that sets a batch size. It names the version of the text that it is for where that is open.
+pub fn edit(
+    batch: &BatchView,
+    sources: &Sources,
+    site: &BatchSite,
+    value: u64,
+    edits: Edits,
+) -> Option<WorkspaceEdit> {
+    let path = batch.exploration.root.join(Path::new(&site.file));
+    let open = batch.open.iter().find(|(real, _)| *real == path).map(|(_, open)| open);
+    let text = sources.text(&site.file)?;
+    let lines = Lines::new(&text);
+    let range = to_range(&text, &lines, edits.encoding, site.span.clone());
+    let change = TextEdit::new(range, value.to_string());
+    let uri = open.map_or_else(|| uri_text(&path), |open| open.uri.clone());
+    let uri: Uri = uri.parse().ok()?;
+    if !edits.versioned {
+        let changes = HashMap::from([(uri, vec![change])]);
+        return Some(WorkspaceEdit { changes: Some(changes), ..WorkspaceEdit::default() });
+    }
+    let version = open.map(|open| open.version);
+    let document = TextDocumentEdit {
+        text_document: OptionalVersionedTextDocumentIdentifier { uri, version },
+        edits: vec![OneOf::Left(change)],
+    };
+    let changes = DocumentChanges::Edits(vec![document]);
+    Some(WorkspaceEdit { document_changes: Some(changes), ..WorkspaceEdit::default() })
+}
+
+impl GlobalState {
+    /// What an edit of the batch size of a document's project needs.
+    pub fn batch_view_of(&self, id: &DocumentId) -> Option<BatchView> {
+        let real = self.documents.get(id)?.real.clone()?;
+        self.batch_view(&self.root_of(&real)?)
+    }
+
+    /// Sets the batch size in today's text, as the panel's handles ask. What the page shows has to be
+    /// the newest measurement.
+    pub fn panel_batch(&self, number: u32, generation: u64, value: u64, reply: Reply<Done>) {
+        let Some(workspace) = self.workspaces.iter().find(|one| one.number == number) else {
+            let gone = RequestError::Invalid("there is no such workspace".to_owned());
+            let _ = reply.send(Err(gone));
+            return;
+        };
+        if workspace.measured.first().is_none_or(|(newest, _)| *newest != generation) {
+            let _ = reply.send(Ok(Done::no("The panel shows an older measurement.")));
+            return;
+        }
+        let work = self.set_batch(&workspace.root.clone(), value);
+        tokio::spawn(async move {
+            let done = match work.await {
+                Ok(()) => Done::yes(),
+                Err(why) => Done::no(why),
+            };
+            // A page that has gone does not read the answer.
+            let _ = reply.send(Ok(done));
+        });
+    }
+
+    /// Sets the batch size by command; without a value, says how.
+    pub fn set_batch_by_command(&self, root: &Path, value: Option<u64>) {
+        let to_client = self.to_client.clone();
+        let Some(value) = value else {
+            let message = "ridgeline.setBatchSize takes the number as `batch` of its argument; code \
+                           actions at the training loop offer some.";
+            return to_client.show_message(Importance::Info, message);
+        };
+        let work = self.set_batch(root, value);
+        tokio::spawn(async move {
+            if let Err(why) = work.await {
+                to_client.show_message(Importance::Warning, &why);
+            }
+        });
+    }
+
+    /// Finds the batch size in today's text, and has the editor change it.
+    fn set_batch(
+        &self,
+        root: &Path,
+        value: u64,
+    ) -> impl Future<Output = Result<(), String>> + use<> {
+        let batch = self.batch_view(root);
+        let (to_client, client) = (self.to_client.clone(), self.client.clone());
+        let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
+        async move {
+            if !(1..=MOST).contains(&value) {
+                return Err(format!("A batch size is a number from 1 to {MOST}."));
+            }
+            let batch = batch.ok_or("It is not known yet where the batch size is written.")?;
+            if !client.applies_edits {
+                return Err("This editor takes no edits from outside.".to_owned());
+            }
+            let sought = tokio::task::spawn_blocking(move || found(&batch, value, edits));
+            let sought = sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?;
+            let Some(edit) = sought? else { return Ok(()) };
+            to_client.apply_edit(&format!("Set batch size to {value}"), &edit).await
+        }
+    }
+}
+
+/// The edit for a value; nothing where the text says that value already.
+fn found(batch: &BatchView, value: u64, edits: Edits) -> Result<Option<WorkspaceEdit>, String> {
+    let sources = batch.sources();
+    let site = batch.exploration.site_today(&sources).map_err(|refusal| refusal.message)?;
+    if site.value == value {
+        return Ok(None);
+    }
+    let edit = edit(batch, &sources, &site, value, edits).ok_or("The text has just changed.")?;
+    // The person typed on while this was looked for.
+    if batch.open.iter().any(|(_, open)| !open.is_current()) {
+        return Err("The text has just changed.".to_owned());
+    }
+    Ok(Some(edit))
+}

@@ -1,0 +1,190 @@
+"""Time, memory and the largest batch, as predicted and as measured, for all demos.
+
+    python tests/bench/batch_size.py [--python PYTHON_WITH_TORCH] [--rounds 3] [DEMO…]
+
+For each demo project a language server profiles it and tries other batch sizes, as it does in an
+editor; its panel says what it predicts at half and double the batch, neither of which it ran. Then
+`ridgeline profile` runs those batches. It prints the errors, and whether the largest batch
+under an imposed limit of memory is the largest whose measured peak is within it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from lsp_client import Client
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+DEMOS = ["gpt", "ncf", "seq2seq", "dcgan", "bert", "resnet"]
+# Two spinning OpenMP threads on a shared machine measure the neighbours.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# The largest batch is looked for where so many times the peak of the default fits.
+ROOM = 1.6
+
+
+class Session:
+    """A server with one demo open."""
+
+    def __init__(self, binary: str, python: str, project: Path) -> None:
+        self.project = project
+        self.client = Client([binary, "lsp"], project, {"interpreter": python, "watchFiles": False})
+        script = project / "train.py"
+        self.uri = script.as_uri()
+        text = {"uri": self.uri, "languageId": "python", "version": 1, "text": script.read_text()}
+        self.client.notify("textDocument/didOpen", {"textDocument": text})
+        self.client.notify("textDocument/didSave", {"textDocument": {"uri": self.uri}})
+        self.client.wait("a run", lambda m: state(m) == "running")
+        self.client.wait("its end", lambda m: state(m) in ("idle", "failed"))
+        self.command("ridgeline.openPanel")
+        _, message = self.client.wait("the panel's address", lambda m: "panel is at" in said(m))
+        found = re.search(r"http\S+", said(message))
+        assert found is not None
+        self.address = found[0]
+
+    def command(self, name: str, **more: Any) -> None:
+        arguments = [{"uri": self.uri, **more}]
+        self.client.request("workspace/executeCommand", {"command": name, "arguments": arguments})
+
+    def batch_sizes(self) -> dict[str, Any]:
+        """What is predicted once everything was tried."""
+        self.command("ridgeline.exploreBatchSize")
+        base, query = self.address.split("?")
+        deadline = time.monotonic() + 600
+        while time.monotonic() < deadline:
+            with urllib.request.urlopen(f"{base}api/panel?{query}") as answer:
+                predictions = json.load(answer)["predictions"]
+            sizes = predictions and predictions["batch_size"]
+            if sizes and sizes["state"] != "measuring":
+                return sizes
+            time.sleep(0.5)
+        raise TimeoutError(f"other batch sizes of {self.project.name} were not tried to the end")
+
+    def limit(self, limit: int) -> None:
+        settings = {"ridgeline": {"interpreter": None, "batchSize.memoryLimit": f"{limit} B"}}
+        self.client.notify("workspace/didChangeConfiguration", {"settings": settings})
+
+
+def state(message: dict[str, Any]) -> str:
+    return message["params"]["state"] if message["method"] == "ridgeline/status" else ""
+
+
+def said(message: dict[str, Any]) -> str:
+    return str(message["params"]["message"]) if message["method"] == "window/showMessage" else ""
+
+
+def measured(args: argparse.Namespace, project: Path, batch: int) -> dict[str, Any]:
+    """A profile of the demo at a batch size."""
+    out = project.parent / "profile.json"
+    command = [args.binary, "profile", project / "train.py", "--python", args.python]
+    command += ["--json", out, "--iterations", "5", "--", "--batch-size", str(batch)]
+    # In a cache of its own: a server shows what a terminal has measured of its project.
+    own = {**os.environ, "RIDGELINE_CACHE_DIR": str(project.parent / "truth")}
+    quiet = subprocess.DEVNULL
+    subprocess.run(command, check=True, env=own, stdout=quiet, stderr=quiet)
+    return json.loads(out.read_text())
+
+
+def at(sizes: dict[str, Any], batch: int) -> dict[str, Any]:
+    """The prediction at a batch, between the two points around it where it is none itself."""
+    points = sizes["points"]
+    after = next(point for point in points if point["batch"] >= batch)
+    if after["batch"] == batch:
+        return after
+    before = points[points.index(after) - 1]
+    share = (batch - before["batch"]) / (after["batch"] - before["batch"])
+    between = {}
+    for key in ("time_ns", "peak_bytes"):
+        low, high = before[key]["value"], after[key]["value"]
+        between[key] = {"value": low + (high - low) * share}
+    return between
+
+
+def halves(
+    args: argparse.Namespace, project: Path, sizes: dict[str, Any]
+) -> list[tuple[float, float]]:
+    current = sizes["current"]
+    errors = []
+    for batch in (current // 2, current * 2):
+        assert not any(p["measured"] and p["batch"] == batch for p in sizes["points"]), "it ran"
+        predicted = at(sizes, batch)
+        truth = [measured(args, project, batch) for _ in range(args.rounds)]
+        time_ms = statistics.median(one["iteration"]["time_ms"] for one in truth)
+        peak = statistics.median(one["memory"]["peak_bytes"] for one in truth)
+        time_error = predicted["time_ns"]["value"] / 1e6 / time_ms - 1
+        peak_error = predicted["peak_bytes"]["value"] / peak - 1
+        errors.append((time_error, peak_error))
+        print(
+            f"{project.name:8} batch {batch:5}: time {time_ms:8.2f} ms ({time_error:+.1%}), "
+            f"peak {peak / 1e6:8.2f} MB ({peak_error:+.2%})"
+        )
+    return errors
+
+
+def largest(args: argparse.Namespace, session: Session, sizes: dict[str, Any]) -> int:
+    """How far the predicted largest batch is from the true one under a limit."""
+    limit = int(at(sizes, sizes["current"])["peak_bytes"]["value"] * ROOM)
+    session.limit(limit)
+    predicted = session.batch_sizes()["largest"]
+    if predicted is None:
+        print(f"{session.project.name:8} no largest batch under {limit} bytes")
+        return 10**9
+    # The peak grows with the batch: from the prediction, step to where it crosses the limit.
+    value = predicted["value"]
+    fits = measured(args, session.project, value)["memory"]["peak_bytes"] <= limit
+    step, true = (1, value) if fits else (-1, value - 1)
+    for _ in range(8):
+        beyond = true + 1 if step > 0 else true
+        inside = measured(args, session.project, beyond)["memory"]["peak_bytes"] <= limit
+        if inside == (step < 0):
+            break
+        true += step
+    print(
+        f"{session.project.name:8} largest under {limit / 1e6:.1f} MB: predicted {value} "
+        f"({predicted['low']} to {predicted['high']}), true {true}"
+    )
+    return abs(value - true)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("demos", nargs="*", default=DEMOS)
+    args = parser.parse_args()
+    work = Path(tempfile.mkdtemp(prefix="ridgeline-bench-"))
+    try:
+        os.environ["RIDGELINE_CACHE_DIR"] = str(work / "cache")
+        os.environ["RIDGELINE_STATE_DIR"] = str(work / "state")
+        errors, off = [], []
+        for demo in args.demos:
+            project = work / demo
+            shutil.copytree(REPOSITORY / "demo-projects" / demo, project)
+            session = Session(args.binary, args.python, project)
+            sizes = session.batch_sizes()
+            print(f"{demo:8} {sizes['site']} {sizes['message'] or ''}")
+            errors += halves(args, project, sizes)
+            off.append(largest(args, session, sizes))
+            session.client.close()
+        worst_time = max(abs(time_error) for time_error, _ in errors)
+        worst_peak = max(abs(peak_error) for _, peak_error in errors)
+        print(f"worst error of time {worst_time:.1%} (bar: 5%), of peak {worst_peak:.2%} (bar: 3%)")
+        print(f"largest batch: at most {max(off)} off (bar: 1)")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

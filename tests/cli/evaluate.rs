@@ -1,0 +1,206 @@
+//! `ridgeline evaluate`, on a folder of made-up measurements and on hostile ones.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::sandbox::{Ended, Sandbox, ended, python_with_torch, repository};
+
+/// What the tests' own `timm` has: models of one linear layer, and one name that it does not know.
+const TIMM: &str = r#"
+import torch
+
+__version__ = "0.0.made.up"
+
+
+def create_model(name, img_size=None):
+    if name == "made_up_gone":
+        raise RuntimeError("Unknown model (made_up_gone)")
+    width = {"made_up_a": 8, "made_up_b": 64}.get(name, 512)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, width))
+"#;
+
+fn made_up() -> PathBuf {
+    repository().join("tests/cli/ground-truth")
+}
+
+/// Runs with a Python that has torch and, where asked for, the tests' own `timm`.
+fn evaluate(sandbox: &Sandbox, python: &Path, timm: bool, arguments: &[&str]) -> Ended {
+    let packages = sandbox.path("packages");
+    if timm {
+        std::fs::create_dir_all(packages.join("timm")).expect("a folder");
+        std::fs::write(packages.join("timm/__init__.py"), TIMM).expect("written");
+        let layers = "def set_fused_attn(enable):\n    pass\n";
+        std::fs::write(packages.join("timm/layers.py"), layers).expect("written");
+    }
+    let mut command = sandbox.ridgeline();
+    command.arg("evaluate").arg(made_up()).args(arguments).arg("--python").arg(python);
+    if timm {
+        command.env("PYTHONPATH", packages);
+    }
+    ended(&mut command)
+}
+
+fn question<'a>(report: &'a Value, id: &str) -> &'a Value {
+    let questions = report["questions"].as_array().expect("questions");
+    questions.iter().find(|question| question["id"] == id).expect("it is asked")
+}
+
+fn count(reasons: &Value, why: &str) -> u64 {
+    let reasons = reasons.as_array().expect("reasons");
+    let found = reasons
+        .iter()
+        .filter(|reason| reason["why"].as_str().is_some_and(|text| text.contains(why)));
+    found.map(|reason| reason["count"].as_u64().expect("a number")).sum()
+}
+
+#[test]
+fn without_python_every_case_says_so() {
+    let sandbox = Sandbox::new();
+    let folder = made_up();
+    sandbox
+        .run_without_python(&[Path::new("evaluate"), &folder])
+        .exits_with(0)
+        .says("no operators can be listed")
+        .prints("From an RTX 3090 to an RTX 4090")
+        .prints("no case was answered")
+        .prints("no operator list")
+        .prints("not answered yet");
+}
+
+#[test]
+fn each_question_is_answered_and_what_is_not_is_counted() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let out = evaluate(&sandbox, python, true, &["--json", "-"]).exits_with(0).stdout;
+    let report: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(report["lister"]["timm"], "0.0.made.up");
+
+    let known = question(&report, "rtx3090_to_rtx4090");
+    let ours = &known["groups"][0]["ours"];
+    assert_eq!(ours["cases"], 3);
+    assert_eq!(count(&known["not_answered"], "no operator list"), 1);
+    assert!(known["not_answered"].to_string().contains("Unknown model (made_up_gone)"));
+    // made_up_new was measured on one of the two alone.
+    assert_eq!(count(&known["passed_over"], "no such row"), 1);
+    let trivial = known["groups"][0]["trivial"].as_array().expect("trivial answers");
+    assert_eq!(trivial.len(), 3);
+    for answer in trivial {
+        assert_eq!(answer["errors"]["cases"], 3, "on the same cases: {answer}");
+    }
+    // 936 / 1008 of 100, 2 * 200 and 300 ms, where 70, 160 and 210 were written down.
+    let bandwidth = |start: f64, answer: f64| start * 936.0 / 1008.0 / answer - 1.0;
+    let mean = (bandwidth(100.0, 70.0) + bandwidth(400.0, 160.0) + bandwidth(300.0, 210.0)) / 3.0;
+    let told = trivial[0]["errors"]["mean"].as_f64().expect("a number");
+    assert_eq!(trivial[0]["name"], "bandwidth ratio");
+    assert!((told - mean).abs() < 1e-9, "{told} is not {mean}");
+
+    let unseen = question(&report, "rtx4090_to_unseen");
+    assert_eq!(unseen["groups"][0]["name"], "RTX4090 to RTX5090, torch 2.4.0 to 2.9.1");
+    assert_eq!(unseen["groups"][0]["ours"]["cases"], 1);
+    assert_eq!(count(&unseen["passed_over"], "unheard-of-9999"), 1);
+
+    let training = question(&report, "training_without_gpu");
+    assert_eq!(training["groups"][0]["ours"]["cases"], 1);
+
+    let transformers = question(&report, "transformers");
+    // Inference, training, and the halves of training by themselves.
+    assert_eq!(transformers["cases"].as_array().map(Vec::len), Some(4));
+    assert!(
+        transformers["cases"].as_array().expect("cases").iter().all(|case| {
+            case["predicted_ms"]["value"].as_f64().is_some_and(|value| value > 0.0)
+        })
+    );
+    assert_eq!(transformers["groups"][0]["ours"]["cases"], 2);
+    for why in ["tensor4", "no configuration of absent", "NVIDIA_Unheard"] {
+        assert_eq!(count(&transformers["passed_over"], why), 1, "{why}");
+    }
+
+    for id in ["mixed_precision", "torch_compile", "channels_last", "data_parallel"] {
+        assert!(question(&report, id)["not_yet"].is_string(), "{id}");
+    }
+}
+
+#[test]
+fn the_same_seed_takes_the_same_cases() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let labels = |seed: &str| -> Vec<String> {
+        let arguments = ["--sample", "2", "--seed", seed, "--json", "-"];
+        let out = evaluate(&sandbox, python, true, &arguments).exits_with(0).stdout;
+        let report: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(report["sample"]["cases"], 2);
+        let cases = question(&report, "rtx3090_to_rtx4090")["cases"].as_array().expect("cases");
+        cases.iter().map(|case| case["label"].as_str().expect("a label").to_owned()).collect()
+    };
+    let first = labels("1");
+    assert_eq!(first.len(), 2);
+    assert_eq!(first, labels("1"));
+    let others: Vec<_> = ["2", "3", "4", "5"].map(labels).into();
+    assert!(others.iter().any(|labels| *labels != first), "no seed takes other cases");
+}
+
+#[test]
+fn without_timm_it_says_what_to_install_and_answers_the_rest() {
+    let Some(python) = python_with_torch() else { return };
+    let has_timm = std::process::Command::new(python).args(["-c", "import timm"]).output();
+    if has_timm.is_ok_and(|output| output.status.success()) {
+        println!("skipped: {} has timm", python.display());
+        return;
+    }
+    let sandbox = Sandbox::new();
+    evaluate(&sandbox, python, false, &[])
+        .exits_with(0)
+        .says("pip install timm")
+        .prints("timm is not installed")
+        .prints("L4, forward alone");
+}
+
+#[test]
+fn hostile_files_are_named_and_never_silent() {
+    let sandbox = Sandbox::new();
+    let header = "model,infer_img_size,infer_step_time,infer_batch_size\n";
+    let rows = "a,32,nan,8\nb,32,-1,8\nc,32,inf,8\nd,0,1,8\ne,32,1,1e99\nhf-hub:x/y,32,1,8\n\
+                ../f,32,1,8\nok,32,1,8\nok,32,2,8\n,,,\nshort\n";
+    let name = "folder/timm/infer-amp-nchw-pt240-cu124-rtx3090.csv";
+    sandbox.write(name, format!("{header}{rows}\u{0}\u{7}\n"));
+    sandbox
+        .write("folder/timm/infer-amp-nchw-pt240-cu124-rtx4090.csv", [0xff, 0xfe, 0, b'\n', 0x80]);
+    sandbox.write("folder/timm/\u{1b}[31mnotes.csv", "x");
+    sandbox.write("folder/neusight/models.csv", "gpu,model\n1,2\n");
+    sandbox.write("folder/neusight/model-configs/list.json", "[1, 2]");
+    let deep = "[".repeat(100_000);
+    sandbox.write("folder/neusight/model-configs/deep.json", format!("{{\"a\": {deep}"));
+    let folder = sandbox.project().join("folder");
+    let ended = sandbox.run_without_python(&[Path::new("evaluate"), &folder]).exits_with(0);
+    assert!(!ended.stdout.contains('\u{1b}'), "{:?}", ended.stdout);
+    let ended = ended
+        .prints("3 rows left out: no step time")
+        .prints("2 rows left out: no image size")
+        .prints("1 row left out: no batch size")
+        .prints("left out: no model's name")
+        .prints("1 row left out: a second row of a model at that size")
+        .prints("it has no column model")
+        .prints("its name does not say")
+        .prints("neusight/models.csv: it has no column mode");
+    for name in ["list.json", "deep.json"] {
+        assert!(ended.stdout.contains(&format!("{name}: it is no JSON object")), "{name}");
+    }
+    ended.prints("no case in this folder");
+}
+
+#[test]
+fn a_folder_without_measurements_says_what_is_missing() {
+    let sandbox = Sandbox::new();
+    let empty = sandbox.path("empty");
+    std::fs::create_dir_all(&empty).expect("a folder");
+    sandbox
+        .run_without_python(&[Path::new("evaluate"), &empty])
+        .exits_with(0)
+        .prints("timm: there is no result file")
+        .prints("neusight/models.csv: it is missing");
+    sandbox
+        .run_without_python(&[Path::new("evaluate"), Path::new("no/such/folder")])
+        .exits_with(2)
+        .says("is no folder");
+}

@@ -1,0 +1,189 @@
+//! `ridgeline predict`, on a trace of a GPU, on real ones, and on a program.
+
+use serde_json::{Value, json};
+
+use crate::sandbox::{Ended, Sandbox, python_with_torch, repository, shared_traces};
+
+/// A V100 runs ten large copies, which the host asks for at once and waits for: bound by memory.
+fn copies() -> String {
+    let mut events = vec![json!({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1",
+                                 "pid": 1, "tid": 1, "ts": 0, "dur": 10_000})];
+    for number in 0..10 {
+        let correlation = json!({"correlation": number + 1});
+        events.push(json!({"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1,
+            "ts": 10 + 10 * number, "dur": 8, "args": {
+                "Input Dims": [[100_000_000], [100_000_000], []],
+                "Input type": ["float", "float", "Scalar"]}}));
+        events.push(json!({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel",
+            "pid": 1, "tid": 1, "ts": 12 + 10 * number, "dur": 5, "args": correlation}));
+        events.push(json!({"ph": "X", "cat": "kernel", "pid": 0, "tid": 7,
+            "name": "void at::native::vectorized_elementwise_kernel<4>",
+            "ts": 100 + 1000 * number, "dur": 1000, "args": {
+                "device": 0, "stream": 7, "correlation": number + 1,
+                "grid": [781_250, 1, 1], "block": [128, 1, 1],
+                "registers per thread": 32, "shared memory": 0}}));
+    }
+    events.push(json!({"ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize",
+        "pid": 1, "tid": 1, "ts": 120, "dur": 9_880}));
+    json!({"schemaVersion": 1, "baseTimeNanoseconds": 1_700_000_000_000_000_000_u64,
+        "deviceProperties": [{"id": 0, "name": "Tesla V100-SXM2-16GB", "numSms": 80,
+                              "computeMajor": 7, "computeMinor": 0}],
+        "traceEvents": events})
+    .to_string()
+}
+
+fn predict(sandbox: &Sandbox, arguments: &[&str]) -> Ended {
+    let mut all = vec!["predict", "copies.json"];
+    all.extend(arguments);
+    sandbox.run(&all)
+}
+
+fn with_copies() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.write("copies.json", copies());
+    sandbox
+}
+
+fn rows(ended: &Ended) -> Vec<Value> {
+    let document: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    assert_eq!(document["schema"], 1);
+    document["predictions"][0]["rows"].as_array().expect("rows").clone()
+}
+
+#[test]
+fn what_is_bound_by_memory_goes_by_bandwidth() {
+    let sandbox = with_copies();
+    let ended = predict(&sandbox, &["--gpu", "a100-sxm4-40gb", "--json", "-"]).exits_with(0);
+    let rows = rows(&ended);
+    let time = |name: &str| {
+        let row = rows.iter().find(|row| row["name"] == name).expect(name);
+        row["time_ns"]["value"].as_f64().expect("a time")
+    };
+    // The one that it ran on stands beside those that were asked for.
+    assert_eq!(rows.len(), 2);
+    let ratio = time("V100-SXM2-16GB") / time("A100-SXM4-40GB");
+    assert!((ratio / (1555.0 / 900.0) - 1.0).abs() < 0.1, "{ratio}");
+}
+
+#[test]
+fn a_table_of_all() {
+    let sandbox = with_copies();
+    let ended = predict(&sandbox, &[]).exits_with(0);
+    ended.prints("V100-SXM2-16GB (here)").prints("~ is predicted, scaled from the kernels");
+}
+
+#[test]
+fn names_that_nobody_knows_offer_others() {
+    let sandbox = with_copies();
+    predict(&sandbox, &["--gpu", "RTX 4091"]).exits_with(2).says("RTX4090");
+    predict(&sandbox, &["--gpu", "A100"]).exits_with(2).says("A100-PCIe-80GB");
+    predict(&sandbox, &["--gpu", ""]).exits_with(2);
+}
+
+#[test]
+fn a_gpu_and_a_price_of_ones_own() {
+    let sandbox = with_copies();
+    let ours = "name = \"Ours\"\narchitecture = \"9.0\"\nmultiprocessors = 100\nmemory_gb = 96\n\
+                bandwidth_gb_per_s = 1800\nfp32_tflops = 50\n";
+    sandbox.write("gpus/ours.toml", ours);
+    let config = "[devices]\nfiles = [\"gpus/ours.toml\", \"gone.toml\"]\n\
+                  [devices.prices]\nOurs = 0.5\n\"RTX 9999\" = 1\n";
+    sandbox.write("ridgeline.toml", config);
+    let ended = predict(&sandbox, &["--gpu", "Ours"]).exits_with(0);
+    ended.prints("Ours").prints("$0.50 (yours)").says("gone.toml").says("RTX 9999");
+    let ended = predict(&sandbox, &["--gpu", "gpus/ours.toml"]).exits_with(0);
+    ended.prints("Ours");
+    sandbox.write("gpus/ours.toml", ours.replace("= 100", "= -1"));
+    let ended = predict(&sandbox, &["--gpu", "gpus/ours.toml"]).exits_with(2);
+    ended.says("`multiprocessors`, line 3");
+}
+
+#[test]
+fn what_cannot_be_predicted_says_why() {
+    let sandbox = with_copies();
+    let ended = predict(&sandbox, &["--batch-size", "8"]).exits_with(2);
+    ended.says("it has one batch size");
+    predict(&sandbox, &["--estimate"]).exits_with(2).says("it was measured");
+    sandbox.write("none.json", r#"{"schemaVersion": 1, "traceEvents": []}"#);
+    sandbox.run(&["predict", "none.json"]).exits_with(1).says("no operator");
+    sandbox.write("broken.json", "{");
+    sandbox.run(&["predict", "broken.json"]).exits_with(1);
+    sandbox.run(&["predict", "gone.py"]).exits_with(3);
+}
+
+#[test]
+fn real_traces() {
+    let Some(traces) = shared_traces() else { return };
+    let sandbox = Sandbox::new();
+    let trace = traces.join("h100_owlv2_infer.json.gz");
+    let trace = trace.to_str().expect("a path");
+    let ended = sandbox.run(&["predict", trace, "--gpu", "T4", "b200", "--json", "-"]);
+    let rows = rows(&ended.exits_with(0));
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+    assert_eq!(names, ["B200-SXM6-180GB", "H100-SXM5-80GB", "T4"]);
+}
+
+#[test]
+fn a_program_that_runs_on_tensors_that_hold_nothing() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let demo = repository().join("demo-projects/gpt");
+    let (demo, python) = (demo.to_str().expect("a path"), python.to_str().expect("a path"));
+    let ended = sandbox.run(&["predict", demo, "--python", python, "--estimate", "--json", "-"]);
+    let ended = ended.exits_with(0);
+    let rows = rows(&ended);
+    assert!(rows.iter().all(|row| row["here"] == false && row["fits"] == true));
+    let times: Vec<f64> = rows.iter().filter_map(|row| row["time_ns"]["value"].as_f64()).collect();
+    assert!(times.len() > 40 && times.is_sorted());
+}
+
+#[test]
+fn other_batch_sizes_of_a_script_whose_file_stays() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let demo = repository().join("demo-projects/ncf");
+    for file in std::fs::read_dir(&demo).expect("the demo").flatten() {
+        if file.path().is_file() {
+            let name = file.file_name().into_string().expect("a name");
+            sandbox.write(&name, std::fs::read(file.path()).expect("a file"));
+        }
+    }
+    let before = std::fs::read(sandbox.project().join("train.py")).expect("the script");
+    let python = python.to_str().expect("a path");
+    let arguments = ["predict", "train.py", "--python", python, "--device", "cpu"];
+    for how in [&["--estimate"][..], &[]] {
+        let arguments = [&arguments[..], how, &["--batch-size", "64", "128", "--json", "-"]];
+        let ended = sandbox.run(&arguments.concat()).exits_with(0);
+        let document: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+        let sizes: Vec<&Value> = document["predictions"]
+            .as_array()
+            .expect("predictions")
+            .iter()
+            .map(|one| &one["batch_size"])
+            .collect();
+        assert_eq!(sizes, [64, 128]);
+    }
+    assert_eq!(std::fs::read(sandbox.project().join("train.py")).expect("the script"), before);
+    // What these runs left is no measurement of the project.
+    sandbox.run(&["report"]).exits_with(3).says("was not profiled yet");
+    sandbox.write("train.py", "import torch\nfor i in range(10):\n    pass\n");
+    let ended = sandbox.run(&[&arguments[..], &["--batch-size", "64"]].concat());
+    ended.exits_with(2).says("--batch-size 64");
+}
+
+#[test]
+fn a_program_that_runs_on_a_cpu() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let demo = repository().join("demo-projects/ncf");
+    let (demo, python) = (demo.to_str().expect("a path"), python.to_str().expect("a path"));
+    let ended =
+        sandbox.run(&["predict", demo, "--python", python, "--device", "cpu", "--json", "-"]);
+    let ended = ended.exits_with(0);
+    let document: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    let prediction = &document["predictions"][0];
+    assert_eq!(prediction["basis"], "operator costs");
+    assert_eq!(prediction["from"], Value::Null);
+    assert!(prediction["samples_per_epoch"].as_u64().is_some(), "{prediction}");
+    assert!(rows(&ended).iter().all(|row| row["fits"] == true));
+}

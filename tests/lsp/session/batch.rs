@@ -1,0 +1,272 @@
+//! Other batch sizes: when they are tried, what ends that, and the edits that set one.
+
+use std::fs;
+
+use ridgeline_analysis::predict::batch_size::{Capacity, Evidence, Run};
+use ridgeline_analysis::source::batch_site::{Entry, batch_site};
+use serde_json::{Value, json};
+
+use super::fake::{Exploring, Session};
+use super::http::Panel;
+use crate::batch::{Exploration, Sources};
+
+const SCRIPT: &str = "import torch\nfrom torch.utils.data import DataLoader\nloader = DataLoader(data, batch_size=32)\nfor batch in loader:\n    model(batch).backward()\n";
+
+/// A client that makes edits and shows the panel itself.
+fn editing(more: Value) -> Value {
+    let mut workspace = json!({"applyEdit": true, "workspaceEdit": {"documentChanges": true}});
+    if let (Some(all), Some(more)) = (workspace.as_object_mut(), more.as_object()) {
+        all.extend(more.clone());
+    }
+    json!({"workspace": workspace, "experimental": {"ridgeline": {"panel": true}}})
+}
+
+/// A session in which the script was measured; gives what is being tried.
+async fn measured(capabilities: Value) -> (Session, Exploring) {
+    let mut session = Session::start();
+    fs::write(session.root.join("train.py"), SCRIPT).expect("written");
+    session.greet(capabilities, true).await;
+    let script = session.uri("train.py");
+    session.client.open(&script, SCRIPT).await;
+    session.client.save(&script).await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    let exploring = session.exploring().await;
+    (session, exploring)
+}
+
+/// What was found out: 100 kB and 1 kB a sample, in room for 200 of them.
+fn explored(session: &Session) -> Exploration {
+    let sources = Sources::new(&session.root, []);
+    let mut entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
+    let site = batch_site(&sources, &entry);
+    entry.chosen = site.as_ref().ok().map(|site| site.choice);
+    let run = |batch: u64| Run {
+        batch,
+        samples: batch,
+        timed_ns: vec![1e6 + 1e4 * batch as f64],
+        peak_bytes: Some(100_000 + 1_000 * batch),
+        ..Run::default()
+    };
+    Exploration {
+        root: session.root.clone(),
+        entry,
+        site,
+        evidence: Evidence { runs: [32, 48, 24].map(run).into(), ..Evidence::default() },
+        capacity: Some(Capacity { bytes: 300_000, taken: 0 }),
+        message: None,
+    }
+}
+
+/// A session that knows other batch sizes, with its panel.
+async fn known(capabilities: Value) -> (Session, Panel) {
+    let (mut session, exploring) = measured(capabilities).await;
+    exploring.news.send(explored(&session)).await.expect("wanted");
+    drop(exploring);
+    session.client.command("ridgeline.openPanel", json!([])).await.expect("done");
+    let params = session.client.notification("ridgeline/openPanel").await;
+    let panel = Panel::at(params["uri"].as_str().expect("an address"));
+    while panel.document().await["predictions"]["batch_size"]["state"] != "ready" {
+        tokio::task::yield_now().await;
+    }
+    (session, panel)
+}
+
+async fn actions(session: &mut Session, line: u32) -> Vec<Value> {
+    let at = json!({"line": line, "character": 0});
+    let params = json!({
+        "textDocument": {"uri": session.uri("train.py")},
+        "range": {"start": at, "end": at},
+        "context": {"diagnostics": [], "only": ["refactor.rewrite"]},
+    });
+    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
+    found.as_array().cloned().unwrap_or_default()
+}
+
+fn titles(actions: &[Value]) -> Vec<&str> {
+    actions.iter().filter_map(|action| action["title"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn the_panel_shows_the_curve() {
+    let (session, panel) = known(editing(json!({}))).await;
+    let sizes = &panel.document().await["predictions"]["batch_size"];
+    assert_eq!(sizes["current"], 32);
+    assert_eq!(sizes["site"]["text"], "batch_size=32");
+    assert_eq!(sizes["site"]["place"]["line"], 3);
+    assert_eq!(sizes["largest"]["value"], 200);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn code_actions_at_the_number_and_at_the_loop() {
+    let (mut session, _) = known(editing(json!({}))).await;
+    for line in [2, 3] {
+        let found = actions(&mut session, line).await;
+        let titles = titles(&found);
+        assert_eq!(titles[0], "Ridgeline: set batch size to 200 (largest that fits in 300 kB, ~)");
+        assert!(titles.contains(&"Ridgeline: set batch size to 64"), "{titles:?}");
+        assert!(titles.contains(&"Ridgeline: set batch size to 16"), "{titles:?}");
+        let change = &found[0]["edit"]["documentChanges"][0];
+        assert_eq!(change["textDocument"]["version"], 1);
+        let range =
+            json!({"start": {"line": 2, "character": 37}, "end": {"line": 2, "character": 39}});
+        assert_eq!(change["edits"], json!([{"range": range, "newText": "200"}]));
+    }
+    assert_eq!(actions(&mut session, 0).await, Vec::<Value>::new());
+    // A client that takes no versions gets plain changes.
+    session.client.goodbye().await;
+    let (mut plain, _) = known(editing(json!({"workspaceEdit": {}}))).await;
+    let found = actions(&mut plain, 2).await;
+    assert_eq!(found[0]["edit"]["changes"][plain.uri("train.py")][0]["newText"], "200");
+    plain.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn nothing_is_offered_before_it_is_known() {
+    let (mut session, exploring) = measured(editing(json!({}))).await;
+    assert_eq!(actions(&mut session, 2).await, Vec::<Value>::new());
+    drop(exploring);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn the_panel_sets_the_number_where_it_stands_today() {
+    let (mut session, panel) = known(editing(json!({}))).await;
+    let generation = panel.document().await["generation"].clone();
+    // A line comes in above, which nobody saved.
+    let start = json!({"line": 0, "character": 0});
+    let change = json!([{"range": {"start": start, "end": start}, "text": "# training\n"}]);
+    session.client.change(&session.uri("train.py"), 2, change).await;
+    let body = json!({"workspace": 0, "generation": generation, "batch": 48});
+    let (answer, edit) = tokio::join!(panel.post("/api/batch", &body), async {
+        let (id, params) = session.client.asked("workspace/applyEdit").await;
+        session.client.reply(&id, json!({"applied": true})).await;
+        params
+    });
+    assert_eq!(answer.json(), json!({"done": true}));
+    assert_eq!(edit["label"], "Set batch size to 48");
+    let change = &edit["edit"]["documentChanges"][0];
+    assert_eq!(change["textDocument"]["version"], 2);
+    assert_eq!(change["edits"][0]["newText"], "48");
+    assert_eq!(change["edits"][0]["range"]["start"], json!({"line": 3, "character": 37}));
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn what_the_editor_refuses_is_said() {
+    let (mut session, panel) = known(editing(json!({}))).await;
+    let generation = panel.document().await["generation"].clone();
+    let body = json!({"workspace": 0, "generation": generation, "batch": 48});
+    for (reply, said) in [
+        (
+            json!({"applied": false, "failureReason": "read-only"}),
+            "The editor did not make the edit: read-only",
+        ),
+        (json!({"applied": false}), "The editor did not make the edit."),
+        (json!(null), "The editor did not make the edit."),
+    ] {
+        let (answer, ()) = tokio::join!(panel.post("/api/batch", &body), async {
+            let (id, _) = session.client.asked("workspace/applyEdit").await;
+            session.client.reply(&id, reply).await;
+        });
+        assert_eq!(answer.json(), json!({"done": false, "message": said}));
+    }
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_set_is_not_asked_of_the_editor() {
+    let (mut session, panel) = known(editing(json!({}))).await;
+    let generation = panel.document().await["generation"].as_u64().expect("a number");
+    let refused = async |generation: u64, batch: u64| {
+        let body = json!({"workspace": 0, "generation": generation, "batch": batch});
+        panel.post("/api/batch", &body).await.json()["message"].clone()
+    };
+    assert_eq!(refused(generation + 1, 48).await, "The panel shows an older measurement.");
+    assert_eq!(refused(generation, 0).await, "A batch size is a number from 1 to 16777216.");
+    let said = refused(generation, 1 << 30).await;
+    assert_eq!(said, "A batch size is a number from 1 to 16777216.");
+    // The number that is there already is no edit.
+    assert_eq!(refused(generation, 32).await, Value::Null);
+    // The number is gone.
+    session.client.change(&session.uri("train.py"), 2, json!([{"text": "import torch\n"}])).await;
+    let said = refused(generation, 48).await;
+    assert!(said.as_str().is_some_and(|said| said.contains("no loader")), "{said}");
+    assert!(!session.client.has_unread("workspace/applyEdit").await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn an_editor_that_takes_no_edits_is_not_sent_any() {
+    let (session, panel) = known(json!({"experimental": {"ridgeline": {"panel": true}}})).await;
+    let generation = panel.document().await["generation"].clone();
+    let body = json!({"workspace": 0, "generation": generation, "batch": 48});
+    let answer = panel.post("/api/batch", &body).await.json();
+    assert_eq!(answer["message"], "This editor takes no edits from outside.");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn the_command_sets_a_value_and_says_how() {
+    let (mut session, _) = known(editing(json!({}))).await;
+    session.client.command("ridgeline.setBatchSize", json!([{"batch": 96}])).await.expect("done");
+    let (id, params) = session.client.asked("workspace/applyEdit").await;
+    assert_eq!(params["edit"]["documentChanges"][0]["edits"][0]["newText"], "96");
+    session.client.reply(&id, json!({"applied": true})).await;
+    session.client.command("ridgeline.setBatchSize", json!([])).await.expect("done");
+    let said = session.client.notification("window/showMessage").await;
+    assert!(said["message"].as_str().is_some_and(|said| said.contains("`batch`")), "{said}");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_key_and_a_save_end_the_trying() {
+    let (mut session, exploring) = measured(editing(json!({}))).await;
+    let start = json!({"line": 0, "character": 0});
+    let change = json!([{"range": {"start": start, "end": start}, "text": "#\n"}]);
+    session.client.change(&session.uri("train.py"), 2, change).await;
+    exploring.cancel.cancelled().await;
+    drop(exploring);
+    // By command it begins again, and a save ends it.
+    session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+    let exploring = session.exploring().await;
+    assert!(exploring.request.asked);
+    session.client.save(&session.uri("train.py")).await;
+    exploring.cancel.cancelled().await;
+    // What comes too late is not shown as if it were of the new run.
+    let _ = exploring.news.send(explored(&session)).await;
+    drop(exploring);
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    assert!(!session.exploring().await.request.asked);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn nothing_is_tried_on_demand_before_somebody_asks() {
+    let mut session = Session::start();
+    let mut options = super::fake::quiet();
+    options["batchSize.explore"] = "onDemand".into();
+    options["batchSize.memoryLimit"] = "2 GB".into();
+    session.greet_with(editing(json!({})), options).await;
+    session.open_and_save().await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    while session.client.status("idle").await["headline"].is_null() {}
+    session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+    let exploring = session.exploring().await;
+    assert!(exploring.request.asked);
+    assert_eq!(exploring.request.memory_limit, Some(2_000_000_000));
+    drop(exploring);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn nothing_measured_is_nothing_to_try() {
+    let mut session = Session::greeted(editing(json!({})), true).await;
+    session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+    let said = session.client.notification("window/showMessage").await;
+    assert!(
+        said["message"].as_str().is_some_and(|said| said.contains("profile it first")),
+        "{said}"
+    );
+    session.client.goodbye().await;
+}

@@ -1,0 +1,53 @@
+// `predictions.devices` as docs/panel.md says it.
+
+const range = (value, factor) => ({ low: value / factor, value, high: value * factor });
+
+/** GPUs as `[name, milliseconds, dollars an hour, gigabytes]`; a batch of 32 that takes 20 GB. */
+const GPUS = [
+  ["B200-SXM6-180GB", 41, 6.99, 180],
+  ["H200-SXM5-141GB", 72, 3.59, 141],
+  ["H100-SXM5-80GB", 78, 2.99, 80],
+  ["RTX5090", 96, 0.89, 32],
+  ["NVIDIA H200 of ours", 102, 2.5, 141],
+  ["A100-SXM4-80GB", 151, 1.89, 80],
+  ["RTX4090", 158, 0.74, 24],
+  ["L40S", 170, 1.09, 48],
+  ["A40", 330, 0.4, 48],
+  ["RTX3090", 340, 0.46, 24],
+  ["V100-SXM2-32GB", 380, 2.3, 32],
+  ["RTX3080-10GB", 400, null, 10],
+  ["T4", 1400, 0.35, 16],
+  ["P4000", 3900, 0.51, 8],
+];
+
+export function devicePredictions({ here = "NVIDIA H200 of ours", epoch = null } = {}) {
+  const rows = GPUS.map(([name, milliseconds, hourly, gigabytes]) => {
+    const factor = name === here ? 1.02 : 1.25;
+    const time = range(milliseconds * 1e6, factor);
+    const usd = hourly === null ? null : (hourly / 3.6e12) * (time.value / 32);
+    return {
+      name,
+      here: name === here,
+      time_ns: time,
+      samples_per_second: range(32e9 / time.value, factor),
+      peak_share: 20 / gigabytes,
+      fits: gigabytes >= 20,
+      usd_per_hour: hourly,
+      price_date: hourly === null ? null : "2026-11-20",
+      price_from: hourly === null ? null : name === here ? "settings" : "list",
+      usd_per_million_samples: usd === null ? null : range(usd * 1e6, factor),
+      usd_per_epoch: usd === null || epoch === null ? null : range(usd * epoch, factor),
+      joules_per_iteration: range(milliseconds * 0.4, 1.4),
+      energy_from: name === here ? "measured" : "utilization",
+      note: gigabytes >= 20 ? null : "Its memory is too small for this batch.",
+    };
+  });
+  return {
+    from: here,
+    basis: here === null ? "operator costs" : "wave scaling",
+    batch_size: 32,
+    samples_per_epoch: epoch,
+    rows,
+    notes: ["The GPU is busy for 48% of the iteration. The rest waits for this machine's host."],
+  };
+}

@@ -1,0 +1,122 @@
+// The iteration on other GPUs, as the page shows it: `tests/panel/run`.
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+
+import { findBrowser, launch, pictureFolder } from "./browser.mjs";
+import { devicePredictions } from "./device_predictions.mjs";
+import { panelDocument, timelineDocument } from "./documents.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, withPanel } from "./session.mjs";
+
+const found = findBrowser();
+if (found.reason !== undefined) console.log(`SKIPPED the panel in Chromium: ${found.reason}`);
+
+let browser;
+before(async () => {
+  if (found.reason === undefined) browser = await launch(found);
+});
+after(() => browser?.close());
+
+const documents = (devices = devicePredictions()) => ({
+  panel: { ...panelDocument(), predictions: { batch_size: null, devices } },
+  timeline: timelineDocument(),
+});
+
+const names = async (page) => (await page.locator("#predictions tbody th").allInnerTexts()).map((text) => text.split(" ")[0]);
+
+describe("other GPUs", { skip: found.reason }, () => {
+  test("are listed fastest first, with what was measured and what was predicted", () =>
+    withPanel(browser, documents(), async (page) => {
+      const rows = await page.locator("#predictions tbody tr").allInnerTexts();
+      assert.equal(rows.length, 12);
+      assert.match(rows[0], /^B200-SXM6-180GB\s+~41 ms\s+32\.8 ms to 51\.2 ms\s+~780\s+11%\s+\$6\.99 \(2026-11-20\)\s+~\$2\.49\s+~16\.4 J/);
+      assert.match(rows[4], /^NVIDIA H200 of ours here\s+102 ms\s+.*\$2\.50, yours \(2026-11-20\)/);
+      assert.match(rows[11], /^RTX3080-10GB Its memory is too small for this batch\.\s+~400 ms\s+.*200%, no room\s+unknown\s+unknown/);
+      const about = await page.locator("#predictions").innerText();
+      assert.match(about, /scaled from the kernels that ran on NVIDIA H200 of ours \(wave scaling\), for a batch of 32; four of five/);
+      assert.match(about, /The GPU is busy for 48% of the iteration/);
+    }));
+
+  test("are sorted by any column, both ways, and what is unknown comes last", () =>
+    withPanel(browser, documents(), async (page) => {
+      await page.locator("#predictions button", { hasText: "Show all 14" }).click();
+      const sort = page.locator("#predictions button.sort", { hasText: "Price of a million samples" });
+      const column = page.locator("#predictions thead th", { hasText: "Price of a million samples" });
+      await sort.click();
+      assert.equal(await column.getAttribute("aria-sort"), "ascending");
+      let order = await names(page);
+      assert.deepEqual([order[0], order.at(-1)], ["RTX5090", "RTX3080-10GB"]);
+      await sort.press("Enter");
+      assert.equal(await column.getAttribute("aria-sort"), "descending");
+      order = await names(page);
+      assert.deepEqual([order[0], order.at(-1)], ["P4000", "RTX3080-10GB"]);
+      await page.locator("#predictions button.sort", { hasText: "GPU" }).click();
+      assert.equal((await names(page))[0], "A100-SXM4-80GB");
+    }));
+
+  test("stay sorted as they were when a new document comes", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      await page.locator("#predictions button.sort", { hasText: "Price of a million samples" }).click();
+      const again = documents(devicePredictions({ here: "L40S" })).panel;
+      site.panel = { ...again, generation: 8, project: "gpt-two" };
+      site.send("panel", { generation: 8 });
+      await page.waitForFunction(() => document.title.startsWith("gpt-two"));
+      assert.equal((await names(page))[0], "RTX5090");
+    }));
+
+  test("show a note at the pointer, and say the chart in words", () =>
+    withPanel(browser, documents(), async (page) => {
+      const canvas = page.locator("canvas.devices");
+      const label = await canvas.getAttribute("aria-label");
+      assert.match(label, /price of a million samples.*B200-SXM6-180GB 41 ms and \$2\.49.*RTX5090 96 ms and \$0\.74/);
+      const { width, height } = await canvas.boundingBox();
+      let told = "";
+      for (let y = 10; y < height && told === ""; y += 8) {
+        for (let x = 60; x < width && told === ""; x += 16) {
+          await canvas.hover({ position: { x, y } });
+          if (await page.locator("#tooltip").isVisible()) told = await page.locator("#tooltip").innerText();
+        }
+      }
+      assert.match(told, /predicted[^]*iteration[^]*~.* m?s \(.* to .*\)[^]*price of a million samples/);
+    }));
+
+  test("are priced by the epoch where its length is known", () =>
+    withPanel(browser, documents(devicePredictions({ epoch: 1_281_167 })), async (page) => {
+      assert.match(await page.locator("#predictions").innerText(), /An epoch has 1,281,167 samples/);
+      assert.equal(await page.locator("#predictions button.sort", { hasText: "Price of an epoch" }).count(), 1);
+    }));
+
+  test("say that nothing was measured on a GPU", () =>
+    withPanel(browser, documents(devicePredictions({ here: null })), async (page) => {
+      assert.match(await page.locator("#predictions").innerText(), /from the operators' costs alone/);
+    }));
+
+  test("are not there where nothing can be told, or what came is absurd", async () => {
+    for (const devices of [null, 7, { rows: [] }, { rows: [{ name: "<b>x</b>" }] }]) {
+      await withPanel(browser, documents(devices), async (page) => {
+        assert.equal(await page.locator("#predictions").isVisible(), false);
+      });
+    }
+  });
+
+  test("have no chart where no price is known", () => {
+    const devices = devicePredictions();
+    for (const row of devices.rows) row.usd_per_million_samples = null;
+    return withPanel(browser, documents(devices), async (page) => {
+      assert.equal(await page.locator("canvas.devices").isVisible(), false);
+      assert.match(await page.locator("#predictions").innerText(), /No chart: no price/);
+    });
+  });
+
+  test("are accessible and fit any width, light and dark", { skip: noAxe }, async () => {
+    const folder = await pictureFolder();
+    for (const [theme, width] of [["light", 1280], ["dark", 1280], ["light", 360]]) {
+      await withPanel(browser, { ...documents(), theme, width }, async (page) => {
+        await checkAccessibility(page, `${theme} ${width}`);
+        await checkNoSidewaysScroll(page, `${theme} ${width}`);
+        await page.locator("#predictions").screenshot({ path: join(folder, `devices-${theme}-${width}.png`) });
+      });
+    }
+  });
+});
