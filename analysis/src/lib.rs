@@ -16,3 +16,4 @@ pub mod profile;
 pub mod recording;
 pub mod source;
 pub mod units;
+pub mod whatif;

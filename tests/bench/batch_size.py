@@ -115,19 +115,24 @@ def halves(
     args: argparse.Namespace, project: Path, sizes: dict[str, Any]
 ) -> list[tuple[float, float]]:
     current = sizes["current"]
+    batches = (current // 2, current * 2)
+    assert not any(p["measured"] and p["batch"] in batches for p in sizes["points"]), "it ran"
+    # The machine's speed changes over minutes, so each round measures the current batch beside the
+    # others, and what is compared is how many times as long they take.
+    rounds = [{b: measured(args, project, b) for b in (current, *batches)} for _ in range(args.rounds)]
+    took = {b: [one[b]["iteration"]["time_ms"] for one in rounds] for b in (current, *batches)}
+    here = at(sizes, current)["time_ns"]["value"]
     errors = []
-    for batch in (current // 2, current * 2):
-        assert not any(p["measured"] and p["batch"] == batch for p in sizes["points"]), "it ran"
+    for batch in batches:
         predicted = at(sizes, batch)
-        truth = [measured(args, project, batch) for _ in range(args.rounds)]
-        time_ms = statistics.median(one["iteration"]["time_ms"] for one in truth)
-        peak = statistics.median(one["memory"]["peak_bytes"] for one in truth)
-        time_error = predicted["time_ns"]["value"] / 1e6 / time_ms - 1
+        ratio = statistics.median(b / c for b, c in zip(took[batch], took[current]))
+        peak = statistics.median(one[batch]["memory"]["peak_bytes"] for one in rounds)
+        time_error = predicted["time_ns"]["value"] / here / ratio - 1
         peak_error = predicted["peak_bytes"]["value"] / peak - 1
         errors.append((time_error, peak_error))
         print(
-            f"{project.name:8} batch {batch:5}: time {time_ms:8.2f} ms ({time_error:+.1%}), "
-            f"peak {peak / 1e6:8.2f} MB ({peak_error:+.2%})"
+            f"{project.name:8} batch {batch:5}: {ratio:5.3f} times as long ({time_error:+.1%}), "
+            f"{statistics.median(took[batch]):8.2f} ms, peak {peak / 1e6:8.2f} MB ({peak_error:+.2%})"
         )
     return errors
 

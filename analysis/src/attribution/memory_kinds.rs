@@ -221,7 +221,8 @@ impl<'a> Classifier<'a> {
             .flatten()
     }
 
-    fn kind(&self, block: &Block) -> Kind {
+    /// What a block is part of.
+    pub fn kind(&self, block: &Block) -> Kind {
         if let Some(kind) = block.kind {
             return Kind::of_baseline(kind);
         }

@@ -28,12 +28,14 @@ mod optimizer;
 mod recorded_step;
 mod scale;
 pub mod spans;
+mod step_graph;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod timeline;
 
 pub use recorded_step::recorded_step;
+pub use step_graph::step_graph;
 
 use compiled::EagerShares;
 use contexts::{Context, ContextId, Contexts};

@@ -66,16 +66,18 @@ fn runs_for_each_parameter(manifest: &Manifest) -> bool {
     on_cpu && !manifest.optimizers.iter().any(chosen)
 }
 
-fn median_window(windows: &[(i64, i64)]) -> Option<(i64, i64)> {
+pub(super) fn median_window(windows: &[(i64, i64)]) -> Option<(i64, i64)> {
     let mut by_length = windows.to_vec();
     by_length.sort_by_key(|(start, end)| end.saturating_sub(*start));
     by_length.get(by_length.len() / 2).copied()
 }
 
 /// The operators of one window, each known one counted once and nothing within it.
-struct Asked {
+pub(super) struct Asked {
     /// By operator of the trace: index into `distinct` of the one that it is or runs within.
     of_operator: Vec<Option<u32>>,
+    /// By operator of the trace: it is counted itself.
+    outermost: Vec<bool>,
     distinct: Vec<(Operator, Part, f64)>,
     left_out: bool,
 }
@@ -88,7 +90,7 @@ enum Part {
 }
 
 impl Asked {
-    fn new(trace: &Trace, (start_ns, end_ns): (i64, i64)) -> Asked {
+    pub fn new(trace: &Trace, (start_ns, end_ns): (i64, i64)) -> Asked {
         let parents = correlate::parents(&trace.operators);
         let mut has_children = vec![false; trace.operators.len()];
         for parent in parents.iter().flatten() {
@@ -102,6 +104,7 @@ impl Asked {
         let mut seen: HashMap<([Option<StringId>; 4], Part), Option<u32>> = HashMap::new();
         let mut asked = Asked {
             of_operator: Vec::with_capacity(trace.operators.len()),
+            outermost: vec![false; trace.operators.len()],
             distinct: Vec::new(),
             left_out: false,
         };
@@ -145,8 +148,27 @@ impl Asked {
                 *calls += 1.0;
             }
             asked.of_operator.push(found);
+            if let Some(outermost) = asked.outermost.get_mut(index) {
+                *outermost = found.is_some();
+            }
         }
         asked
+    }
+
+    /// Whether an operator of the trace is counted itself, rather than one around it.
+    pub fn is_outermost(&self, operator: u32) -> bool {
+        self.outermost.get(operator as usize) == Some(&true)
+    }
+
+    /// The different operator that one of the trace is or runs within: index into
+    /// [`operators`](Asked::operators).
+    pub fn signature(&self, operator: u32) -> Option<u32> {
+        self.of_operator.get(operator as usize).copied().flatten()
+    }
+
+    /// The different operators.
+    pub fn operators(&self) -> Vec<Operator> {
+        self.distinct.iter().map(|(operator, ..)| operator.clone()).collect()
     }
 
     /// As a GPU would run them: where the optimizer took each parameter alone because it ran on a
@@ -327,7 +349,7 @@ fn device_of(step: &RecordedStep, trace: &Trace) -> crate::profile::Device {
 }
 
 /// Calls that return when the GPU has done what it was asked for.
-fn waits(name: &str) -> bool {
+pub(super) fn waits(name: &str) -> bool {
     let call = name.strip_prefix("cuda").or_else(|| name.strip_prefix("hip")).unwrap_or_default();
     // Newer traces name the version of the interface: `cudaStreamSynchronize_v3020`.
     let call = call.split('_').next().unwrap_or_default();
@@ -335,8 +357,19 @@ fn waits(name: &str) -> bool {
 }
 
 fn gpu_work(trace: &Trace, work: &Activity, part_ns: f64, operator: Option<u32>) -> GpuWork {
-    let name = trace.text(work.name);
-    let kind = match work.kind {
+    GpuWork {
+        kind: kind_of_work(trace.text(work.name), work),
+        part_ns,
+        time_ns: work.duration_ns as f64,
+        launch: work.launch,
+        bytes: work.bytes,
+        operator,
+    }
+}
+
+/// What kind of work an activity of a name is.
+pub(super) fn kind_of_work(name: &str, work: &Activity) -> WorkKind {
+    match work.kind {
         ActivityKind::Kernel if is_communication(name) => WorkKind::Communication,
         ActivityKind::Kernel => product_type(name).map_or(WorkKind::Kernel, WorkKind::Product),
         ActivityKind::Memset => WorkKind::DeviceCopy,
@@ -344,14 +377,6 @@ fn gpu_work(trace: &Trace, work: &Activity, part_ns: f64, operator: Option<u32>)
             WorkKind::DeviceCopy
         }
         ActivityKind::Memcpy => WorkKind::HostCopy,
-    };
-    GpuWork {
-        kind,
-        part_ns,
-        time_ns: work.duration_ns as f64,
-        launch: work.launch,
-        bytes: work.bytes,
-        operator,
     }
 }
 

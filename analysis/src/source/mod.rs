@@ -11,6 +11,7 @@ mod imports;
 mod index;
 mod lines;
 mod parse;
+pub mod rewrite;
 mod statements;
 mod torch_sites;
 

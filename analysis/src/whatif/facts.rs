@@ -1,0 +1,143 @@
+//! What optimizations know besides the graph: the device, the program's settings, and measured
+//! times of single operators.
+
+use std::collections::HashMap;
+
+use super::graph::{Graph, Task};
+use crate::predict::Range;
+use crate::predict::device_spec::{DeviceKind, DeviceSpec};
+use crate::predict::op_cost::{self, Options};
+use crate::predict::operator::Operator;
+use crate::profile::Profile;
+use crate::recording::manifest::Manifest;
+
+/// Everything besides the graph. What is not known is `None` or empty; an optimization that needs it
+/// says so.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// What the iteration costs, with its lines and modules.
+    pub profile: &'a Profile,
+    /// Of a recording of ours: optimizers, loaders, settings.
+    pub manifest: Option<&'a Manifest>,
+    /// What ran it, or a processor.
+    pub device: &'a DeviceSpec,
+    /// How it was used.
+    pub options: Options,
+    /// Single operators as this machine runs them otherwise.
+    pub probes: &'a Probes,
+    /// The machines that data-parallel training is asked for.
+    pub cluster: Cluster,
+}
+
+/// GPUs that train one model together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cluster {
+    /// How many.
+    pub gpus: u32,
+    /// How many of them share a machine.
+    pub gpus_per_machine: u32,
+    /// Between GPUs of one machine, in bytes per second and direction; nothing where it is not told.
+    pub link: Option<f64>,
+    /// Between machines, in bytes per second and direction; nothing where it is not told.
+    pub network: Option<f64>,
+}
+
+impl Default for Cluster {
+    fn default() -> Cluster {
+        Cluster { gpus: 4, gpus_per_machine: 8, link: None, network: None }
+    }
+}
+
+/// Another way in which an operator can be run, which a probe measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Variant {
+    /// As it was recorded.
+    Same,
+    /// With its floating-point tensors in bfloat16.
+    BFloat16,
+    /// With its floating-point tensors in float16.
+    Float16,
+    /// With its 4-dimensional tensors in channels-last order.
+    ChannelsLast,
+}
+
+impl Variant {
+    /// As it is written in a probe's file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Variant::Same => "same",
+            Variant::BFloat16 => "bfloat16",
+            Variant::Float16 => "float16",
+            Variant::ChannelsLast => "channels_last",
+        }
+    }
+}
+
+/// Operators that were run by themselves, as recorded and otherwise, on the machine that the recording
+/// is of. Their ratio carries over: what a machine does badly it does in both.
+#[derive(Clone, Debug, Default)]
+pub struct Probes {
+    /// Nanoseconds of a call, by the operator's place in [`Graph::operators`].
+    pub operators: HashMap<(u32, Variant), f64>,
+    /// Nanoseconds of one step of an optimizer over the program's parameters, by how it is run:
+    /// `for-loop`, `foreach`, `fused`. The key's first part is the optimizer's place in the manifest.
+    pub optimizers: HashMap<(u32, &'static str), f64>,
+}
+
+impl Probes {
+    /// What an operator's time is multiplied by, where both ways were measured.
+    pub fn ratio(&self, operator: u32, variant: Variant) -> Option<f64> {
+        let same = self.operators.get(&(operator, Variant::Same))?;
+        let then = self.operators.get(&(operator, variant))?;
+        Some(then / same).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+    }
+}
+
+impl Facts<'_> {
+    /// Whether a GPU ran it.
+    pub fn is_gpu(&self) -> bool {
+        self.device.kind == DeviceKind::Gpu
+    }
+
+    /// What the time of an operator is multiplied by when it is run otherwise: `changed` is the same
+    /// operator with other types or shapes. By the cost model, so that what it gets wrong about both
+    /// cancels.
+    pub fn modelled_ratio(&self, operator: &Operator, changed: &Operator) -> Range {
+        let now = op_cost::cost(operator, self.device, &self.options).time_ns;
+        let then = op_cost::cost(changed, self.device, &self.options).time_ns;
+        if now.value <= 0.0 || !then.value.is_finite() {
+            return Range::exact(1.0);
+        }
+        let value = then.value / now.value;
+        // A ratio errs less than either of the two, since they err alike.
+        let spread = (then.high / then.value.max(1e-9)).powf(0.5);
+        Range::within_factor(value, if spread.is_finite() { spread } else { 2.0 })
+    }
+
+    /// The type of the module that a task belongs to: `Conv2d`.
+    pub fn module_type(&self, task: &Task) -> Option<&str> {
+        let module = self.profile.modules.get(task.module? as usize)?;
+        Some(module.type_name.as_str())
+    }
+
+    /// The program's optimizers are not told by a trace of another profiler; then nothing.
+    pub fn optimizer_names(&self) -> Vec<&str> {
+        let optimizers = self.manifest.map(|manifest| manifest.optimizers.as_slice());
+        optimizers.unwrap_or_default().iter().map(|one| one.type_name.as_str()).collect()
+    }
+}
+
+/// The different operators of a graph with how often each is called and what its tasks on the device
+/// take together, in nanoseconds: on a CPU the host's, on a GPU those of its kernels.
+pub fn device_time_by_operator(graph: &Graph) -> Vec<f64> {
+    let has_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
+    let mut times = vec![0.0; graph.operators.len()];
+    for task in graph.tasks.iter().filter(|task| !task.is_removed) {
+        let counts = task.kind.is_host() != has_gpu;
+        let slot = task.operator.and_then(|operator| times.get_mut(operator as usize));
+        if let Some(slot) = slot.filter(|_| counts) {
+            *slot += task.duration_ns;
+        }
+    }
+    times
+}

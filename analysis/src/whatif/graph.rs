@@ -1,0 +1,324 @@
+//! An iteration as tasks and what each waits for: the graph of Daydream (Zhu et al., USENIX ATC
+//! 2020, section 4.2).
+//!
+//! A task runs on a resource (the host's thread, a stream of a GPU, a link), after the one before it
+//! there and after those that an edge names. `attribution::step_graph` makes the graph of a
+//! recording; [`simulate`](super::simulate) says how long an iteration takes, and the
+//! [`primitives`](super::primitives) change it.
+
+use super::memory::Memory;
+use crate::predict::operator::Operator;
+use crate::profile::{FileId, Phase};
+
+/// Index into [`Graph::tasks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u32);
+
+/// Index into [`Graph::resources`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceId(pub u32);
+
+impl TaskId {
+    /// As an index.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What runs tasks, one at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Resource {
+    /// The thread of the training loop, and autograd's while that one waits for it.
+    Host,
+    /// Another thread of the host, by the trace's number.
+    OtherThread(u32),
+    /// A stream of a GPU: the device's number and the stream's.
+    Stream(i64, i64),
+    /// What an optimization adds: `network`, `all-reduce stream`.
+    Added(String),
+}
+
+/// In which order a resource takes its tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// In the order in which they are chained.
+    #[default]
+    Chained,
+    /// Of those that are ready the one with the highest [`Task::priority`]; of equals the one that was
+    /// ready first.
+    Priority,
+}
+
+/// What a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskKind {
+    /// The host within an operator.
+    HostOperator,
+    /// The host between operators: Python, the framework.
+    HostGap,
+    /// The call that launches a task of a GPU.
+    Launch,
+    /// A call that returns when a GPU has done something; its duration is what it takes then.
+    Wait,
+    /// A kernel that computes.
+    Kernel,
+    /// A copy between host and GPU.
+    HostCopy,
+    /// A copy or fill within a GPU.
+    DeviceCopy,
+    /// Talk between GPUs.
+    Communication,
+}
+
+impl TaskKind {
+    /// Whether the host does it.
+    pub fn is_host(self) -> bool {
+        matches!(
+            self,
+            TaskKind::HostOperator | TaskKind::HostGap | TaskKind::Launch | TaskKind::Wait
+        )
+    }
+}
+
+/// Something that takes its time on a resource.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Task {
+    /// What it is.
+    pub kind: TaskKind,
+    /// Where it runs.
+    pub resource: ResourceId,
+    /// How long, in nanoseconds. 0 for one that was removed.
+    pub duration_ns: f64,
+    /// The least time, in nanoseconds, from the end of the one before on its resource to its start.
+    pub after_ns: f64,
+    /// The operator that it is part of: index into [`Graph::operators`].
+    pub operator: Option<u32>,
+    /// The call of that operator: tasks of one call share the number.
+    pub call: Option<u32>,
+    /// The kernel's name: index into [`Graph::names`].
+    pub name: Option<u32>,
+    /// Bytes of a copy, a fill or a message.
+    pub bytes: Option<u64>,
+    /// The part of the iteration.
+    pub phase: Phase,
+    /// The module instance: index into [`Profile::modules`](crate::profile::Profile::modules).
+    pub module: Option<u32>,
+    /// The line that it is the cost of.
+    pub line: Option<(FileId, u32)>,
+    /// The higher, the sooner, where its resource goes by priority.
+    pub priority: i32,
+    /// The one that launches it.
+    pub launched_by: Option<TaskId>,
+    /// Whether a what-if removed it. It keeps its place, so that what waited for it waits for what
+    /// it waited for.
+    pub is_removed: bool,
+    pub(super) before: Option<TaskId>,
+    pub(super) next: Option<TaskId>,
+}
+
+impl Task {
+    /// A task of a kind that takes so many nanoseconds, of a resource that
+    /// [`Graph::push`] or [`Graph::insert_after`] settles.
+    pub fn new(kind: TaskKind, duration_ns: f64, phase: Phase) -> Task {
+        Task {
+            kind,
+            resource: ResourceId(0),
+            duration_ns,
+            after_ns: 0.0,
+            operator: None,
+            call: None,
+            name: None,
+            bytes: None,
+            phase,
+            module: None,
+            line: None,
+            priority: 0,
+            launched_by: None,
+            is_removed: false,
+            before: None,
+            next: None,
+        }
+    }
+}
+
+/// A task that waits for another one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Edge {
+    /// What is waited for.
+    pub from: TaskId,
+    /// Who waits.
+    pub to: TaskId,
+    /// Nanoseconds from the end of the one to the start of the other. Negative where the other may
+    /// begin before: a kernel starts before the call that launches it returns.
+    pub lag_ns: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Chain {
+    first: Option<TaskId>,
+    last: Option<TaskId>,
+    order: Order,
+}
+
+/// One iteration.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// Everything that takes time. Only grows: a removed task stays.
+    pub tasks: Vec<Task>,
+    /// What waits for what within the iteration, besides the order on each resource.
+    pub edges: Vec<Edge>,
+    /// What of the next iteration waits for what of this one.
+    pub across: Vec<Edge>,
+    /// The different operators.
+    pub operators: Vec<Operator>,
+    /// The names of kernels.
+    pub names: Vec<String>,
+    /// What is alive when.
+    pub memory: Memory,
+    resources: Vec<Resource>,
+    chains: Vec<Chain>,
+}
+
+impl Graph {
+    /// The resource, added where it is new.
+    pub fn resource(&mut self, resource: &Resource) -> ResourceId {
+        if let Some(found) = self.find(resource) {
+            return found;
+        }
+        self.resources.push(resource.clone());
+        self.chains.push(Chain::default());
+        ResourceId(self.resources.len() as u32 - 1)
+    }
+
+    /// The resource, where it is there.
+    pub fn find(&self, resource: &Resource) -> Option<ResourceId> {
+        let index = self.resources.iter().position(|known| known == resource)?;
+        Some(ResourceId(index as u32))
+    }
+
+    /// All resources, by id.
+    pub fn resources(&self) -> &[Resource] {
+        &self.resources
+    }
+
+    /// How a resource orders its tasks.
+    pub fn order(&self, resource: ResourceId) -> Order {
+        self.chains.get(resource.0 as usize).map(|chain| chain.order).unwrap_or_default()
+    }
+
+    /// Lets a resource order its tasks otherwise.
+    pub fn set_order(&mut self, resource: ResourceId, order: Order) {
+        if let Some(chain) = self.chains.get_mut(resource.0 as usize) {
+            chain.order = order;
+        }
+    }
+
+    /// A task.
+    pub fn task(&self, id: TaskId) -> Option<&Task> {
+        self.tasks.get(id.index())
+    }
+
+    /// A task, to change.
+    pub fn task_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.tasks.get_mut(id.index())
+    }
+
+    /// The tasks with their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+        (0_u32..).map(TaskId).zip(&self.tasks)
+    }
+
+    /// The tasks of a resource in their order.
+    pub fn on(&self, resource: ResourceId) -> impl Iterator<Item = TaskId> + '_ {
+        let first = self.chains.get(resource.0 as usize).and_then(|chain| chain.first);
+        std::iter::successors(first, |id| self.task(*id)?.next)
+    }
+
+    /// The first task of a resource.
+    pub fn first(&self, resource: ResourceId) -> Option<TaskId> {
+        self.chains.get(resource.0 as usize)?.first
+    }
+
+    /// The last task of a resource.
+    pub fn last(&self, resource: ResourceId) -> Option<TaskId> {
+        self.chains.get(resource.0 as usize)?.last
+    }
+
+    /// The one before on the same resource.
+    pub fn before(&self, id: TaskId) -> Option<TaskId> {
+        self.task(id)?.before
+    }
+
+    /// The next one on the same resource.
+    pub fn next(&self, id: TaskId) -> Option<TaskId> {
+        self.task(id)?.next
+    }
+
+    /// Adds a task at the end of a resource.
+    pub fn push(&mut self, resource: ResourceId, task: Task) -> TaskId {
+        let before = self.last(resource);
+        self.link(resource, before, None, task)
+    }
+
+    /// Adds a task at the beginning of a resource.
+    pub fn push_first(&mut self, resource: ResourceId, task: Task) -> TaskId {
+        let next = self.first(resource);
+        self.link(resource, None, next, task)
+    }
+
+    /// Adds a task right after another one, on its resource.
+    pub fn insert_after(&mut self, id: TaskId, task: Task) -> TaskId {
+        let (resource, next) =
+            self.task(id).map_or((ResourceId(0), None), |task| (task.resource, task.next));
+        self.link(resource, Some(id), next, task)
+    }
+
+    /// Adds a task right before another one, on its resource.
+    pub fn insert_before(&mut self, id: TaskId, task: Task) -> TaskId {
+        let (resource, before) =
+            self.task(id).map_or((ResourceId(0), None), |task| (task.resource, task.before));
+        self.link(resource, before, Some(id), task)
+    }
+
+    /// Lets a task wait for another one.
+    pub fn wait(&mut self, from: TaskId, to: TaskId, lag_ns: f64) {
+        self.edges.push(Edge { from, to, lag_ns });
+    }
+
+    /// The id of a kernel's name, added where it is new.
+    pub fn name(&mut self, name: &str) -> u32 {
+        let found = self.names.iter().position(|known| known == name);
+        found.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        }) as u32
+    }
+
+    fn link(
+        &mut self,
+        resource: ResourceId,
+        before: Option<TaskId>,
+        next: Option<TaskId>,
+        task: Task,
+    ) -> TaskId {
+        let id = TaskId(self.tasks.len() as u32);
+        self.tasks.push(Task { resource, before, next, ..task });
+        match before.and_then(|before| self.tasks.get_mut(before.index())) {
+            Some(before) => before.next = Some(id),
+            None => {
+                if let Some(chain) = self.chains.get_mut(resource.0 as usize) {
+                    chain.first = Some(id);
+                }
+            }
+        }
+        match next.and_then(|next| self.tasks.get_mut(next.index())) {
+            Some(next) => next.before = Some(id),
+            None => {
+                if let Some(chain) = self.chains.get_mut(resource.0 as usize) {
+                    chain.last = Some(id);
+                }
+            }
+        }
+        id
+    }
+}

@@ -1,0 +1,154 @@
+//! What is alive when, and how high it gets: blocks with the tasks that allocate and free them.
+
+use super::graph::{Graph, TaskId};
+use super::simulate::Schedule;
+use crate::profile::FileId;
+
+/// What a block is part of, as in [`MemoryByKind`](crate::profile::MemoryByKind).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockKind {
+    /// Parameters and buffers.
+    Weights,
+    /// `.grad` of parameters.
+    Gradients,
+    /// What the optimizer keeps.
+    OptimizerState,
+    /// What the forward pass made and the backward pass needs.
+    Activations,
+    /// What the loader gave.
+    Batch,
+    /// What lives within one operator or between two.
+    Temporaries,
+    /// None of these.
+    Other,
+}
+
+/// A moment of the host: while a task ran, and the place among the moments of that task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// A task of the host.
+    pub task: TaskId,
+    /// In the order of the recording.
+    pub event: u32,
+}
+
+/// A stretch of memory that is given out and taken back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Block {
+    /// Its size; 0 for one that a what-if does without.
+    pub bytes: f64,
+    /// What it is part of.
+    pub kind: BlockKind,
+    /// When it was given out; nothing where it was alive before the iteration.
+    pub allocated: Option<Moment>,
+    /// When it was taken back; nothing where it outlives the iteration.
+    pub freed: Option<Moment>,
+    /// The line that it is the cost of.
+    pub line: Option<(FileId, u32)>,
+    /// The module instance: index into [`Profile::modules`](crate::profile::Profile::modules).
+    pub module: Option<u32>,
+    /// The call that made it, as in [`Task::call`](super::graph::Task::call).
+    pub call: Option<u32>,
+}
+
+/// All blocks of an iteration.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Every block that is alive at some time.
+    pub blocks: Vec<Block>,
+    /// Bytes beyond the blocks at the peak, as recorded: workspaces, rounding, the allocator.
+    pub unexplained: f64,
+    /// Whether the recording tells of memory at all.
+    pub is_known: bool,
+}
+
+impl Memory {
+    /// Adds a block.
+    pub fn add(&mut self, block: Block) {
+        self.blocks.push(block);
+    }
+}
+
+/// Bytes at the peak of an iteration that ran so; nothing where the recording does not tell of
+/// memory.
+pub fn peak(graph: &Graph, schedule: &Schedule) -> Option<f64> {
+    if !graph.memory.is_known {
+        return None;
+    }
+    let at = |moment: Option<Moment>, otherwise: f64| match moment {
+        Some(moment) => {
+            let start_ns = schedule.start_ns.get(moment.task.index());
+            (start_ns.copied().unwrap_or(otherwise), moment.event)
+        }
+        None => (otherwise, 0),
+    };
+    let mut changes: Vec<(f64, u32, f64)> = Vec::with_capacity(2 * graph.memory.blocks.len());
+    let mut now = 0.0;
+    for block in &graph.memory.blocks {
+        match block.allocated {
+            Some(_) => {
+                let (time_ns, event) = at(block.allocated, f64::NEG_INFINITY);
+                changes.push((time_ns, event, block.bytes));
+            }
+            None => now += block.bytes,
+        }
+        if block.freed.is_some() {
+            let (time_ns, event) = at(block.freed, f64::INFINITY);
+            changes.push((time_ns, event, -block.bytes));
+        }
+    }
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(b.2.total_cmp(&a.2)));
+    let mut highest: f64 = now;
+    for (_, _, bytes) in changes {
+        now += bytes;
+        highest = highest.max(now);
+    }
+    Some((highest + graph.memory.unexplained).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Phase;
+    use crate::whatif::graph::{Resource, Task, TaskKind};
+    use crate::whatif::simulate::once;
+
+    /// Blocks as `(bytes, allocated, freed)` by task and event.
+    #[track_caller]
+    fn check(blocks: &[(f64, Option<(u32, u32)>, Option<(u32, u32)>)], expected: f64) {
+        let mut graph = Graph::default();
+        let host = graph.resource(&Resource::Host);
+        for _ in 0..3 {
+            graph.push(host, Task::new(TaskKind::HostOperator, 10.0, Phase::Forward));
+        }
+        let moment = |(task, event): (u32, u32)| Moment { task: TaskId(task), event };
+        graph.memory.is_known = true;
+        for (bytes, allocated, freed) in blocks {
+            graph.memory.add(Block {
+                bytes: *bytes,
+                kind: BlockKind::Other,
+                allocated: allocated.map(moment),
+                freed: freed.map(moment),
+                line: None,
+                module: None,
+                call: None,
+            });
+        }
+        let schedule = once(&graph, &[]).unwrap();
+        assert_eq!(peak(&graph, &schedule), Some(expected));
+    }
+
+    #[test]
+    fn blocks_add_up_while_they_live() {
+        check(&[(100.0, None, None), (10.0, Some((0, 0)), Some((1, 0)))], 110.0);
+        check(&[(10.0, Some((0, 0)), Some((1, 0))), (20.0, Some((2, 0)), None)], 20.0);
+        check(&[(10.0, Some((0, 0)), Some((1, 7))), (20.0, Some((1, 3)), None)], 30.0);
+        check(&[(10.0, Some((0, 0)), Some((1, 2))), (20.0, Some((1, 3)), None)], 20.0);
+    }
+
+    #[test]
+    fn without_blocks_nothing_is_known() {
+        let graph = Graph::default();
+        assert_eq!(peak(&graph, &Schedule::default()), None);
+    }
+}

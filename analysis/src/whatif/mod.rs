@@ -1,0 +1,16 @@
+//! What if: what an optimization would bring, said before it is written (Daydream, Zhu et al., USENIX
+//! ATC 2020).
+//!
+//! A recorded iteration is a [`graph`] of tasks that wait for one another
+//! (`attribution::step_graph` makes it), [`simulate`] runs it, [`memory`] says how high it gets. An
+//! [`optimization`] changes the graph by a few [`primitives`]; running it again says what it brings.
+
+pub mod facts;
+pub mod graph;
+pub mod memory;
+pub mod optimization;
+pub mod optimizations;
+pub mod primitives;
+pub mod ranking;
+pub mod recorded;
+pub mod simulate;

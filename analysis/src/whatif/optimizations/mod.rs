@@ -1,0 +1,9 @@
+//! The optimizations, each in a file that names the paper that it follows.
+
+mod zero_grad;
+
+use super::optimization::Optimization;
+
+/// All of them, in the order in which they are combined: what changes operators before what removes
+/// them, what joins them before what distributes them.
+pub const ALL: &[&dyn Optimization] = &[&zero_grad::ZeroGradToNone];

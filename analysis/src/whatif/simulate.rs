@@ -1,0 +1,362 @@
+//! How long an iteration takes: each task starts when all that it waits for is done and its resource
+//! is free (Daydream, algorithm 1).
+//!
+//! Iterations follow one another, and the host of one runs ahead of the GPU of the one before. So the
+//! graph is run several times, each time from where the last one left its resources, until one takes
+//! as long as the one before.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use thiserror::Error;
+
+use super::graph::{Graph, Order, ResourceId};
+
+/// Iterations until one follows the other as in a long run, at most.
+const MOST_PASSES: usize = 4;
+/// Two iterations are equally long where they differ by less than this share.
+const SAME: f64 = 1e-4;
+
+/// Why a graph cannot be run.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum SimulationError {
+    /// Tasks wait for one another in a circle: the recording's times contradict each other.
+    #[error(
+        "{waiting} of {all} tasks wait for one another: the times of the recording contradict each other"
+    )]
+    Cycle {
+        /// Tasks that could not start.
+        waiting: usize,
+        /// All of them.
+        all: usize,
+    },
+}
+
+/// When each task ran, in nanoseconds from the start of its iteration.
+#[derive(Clone, Debug, Default)]
+pub struct Schedule {
+    /// Nanoseconds from one iteration to the next in a long run.
+    pub iteration_ns: f64,
+    /// By task, of the last iteration that was run; counted from when the first one began.
+    pub start_ns: Vec<f64>,
+    /// By task.
+    pub end_ns: Vec<f64>,
+}
+
+/// Runs a graph until its iterations are equally long.
+///
+/// # Errors
+/// Where tasks wait for one another in a circle.
+pub fn steady(graph: &Graph) -> Result<Schedule, SimulationError> {
+    let plan = Plan::new(graph);
+    let mut state = State::new(graph, &[]);
+    let mut before = plan.run(graph, &mut state)?;
+    let mut iteration_ns = before;
+    for _ in 1..MOST_PASSES {
+        let end = plan.run(graph, &mut state)?;
+        let took = end - before;
+        before = end;
+        let is_steady = (took - iteration_ns).abs() <= SAME * iteration_ns;
+        iteration_ns = took;
+        if is_steady {
+            break;
+        }
+    }
+    Ok(Schedule { iteration_ns, start_ns: state.start_ns, end_ns: state.end_ns })
+}
+
+/// Runs a graph once. `busy_until_ns` tells by resource when it is free; where it says nothing, at 0.
+///
+/// # Errors
+/// As [`steady`].
+pub fn once(graph: &Graph, busy_until_ns: &[f64]) -> Result<Schedule, SimulationError> {
+    let mut state = State::new(graph, busy_until_ns);
+    let iteration_ns = Plan::new(graph).run(graph, &mut state)?;
+    Ok(Schedule { iteration_ns, start_ns: state.start_ns, end_ns: state.end_ns })
+}
+
+/// Who waits for whom, in a form that is quick to follow. Every index in it is of a task or a
+/// resource of the graph.
+struct Plan {
+    /// By task: where in `waiting` those that wait for it begin.
+    first: Vec<u32>,
+    waiting: Vec<(u32, f64)>,
+    /// By task: how many it waits for, the one before on a chained resource included.
+    count: Vec<u32>,
+    /// By resource.
+    by_priority: Vec<bool>,
+}
+
+struct State {
+    start_ns: Vec<f64>,
+    end_ns: Vec<f64>,
+    /// By resource: when the last task on it ended.
+    free_ns: Vec<f64>,
+    /// Whether an iteration was run before.
+    has_run: bool,
+}
+
+impl State {
+    fn new(graph: &Graph, busy_until_ns: &[f64]) -> State {
+        let mut free_ns = busy_until_ns.to_vec();
+        free_ns.resize(graph.resources().len(), 0.0);
+        State {
+            start_ns: vec![0.0; graph.tasks.len()],
+            end_ns: vec![0.0; graph.tasks.len()],
+            free_ns,
+            has_run: false,
+        }
+    }
+}
+
+/// Something to look at, at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Event {
+    at_ns: f64,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// A resource that goes by priority has ended a task.
+    Free(u32),
+    /// A task has all that it waits for.
+    Ready(u32),
+}
+
+impl Eq for Event {}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Event) -> Ordering {
+        self.at_ns.total_cmp(&other.at_ns).then(self.what.cmp(&other.what))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Event) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Tasks that are ready on a resource that goes by priority: the most urgent one is the greatest, of
+/// equals the one that came first.
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    ready: BinaryHeap<(i32, Reverse<(u64, u32)>)>,
+    is_busy: bool,
+    came: u64,
+}
+
+impl Queue {
+    fn push(&mut self, priority: i32, task: u32) {
+        self.ready.push((priority, Reverse((self.came, task))));
+        self.came += 1;
+    }
+
+    /// The next task, where the resource can take one.
+    fn pop(&mut self) -> Option<u32> {
+        if self.is_busy {
+            return None;
+        }
+        let (_, Reverse((_, task))) = self.ready.pop()?;
+        self.is_busy = true;
+        Some(task)
+    }
+}
+
+impl Plan {
+    fn new(graph: &Graph) -> Plan {
+        let tasks = graph.tasks.len();
+        let by_priority: Vec<bool> = (0_u32..)
+            .zip(graph.resources())
+            .map(|(index, _)| graph.order(ResourceId(index)) == Order::Priority)
+            .collect();
+        let mut count = vec![0_u32; tasks];
+        for (count, task) in count.iter_mut().zip(&graph.tasks) {
+            let is_chained = by_priority.get(task.resource.0 as usize) != Some(&true);
+            *count += u32::from(task.before.is_some() && is_chained);
+        }
+        let mut first = vec![0_u32; tasks + 1];
+        let usable =
+            || graph.edges.iter().filter(|edge| edge.from.index().max(edge.to.index()) < tasks);
+        for edge in usable() {
+            first[edge.from.index() + 1] += 1;
+            count[edge.to.index()] += 1;
+        }
+        for index in 0..tasks {
+            first[index + 1] += first[index];
+        }
+        let mut waiting = vec![(0_u32, 0.0); first[tasks] as usize];
+        let mut next = first.clone();
+        for edge in usable() {
+            let slot = &mut next[edge.from.index()];
+            waiting[*slot as usize] = (edge.to.0, edge.lag_ns);
+            *slot += 1;
+        }
+        Plan { first, waiting, count, by_priority }
+    }
+
+    /// Runs one more iteration, and says when its last task ended.
+    fn run(&self, graph: &Graph, state: &mut State) -> Result<f64, SimulationError> {
+        let tasks = graph.tasks.len();
+        let mut count = self.count.clone();
+        let mut earliest_ns = vec![0.0_f64; tasks];
+        if state.has_run {
+            // What the iteration before leaves for this one to wait for.
+            for edge in &graph.across {
+                let end_ns = state.end_ns.get(edge.from.index()).copied().unwrap_or(0.0);
+                if let Some(earliest) = earliest_ns.get_mut(edge.to.index()) {
+                    *earliest = earliest.max(end_ns + edge.lag_ns);
+                }
+            }
+        }
+        let mut events: BinaryHeap<Reverse<Event>> = BinaryHeap::new();
+        let mut queues = vec![Queue::default(); self.by_priority.len()];
+        for ((index, task), count) in (0_u32..).zip(&graph.tasks).zip(&count) {
+            if task.before.is_none() {
+                let free_ns = state.free_ns.get(task.resource.0 as usize).copied().unwrap_or(0.0);
+                let earliest = &mut earliest_ns[index as usize];
+                *earliest = earliest.max(free_ns + task.after_ns);
+            }
+            if *count == 0 {
+                let at_ns = earliest_ns[index as usize];
+                events.push(Reverse(Event { at_ns, what: What::Ready(index) }));
+            }
+        }
+        let (mut done, mut last_ns) = (0, 0.0_f64);
+        while let Some(Reverse(Event { at_ns, what })) = events.pop() {
+            let resource = match what {
+                What::Free(resource) => resource as usize,
+                What::Ready(index) => graph.tasks[index as usize].resource.0 as usize,
+            };
+            let has_queue = self.by_priority.get(resource) == Some(&true);
+            let starts = match (what, has_queue) {
+                (What::Ready(index), false) => Some(index),
+                (What::Ready(index), true) => {
+                    queues[resource].push(graph.tasks[index as usize].priority, index);
+                    queues[resource].pop()
+                }
+                (What::Free(_), _) => {
+                    queues[resource].is_busy = false;
+                    queues[resource].pop()
+                }
+            };
+            let Some(index) = starts.map(|index| index as usize) else { continue };
+            let task = &graph.tasks[index];
+            let end_ns = at_ns + task.duration_ns.max(0.0);
+            state.start_ns[index] = at_ns;
+            state.end_ns[index] = end_ns;
+            if let Some(free_ns) = state.free_ns.get_mut(resource) {
+                *free_ns = free_ns.max(end_ns);
+            }
+            last_ns = last_ns.max(end_ns);
+            done += 1;
+            if has_queue {
+                let what = What::Free(resource as u32);
+                events.push(Reverse(Event { at_ns: end_ns, what }));
+            }
+            let next = task.next.filter(|_| !has_queue);
+            let next = next.map(|next| (next.0, graph.tasks[next.index()].after_ns));
+            let (from, to) = (self.first[index] as usize, self.first[index + 1] as usize);
+            for (waiting, lag_ns) in self.waiting[from..to].iter().copied().chain(next) {
+                let waiter = waiting as usize;
+                earliest_ns[waiter] = earliest_ns[waiter].max(end_ns + lag_ns);
+                count[waiter] -= 1;
+                if count[waiter] == 0 {
+                    let at_ns = earliest_ns[waiter];
+                    events.push(Reverse(Event { at_ns, what: What::Ready(waiting) }));
+                }
+            }
+        }
+        state.has_run = true;
+        if done < tasks {
+            return Err(SimulationError::Cycle { waiting: tasks - done, all: tasks });
+        }
+        Ok(last_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Phase;
+    use crate::whatif::graph::{Edge, Resource, Task, TaskId, TaskKind};
+
+    /// A graph of tasks as `(resource, duration)`, with what waits for what.
+    fn graph(tasks: &[(Resource, f64)], edges: &[(u32, u32)]) -> Graph {
+        let mut graph = Graph::default();
+        for (resource, duration_ns) in tasks {
+            let resource = graph.resource(resource);
+            graph.push(resource, Task::new(TaskKind::Kernel, *duration_ns, Phase::Forward));
+        }
+        for (from, to) in edges {
+            graph.wait(TaskId(*from), TaskId(*to), 0.0);
+        }
+        graph
+    }
+
+    #[track_caller]
+    fn check(graph: &Graph, once_ns: f64, steady_ns: f64) {
+        assert_eq!(once(graph, &[]).unwrap().iteration_ns, once_ns);
+        assert_eq!(steady(graph).unwrap().iteration_ns, steady_ns);
+    }
+
+    const GPU: Resource = Resource::Stream(0, 7);
+
+    #[test]
+    fn tasks_of_one_resource_follow_one_another() {
+        check(&graph(&[(Resource::Host, 10.0), (Resource::Host, 20.0)], &[]), 30.0, 30.0);
+    }
+
+    #[test]
+    fn the_slower_of_host_and_gpu_is_what_a_long_run_takes() {
+        let launches = |host: f64, kernel: f64| {
+            let tasks =
+                [(Resource::Host, host), (GPU, kernel), (Resource::Host, host), (GPU, kernel)];
+            graph(&tasks, &[(0, 1), (2, 3)])
+        };
+        check(&launches(10.0, 30.0), 70.0, 60.0);
+        check(&launches(30.0, 10.0), 70.0, 60.0);
+    }
+
+    #[test]
+    fn waiting_adds_up() {
+        let tasks = [(Resource::Host, 10.0), (GPU, 30.0), (Resource::Host, 5.0)];
+        check(&graph(&tasks, &[(0, 1), (1, 2)]), 45.0, 45.0);
+    }
+
+    #[test]
+    fn the_next_iteration_waits_for_what_it_needs_of_this_one() {
+        let mut graph = graph(&[(Resource::Host, 10.0), (GPU, 30.0)], &[(0, 1)]);
+        check(&graph, 40.0, 30.0);
+        graph.across.push(Edge { from: TaskId(1), to: TaskId(0), lag_ns: 0.0 });
+        check(&graph, 40.0, 40.0);
+    }
+
+    #[test]
+    fn the_most_urgent_goes_first() {
+        let link = Resource::Added("network".to_owned());
+        let tasks = [(link.clone(), 10.0), (link.clone(), 10.0), (link.clone(), 10.0), (GPU, 5.0)];
+        // The last message is what the GPU waits for.
+        let mut graph = graph(&tasks, &[(2, 3)]);
+        assert_eq!(once(&graph, &[]).unwrap().end_ns[3], 35.0);
+        let link = graph.find(&link).unwrap();
+        graph.set_order(link, Order::Priority);
+        graph.tasks[2].priority = 1;
+        let schedule = once(&graph, &[]).unwrap();
+        // The first had begun when the urgent one came up at the same instant.
+        assert_eq!(schedule.end_ns[3], 25.0);
+        assert_eq!(schedule.iteration_ns, 30.0);
+    }
+
+    #[test]
+    fn what_waits_in_a_circle_is_an_error() {
+        let graph = graph(&[(Resource::Host, 1.0), (GPU, 1.0)], &[(0, 1), (1, 0)]);
+        assert_eq!(steady(&graph).unwrap_err(), SimulationError::Cycle { waiting: 2, all: 2 });
+    }
+
+    #[test]
+    fn nothing_takes_no_time() {
+        check(&Graph::default(), 0.0, 0.0);
+    }
+}
