@@ -1,6 +1,6 @@
 """Time, memory and the largest batch, as predicted and as measured, for all demos.
 
-    python tests/bench/batch_size.py [--python PYTHON_WITH_TORCH] [--rounds 3] [DEMO…]
+    python tests/bench/batch_size.py [--python PYTHON_WITH_TORCH] [--rounds 5] [DEMO…]
 
 For each demo project a language server profiles it and tries other batch sizes, as it does in an
 editor; its panel says what it predicts at half and double the batch, neither of which it ran. Then
@@ -84,11 +84,14 @@ def said(message: dict[str, Any]) -> str:
     return str(message["params"]["message"]) if message["method"] == "window/showMessage" else ""
 
 
-def measured(args: argparse.Namespace, project: Path, batch: int) -> dict[str, Any]:
-    """A profile of the demo at a batch size."""
+def measured(
+    args: argparse.Namespace, project: Path, batch: int, iterations: int = 5
+) -> dict[str, Any]:
+    """A profile of the demo at a batch size. A large batch leaves few iterations in an epoch, and a
+    run that ends early cannot tell its peak."""
     out = project.parent / "profile.json"
     command = [args.binary, "profile", project / "train.py", "--python", args.python]
-    command += ["--json", out, "--iterations", "5", "--", "--batch-size", str(batch)]
+    command += ["--json", out, "--iterations", str(iterations), "--", "--batch-size", str(batch)]
     # In a cache of its own: a server shows what a terminal has measured of its project.
     own = {**os.environ, "RIDGELINE_CACHE_DIR": str(project.parent / "truth")}
     quiet = subprocess.DEVNULL
@@ -118,21 +121,26 @@ def halves(
     batches = (current // 2, current * 2)
     assert not any(p["measured"] and p["batch"] in batches for p in sizes["points"]), "it ran"
     # The machine's speed changes over minutes, so each round measures the current batch beside the
-    # others, and what is compared is how many times as long they take.
-    rounds = [{b: measured(args, project, b) for b in (current, *batches)} for _ in range(args.rounds)]
-    took = {b: [one[b]["iteration"]["time_ms"] for one in rounds] for b in (current, *batches)}
+    # others, and what is compared is how many times as long the quickest iterations take: what else
+    # goes on can only make one longer.
+    rounds = [
+        {b: measured(args, project, b) for b in (current, *batches)} for _ in range(args.rounds)
+    ]
+    took = {
+        b: min(min(one[b]["iteration"]["timed_ms"]) for one in rounds) for b in (current, *batches)
+    }
     here = at(sizes, current)["time_ns"]["value"]
     errors = []
     for batch in batches:
         predicted = at(sizes, batch)
-        ratio = statistics.median(b / c for b, c in zip(took[batch], took[current]))
+        ratio = took[batch] / took[current]
         peak = statistics.median(one[batch]["memory"]["peak_bytes"] for one in rounds)
         time_error = predicted["time_ns"]["value"] / here / ratio - 1
         peak_error = predicted["peak_bytes"]["value"] / peak - 1
         errors.append((time_error, peak_error))
         print(
             f"{project.name:8} batch {batch:5}: {ratio:5.3f} times as long ({time_error:+.1%}), "
-            f"{statistics.median(took[batch]):8.2f} ms, peak {peak / 1e6:8.2f} MB ({peak_error:+.2%})"
+            f"{took[batch]:8.2f} ms, peak {peak / 1e6:8.2f} MB ({peak_error:+.2%})"
         )
     return errors
 
@@ -147,11 +155,11 @@ def largest(args: argparse.Namespace, session: Session, sizes: dict[str, Any]) -
         return 10**9
     # The peak grows with the batch: from the prediction, step to where it crosses the limit.
     value = predicted["value"]
-    fits = measured(args, session.project, value)["memory"]["peak_bytes"] <= limit
+    fits = measured(args, session.project, value, 2)["memory"]["peak_bytes"] <= limit
     step, true = (1, value) if fits else (-1, value - 1)
     for _ in range(8):
         beyond = true + 1 if step > 0 else true
-        inside = measured(args, session.project, beyond)["memory"]["peak_bytes"] <= limit
+        inside = measured(args, session.project, beyond, 2)["memory"]["peak_bytes"] <= limit
         if inside == (step < 0):
             break
         true += step
@@ -166,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("demos", nargs="*", default=DEMOS)
     args = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="ridgeline-bench-"))

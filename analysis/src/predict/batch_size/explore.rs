@@ -31,8 +31,9 @@ const MOST_ESTIMATES: usize = 16;
 /// Runs at other batches than the current one. Of a straight line through five points from three
 /// quarters to seven quarters, the error at half and double is hardly more than that of one point.
 const MOST_RUNS: usize = 4;
-/// Runs at the current batch: the measurement, which timed few iterations, and one more that times as
-/// many as the others.
+/// Runs at the current batch before others: the measurement, which timed few iterations, and one more
+/// that times as many as the others. After each other run it is run once more: machines become slower
+/// and faster over minutes, and [`super::time`] takes that out.
 const RUNS_AT_CURRENT: usize = 2;
 /// Of these, so many may come to nothing.
 const MOST_FAILURES: usize = 3;
@@ -107,7 +108,7 @@ fn next_run(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<u64> {
     let failed = evidence.failed.iter().filter(failures).count();
     let others = evidence.runs.iter().filter(|run| run.batch != current).count();
     let at_current = evidence.runs.iter().filter(|run| run.batch == current).count();
-    if at_current < RUNS_AT_CURRENT && !evidence.failed(Question::Run(current)) {
+    if at_current < RUNS_AT_CURRENT + others && !evidence.failed(Question::Run(current)) {
         return Some(current);
     }
     if at_current == 0 {

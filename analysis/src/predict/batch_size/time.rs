@@ -55,7 +55,7 @@ enum Work {
 impl Time {
     /// Nothing where the runs and estimates do not say how the time depends on the batch.
     pub fn fit(runs: &[Run], estimates: &[Estimate]) -> Option<Time> {
-        let measured = by_batch(runs);
+        let measured = by_batch(&steadied(runs));
         let usual = usual(&measured)?;
         let quickest = |times: &Vec<f64>| times.first().copied().unwrap_or(f64::NAN);
         let ran = (*measured.first_key_value()?.0, *measured.last_key_value()?.0);
@@ -134,6 +134,41 @@ pub(super) fn along(points: &[(f64, f64)], x: f64) -> f64 {
 pub(super) fn doublings(batch: u64, (first, last): (u64, u64)) -> f64 {
     let ratio = |more: u64, less: u64| (more.max(1) as f64 / less.max(1) as f64).log2();
     ratio(batch, last).max(ratio(first, batch)).max(0.0)
+}
+
+/// The runs as they would have been on a machine that stays as fast as it was: a run between two of the
+/// first one's batch is compared with these, and what they changed by is taken out of it.
+fn steadied(runs: &[Run]) -> Vec<Run> {
+    /// A machine that changes by more does something else.
+    const MOST: f64 = 2.0;
+    let quickest = |run: &Run| {
+        let usable = run.timed_ns.iter().copied().filter(|time| time.is_finite() && *time > 0.0);
+        usable.reduce(f64::min)
+    };
+    let references: Vec<(usize, f64)> = runs
+        .iter()
+        .enumerate()
+        .filter(|(_, run)| Some(run.batch) == runs.first().map(|first| first.batch))
+        .filter_map(|(index, run)| Some((index, quickest(run)?)))
+        .collect();
+    let mut levels: Vec<f64> = references.iter().map(|(_, level)| *level).collect();
+    levels.sort_by(f64::total_cmp);
+    let Some(usual) = middle(&levels) else { return runs.to_vec() };
+    let level_at = |index: usize| {
+        let after = references.partition_point(|(at, _)| *at < index);
+        let before = after.checked_sub(1).and_then(|before| references.get(before));
+        match (before, references.get(after)) {
+            (_, Some((at, level))) if *at == index => *level,
+            (Some((_, before)), Some((_, after))) => (before * after).sqrt(),
+            (Some((_, level)), None) | (None, Some((_, level))) => *level,
+            (None, None) => usual,
+        }
+    };
+    let steady = |(index, run): (usize, &Run)| {
+        let factor = (usual / level_at(index)).clamp(1.0 / MOST, MOST);
+        Run { timed_ns: run.timed_ns.iter().map(|time| time * factor).collect(), ..run.clone() }
+    };
+    runs.iter().enumerate().map(steady).collect()
 }
 
 /// The times of each batch's iterations, sorted, none empty.
