@@ -113,9 +113,12 @@ mod tests {
     use crate::whatif::graph::{Resource, Task, TaskKind};
     use crate::whatif::simulate::once;
 
-    /// Blocks as `(bytes, allocated, freed)` by task and event.
+    /// A task and an event of it.
+    type When = Option<(u32, u32)>;
+
+    /// Blocks as `(bytes, allocated, freed)`.
     #[track_caller]
-    fn check(blocks: &[(f64, Option<(u32, u32)>, Option<(u32, u32)>)], expected: f64) {
+    fn check(blocks: &[(f64, When, When)], expected: f64) {
         let mut graph = Graph::default();
         let host = graph.resource(&Resource::Host);
         for _ in 0..3 {
