@@ -65,6 +65,12 @@ pub struct Manifest {
     /// The measured iteration's memory, where it was recorded.
     #[serde(default)]
     pub memory: Option<Memory>,
+    /// Data loaders that gave batches.
+    #[serde(default)]
+    pub loaders: Vec<Loader>,
+    /// What the program ran on besides the device.
+    #[serde(default)]
+    pub machine: Option<Machine>,
     /// Functions that `torch.compile` compiled and that ran.
     #[serde(default)]
     pub compiled: Vec<Region>,
@@ -259,6 +265,32 @@ pub struct Optimizer {
     pub fused: Option<bool>,
     /// `(module, elements)` that it owns.
     pub modules: Vec<(u32, u64)>,
+}
+
+/// A data loader.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Loader {
+    /// Processes beside the program's own that load; 0 where that loads itself.
+    pub workers: Option<u32>,
+    /// Whether batches are copied into page-locked memory.
+    pub pin_memory: Option<bool>,
+    /// Whether workers outlive an epoch.
+    pub persistent: Option<bool>,
+    /// Batches that each worker loads ahead.
+    pub prefetch_factor: Option<u32>,
+    /// Samples in a batch, as the loader declares it.
+    pub batch_size: Option<u64>,
+    /// Nanoseconds that the program waited for each batch.
+    pub fetch_ns: Vec<u64>,
+}
+
+/// The machine around the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Cores that the program may use.
+    pub cores: Option<u32>,
 }
 
 /// What the memory of the measured iteration started from.
@@ -526,6 +558,20 @@ mod tests {
         );
         let message = manifest.failure.map(|failure| failure.message).unwrap_or_default();
         assert!(message.starts_with('a') && message.contains('\u{fffd}'), "{message:?}");
+    }
+
+    #[test]
+    fn loaders_and_the_machine_are_read() {
+        let manifest = parsed(
+            r#"{"schema": 1, "machine": {"cores": 2}, "loaders": [{"workers": 0,
+                "pin_memory": false, "persistent": false, "prefetch_factor": null,
+                "batch_size": 8, "fetch_ns": [5, 7]}]}"#,
+        );
+        assert_eq!(manifest.machine.and_then(|machine| machine.cores), Some(2));
+        let loader = manifest.loaders.first().expect("a loader");
+        assert_eq!((loader.workers, loader.prefetch_factor), (Some(0), None));
+        assert_eq!(loader.fetch_ns, [5, 7]);
+        assert_eq!(parsed(r#"{"schema": 1, "machine": null}"#).machine, None);
     }
 
     #[test]
