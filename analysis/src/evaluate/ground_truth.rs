@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::lambda_results::{LambdaRow, LambdaTables};
 use super::list_request::Config;
 use super::neusight_models::{self, NeusightRow};
 use super::timm_file_name::TimmFileName;
@@ -14,6 +15,9 @@ pub const TIMM: &str = "timm";
 pub const NEUSIGHT_MODELS: &str = "neusight/models.csv";
 /// Their configurations.
 pub const NEUSIGHT_CONFIGS: &str = "neusight/model-configs";
+
+/// The folder of tables of training throughput.
+pub const LAMBDA: &str = "lambda";
 
 /// One file of the folder, or why it could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub struct GroundTruth {
     pub timm: Vec<TimmResults>,
     /// Rows of `neusight/models.csv`.
     pub transformers: Vec<NeusightRow>,
+    /// Rows of `lambda/`.
+    pub lambda: Vec<LambdaRow>,
     /// The transformers' configurations, by name.
     pub configs: BTreeMap<String, Config>,
     /// What is missing or could not be read, in words.
@@ -42,6 +48,7 @@ impl GroundTruth {
     pub fn read(files: &[File]) -> GroundTruth {
         let mut truth = GroundTruth::default();
         let mut saw_models = false;
+        let mut tables = LambdaTables::default();
         for file in files {
             let bytes = match &file.contents {
                 Ok(bytes) => bytes,
@@ -70,8 +77,14 @@ impl GroundTruth {
                 }
             } else if folder == TIMM {
                 truth.read_timm(&file.path, name, bytes);
+            } else if folder == LAMBDA {
+                match tables.read(name, bytes) {
+                    Ok(left_out) => truth.note(&file.path, &left_out),
+                    Err(why) => truth.problems.push(format!("{}: {why}", file.path)),
+                }
             }
         }
+        truth.lambda = tables.rows();
         if truth.timm.is_empty() {
             truth.problems.push(format!("{TIMM}: there is no result file"));
         }

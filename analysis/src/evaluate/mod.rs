@@ -9,6 +9,7 @@ pub mod case;
 pub mod device_name;
 pub mod error_statistics;
 pub mod ground_truth;
+pub mod lambda_results;
 pub mod list_request;
 pub mod neusight_models;
 pub mod questions;

@@ -1,5 +1,6 @@
 //! The optimizations, each in a file that names the paper that it follows.
 
+pub mod shared;
 mod zero_grad;
 
 use super::optimization::Optimization;

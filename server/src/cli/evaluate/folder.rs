@@ -3,7 +3,9 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use ridgeline_analysis::evaluate::ground_truth::{File, NEUSIGHT_CONFIGS, NEUSIGHT_MODELS, TIMM};
+use ridgeline_analysis::evaluate::ground_truth::{
+    File, LAMBDA, NEUSIGHT_CONFIGS, NEUSIGHT_MODELS, TIMM,
+};
 
 use crate::cli::exit::Failure;
 
@@ -24,7 +26,7 @@ pub fn read(folder: &Path) -> Result<Vec<File>, Failure> {
         ));
     }
     let mut files = Vec::new();
-    for (below, ending) in [(TIMM, ".csv"), (NEUSIGHT_CONFIGS, ".json")] {
+    for (below, ending) in [(TIMM, ".csv"), (LAMBDA, ".csv"), (NEUSIGHT_CONFIGS, ".json")] {
         let Ok(entries) = std::fs::read_dir(folder.join(below)) else { continue };
         let mut names: Vec<String> = entries
             .flatten()
