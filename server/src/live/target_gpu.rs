@@ -7,6 +7,7 @@ use ridgeline_analysis::predict::device_table::DeviceTable;
 use serde_json::Value;
 
 use crate::event::Event;
+use crate::known_devices;
 use crate::lsp::client::{Asked, Importance};
 use crate::state::GlobalState;
 
@@ -34,9 +35,33 @@ impl GlobalState {
     /// Takes a choice, or asks for one.
     pub fn select_target(&mut self, root: &Path, chosen: Option<Option<String>>) {
         match chosen {
-            Some(chosen) => self.set_target(root, chosen),
+            Some(Some(name)) => self.look_up_target(root, name),
+            Some(None) => self.set_target(root, None),
             None => self.ask_for_target(root),
         }
+    }
+
+    /// Finds a GPU by a name, among the project's own as well, whose files have to be read.
+    fn look_up_target(&self, root: &Path, name: String) {
+        let (to_client, events) = (self.to_client.clone(), self.events.clone());
+        let root = root.to_owned();
+        tokio::spawn(async move {
+            let of = root.clone();
+            let found = tokio::task::spawn_blocking(move || {
+                let (table, _) = known_devices::of_project(&of);
+                table.choose(&name).map(|device| device.name.clone())
+            });
+            let told = match found.await {
+                Ok(Ok(name)) => {
+                    // Where the event loop is over, nobody wants it.
+                    let _ = events.send(Event::TargetChosen(root, Some(name))).await;
+                    return;
+                }
+                Ok(Err(unknown)) => unknown.to_string(),
+                Err(error) => format!("The GPU was not looked up: {error}"),
+            };
+            to_client.show_message(Importance::Warning, &told);
+        });
     }
 
     fn ask_for_target(&self, root: &Path) {
@@ -61,15 +86,9 @@ impl GlobalState {
         });
     }
 
-    /// Estimates of a workspace are for this GPU from now on; for none, as the settings say.
+    /// Estimates of a workspace are for this GPU from now on, by its name in the table; for none, as
+    /// the settings say.
     pub fn set_target(&mut self, root: &Path, chosen: Option<String>) {
-        let chosen = match chosen.map(|name| DeviceTable::shipped().choose(&name).cloned()) {
-            Some(Err(unknown)) => {
-                return self.to_client.show_message(Importance::Warning, &unknown.to_string());
-            }
-            Some(Ok(device)) => Some(device.name),
-            None => None,
-        };
         let Some(workspace) = self.workspace(root) else { return };
         workspace.live.clear();
         workspace.live.cleared = false;

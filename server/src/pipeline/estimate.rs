@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ridgeline_analysis::predict::device_spec::DeviceSpec;
-use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::predict::live::{self, Measured, Text, processor::processor};
 use ridgeline_analysis::predict::op_cost::Options;
 use ridgeline_analysis::predict::op_list::OpList;
@@ -30,6 +29,7 @@ use super::server::own_request;
 use super::unsaved::Unsaved;
 use super::{Pipeline, blocking, files_problem, or_cancelled, recording};
 use crate::documents::text_on_disk;
+use crate::known_devices;
 use crate::live::{EstimateOutcome, EstimateRequest, Estimated, Gap};
 use crate::profiler::Profiled;
 
@@ -103,7 +103,7 @@ impl Pipeline {
         };
         let interpreter = or_cancelled(cancel, self.interpreter(&plan)).await?;
         let agent = or_cancelled(cancel, self.agent(&plan, &interpreter)).await?;
-        let target = choose_target(measured, request.target.as_deref(), &agent).await?;
+        let target = choose_target(&plan.root, measured, request.target.as_deref(), &agent).await?;
         let job = Job { pipeline: self, plan: &plan, agent: &agent, target: &target, cancel };
 
         let before = job.before(saved_is_measured).await?;
@@ -321,11 +321,13 @@ fn gaps(list: &OpList) -> Vec<Gap> {
 /// The device that an estimate is for: where the program was measured, or else the GPU that is there,
 /// or that the person named, or this processor.
 async fn choose_target(
+    root: &Path,
     measured: Option<&Arc<Profiled>>,
     wanted: Option<&str>,
     agent: &Agent,
 ) -> Result<Target, Outcome> {
-    let table = DeviceTable::shipped();
+    let root = root.to_owned();
+    let (table, _) = blocking(move || known_devices::of_project(&root)).await?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
     let has_gpu = agent.facts().is_some_and(|facts| facts.cuda);
