@@ -11,11 +11,9 @@ import functools
 import gc
 import os
 import sys
-import threading
 import time
 import types
-import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -36,6 +34,7 @@ from .operator_list import Iteration
 from .operator_stacks import OperatorStacks
 from .overlay import Overlay
 from .peak_memory import MemoryEvents
+from .signals import Signals
 from .sources import Sources, UserCode
 from .spec import RunSpec
 
@@ -78,6 +77,7 @@ class Estimator:
         self._device = torch.device("cpu" if spec.claim == "cpu" else "cuda:0")
         user_code = UserCode(spec.root, spec.user_code, spec.not_user_code, spec.user_packages)
         self._sources = Sources(user_code, overlay)
+        self._signals = Signals(self._sources)
         self._stacks = OperatorStacks(self._sources)
         self.arena = Arena()
         self.guesses = Guesses(lambda frame: self._stacks.place(self._stacks.at(frame)))
@@ -85,12 +85,10 @@ class Estimator:
         self._finder = IterationFinder(spec.iterations.found_by)
         self._definitions = Definitions(self._report)
         self._calls = hooks.ModuleCalls(self)
-        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._notes: dict[str, None] = {}
         self._unsupported: dict[tuple[int, int, str], str] = {}
         self._provided: object = ()
         self._iterations: tuple[Callable[..., Any], ...] = ()
-        self._thread: int | None = None
         # Phases and module calls that are under way, innermost last.
         self._open: list[int] = []
         self._modules: list[int] = []
@@ -240,34 +238,34 @@ class Estimator:
 
     @_harmless
     def went_backward(self) -> None:
-        if not self._on_our_thread():
+        if not self._signals.on_our_thread():
             return
         self._here.memory.went_backward()
         frame = sys._getframe(2)
-        self._decide(self._finder.went_backward(self._place(frame)), frame)
+        self._decide(self._finder.went_backward(self._signals.place(frame)), frame)
 
     @_harmless
     def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
         self._finder.optimizer_made()
-        self._optimizers.append(weakref.ref(optimizer))
+        self._signals.optimizer_made(optimizer)
 
     @_harmless
     def stepped(self, optimizer: object) -> None:
-        if not self._on_our_thread():
+        if not self._signals.on_our_thread():
             return
         if hooks.OPTIMIZER in self._open:
             self._finder.stepped_within(id(optimizer))
             return
         frame = sys._getframe(2)
-        alive: set[Hashable] = {id(item) for item in self._live_optimizers()}
-        self._decide(self._finder.stepped(id(optimizer), self._place(frame), alive), frame)
+        alive = self._signals.optimizer_ids()
+        self._decide(self._finder.stepped(id(optimizer), self._signals.place(frame), alive), frame)
 
     @_harmless
     def module_entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         index = self._here.table.index_of_called(module)
         if not self._modules:
             inputs = (args, kwargs)
-            self._here.batch.given((id(module), self._place(sys._getframe(2))), inputs)
+            self._here.batch.given((id(module), self._signals.place(sys._getframe(2))), inputs)
             if not self._here.batch.has_loader:
                 self._here.memory.given(inputs)
         self._modules.append(-1 if index is None else index)
@@ -286,10 +284,10 @@ class Estimator:
             self._open.pop()
         self._look_or_pass()
         outermost = not self._modules
-        if outermost and self._finder.found_by in (None, MODULE) and self._on_our_thread():
+        if outermost and self._finder.found_by in (None, MODULE) and self._signals.on_our_thread():
             frame = sys._getframe(2)
             training = module.training and torch.is_grad_enabled()
-            verdict = self._finder.called(id(module), self._place(frame), training)
+            verdict = self._finder.called(id(module), self._signals.place(frame), training)
             self._decide(verdict, frame)
 
     # The iterations.
@@ -328,7 +326,7 @@ class Estimator:
     def _begin(self, frame: types.FrameType) -> None:
         """An iteration begins."""
         here = self._here = self._new_iteration(self._here.batch.next_iteration())
-        optimizers = self._live_optimizers()
+        optimizers = self._signals.optimizers()
         here.table.build(optimizers)
         here.memory.begin(here.table, optimizers, self._provided)
         here.events.begin(here.memory, self.arena.alive)
@@ -342,24 +340,6 @@ class Estimator:
         lines = self._stacks.lines(self._here.columns.stacks())
         return loops.find_loop(self._stack_before, after, lines, self._sources)
 
-    def _live_optimizers(self) -> list[torch.optim.Optimizer]:
-        found = [reference() for reference in self._optimizers]
-        return [item for item in found if item is not None and hasattr(item, "param_groups")]
-
-    def _on_our_thread(self) -> bool:
-        here = threading.get_ident()
-        if self._thread is None:
-            self._thread = here
-        return self._thread == here
-
-    def _place(self, frame: types.FrameType | None) -> Hashable:
-        """The user's line that made this call."""
-        while frame is not None:
-            if self._sources.code(frame.f_code) is not None:
-                return (id(frame.f_code), frame.f_lineno)
-            frame = frame.f_back
-        return None
-
     # The list.
 
     def _save(
@@ -372,7 +352,7 @@ class Estimator:
         self.mode.observer = self.mode.on_free = self.arena.listener = None
         if self._unsupported:
             outcome = "partial"
-        listed = self._here.json(self._sources, self._live_optimizers(), frame)
+        listed = self._here.json(self._sources, self._signals.optimizers(), frame)
         self._write({**listed, "outcome": outcome, "failure": failure})
 
     def _write(self, listed: dict[str, Any]) -> None:

@@ -16,11 +16,9 @@ import gc
 import os
 import platform
 import sys
-import threading
 import time
 import types
-import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -37,6 +35,7 @@ from .memory import MemoryWatch
 from .modules import Definitions, ModuleTable, optimizers_json
 from .open_phases import OpenPhases
 from .overlay import Overlay
+from .signals import Signals
 from .sources import Sources, UserCode
 from .spec import RunSpec
 from .timing import Timer
@@ -86,6 +85,7 @@ class Recorder:
         self._notes: list[str] = []
         user_code = UserCode(spec.root, spec.user_code, spec.not_user_code, spec.user_packages)
         self._sources = Sources(user_code, overlay)
+        self._signals = Signals(self._sources)
         self._log = line_clock.EventLog(spec.limits.line_events)
         self._clock = line_clock.line_clock(self._log, self._sources)
         self._finder = IterationFinder(spec.iterations.found_by)
@@ -93,12 +93,10 @@ class Recorder:
         self._table = ModuleTable(self._definitions)
         self._compiled = CompiledRegions(self._sources)
         self._calls = hooks.ModuleCalls(self)
-        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         self._batch = BatchWatch()
         self._loader_batches = LoaderBatches()
         self._provided: object = ()
         self._iterations: tuple[Callable[..., Any], ...] = ()
-        self._thread: int | None = None
         self._open = OpenPhases()
 
         self._stage = Stage.WARM_UP
@@ -197,14 +195,14 @@ class Recorder:
     @_harmless
     def loaded(self, loader: object, batch: object) -> None:
         self._loader_batches.loaded(loader, batch, measured=self._profiler is not None)
-        if self._profiler is not None and self._on_our_thread():
+        if self._profiler is not None and self._signals.on_our_thread():
             self._batch.loaded(loader, batch)
             if self._memory is not None:
                 self._memory.loaded(batch)
 
     @_harmless
     def went_backward(self) -> None:
-        if not self._on_our_thread():
+        if not self._signals.on_our_thread():
             self._others_go_backward = True
             if self._memory is not None:
                 self._memory.others_go_backward = True
@@ -212,23 +210,23 @@ class Recorder:
         if self._profiler is not None and self._memory is not None:
             self._memory.went_backward()
         frame = sys._getframe(2)
-        self._decide(self._finder.went_backward(self._place(frame)), frame)
+        self._decide(self._finder.went_backward(self._signals.place(frame)), frame)
 
     @_harmless
     def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
         self._finder.optimizer_made()
-        self._optimizers.append(weakref.ref(optimizer))
+        self._signals.optimizer_made(optimizer)
 
     @_harmless
     def stepped(self, optimizer: object) -> None:
-        if not self._on_our_thread():
+        if not self._signals.on_our_thread():
             return
         if self._open.has(hooks.OPTIMIZER):
             self._finder.stepped_within(id(optimizer))
             return
         frame = sys._getframe(2)
-        alive: set[Hashable] = {id(item) for item in self._live_optimizers()}
-        self._decide(self._finder.stepped(id(optimizer), self._place(frame), alive), frame)
+        alive = self._signals.optimizer_ids()
+        self._decide(self._finder.stepped(id(optimizer), self._signals.place(frame), alive), frame)
 
     @_harmless
     def module_entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -240,9 +238,9 @@ class Recorder:
         log = self._log
         if outermost and self._open.innermost() != hooks.BACKWARD:
             log.add(line_clock.PHASE_ENTER, hooks.FORWARD)
-            if self._on_our_thread():
+            if self._signals.on_our_thread():
                 inputs = (args, kwargs)
-                self._batch.given((id(module), self._place(sys._getframe(2))), inputs)
+                self._batch.given((id(module), self._signals.place(sys._getframe(2))), inputs)
                 if self._memory is not None and not self._batch.has_loader:
                     self._memory.given(inputs)
         index = self._table.index_of_called(module)
@@ -258,10 +256,10 @@ class Recorder:
                 self._log.add(line_clock.MODULE_EXIT, index)
             if outermost and self._open.innermost() != hooks.BACKWARD:
                 self._log.add(line_clock.PHASE_EXIT, hooks.FORWARD)
-        if outermost and self._finder.found_by in (None, MODULE) and self._on_our_thread():
+        if outermost and self._finder.found_by in (None, MODULE) and self._signals.on_our_thread():
             frame = sys._getframe(2)
             training = module.training and torch.is_grad_enabled()
-            verdict = self._finder.called(id(module), self._place(frame), training)
+            verdict = self._finder.called(id(module), self._signals.place(frame), training)
             self._decide(verdict, frame)
 
     # The stages.
@@ -360,7 +358,7 @@ class Recorder:
 
     def _start_profiler(self) -> None:
         self._table = ModuleTable(self._definitions)
-        self._tolerating("the search for modules", self._table.build, self._live_optimizers())
+        self._tolerating("the search for modules", self._table.build, self._signals.optimizers())
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         # The configuration and the start are those of torch's own profiler; its end is not, for it
@@ -392,7 +390,7 @@ class Recorder:
         self._batch = self._batch.next_iteration()
         self._memory = MemoryWatch(self._device)
         self._memory.others_go_backward = self._others_go_backward
-        optimizers = self._live_optimizers()
+        optimizers = self._signals.optimizers()
         self._tolerating(
             "the baseline", self._memory.begin, self._table, optimizers, self._provided
         )
@@ -448,26 +446,6 @@ class Recorder:
             self.note(what, error)
             return None
 
-    def _live_optimizers(self) -> list[torch.optim.Optimizer]:
-        found = [reference() for reference in self._optimizers]
-        # One that wraps another may have no parameters of its own, and no constructor run.
-        return [item for item in found if item is not None and hasattr(item, "param_groups")]
-
-    def _on_our_thread(self) -> bool:
-        """Whether this is the thread that trains: the first that gave a signal."""
-        here = threading.get_ident()
-        if self._thread is None:
-            self._thread = here
-        return self._thread == here
-
-    def _place(self, frame: types.FrameType | None) -> Hashable:
-        """The user's line that made this call."""
-        while frame is not None:
-            if self._sources.code(frame.f_code) is not None:
-                return (id(frame.f_code), frame.f_lineno)
-            frame = frame.f_back
-        return None
-
     def _forked(self) -> None:
         """In a child of the user's program, a loader's worker for one, nothing is measured."""
         self._inert = True
@@ -501,7 +479,7 @@ class Recorder:
         complete = status == "complete"
         facts = device.device_json(self._device)
         # Modules first: their definitions may name files that no line of the log does.
-        optimizers = self._live_optimizers()
+        optimizers = self._signals.optimizers()
         modules: Any = []
         if complete:
             what = "the table of modules"
