@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use super::csv_rows::LeftOut;
 use super::lambda_results::{LambdaRow, LambdaTables};
 use super::list_request::Config;
 use super::neusight_models::{self, NeusightRow};
 use super::timm_file_name::TimmFileName;
-use super::timm_results::{self, LeftOut, TimmResults};
+use super::timm_results::{self, TimmResults};
 
 /// The folder of result files of `timm`.
 pub const TIMM: &str = "timm";

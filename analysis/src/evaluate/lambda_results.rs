@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::timm_results::LeftOut;
+use super::csv_rows::LeftOut;
 
 const MOST_ROWS: usize = 5_000;
 const MOST_COLUMNS: usize = 100;

@@ -6,6 +6,7 @@
 //! without it and cannot look.
 
 pub mod case;
+pub mod csv_rows;
 pub mod device_name;
 pub mod error_statistics;
 pub mod ground_truth;

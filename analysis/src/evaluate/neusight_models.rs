@@ -1,8 +1,7 @@
 //! The rows of NeuSight's `models.csv`: transformers on data-centre GPUs.
 
-use super::timm_results::{LeftOut, milliseconds};
+use super::csv_rows::{CsvFile, LeftOut};
 
-const MOST_ROWS: usize = 20_000;
 const LONGEST_FIELD: usize = 100;
 const LONGEST_SEQUENCE: u32 = 1 << 20;
 const LARGEST_BATCH: u32 = 1 << 16;
@@ -35,62 +34,32 @@ pub struct NeusightRow {
 /// # Errors
 /// Where a column is missing, so that no row can be read.
 pub fn read(bytes: &[u8]) -> Result<(Vec<NeusightRow>, LeftOut), String> {
-    let mut reader =
-        csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(bytes);
-    let header = reader.byte_headers().map_err(|error| error.to_string())?.clone();
-    let column = |wanted: &str| header.iter().position(|title| title == wanted.as_bytes());
-    let needed = |wanted: &str| column(wanted).ok_or_else(|| format!("it has no column {wanted}"));
-    let (gpu, model, mode) = (needed("gpu")?, needed("model")?, needed("mode")?);
-    let (sequence, batch) = (needed("sequence_length")?, needed("batch_size")?);
-    let iteration = needed("iteration_ms")?;
+    let csv = CsvFile::open(bytes)?;
+    let (gpu, model, mode) = (csv.needed("gpu")?, csv.needed("model")?, csv.needed("mode")?);
+    let (sequence, batch) = (csv.needed("sequence_length")?, csv.needed("batch_size")?);
+    let iteration = csv.needed("iteration_ms")?;
     let (variant, forward, backward) =
-        (column("variant"), column("forward_ms"), column("backward_ms"));
-    let mut left_out = LeftOut::default();
-    let mut rows = Vec::new();
-    let mut record = csv::ByteRecord::new();
-    for read in 0.. {
-        match reader.read_byte_record(&mut record) {
-            Ok(false) => break,
-            Ok(true) => {}
-            Err(error) => {
-                left_out.count(&format!("the rest of the file: {error}"));
-                break;
-            }
-        }
-        if read >= MOST_ROWS {
-            left_out.count(&format!("what follows after {MOST_ROWS} rows"));
-            break;
-        }
-        let field = |index: usize| {
-            let text = str::from_utf8(record.get(index)?).ok()?;
-            (text.len() <= LONGEST_FIELD).then_some(text)
+        (csv.column("variant"), csv.column("forward_ms"), csv.column("backward_ms"));
+    Ok(csv.rows(|fields| {
+        let text = |column| fields.text(column).filter(|text| text.len() <= LONGEST_FIELD);
+        let name = |column| text(column).filter(|text| !text.is_empty()).map(str::to_owned);
+        let whole = |column, largest: u32| {
+            text(column)?.parse::<u32>().ok().filter(|number| (1..=largest).contains(number))
         };
-        let name = |index: usize| field(index).filter(|text| !text.is_empty()).map(str::to_owned);
-        let whole = |index: usize, largest: u32| {
-            field(index)?.parse::<u32>().ok().filter(|number| (1..=largest).contains(number))
-        };
-        let row = (|| {
-            Ok(NeusightRow {
-                gpu: name(gpu).ok_or("no GPU")?,
-                model: name(model).ok_or("no model's name")?,
-                train: match field(mode) {
-                    Some("train") => true,
-                    Some("inf" | "infer" | "inference") => false,
-                    _ => return Err("neither training nor inference"),
-                },
-                sequence: whole(sequence, LONGEST_SEQUENCE).ok_or("no sequence length")?,
-                batch: whole(batch, LARGEST_BATCH).ok_or("no batch size")?,
-                variant: variant.and_then(field).unwrap_or_default().to_owned(),
-                iteration_milliseconds: milliseconds(field(iteration))
-                    .ok_or("no iteration time")?,
-                forward_milliseconds: forward.and_then(|index| milliseconds(field(index))),
-                backward_milliseconds: backward.and_then(|index| milliseconds(field(index))),
-            })
-        })();
-        match row {
-            Ok(row) => rows.push(row),
-            Err(why) => left_out.count(why),
-        }
-    }
-    Ok((rows, left_out))
+        Ok(NeusightRow {
+            gpu: name(gpu).ok_or("no GPU")?,
+            model: name(model).ok_or("no model's name")?,
+            train: match text(mode) {
+                Some("train") => true,
+                Some("inf" | "infer" | "inference") => false,
+                _ => return Err("neither training nor inference"),
+            },
+            sequence: whole(sequence, LONGEST_SEQUENCE).ok_or("no sequence length")?,
+            batch: whole(batch, LARGEST_BATCH).ok_or("no batch size")?,
+            variant: variant.and_then(text).unwrap_or_default().to_owned(),
+            iteration_milliseconds: fields.milliseconds(iteration).ok_or("no iteration time")?,
+            forward_milliseconds: forward.and_then(|column| fields.milliseconds(column)),
+            backward_milliseconds: backward.and_then(|column| fields.milliseconds(column)),
+        })
+    }))
 }
