@@ -580,7 +580,9 @@ impl Builder<'_> {
         let since = |time_ns: i64| start_ns.saturating_sub(time_ns);
         let after_launch = since(call.end_ns).max(call.start_ns.saturating_sub(call.end_ns));
         let after_stream = since(behind_ns).max(0);
-        let came_behind = behind_ns >= call.end_ns && after_stream <= BEHIND_NS;
+        // A call that returns after its copy tells no more than when it began.
+        let asked_at = if call.end_ns >= activity.end_ns() { call.start_ns } else { call.end_ns };
+        let came_behind = behind_ns >= asked_at && after_stream <= BEHIND_NS;
         let waited = waits_for.filter(|(end_ns, _)| {
             *end_ns > behind_ns && *end_ns > call.end_ns && since(*end_ns) <= BEHIND_NS
         });
@@ -693,3 +695,6 @@ fn block_kind(kind: Kind) -> BlockKind {
         Kind::Other => BlockKind::Other,
     }
 }
+
+#[cfg(test)]
+mod tests;
