@@ -11,13 +11,18 @@ use expect_test::expect_file;
 use recorded::large::large;
 use recorded::{recording, recordings, root, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, attribute_compiled, recorded_step};
+use ridgeline_analysis::predict::Range;
 use ridgeline_analysis::predict::device_comparison::{Subject, compare};
 use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::present::panel::{PanelInput, RunRecord, document};
+use ridgeline_analysis::present::panel::{Budget, PanelInput, RunRecord, WhatIfs, document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
-use ridgeline_analysis::profile::{KernelCost, Profile, Untracked};
+use ridgeline_analysis::profile::{FileId, KernelCost, Profile, Untracked};
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::units;
+use ridgeline_analysis::whatif::accuracy::{Pair, Sides};
+use ridgeline_analysis::whatif::optimization::Prediction;
+use ridgeline_analysis::whatif::ranking::{self, Refused};
+use ridgeline_analysis::whatif::study::Study;
 use serde_json::{Value, json};
 
 /// As the server makes it, for a profile of one of the recordings.
@@ -54,9 +59,95 @@ fn panel(profile: &Profile, texts: &[Option<&str>]) -> Value {
         texts,
         history: &[now, before, committed],
         elsewhere: profile.elsewhere.as_deref(),
+        what_ifs: Some(&what_ifs()),
         ..PanelInput::default()
     };
     serde_json::to_value(document(&input)).expect("JSON")
+}
+
+/// What-ifs with everything that can be told, of numbers that stay as predictions become better.
+fn what_ifs() -> WhatIfs {
+    let range = |low: f64, value: f64, high: f64| Range { low, value, high };
+    let line = |line: u32| (FileId(0), line);
+    let prediction = |names: &[&str], title: &str, time_ns: Range| Prediction {
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        title: title.to_owned(),
+        before_ns: 10e6,
+        time_ns,
+        before_peak_bytes: Some(40e6),
+        samples_factor: 1.0,
+        ..Prediction::default()
+    };
+    let zero = Prediction {
+        peak_bytes: Some(range(40e6, 40e6, 41e6)),
+        lines: vec![line(31)],
+        notes: vec!["gradients that nothing makes are none, and no zeros".to_owned()],
+        ..prediction(
+            &["zero-grad-none"],
+            "Gradients to none instead of zero",
+            range(4e6, 5e6, 6.25e6),
+        )
+    };
+    let amp = Prediction {
+        lines: vec![line(38), line(39)],
+        ..prediction(&["amp-bf16"], "Mixed precision (bfloat16)", range(7e6, 8e6, 12e6))
+    };
+    let together = Prediction {
+        peak_bytes: Some(range(30e6, 32e6, 35e6)),
+        ..prediction(
+            &["amp-bf16", "zero-grad-none"],
+            "Mixed precision (bfloat16) + Gradients to none instead of zero",
+            range(3e6, 4e6, 5e6),
+        )
+    };
+    let refused =
+        Refused { name: "fp8", title: "FP8", why: "this processor has no FP8".to_owned() };
+    let study = Study {
+        batch_size: Some(16),
+        iteration_ns: 10e6,
+        peak_bytes: Some(40e6),
+        replay_error: 0.004,
+        what_ifs: ranking::WhatIfs {
+            predictions: vec![zero, amp],
+            combinations: vec![together],
+            refusals: vec![refused],
+        },
+        notes: vec!["The recording is a small one".to_owned()],
+        ..Study::default()
+    };
+    let sides = |after_ns: f64| Sides {
+        before_ns: 10e6,
+        after_ns,
+        before_peak_bytes: Some(40e6),
+        after_peak_bytes: Some(39e6),
+    };
+    let measured = Pair {
+        name: "zero-grad-none".to_owned(),
+        when_unix_ms: 1_788_999_000_000,
+        predicted: sides(5e6),
+        measured: sides(5.5e6),
+        ..Pair::default()
+    };
+    let budget = |time_ns: f64, peak_bytes: f64, lines: &[u32]| Budget {
+        time_ns,
+        peak_bytes,
+        lines: lines.iter().map(|number| line(*number)).collect(),
+    };
+    WhatIfs {
+        study: Some(Arc::new(study)),
+        message: None,
+        edits: vec![
+            ("zero-grad-none".to_owned(), Ok(())),
+            ("amp-bf16".to_owned(), Err("the loop has no forward pass of its own".to_owned())),
+        ],
+        pairs: vec![measured],
+        measuring: Some("amp-bf16".to_owned()),
+        recompute: vec![
+            budget(10e6, 40e6, &[]),
+            budget(11e6, 30e6, &[19]),
+            budget(13e6, 22e6, &[19, 20]),
+        ],
+    }
 }
 
 fn profiles() -> Vec<(String, Profile)> {
@@ -325,6 +416,11 @@ fn predicted_profile(name: &str) -> Profile {
 /// The example in `docs/panel.md` under a heading, without its comments.
 fn example(heading: &str) -> Value {
     let page = std::fs::read_to_string(root().join("docs/panel.md")).expect("the page");
+    example_in(&page, heading)
+}
+
+/// The same in another page.
+fn example_in(page: &str, heading: &str) -> Value {
     let section = page.split(heading).nth(1).expect("the section");
     let block = section.split("```jsonc\n").nth(1).and_then(|rest| rest.split("```").next());
     let without_comments: String = block
@@ -386,7 +482,11 @@ fn full_profile() -> Profile {
 
 #[test]
 fn the_page_describes_the_document() {
-    assert_described(&panel(&full_profile(), &[]), &example("## The document"));
+    let mut document = panel(&full_profile(), &[]);
+    let what_ifs = document["what_ifs"].take();
+    assert_described(&document, &example("## The document"));
+    let page = std::fs::read_to_string(root().join("docs/whatif.md")).expect("the page");
+    assert_described(&what_ifs, &example_in(&page, "## In the panel"));
 }
 
 #[test]

@@ -260,7 +260,8 @@ impl Size {
         self.0
     }
 
-    fn parse(text: &str) -> Option<Size> {
+    /// Reads `16 GB`; nothing where it is no size.
+    pub fn parse(text: &str) -> Option<Size> {
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let scale = match unit.trim() {

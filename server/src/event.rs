@@ -16,6 +16,7 @@ use crate::requests::diagnostic::Placements;
 use crate::run_queue::{Reason, RunId};
 use crate::state::Client;
 use crate::trust::Answer;
+use crate::what_if::Found;
 
 /// What wakes the event loop. There is no other way in.
 pub enum Event {
@@ -58,6 +59,8 @@ pub enum Event {
     BatchExplored(PathBuf, u64, u64, Box<Exploration>),
     /// A search for that ended.
     BatchExploring(PathBuf, u64),
+    /// What optimizations would bring to a measurement, which its generation names.
+    WhatIfsFound(PathBuf, u64, Found),
     /// The pause after an edit is over: remarks are to be where their statements are.
     DiagnosticsDue(PathBuf),
     /// Where diagnostics are shown has been found; the number tells whether they are still the newest.

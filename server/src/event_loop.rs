@@ -71,6 +71,7 @@ fn name(event: &Event) -> &'static str {
         Event::TargetChosen(..) => "choice of GPU",
         Event::BatchExplored(..) => "another batch size",
         Event::BatchExploring(..) => "end of other batch sizes",
+        Event::WhatIfsFound(..) => "what-ifs",
         Event::DiagnosticsDue(_) => "diagnostics after an edit",
         Event::DiagnosticsPlaced(..) => "diagnostics",
     }
@@ -98,6 +99,7 @@ impl GlobalState {
             Event::NewerFound(root, newer) => {
                 self.take_newer_in(&root, newer);
                 self.send_status(&root);
+                self.study_what_ifs();
             }
             Event::EarlierFound(root, Some(earlier)) => {
                 let known = self.workspace(&root).is_some_and(|found| !found.measured.is_empty());
@@ -105,6 +107,7 @@ impl GlobalState {
                     self.take_in(&root, earlier);
                 }
                 self.send_status(&root);
+                self.study_what_ifs();
             }
             Event::EarlierFound(root, None) => self.send_status(&root),
             Event::Prepared(root) => self.prepared(&root),
@@ -117,6 +120,9 @@ impl GlobalState {
                 self.batch_explored(&root, number, generation, *found);
             }
             Event::BatchExploring(root, number) => self.batch_exploring_ended(&root, number),
+            Event::WhatIfsFound(root, generation, found) => {
+                self.what_ifs_found(&root, generation, found);
+            }
             Event::DiagnosticsDue(root) => self.diagnostics_due(&root),
             Event::DiagnosticsPlaced(root, number, placements) => {
                 self.diagnostics_placed(&root, number, placements);

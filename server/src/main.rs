@@ -37,6 +37,7 @@ mod transport;
 mod trust;
 mod view;
 mod watcher;
+mod what_if;
 
 fn main() -> ExitCode {
     cli::main()

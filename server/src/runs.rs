@@ -191,6 +191,7 @@ impl GlobalState {
         let (id, root, reason) = (running.id, running.root.clone(), running.reason.clone());
         let cancel = running.cancel.clone();
         self.stop_exploring();
+        self.stop_what_ifs();
         let request = self.request(&root, reason.file());
         let (news, mut received) = mpsc::channel::<ProgressEvent>(16);
         let (shown, to_show) = mpsc::channel(16);
@@ -297,6 +298,7 @@ impl GlobalState {
             }
             self.explore_batch(&root, false);
         }
+        self.study_what_ifs();
         self.send_status(&root);
         self.estimate_when_idle(&root);
     }

@@ -33,6 +33,7 @@ use crate::text_mark::TextMark;
 use crate::trust::Trust;
 use crate::view::{Cache, Measured, View};
 use crate::watcher::Watcher;
+use crate::what_if::WhatIf;
 
 /// Folders that are looked after at once.
 const WORKSPACE_LIMIT: usize = 64;
@@ -182,6 +183,8 @@ pub struct Workspace {
     pub live: Live,
     /// What is known of other batch sizes.
     pub batch: Batch,
+    /// What optimizations would bring.
+    pub what_if: WhatIf,
 }
 
 /// See the module.
@@ -285,7 +288,11 @@ impl GlobalState {
         let real = self.documents.get(id).and_then(|document| document.real.as_deref());
         let measured = real.and_then(|path| self.measured(path));
         let (client, settings) = (self.client.clone(), self.settings.clone());
-        Some(View::new(document, client, settings, measured, &self.cache))
+        let generation = measured.as_ref().map(|measured| measured.generation);
+        let what_ifs = generation.and_then(|generation| self.what_ifs_of(generation));
+        let mut view = View::new(document, client, settings, measured, &self.cache);
+        view.what_ifs = what_ifs;
+        Some(view)
     }
 
     /// A run of a document's workspace waits for the person to allow it.

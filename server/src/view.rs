@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use dashmap::DashMap;
 use ridgeline_analysis::profile::{FileId, Profile};
 use ridgeline_analysis::source::{CostMap, TrainingScript, training_script};
+use ridgeline_analysis::whatif::study::Study;
 
 use crate::documents::{DocumentId, DocumentSnapshot};
 use crate::lsp::position::Encoding;
@@ -48,6 +49,8 @@ pub struct View {
     pub settings: Arc<Settings>,
     /// What was measured, where something was.
     pub measured: Option<Measured>,
+    /// What optimizations would bring to what was measured, where that is known.
+    pub what_ifs: Option<Arc<Study>>,
     derived: Arc<Derived>,
 }
 
@@ -69,7 +72,8 @@ impl View {
             cache.insert(key, derived.clone());
             derived
         });
-        View { encoding: client.encoding, document, client, settings, measured, derived }
+        let (encoding, what_ifs) = (client.encoding, None);
+        View { encoding, document, client, settings, measured, what_ifs, derived }
     }
 
     /// The profile, and its costs on today's text. The first caller works them out, and those who

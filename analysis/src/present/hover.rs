@@ -8,6 +8,7 @@ use super::headline::{headline, peak};
 use super::lenses::{kinds, told};
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
 use super::share::{rank, share_of, share_of_peak, share_of_whole};
+use super::what_ifs;
 use crate::predict::device_comparison::Comparison;
 use crate::profile::{
     Estimate, MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase,
@@ -15,6 +16,7 @@ use crate::profile::{
 };
 use crate::source::{CostMap, DefinitionCost, ScopeCost, SourceIndex, StatementCost, character_at};
 use crate::units;
+use crate::whatif::study::Study;
 
 /// A text about a span, twice: editors that show no markdown get the plain one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,17 +35,25 @@ const OPERATORS: usize = 4;
 const KERNELS: usize = 2;
 const NOTES: usize = 4;
 
-/// What is known at `offset`. Nothing where nothing was measured there. `elsewhere` is the profile's own
-/// comparison with other devices, with the prices that a person set.
+/// What was worked out beside the profile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside<'a> {
+    /// The profile's own comparison with other devices, with the prices that a person set.
+    pub elsewhere: Option<&'a Comparison>,
+    /// What optimizations would bring.
+    pub what_ifs: Option<&'a Study>,
+}
+
+/// What is known at `offset`. Nothing where nothing was measured there.
 pub fn hover(
     profile: &Profile,
-    elsewhere: Option<&Comparison>,
+    beside: Beside<'_>,
     costs: &CostMap,
     index: &SourceIndex,
     offset: usize,
 ) -> Option<Hover> {
     let line = index.lines().line_of(offset);
-    let writer = Writer { profile, elsewhere, costs, word: word_at(index.text(), offset) };
+    let writer = Writer { profile, beside, costs, word: word_at(index.text(), offset) };
     let mut page = Page::default();
     let mut span: Option<Range<usize>> = None;
 
@@ -110,7 +120,7 @@ fn word_at(text: &str, offset: usize) -> &str {
 
 struct Writer<'a> {
     profile: &'a Profile,
-    elsewhere: Option<&'a Comparison>,
+    beside: Beside<'a>,
     costs: &'a CostMap,
     /// The name under the cursor.
     word: &'a str,
@@ -165,7 +175,10 @@ impl Writer<'_> {
             page.gap();
             page.line(&[text(format!("The GPU was at work {busy} of the time"))]);
         }
-        if let Some(elsewhere) = self.elsewhere {
+        if let Some(what_ifs) = self.beside.what_ifs {
+            what_ifs::in_hover(page, what_ifs);
+        }
+        if let Some(elsewhere) = self.beside.elsewhere {
             devices::in_hover(page, elsewhere);
         }
         for note in profile.notes.iter().take(NOTES) {
@@ -460,7 +473,7 @@ mod tests {
 
     fn at(today: &str, needle: &str) -> Option<Hover> {
         let (profile, costs, index) = costs(TRAIN, Some(today));
-        hover(&profile, None, &costs, &index, today.find(needle).unwrap())
+        hover(&profile, Beside::default(), &costs, &index, today.find(needle).unwrap())
     }
 
     fn check(needle: &str, expected: Expect) {

@@ -20,6 +20,8 @@ mod share;
 pub mod terminal;
 pub mod timeline;
 pub mod trace_summary;
+pub mod what_ifs;
+pub mod what_ifs_json;
 
 /// Presents whatever there is, for tests that nothing from outside makes this panic. Gives the
 /// offsets that what is shown stands at.
@@ -49,9 +51,8 @@ pub(crate) fn everything(
         offsets.extend([lens.span.start, lens.span.end]);
     }
     for offset in 0..index.text().len() + 2 {
-        if let Some(hover) =
-            hover::hover(profile, profile.elsewhere.as_deref(), costs, index, offset)
-        {
+        let beside = hover::Beside { elsewhere: profile.elsewhere.as_deref(), what_ifs: None };
+        if let Some(hover) = hover::hover(profile, beside, costs, index, offset) {
             offsets.extend([hover.span.start, hover.span.end]);
         }
     }

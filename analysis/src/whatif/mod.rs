@@ -5,6 +5,7 @@
 //! (`attribution::step_graph` makes it), [`simulate`] runs it, [`memory`] says how high it gets. An
 //! [`optimization`] changes the graph by a few [`primitives`]; running it again says what it brings.
 
+pub mod accuracy;
 pub mod facts;
 pub mod graph;
 pub mod memory;
@@ -14,3 +15,4 @@ pub mod primitives;
 pub mod ranking;
 pub mod recorded;
 pub mod simulate;
+pub mod study;

@@ -45,10 +45,24 @@ pub fn rank(
     wanted: &[&str],
     memory_limit: Option<f64>,
 ) -> WhatIfs {
+    rank_until(recorded, facts, wanted, memory_limit, &|| false)
+}
+
+/// The same, cut short as soon as `stop` says so.
+pub fn rank_until(
+    recorded: &Recorded,
+    facts: &Facts<'_>,
+    wanted: &[&str],
+    memory_limit: Option<f64>,
+    stop: &dyn Fn() -> bool,
+) -> WhatIfs {
     let mut found = WhatIfs::default();
     let mut candidates: Vec<(&dyn Optimization, f64)> = Vec::new();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.contains(&name);
     for optimization in optimizations::ALL.iter().filter(|one| is_wanted(one.name())) {
+        if stop() {
+            return found;
+        }
         match predict(&recorded.graph, &recorded.schedule, facts, &[*optimization]) {
             Ok(prediction) => {
                 candidates.push((*optimization, prediction.speedup().value));
@@ -70,7 +84,9 @@ pub fn rank(
     candidates.retain(|(one, speedup)| *speedup > WORTH && one.joins());
     candidates.sort_by(|a, b| b.1.total_cmp(&a.1));
     candidates.truncate(CANDIDATES);
-    found.combinations = combinations(recorded, facts, &candidates, memory_limit);
+    if !stop() {
+        found.combinations = combinations(recorded, facts, &candidates, memory_limit);
+    }
     found
 }
 

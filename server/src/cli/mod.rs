@@ -24,6 +24,7 @@ mod run;
 mod setup;
 mod show;
 mod terminal;
+mod whatif;
 
 /// What each line of PyTorch training code costs: time, memory and throughput.
 #[derive(Debug, Parser)]
@@ -62,6 +63,8 @@ enum Command {
     Profile(Box<ProfileArgs>),
     /// Say how long an iteration would take on other GPUs, and what it would cost there.
     Predict(Box<PredictArgs>),
+    /// Say what optimizations would bring: time, memory, and the lines that they touch.
+    Whatif(Box<WhatifArgs>),
     /// Summarize a trace that torch.profiler recorded, or a recording of Ridgeline's.
     Analyze(AnalyzeArgs),
     /// Write the newest profile of a project as a page to open in a browser.
@@ -144,6 +147,29 @@ struct PredictArgs {
     /// Predict from the operators alone: the program runs on tensors that hold nothing.
     #[arg(long)]
     estimate: bool,
+    #[command(flatten)]
+    run: RunArgs,
+    /// Write the predictions as JSON here; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct WhatifArgs {
+    /// What is run as `profile` does, the folder of a recording, or a Kineto trace.
+    path: PathBuf,
+    /// The optimizations; without it, all of them.
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    only: Vec<String>,
+    /// Train on so many GPUs.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    gpus: Option<u32>,
+    /// Between these GPUs, in gigabits per second and direction; `GB/s` behind the number for bytes.
+    #[arg(long, value_name = "GBPS", requires = "gpus")]
+    bandwidth: Option<String>,
+    /// What combinations may need at the peak, such as `16 GB`; without it, what the device has.
+    #[arg(long, value_name = "SIZE")]
+    memory_limit: Option<String>,
     #[command(flatten)]
     run: RunArgs,
     /// Write the predictions as JSON here; `-` is standard output.
@@ -237,6 +263,7 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Demo(args)) => demo::run(&args, &terminal),
         Some(Command::Profile(args)) => profile::run(&args, &terminal),
         Some(Command::Predict(args)) => predict::run(&args, &terminal),
+        Some(Command::Whatif(args)) => whatif::run(&args, &terminal),
         Some(Command::Analyze(args)) => analyze::run(&args, &terminal),
         Some(Command::Report(args)) => report::run(&args, &terminal),
         Some(Command::Panel(args)) => panel::run(&args, &terminal),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use serde_json::json;
@@ -22,6 +22,7 @@ use crate::pipeline;
 use crate::pool::{Pool, RequestError};
 use crate::profiler::Profiled;
 use crate::store::Store;
+use crate::what_if::{self, Found};
 
 /// The only workspace there is.
 const WORKSPACE: u32 = 0;
@@ -88,6 +89,7 @@ struct Shown {
     /// When a recording was made last, of whatever project.
     seen: Option<SystemTime>,
     measured: Option<(u64, Arc<Profiled>)>,
+    what_ifs: Arc<OnceLock<Found>>,
     feed: Feed,
     pool: Pool,
     timelines: Timelines,
@@ -99,6 +101,7 @@ impl Shown {
             source,
             seen: None,
             measured: None,
+            what_ifs: Arc::default(),
             feed: Feed::default(),
             pool: Pool::default(),
             timelines: Timelines::default(),
@@ -122,10 +125,22 @@ impl Shown {
         self.seen = seen;
         if let Some(profiled) = found? {
             let generation = self.measured.as_ref().map_or(0, |(generation, _)| *generation) + 1;
-            self.measured = Some((generation, Arc::new(profiled)));
+            let profiled = Arc::new(profiled);
+            self.measured = Some((generation, profiled.clone()));
             self.feed.changed(WORKSPACE);
+            self.study(profiled);
         }
         Ok(())
+    }
+
+    /// Works out what optimizations would bring, while the page shows the rest.
+    fn study(&mut self, profiled: Arc<Profiled>) {
+        let (found, feed) = (Arc::<OnceLock<Found>>::default(), self.feed.clone());
+        self.what_ifs = found.clone();
+        tokio::task::spawn_blocking(move || {
+            found.get_or_init(|| what_if::study(&profiled, None, &|| false));
+            feed.changed(WORKSPACE);
+        });
     }
 
     fn answer(&self, question: Question) {
@@ -162,6 +177,7 @@ impl Shown {
             can_highlight: false,
             status: json!({"state": "idle", "message": null, "run": null}),
             batch: None,
+            what_ifs: self.what_ifs.get().cloned(),
             store: match &self.source {
                 Source::Project(store, _) => Some(store.clone()),
                 Source::Recording(_) => None,

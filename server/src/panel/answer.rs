@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ridgeline_analysis::predict::device_comparison::Comparison;
-use ridgeline_analysis::present::panel::{PanelInput, document as panel_document};
+use ridgeline_analysis::present::panel::{PanelInput, WhatIfs, document as panel_document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
 use ridgeline_analysis::profile::Profile;
 use serde::Serialize;
@@ -19,6 +19,7 @@ use crate::pipeline;
 use crate::pool::RequestError;
 use crate::profiler::Profiled;
 use crate::store::Store;
+use crate::what_if::Found;
 
 /// Timelines that are kept: that of the newest measurement, and the one before it for a page that
 /// has not heard of it yet. One has a few megabytes.
@@ -43,6 +44,8 @@ pub struct Facts {
     pub prices: BTreeMap<String, f64>,
     /// What is known of other batch sizes, and whether more is being found out.
     pub batch: Option<(BatchView, bool)>,
+    /// What optimizations would bring; nothing while that is worked out.
+    pub what_ifs: Option<Found>,
 }
 
 /// The document, as JSON.
@@ -74,7 +77,19 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
         history: history.as_deref().unwrap_or_default(),
         elsewhere: elsewhere.as_deref(),
         batch_sizes: batch_sizes.as_ref(),
+        what_ifs: Some(&what_ifs(facts)),
     }))
+}
+
+fn what_ifs(facts: &Facts) -> WhatIfs {
+    let (study, message) = match &facts.what_ifs {
+        Some(Ok(study)) => (Some(study.clone()), None),
+        Some(Err(why)) => {
+            (None, Some(format!("What optimizations would bring cannot be told: {why}.")))
+        }
+        None => (None, Some("What optimizations would bring is being worked out.".to_owned())),
+    };
+    WhatIfs { study, message, ..WhatIfs::default() }
 }
 
 /// The profile's comparison with other devices, with the prices that the person set.

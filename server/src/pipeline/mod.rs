@@ -9,6 +9,7 @@ mod recording;
 mod server;
 mod step;
 mod unsaved;
+mod what_if;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -27,6 +28,7 @@ pub use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 pub use plan::{Overrides, Plan, Request, configured_python, plan};
 use recording::{Read, read};
 pub use recording::{is_recording, load};
+pub use what_if::subject;
 
 use crate::discover::Discovery;
 use crate::history;

@@ -1,6 +1,6 @@
 //! `textDocument/hover`: everything that is known of a line.
 
-use ridgeline_analysis::present::hover::hover as present;
+use ridgeline_analysis::present::hover::{Beside, hover as present};
 use tower_lsp::ls_types::{Hover, Position};
 
 use crate::lsp::{position, to_proto};
@@ -16,6 +16,6 @@ pub fn hover(view: &View, at: Position) -> Option<Hover> {
     let offset = position::to_offset(index.text(), index.lines(), view.encoding, at);
     let (profile, costs) = view.costs()?;
     let elsewhere = priced(profile, &view.settings.prices);
-    present(profile, elsewhere.as_deref(), costs, index, offset)
-        .map(|hover| to_proto::hover(view, hover))
+    let beside = Beside { elsewhere: elsewhere.as_deref(), what_ifs: view.what_ifs.as_deref() };
+    present(profile, beside, costs, index, offset).map(|hover| to_proto::hover(view, hover))
 }

@@ -102,6 +102,7 @@ impl GlobalState {
         };
         let measured = workspace.measured.first().cloned();
         let root = measured.as_ref().map_or(&workspace.root, |(_, profiled)| &profiled.root);
+        let generation = measured.as_ref().map(|(generation, _)| *generation);
         let facts = Facts {
             project: root.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             can_jump: true,
@@ -109,6 +110,7 @@ impl GlobalState {
             status: workspace.status.clone().unwrap_or_default().for_panel(),
             store: self.store.clone(),
             batch: self.batch_view(&workspace.root).zip(Some(workspace.batch.is_measuring())),
+            what_ifs: generation.and_then(|of| workspace.what_if.of(of)).cloned(),
             measured,
             prices: self.settings.prices.clone(),
         };

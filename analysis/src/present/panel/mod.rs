@@ -14,6 +14,7 @@ mod memory;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod what_ifs;
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,7 @@ pub use devices::Devices;
 pub use headline::Number;
 pub use memory::{Holder, Memory};
 pub use tree::{Breakdown, Node};
+pub use what_ifs::{Budget, WhatIfs};
 
 /// The version of the document and of the timeline.
 pub const SCHEMA: u32 = 1;
@@ -65,6 +67,8 @@ pub struct PanelInput<'a> {
     pub elsewhere: Option<&'a Comparison>,
     /// What is known of other batch sizes.
     pub batch_sizes: Option<&'a BatchSizes>,
+    /// What is known of what-ifs.
+    pub what_ifs: Option<&'a WhatIfs>,
 }
 
 /// One run in the project's history.
@@ -128,7 +132,7 @@ pub struct PanelDocument {
     recording: Option<Measurement>,
     history: Vec<RunRecord>,
     predictions: Option<Predictions>,
-    what_ifs: Kept,
+    what_ifs: Option<what_ifs::Shown>,
     findings: Kept,
 }
 
@@ -231,7 +235,10 @@ pub fn document(input: &PanelInput<'_>) -> PanelDocument {
         recording: input.profile.map(|profile| measurement(profile, input)),
         history: input.history.iter().take(MOST_RUNS).map(RunRecord::shown).collect(),
         predictions: Predictions::of(input),
-        what_ifs: None,
+        what_ifs: input
+            .profile
+            .zip(input.what_ifs)
+            .map(|(profile, known)| what_ifs::Shown::of(known, profile)),
         findings: None,
     }
 }

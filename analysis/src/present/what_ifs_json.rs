@@ -1,0 +1,115 @@
+//! What `ridgeline whatif --json` writes, as `docs/schema/whatif.schema.json` describes it.
+
+use serde::Serialize;
+
+use super::page::{clean, shorten};
+use super::panel::name;
+use crate::predict::Range;
+use crate::profile::FileId;
+use crate::whatif::accuracy::{Accuracy, Pair};
+use crate::whatif::optimization::Prediction;
+use crate::whatif::ranking::Refused;
+use crate::whatif::study::{Study, optimization};
+
+/// The version of the document.
+pub const SCHEMA: u32 = 1;
+
+/// The document.
+#[derive(Clone, Debug, Serialize)]
+pub struct Document {
+    schema: u32,
+    device: Option<String>,
+    batch_size: Option<u64>,
+    iteration_ns: f64,
+    peak_bytes: Option<f64>,
+    replay_error: f64,
+    tasks: usize,
+    predictions: Vec<Predicted>,
+    combinations: Vec<Predicted>,
+    refusals: Vec<Refusal>,
+    measured: Vec<Pair>,
+    accuracy: Option<Accuracy>,
+    notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Predicted {
+    names: Vec<String>,
+    title: String,
+    source: String,
+    time_ns: Range,
+    speedup: Range,
+    samples_per_second: Option<Range>,
+    peak_bytes: Option<Range>,
+    lines: Vec<Place>,
+    notes: Vec<String>,
+    edit: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Place {
+    file: String,
+    line: u32,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Refusal {
+    name: &'static str,
+    title: &'static str,
+    why: String,
+}
+
+/// The document of a study, with what was measured this time and what all of the project's pairs say.
+pub fn document(study: &Study, measured: &[Pair], accuracy: Option<Accuracy>) -> Document {
+    let predicted =
+        |rows: &[Prediction]| rows.iter().map(|row| Predicted::of(study, row)).collect();
+    Document {
+        schema: SCHEMA,
+        device: Some(name(&study.device)).filter(|name| !name.is_empty()),
+        batch_size: study.batch_size,
+        iteration_ns: study.iteration_ns,
+        peak_bytes: study.peak_bytes,
+        replay_error: study.replay_error,
+        tasks: study.tasks,
+        predictions: predicted(&study.what_ifs.predictions),
+        combinations: predicted(&study.what_ifs.combinations),
+        refusals: study.what_ifs.refusals.iter().map(Refusal::of).collect(),
+        measured: measured.to_vec(),
+        accuracy,
+        notes: study.notes.iter().map(|note| sentence(note)).collect(),
+    }
+}
+
+impl Predicted {
+    fn of(study: &Study, row: &Prediction) -> Predicted {
+        let known: Vec<_> = row.names.iter().filter_map(|name| optimization(name)).collect();
+        let sources: Vec<&str> = known.iter().map(|one| one.source()).collect();
+        Predicted {
+            names: row.names.clone(),
+            title: row.title.clone(),
+            source: sources.join("; "),
+            time_ns: row.time_ns,
+            speedup: row.speedup(),
+            samples_per_second: study.samples_per_second(row),
+            peak_bytes: row.peak_bytes,
+            lines: row.lines.iter().filter_map(|at| place(study, *at)).collect(),
+            notes: row.notes.iter().map(|note| sentence(note)).collect(),
+            edit: !known.is_empty() && known.iter().all(|one| one.edit().is_some()),
+        }
+    }
+}
+
+fn place(study: &Study, (file, line): (FileId, u32)) -> Option<Place> {
+    let file = study.files.get(file.0 as usize)?;
+    Some(Place { file: name(file), line })
+}
+
+impl Refusal {
+    fn of(refused: &Refused) -> Refusal {
+        Refusal { name: refused.name, title: refused.title, why: sentence(&refused.why) }
+    }
+}
+
+fn sentence(text: &str) -> String {
+    shorten(&clean(text), 1000)
+}

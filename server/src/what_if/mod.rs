@@ -1,0 +1,74 @@
+//! What optimizations would bring to the newest measurement of a workspace.
+//!
+//! It is worked out from the recording, on the pool and when nothing runs; nothing of the workspace
+//! is run for it. A newer measurement ends it.
+
+mod flow;
+
+use std::sync::Arc;
+
+use ridgeline_analysis::whatif::facts::{Cluster, Probes};
+use ridgeline_analysis::whatif::study::{Question, Study};
+use tokio_util::sync::CancellationToken;
+
+use crate::pipeline;
+use crate::profiler::Profiled;
+
+/// What was found out, or why nothing could be: a sentence without a full stop.
+pub type Found = Result<Arc<Study>, String>;
+
+/// What is known in a workspace.
+#[derive(Debug, Default)]
+pub struct WhatIf {
+    /// What was found out, and the generation of the measurement that it is about.
+    newest: Option<(u64, Found)>,
+    /// The generation of the measurement that is being looked at, and what stops it.
+    running: Option<(u64, CancellationToken)>,
+}
+
+impl WhatIf {
+    /// What was found out about a measurement.
+    pub fn of(&self, generation: u64) -> Option<&Found> {
+        self.newest.as_ref().filter(|(of, _)| *of == generation).map(|(_, found)| found)
+    }
+
+    /// Whether it is known, or on its way.
+    fn is_about(&self, generation: u64) -> bool {
+        let running = self.running.as_ref().map(|(of, _)| *of);
+        self.of(generation).is_some() || running == Some(generation)
+    }
+
+    /// Ends what is being worked out.
+    pub fn stop(&mut self) {
+        if let Some((_, cancel)) = self.running.take() {
+            cancel.cancel();
+        }
+    }
+}
+
+impl Drop for WhatIf {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Works out what optimizations bring. It reads files and computes; it can take seconds, and ends soon
+/// after `stop` says so.
+pub fn study(profiled: &Profiled, memory_limit: Option<u64>, stop: &dyn Fn() -> bool) -> Found {
+    let folder = profiled.recording.as_deref();
+    let folder = folder.ok_or_else(|| "its recording is not kept".to_owned())?;
+    let recording = pipeline::load(folder).map_err(|error| error.to_string())?;
+    if stop() {
+        return Err("it was stopped".to_owned());
+    }
+    let subject = pipeline::subject(recording, &profiled.root, profiled.profile.clone())?;
+    let capacity = profiled.profile.memory.capacity_bytes;
+    let limit = memory_limit.into_iter().chain(capacity).min();
+    let question = Question {
+        wanted: &[],
+        memory_limit: limit.map(|bytes| bytes as f64),
+        cluster: Cluster::default(),
+        probes: &Probes::default(),
+    };
+    Ok(Arc::new(subject.study(&question, stop)))
+}
