@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::backward::ENGINE_PREFIX;
 use super::contexts::{ContextId, Contexts};
 use super::costs::Costs;
 use super::device::Launches;
@@ -18,13 +19,14 @@ use super::recorded_step::{Asked, kind_of_work, median_window, waits};
 use super::scale::Scale;
 use super::steps::Steps;
 use super::timeline::{self, Piece};
+use crate::predict::operator::Operator;
 use crate::predict::recorded_step::WorkKind;
 use crate::profile::{FileId, Phase, Profile};
 use crate::recording::Recording;
 use crate::recording::line_log::{LineLog, Marker};
 use crate::recording::manifest::Manifest;
 use crate::recording::trace::{Activity, ThreadId};
-use crate::whatif::graph::{Graph, Resource, ResourceId, Task, TaskId, TaskKind};
+use crate::whatif::graph::{Gradient, Graph, Resource, ResourceId, Task, TaskId, TaskKind};
 use crate::whatif::memory::{Block, BlockKind, Moment, peak};
 use crate::whatif::recorded::{NoGraph, Recorded, calibrated};
 use crate::whatif::simulate;
@@ -90,6 +92,7 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
     builder.other_threads();
     builder.gpu(&contexts);
     builder.memory(&mut contexts, recording, profile);
+    builder.gradients();
     let Builder { mut graph, busy_until_ns, task_contexts, .. } = builder;
     if graph.tasks.is_empty() {
         return Err(NoGraph::NoIteration);
@@ -599,6 +602,42 @@ impl Builder<'_> {
         }
     }
 
+    /// The task of the host that ran at a time, or the last one before it.
+    fn host_task_at(&self, time_ns: i64) -> Option<TaskId> {
+        let next = self.host_starts.partition_point(|(start_ns, _)| *start_ns <= time_ns);
+        self.host_starts.get(next.saturating_sub(1)).map(|(_, task)| *task)
+    }
+
+    /// What autograd adds to the parameters, with its shape: the node `AccumulateGrad` takes it.
+    fn gradients(&mut self) {
+        let trace = self.join.trace;
+        let mut sizes: HashMap<_, Option<f64>> = HashMap::new();
+        let mut found = Vec::new();
+        for operator in &trace.operators {
+            if !(self.window.0..self.window.1).contains(&operator.start_ns) {
+                continue;
+            }
+            let key = (operator.name, operator.input_dims, operator.input_types);
+            let bytes = *sizes.entry(key).or_insert_with(|| {
+                let name = trace.text(operator.name);
+                if !name.ends_with("AccumulateGrad") || name.starts_with(ENGINE_PREFIX) {
+                    return None;
+                }
+                let text = |id| trace.text_or_empty(id);
+                let (dims, types) = (text(operator.input_dims), text(operator.input_types));
+                let node = Operator::from_trace(name, dims, types, "")?;
+                node.input_tensors().next()?.bytes()
+            });
+            let ready = bytes.and_then(|_| self.host_task_at(operator.end_ns()));
+            if let (Some(bytes), Some(ready)) = (bytes, ready) {
+                let module = self.graph.task(ready).and_then(|task| task.module);
+                found.push((operator.end_ns(), Gradient { bytes, ready, module }));
+            }
+        }
+        found.sort_by_key(|(end_ns, _)| *end_ns);
+        self.graph.gradients = found.into_iter().map(|(_, gradient)| gradient).collect();
+    }
+
     fn memory(&mut self, contexts: &mut Contexts<'_>, recording: &Recording, profile: &Profile) {
         let replay = memory::replay(&recording.trace, self.manifest, Some(self.window));
         let has_addresses = replay.events.iter().all(|event| event.address.is_some());
@@ -611,9 +650,8 @@ impl Builder<'_> {
         let moment = |event: Option<usize>| {
             let index = event?;
             let time_ns = replay.events.get(index)?.time_ns;
-            let next = self.host_starts.partition_point(|(start_ns, _)| *start_ns <= time_ns);
-            let (_, task) = self.host_starts.get(next.saturating_sub(1))?;
-            Some(Moment { task: *task, event: u32::try_from(index).ok()? })
+            let task = self.host_task_at(time_ns)?;
+            Some(Moment { task, event: u32::try_from(index).ok()? })
         };
         let mut blocks = Vec::with_capacity(replay.blocks.len());
         for block in &replay.blocks {

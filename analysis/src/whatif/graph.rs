@@ -153,6 +153,17 @@ pub struct Edge {
     pub lag_ns: f64,
 }
 
+/// The gradient of a parameter, as the backward pass of a graph makes it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gradient {
+    /// Its size.
+    pub bytes: f64,
+    /// The task of the host in which autograd adds it to the parameter's `.grad`.
+    pub ready: TaskId,
+    /// The module instance: index into [`Profile::modules`](crate::profile::Profile::modules).
+    pub module: Option<u32>,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Chain {
     first: Option<TaskId>,
@@ -175,6 +186,9 @@ pub struct Graph {
     pub names: Vec<String>,
     /// What is alive when.
     pub memory: Memory,
+    /// Gradients of parameters in the order in which the backward pass has them; empty where the
+    /// recording does not tell their shapes.
+    pub gradients: Vec<Gradient>,
     resources: Vec<Resource>,
     chains: Vec<Chain>,
 }

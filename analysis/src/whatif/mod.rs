@@ -6,6 +6,7 @@
 //! [`optimization`] changes the graph by a few [`primitives`]; running it again says what it brings.
 
 pub mod accuracy;
+pub mod distributed;
 pub mod facts;
 pub mod graph;
 pub mod memory;

@@ -1,5 +1,6 @@
 //! The optimizations, each in a file that names the paper that it follows.
 
+mod data_parallel;
 pub mod shared;
 mod zero_grad;
 
@@ -7,4 +8,4 @@ use super::optimization::Optimization;
 
 /// All of them, in the order in which they are combined: what changes operators before what removes
 /// them, what joins them before what distributes them.
-pub const ALL: &[&dyn Optimization] = &[&zero_grad::ZeroGradToNone];
+pub const ALL: &[&dyn Optimization] = &[&zero_grad::ZeroGradToNone, &data_parallel::DataParallel];

@@ -1,0 +1,10 @@
+//! Several GPUs that train one model together: what connects them ([`links`]), what summing
+//! gradients over them costs ([`all_reduce`]), when which gradients can go ([`buckets`]), and the
+//! tasks that this adds to a graph ([`exchange`]).
+
+pub mod all_reduce;
+pub mod buckets;
+#[cfg(test)]
+pub(in crate::whatif) mod example;
+pub mod exchange;
+pub mod links;
