@@ -5,6 +5,7 @@
 //! cases ([`trivial`]). A case keeps its measurement to itself ([`case`]): what predicts is made
 //! without it and cannot look.
 
+pub mod benchmark_facts;
 pub mod case;
 pub mod csv_rows;
 pub mod device_name;

@@ -14,7 +14,7 @@ pub struct Later {
 }
 
 /// All of them.
-pub const ALL: [Later; 4] = [
+pub const ALL: [Later; 3] = [
     Later {
         id: "mixed_precision",
         title: "What mixed precision brings: FP32 to FP16, training",
@@ -32,12 +32,6 @@ pub const ALL: [Later; 4] = [
         title: "What channels_last brings: RTX 3090, training",
         bar: Bar { mean: 0.15, median: None, aim: 0.10 },
         why: "it needs what-ifs on the layout of a measured step",
-    },
-    Later {
-        id: "data_parallel",
-        title: "Data parallel: 1 GPU to 2, 4 and 8",
-        bar: Bar { mean: 0.10, median: None, aim: 0.06 },
-        why: "it needs a model of the links between GPUs",
     },
 ];
 

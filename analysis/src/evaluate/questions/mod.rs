@@ -1,5 +1,6 @@
 //! The questions, one file each, in the order of the table that judges them.
 
+pub mod data_parallel;
 mod gpu_to_gpu;
 mod later;
 mod training_without_gpu;
@@ -68,6 +69,7 @@ pub fn all() -> Vec<Box<dyn Question>> {
         Box::new(gpu_to_gpu::UnseenTarget),
         Box::new(training_without_gpu::TrainingWithoutGpu),
         Box::new(transformers::Transformers),
+        Box::new(data_parallel::DataParallel),
     ];
     for question in later::ALL {
         questions.push(Box::new(question));

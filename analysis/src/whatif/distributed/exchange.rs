@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::all_reduce::{self, Topology, transfer_ns};
 use super::buckets::{self, Bucket, HostOrder};
 use super::links;
+use crate::predict::data_parallel;
 use crate::profile::Phase;
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::{Gradient, Graph, Resource, Task, TaskId, TaskKind};
@@ -16,9 +17,8 @@ use crate::whatif::optimization::{Bound, Touched};
 /// or H100s NCCL logs "24 coll channels", each a block of threads. Over PCIe it has a few.
 const CHANNELS: f64 = 24.0;
 const CHANNELS_PCIE: f64 = 4.0;
-/// The share of a step by which the slowest of the GPUs is behind: fitted on public training
-/// throughput of 10 models on 2 to 8 GPUs (`analysis/examples/fit_data_parallel.rs`).
-pub const WAITING: f64 = 0.008;
+/// The share of a step by which the slowest of the GPUs is behind, fitted on public measurements.
+pub const WAITING: f64 = data_parallel::SHIPPED.waiting;
 /// A rate that was told is off by this; one that was assumed by that.
 const TOLD: f64 = 1.1;
 const ASSUMED: f64 = 1.5;
@@ -31,6 +31,19 @@ const SHORTEST_KERNEL_NS: f64 = 2_000.0;
 pub fn link() -> Resource {
     Resource::Added("exchange".to_owned())
 }
+
+/// What a GPU does with a gradient besides sending it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// How often its bytes are read or written.
+    pub passes: f64,
+    /// In how many kernels.
+    pub kernels: f64,
+}
+
+/// A gradient is copied into its bucket, and divided by the number of GPUs on the way
+/// (`copy_grad_to_bucket` of PyTorch's `c10d/reducer.cpp`).
+const COPY_IN: Work = Work { passes: 2.0, kernels: 1.0 };
 
 /// Who exchanges what over what.
 #[derive(Clone, Debug)]
@@ -45,6 +58,8 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// Nanoseconds of the host for a launch.
     pub launch_ns: f64,
+    /// What becomes of each gradient before it goes.
+    pub before_sending: Work,
     is_assumed: bool,
     multiprocessors: f64,
     bandwidth: f64,
@@ -81,6 +96,7 @@ impl Plan {
             order: HostOrder::new(graph),
             notes,
             launch_ns: median_launch(graph).unwrap_or(LAUNCH_NS),
+            before_sending: COPY_IN,
             is_assumed: if topology.machines() > 1 {
                 facts.cluster.network.is_none()
             } else {
@@ -111,9 +127,15 @@ impl Plan {
         topology
     }
 
-    /// Nanoseconds of a kernel that reads and writes so many bytes.
-    pub fn pass_ns(&self, bytes: f64) -> f64 {
-        transfer_ns(bytes, self.bandwidth).max(SHORTEST_KERNEL_NS)
+    /// Nanoseconds of so many kernels that read and write so many bytes together.
+    fn work_ns(&self, bytes: f64, kernels: f64) -> f64 {
+        transfer_ns(bytes, self.bandwidth).max(kernels * SHORTEST_KERNEL_NS)
+    }
+
+    /// What the GPU has to have done when a gradient is there.
+    pub fn ready(&self, gradient: &Gradient) -> Vec<TaskId> {
+        let place = self.order.place(gradient.ready);
+        place.map(|place| self.order.launched_by(place).collect()).unwrap_or_default()
     }
 
     /// The last place of the host at which a gradient of a bucket comes.
@@ -160,7 +182,7 @@ pub fn add(
     stages: impl Fn(&Bucket) -> Vec<(Resource, f64)>,
 ) -> Vec<Sent> {
     let mut anchors = Anchors::default();
-    copy_in(graph, plan, &mut anchors);
+    prepare(graph, plan, &mut anchors);
     let all = buckets::of(&plan.gradients);
     let mut sent: Vec<Sent> = Vec::with_capacity(all.len());
     let mut before: Option<(u32, f64)> = None;
@@ -202,6 +224,12 @@ pub fn add(
     sent
 }
 
+/// Nanoseconds by which the slowest GPU is behind.
+pub fn waiting_ns(graph: &Graph) -> f64 {
+    let talks = |task: &Task| task.kind == TaskKind::Communication;
+    WAITING * graph.time_of(|task| !task.kind.is_host() && !talks(task))
+}
+
 /// Lets everything that was launched after the backward pass wait for the exchanges, and copies the
 /// sums back.
 fn wait_for_all(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors, sent: &[Sent]) {
@@ -213,7 +241,7 @@ fn wait_for_all(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors, sent: &[S
     else {
         return;
     };
-    let slowest_ns = WAITING * graph.time_of(|task| !task.kind.is_host());
+    let slowest_ns = waiting_ns(graph);
     let link = graph.resource(&link());
     let waiting = Task::new(TaskKind::Communication, slowest_ns, Phase::Backward);
     let slowest = graph.push(link, waiting);
@@ -225,7 +253,7 @@ fn wait_for_all(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors, sent: &[S
     }
     let tensors = plan.gradients.len() as f64;
     let launch = anchors.on_host(graph, last, plan.launch_ns * tensors);
-    let copy_ns = plan.pass_ns(2.0 * plan.bytes()).max(tensors * SHORTEST_KERNEL_NS);
+    let copy_ns = plan.work_ns(2.0 * plan.bytes(), tensors);
     let after: Vec<TaskId> = plan.order.launched_after(place).collect();
     let Some(stream) = plan.order.main_stream() else { return };
     let next = after.iter().find(|task| graph.task(**task).map(|one| one.resource) == Some(stream));
@@ -245,21 +273,21 @@ fn wait_for_all(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors, sent: &[S
     }
 }
 
-/// Each gradient is copied into its bucket as it comes, and divided by the number of GPUs
-/// (`copy_grad_to_bucket` of `c10d/reducer.cpp`).
-fn copy_in(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors) {
+/// What becomes of each gradient as it comes.
+fn prepare(graph: &mut Graph, plan: &Plan, anchors: &mut Anchors) {
     let Some(stream) = plan.order.main_stream() else { return };
+    let Work { passes, kernels } = plan.before_sending;
     for (_, gradient) in &plan.gradients {
         let Some(place) = plan.order.place(gradient.ready) else { continue };
         let on_stream = |task: &TaskId| graph.task(*task).map(|one| one.resource) == Some(stream);
         let Some(after) = plan.order.launched_by(place).find(on_stream) else { continue };
-        let launch = anchors.on_host(graph, gradient.ready, plan.launch_ns);
-        let mut copy =
-            Task::new(TaskKind::DeviceCopy, plan.pass_ns(2.0 * gradient.bytes), Phase::Backward);
-        (copy.launched_by, copy.module) = (Some(launch), gradient.module);
-        copy.bytes = Some(gradient.bytes as u64);
-        let copy = anchors.insert(graph, after, copy);
-        graph.wait(launch, copy, 0.0);
+        let launch = anchors.on_host(graph, gradient.ready, plan.launch_ns * kernels);
+        let duration_ns = plan.work_ns(passes * gradient.bytes, kernels);
+        let mut work = Task::new(TaskKind::DeviceCopy, duration_ns, Phase::Backward);
+        (work.launched_by, work.module) = (Some(launch), gradient.module);
+        work.bytes = Some(gradient.bytes as u64);
+        let work = anchors.insert(graph, after, work);
+        graph.wait(launch, work, 0.0);
     }
 }
 

@@ -1,8 +1,9 @@
 //! What connects GPUs where nobody told: a table by model, with where each number comes from.
 //!
-//! Rates are in bytes per second and direction, as sold; a collective reaches [`REACHED`] of them.
+//! Rates are in bytes per second and direction, as sold; a collective reaches a share of them.
 
 use super::all_reduce::Topology;
+use crate::predict::data_parallel;
 use crate::predict::device_spec::DeviceSpec;
 use crate::whatif::facts::Facts;
 
@@ -67,10 +68,9 @@ const BY_NAME: [(&str, Known); 14] = [
 
 /// The share of NVLink's rate as sold that a large all-reduce reaches. NCCL counts on 20 of 25 GB/s
 /// for each link of a V100 and A100 (`src/graph/topo.h`: 20.0 for SM70 and SM80, 20.6 for SM90).
-pub const REACHED: f64 = 0.8;
-/// The same of PCIe, where it goes through the host's memory: what ridgeline's evaluation was fitted
-/// on has 8 of 15.75 GB/s.
-pub const REACHED_PCIE: f64 = 0.5;
+const REACHED: f64 = 0.8;
+/// The same of PCIe: NCCL counts on 12 of 15.75 GB/s for 16 lanes of version 3.
+const REACHED_PCIE: f64 = 12.0 / 15.75;
 /// A step of a ring, from NCCL's `hwLat` for NVLink, PCIe and a network (`src/graph/tuning.cc`).
 const NVLINK_STEP_NS: f64 = 3_400.0;
 const PCIE_STEP_NS: f64 = 5_700.0;
@@ -97,29 +97,48 @@ fn pcie_of(device: &DeviceSpec) -> Known {
     }
 }
 
+/// Whether the driver keeps GPUs of this model from reading each other's memory, so that they exchange
+/// through the host's: NVIDIA's GeForce cards since Turing.
+fn goes_through_host(device: &DeviceSpec) -> bool {
+    const GEFORCE: [&str; 4] = ["RTX20", "RTX30", "RTX40", "RTX50"];
+    GEFORCE.iter().any(|series| device.name.starts_with(series))
+}
+
+/// What a collective has between GPUs of this model within a machine, where nobody told.
+pub fn default_link(device: &DeviceSpec) -> Link {
+    let known = of_device(device);
+    if !known.is_pcie {
+        return Link { bandwidth: known.sold * REACHED, latency_ns: NVLINK_STEP_NS };
+    }
+    let bandwidth = if goes_through_host(device) {
+        data_parallel::SHIPPED.through_host
+    } else {
+        known.sold * REACHED_PCIE
+    };
+    Link { bandwidth, latency_ns: PCIE_STEP_NS }
+}
+
 /// The cluster that was asked for, with what nobody told filled in; and what that was, in words.
 pub fn topology(facts: &Facts<'_>) -> (Topology, Vec<String>) {
     let cluster = facts.cluster;
     let known = of_device(facts.device);
     let mut notes = Vec::new();
-    let latency_ns = if known.is_pcie { PCIE_STEP_NS } else { NVLINK_STEP_NS };
     let sensible = |rate: Option<f64>| rate.filter(|rate| rate.is_finite() && *rate > 0.0);
-    let bandwidth = sensible(cluster.link).unwrap_or_else(|| {
-        let share = if known.is_pcie { REACHED_PCIE } else { REACHED };
-        let rate = known.sold * share;
-        notes.push(format!(
-            "assumed: GPUs of one machine exchange {:.0} GB/s over {} ({:.0}% of what it is sold with)",
-            rate / 1e9,
+    let mut link = default_link(facts.device);
+    match sensible(cluster.link) {
+        Some(told) => link.bandwidth = told,
+        None => notes.push(format!(
+            "assumed: GPUs of one machine exchange {:.0} GB/s over {}{}",
+            link.bandwidth / 1e9,
             known.name,
-            share * 100.0
-        ));
-        rate
-    });
+            if goes_through_host(facts.device) { " and the host's memory" } else { "" }
+        )),
+    }
     let network = sensible(cluster.network).unwrap_or(NETWORK);
     let topology = Topology {
         gpus: cluster.gpus.max(1),
         per_machine: cluster.gpus_per_machine.max(1),
-        link: Link { bandwidth, latency_ns },
+        link,
         network: Link { bandwidth: network, latency_ns: NETWORK_STEP_NS },
     };
     if topology.machines() > 1 {
