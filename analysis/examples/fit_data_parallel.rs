@@ -42,6 +42,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     report("linear scaling", &linear);
     let shipped = [SHIPPED.through_host, SHIPPED.waiting, SHIPPED.feeding, GNMT_TOKENS];
     report("as shipped", &errors(&all, &shipped));
+    let in_range = all.iter().filter(|pair| {
+        let range = pair.task.milliseconds(&SHIPPED, GNMT_TOKENS);
+        (range.low..=range.high).contains(&pair.measured_milliseconds)
+    });
+    println!("in range: {} of {}", in_range.count(), all.len());
     report("first guesses", &errors(&all, &FIRST_GUESSES));
     let fitted = fit(&all);
     report("fitted, the same pairs", &errors(&all, &fitted));
