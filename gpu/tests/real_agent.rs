@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ridgeline_gpu::agent::{
     Agent, AgentOptions, Claim, Entry, EstimateRequest, Iterations, Outcome, Patience, Prepare,
-    RunEvent, RunOutcome, RunRequest,
+    ProbeRequest, RunEvent, RunOutcome, RunRequest,
 };
 use ridgeline_gpu::interpreter::{Consent, Search, Surroundings, find};
 use ridgeline_gpu::limits::{Machine, default_limits};
@@ -272,4 +272,40 @@ async fn a_cancelled_estimate_ends_at_once() {
             }
         });
     assert_eq!(outcome.outcome, Outcome::Cancelled, "{outcome:?}");
+}
+
+/// An agent's answer to a request for probes.
+async fn probed(project: &Project, request: &str) -> (RunOutcome, serde_json::Value) {
+    let out = project.folder.path().join("probed");
+    fs::create_dir(&out).unwrap();
+    let file = out.join("request.json");
+    fs::write(&file, request).unwrap();
+    let run = project.request("probed");
+    let request = ProbeRequest {
+        out: out.clone(),
+        root: run.root,
+        env: run.env,
+        device: "cpu".to_owned(),
+        request: file,
+        limits: run.limits,
+    };
+    let (sender, _receiver) = mpsc::channel(100);
+    let outcome = project.agent.probe(request, sender, CancellationToken::new()).await;
+    let text = fs::read(out.join("probes.json")).unwrap_or_default();
+    (outcome, serde_json::from_slice(&text).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_probe_runs_operators_and_nothing_of_the_project() {
+    let Some(project) = Project::new("raise SystemExit('this must not run')").await else { return };
+    let request = r#"{"version": 1, "seconds": 5,
+        "operators": [{"name": "aten::mm", "variants": ["same", "bfloat16"],
+            "inputs": [{"t": "float32", "s": [64, 64]}, {"t": "float32", "s": [64, 64]}]}],
+        "optimizers": [{"type": "Adam", "shapes": [[100], [7]], "variants": ["for-loop", "fused"]}]}"#;
+    let (outcome, answer) = probed(&project, request).await;
+    assert_eq!(outcome.outcome, Outcome::Complete, "{outcome:?}");
+    for time in ["same", "bfloat16"] {
+        assert!(answer["operators"][0][time].as_f64().unwrap() > 0.0, "{answer}");
+    }
+    assert!(answer["optimizers"][0]["fused"].as_f64().unwrap() > 0.0, "{answer}");
 }

@@ -57,6 +57,25 @@ impl ElementType {
         })
     }
 
+    /// PyTorch's name without the module. Of types that are one here, the usual one.
+    pub fn name(self) -> &'static str {
+        match self {
+            ElementType::Complex128 => "complex128",
+            ElementType::Complex64 => "complex64",
+            ElementType::Complex32 => "complex32",
+            ElementType::Float64 => "float64",
+            ElementType::Float32 => "float32",
+            ElementType::Float16 => "float16",
+            ElementType::BFloat16 => "bfloat16",
+            ElementType::Float8 => "float8_e4m3fn",
+            ElementType::Int64 => "int64",
+            ElementType::Int32 => "int32",
+            ElementType::Int16 => "int16",
+            ElementType::Int8 => "int8",
+            ElementType::Bool => "bool",
+        }
+    }
+
     /// Bytes of an element.
     pub fn bytes(self) -> f64 {
         match self {

@@ -35,6 +35,9 @@ pub struct Manifest {
     /// What ran the iterations.
     #[serde(default)]
     pub device: DeviceFacts,
+    /// How PyTorch was set.
+    #[serde(default)]
+    pub settings: Settings,
     /// What was run.
     #[serde(default)]
     pub entry: Option<Entry>,
@@ -121,6 +124,27 @@ pub struct DeviceFacts {
     pub multiprocessors: Option<u32>,
     /// Threads that an operator may use on the CPU.
     pub threads: Option<u32>,
+}
+
+/// How PyTorch was set while the iterations ran. What a recording does not tell is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// The types that autocast cast to in the profiled iterations: `bfloat16`.
+    pub autocast: Option<Vec<String>>,
+    /// `torch.get_float32_matmul_precision()`: `highest`, `high` or `medium`.
+    #[serde(deserialize_with = "optional_text")]
+    pub matmul_precision: Option<String>,
+    /// `torch.backends.cudnn.benchmark`.
+    pub cudnn_benchmark: Option<bool>,
+    /// `torch.backends.cudnn.allow_tf32`.
+    pub cudnn_tf32: Option<bool>,
+    /// `torch.use_deterministic_algorithms`.
+    pub deterministic: Option<bool>,
+    /// `torch.autograd.set_detect_anomaly`.
+    pub anomaly: Option<bool>,
+    /// Whether the device computes with bfloat16 itself.
+    pub bf16_native: Option<bool>,
 }
 
 /// What was run.
@@ -263,6 +287,8 @@ pub struct Optimizer {
     pub foreach: Option<bool>,
     /// Whether it updates all parameters with one kernel.
     pub fused: Option<bool>,
+    /// The settings of its first group of parameters that are flags and numbers: `lr`, `momentum`.
+    pub options: serde_json::Map<String, serde_json::Value>,
     /// `(module, elements)` that it owns.
     pub modules: Vec<(u32, u64)>,
 }
@@ -572,6 +598,19 @@ mod tests {
         assert_eq!((loader.workers, loader.prefetch_factor), (Some(0), None));
         assert_eq!(loader.fetch_ns, [5, 7]);
         assert_eq!(parsed(r#"{"schema": 1, "machine": null}"#).machine, None);
+    }
+
+    #[test]
+    fn settings_are_read_and_unknown_where_they_are_missing() {
+        let manifest = parsed(
+            r#"{"schema": 1, "settings": {"autocast": ["bfloat16"], "cudnn_tf32": true,
+                "matmul_precision": "highest", "bf16_native": null}}"#,
+        );
+        let settings = manifest.settings;
+        assert_eq!(settings.autocast, Some(vec!["bfloat16".to_owned()]));
+        assert_eq!(settings.matmul_precision.as_deref(), Some("highest"));
+        assert_eq!((settings.cudnn_tf32, settings.bf16_native), (Some(true), None));
+        assert_eq!(parsed(r#"{"schema": 1}"#).settings, Settings::default());
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod memory;
 pub mod optimization;
 pub mod optimizations;
 pub mod primitives;
+pub mod probe_list;
 pub mod ranking;
 pub mod recorded;
 pub mod simulate;

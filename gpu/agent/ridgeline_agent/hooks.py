@@ -192,10 +192,19 @@ def _optimizer_method(listener: Listener, original: Any, name: str, steps: _Step
 
 
 class ModuleCalls:
-    """Listens to `nn.Module.__call__` from `start` to `stop`."""
+    """Listens to `nn.Module.__call__` from `start` to `stop`. `gave` is told what modules of the
+    types `of` return.
+    """
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        of: frozenset[type] = frozenset(),
+        gave: Callable[[nn.Module, Any], None] | None = None,
+    ) -> None:
         self._listener = listener
+        self._of = of if gave is not None else frozenset()
+        self._gave = gave
         self._original: Any = None
 
     def start(self) -> None:
@@ -205,6 +214,7 @@ class ModuleCalls:
         original: Callable[..., Any] = nn.Module.__call__
         entered, left = self._listener.module_entered, self._listener.module_left
         is_compiling = torch.compiler.is_compiling
+        told_types, gave = self._of, self._gave
 
         @functools.wraps(original)
         def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -213,9 +223,12 @@ class ModuleCalls:
                 return original(self, *args, **kwargs)
             entered(self, args, kwargs)
             try:
-                return original(self, *args, **kwargs)
+                result = original(self, *args, **kwargs)
             finally:
                 left(self)
+            if type(self) in told_types and gave is not None:
+                gave(self, result)
+            return result
 
         self._original = original
         nn.Module.__call__ = __call__  # type: ignore[method-assign]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn, Protocol
 
-STAGES = ("starting", "estimating", "warm-up", "timing", "profiling", "saving")
+STAGES = ("starting", "estimating", "probing", "warm-up", "timing", "profiling", "saving")
 
 
 class Host(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import types
 import weakref
@@ -341,10 +342,25 @@ def optimizers_json(
                 # None stands for torch's own choice, which is foreach on a GPU alone.
                 "foreach": options.get("foreach"),
                 "fused": options.get("fused"),
+                "options": _plain_options(options),
                 "modules": [[module, count] for module, count in elements.items()],
             }
         )
     return described
+
+
+def _plain_options(options: dict[str, Any]) -> dict[str, object]:
+    """Settings that are flags and numbers, or pairs of them; others are the program's objects."""
+    plain: dict[str, object] = {}
+    for name, value in options.items():
+        parts = value if isinstance(value, (tuple, list)) else [value]
+        kinds = (bool, int, float)
+        is_plain = len(parts) <= 4 and all(
+            type(part) in kinds and math.isfinite(part) for part in parts
+        )
+        if isinstance(name, str) and name not in ("params", "foreach", "fused") and is_plain:
+            plain[name] = list(value) if isinstance(value, (tuple, list)) else value
+    return plain
 
 
 def _size(tensor: torch.Tensor) -> tuple[int, int]:

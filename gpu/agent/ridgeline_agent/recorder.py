@@ -31,12 +31,15 @@ from .failure import describe_failure
 from .host import Host
 from .iterations import MODULE, IterationFinder, Verdict
 from .loader_batches import LoaderBatches
+from .loaders import LoaderTimes
 from .memory import MemoryWatch
 from .modules import Definitions, ModuleTable, optimizers_json
 from .open_phases import OpenPhases
 from .overlay import Overlay
+from .settings import Autocasts, machine_json, settings_json
 from .signals import Signals
 from .sources import Sources, UserCode
+from .sparsity import SPARSE_TYPES, Sparsity
 from .spec import RunSpec
 from .timing import Timer
 
@@ -92,9 +95,12 @@ class Recorder:
         self._definitions = Definitions(self.note)
         self._table = ModuleTable(self._definitions)
         self._compiled = CompiledRegions(self._sources)
-        self._calls = hooks.ModuleCalls(self)
+        self._calls = hooks.ModuleCalls(self, SPARSE_TYPES, self._module_gave)
         self._batch = BatchWatch()
         self._loader_batches = LoaderBatches()
+        self._loader_times = LoaderTimes()
+        self._sparsity = Sparsity()
+        self._autocasts = Autocasts()
         self._provided: object = ()
         self._iterations: tuple[Callable[..., Any], ...] = ()
         self._open = OpenPhases()
@@ -184,10 +190,14 @@ class Recorder:
         outermost = self._open.enter(phase)
         if self._profiler is not None:
             self._log.add(line_clock.PHASE_ENTER, phase)
+        if phase == hooks.DATA and self._signals.may_be_our_thread():
+            self._loader_times.begins()
         return outermost
 
     @_harmless
     def phase_left(self, phase: int) -> None:
+        if phase == hooks.DATA and self._signals.may_be_our_thread():
+            self._loader_times.ends()
         self._open.leave(phase)
         if self._profiler is not None:
             self._log.add(line_clock.PHASE_EXIT, phase)
@@ -195,6 +205,8 @@ class Recorder:
     @_harmless
     def loaded(self, loader: object, batch: object) -> None:
         self._loader_batches.loaded(loader, batch, measured=self._profiler is not None)
+        if self._signals.may_be_our_thread():
+            self._loader_times.loaded(loader, timed=self._stage is Stage.TIMING)
         if self._profiler is not None and self._signals.on_our_thread():
             self._batch.loaded(loader, batch)
             if self._memory is not None:
@@ -246,6 +258,13 @@ class Recorder:
         index = self._table.index_of_called(module)
         if index is not None:
             log.add(line_clock.MODULE_ENTER, index)
+        self._autocasts.look(self._device)
+
+    @_harmless
+    def _module_gave(self, module: nn.Module, output: Any) -> None:
+        # Once, in the first of the iterations that are thrown away.
+        if self._stage is Stage.WARM_UP and self._boundaries == 0 and not self._before_first:
+            self._sparsity.gave(module, output)
 
     @_harmless
     def module_left(self, module: nn.Module) -> None:
@@ -321,6 +340,7 @@ class Recorder:
             self._profiled.clear()
             self._measured = None
         self._timer = Timer(self._device)
+        self._loader_times.forget_times()
         self._stage = Stage.WARM_UP
 
     def _warmed_up_one(self) -> None:
@@ -339,6 +359,7 @@ class Recorder:
 
     def _begin_timing(self) -> None:
         self._device = device.used_device(self._spec.device)
+        self._tolerating("the zeros in activations", self._sparsity.settle)
         self._timer = Timer(self._device)
         self._stage = Stage.TIMING
         self._host.progress(self._stage.value, 0, self._spec.iterations.timed)
@@ -485,6 +506,8 @@ class Recorder:
             what = "the table of modules"
             modules = self._tolerating(what, self._table.json, self._sources, optimizers, frame)
         owned = self._tolerating("the optimizers", optimizers_json, optimizers, self._table)
+        sparsity = self._tolerating("the zeros in activations", self._sparsity.json, self._table)
+        settings = self._tolerating("the settings", settings_json, self._device, self._autocasts)
         compiled = self._compiled.json()
         memory, batch = self._measured or (MemoryWatch(self._device), self._batch)
         self._tolerating("the names of weights", memory.name_weights, frame)
@@ -498,6 +521,8 @@ class Recorder:
             "torch": str(torch.__version__),
             "platform": manifest.platform_name(),
             "device": facts,
+            "machine": machine_json(),
+            "settings": settings or {},
             "entry": self._entry(),
             "files": self._sources.files_json(),
             "codes": self._sources.codes_json(),
@@ -518,6 +543,8 @@ class Recorder:
             "batch": batch.json(),
             "modules": modules or [],
             "optimizers": owned or [],
+            "loaders": self._loader_times.json(),
+            "sparsity": sparsity or [],
             "memory": memory.json(facts["capacity_bytes"]),
             "compiled": compiled,
             "shares_from": "eager" if self._spec.eager else None,

@@ -96,6 +96,10 @@ def _start(spec: RunSpec, host: RunHost, events: Sender, interpreter: Interprete
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
         torch._dynamo.config.disable = True
     _choose_threads(spec)
+    if spec.probe is not None:
+        from .probe import run_probes
+
+        run_probes(spec, host)
     recorder: Recorder | Estimator
     recorder = estimator_of(spec, host) if spec.estimate else _recorder_of(spec, host)
     error = _run_program(spec, interpreter, recorder)

@@ -27,6 +27,10 @@ class Signals:
             self._thread = here
         return self._thread == here
 
+    def may_be_our_thread(self) -> bool:
+        """The same, without deciding which it is."""
+        return self._thread in (None, threading.get_ident())
+
     def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer's constructor was entered."""
         self._optimizers.append(weakref.ref(optimizer))

@@ -1,4 +1,4 @@
-"""What a run or an estimate is asked to do: the requests of docs/agent-protocol.md, validated."""
+"""What a run, an estimate or a probe is asked to do, validated (docs/agent-protocol.md)."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ class Entry:
 
     kind: str
     target: str
+
+
+# A probe runs nothing of the workspace.
+NO_ENTRY = Entry("none", "")
 
 
 @dataclass(frozen=True)
@@ -76,20 +80,23 @@ class RunSpec:
     estimate: bool = False
     claim: str = "cpu"
     batches: str | None = None
+    # Of a probe: the file that says what to measure. It has no program.
+    probe: str | None = None
     limits: Limits = field(default_factory=Limits)
 
     @staticmethod
     def from_json(request: object) -> RunSpec:
-        """What a `run` or `estimate` request describes. Raises SpecError for one that does not make
-        sense.
+        """What a `run`, `estimate` or `probe` request describes. Raises SpecError for one that does
+        not make sense.
         """
         keys = _object(request, "the request")
         root = _text(keys, "root")
+        is_probe = keys.get("op") == "probe"
         return RunSpec(
             id=_whole(keys, "id", 0, 2**53),
             out=_text(keys, "out"),
             root=root,
-            entry=entry_from_json(keys.get("entry")),
+            entry=NO_ENTRY if is_probe else entry_from_json(keys.get("entry")),
             cwd=_text(keys, "cwd", root),
             args=_texts(keys, "args"),
             env=_environment(keys),
@@ -104,6 +111,7 @@ class RunSpec:
             estimate=keys.get("op") == "estimate",
             claim=_claim(keys),
             batches=None if keys.get("batches") is None else _text(keys, "batches"),
+            probe=_text(keys, "request") if is_probe else None,
             limits=_limits(keys),
         )
 

@@ -128,7 +128,7 @@ class Supervisor:
             self._prepare_pending = True
             self._dropped.clear()
             self._forward()
-        elif op in ("run", "estimate"):
+        elif op in ("run", "estimate", "probe"):
             self._on_run(request)
         elif op == "cancel":
             run = self._run

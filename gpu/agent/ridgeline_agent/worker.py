@@ -81,7 +81,7 @@ class Worker:
         op = request.get("op")
         if op == "prepare":
             self._prepare(request)
-        elif op in ("run", "estimate"):
+        elif op in ("run", "estimate", "probe"):
             if self._standby:
                 from .run import run_here
 

@@ -24,7 +24,7 @@ use connection::Connection;
 use protocol::ToAgent;
 pub use protocol::{
     AgentFacts, Claim, DroppedImport, Entry, EstimateRequest, Frame, Iterations, Mode, Outcome,
-    PROTOCOL_VERSION, Prepare, RunEvent, RunLimits, RunOutcome, RunRequest, Stage,
+    PROTOCOL_VERSION, Prepare, ProbeRequest, RunEvent, RunLimits, RunOutcome, RunRequest, Stage,
 };
 use run::{Attempt, Run, State, Work};
 
@@ -202,6 +202,18 @@ impl Agent {
         cancel: CancellationToken,
     ) -> RunOutcome {
         self.serve(Work::Estimate(&request), &events, &cancel).await
+    }
+
+    /// Runs single operators by themselves, and returns the one outcome. `probes.json` is there
+    /// where the outcome is complete, and holds what was measured until then where it is another one
+    /// and the file is there: an operator may have crashed. It waits for a run that goes on.
+    pub async fn probe(
+        &self,
+        request: ProbeRequest,
+        events: mpsc::Sender<RunEvent>,
+        cancel: CancellationToken,
+    ) -> RunOutcome {
+        self.serve(Work::Probe(&request), &events, &cancel).await
     }
 
     async fn serve(

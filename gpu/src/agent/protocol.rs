@@ -123,6 +123,24 @@ pub struct EstimateRequest {
     pub batches: Option<PathBuf>,
 }
 
+/// One probe: single operators run by themselves and nothing of the workspace (docs/whatif.md), and
+/// `probes.json` is written into `out`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProbeRequest {
+    /// The folder that the answer is written into. Absolute; it must exist.
+    pub out: PathBuf,
+    /// The project's root, where the process works. Absolute.
+    pub root: PathBuf,
+    /// Variables from the configuration, as for a run.
+    pub env: BTreeMap<String, String>,
+    /// `auto`, `cpu`, `cuda` or `cuda:1`: where the recording's iterations ran.
+    pub device: String,
+    /// The file that says what to measure. Absolute.
+    pub request: PathBuf,
+    /// What it may use. The request's own `seconds` should be a few less than those here.
+    pub limits: RunLimits,
+}
+
 /// What a run is doing, in the order in which the stages come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -131,6 +149,8 @@ pub enum Stage {
     Starting,
     /// The one stage of an estimate after that.
     Estimating,
+    /// The one stage of a probe after that.
+    Probing,
     /// Iterations that are thrown away.
     WarmUp,
     /// Iterations that are timed without a profiler.
@@ -201,7 +221,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the recording's folder has a manifest to read; of an estimate, `ops.json`.
+    /// Whether the recording's folder has a manifest to read; of an estimate, `ops.json`; of a probe,
+    /// `probes.json`.
     pub fn has_manifest(self) -> bool {
         matches!(self, Outcome::Complete | Outcome::Failed | Outcome::Short)
     }
@@ -306,6 +327,11 @@ pub(super) enum ToAgent<'a> {
         id: u64,
         #[serde(flatten)]
         request: &'a EstimateRequest,
+    },
+    Probe {
+        id: u64,
+        #[serde(flatten)]
+        request: &'a ProbeRequest,
     },
     Cancel {
         id: u64,

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::Patience;
 use super::connection::{Connection, SendError, short};
 use super::protocol::{
-    EstimateRequest, FromAgent, Outcome, RunEvent, RunOutcome, RunRequest, ToAgent,
+    EstimateRequest, FromAgent, Outcome, ProbeRequest, RunEvent, RunOutcome, RunRequest, ToAgent,
 };
 
 /// How an attempt to run ended.
@@ -32,6 +32,7 @@ pub(super) enum State {
 pub(super) enum Work<'a> {
     Run(&'a RunRequest),
     Estimate(&'a EstimateRequest),
+    Probe(&'a ProbeRequest),
 }
 
 impl<'a> Work<'a> {
@@ -39,6 +40,7 @@ impl<'a> Work<'a> {
         match self {
             Work::Run(request) => ToAgent::Run { id, request },
             Work::Estimate(request) => ToAgent::Estimate { id, request },
+            Work::Probe(request) => ToAgent::Probe { id, request },
         }
     }
 
@@ -46,11 +48,12 @@ impl<'a> Work<'a> {
         match self {
             Work::Run(request) => request.limits.seconds,
             Work::Estimate(request) => request.run.limits.seconds,
+            Work::Probe(request) => request.limits.seconds,
         }
     }
 }
 
-/// A run or an estimate and what it needs.
+/// A run, an estimate or a probe, and what it needs.
 pub(super) struct Run<'a> {
     pub(super) id: u64,
     pub(super) work: Work<'a>,

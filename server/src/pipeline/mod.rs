@@ -406,7 +406,7 @@ fn stage_of(event: &RunEvent, iterations: &Iterations) -> (&'static str, f32) {
     };
     let all = (iterations.warmup + iterations.timed + iterations.profiled).max(1) as f32;
     let before = match stage {
-        Stage::Starting | Stage::Estimating | Stage::WarmUp => 0,
+        Stage::Starting | Stage::Estimating | Stage::Probing | Stage::WarmUp => 0,
         Stage::Timing => iterations.warmup,
         Stage::Profiling | Stage::Saving => iterations.warmup + iterations.timed,
     } as f32;
@@ -415,6 +415,7 @@ fn stage_of(event: &RunEvent, iterations: &Iterations) -> (&'static str, f32) {
     match stage {
         Stage::Starting => ("starting the program", 0.05),
         Stage::Estimating => ("estimating", 0.5),
+        Stage::Probing => ("running single operators", 0.5),
         Stage::WarmUp => ("warming up", first + (last - first) * (steps / all).min(1.0)),
         Stage::Timing => ("timing", first + (last - first) * ((before + steps) / all).min(1.0)),
         Stage::Profiling => {

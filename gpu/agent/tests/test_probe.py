@@ -1,0 +1,178 @@
+"""Single operators and optimizers, run by themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_driver import PATIENCE_SECONDS, Agent
+
+BOTH = ["same", "bfloat16"]
+ALL = ["same", "bfloat16", "channels_last"]
+
+
+def tensor(*shape: int, dtype: str = "float32") -> dict[str, Any]:
+    return {"t": dtype, "s": list(shape)}
+
+
+def operator(name: str, inputs: list[Any], variants: list[str] = BOTH) -> dict[str, Any]:
+    return {"name": name, "inputs": inputs, "variants": variants}
+
+
+def probe(agent: Agent, folder: Path, identifier: int, **request: Any) -> dict[str, Any]:
+    """What `probes.json` says; the outcome must be complete."""
+    asked = folder / "request.json"
+    asked.write_text(json.dumps({"version": 1, "seconds": 4, **request}))
+    agent.send(
+        {
+            "op": "probe",
+            "id": identifier,
+            "out": str(folder),
+            "root": str(folder),
+            "request": str(asked),
+            "device": "cpu",
+            "limits": {"seconds": PATIENCE_SECONDS, "memory_bytes": 2**31},
+        }
+    )
+    finished = agent.wait_for("finished", id=identifier)
+    assert finished["outcome"] == "complete", finished
+    answer: dict[str, Any] = json.loads((folder / "probes.json").read_text())
+    return answer
+
+
+# As the profiler writes them: by position, without overloads, numbers as numbers.
+RECORDED = [
+    operator("aten::mm", [tensor(64, 96), tensor(96, 32)]),
+    operator("aten::linear", [tensor(8, 64), tensor(32, 64), tensor(32)]),
+    operator("aten::addmm", [tensor(32), tensor(8, 64), tensor(64, 32), 1, 1]),
+    operator(
+        "aten::conv2d",
+        [tensor(2, 8, 16, 16), tensor(8, 8, 3, 3), None, [1, 1], [1, 1], [1, 1], 1],
+        ALL,
+    ),
+    operator(
+        "aten::convolution_backward",
+        [
+            *(tensor(2, 8, 16, 16), tensor(2, 8, 16, 16), tensor(8, 8, 3, 3)),
+            *([0], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]),
+        ],
+        ALL,
+    ),
+    operator(
+        "aten::batch_norm",
+        [tensor(2, 8, 16, 16), *[tensor(8)] * 4, True, 0.1, 1e-5, True],
+        ALL,
+    ),
+    operator(
+        "aten::native_batch_norm_backward",
+        [
+            *(tensor(2, 8, 16, 16), tensor(2, 8, 16, 16)),
+            *([tensor(8)] * 5),
+            *(True, 1e-5, [True, True, True]),
+        ],
+        ALL,
+    ),
+    operator("aten::add_", [tensor(2, 8, 16, 16), tensor(2, 8, 16, 16), 1], ALL),
+    operator("aten::mul", [tensor(4, 4), tensor(dtype="float64")]),
+    operator("aten::div", [tensor(4, 4), 3]),
+    operator("aten::cat", [[tensor(4, 4), tensor(4, 4)], 1]),
+    operator("aten::embedding", [tensor(50, 8), tensor(4, 6, dtype="int64"), -1, False, False]),
+    operator(
+        "aten::embedding_dense_backward",
+        [tensor(4, 6, 8), tensor(4, 6, dtype="int64"), 50, -1, False],
+    ),
+    operator("aten::cross_entropy_loss", [tensor(4, 7), tensor(4, dtype="int64"), None, 1, -100]),
+    operator("aten::layer_norm", [tensor(4, 6, 8), [8], tensor(8), tensor(8), 1e-5, True]),
+    operator(
+        "aten::scaled_dot_product_attention",
+        [*[tensor(2, 2, 8, 8)] * 3, None, 0, True],
+    ),
+    operator("aten::_softmax_backward_data", [tensor(4, 7), tensor(4, 7), 1, 6]),
+    operator(
+        "aten::max_pool2d", [tensor(2, 8, 16, 16), [3, 3], [2, 2], [1, 1], [1, 1], False], ALL
+    ),
+    operator("aten::dropout", [tensor(4, 7), 0.1, True]),
+]
+
+
+@pytest.mark.parametrize("started", ["agent", "standby"])
+def test_recorded_operators_run(
+    request: pytest.FixtureRequest, tmp_path: Path, started: str
+) -> None:
+    agent = request.getfixturevalue(started)
+    answer = probe(agent, tmp_path, 1, operators=RECORDED)
+    assert answer["notes"] == []
+    for asked, told in zip(RECORDED, answer["operators"]):
+        assert told["name"] == asked["name"]
+        assert all(told[variant] > 0 for variant in asked["variants"]), (told, answer["notes"])
+
+
+OPTIMIZERS = ["for-loop", "foreach", "fused"]
+
+
+def test_optimizers_step(agent: Agent, tmp_path: Path) -> None:
+    def asked(kind: str, **more: Any) -> dict[str, Any]:
+        shapes = [[64, 64], [64], [7]]
+        return {"type": kind, "shapes": shapes, "variants": OPTIMIZERS, **more}
+
+    optimizers = [
+        asked("Adam", options={"lr": 1e-3, "betas": [0.9, 0.95], "capturable": True}),
+        asked("SGD", options={"lr": 0.1, "momentum": 0.9, "unheard_of": 1}),
+        asked("RMSprop"),
+        asked("MyOptimizer"),
+    ]
+    answer = probe(agent, tmp_path, 2, optimizers=optimizers)
+    adam, sgd, rmsprop, other = answer["optimizers"]
+    assert all(told[variant] > 0 for told in (adam, sgd) for variant in OPTIMIZERS)
+    assert rmsprop["foreach"] > 0 and rmsprop["fused"] is None
+    assert all(other[variant] is None for variant in OPTIMIZERS)
+    assert len(answer["notes"]) == 2
+
+
+def test_what_cannot_be_run_is_null_and_says_why(agent: Agent, tmp_path: Path) -> None:
+    operators = [
+        operator("aten::no_such_operator", [tensor(2, 2)]),
+        operator("mylib::mine", [tensor(2, 2)]),
+        operator("aten::mm", [tensor(2, 3), tensor(2, 3)]),
+        operator("aten::mm", [tensor(2**20, 2**20), tensor(2**20, 2**20)]),
+        operator("aten::relu", [{"t": "nonsense", "s": [1]}]),
+        operator("aten::relu", [{"t": "float32", "s": [-1]}]),
+        operator("aten::relu", []),
+    ]
+    answer = probe(agent, tmp_path, 3, operators=[*operators, 7, {"name": 3}])
+    assert all(told.get("same") is None for told in answer["operators"])
+    assert len(answer["notes"]) >= 6
+
+
+def test_a_variant_that_changes_nothing_takes_as_long(agent: Agent, tmp_path: Path) -> None:
+    asked = operator("aten::mm", [tensor(64, 64), tensor(64, 64)], ["same", "channels_last"])
+    told = probe(agent, tmp_path, 4, operators=[asked])["operators"][0]
+    assert told["channels_last"] == told["same"]
+
+
+def test_time_is_kept(agent: Agent, tmp_path: Path) -> None:
+    large = operator("aten::mm", [tensor(1024, 1024), tensor(1024, 1024)])
+    answer = probe(agent, tmp_path, 5, operators=[large] * 300, seconds=1)
+    measured = [told for told in answer["operators"] if told.get("same")]
+    assert 0 < len(measured) < 300
+    assert answer["operators"].index({}) == len(measured)
+    assert "time was up" in answer["notes"][-1]
+
+
+def test_a_request_that_makes_no_sense_is_refused(agent: Agent, tmp_path: Path) -> None:
+    for text in ("", "{", "[]", '{"operators": 3, "seconds": "x"}'):
+        (tmp_path / "request.json").write_text(text)
+        agent.send(
+            {
+                "op": "probe",
+                "id": 6,
+                "out": str(tmp_path),
+                "root": str(tmp_path),
+                "request": str(tmp_path / "request.json"),
+            }
+        )
+        finished = agent.wait_for("finished", id=6)
+        assert finished["outcome"] == ("complete" if "operators" in text else "exited")
