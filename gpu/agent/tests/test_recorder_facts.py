@@ -1,0 +1,140 @@
+"""What a recording tells of loaders, settings, the machine, and zeros in activations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from recording import record
+from ridgeline_agent.loaders import LoaderTimes
+from ridgeline_agent.settings import has_native_bfloat16, usable_cores
+from ridgeline_agent.sparsity import Sparsity
+
+PROGRAM = """
+    import time
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+    class Data(Dataset):
+        def __len__(self):
+            return 80
+        def __getitem__(self, index):
+            time.sleep(0.002)
+            return torch.randn(4)
+    loader = DataLoader(Data(), batch_size=4)
+    model = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.5, 0.9))
+    torch.set_float32_matmul_precision("high")
+    for batch in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=True):
+            loss = model(batch).sum()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def manifest(program: str = PROGRAM, **request: Any) -> dict[str, Any]:
+    recording = record(program, **request)
+    assert recording.outcome == "complete", recording.printed
+    assert recording.manifest["notes"] == []
+    return recording.manifest
+
+
+def test_a_program_with_a_loader_and_autocast() -> None:
+    found = manifest()
+    (loader,) = found["loaders"]
+    fetches = loader.pop("fetch_ns")
+    assert len(fetches) == len(found["iterations"]["timed_ns"])
+    assert all(took >= 4 * 2e6 for took in fetches), "four samples of 2 ms each"
+    assert all(
+        took <= all_of_it for took, all_of_it in zip(fetches, found["iterations"]["timed_ns"])
+    )
+    assert loader == {
+        "workers": 0,
+        "pin_memory": False,
+        "persistent": False,
+        "prefetch_factor": None,
+        "batch_size": 4,
+    }
+    settings = found["settings"]
+    assert settings["autocast"] == ["bfloat16"]
+    assert settings["matmul_precision"] == "high"
+    assert settings["anomaly"] is False and settings["deterministic"] is False
+    (sparse,) = found["sparsity"]
+    assert found["modules"][sparse["module"]]["type"] == "ReLU"
+    assert 0.2 < sparse["zeros"] < 0.8
+    (optimizer,) = found["optimizers"]
+    assert optimizer["options"]["betas"] == [0.5, 0.9] and optimizer["options"]["lr"] == 0.001
+    assert "params" not in optimizer["options"]
+    assert found["machine"]["cores"] >= 1
+
+
+def test_workers_are_told() -> None:
+    program = PROGRAM.replace("batch_size=4", "batch_size=4, num_workers=1, prefetch_factor=3")
+    (loader,) = manifest(program)["loaders"]
+    assert (loader["workers"], loader["prefetch_factor"]) == (1, 3)
+    assert len(loader["fetch_ns"]) > 0
+
+
+def test_a_program_without_any_of_it() -> None:
+    program = """
+        import torch
+        x = torch.ones(4, requires_grad=True)
+        optimizer = torch.optim.SGD([x], lr=0.1)
+        for _ in range(20):
+            (x * x).sum().backward()
+            optimizer.step()
+    """
+    found = manifest(program)
+    assert found["loaders"] == [] and found["sparsity"] == []
+    assert found["settings"]["autocast"] == []
+
+
+def test_without_warm_up_no_zeros_are_counted() -> None:
+    recording = record(PROGRAM, iterations={"warmup": 0, "timed": 2, "profiled": 2})
+    assert recording.manifest["sparsity"] == []
+
+
+def test_times_of_a_restarted_timing_are_forgotten() -> None:
+    times = LoaderTimes()
+    times.begins()
+    times.ends()
+    times.loaded(object(), timed=True)
+    assert len(times.json()[0]["fetch_ns"]) == 1
+    times.forget_times()
+    assert times.json()[0]["fetch_ns"] == []
+
+
+@pytest.mark.runs_operators
+def test_zeros_are_counted_in_part_of_a_large_output() -> None:
+    sparsity = Sparsity()
+    output = torch.zeros(1 << 12, 1 << 10)
+    output[: 1 << 9] = 1
+    sparsity.gave(nn.ReLU(), output)
+    sparsity.settle()
+    ((_, share),) = sparsity._shares
+    # Of 2^22 elements the first quarter was looked at, half of which are ones.
+    assert share == 0.5
+
+
+@pytest.mark.runs_operators
+@pytest.mark.parametrize("output", [None, (), torch.tensor(1.0), torch.ones(0)])
+def test_what_is_no_activation_is_left_out(output: object) -> None:
+    sparsity = Sparsity()
+    sparsity.gave(nn.ReLU(), output)
+    sparsity.settle()
+    assert sparsity._shares == []
+
+
+def test_the_processor_is_asked() -> None:
+    assert (usable_cores() or 0) >= 1
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        flags = cpuinfo.read_text()
+        native = "avx512_bf16" in flags or "amx_bf16" in flags or " bf16" in flags
+        assert has_native_bfloat16(torch.device("cpu")) is native
