@@ -117,9 +117,18 @@ def test_zeros_are_counted_in_part_of_a_large_output() -> None:
     output[: 1 << 9] = 1
     sparsity.gave(nn.ReLU(), output)
     sparsity.settle()
-    ((_, share),) = sparsity._shares
+    ((_, zeros, elements),) = sparsity.sums()
     # Of 2^22 elements the first quarter was looked at, half of which are ones.
-    assert share == 0.5
+    assert (zeros, elements) == (1 << 19, 1 << 20)
+
+
+@pytest.mark.runs_operators
+def test_the_calls_of_a_module_add_up() -> None:
+    sparsity, module = Sparsity(), nn.ReLU()
+    sparsity.gave(module, torch.zeros(2, 8))
+    sparsity.gave(module, torch.ones(6, 8))
+    sparsity.settle()
+    assert sparsity.sums() == [(module, 16, 64)]
 
 
 @pytest.mark.runs_operators
@@ -128,7 +137,7 @@ def test_what_is_no_activation_is_left_out(output: object) -> None:
     sparsity = Sparsity()
     sparsity.gave(nn.ReLU(), output)
     sparsity.settle()
-    assert sparsity._shares == []
+    assert sparsity.sums() == []
 
 
 def test_the_processor_is_asked() -> None:
