@@ -150,6 +150,15 @@ class Least:
                 self.marked.add(line)
 
 
+def differences(
+    before: dict[tuple[str, int], tuple[bool, float]],
+    now: dict[tuple[str, int], tuple[bool, float]],
+) -> list[float]:
+    """By how much two measurements of one text differ on each line: no estimate can do better."""
+    both = [(before[line][1], seconds) for line, (_, seconds) in now.items() if line in before]
+    return [abs(first / second - 1) for first, second in both if second > 0]
+
+
 def is_estimated(status: Message) -> bool:
     return "~" in ((status["headline"] or {}).get("text") or "")
 
@@ -161,7 +170,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
     args = parser.parse_args()
-    everything, peaks = [], []
+    everything, peaks, noise = [], [], []
     for demo in args.demos.split(","):
         work = Path(tempfile.mkdtemp(prefix="ridgeline-live-"))
         os.environ["RIDGELINE_CACHE_DIR"] = str(work / "cache")
@@ -177,8 +186,12 @@ def main() -> None:
                     raise RuntimeError(f"{demo}/{name} has no {before!r}")
                 edited = text.replace(before, after, 1)
                 estimated, measured, waits = Least(), Least(), []
+                before_it: dict[tuple[str, int], tuple[bool, float]] = {}
                 for _ in range(args.rounds):
                     editor.save(path, text)
+                    unchanged = editor.lines()
+                    noise += differences(before_it, unchanged)
+                    before_it = unchanged
                     # The estimate of the saved text is taken when nothing else is to be done.
                     time.sleep(3)
                     began = editor.type(path, edited)
@@ -210,6 +223,8 @@ def main() -> None:
     if everything:
         lines, peak = statistics.median(everything), statistics.median(peaks)
         print(f"{len(everything)} lines: median error {lines:.1%} (bound: 15%)")
+        floor = statistics.median(noise) if noise else float("nan")
+        print(f"the same text measured twice: lines differ by {floor:.1%} (median)")
         print(f"peaks: largest error {max(peaks):.1%}, median {peak:.1%} (bound: 2%)")
 
 
