@@ -51,6 +51,11 @@ export class Api {
     return this.#post("batch", { batch, generation });
   }
 
+  /** Makes an optimization's edit in the code, or runs the edited code beside it. */
+  whatIf(name: string, action: "apply" | "measure"): Promise<Answer> {
+    return this.#post("whatif", { name, action });
+  }
+
   command(command: Command): Promise<Answer> {
     return this.#post("command", { command });
   }

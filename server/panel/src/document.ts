@@ -10,18 +10,18 @@ import {
   list,
   maybeAmount,
   maybeShare,
+  readPlace,
   text,
   type Fields,
+  type Place,
 } from "./values";
 import { readBatchSize, type BatchSize } from "./batch/document";
+import { readWhatIfs, type WhatIfs } from "./whatif/document";
 
 /** The phases of an iteration, in the order of `phases` in the document. */
 export const PHASES = ["data", "forward", "backward", "optimizer", "other"] as const;
 
-export interface Place {
-  file: number;
-  line: number;
-}
+export type { Place } from "./values";
 
 export interface Status {
   state: string;
@@ -134,6 +134,8 @@ export interface PanelDocument {
   history: HistoryEntry[];
   /** The iteration on other GPUs; null where nothing can be told. */
   devices: Devices | null;
+  /** What optimizations would bring; null where nothing was measured. */
+  whatIfs: WhatIfs | null;
 }
 
 /** The version of the document that this page reads. */
@@ -163,6 +165,7 @@ export function readDocument(value: unknown): PanelDocument {
     history: list(it.history, ENTRIES).map(readEntry),
     devices: readDevices(fields(it.predictions).devices),
     batchSize: readBatchSize(it),
+    whatIfs: readWhatIfs(it.what_ifs),
   };
 }
 
@@ -251,14 +254,6 @@ function readNode(it: Fields, index: number): CostNode {
     estimated: it.estimated === true,
     place: readPlace(it.place),
   };
-}
-
-function readPlace(value: unknown): Place | null {
-  const it = fields(value);
-  const file = it.file;
-  const line = it.line;
-  if (!Number.isSafeInteger(file) || !Number.isSafeInteger(line)) return null;
-  return (file as number) >= 0 && (line as number) >= 1 ? { file: file as number, line: line as number } : null;
 }
 
 function readMemory(it: Fields): Memory {

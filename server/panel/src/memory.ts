@@ -4,8 +4,9 @@ import type { Actions } from "./actions";
 import { Curve } from "./curve";
 import type { Cursor } from "./cursor";
 import type { Holder, Memory, Recording } from "./document";
-import { button, element, fill, write } from "./dom";
+import { element, fill, write } from "./dom";
 import { bytes, duration, percent } from "./format";
+import { placeLink } from "./place_link";
 import { ListTable, shareBar } from "./table";
 import type { Tooltip } from "./tooltip";
 
@@ -33,16 +34,6 @@ export class MemorySection {
         else tooltip.show({ title: bytes(point.bytes), about: `at ${duration(point.atNs)}`, facts: [] }, event);
       },
     });
-    const mark = (holder: Holder, label: string) => {
-      const { place } = holder;
-      if (!actions.canJump(place)) return element("span", { class: "mono" }, label);
-      const link = button(label, { class: "link mono" }, () => {
-        actions.jump(place);
-      });
-      for (const event of ["pointerenter", "focus"]) link.addEventListener(event, () => { actions.highlight(place); });
-      for (const event of ["pointerleave", "blur"]) link.addEventListener(event, () => { actions.highlight(null); });
-      return link;
-    };
     this.#holders = new ListTable<Holder>(
       "Lines that hold most at the peak",
       [
@@ -50,7 +41,7 @@ export class MemorySection {
           head: "Line",
           class: "name",
           cell: (holder) =>
-            element("span", {}, mark(holder, holder.name), element("span", { class: "about" }, ` ${holder.detail}`)),
+            element("span", {}, placeLink(holder.place, holder.name, actions), element("span", { class: "about" }, ` ${holder.detail}`)),
         },
         { head: "Kind", cell: (holder) => holder.kind },
         { head: "Size", class: "number", cell: (holder) => bytes(holder.bytes) },

@@ -21,6 +21,8 @@ import { showNotes } from "./notes";
 import type { Report } from "./report";
 import { TimelineSection } from "./timeline/section";
 import { Tooltip } from "./tooltip";
+import type { Action } from "./whatif/row";
+import { WhatIfSection } from "./whatif/section";
 
 export class Page {
   readonly #api: Api | null;
@@ -35,6 +37,7 @@ export class Page {
   readonly #kernels: KernelsSection;
   readonly #history: HistorySection;
   readonly #devices: DevicesSection;
+  readonly #whatIfs: WhatIfSection;
   #timelineGeneration: number | null = null;
   #panel: PanelDocument | null = null;
   #fetching = false;
@@ -103,6 +106,12 @@ export class Page {
     this.#kernels = new KernelsSection(byId("kernels-body"));
     this.#history = new HistorySection(byId("history-body"), api !== null);
     this.#devices = new DevicesSection(byId("devices-body"), tooltip);
+    this.#whatIfs = new WhatIfSection(byId("what-ifs-body"), this.#actions, {
+      ask: api === null ? null : (name, action) => void this.#askWhatIf(api, name, action),
+      explain: (why) => {
+        this.#notice.say(why);
+      },
+    });
   }
 
   restyle(): void {
@@ -153,6 +162,8 @@ export class Page {
     // The batch's part of the predictions, where there is one, is beside the devices'.
     byId("predictions").hidden = panel.devices === null;
     if (panel.devices !== null) this.#devices.show(panel.devices);
+    byId("what-ifs").hidden = panel.whatIfs === null;
+    if (panel.whatIfs !== null) this.#whatIfs.show(panel.whatIfs, panel.canJump);
     byId("history").hidden = panel.history.length === 0;
     this.#history.show(panel);
     restore();
@@ -212,6 +223,11 @@ export class Page {
   async #setBatch(api: Api, batch: number): Promise<void> {
     await this.#tell(api.batch(batch, this.#panel?.generation ?? 0));
     // The code says another number now, or the page did not know that it does.
+    await this.#fetch();
+  }
+
+  async #askWhatIf(api: Api, name: string, action: Action): Promise<void> {
+    await this.#tell(api.whatIf(name, action));
     await this.#fetch();
   }
 

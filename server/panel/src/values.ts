@@ -4,6 +4,19 @@ const CHARACTERS = 2_000;
 
 export type Fields = Partial<Record<string, unknown>>;
 
+/** A line of a recording's file. */
+export interface Place {
+  file: number;
+  line: number;
+}
+
+/** A prediction: four of five cases lie from low to high. */
+export interface Estimate {
+  low: number;
+  value: number;
+  high: number;
+}
+
 export function isFields(value: unknown): value is Fields {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
@@ -37,4 +50,18 @@ export function maybeAmount(value: unknown): number | null {
 export function maybeShare(value: unknown): number | null {
   const share = maybeAmount(value);
   return share === null ? null : Math.min(share, 1);
+}
+
+export function readPlace(value: unknown): Place | null {
+  const { file, line } = fields(value);
+  if (!Number.isSafeInteger(file) || !Number.isSafeInteger(line)) return null;
+  return (file as number) >= 0 && (line as number) >= 1 ? { file: file as number, line: line as number } : null;
+}
+
+/** Whatever was written, the value lies within. */
+export function readEstimate(value: unknown): Estimate | null {
+  const it = fields(value);
+  const middle = maybeAmount(it.value);
+  if (middle === null) return null;
+  return { low: Math.min(maybeAmount(it.low) ?? middle, middle), value: middle, high: Math.max(amount(it.high), middle) };
 }

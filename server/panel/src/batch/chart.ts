@@ -2,7 +2,8 @@
 // so that it is sharp at any size; what it says is in the table and at the handle.
 
 import { element, fill, set } from "../dom";
-import type { BatchSize, Point, Range } from "./document";
+import type { Estimate } from "../values";
+import type { BatchSize, Point } from "./document";
 import { reach, share } from "./scale";
 
 const NS = "http://www.w3.org/2000/svg";
@@ -12,7 +13,7 @@ const ROOM = 14;
 
 export interface Wanted {
   label: string;
-  of: (point: Point) => Range | null;
+  of: (point: Point) => Estimate | null;
   text: (value: number) => string;
   /** A line that the curve should stay below. */
   limit: (sizes: BatchSize) => number | null;
@@ -39,7 +40,7 @@ export class Chart {
     const highest = Math.max(1e-9, ...points.map(({ range }) => range.high));
     const top = line !== null && line < highest * 3 ? Math.max(highest, line) : highest;
     const y = (value: number) => HEIGHT - ROOM - (value / top) * (HEIGHT - 2 * ROOM);
-    const path = (value: (range: Range) => number) => points.map(({ range, x }) => `${x.toFixed(1)},${y(value(range)).toFixed(1)}`);
+    const path = (value: (range: Estimate) => number) => points.map(({ range, x }) => `${x.toFixed(1)},${y(value(range)).toFixed(1)}`);
     const band = [...path((range) => range.high), ...path((range) => range.low).reverse()];
     const marks = [
       { at: sizes.saturation?.value, kind: "batch-saturation" },

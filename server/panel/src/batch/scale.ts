@@ -1,7 +1,8 @@
 // Where a batch is on a chart, and what the curve says at it. Batches are spread by ratio: from 8 to 16 is as
 // far as from 64 to 128.
 
-import { MOST, type BatchSize, type Point, type Range } from "./document";
+import type { Estimate } from "../values";
+import { MOST, type BatchSize, type Point } from "./document";
 
 export interface Reach {
   first: number;
@@ -43,7 +44,7 @@ export function stepped(key: string, batch: number, { first, last }: Reach): num
 }
 
 /** What the curve says at a batch, between the points on both sides of it. */
-export function along(points: Point[], batch: number, of: (point: Point) => Range | null): Range | null {
+export function along(points: Point[], batch: number, of: (point: Point) => Estimate | null): Estimate | null {
   const known = points.filter((point) => of(point) !== null);
   const after = known.findIndex((point) => point.batch >= batch);
   const right = known[after];

@@ -5,8 +5,9 @@ import type { Actions } from "../actions";
 import { button, element, fill, write } from "../dom";
 import { bytes, count, significant } from "../format";
 import { ListTable } from "../table";
+import type { Estimate } from "../values";
 import { Chart, type Wanted } from "./chart";
-import type { BatchSize, Point, Range } from "./document";
+import type { BatchSize, Point } from "./document";
 import { Handle } from "./handle";
 import { along, isMeasured, reach } from "./scale";
 
@@ -119,7 +120,7 @@ export class BatchSection {
   }
 
   #describe(sizes: BatchSize): void {
-    const offer = (label: string, range: Range | null) => {
+    const offer = (label: string, range: Estimate | null) => {
       if (range === null) return null;
       const words = `${label}: ${count(range.value)}`;
       const about = range.low === range.high ? "" : ` (${count(range.low)} to ${count(range.high)})`;

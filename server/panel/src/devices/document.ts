@@ -1,13 +1,6 @@
 // `predictions.devices` of the document: the iteration on every GPU that is known.
 
-import { amount, array, fields, isFields, list, maybeAmount, text, type Fields } from "../values";
-
-/** Four of five cases lie within. */
-export interface Estimate {
-  low: number;
-  value: number;
-  high: number;
-}
+import { array, isFields, list, maybeAmount, readEstimate, text, type Estimate, type Fields } from "../values";
 
 export interface Device {
   name: string;
@@ -73,17 +66,5 @@ function readDevice(it: Fields): Device | null {
     joules: readEstimate(it.joules_per_iteration),
     measuredEnergy: it.energy_from === "measured",
     note: text(it.note) || null,
-  };
-}
-
-function readEstimate(value: unknown): Estimate | null {
-  const it = fields(value);
-  const middle = maybeAmount(it.value);
-  if (middle === null) return null;
-  // Whatever was written, the value lies within.
-  return {
-    low: Math.min(amount(it.low), middle),
-    value: middle,
-    high: Math.max(amount(it.high), middle),
   };
 }

@@ -1,6 +1,7 @@
 // Time against price: where a GPU stands in the chart, on logarithmic axes.
 
-import type { Device, Estimate } from "./document";
+import type { Estimate } from "../values";
+import type { Device } from "./document";
 
 export interface Point {
   device: Device;

@@ -3,8 +3,9 @@
 import { element, fill, write } from "../dom";
 import { count, counted, duration, significant } from "../format";
 import type { Tooltip } from "../tooltip";
+import type { Estimate } from "../values";
 import { DeviceChart } from "./chart";
-import type { Device, Devices, Estimate } from "./document";
+import type { Device, Devices } from "./document";
 import { frontier, points, price } from "./scatter";
 import { SortedTable, type SortedColumn } from "./sorted_table";
 import { dollars, energy, estimated, hourly, memory } from "./words";

@@ -1,0 +1,153 @@
+// What optimizations would bring, before anybody writes them: a ranked list, the best together, what does not
+// apply, and the choice of what to compute again.
+
+import type { Actions } from "../actions";
+import { button, element, fill, write } from "../dom";
+import { bytes, counted, duration } from "../format";
+import { rememberFocus } from "../focus";
+import { Segmented } from "../segmented";
+import { ListTable } from "../table";
+import { scaleOf } from "./bar";
+import type { Prediction, WhatIf, WhatIfs } from "./document";
+import { Recompute } from "./recompute";
+import { speedWords, thenAndNow, whatIfRow, type Action } from "./row";
+import { accuracy, isGuess, replay } from "./words";
+
+const FIRST_ROWS = 6;
+const MOST_COMBINATIONS = 5;
+const ORDERS = [
+  { key: "fastest", label: "Fastest first" },
+  { key: "smallest", label: "Smallest first" },
+];
+
+/** How the section reaches the editor. */
+export interface Requests {
+  /** Null in a report. */
+  ask: ((name: string, action: Action) => void) | null;
+  explain: (why: string) => void;
+}
+
+export class WhatIfSection {
+  readonly #message = element("p", { class: "what-if-message", role: "status" });
+  readonly #about = element("p", { class: "about-predictions" });
+  readonly #order: Segmented;
+  readonly #list = element("ol", { class: "what-if-list" });
+  readonly #all: HTMLButtonElement;
+  readonly #together: ListTable<Prediction>;
+  readonly #combinations: HTMLElement;
+  readonly #recompute: Recompute;
+  readonly #refusals = element("ul", { class: "plain" });
+  readonly #refused = element("summary");
+  readonly #folded = element("details", {}, this.#refused, this.#refusals);
+  readonly #unfolded = new Set<string>();
+  #whatIfs: WhatIfs | null = null;
+  #hasEditor = false;
+  /** Stay as the person left them when a new document comes. */
+  #by = "fastest";
+  #open = false;
+
+  constructor(
+    root: HTMLElement,
+    private readonly actions: Actions,
+    private readonly requests: Requests,
+  ) {
+    this.#order = new Segmented("Order of what ifs", (key) => {
+      this.#by = key;
+      this.#render();
+    });
+    this.#all = button("", { class: "quiet" }, () => {
+      this.#open = !this.#open;
+      this.#render();
+    });
+    this.#together = new ListTable<Prediction>(
+      "The best together",
+      [
+        { head: "Together", class: "name", cell: ({ title }) => title },
+        { head: "Speed", class: "speed-cell", cell: speedWords },
+        { head: "Iteration", class: "number", cell: ({ timeNs }) => cell(thenAndNow(this.#whatIfs?.before.timeNs ?? null, timeNs, duration)) },
+        { head: "Peak memory", class: "number", cell: ({ peakBytes }) => cell(thenAndNow(this.#whatIfs?.before.peakBytes ?? null, peakBytes, bytes)) },
+      ],
+      MOST_COMBINATIONS,
+    );
+    this.#combinations = element("div", {}, element("h3", {}, "The best together, within the memory"), this.#together.root);
+    this.#recompute = new Recompute(actions);
+    fill(
+      root,
+      this.#message,
+      this.#about,
+      element("div", { class: "toolbar" }, this.#order.root),
+      this.#list,
+      this.#all,
+      this.#combinations,
+      this.#recompute.root,
+      this.#folded,
+    );
+  }
+
+  show(whatIfs: WhatIfs, hasEditor: boolean): void {
+    this.#whatIfs = whatIfs;
+    this.#hasEditor = hasEditor;
+    this.#render();
+    this.#together.show(whatIfs.combinations);
+    this.#combinations.hidden = whatIfs.combinations.length === 0;
+    this.#recompute.show(whatIfs);
+    write(this.#refused, `${counted(whatIfs.refusals.length, "optimization")} that would do nothing here, and why`);
+    fill(this.#refusals, ...whatIfs.refusals.map(({ title, why }) => element("li", {}, element("b", {}, title), `: ${why}`)));
+    this.#folded.hidden = whatIfs.refusals.length === 0;
+  }
+
+  #render(): void {
+    const whatIfs = this.#whatIfs;
+    if (whatIfs === null) return;
+    const { rows } = whatIfs;
+    write(this.#message, said(whatIfs));
+    this.#message.hidden = this.#message.textContent === "";
+    fill(this.#about, ...about(whatIfs));
+    this.#about.hidden = rows.length === 0;
+    this.#order.show(ORDERS, this.#by);
+    this.#order.root.parentElement!.hidden = rows.length < 2 || rows.every(({ peakBytes }) => peakBytes === null);
+    const shown = ordered(rows, this.#by).slice(0, this.#open ? undefined : FIRST_ROWS);
+    const { ask, explain } = this.requests;
+    const around = {
+      whatIfs,
+      scale: scaleOf(rows),
+      actions: this.actions,
+      hasEditor: this.#hasEditor,
+      ask: ask === null ? null : (row: WhatIf, action: Action) => { ask(row.name, action); },
+      explain,
+      unfolded: this.#unfolded,
+    };
+    const restore = rememberFocus();
+    fill(this.#list, ...shown.map((row) => whatIfRow(row, around)));
+    restore();
+    this.#all.hidden = rows.length <= FIRST_ROWS;
+    write(this.#all, this.#open ? `Show the first ${FIRST_ROWS}` : `Show all ${rows.length}`);
+    this.#all.setAttribute("aria-expanded", String(this.#open));
+  }
+}
+
+function ordered(rows: readonly WhatIf[], by: string): WhatIf[] {
+  if (by !== "smallest") return [...rows];
+  const size = ({ peakBytes }: WhatIf) => peakBytes?.value ?? Infinity;
+  return [...rows].sort((a, b) => (size(a) === size(b) ? 0 : size(a) - size(b)));
+}
+
+/** What goes on, or why there is nothing. */
+function said({ message, rows }: WhatIfs): string {
+  return message ?? (rows.length === 0 ? "No optimization that Ridgeline knows would change this iteration." : "");
+}
+
+function about(whatIfs: WhatIfs): (Node | string)[] {
+  const { before } = whatIfs;
+  const now = [before.timeNs === null ? "" : `${duration(before.timeNs)} an iteration`, before.peakBytes === null ? "" : `${bytes(before.peakBytes)} at the peak`];
+  const told = now.filter(Boolean).join(", ");
+  return [
+    told === "" ? "" : `Now ${told}. How fast goes by samples a second. ~ is predicted from the recording; four of five cases lie within the range. `,
+    element(isGuess(whatIfs) ? "b" : "span", { class: isGuess(whatIfs) ? "worse" : null }, replay(whatIfs)),
+    ` ${accuracy(whatIfs.accuracy)}`,
+  ];
+}
+
+function cell(parts: (Node | string)[]): HTMLElement {
+  return element("span", {}, ...parts);
+}
