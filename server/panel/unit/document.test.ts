@@ -12,6 +12,10 @@ it("reads a real document whole", () => {
   expect(panel.recording?.breakdowns.map(({ key }) => key)).toEqual(["module", "line", "phase"]);
   expect(panel.recording?.memory?.curve.length).toBeGreaterThan(10);
   expect(panel.history.length).toBeGreaterThan(0);
+  expect(panel.whatIfs?.rows.map(({ name }) => name)).toEqual(["zero-grad-none", "amp-bf16"]);
+  expect(panel.whatIfs?.rows[0]?.measured).toMatchObject({ beforeNs: 10e6, timeNs: 5.5e6 });
+  expect(panel.whatIfs).toMatchObject({ replayError: 0.004, measuring: "amp-bf16", accuracy: { pairs: 1 }, notes: ["The recording is a small one"] });
+  expect(panel.whatIfs?.recompute).toHaveLength(3);
 });
 
 it("refuses another version", () => {

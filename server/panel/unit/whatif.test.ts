@@ -41,6 +41,7 @@ describe("the document", () => {
       recompute: [],
       accuracy: null,
       measuring: null,
+      notes: [],
     });
     expect(rows(row(""), row("a", { speedup: null }), row("b", { speedup: { value: 0 } }), row("c"), row("c"), {})).toHaveLength(1);
     expect(one({ lines: [{ file: -1, line: 1 }, 7], notes: ["", 3, "x"], edit: null, measured: { time_ns: 0 } })).toMatchObject({
@@ -70,9 +71,11 @@ describe("the bars", () => {
   });
 
   test("have what was measured as a speedup of the same samples", () => {
-    const measured = { timeNs: 40e6, peakBytes: null, whenMs: null };
-    expect(measuredSpeedup(one(), measured)).toBeCloseTo(2.5);
-    expect(measuredSpeedup(one({ time_ns: null }), measured)).toBeNull();
+    const measured = { beforeNs: null, timeNs: 40e6, peakBytes: null, whenMs: null };
+    expect(measuredSpeedup(one(), measured, 100e6)).toBeCloseTo(2.5);
+    // In a slower hour: against what ran beside it.
+    expect(measuredSpeedup(one(), { ...measured, beforeNs: 80e6 }, 100e6)).toBeCloseTo(2);
+    expect(measuredSpeedup(one({ time_ns: null }), measured, 100e6)).toBeNull();
   });
 });
 
@@ -100,9 +103,15 @@ describe("the words", () => {
   });
 
   test("hold what was measured against the prediction", () => {
-    const measured = (timeNs: number, peakBytes: number | null) => measuredWords(one(), { timeNs, peakBytes, whenMs: null });
-    expect(measured(50e6, 2.1e9)).toEqual({ time: "50 ms, as predicted", peak: "2.1 GB, 5% more than predicted", isWithin: true });
-    expect(measured(40e6, null)).toEqual({ time: "40 ms, 20% less than predicted and out of the range", peak: null, isWithin: false });
+    const measured = (beforeNs: number | null, timeNs: number, peakBytes: number | null) =>
+      measuredWords(one(), { beforeNs, timeNs, peakBytes, whenMs: null }, 100e6);
+    expect(measured(null, 50e6, 2.1e9)).toEqual({ time: "50 ms, as predicted", peak: "2.1 GB, 5% more than predicted", isWithin: true });
+    expect(measured(100e6, 40e6, null)).toEqual({
+      time: "40 ms instead of 100 ms, 20% less than predicted and out of the range",
+      peak: null,
+      isWithin: false,
+    });
+    expect(measured(80e6, 40e6, null).time).toBe("40 ms instead of 80 ms, as predicted");
   });
 
   test("say why nothing can be asked", () => {
@@ -112,7 +121,7 @@ describe("the words", () => {
     expect(reasons(a!, whatIfs, false).measure).toContain("no editor");
     expect(reasons(c!, whatIfs, true)).toEqual({ apply: "it is there already", measure: "it is there already" });
     const measuring = { ...whatIfs, measuring: "a" };
-    expect(reasons(a!, measuring, true)).toEqual({ apply: null, measure: "It is being measured." });
-    expect(reasons(b!, measuring, true).measure).toBe("Title of a is being measured.");
+    expect(reasons(a!, measuring, true)).toEqual({ apply: null, measure: "it is being measured" });
+    expect(reasons(b!, measuring, true).measure).toBe("Title of a is being measured");
   });
 });

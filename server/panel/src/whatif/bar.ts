@@ -4,6 +4,7 @@
 import { element } from "../dom";
 import type { Estimate } from "../values";
 import type { Measured, Prediction, WhatIf } from "./document";
+import { besideNow } from "./words";
 
 /** Speedups at both ends of the bars. */
 export interface Scale {
@@ -33,8 +34,8 @@ export function at(speedup: number, { low, high }: Scale): number {
 }
 
 /** The speedup that was measured: as many samples an iteration as were predicted, in another time. */
-export function measuredSpeedup({ speedup, timeNs }: WhatIf, measured: Measured): number | null {
-  return timeNs === null || timeNs.value <= 0 ? null : (speedup.value * timeNs.value) / measured.timeNs;
+export function measuredSpeedup({ speedup, timeNs }: WhatIf, measured: Measured, nowNs: number | null): number | null {
+  return timeNs === null || timeNs.value <= 0 ? null : (speedup.value * timeNs.value) / besideNow(measured, nowNs);
 }
 
 /** What it shows is in the words beside it. */

@@ -24,6 +24,8 @@ export interface WhatIf extends Prediction {
 }
 
 export interface Measured {
+  /** Without it, run right beside it; null where that is not known. */
+  beforeNs: number | null;
   timeNs: number;
   peakBytes: number | null;
   whenMs: number | null;
@@ -61,6 +63,8 @@ export interface WhatIfs {
   accuracy: Accuracy | null;
   /** The name of the one that is being measured. */
   measuring: string | null;
+  /** What a person should know about all of it. */
+  notes: string[];
 }
 
 const ROWS = 200;
@@ -84,6 +88,7 @@ export function readWhatIfs(value: unknown): WhatIfs | null {
     recompute: list(value.recompute, STEPS).flatMap((step) => readStep(step) ?? []),
     accuracy: readAccuracy(value.accuracy),
     measuring: text(value.measuring) || null,
+    notes: readNotes(value.notes),
   };
 }
 
@@ -107,7 +112,7 @@ function readWhatIf(it: Fields): WhatIf | null {
     name,
     source: text(it.source),
     lines: readLines(it.lines),
-    notes: array(it.notes, NOTES).map(text).filter(Boolean),
+    notes: readNotes(it.notes),
     edit: { possible: edit.possible === true, why: text(edit.why) || null },
     measured: readMeasured(it.measured),
   };
@@ -124,7 +129,8 @@ function readMeasured(value: unknown): Measured | null {
   const it = fields(value);
   const timeNs = amount(it.time_ns);
   if (timeNs <= 0) return null;
-  return { timeNs, peakBytes: maybeAmount(it.peak_bytes), whenMs: maybeAmount(it.when_unix_ms) };
+  const beforeNs = amount(it.before_ns);
+  return { beforeNs: beforeNs > 0 ? beforeNs : null, timeNs, peakBytes: maybeAmount(it.peak_bytes), whenMs: maybeAmount(it.when_unix_ms) };
 }
 
 function readStep(it: Fields): RecomputeStep | null {
@@ -144,4 +150,8 @@ function readAccuracy(value: unknown): Accuracy | null {
 
 function readLines(value: unknown): Place[] {
   return array(value, LINES).flatMap((line) => readPlace(line) ?? []);
+}
+
+function readNotes(value: unknown): string[] {
+  return array(value, NOTES).map(text).filter(Boolean);
 }

@@ -31,7 +31,7 @@ const MOST_LINES = 50;
 
 export function whatIfRow(row: WhatIf, around: Surroundings): HTMLElement {
   const { whatIfs, scale, actions } = around;
-  const measured = row.measured === null ? null : measuredSpeedup(row, row.measured);
+  const measured = row.measured === null ? null : measuredSpeedup(row, row.measured, whatIfs.before.timeNs);
   return element(
     "li",
     { class: "what-if" },
@@ -45,7 +45,7 @@ export function whatIfRow(row: WhatIf, around: Surroundings): HTMLElement {
       row.lines.length > 0 && fact("Where", lineLinks(row.lines, actions, FIRST_LINES)),
     ),
     buttons(row, around),
-    measuredLine(row, around.ask !== null),
+    measuredLine(row, whatIfs.before.timeNs, around.ask !== null),
     details(row, around),
   );
 }
@@ -86,7 +86,7 @@ function buttons(row: WhatIf, { whatIfs, hasEditor, ask, explain }: Surroundings
     // Not `disabled`: what cannot be reached cannot say why.
     const pressed = () => {
       if (reason === null) ask(row, action);
-      else explain(reason);
+      else explain(`${row.title}: ${reason}`);
     };
     const attributes = { "aria-disabled": reason === null ? null : "true", title: reason };
     const it = button(label, attributes, pressed);
@@ -102,10 +102,10 @@ function buttons(row: WhatIf, { whatIfs, hasEditor, ask, explain }: Surroundings
   );
 }
 
-function measuredLine(row: WhatIf, isLive: boolean): HTMLElement | null {
+function measuredLine(row: WhatIf, nowNs: number | null, isLive: boolean): HTMLElement | null {
   const { measured } = row;
   if (measured === null) return null;
-  const { time, peak, isWithin } = measuredWords(row, measured);
+  const { time, peak, isWithin } = measuredWords(row, measured, nowNs);
   const { whenMs } = measured;
   const when = whenMs === null ? null : isLive ? ago(whenMs, Date.now()) : moment(whenMs);
   return element(
@@ -119,7 +119,7 @@ function measuredLine(row: WhatIf, isLive: boolean): HTMLElement | null {
 
 function details(row: WhatIf, { actions, hasEditor, ask, unfolded }: Surroundings): HTMLElement {
   const { timeNs, peakBytes, lines, source, notes, edit } = row;
-  const whyNot = ask !== null && hasEditor && !edit.possible ? (edit.why ?? "there is no small edit that does it") : null;
+  const whyNot = ask !== null && hasEditor && !edit.possible ? (edit.why ?? "no small edit makes it") : null;
   const made = element(
     "details",
     { open: unfolded.has(row.name) },
@@ -131,7 +131,7 @@ function details(row: WhatIf, { actions, hasEditor, ask, unfolded }: Surrounding
       peakBytes !== null && fact("Peak memory", reach(peakBytes, bytes)),
       source !== "" && fact("After", source),
       lines.length > FIRST_LINES && fact("Lines", lineLinks(lines, actions, MOST_LINES)),
-      whyNot !== null && fact("Apply is not there", whyNot),
+      whyNot !== null && fact("No edit", whyNot),
     ),
     notes.length > 0 && element("ul", { class: "plain" }, ...notes.map((note) => element("li", {}, note))),
   );

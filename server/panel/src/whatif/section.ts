@@ -30,6 +30,7 @@ export interface Requests {
 export class WhatIfSection {
   readonly #message = element("p", { class: "what-if-message", role: "status" });
   readonly #about = element("p", { class: "about-predictions" });
+  readonly #notes = element("ul", { class: "plain what-if-notes" });
   readonly #order: Segmented;
   readonly #list = element("ol", { class: "what-if-list" });
   readonly #all: HTMLButtonElement;
@@ -75,6 +76,7 @@ export class WhatIfSection {
       root,
       this.#message,
       this.#about,
+      this.#notes,
       element("div", { class: "toolbar" }, this.#order.root),
       this.#list,
       this.#all,
@@ -104,6 +106,8 @@ export class WhatIfSection {
     this.#message.hidden = this.#message.textContent === "";
     fill(this.#about, ...about(whatIfs));
     this.#about.hidden = rows.length === 0;
+    fill(this.#notes, ...whatIfs.notes.map((note) => element("li", {}, note)));
+    this.#notes.hidden = whatIfs.notes.length === 0;
     this.#order.show(ORDERS, this.#by);
     this.#order.root.parentElement!.hidden = rows.length < 2 || rows.every(({ peakBytes }) => peakBytes === null);
     const shown = ordered(rows, this.#by).slice(0, this.#open ? undefined : FIRST_ROWS);

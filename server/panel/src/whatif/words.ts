@@ -50,6 +50,11 @@ export function accuracy(known: Accuracy | null): string {
   return `The ${counted(pairs, "prediction")} that were measured here were ${percent(meanError)} off on average, and ${percent(largestError)} at most.`;
 }
 
+/** What was measured, as it would be beside the recorded iteration: machines have faster and slower hours. */
+export function besideNow({ timeNs, beforeNs }: Measured, nowNs: number | null): number {
+  return beforeNs === null || nowNs === null ? timeNs : timeNs * (nowNs / beforeNs);
+}
+
 export interface MeasuredWords {
   time: string;
   peak: string | null;
@@ -57,18 +62,23 @@ export interface MeasuredWords {
 }
 
 /** What was measured against what was predicted. */
-export function measuredWords({ timeNs, peakBytes }: WhatIf, measured: Measured): MeasuredWords {
-  const time = against(measured.timeNs, timeNs, duration);
-  const peak = measured.peakBytes === null ? null : against(measured.peakBytes, peakBytes, bytes);
-  return { time: time.text, peak: peak?.text ?? null, isWithin: time.isWithin && (peak?.isWithin ?? true) };
+export function measuredWords({ timeNs, peakBytes }: WhatIf, measured: Measured, nowNs: number | null): MeasuredWords {
+  const before = measured.beforeNs === null ? "" : ` instead of ${duration(measured.beforeNs)}`;
+  const time = against(besideNow(measured, nowNs), timeNs);
+  const peak = measured.peakBytes === null ? null : against(measured.peakBytes, peakBytes);
+  return {
+    time: `${duration(measured.timeNs)}${before}${time.text}`,
+    peak: measured.peakBytes === null ? null : `${bytes(measured.peakBytes)}${peak?.text ?? ""}`,
+    isWithin: time.isWithin && (peak?.isWithin ?? true),
+  };
 }
 
-function against(measured: number, predicted: Estimate | null, write: (value: number) => string) {
-  if (predicted === null || predicted.value <= 0) return { text: write(measured), isWithin: true };
+function against(measured: number, predicted: Estimate | null) {
+  if (predicted === null || predicted.value <= 0) return { text: "", isWithin: true };
   const off = measured / predicted.value - 1;
-  const told = Math.abs(off) < SAME ? "as predicted" : `${percent(Math.abs(off))} ${off > 0 ? "more" : "less"} than predicted`;
+  if (Math.abs(off) < SAME) return { text: ", as predicted", isWithin: true };
   const isWithin = measured >= predicted.low && measured <= predicted.high;
-  return { text: `${write(measured)}, ${told}${isWithin ? "" : " and out of the range"}`, isWithin };
+  return { text: `, ${percent(Math.abs(off))} ${off > 0 ? "more" : "less"} than predicted${isWithin ? "" : " and out of the range"}`, isWithin };
 }
 
 /** Why nothing can be asked of a row: `apply` and `measure` each null where it can. */
@@ -79,15 +89,15 @@ export interface Reasons {
 
 export function reasons(row: WhatIf, whatIfs: WhatIfs, hasEditor: boolean): Reasons {
   if (!hasEditor) {
-    const why = "There is no editor connected to this page.";
+    const why = "no editor is connected to this page";
     return { apply: why, measure: why };
   }
   if (!row.edit.possible) {
-    const why = row.edit.why ?? "There is no small edit that does it.";
+    const why = row.edit.why ?? "no small edit makes it";
     return { apply: why, measure: why };
   }
   const { measuring } = whatIfs;
   if (measuring === null) return { apply: null, measure: null };
   const title = whatIfs.rows.find(({ name }) => name === measuring)?.title ?? measuring;
-  return { apply: null, measure: measuring === row.name ? "It is being measured." : `${title} is being measured.` };
+  return { apply: null, measure: measuring === row.name ? "it is being measured" : `${title} is being measured` };
 }
