@@ -187,7 +187,7 @@ impl Asked {
 }
 
 /// When ranges of PyTorch's own with names that begin so were, in order.
-fn annotated(trace: &Trace, name: &str) -> Vec<(i64, i64)> {
+pub(super) fn annotated(trace: &Trace, name: &str) -> Vec<(i64, i64)> {
     let mut ranges: Vec<(i64, i64)> = trace
         .annotations
         .iter()
@@ -200,7 +200,7 @@ fn annotated(trace: &Trace, name: &str) -> Vec<(i64, i64)> {
 
 /// Whether a time is within the last of the ranges that began before it. Those of one name follow one
 /// another, since one thread has them.
-fn is_during(ranges: &[(i64, i64)], time_ns: i64) -> bool {
+pub(super) fn is_during(ranges: &[(i64, i64)], time_ns: i64) -> bool {
     let begun = ranges.partition_point(|(start, _)| *start <= time_ns);
     let last = begun.checked_sub(1).and_then(|index| ranges.get(index));
     last.is_some_and(|(_, end)| time_ns < *end)

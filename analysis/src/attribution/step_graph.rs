@@ -15,7 +15,7 @@ use super::device::Launches;
 use super::join::Join;
 use super::memory;
 use super::memory_kinds::{Classifier, Kind};
-use super::recorded_step::{Asked, kind_of_work, median_window, waits};
+use super::recorded_step::{Asked, annotated, is_during, kind_of_work, median_window, waits};
 use super::scale::Scale;
 use super::steps::Steps;
 use super::timeline::{self, Piece};
@@ -79,6 +79,7 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
         manifest,
         window,
         asked,
+        updates: annotated(trace, "Optimizer."),
         pieces: &pieces,
         launches: &launches,
         graph,
@@ -160,6 +161,8 @@ struct Builder<'a> {
     manifest: Option<&'a Manifest>,
     window: (i64, i64),
     asked: Asked,
+    /// When PyTorch's own ranges say that an optimizer works, for traces without our marks.
+    updates: Vec<(i64, i64)>,
     pieces: &'a [Piece],
     launches: &'a Launches,
     graph: Graph,
@@ -348,6 +351,9 @@ impl Builder<'_> {
         task.operator = operator.and_then(|operator| self.asked.signature(operator));
         task.call = operator;
         self.describe(&mut task, contexts, context);
+        if is_during(&self.updates, start_ns) {
+            task.phase = Phase::Optimizer;
+        }
         let id = self.graph.push(host, task);
         self.host_starts.push((start_ns, id));
         if let Some(context) = context {
@@ -454,6 +460,11 @@ impl Builder<'_> {
                     }
                 }
                 self.describe(&mut task, contexts, self.launches.context(*index));
+                if let Some(launch) = task.launched_by.and_then(|launch| self.graph.task(launch))
+                    && launch.phase == Phase::Optimizer
+                {
+                    task.phase = Phase::Optimizer;
+                }
                 tasks.insert(*index, self.graph.push(resource, task));
             }
         }

@@ -189,6 +189,8 @@ pub struct Graph {
     /// Gradients of parameters in the order in which the backward pass has them; empty where the
     /// recording does not tell their shapes.
     pub gradients: Vec<Gradient>,
+    /// The optimizations that changed it so far, by name.
+    pub applied: Vec<&'static str>,
     resources: Vec<Resource>,
     chains: Vec<Chain>,
 }

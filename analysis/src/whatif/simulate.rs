@@ -12,6 +12,8 @@ use thiserror::Error;
 
 use super::graph::{Graph, Order, ResourceId};
 
+mod order;
+
 /// Iterations until one follows the other as in a long run, at most.
 const MOST_PASSES: usize = 4;
 /// Two iterations are equally long where they differ by less than this share.
@@ -85,6 +87,8 @@ struct Plan {
     count: Vec<u32>,
     /// By resource.
     by_priority: Vec<bool>,
+    /// Each task after what it waits for, where no resource goes by priority.
+    order: Option<Vec<u32>>,
 }
 
 struct State {
@@ -193,14 +197,21 @@ impl Plan {
             waiting[*slot as usize] = (edge.to.0, edge.lag_ns);
             *slot += 1;
         }
-        Plan { first, waiting, count, by_priority }
+        let mut plan = Plan { first, waiting, count, by_priority, order: None };
+        plan.order = order::order(&plan, graph);
+        plan
     }
 
-    /// Runs one more iteration, and says when its last task ended.
-    fn run(&self, graph: &Graph, state: &mut State) -> Result<f64, SimulationError> {
-        let tasks = graph.tasks.len();
-        let mut count = self.count.clone();
-        let mut earliest_ns = vec![0.0_f64; tasks];
+    /// Who waits for a task, and from when on after its end.
+    fn waiting(&self, index: u32) -> &[(u32, f64)] {
+        let bound = |at: usize| self.first.get(at).map_or(0, |first| *first as usize);
+        self.waiting.get(bound(index as usize)..bound(index as usize + 1)).unwrap_or_default()
+    }
+
+    /// When each task may begin at the earliest, as far as the iteration before and the resources
+    /// say.
+    fn earliest_ns(graph: &Graph, state: &State) -> Vec<f64> {
+        let mut earliest_ns = vec![0.0_f64; graph.tasks.len()];
         if state.has_run {
             // What the iteration before leaves for this one to wait for.
             for edge in &graph.across {
@@ -210,14 +221,64 @@ impl Plan {
                 }
             }
         }
-        let mut events: BinaryHeap<Reverse<Event>> = BinaryHeap::new();
-        let mut queues = vec![Queue::default(); self.by_priority.len()];
-        for ((index, task), count) in (0_u32..).zip(&graph.tasks).zip(&count) {
+        for (earliest, task) in earliest_ns.iter_mut().zip(&graph.tasks) {
             if task.before.is_none() {
                 let free_ns = state.free_ns.get(task.resource.0 as usize).copied().unwrap_or(0.0);
-                let earliest = &mut earliest_ns[index as usize];
                 *earliest = earliest.max(free_ns + task.after_ns);
             }
+        }
+        earliest_ns
+    }
+
+    /// Runs one more iteration, and says when its last task ended.
+    fn run(&self, graph: &Graph, state: &mut State) -> Result<f64, SimulationError> {
+        match &self.order {
+            Some(order) => self.run_in_order(graph, state, order),
+            None => self.run_by_events(graph, state),
+        }
+    }
+
+    fn run_in_order(
+        &self,
+        graph: &Graph,
+        state: &mut State,
+        order: &[u32],
+    ) -> Result<f64, SimulationError> {
+        let tasks = graph.tasks.len();
+        if order.len() < tasks {
+            return Err(SimulationError::Cycle { waiting: tasks - order.len(), all: tasks });
+        }
+        let mut earliest_ns = Plan::earliest_ns(graph, state);
+        let mut last_ns = 0.0_f64;
+        for index in order.iter().map(|index| *index as usize) {
+            let task = &graph.tasks[index];
+            let start_ns = earliest_ns[index];
+            let end_ns = start_ns + task.duration_ns.max(0.0);
+            state.start_ns[index] = start_ns;
+            state.end_ns[index] = end_ns;
+            if let Some(free_ns) = state.free_ns.get_mut(task.resource.0 as usize) {
+                *free_ns = free_ns.max(end_ns);
+            }
+            last_ns = last_ns.max(end_ns);
+            if let Some(next) = task.next.map(|next| next.index()) {
+                earliest_ns[next] = earliest_ns[next].max(end_ns + graph.tasks[next].after_ns);
+            }
+            for (waiter, lag_ns) in self.waiting(index as u32) {
+                let waiter = *waiter as usize;
+                earliest_ns[waiter] = earliest_ns[waiter].max(end_ns + lag_ns);
+            }
+        }
+        state.has_run = true;
+        Ok(last_ns)
+    }
+
+    fn run_by_events(&self, graph: &Graph, state: &mut State) -> Result<f64, SimulationError> {
+        let tasks = graph.tasks.len();
+        let mut count = self.count.clone();
+        let mut earliest_ns = Plan::earliest_ns(graph, state);
+        let mut events: BinaryHeap<Reverse<Event>> = BinaryHeap::new();
+        let mut queues = vec![Queue::default(); self.by_priority.len()];
+        for (index, count) in (0_u32..).zip(&count) {
             if *count == 0 {
                 let at_ns = earliest_ns[index as usize];
                 events.push(Reverse(Event { at_ns, what: What::Ready(index) }));
@@ -257,8 +318,7 @@ impl Plan {
             }
             let next = task.next.filter(|_| !has_queue);
             let next = next.map(|next| (next.0, graph.tasks[next.index()].after_ns));
-            let (from, to) = (self.first[index] as usize, self.first[index + 1] as usize);
-            for (waiting, lag_ns) in self.waiting[from..to].iter().copied().chain(next) {
+            for (waiting, lag_ns) in self.waiting(index as u32).iter().copied().chain(next) {
                 let waiter = waiting as usize;
                 earliest_ns[waiter] = earliest_ns[waiter].max(end_ns + lag_ns);
                 count[waiter] -= 1;

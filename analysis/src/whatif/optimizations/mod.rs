@@ -1,11 +1,22 @@
 //! The optimizations, each in a file that names the paper that it follows.
 
 mod accumulate;
+mod amp;
+mod batch_norm;
 mod blueconnect;
+mod channels_last;
+mod compile;
+mod cuda_graphs;
 mod data_parallel;
+mod fp8;
+mod fused_attention;
+mod fused_optimizer;
 mod gradient_compression;
+mod layer_fusion;
 mod p3;
+mod pad_dimensions;
 pub mod shared;
+mod tf32;
 mod zero_grad;
 
 use super::optimization::Optimization;
@@ -14,6 +25,19 @@ use super::optimization::Optimization;
 /// them, what joins them before what distributes them.
 pub const ALL: &[&dyn Optimization] = &[
     &zero_grad::ZeroGradToNone,
+    &pad_dimensions::PadDimensions,
+    &channels_last::ChannelsLast,
+    &amp::BFLOAT16,
+    &amp::FLOAT16,
+    &tf32::Tf32,
+    &fp8::Fp8,
+    &fused_attention::FusedAttention,
+    &batch_norm::BatchNorm,
+    &layer_fusion::LayerFusion,
+    &compile::Compile,
+    &fused_optimizer::FOREACH,
+    &fused_optimizer::FUSED,
+    &cuda_graphs::CudaGraphs,
     &data_parallel::DataParallel,
     &accumulate::Accumulate,
     &p3::P3,

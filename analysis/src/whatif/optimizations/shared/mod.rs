@@ -1,9 +1,20 @@
 //! What several optimizations need, and the questions of `ridgeline evaluate` that judge them: which
 //! operators change under an optimization, and by what factor, as it was fitted on measurements.
 
+pub(super) mod autocast;
+pub(super) mod calls;
 pub mod channels_last;
 pub mod compiled;
+pub(super) mod exchange;
 pub mod factors;
 pub mod fusion;
 pub mod layout;
+pub(super) mod lines;
+pub(super) mod lowering;
+pub(super) mod overhead;
 pub mod parts;
+pub(super) mod retyped;
+pub(super) mod streams;
+#[cfg(test)]
+pub(super) mod testing;
+pub(super) mod update;

@@ -1,0 +1,144 @@
+//! Mixed precision: products, convolutions and attention in 16 bits, what needs the range in FP32,
+//! weights and their updates in FP32 (Micikevicius et al., ICLR 2018, section 3; Daydream 5.1).
+//!
+//! The bytes of a parameter stay 16 with Adam (weight, gradient, two moments) and grow by the copy that
+//! autocast keeps; activations shrink.
+
+use super::shared::autocast::{Rule, rule};
+use super::shared::calls::{Call, calls, has_kernels};
+use super::shared::lines;
+use super::shared::lowering::{Lowered, lower};
+use super::shared::overhead;
+use super::shared::retyped::{is_product, takes};
+use super::shared::streams::device_wait;
+use crate::predict::op_cost::work;
+use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
+use crate::profile::Phase;
+use crate::source::rewrite::EditKind;
+use crate::whatif::facts::{Facts, Variant};
+use crate::whatif::graph::Graph;
+use crate::whatif::optimization::{Bound, Optimization, Touched};
+
+pub(super) struct MixedPrecision {
+    element: ElementType,
+}
+
+pub(super) const BFLOAT16: MixedPrecision = MixedPrecision { element: ElementType::BFloat16 };
+pub(super) const FLOAT16: MixedPrecision = MixedPrecision { element: ElementType::Float16 };
+
+impl MixedPrecision {
+    fn is_float16(&self) -> bool {
+        self.element == ElementType::Float16
+    }
+
+    fn variant(&self) -> Variant {
+        if self.is_float16() { Variant::Float16 } else { Variant::BFloat16 }
+    }
+}
+
+impl Optimization for MixedPrecision {
+    fn name(&self) -> &'static str {
+        if self.is_float16() { "amp-fp16" } else { "amp-bf16" }
+    }
+
+    fn title(&self) -> &'static str {
+        if self.is_float16() { "Mixed precision (float16)" } else { "Mixed precision (bfloat16)" }
+    }
+
+    fn source(&self) -> &'static str {
+        "Micikevicius et al., \"Mixed Precision Training\", ICLR 2018, section 3"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        let calls = calls(graph);
+        applies(self, graph, facts, &calls)?;
+        let Lowered { calls: lowered, casts } = lower(graph, facts, &calls, self.element, bound);
+        if self.is_float16() {
+            unscale(graph, facts, &calls);
+        }
+        let touched = lowered.iter().filter_map(|place| calls.get(*place));
+        let mut notes = vec![format!("{casts} casts are added")];
+        notes.push(if self.is_float16() {
+            "float16 ends at 65,504: the scaler skips a step where a gradient is larger".to_owned()
+        } else {
+            "bfloat16 has 8 bits of precision: results change a little".to_owned()
+        });
+        Ok(Touched { lines: lines::of_calls(graph, touched), notes, ..Touched::default() })
+    }
+
+    fn edit(&self) -> Option<EditKind> {
+        Some(if self.is_float16() { EditKind::AutocastFloat16 } else { EditKind::AutocastBFloat16 })
+    }
+
+    fn goes_with(&self, other: &dyn Optimization) -> bool {
+        !["amp-bf16", "amp-fp16", "tf32", "fp8"].contains(&other.name())
+    }
+}
+
+/// Why it does not apply, where it does not.
+fn applies(
+    amp: &MixedPrecision,
+    graph: &Graph,
+    facts: &Facts<'_>,
+    calls: &[Call],
+) -> Result<(), String> {
+    let products = || {
+        let operators = calls.iter().filter_map(|call| call.operator(graph));
+        operators.filter(|operator| is_product(operator))
+    };
+    if calls.is_empty() {
+        return Err("the recording has no shapes of operators".to_owned());
+    }
+    if products().any(|it| takes(it, ElementType::BFloat16) || takes(it, ElementType::Float16)) {
+        return Err("products run in 16 bits already".to_owned());
+    }
+    let on_gpu = has_kernels(graph);
+    let is_untold = |call: &Call| {
+        let is_lower = rule(call.name(graph), on_gpu) == Rule::Lower;
+        is_lower && call.operator(graph).is_some_and(|operator| work(operator).is_none())
+    };
+    if calls.iter().any(is_untold) {
+        return Err("the recording does not tell the settings of convolutions".to_owned());
+    }
+    if !products().any(|it| takes(it, ElementType::Float32)) {
+        return Err("no product runs in FP32".to_owned());
+    }
+    let capability = facts.device.capability();
+    if !on_gpu {
+        let mut probed = calls.iter().map(|call| call.operator);
+        return if probed.any(|it| facts.probes.ratio(it, amp.variant()).is_some()) {
+            Ok(())
+        } else {
+            Err("what this processor makes of 16 bits was not probed".to_owned())
+        };
+    }
+    if amp.is_float16() {
+        let is_old = capability.is_some_and(|capability| capability < (7, 0));
+        if is_old || facts.device.peaks.fp16.is_none() {
+            return Err("this GPU has no tensor cores".to_owned());
+        }
+    } else {
+        let is_old = capability.is_some_and(|capability| capability < (8, 0));
+        if is_old || facts.device.peaks.bf16.is_none() {
+            return Err("this GPU has no bfloat16".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// The scaler looks at every gradient before the update, and the host waits for what it finds.
+fn unscale(graph: &mut Graph, facts: &Facts<'_>, calls: &[Call]) {
+    let Some(update) = calls.iter().find(|call| call.phase == Phase::Optimizer) else { return };
+    let modules = facts.manifest.iter().flat_map(|manifest| &manifest.modules);
+    let elements: u64 =
+        modules.flat_map(|module| &module.parameters).map(|parameter| parameter.elements).sum();
+    let gradients = Tensor::new(ElementType::Float32, &[elements]);
+    let operator = Operator::new(
+        "aten::_amp_foreach_non_finite_check_and_unscale_",
+        vec![Arg::List(vec![Arg::Tensor(gradients.clone())])],
+        vec![gradients],
+    );
+    let of_machine = overhead::of_machine(graph, facts, calls);
+    let work_ns = overhead::work_ns(facts, &operator, of_machine);
+    device_wait(graph, update, work_ns);
+}

@@ -1,0 +1,193 @@
+//! `torch.compile`: what works on each element, norms and reductions become few kernels that keep what
+//! flows between them in registers, and Python runs once for the whole region (Ansel et al., "PyTorch
+//! 2", ASPLOS 2024, sections 3 and 4). Products and convolutions stay.
+
+use std::collections::HashSet;
+
+use super::shared::calls::{Call, calls, has_kernels};
+use super::shared::compiled::parts;
+use super::shared::fusion::{Fusion, fusions};
+use super::shared::parts::Machine;
+use super::shared::{factors, lines, overhead};
+use crate::predict::Range;
+use crate::predict::op_cost::{Family, work};
+use crate::predict::operator::Operator;
+use crate::profile::Phase;
+use crate::source::rewrite::EditKind;
+use crate::whatif::facts::Facts;
+use crate::whatif::graph::{Graph, Task, TaskId, TaskKind};
+use crate::whatif::memory::BlockKind;
+use crate::whatif::optimization::{Bound, Optimization, Touched};
+
+/// Checking the guards of a compiled region and entering it, forward and backward each: assumed, tens
+/// of microseconds on a current processor.
+const ENTER_NS: Range = Range { low: 20_000.0, value: 50_000.0, high: 100_000.0 };
+/// What is left of the host's time for a call that is not fused away: neither dispatcher nor autograd
+/// is asked. Assumed.
+const CALL_LEFT: Range = Range { low: 0.4, value: 0.6, high: 0.9 };
+
+pub(super) struct Compile;
+
+impl Optimization for Compile {
+    fn name(&self) -> &'static str {
+        "compile"
+    }
+
+    fn title(&self) -> &'static str {
+        "torch.compile"
+    }
+
+    fn source(&self) -> &'static str {
+        "Ansel et al., \"PyTorch 2\", ASPLOS 2024, sections 3 and 4"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        if is_compiled(graph, facts) {
+            return Err("the model is compiled already".to_owned());
+        }
+        let calls = calls(graph);
+        // Without modules nobody knows what of the forward pass is the model's.
+        let knows_modules = calls.iter().any(|call| call.module.is_some());
+        let of_pass = |phase: Phase| -> Vec<&Call> {
+            let is_inside =
+                |call: &&Call| call.phase == phase && (call.module.is_some() || !knows_modules);
+            calls.iter().filter(is_inside).collect()
+        };
+        let passes = [of_pass(Phase::Forward), of_pass(Phase::Backward)];
+        if passes.iter().all(Vec::is_empty) {
+            return Err("the recording has no shapes of operators".to_owned());
+        }
+        let region: Vec<&Call> = passes.iter().flatten().copied().collect();
+        let lines = lines::of_calls(graph, region.iter().copied());
+        for pass in passes.iter().filter(|pass| !pass.is_empty()) {
+            fuse(graph, facts, pass, bound);
+            leave_python(graph, pass, knows_modules, bound);
+        }
+        let notes = vec![
+            "compiling takes a while in the first iterations, and again for other shapes"
+                .to_owned(),
+        ];
+        Ok(Touched { lines, notes, ..Touched::default() })
+    }
+
+    fn edit(&self) -> Option<EditKind> {
+        Some(EditKind::Compile)
+    }
+
+    fn goes_with(&self, other: &dyn Optimization) -> bool {
+        !["batch-norm", "layer-fusion", "compile"].contains(&other.name())
+    }
+}
+
+fn is_compiled(graph: &Graph, facts: &Facts<'_>) -> bool {
+    facts.manifest.is_some_and(|manifest| !manifest.compiled.is_empty())
+        || graph.names.iter().any(|name| name.starts_with("triton_"))
+}
+
+/// Lets the work of a pass take what it takes in fused kernels, by the factors of its parts; what
+/// joins the kernel before has no launch of its own.
+fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
+    let all = graph.operators.clone();
+    let known: Vec<(&Call, &Operator)> = pass
+        .iter()
+        .filter_map(|call| Some((*call, all.get(call.operator as usize)?)))
+        .filter(|(call, _)| !call.work.is_empty())
+        .collect();
+    let operators: Vec<&Operator> = known.iter().map(|(_, operator)| *operator).collect();
+    let machine = Machine { device: facts.device, options: facts.options };
+    let factors = factors::compiled();
+    let parts = parts(&operators, &machine);
+    let roles = fusions(&operators);
+    let mut opened: Option<&Call> = None;
+    let mut inside: HashSet<u32> = HashSet::new();
+    let mut before: Option<&Call> = None;
+    for (((call, operator), parts), role) in known.into_iter().zip(parts).zip(roles) {
+        let ratio = factors.operator_ratio(&parts).unwrap_or(1.0);
+        let ratio = bound.within_factor(ratio, if ratio == 1.0 { 1.0 } else { factors.range });
+        graph.scale(&call.work, ratio);
+        let opens = matches!(role, Fusion::Opens);
+        match (role, opened) {
+            (Fusion::Joins(_), Some(opened)) => {
+                let work_ns = opened.work_ns(graph) + call.work_ns(graph);
+                call.remove(graph);
+                opened.set_work_ns(graph, work_ns);
+                // What flows into it is never in memory.
+                inside.extend(before.map(|before| before.number));
+            }
+            _ => {
+                let is_view = work(operator).is_none_or(|work| work.family == Family::View);
+                opened = if opens { Some(call) } else { opened.filter(|_| is_view) };
+            }
+        }
+        before = Some(call);
+    }
+    graph.change_blocks(|block| {
+        let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+        if kept && block.call.is_some_and(|call| inside.contains(&call)) {
+            block.bytes = 0.0;
+        }
+    });
+}
+
+/// Python's time within a pass is that of entering the region; each call that is left costs less.
+fn leave_python(graph: &mut Graph, pass: &[&Call], knows_modules: bool, bound: Bound) {
+    let Some(phase) = pass.first().map(|call| call.phase) else { return };
+    let is_gap = |task: &Task| {
+        task.kind == TaskKind::HostGap
+            && task.phase == phase
+            && (task.module.is_some() || !knows_modules || phase == Phase::Backward)
+    };
+    let gaps: Vec<TaskId> = graph.select(is_gap);
+    let gaps_ns: f64 = gaps.iter().filter_map(|id| graph.task(*id)).map(|t| t.duration_ns).sum();
+    if gaps_ns > 0.0 {
+        graph.scale(&gaps, (bound.of(ENTER_NS) / gaps_ns).min(1.0));
+    }
+    if has_kernels(graph) {
+        // A call takes no less than its launch.
+        let launch_ns = overhead::launch_ns(graph);
+        for call in pass {
+            let now_ns = call.host_ns(graph);
+            if now_ns > launch_ns {
+                let then_ns = (now_ns * bound.of(CALL_LEFT)).max(launch_ns);
+                graph.scale(&call.host, then_ns / now_ns);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::testing::{Iteration, cpu, gpu, operator};
+    use super::*;
+    use crate::whatif::facts::Probes;
+
+    const SIZE: &[u64] = &[1024, 1024];
+
+    fn elementwise() -> Iteration {
+        let mut iteration = Iteration::on_gpu();
+        for name in ["mul", "gelu", "add", "relu"] {
+            iteration = iteration
+                .call(Phase::Forward, operator(name, &[SIZE, SIZE]), 20.0)
+                .gap(Phase::Forward, 100.0);
+        }
+        iteration
+    }
+
+    #[test]
+    fn what_follows_element_by_element_is_one_kernel() {
+        let graph = elementwise().changed(&gpu("8.0"), &Compile);
+        assert_eq!(graph.select(|task| task.kind == TaskKind::Kernel).len(), 1);
+        let found = elementwise().predict(&gpu("8.0"), &Probes::default(), &Compile).unwrap();
+        // Python took 440 µs, and 50 µs are left of it.
+        assert!(found.time_ns.value < 0.4 * found.before_ns, "{found:?}");
+    }
+
+    #[test]
+    fn why_not() {
+        let why = "the recording has no shapes of operators";
+        assert_eq!(Iteration::on_cpu().refusal(&cpu(), &Compile), why);
+        let mut compiled = elementwise();
+        compiled.graph.name("triton_poi_fused_add_0");
+        assert_eq!(compiled.refusal(&gpu("8.0"), &Compile), "the model is compiled already");
+    }
+}

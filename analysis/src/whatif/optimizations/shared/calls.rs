@@ -1,0 +1,212 @@
+//! The calls of operators in an iteration: what the host does for each and what does its work.
+
+use crate::predict::operator::Operator;
+use crate::profile::{FileId, Phase};
+use crate::whatif::graph::{Graph, Resource, Task, TaskId, TaskKind};
+
+/// One call of an operator that is known.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// As in [`Task::call`].
+    pub number: u32,
+    /// Index into [`Graph::operators`].
+    pub operator: u32,
+    /// The part of the iteration.
+    pub phase: Phase,
+    /// The module instance.
+    pub module: Option<u32>,
+    /// The line that it is the cost of.
+    pub line: Option<(FileId, u32)>,
+    /// The host's tasks, in order. What the host waits for is not among them.
+    pub host: Vec<TaskId>,
+    /// What does its work: kernels, or on a CPU the host's tasks again. Nothing for a view on a GPU.
+    pub work: Vec<TaskId>,
+}
+
+impl Call {
+    /// Nanoseconds of its work.
+    pub fn work_ns(&self, graph: &Graph) -> f64 {
+        time_of(graph, &self.work)
+    }
+
+    /// Nanoseconds that the host spends on it.
+    pub fn host_ns(&self, graph: &Graph) -> f64 {
+        time_of(graph, &self.host)
+    }
+
+    /// The operator that it calls.
+    pub fn operator<'a>(&self, graph: &'a Graph) -> Option<&'a Operator> {
+        graph.operators.get(self.operator as usize)
+    }
+
+    /// The operator's name without namespace and overload; empty where it is not PyTorch's own.
+    pub fn name<'a>(&self, graph: &'a Graph) -> &'a str {
+        self.operator(graph).and_then(Operator::base_name).unwrap_or_default()
+    }
+
+    /// Removes it with all that it does.
+    pub fn remove(&self, graph: &mut Graph) {
+        for id in self.work.iter().chain(&self.host) {
+            graph.remove(*id);
+        }
+    }
+
+    /// Lets all of its work take that long together, in the proportions that it has.
+    pub fn set_work_ns(&self, graph: &mut Graph, wanted_ns: f64) {
+        let now_ns = self.work_ns(graph);
+        if now_ns > 0.0 {
+            graph.scale(&self.work, wanted_ns / now_ns);
+        } else if let Some(task) = self.work.first().and_then(|id| graph.task_mut(*id)) {
+            task.duration_ns = wanted_ns.max(0.0);
+        }
+    }
+
+    /// Lets it call another operator, so that what comes after this optimization knows.
+    pub fn set_operator(&self, graph: &mut Graph, operator: u32) {
+        for id in self.host.iter().chain(&self.work) {
+            if let Some(task) = graph.task_mut(*id) {
+                task.operator = Some(operator);
+            }
+        }
+    }
+}
+
+fn time_of(graph: &Graph, tasks: &[TaskId]) -> f64 {
+    tasks.iter().filter_map(|id| graph.task(*id)).map(|task| task.duration_ns).sum()
+}
+
+/// Whether a GPU does the work of a graph's operators, rather than the host.
+pub fn has_kernels(graph: &Graph) -> bool {
+    graph.tasks.iter().any(|task| task.kind == TaskKind::Kernel)
+}
+
+/// The calls of an iteration in the order in which the host makes them, those that were removed left
+/// out.
+pub fn calls(graph: &Graph) -> Vec<Call> {
+    let Some(host) = graph.find(&Resource::Host) else { return Vec::new() };
+    let on_gpu = has_kernels(graph);
+    let mut calls: Vec<Call> = Vec::new();
+    let most = graph.tasks.iter().filter_map(|task| task.call).max().unwrap_or(0) as usize;
+    // By number of a call: its place in the list, from 1.
+    let mut places: Vec<u32> = vec![0; most + 1];
+    for id in graph.on(host) {
+        let Some(task) = graph.task(id).filter(|task| !task.is_removed) else { continue };
+        let (Some(number), Some(operator)) = (task.call, task.operator) else { continue };
+        if task.kind == TaskKind::Wait {
+            continue;
+        }
+        let Some(place) = places.get_mut(number as usize) else { continue };
+        if *place == 0 {
+            calls.push(call(number, operator, task));
+            *place = calls.len() as u32;
+        }
+        let Some(call) = calls.get_mut(*place as usize - 1) else { continue };
+        call.host.push(id);
+        if !on_gpu && task.kind == TaskKind::HostOperator {
+            call.work.push(id);
+        }
+    }
+    for (id, task) in graph.iter().filter(|_| on_gpu) {
+        let does_work = matches!(task.kind, TaskKind::Kernel | TaskKind::DeviceCopy);
+        let place = task.call.and_then(|number| places.get(number as usize)).copied().unwrap_or(0);
+        if does_work
+            && !task.is_removed
+            && let Some(call) = (place as usize).checked_sub(1).and_then(|at| calls.get_mut(at))
+        {
+            call.work.push(id);
+        }
+    }
+    calls
+}
+
+fn call(number: u32, operator: u32, task: &Task) -> Call {
+    Call {
+        number,
+        operator,
+        phase: task.phase,
+        module: task.module,
+        line: task.line,
+        host: Vec::new(),
+        work: Vec::new(),
+    }
+}
+
+/// An operator that an optimization adds: what it is, and what it takes of a device and of the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Added {
+    /// Index into [`Graph::operators`].
+    pub operator: u32,
+    /// Nanoseconds of its work.
+    pub work_ns: f64,
+    /// Nanoseconds of the host, where a GPU does the work.
+    pub host_ns: f64,
+}
+
+/// Adds calls, each with a number of its own.
+#[derive(Debug)]
+pub struct Inserter {
+    next_number: u32,
+}
+
+impl Inserter {
+    /// For a graph to which nobody else adds calls meanwhile.
+    pub fn new(graph: &Graph) -> Inserter {
+        let highest = graph.tasks.iter().filter_map(|task| task.call).max();
+        Inserter { next_number: highest.map_or(0, |number| number.saturating_add(1)) }
+    }
+
+    /// Adds a call right before another one, and says which task of the host begins it.
+    pub fn before(&mut self, graph: &mut Graph, at: &Call, added: Added) -> Option<TaskId> {
+        let (first, work) = (*at.host.first()?, at.work.first().copied());
+        let (host, kernel) = self.tasks(graph, first, at, added)?;
+        let Some((kernel, first_kernel)) = kernel.zip(work) else {
+            return Some(graph.insert_before(first, host));
+        };
+        let launch = graph.insert_before(first, host);
+        let kernel = Task { launched_by: Some(launch), ..kernel };
+        let kernel = graph.insert_before(first_kernel, kernel);
+        graph.wait(launch, kernel, 0.0);
+        Some(launch)
+    }
+
+    /// Adds a call right after another one, and says which task of the host begins it.
+    pub fn after(&mut self, graph: &mut Graph, at: &Call, added: Added) -> Option<TaskId> {
+        let (last, work) = (*at.host.last()?, at.work.last().copied());
+        let (host, kernel) = self.tasks(graph, last, at, added)?;
+        let Some((kernel, last_kernel)) = kernel.zip(work) else {
+            return Some(graph.insert_after(last, host));
+        };
+        let launch = graph.insert_after(last, host);
+        let kernel = Task { launched_by: Some(launch), ..kernel };
+        let kernel = graph.insert_after(last_kernel, kernel);
+        graph.wait(launch, kernel, 0.0);
+        Some(launch)
+    }
+
+    /// The host's task and, where a GPU does the work of the call beside it, the kernel.
+    fn tasks(
+        &mut self,
+        graph: &Graph,
+        like: TaskId,
+        at: &Call,
+        added: Added,
+    ) -> Option<(Task, Option<Task>)> {
+        let first_work = at.work.first().and_then(|id| graph.task(*id));
+        let on_gpu = first_work.is_some_and(|task| !task.kind.is_host());
+        let task = |kind: TaskKind, duration_ns: f64| {
+            let mut task = Task::new(kind, duration_ns.max(0.0), at.phase);
+            (task.operator, task.call) = (Some(added.operator), Some(self.next_number));
+            (task.module, task.line) = (at.module, at.line);
+            task
+        };
+        graph.task(like)?;
+        let tasks = if on_gpu {
+            let kernel = task(TaskKind::Kernel, added.work_ns);
+            (task(TaskKind::Launch, added.host_ns), Some(kernel))
+        } else {
+            (task(TaskKind::HostOperator, added.work_ns), None)
+        };
+        self.next_number = self.next_number.saturating_add(1);
+        Some(tasks)
+    }
+}

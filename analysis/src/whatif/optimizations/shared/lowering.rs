@@ -1,0 +1,241 @@
+//! An iteration under `torch.autocast`: which calls run in the lower type, and the casts between.
+
+use std::collections::{HashMap, HashSet};
+
+use super::autocast::{self, Rule, Types};
+use super::calls::{Added, Call, Inserter, has_kernels};
+use super::overhead;
+use super::retyped::{cast, retyped};
+use crate::predict::operator::{ElementType, Operator};
+use crate::profile::Phase;
+use crate::whatif::facts::{Facts, Variant};
+use crate::whatif::graph::{Graph, Resource, TaskId};
+use crate::whatif::memory::{Block, BlockKind, Moment};
+use crate::whatif::optimization::Bound;
+
+use ElementType::Float32;
+
+/// What became of an iteration.
+#[derive(Clone, Debug, Default)]
+pub struct Lowered {
+    /// The calls that run in the lower type now: places in the list of calls.
+    pub calls: Vec<usize>,
+    /// Kernels, or on a CPU operators, that cast.
+    pub casts: usize,
+}
+
+/// Runs an iteration's forward and backward pass under autocast.
+pub fn lower(
+    graph: &mut Graph,
+    facts: &Facts<'_>,
+    calls: &[Call],
+    element: ElementType,
+    bound: Bound,
+) -> Lowered {
+    let mut lowering = Lowering {
+        facts,
+        element,
+        bound,
+        on_gpu: has_kernels(graph),
+        operators: graph.operators.clone(),
+        host_ns: overhead::small_call_ns(graph, calls),
+        of_machine: overhead::of_machine(graph, facts, calls),
+        inserter: Inserter::new(graph),
+        types: Types::default(),
+        lowered: HashMap::new(),
+        added: HashMap::new(),
+        weights: HashSet::new(),
+        backward: HashMap::new(),
+        halved: HashSet::new(),
+        done: Lowered::default(),
+        graph,
+    };
+    let in_model = |call: &Call| matches!(call.phase, Phase::Forward | Phase::Backward);
+    for (place, call) in calls.iter().enumerate().filter(|(_, call)| in_model(call)) {
+        lowering.call(place, call);
+    }
+    let last = calls.iter().rev().find(|call| call.phase == Phase::Backward);
+    let left: Vec<Cast> = lowering.backward.drain().flat_map(|(_, casts)| casts).collect();
+    if let Some(last) = last {
+        left.iter().for_each(|cast| lowering.cast_after(last, cast));
+        lowering.keep_weights(last);
+    }
+    lowering.shrink_blocks();
+    lowering.done
+}
+
+/// A tensor's shape, and the types from which and to which it is cast.
+type Cast = (Vec<u64>, ElementType, ElementType);
+
+struct Lowering<'a, 'g> {
+    graph: &'g mut Graph,
+    facts: &'a Facts<'a>,
+    element: ElementType,
+    bound: Bound,
+    on_gpu: bool,
+    /// As they were before.
+    operators: Vec<Operator>,
+    host_ns: f64,
+    of_machine: f64,
+    inserter: Inserter,
+    types: Types,
+    /// By operator: the same in the lower type, and what its time is multiplied by.
+    lowered: HashMap<u32, (u32, f64)>,
+    added: HashMap<Cast, Added>,
+    /// What was cast this iteration, by module and shape, with the first cast.
+    weights: HashSet<(Option<u32>, Vec<u64>)>,
+    /// Casts of the backward pass, by module.
+    backward: HashMap<Option<u32>, Vec<Cast>>,
+    /// Calls whose tensors are of the lower type.
+    halved: HashSet<u32>,
+    done: Lowered,
+}
+
+impl Lowering<'_, '_> {
+    fn call(&mut self, place: usize, call: &Call) {
+        let Some(operator) = self.operators.get(call.operator as usize).cloned() else { return };
+        let forward = call.phase != Phase::Backward;
+        let inputs: Vec<(Vec<u64>, autocast::Made)> = self
+            .types
+            .of_inputs(&operator, call.phase)
+            .into_iter()
+            .map(|(tensor, made)| (tensor.shape.clone(), made))
+            .collect();
+        let rule = autocast::rule(operator.base_name().unwrap_or_default(), self.on_gpu);
+        let is_lower = match rule {
+            Rule::Lower => operator.input_tensors().any(|it| it.element == Some(Float32)),
+            Rule::Full | Rule::FullWithin => false,
+            Rule::Widest => {
+                let most = inputs.iter().map(|(shape, _)| shape.iter().product::<u64>()).max();
+                let mut widest = inputs
+                    .iter()
+                    .filter(|(shape, _)| Some(shape.iter().product::<u64>()) == most)
+                    .peekable();
+                widest.peek().is_some() && widest.all(|(_, made)| made.is_lower)
+            }
+        };
+        if forward && matches!(rule, Rule::Lower | Rule::Full) {
+            for (shape, made) in inputs.iter().filter(|(_, made)| made.is_lower != is_lower) {
+                self.cast_input(call, shape, *made, is_lower);
+            }
+        }
+        if forward && is_lower {
+            self.cast_weights(call, &operator);
+        }
+        self.types.make(&operator, is_lower, call.number);
+        if is_lower {
+            self.lower(call, &operator);
+            self.done.calls.push(place);
+        }
+        if !forward {
+            let casts = self.backward.remove(&call.module).unwrap_or_default();
+            casts.iter().for_each(|cast| self.cast_after(call, cast));
+        }
+    }
+
+    fn lower(&mut self, call: &Call, operator: &Operator) {
+        let (changed, ratio) = match self.lowered.get(&call.operator) {
+            Some(known) => *known,
+            None => {
+                let changed = retyped(operator, Float32, self.element);
+                let variant = match self.element {
+                    ElementType::BFloat16 => Variant::BFloat16,
+                    _ => Variant::Float16,
+                };
+                let probed = self.facts.probes.ratio(call.operator, variant);
+                let modelled = || self.bound.of(self.facts.modelled_ratio(operator, &changed));
+                let ratio = probed.unwrap_or_else(modelled);
+                self.graph.operators.push(changed);
+                let entry = (self.graph.operators.len() as u32 - 1, ratio);
+                self.lowered.insert(call.operator, entry);
+                entry
+            }
+        };
+        self.graph.scale(&call.work, ratio);
+        call.set_operator(self.graph, changed);
+        self.halved.insert(call.number);
+    }
+
+    /// An activation is cast before what takes it; the backward pass casts its gradient back. What is
+    /// kept of it for the backward pass is of the type in which it is taken.
+    fn cast_input(&mut self, call: &Call, shape: &[u64], made: autocast::Made, is_lower: bool) {
+        let types = if is_lower { (Float32, self.element) } else { (self.element, Float32) };
+        let added = self.added((shape.to_vec(), types.0, types.1));
+        self.inserter.before(self.graph, call, added);
+        self.done.casts += 1;
+        self.types.cast(shape, is_lower);
+        if let Some(maker) = made.call {
+            if is_lower {
+                self.halved.insert(maker);
+            } else {
+                self.halved.remove(&maker);
+            }
+        }
+        let back = (shape.to_vec(), types.1, types.0);
+        self.backward.entry(call.module).or_default().push(back);
+    }
+
+    fn cast_weights(&mut self, call: &Call, operator: &Operator) {
+        let weights: Vec<Vec<u64>> = autocast::weights(operator)
+            .filter(|weight| weight.element == Some(Float32))
+            .map(|weight| weight.shape.clone())
+            .collect();
+        for shape in weights {
+            if !self.weights.insert((call.module, shape.clone())) {
+                continue;
+            }
+            let added = self.added((shape.clone(), Float32, self.element));
+            self.inserter.before(self.graph, call, added);
+            self.done.casts += 1;
+            let back = (shape, self.element, Float32);
+            self.backward.entry(call.module).or_default().push(back);
+        }
+    }
+
+    fn cast_after(&mut self, call: &Call, cast: &Cast) {
+        let added = self.added(cast.clone());
+        self.inserter.after(self.graph, call, added);
+        self.done.casts += 1;
+    }
+
+    fn added(&mut self, (shape, from, to): Cast) -> Added {
+        let key = (shape, from, to);
+        if let Some(known) = self.added.get(&key) {
+            return *known;
+        }
+        let operator = cast(&key.0, from, to);
+        let work_ns = overhead::work_ns(self.facts, &operator, self.of_machine);
+        self.graph.operators.push(operator);
+        let operator = self.graph.operators.len() as u32 - 1;
+        let added = Added { operator, work_ns, host_ns: self.host_ns };
+        self.added.insert(key, added);
+        added
+    }
+
+    /// The weights in the lower type live until the backward pass has used them.
+    fn keep_weights(&mut self, last: &Call) {
+        let elements: u64 =
+            self.weights.iter().map(|(_, shape)| shape.iter().product::<u64>()).sum();
+        let first = self.graph.find(&Resource::Host).and_then(|host| self.graph.first(host));
+        let moment = |task: TaskId, event: u32| Moment { task, event };
+        self.graph.memory.add(Block {
+            bytes: elements as f64 * self.element.bytes(),
+            kind: BlockKind::Activations,
+            allocated: first.map(|task| moment(task, 0)),
+            freed: last.host.last().map(|task| moment(*task, u32::MAX)),
+            line: None,
+            module: None,
+            call: None,
+        });
+    }
+
+    fn shrink_blocks(&mut self) {
+        let halved = &self.halved;
+        self.graph.change_blocks(|block| {
+            let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+            if kept && block.call.is_some_and(|call| halved.contains(&call)) {
+                block.bytes *= 0.5;
+            }
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! The optimizer's update of an iteration: how it runs, over how many parameters, and which algorithm
+//! it is.
+
+use super::calls::Call;
+use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
+use crate::profile::Phase;
+use crate::whatif::facts::Facts;
+use crate::whatif::graph::{Graph, TaskId, TaskKind};
+
+/// How an optimizer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Parameter by parameter.
+    ForLoop,
+    /// Each step of the update for lists of parameters.
+    Foreach,
+    /// The whole update in one pass over lists of parameters.
+    Fused,
+}
+
+impl Mode {
+    /// As a probe calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::ForLoop => "for-loop",
+            Mode::Foreach => "foreach",
+            Mode::Fused => "fused",
+        }
+    }
+}
+
+/// An algorithm that PyTorch has in one kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Adam and AdamW: two moments.
+    Adam,
+    /// SGD without momentum.
+    Sgd,
+    /// SGD with momentum: one buffer.
+    SgdMomentum,
+    /// Adagrad: one sum.
+    Adagrad,
+}
+
+impl Algorithm {
+    /// What it keeps of each parameter, in tensors.
+    pub fn states(self) -> usize {
+        match self {
+            Algorithm::Adam => 2,
+            Algorithm::SgdMomentum | Algorithm::Adagrad => 1,
+            Algorithm::Sgd => 0,
+        }
+    }
+
+    fn fused_name(self) -> &'static str {
+        match self {
+            Algorithm::Adam => "aten::_fused_adam_",
+            Algorithm::Sgd | Algorithm::SgdMomentum => "aten::_fused_sgd_",
+            Algorithm::Adagrad => "aten::_fused_adagrad_",
+        }
+    }
+
+    /// The whole update as one operator: it reads parameters, gradients and what is kept of them, and
+    /// writes all but the gradients.
+    pub fn fused(self, parameters: &[Tensor]) -> Operator {
+        let list = || Arg::List(parameters.iter().cloned().map(Arg::Tensor).collect());
+        let inputs = (0..2 + self.states()).map(|_| list()).collect();
+        let written = (0..1 + self.states()).flat_map(|_| parameters.iter().cloned()).collect();
+        Operator::new(self.fused_name(), inputs, written)
+    }
+}
+
+/// The update of an iteration.
+#[derive(Clone, Debug)]
+pub struct Update<'c> {
+    /// How it runs.
+    pub mode: Mode,
+    /// `None` where PyTorch has no kernel for all of it, or it is not known.
+    pub algorithm: Option<Algorithm>,
+    /// Its name as a person knows it, where the recording tells.
+    pub name: Option<String>,
+    /// Its calls; what zeroes gradients is not among them.
+    pub calls: Vec<&'c Call>,
+    /// The parameters, as far as the recording tells of them.
+    pub parameters: Vec<Tensor>,
+    /// The host's time between them.
+    pub gaps: Vec<TaskId>,
+}
+
+/// The update of an iteration; nothing where there is none.
+pub fn update<'c>(graph: &Graph, facts: &Facts<'_>, calls: &'c [Call]) -> Option<Update<'c>> {
+    let updates = |call: &&Call| {
+        call.phase == Phase::Optimizer
+            && !matches!(call.name(graph), "zero_" | "_foreach_zero_" | "fill_" | "zeros_like")
+            && !call.name(graph).starts_with("_amp_")
+    };
+    let calls: Vec<&Call> = calls.iter().filter(updates).collect();
+    if calls.is_empty() {
+        return None;
+    }
+    let count = |prefix: &str| calls.iter().filter(|it| it.name(graph).starts_with(prefix)).count();
+    let mode = match (count("_fused_"), count("_foreach_")) {
+        (1.., _) => Mode::Fused,
+        (0, 1..) => Mode::Foreach,
+        (0, 0) => Mode::ForLoop,
+    };
+    let names = facts.optimizer_names();
+    let name = (!names.is_empty()).then(|| names.join(" and "));
+    let by_operators = algorithm_of(graph, &calls);
+    let algorithm = match names.as_slice() {
+        [] => by_operators,
+        names => by_names(names).map(|algorithm| match (algorithm, by_operators) {
+            (Algorithm::Sgd, Some(found @ Algorithm::SgdMomentum)) => found,
+            _ => algorithm,
+        }),
+    };
+    let gap = |task: &crate::whatif::graph::Task| {
+        task.phase == Phase::Optimizer && task.kind == TaskKind::HostGap
+    };
+    let parameters = parameters(graph, facts, &calls);
+    Some(Update { mode, algorithm, name, calls, parameters, gaps: graph.select(gap) })
+}
+
+/// Several optimizers of one algorithm are one update.
+fn by_names(names: &[&str]) -> Option<Algorithm> {
+    let of = |name: &str| match name {
+        "Adam" | "AdamW" => Some(Algorithm::Adam),
+        "SGD" => Some(Algorithm::Sgd),
+        "Adagrad" => Some(Algorithm::Adagrad),
+        _ => None,
+    };
+    let first = of(names.first()?)?;
+    names.iter().all(|name| of(name) == Some(first)).then_some(first)
+}
+
+/// Adam divides by a root of a mean (`lerp`, `addcmul`, `addcdiv`), Adagrad by one of a sum; SGD adds.
+fn algorithm_of(graph: &Graph, calls: &[&Call]) -> Option<Algorithm> {
+    let has = |step: &str| calls.iter().any(|call| step_of(call.name(graph)) == step);
+    let adds = |step: &str| calls.iter().filter(|call| step_of(call.name(graph)) == step).count();
+    if has("adam") || has("adamw") || (has("addcdiv") && (has("lerp") || has("mul"))) {
+        Some(Algorithm::Adam)
+    } else if has("adagrad") || has("addcdiv") {
+        Some(Algorithm::Adagrad)
+    } else if has("sgd") || (has("mul") && has("add")) {
+        Some(Algorithm::SgdMomentum)
+    } else {
+        (adds("add") > 0).then_some(Algorithm::Sgd)
+    }
+}
+
+/// `addcmul` of `_foreach_addcmul_`, `adam` of `_fused_adam_`.
+fn step_of(name: &str) -> &str {
+    let name = name.trim_start_matches("_foreach_").trim_start_matches("_fused_");
+    name.trim_end_matches('_')
+}
+
+/// The manifest's parameters; else what the operator goes over that goes over the least, since each
+/// step of an update goes over all of them once or more.
+fn parameters(graph: &Graph, facts: &Facts<'_>, calls: &[&Call]) -> Vec<Tensor> {
+    let modules = facts.manifest.iter().flat_map(|manifest| &manifest.modules);
+    let known: Vec<Tensor> = modules
+        .flat_map(|module| &module.parameters)
+        .map(|parameter| Tensor::new(ElementType::Float32, &[parameter.elements]))
+        .collect();
+    if !known.is_empty() {
+        return known;
+    }
+    let mut by_name: Vec<(&str, Vec<Tensor>)> = Vec::new();
+    for call in calls {
+        let Some(operator) = call.operator(graph) else { continue };
+        let tensors = operator.input(0).tensors().filter(|tensor| tensor.elements() > 1.0);
+        let tensors = tensors.map(|tensor| Tensor {
+            element: tensor.element.or(Some(ElementType::Float32)),
+            ..tensor.clone()
+        });
+        let name = call.name(graph);
+        match by_name.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, list)) => list.extend(tensors),
+            None => by_name.push((name, tensors.collect())),
+        }
+    }
+    let elements = |list: &[Tensor]| list.iter().map(Tensor::elements).sum::<f64>();
+    by_name
+        .into_iter()
+        .map(|(_, list)| list)
+        .filter(|list| !list.is_empty())
+        .min_by(|a, b| elements(a).total_cmp(&elements(b)))
+        .unwrap_or_default()
+}

@@ -1,0 +1,87 @@
+//! The graphs that what-ifs start from, of recordings of real programs and of traces that others
+//! recorded: replaying one takes as long as the iteration took, and every optimization either says
+//! what it brings or why it does not apply.
+
+mod recorded;
+
+use recorded::{recording, recordings, sample_traces, trace};
+use ridgeline_analysis::attribution::{attribute, step_graph};
+use ridgeline_analysis::predict::device_spec::DeviceSpec;
+use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::predict::live::processor::processor;
+use ridgeline_analysis::predict::op_cost::Options;
+use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::recording::Recording;
+use ridgeline_analysis::whatif::facts::{Cluster, Facts, Probes};
+use ridgeline_analysis::whatif::graph::TaskKind;
+use ridgeline_analysis::whatif::optimization::{NoPrediction, predict};
+use ridgeline_analysis::whatif::optimizations::ALL;
+use ridgeline_analysis::whatif::recorded::Recorded;
+
+/// A replay is off by less.
+const MOST: f64 = 0.01;
+
+/// All recordings with what attribution says of them and their graphs.
+fn each(check: impl Fn(&str, &Recording, &Profile, &Recorded)) {
+    let own = recordings().into_iter().map(|(name, path)| (name, recording(&path)));
+    let of_others = sample_traces().unwrap_or_default().into_iter().map(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        (name, Recording { trace: trace(&path), ..Recording::default() })
+    });
+    for (name, recording) in own.chain(of_others) {
+        let profile = attribute(&recording).expect("a profile");
+        let recorded = step_graph(&recording, &profile).expect("a graph");
+        check(&name, &recording, &profile, &recorded);
+    }
+}
+
+fn device(profile: &Profile) -> DeviceSpec {
+    let known = DeviceTable::shipped().find(&profile.device.name).cloned();
+    known.unwrap_or_else(|| processor(Some(profile), 2))
+}
+
+#[test]
+fn graphs_replay_as_they_ran() {
+    each(|name, recording, _, recorded| {
+        assert!(recorded.replay_error.abs() < MOST, "{name}: {}", recorded.replay_error);
+        let steady = recorded.schedule.iteration_ns / recorded.measured_ns - 1.0;
+        assert!(steady.abs() < MOST, "{name}: {steady}");
+        let has = |kind| recorded.graph.tasks.iter().any(|task| task.kind == kind);
+        assert!(has(TaskKind::HostGap), "{name}");
+        assert_eq!(has(TaskKind::Kernel), !recording.trace.activities.is_empty(), "{name}");
+    });
+}
+
+#[test]
+fn every_optimization_says_what_it_brings_or_why_not() {
+    each(|name, recording, profile, recorded| {
+        let (device, probes) = (device(profile), Probes::default());
+        let facts = Facts {
+            profile,
+            manifest: recording.manifest.as_ref(),
+            device: &device,
+            options: Options::default(),
+            probes: &probes,
+            cluster: Cluster::default(),
+        };
+        for one in ALL {
+            let predicted = predict(&recorded.graph, &recorded.schedule, &facts, &[*one]);
+            match &predicted {
+                Ok(found) => {
+                    let time = found.time_ns;
+                    assert!(time.low > 0.0 && time.high.is_finite(), "{name}: {found:?}");
+                    assert!(time.low <= time.value && time.value <= time.high, "{name}: {found:?}");
+                }
+                Err(NoPrediction::DoesNotApply(why)) => {
+                    assert!(!why.is_empty() && !why.ends_with('.'), "{name}: {why}");
+                }
+                Err(error) => panic!("{name}: {}: {error}", one.name()),
+            }
+            if recording.manifest.is_none() {
+                continue;
+            }
+            let twice = predict(&recorded.graph, &recorded.schedule, &facts, &[*one, *one]);
+            assert!(matches!(twice, Err(NoPrediction::DoesNotApply(_))), "{name}: {}", one.name());
+        }
+    });
+}
