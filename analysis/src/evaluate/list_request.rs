@@ -39,6 +39,15 @@ pub enum ListRequest {
         /// Forward, loss and backward; else forward alone.
         train: bool,
     },
+    /// A training step of a model of the tables of `lambda/`.
+    Benchmark {
+        /// The table's name for it.
+        model: String,
+        /// Samples.
+        batch: u32,
+        /// FP16 mixed precision; else FP32.
+        half: bool,
+    },
 }
 
 /// A JSON object, kept as its text so that it can be compared and hashed.
@@ -73,6 +82,10 @@ impl ListRequest {
             ListRequest::Transformer { model, sequence, batch, train, .. } => {
                 let mode = if *train { "train" } else { "inf" };
                 format!("neusight/{}-{mode}-s{sequence}-b{batch}.json", plain(model))
+            }
+            ListRequest::Benchmark { model, batch, half } => {
+                let precision = if *half { "fp16" } else { "fp32" };
+                format!("lambda/{}-b{batch}-{precision}.json", plain(model))
             }
         }
     }

@@ -45,8 +45,6 @@ pub struct Answer {
     pub title: &'static str,
     /// The errors to reach.
     pub bar: Bar,
-    /// Why it is not answered yet; null where it is.
-    pub not_yet: Option<&'static str>,
     /// Cases that are counted together, and all of them first where there are several.
     pub groups: Vec<Group>,
     /// Cases without an answer, by reason.
@@ -135,7 +133,6 @@ impl Answer {
             id: question.id(),
             title: question.title(),
             bar: question.bar(),
-            not_yet: question.not_yet(),
             groups,
             not_answered: reasons
                 .into_iter()
@@ -217,10 +214,6 @@ impl Report {
 impl Answer {
     fn write(&self, text: &mut String, heading: Style) {
         line(text, format_args!("{heading}{}{heading:#}", self.title));
-        if let Some(why) = self.not_yet {
-            line(text, format_args!("  not answered yet: {why}\n"));
-            return;
-        }
         if self.groups.is_empty() {
             line(text, format_args!("  no case in this folder"));
         } else {

@@ -139,6 +139,12 @@ def _list(request: dict[str, Any]) -> str | None:
         recorder = transformer_step(
             config, int(request["sequence"]), int(request["batch"]), train=bool(request["train"])
         )
+    elif kind == "benchmark":
+        from .benchmark_models import benchmark_step
+
+        recorder = benchmark_step(
+            str(request["model"]), int(request["batch"]), half=bool(request["half"])
+        )
     else:
         return f"no model of the kind {kind!r} is known"
     document = {

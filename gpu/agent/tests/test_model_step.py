@@ -16,6 +16,7 @@ import agent_driver
 
 torch = pytest.importorskip("torch")
 
+from ridgeline_agent.benchmark_models import BENCHMARKS, benchmark_step  # noqa: E402
 from ridgeline_agent.model_step import made, record_step  # noqa: E402
 from ridgeline_agent.operator_recorder import (  # noqa: E402
     BACKWARD,
@@ -310,6 +311,36 @@ def request(folder: Path, number: int, model: str, **more: Any) -> dict[str, Any
         "keeps_gradients": False,
         **more,
     }
+
+
+def types_of_products(recorder: OperatorRecorder) -> set[str]:
+    names = ("aten::mm", "aten::addmm", "aten::bmm", "aten::convolution")
+    signatures = recorder.columns()["signatures"]
+    return {
+        one["in"][-1 if "mm" in one["op"] else 0]["t"] for one in signatures if one["op"] in names
+    }
+
+
+@pytest.mark.parametrize("name", ["resnet50", "ssd", "ncf", "bert_base_squad", "transformerxlbase"])
+def test_a_benchmark_multiplies_in_the_type_that_it_is_asked_for(name: str) -> None:
+    single, half = (benchmark_step(name, 2, half=half) for half in (False, True))
+    assert types_of_products(single) == {"float32"}
+    assert types_of_products(half) == {"float16"}
+    for recorder in (single, half):
+        assert counted(recorder, BACKWARD) and counted(recorder, OPTIMIZER)
+
+
+def test_benchmarks_have_the_parameters_of_their_papers() -> None:
+    # Of torchvision's ResNet-50, and of BERT for questions as it was released, without its pooler.
+    for name, millions in {"resnet50": 25.557, "bert_base_squad": 108.893}.items():
+        model = made(BENCHMARKS[name].make)
+        found = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+        assert found == pytest.approx(millions, abs=0.001)
+
+
+def test_a_benchmark_that_is_not_written_down_is_refused() -> None:
+    with pytest.raises(ValueError, match="no model 'waveglow'"):
+        benchmark_step("waveglow", 1, half=False)
 
 
 def test_the_lister_outlives_models_of_bad_manners(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 //! The questions, one file each, in the order of the table that judges them.
 
+mod changed_step;
 pub mod data_parallel;
 mod gpu_to_gpu;
-mod later;
+mod mixed_precision;
 mod training_without_gpu;
 mod transformers;
 
@@ -23,11 +24,6 @@ pub trait Question {
 
     /// The cases that a folder has, and how many of its rows make none, with the reason.
     fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases;
-
-    /// Why it is not answered yet; `None` where it is.
-    fn not_yet(&self) -> Option<&'static str> {
-        None
-    }
 }
 
 /// What a question's row of the table asks for, as shares.
@@ -64,15 +60,14 @@ impl Cases {
 
 /// All of them.
 pub fn all() -> Vec<Box<dyn Question>> {
-    let mut questions: Vec<Box<dyn Question>> = vec![
+    vec![
         Box::new(gpu_to_gpu::KnownTarget),
         Box::new(gpu_to_gpu::UnseenTarget),
         Box::new(training_without_gpu::TrainingWithoutGpu),
         Box::new(transformers::Transformers),
+        Box::new(mixed_precision::MixedPrecision),
+        Box::new(changed_step::COMPILE),
+        Box::new(changed_step::CHANNELS_LAST),
         Box::new(data_parallel::DataParallel),
-    ];
-    for question in later::ALL {
-        questions.push(Box::new(question));
-    }
-    questions
+    ]
 }

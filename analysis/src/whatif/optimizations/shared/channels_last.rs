@@ -2,7 +2,7 @@
 
 use crate::predict::op_cost::{self, Family};
 use crate::predict::op_list::OpList;
-use crate::predict::operator::Operator;
+use crate::predict::operator::{Operator, Tensor};
 use crate::predict::step_cost::counts;
 use crate::profile::Phase;
 
@@ -33,6 +33,10 @@ pub fn parts(operator: &Operator, machine: &Machine<'_>) -> Vec<Part> {
         return Vec::new();
     }
     let backward = operator.base_name().is_some_and(|name| name.contains("backward"));
+    let mut tensors = operator.input_tensors().chain(&operator.outputs);
+    if tensors.any(Tensor::is_channels_last) {
+        return vec![Part { kind: "already_channels_last", before_ns, after_ns: before_ns }];
+    }
     let is_image = operator.input_tensors().any(|tensor| tensor.shape.len() == 4);
     if !is_image {
         return vec![Part { kind: "no_image", before_ns, after_ns: before_ns }];
@@ -64,13 +68,17 @@ fn turns(operator: &Operator) -> bool {
 
 fn convolution(operator: &Operator, kind: ConvolutionKind, machine: &Machine<'_>) -> Vec<Part> {
     let time = ConvolutionTime::of(operator, machine);
+    if time.is_channels_last {
+        return vec![Part::same("already_channels_last", time.whole_ns)];
+    }
     let backward = operator.base_name() == Some("convolution_backward");
     let pick = |forward, other| if backward { other } else { forward };
     let name = match kind {
         ConvolutionKind::Pointwise => pick("pointwise", "pointwise.backward"),
         ConvolutionKind::Window => pick("window", "window.backward"),
         ConvolutionKind::Stem => pick("stem", "stem.backward"),
-        ConvolutionKind::NarrowGroups => pick("narrow_groups", "narrow_groups.backward"),
+        ConvolutionKind::Groups8 => pick("groups8", "groups8.backward"),
+        ConvolutionKind::Groups32 => pick("groups32", "groups32.backward"),
         ConvolutionKind::WideGroups => pick("wide_groups", "wide_groups.backward"),
         ConvolutionKind::Depthwise3 => pick("depthwise3", "depthwise3.backward"),
         ConvolutionKind::Depthwise5 => pick("depthwise5", "depthwise5.backward"),

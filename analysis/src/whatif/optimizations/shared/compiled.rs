@@ -56,6 +56,10 @@ fn convolution(
     let time = ConvolutionTime::of(operator, machine);
     let bias = Part::same("bias_of_convolution", time.bias_ns);
     let product = time.product_ns();
+    if time.is_channels_last {
+        let name = if kind.is_depthwise() { "depthwise" } else { "already_channels_last" };
+        return vec![Part::same(name, time.whole_ns - time.bias_ns), bias];
+    }
     if kind.is_depthwise() {
         // The turning of a depthwise convolution is another kernel altogether.
         let before_ns = time.whole_ns - time.bias_ns;

@@ -96,3 +96,67 @@ fn read_besides(operator: &Operator, flowing: f64) -> f64 {
         .sum();
     if all > 0.0 { (besides / all).clamp(0.0, 1.0) } else { 0.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predict::operator::{Arg, ElementType};
+
+    fn tensor(shape: &[u64]) -> Tensor {
+        Tensor::new(ElementType::Float16, shape)
+    }
+
+    fn operator(name: &str, inputs: &[&[u64]], output: &[u64]) -> Operator {
+        let inputs = inputs.iter().map(|shape| Arg::Tensor(tensor(shape))).collect();
+        Operator::new(name, inputs, vec![tensor(output)])
+    }
+
+    const MAP: &[u64] = &[8, 16, 4, 4];
+    const WEIGHT: &[u64] = &[16, 16, 3, 3];
+
+    fn check(operators: &[Operator], expected: &[Fusion]) {
+        let operators: Vec<&Operator> = operators.iter().collect();
+        assert_eq!(fusions(&operators), expected);
+    }
+
+    #[test]
+    fn what_follows_a_convolution_is_one_kernel_that_reads_what_comes_from_elsewhere() {
+        check(
+            &[
+                operator("aten::convolution", &[MAP, WEIGHT], MAP),
+                operator("aten::relu", &[MAP], MAP),
+                operator("aten::add.Tensor", &[MAP, MAP], MAP),
+                operator("aten::convolution", &[MAP, WEIGHT], MAP),
+                operator("aten::relu", &[MAP], MAP),
+            ],
+            &[Fusion::Apart, Fusion::Opens, Fusion::Joins(1.0 / 3.0), Fusion::Apart, Fusion::Opens],
+        );
+    }
+
+    #[test]
+    fn the_cast_of_a_weight_leaves_the_kernel_open() {
+        let small: &[u64] = &[16, 16];
+        check(
+            &[
+                operator("aten::relu", &[MAP], MAP),
+                operator("aten::_to_copy", &[small], small),
+                operator("aten::mul.Scalar", &[MAP], MAP),
+            ],
+            &[Fusion::Opens, Fusion::CastsWeight, Fusion::Joins(0.0)],
+        );
+    }
+
+    #[test]
+    fn a_mean_joins_and_what_it_is_spread_over_is_read_again() {
+        let pooled: &[u64] = &[8, 16, 1, 1];
+        check(
+            &[
+                operator("aten::relu", &[MAP], MAP),
+                operator("aten::mean.dim", &[MAP], pooled),
+                operator("aten::sigmoid", &[pooled], pooled),
+                operator("aten::mul.Tensor", &[MAP, pooled], MAP),
+            ],
+            &[Fusion::Opens, Fusion::Joins(0.0), Fusion::Joins(0.0), Fusion::Opens],
+        );
+    }
+}

@@ -68,3 +68,51 @@ pub fn compiler_takes_channels_last(operators: &[&Operator]) -> bool {
     }
     convolutions > 0 && operators.len() < MOST_OPERATORS * convolutions && weighted <= flops
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predict::operator::ElementType;
+
+    fn convolution(channels: u64, groups: u64) -> Operator {
+        let tensor = |shape: &[u64]| Tensor::new(ElementType::Float16, shape);
+        let pair = |value: f64| Arg::List(vec![Arg::Number(value); 2]);
+        let map = tensor(&[8, channels, 14, 14]);
+        let inputs = vec![
+            Arg::Tensor(map.clone()),
+            Arg::Tensor(tensor(&[channels, channels / groups, 3, 3])),
+            Arg::None,
+            pair(1.0),
+            pair(1.0),
+            pair(1.0),
+            Arg::Bool(false),
+            pair(0.0),
+            Arg::Number(groups as f64),
+        ];
+        Operator::new("aten::convolution", inputs, vec![map])
+    }
+
+    #[test]
+    fn channels_come_to_lie_next_to_each_other() {
+        let turned = channels_last(&convolution(128, 1));
+        let input = turned.tensor(0).expect("a tensor");
+        assert!(input.is_channels_last());
+        assert_eq!(input.strides, Some(vec![128 * 14 * 14, 1, 128 * 14, 128]));
+        assert!(turned.outputs[0].is_channels_last());
+    }
+
+    #[test]
+    fn the_compiler_turns_plain_convolutions_and_not_grouped_ones() {
+        assert!(compiler_takes_channels_last(&[&convolution(128, 1)]));
+        assert!(!compiler_takes_channels_last(&[&convolution(128, 8)]));
+        assert!(!compiler_takes_channels_last(&[]));
+    }
+
+    #[test]
+    fn absurd_shapes_do_no_harm() {
+        let tensor = Tensor::new(ElementType::Float16, &[u64::MAX; 4]);
+        let huge = Tensor::new(ElementType::Float16, &[1 << 40; 4]);
+        let inputs = vec![Arg::Tensor(tensor), Arg::List(vec![Arg::Tensor(huge)])];
+        channels_last(&Operator::new("aten::convolution", inputs, Vec::new()));
+    }
+}

@@ -11,6 +11,7 @@ pub mod fusion;
 pub mod layout;
 pub(super) mod lines;
 pub(super) mod lowering;
+pub mod mixed_precision;
 pub(super) mod overhead;
 pub mod parts;
 pub(super) mod retyped;

@@ -2,7 +2,7 @@
 
 use crate::predict::device_spec::DeviceSpec;
 use crate::predict::op_cost::{self, Family, Options};
-use crate::predict::operator::{Arg, Operator};
+use crate::predict::operator::{Arg, Operator, Tensor};
 
 use super::layout;
 
@@ -59,6 +59,8 @@ pub struct ConvolutionTime {
     pub bias_ns: f64,
     /// The product alone, with channels last.
     pub channels_last_ns: f64,
+    /// Whether it is run with channels last as it is: some models turn their tensors themselves.
+    pub is_channels_last: bool,
 }
 
 impl ConvolutionTime {
@@ -72,7 +74,10 @@ impl ConvolutionTime {
         }
         let bare_ns = machine.ns(&bare);
         let channels_last_ns = machine.ns(&layout::channels_last(&bare));
+        let mut tensors = operator.input_tensors().chain(&operator.outputs);
+        let is_channels_last = tensors.any(Tensor::is_channels_last);
         ConvolutionTime {
+            is_channels_last,
             whole_ns,
             turning_ns: (bare_ns - channels_last_ns).max(0.0),
             bias_ns: (whole_ns - bare_ns).max(0.0),
@@ -96,8 +101,10 @@ pub enum ConvolutionKind {
     /// Of an image's few channels.
     Stem,
     /// Several groups with at most eight channels each.
-    NarrowGroups,
-    /// Several groups with more.
+    Groups8,
+    /// With up to 32.
+    Groups32,
+    /// With more.
     WideGroups,
     /// A window for each channel, up to 3 x 3.
     Depthwise3,
@@ -137,7 +144,8 @@ impl ConvolutionKind {
             (true, 1, 4..=5) => ConvolutionKind::Depthwise5,
             (true, 1, 6..=7) => ConvolutionKind::Depthwise7,
             (true, 1, _) => ConvolutionKind::DepthwiseLarge,
-            (true, 2..=8, _) => ConvolutionKind::NarrowGroups,
+            (true, 2..=8, _) => ConvolutionKind::Groups8,
+            (true, 9..=32, _) => ConvolutionKind::Groups32,
             (true, ..) => ConvolutionKind::WideGroups,
             (false, 0..=4, _) => ConvolutionKind::Stem,
             (false, _, 0..=1) => ConvolutionKind::Pointwise,

@@ -1,0 +1,135 @@
+//! From the throughput of training in FP32 to that in FP16 mixed precision, on the same machine.
+
+use std::collections::BTreeMap;
+
+use super::{Bar, Cases, Question};
+use crate::evaluate::benchmark_facts::benchmark;
+use crate::evaluate::case::{Case, ListSource, Prediction, Task, Unanswered};
+use crate::evaluate::device_name::named;
+use crate::evaluate::ground_truth::GroundTruth;
+use crate::evaluate::lambda_results::LambdaRow;
+use crate::evaluate::list_request::ListRequest;
+use crate::evaluate::trivial::Guess;
+use crate::predict::Range;
+use crate::predict::device_spec::DeviceSpec;
+use crate::predict::device_table::DeviceTable;
+use crate::predict::op_cost::Options;
+use crate::whatif::optimizations::shared::factors;
+use crate::whatif::optimizations::shared::mixed_precision;
+use crate::whatif::optimizations::shared::parts::Machine;
+
+/// Models of the tables of `lambda/`.
+pub struct MixedPrecision;
+
+/// The containers that were measured turn TF32 on where the GPU has it.
+const OPTIONS: Options = Options { tf32_products: true, tf32_convolutions: true };
+
+/// Programs that compute in FP32 whatever they are asked: on every GPU of the open tables they take
+/// as long in both. That is learned from the measurements, and could not be known without them.
+const STAY_SINGLE: [&str; 2] = ["tacotron2", "waveglow"];
+
+impl Question for MixedPrecision {
+    fn id(&self) -> &'static str {
+        "mixed_precision"
+    }
+
+    fn title(&self) -> &'static str {
+        "What mixed precision brings: FP32 to FP16, training"
+    }
+
+    fn bar(&self) -> Bar {
+        Bar { mean: 0.10, median: None, aim: 0.06 }
+    }
+
+    fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases {
+        let mut found = Cases::default();
+        let key = |row: &LambdaRow| (row.machine.clone(), row.gpus, row.model.clone());
+        let single: BTreeMap<_, &LambdaRow> =
+            truth.lambda.iter().filter(|row| !row.half).map(|row| (key(row), row)).collect();
+        for after in truth.lambda.iter().filter(|row| row.half) {
+            let Some(before) = single.get(&key(after)) else {
+                found.pass_over("there is no such row in FP32", 1);
+                continue;
+            };
+            let Some(gpu) = named(&after.gpu, devices) else {
+                found.pass_over(format!("no GPU of the table is called {}", after.gpu), 1);
+                continue;
+            };
+            let Some(program) = benchmark(&after.model) else {
+                found.pass_over(format!("nothing is known of the program {}", after.model), 1);
+                continue;
+            };
+            let milliseconds = |row: &LambdaRow| {
+                program.step_milliseconds(f64::from(row.batch), row.gpus, row.per_second)
+            };
+            let task = ToHalf {
+                model: after.model.clone(),
+                device: gpu.device,
+                before_batch: (before.batch / before.gpus).max(1),
+                after_batch: (after.batch / after.gpus).max(1),
+                before_milliseconds: milliseconds(before),
+            };
+            let group = if after.gpus == 1 { "one GPU" } else { "several GPUs" };
+            found.cases.push(Case::new(
+                format!("{} x {}: {}", after.gpus, after.machine, after.model),
+                group.to_owned(),
+                Box::new(task),
+                milliseconds(after),
+            ));
+        }
+        found
+    }
+}
+
+struct ToHalf {
+    model: String,
+    device: &'static DeviceSpec,
+    /// On each GPU.
+    before_batch: u32,
+    after_batch: u32,
+    before_milliseconds: f64,
+}
+
+impl ToHalf {
+    fn stays(&self) -> bool {
+        STAY_SINGLE.contains(&self.model.as_str())
+    }
+}
+
+impl Task for ToHalf {
+    fn lists(&self) -> Vec<ListRequest> {
+        if self.stays() {
+            return Vec::new();
+        }
+        let request =
+            |batch, half| ListRequest::Benchmark { model: self.model.clone(), batch, half };
+        vec![request(self.before_batch, false), request(self.after_batch, true)]
+    }
+
+    fn predict(&self, lists: &dyn ListSource) -> Result<Prediction, Unanswered> {
+        let factors = factors::mixed_precision();
+        let samples = f64::from(self.after_batch) / f64::from(self.before_batch);
+        let before = self.before_milliseconds;
+        let mut after = before;
+        if let [single, half] = self.lists().as_slice() {
+            let get = |request| {
+                lists.list(request).map_err(|why| Unanswered::new("no operator list", why))
+            };
+            let machine = Machine { device: self.device, options: OPTIONS };
+            let parts = mixed_precision::parts(&get(single)?, &get(half)?, samples, &machine);
+            after = factors
+                .step_ns(before * 1e6, &parts)
+                .ok_or_else(|| Unanswered::new("no operator of it costs time", ""))?
+                / 1e6;
+        }
+        // The trivial answers know that more samples take longer.
+        let start = before * samples;
+        Ok(Prediction {
+            milliseconds: Range::within_factor(after * samples, factors.range),
+            trivial: vec![
+                Guess::plain("twice as fast", start / 2.0),
+                Guess::fitted("best constant, fitted on the answers", start),
+            ],
+        })
+    }
+}
