@@ -92,6 +92,7 @@ export const SERVER_COMMANDS = [
   "ridgeline.selectTargetGpu",
   "ridgeline.setBatchSize",
   "ridgeline.exploreBatchSize",
+  "ridgeline.measureWhatIf",
 ] as const;
 
 export type ServerCommand = (typeof SERVER_COMMANDS)[number];

@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use ridgeline_analysis::present::failure::RunFailure;
 use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::whatif::accuracy::Pair;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::batch::{Exploration, ExploreRequest};
 use crate::live::{EstimateOutcome, EstimateRequest};
+use crate::pipeline::Compared;
 
 /// A future that can be kept and sent.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -64,6 +66,18 @@ pub trait Profiler: Send + Sync + 'static {
         Box::pin(async {})
     }
 
+    /// Runs today's text with the edit of an optimization and without it, and says what it brings. It
+    /// ends soon after `cancel`, and nothing of the runs is left then. Called for workspaces that the
+    /// person trusts, and never while something is profiled.
+    fn measure(
+        &self,
+        _request: MeasureRequest,
+        _progress: mpsc::Sender<ProgressEvent>,
+        _cancel: CancellationToken,
+    ) -> Boxed<ProfileOutcome> {
+        Box::pin(async { ProfileOutcome::Cancelled })
+    }
+
     /// What was measured last, by an earlier session or in a terminal; nothing where that is the
     /// recording that is `known` already. It reads files of ours and runs nothing, so it is called
     /// for workspaces that nobody trusts, too.
@@ -86,6 +100,15 @@ pub struct ProfileRequest {
     pub interpreter: Option<PathBuf>,
     /// The editor's choice of device: `auto`, `cpu`, `cuda`, `cuda:1`.
     pub device: Option<String>,
+}
+
+/// What to measure of a what-if.
+#[derive(Clone, Debug)]
+pub struct MeasureRequest {
+    /// Which project.
+    pub profile: ProfileRequest,
+    /// What was predicted, from what, and today's texts.
+    pub compared: Compared,
 }
 
 /// How far a run is.
@@ -127,6 +150,18 @@ impl Profiled {
 pub enum ProfileOutcome {
     /// It was measured.
     Measured(Profiled),
+    /// A what-if was measured.
+    Compared {
+        /// Predicted beside measured.
+        pair: Box<Pair>,
+        /// Why it is not kept, where it is not.
+        not_kept: Option<String>,
+    },
+    /// A what-if could not be measured, and why: a sentence.
+    NotCompared {
+        /// The sentence.
+        message: String,
+    },
     /// The program failed at a line of the user.
     Failed {
         /// What it raised, with paths relative to `root`.

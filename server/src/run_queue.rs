@@ -19,6 +19,8 @@ pub enum Reason {
     ChangedOutside(PathBuf),
     /// The person asked, with this file in front of them where the editor said.
     Asked(Option<PathBuf>),
+    /// The person wants to know what an optimization brings, by its name, of the project of this file.
+    WhatIf(String, Option<PathBuf>),
 }
 
 impl Reason {
@@ -26,13 +28,13 @@ impl Reason {
     pub fn file(&self) -> Option<&Path> {
         match self {
             Reason::Saved(file) | Reason::ChangedOutside(file) => Some(file),
-            Reason::Asked(file) => file.as_deref(),
+            Reason::Asked(file) | Reason::WhatIf(_, file) => file.as_deref(),
         }
     }
 
     /// Whether a person asked, and so expects an answer even where it is the one of before.
     pub fn is_asked(&self) -> bool {
-        matches!(self, Reason::Asked(_))
+        matches!(self, Reason::Asked(_) | Reason::WhatIf(..))
     }
 }
 
@@ -45,6 +47,7 @@ impl fmt::Display for Reason {
             Reason::Saved(file) => write!(f, "{} was saved", name(file)),
             Reason::ChangedOutside(file) => write!(f, "{} was changed outside", name(file)),
             Reason::Asked(_) => f.write_str("asked for"),
+            Reason::WhatIf(name, _) => write!(f, "measuring what {name} brings"),
         }
     }
 }

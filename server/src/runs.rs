@@ -207,7 +207,10 @@ impl GlobalState {
             ));
         }
         self.stop_estimates();
-        let profile = self.profiler.profile(request, news, cancel);
+        let profile = match &reason {
+            Reason::WhatIf(name, _) => self.what_if_run(&root, name, request, news, cancel),
+            _ => self.profiler.profile(request, news, cancel),
+        };
         let mut run = tokio::spawn(async move {
             // Estimates let go of it as soon as they are stopped.
             let _alone = machine.lock().await;
@@ -272,6 +275,11 @@ impl GlobalState {
             ProfileOutcome::Failed { failure, root: project, log } => {
                 let failure = failure_of(project, failure);
                 self.failed(&root, failure, log, asked);
+            }
+            ProfileOutcome::Compared { pair, not_kept } => self.compared(&root, &pair, not_kept),
+            ProfileOutcome::NotCompared { message } => self.not_compared(&root, message),
+            ProfileOutcome::Cancelled if matches!(run.reason, Reason::WhatIf(..)) => {
+                self.what_if_changed(&root, None);
             }
             ProfileOutcome::Cancelled => {}
             ProfileOutcome::Choose { scripts } => self.ask_for_script(&root, scripts, run.reason),
@@ -429,7 +437,8 @@ fn token(id: RunId) -> String {
 
 fn end_message(outcome: &ProfileOutcome) -> &'static str {
     match outcome {
-        ProfileOutcome::Measured(_) => "measured",
+        ProfileOutcome::Measured(_) | ProfileOutcome::Compared { .. } => "measured",
+        ProfileOutcome::NotCompared { .. } => "not measured",
         ProfileOutcome::Failed { .. } => "the program failed",
         ProfileOutcome::Cancelled => "stopped",
         ProfileOutcome::Choose { .. } => "which script?",

@@ -29,6 +29,9 @@ pub struct Pair {
     pub predicted: Sides,
     /// As measured, one right beside the other.
     pub measured: Sides,
+    /// How much longer the unedited text took after the edited one ran than before it: 0.1 is a tenth.
+    /// What the machine did meanwhile shows in it.
+    pub drift: f64,
 }
 
 /// An iteration without an optimization and with it.

@@ -112,7 +112,7 @@ impl GlobalState {
     }
 
     /// The open texts below a folder, by path without links.
-    fn open_texts(&self, root: &Path) -> Vec<(PathBuf, DocumentSnapshot)> {
+    pub fn open_texts(&self, root: &Path) -> Vec<(PathBuf, DocumentSnapshot)> {
         let inside = self.documents.iter().filter_map(|(id, document)| {
             let real = document.real.clone().filter(|real| real.starts_with(root))?;
             Some((real, self.documents.snapshot(id)?))

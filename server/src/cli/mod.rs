@@ -167,6 +167,9 @@ struct WhatifArgs {
     /// Between these GPUs, in gigabits per second and direction; `GB/s` behind the number for bytes.
     #[arg(long, value_name = "GBPS", requires = "gpus")]
     bandwidth: Option<String>,
+    /// Measure these as well: the program runs with the edit of each, and without. No file is touched.
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    measure: Vec<String>,
     /// What combinations may need at the peak, such as `16 GB`; without it, what the device has.
     #[arg(long, value_name = "SIZE")]
     memory_limit: Option<String>,

@@ -14,7 +14,7 @@ use super::exit::Failure;
 use super::terminal::Terminal;
 use super::{profile, run};
 use crate::discover::project_root;
-use crate::panel::answer::{self, Facts, Timelines};
+use crate::panel::answer::{self, Facts, Timelines, WhatIfs};
 use crate::panel::feed::Feed;
 use crate::panel::question::{Done, Question};
 use crate::panel::{LOOK_EVERY, Panel};
@@ -150,7 +150,9 @@ impl Shown {
             Question::Jump(_, _, reply) | Question::Highlight(_, _, reply) => {
                 let _ = reply.send(no_editor());
             }
-            Question::Command(_, _, reply) | Question::Batch(_, _, _, reply) => {
+            Question::Command(_, _, reply)
+            | Question::Batch(_, _, _, reply)
+            | Question::WhatIf(_, _, _, reply) => {
                 let _ = reply.send(no_editor());
             }
             Question::Document(WORKSPACE, reply) => {
@@ -177,7 +179,7 @@ impl Shown {
             can_highlight: false,
             status: json!({"state": "idle", "message": null, "run": null}),
             batch: None,
-            what_ifs: self.what_ifs.get().cloned(),
+            what_ifs: WhatIfs { found: self.what_ifs.get().cloned(), ..WhatIfs::default() },
             store: match &self.source {
                 Source::Project(store, _) => Some(store.clone()),
                 Source::Recording(_) => None,

@@ -6,44 +6,91 @@ use std::sync::Arc;
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::present::terminal::Style;
 use ridgeline_analysis::present::{what_ifs, what_ifs_json};
+use ridgeline_analysis::whatif::accuracy::{Accuracy, Pair, accuracy};
 use ridgeline_analysis::whatif::facts::{Cluster, Probes};
-use ridgeline_analysis::whatif::study::{self, Question, Subject};
+use ridgeline_analysis::whatif::study::{self, Question, Study, Subject};
+use tokio_util::sync::CancellationToken;
 
 use super::WhatifArgs;
-use super::exit::Failure;
+use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{output_file, profile, run};
 use crate::config::Size;
-use crate::pipeline::{self, Pipeline};
+use crate::pipeline::{self, Compared, Pipeline, Plan};
+use crate::profiler::Profiled;
+use crate::what_if::pairs;
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
 pub fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
     // A slip in a name is told before anything runs.
-    let wanted = chosen(&args.only)?;
-    let cluster = cluster(args)?;
-    let memory_limit = args.memory_limit.as_deref().map(size).transpose()?;
+    let mut wanted = chosen(&args.only)?;
+    let to_measure = measurable(&args.measure)?;
+    if !wanted.is_empty() {
+        wanted.extend(to_measure.iter().filter(|name| !args.only.iter().any(|own| own == *name)));
+    }
+    let asked = Asked {
+        wanted,
+        cluster: cluster(args)?,
+        memory_limit: args.memory_limit.as_deref().map(size).transpose()?,
+    };
     let path = profile::absolute(&args.path)?;
-    let subject = match pipeline::is_recording(&path) {
-        true => of_recording(&path)?,
-        false => of_program(args, terminal)?,
+    let answer = match pipeline::is_recording(&path) {
+        true if !to_measure.is_empty() => {
+            return Err(Failure::usage(
+                "`--measure` does not go with a recording: nothing of it can be run",
+                "Name the script that was recorded",
+            ));
+        }
+        true => Answer { study: asked.study(&of_recording(&path)?), ..Answer::default() },
+        false => of_program(args, &asked, &to_measure, terminal)?,
     };
-    let capacity = subject.profile.memory.capacity_bytes.map(|bytes| bytes as f64);
-    let probes = Probes::default();
-    let question = Question {
-        wanted: &wanted,
-        memory_limit: memory_limit.or(capacity),
-        cluster,
-        probes: &probes,
-    };
-    let study = subject.study(&question, &|| false);
-    if let Some(file) = &args.json {
-        output_file::write(&what_ifs_json::document(&study, &[], None), file)?;
+    answer.tell(args.json.as_deref(), terminal)
+}
+
+/// What is asked of an iteration.
+struct Asked {
+    wanted: Vec<&'static str>,
+    cluster: Cluster,
+    memory_limit: Option<f64>,
+}
+
+impl Asked {
+    fn study(&self, subject: &Subject) -> Study {
+        let capacity = subject.profile.memory.capacity_bytes.map(|bytes| bytes as f64);
+        let question = Question {
+            wanted: &self.wanted,
+            memory_limit: self.memory_limit.or(capacity),
+            cluster: self.cluster,
+            probes: &Probes::default(),
+        };
+        subject.study(&question, &|| false)
     }
-    if output_file::is_stdout(args.json.as_deref()) {
-        return Ok(());
+}
+
+/// What was found out.
+#[derive(Default)]
+struct Answer {
+    study: Study,
+    /// What was measured this time.
+    measured: Vec<Pair>,
+    /// Of all that was ever measured of the project.
+    accuracy: Option<Accuracy>,
+}
+
+impl Answer {
+    fn tell(&self, json: Option<&Path>, terminal: &Terminal) -> Result<(), Failure> {
+        if let Some(file) = json {
+            let document = what_ifs_json::document(&self.study, &self.measured, self.accuracy);
+            output_file::write(&document, file)?;
+        }
+        if output_file::is_stdout(json) {
+            return Ok(());
+        }
+        let style = Style { color: terminal.colors(), width: terminal.width() };
+        let measured = what_ifs::measured(&self.measured, self.accuracy);
+        let gap = if measured.is_empty() { "" } else { "\n" };
+        terminal.print(&format!("{}{gap}{measured}", what_ifs::page(&self.study, style)))
     }
-    let style = Style { color: terminal.colors(), width: terminal.width() };
-    terminal.print(&what_ifs::page(&study, style))
 }
 
 /// The names that were asked for, each once.
@@ -60,6 +107,20 @@ fn chosen(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
         if !chosen.contains(&known.name()) {
             chosen.push(known.name());
         }
+    }
+    Ok(chosen)
+}
+
+/// The names of what is to be measured: of those that an edit makes.
+fn measurable(wanted: &[String]) -> Result<Vec<&'static str>, Failure> {
+    let chosen = chosen(wanted)?;
+    let has_edit = |name: &&str| study::optimization(name).is_some_and(|one| one.edit().is_some());
+    if let Some(name) = chosen.iter().find(|name| !has_edit(name)) {
+        let all: Vec<&str> = study::names().into_iter().filter(has_edit).collect();
+        return Err(Failure::usage(
+            format!("`{name}` cannot be measured: no small edit makes it"),
+            format!("Those that can are {}", all.join(", ")),
+        ));
     }
     Ok(chosen)
 }
@@ -119,18 +180,65 @@ fn of_recording(path: &Path) -> Result<Subject, Failure> {
     pipeline::subject(recording, &here, Arc::new(profile)).map_err(wrong)
 }
 
-fn of_program(args: &WhatifArgs, terminal: &Terminal) -> Result<Subject, Failure> {
+fn of_program(
+    args: &WhatifArgs,
+    asked: &Asked,
+    to_measure: &[&'static str],
+    terminal: &Terminal,
+) -> Result<Answer, Failure> {
     let request = profile::request(&args.path, None, &args.run)?;
-    let pipeline = Pipeline::new(run::open_store()?);
-    let profiled = run::block_on(|cancel| async move {
+    let store = run::open_store()?;
+    let pipeline = Pipeline::new(store.clone());
+    run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
-        run::run_plan(&pipeline, &plan, terminal, &cancel).await
-    })??;
+        let profiled = Arc::new(run::run_plan(&pipeline, &plan, terminal, &cancel).await?);
+        let study = asked.study(&subject_of(&profiled)?);
+        let mut measured = Vec::new();
+        for name in to_measure {
+            let pair = measured_pair(&pipeline, &plan, &profiled, &study, name, &cancel).await;
+            match pair {
+                Ok(pair) => {
+                    if let Err(why) = pairs::add(&store, &profiled.root, &pair) {
+                        terminal.say(&format!("note: this measurement is not kept: {why}"));
+                    }
+                    measured.push(pair);
+                }
+                Err(failure) if failure.code == exit::INTERRUPTED => return Err(failure),
+                // What can be measured is, and what was measured is told.
+                Err(failure) => terminal.say(&format!("note: {name}: {}", failure.what)),
+            }
+        }
+        let accuracy = accuracy(&pairs::read(&store, &profiled.root));
+        Ok(Answer { study, measured, accuracy })
+    })?
+}
+
+fn subject_of(profiled: &Profiled) -> Result<Subject, Failure> {
     let wrong = |why: String| Failure::failed(why, "");
     let folder = profiled.recording.as_deref();
     let folder = folder.ok_or_else(|| wrong("the run left no recording".to_owned()))?;
     let recording = pipeline::load(folder).map_err(|error| wrong(error.to_string()))?;
-    pipeline::subject(recording, &profiled.root, profiled.profile).map_err(wrong)
+    pipeline::subject(recording, &profiled.root, profiled.profile.clone()).map_err(wrong)
+}
+
+async fn measured_pair(
+    pipeline: &Pipeline,
+    plan: &Plan,
+    profiled: &Arc<Profiled>,
+    study: &Study,
+    name: &str,
+    cancel: &CancellationToken,
+) -> Result<Pair, Failure> {
+    let Some(prediction) = study.prediction(name).cloned() else {
+        let refused = study.what_ifs.refusals.iter().find(|refused| refused.name == name);
+        let why = refused.map_or("nothing is predicted of it", |refused| refused.why.as_str());
+        return Err(Failure::failed(format!("it does not apply: {why}"), ""));
+    };
+    let compared = Compared { prediction, measured: profiled.clone(), texts: Vec::new() };
+    let measured = run::with_progress_bar(async |progress| {
+        pipeline.measure(plan, &compared, &progress, cancel).await
+    });
+    measured.await.map_err(run::failure_of)
 }
 
 #[cfg(test)]

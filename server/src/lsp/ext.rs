@@ -196,9 +196,11 @@ pub mod command {
     pub const SET_BATCH_SIZE: &str = "ridgeline.setBatchSize";
     /// Try other batch sizes now.
     pub const EXPLORE_BATCH_SIZE: &str = "ridgeline.exploreBatchSize";
+    /// Measure what an optimization brings: `name` of the argument.
+    pub const MEASURE_WHAT_IF: &str = "ridgeline.measureWhatIf";
 
     /// All of them with what they do, in the order in which they are documented.
-    pub const ALL: [(&str, &str); 14] = [
+    pub const ALL: [(&str, &str); 15] = [
         (PROFILE, "Profile now."),
         (STOP, "Stop the run that goes on."),
         (PAUSE, "Let saves start no run."),
@@ -216,6 +218,10 @@ pub mod command {
         ),
         (SET_BATCH_SIZE, "Set the batch size in the text to `batch` of the argument."),
         (EXPLORE_BATCH_SIZE, "Try other batch sizes now: estimates and short runs."),
+        (
+            MEASURE_WHAT_IF,
+            "Measure what the optimization `name` of the argument brings, such as `compile`: today's text runs with its edit and without.",
+        ),
     ];
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ridgeline_analysis::predict::device_comparison::Comparison;
-use ridgeline_analysis::present::panel::{PanelInput, WhatIfs, document as panel_document};
+use ridgeline_analysis::present::panel::{self, PanelInput, document as panel_document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
 use ridgeline_analysis::profile::Profile;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use crate::pipeline;
 use crate::pool::RequestError;
 use crate::profiler::Profiled;
 use crate::store::Store;
-use crate::what_if::Found;
+use crate::what_if::{Found, pairs};
 
 /// Timelines that are kept: that of the newest measurement, and the one before it for a page that
 /// has not heard of it yet. One has a few megabytes.
@@ -44,8 +44,19 @@ pub struct Facts {
     pub prices: BTreeMap<String, f64>,
     /// What is known of other batch sizes, and whether more is being found out.
     pub batch: Option<(BatchView, bool)>,
-    /// What optimizations would bring; nothing while that is worked out.
-    pub what_ifs: Option<Found>,
+    /// What optimizations would bring.
+    pub what_ifs: WhatIfs,
+}
+
+/// What is known of what-ifs.
+#[derive(Clone, Debug, Default)]
+pub struct WhatIfs {
+    /// What was predicted; nothing while that is worked out.
+    pub found: Option<Found>,
+    /// Why the last measurement of one came to nothing.
+    pub message: Option<String>,
+    /// The one that is being measured.
+    pub measuring: Option<String>,
 }
 
 /// The document, as JSON.
@@ -81,15 +92,24 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
     }))
 }
 
-fn what_ifs(facts: &Facts) -> WhatIfs {
-    let (study, message) = match &facts.what_ifs {
+fn what_ifs(facts: &Facts) -> panel::WhatIfs {
+    let WhatIfs { found, message, measuring } = &facts.what_ifs;
+    let (study, instead) = match found {
         Some(Ok(study)) => (Some(study.clone()), None),
         Some(Err(why)) => {
             (None, Some(format!("What optimizations would bring cannot be told: {why}.")))
         }
         None => (None, Some("What optimizations would bring is being worked out.".to_owned())),
     };
-    WhatIfs { study, message, ..WhatIfs::default() }
+    let root = facts.measured.as_ref().map(|(_, profiled)| &profiled.root);
+    let pairs = facts.store.as_ref().zip(root).map(|(store, root)| pairs::read(store, root));
+    panel::WhatIfs {
+        study,
+        message: instead.or_else(|| message.clone()),
+        pairs: pairs.unwrap_or_default(),
+        measuring: measuring.clone(),
+        ..panel::WhatIfs::default()
+    }
 }
 
 /// The profile's comparison with other devices, with the prices that the person set.

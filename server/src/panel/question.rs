@@ -19,6 +19,8 @@ pub enum Question {
     Highlight(u32, Option<Line>, Reply<Done>),
     /// Do what a person wants.
     Command(u32, Wish, Reply<Done>),
+    /// Make the edit of an optimization, or measure it.
+    WhatIf(u32, String, Action, Reply<Done>),
     /// Set the batch size in the text, of which the page shows this measurement (its generation).
     Batch(u32, u64, u64, Reply<Done>),
 }
@@ -46,6 +48,16 @@ pub enum Wish {
     Pause,
     /// Let saves start runs again.
     Resume,
+}
+
+/// What is to be done about an optimization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Make its edit in the text.
+    Apply,
+    /// Run the text with it and without.
+    Measure,
 }
 
 /// Whether something was done.

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::feed::Feed;
 use super::guard::{self, ANSWER_HEADERS, Token};
-use super::question::{Done, Line, Question, Wish};
+use super::question::{Action, Done, Line, Question, Wish};
 use super::{page, streams};
 use crate::pool::{Reply, RequestError};
 
@@ -58,6 +58,7 @@ pub fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Ro
         .route("/{token}/api/highlight", post(highlight))
         .route("/{token}/api/command", post(command))
         .route("/{token}/api/batch", post(batch))
+        .route("/{token}/api/whatif", post(what_if))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(desk)
         .layer(from_fn_with_state(token, guarded))
@@ -121,6 +122,13 @@ struct OfBatch {
     batch: u64,
 }
 
+#[derive(Deserialize)]
+struct OfWhatIf {
+    workspace: u32,
+    name: String,
+    action: Action,
+}
+
 async fn document(
     State(desk): State<Desk>,
     query: Result<Query<OfWorkspace>, QueryRejection>,
@@ -168,6 +176,15 @@ async fn batch(
 ) -> Result<Json<Done>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
     desk.ask(|reply| Question::Batch(of.workspace, of.generation, of.batch, reply)).await.map(Json)
+}
+
+async fn what_if(
+    State(desk): State<Desk>,
+    body: Result<Json<OfWhatIf>, JsonRejection>,
+) -> Result<Json<Done>, Response> {
+    let Json(of) = body.map_err(IntoResponse::into_response)?;
+    let asked = |reply| Question::WhatIf(of.workspace, of.name, of.action, reply);
+    desk.ask(asked).await.map(Json)
 }
 
 async fn events(

@@ -182,7 +182,7 @@ fn first_look(
 }
 
 /// The program as the search for its batch size needs it.
-fn site_entry(plan: &Plan, sources: &Sources) -> SiteEntry {
+pub(super) fn site_entry(plan: &Plan, sources: &Sources) -> SiteEntry {
     let inside = |path: &Path| {
         let inside = path.strip_prefix(&plan.root).unwrap_or(path);
         inside.to_string_lossy().replace('\\', "/")

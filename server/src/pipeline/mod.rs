@@ -3,6 +3,7 @@
 
 mod batch_size;
 mod estimate;
+mod measure;
 mod outcome;
 mod plan;
 mod recording;
@@ -24,6 +25,7 @@ use ridgeline_gpu::interpreter::{self, Candidate, Consent, Interpreter, Surround
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
+pub use measure::Compared;
 pub use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 pub use plan::{Overrides, Plan, Request, configured_python, plan};
 use recording::{Read, read};

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::outcome::{Outcome, ProblemKind, ProgramFailure};
+use super::outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 use super::plan::{Overrides, Request};
 use super::{Pipeline, newer};
 use crate::batch::{Exploration, ExploreRequest};
 use crate::config::{DEVICES, DeviceChoice};
 use crate::live::{EstimateOutcome, EstimateRequest};
-use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent};
+use crate::profiler::{
+    Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
+};
+use crate::what_if::pairs;
 
 impl Profiler for Arc<Pipeline> {
     fn profile(
@@ -71,6 +74,44 @@ impl Profiler for Arc<Pipeline> {
         Box::pin(async move { Pipeline::explore_batch(&pipeline, request, news, cancel).await })
     }
 
+    fn measure(
+        &self,
+        request: MeasureRequest,
+        progress: mpsc::Sender<ProgressEvent>,
+        cancel: CancellationToken,
+    ) -> Boxed<ProfileOutcome> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move {
+            let MeasureRequest { profile, compared } = request;
+            let own = match own_request(profile) {
+                Ok(own) => own,
+                Err(message) => return ProfileOutcome::NotCompared { message },
+            };
+            let measured = async {
+                let plan = pipeline.plan(own).await?;
+                // Several projects of one workspace: another one was predicted.
+                if plan.root != compared.measured.root {
+                    let what = "another project of this workspace would run now: profile it first";
+                    return Err(Outcome::Problem(Problem::new(ProblemKind::Run, what, "")));
+                }
+                Pipeline::measure(&pipeline, &plan, &compared, &progress, &cancel).await
+            };
+            let pair = match measured.await {
+                Ok(pair) => pair,
+                Err(outcome) => return not_compared(outcome),
+            };
+            let (store, root) = (pipeline.store().clone(), compared.measured.root.clone());
+            let kept = pair.clone();
+            let kept = tokio::task::spawn_blocking(move || pairs::add(&store, &root, &kept)).await;
+            let not_kept = match kept {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            ProfileOutcome::Compared { pair: Box::new(pair), not_kept }
+        })
+    }
+
     fn newest(&self, root: PathBuf, known: Option<PathBuf>) -> Boxed<Option<Profiled>> {
         let store = self.store().clone();
         Box::pin(async move {
@@ -97,6 +138,23 @@ pub(super) fn own_request(request: ProfileRequest) -> Result<Request, String> {
         editor_python: request.interpreter,
         overrides: Overrides { device, ..Overrides::default() },
     })
+}
+
+/// Why a what-if was not measured. The edited text is in no file, so that a failure has no line to be
+/// shown at.
+fn not_compared(outcome: Outcome) -> ProfileOutcome {
+    let message = match outcome {
+        Outcome::Cancelled => return ProfileOutcome::Cancelled,
+        Outcome::Failed(failed) => {
+            let ProgramFailure { failure, .. } = *failed;
+            let first = failure.message.lines().next().unwrap_or_default();
+            format!("the program failed: {}: {first}", failure.error_type)
+        }
+        Outcome::Problem(problem) => problem.message(),
+        Outcome::Choose { .. } => "several scripts train a model here".to_owned(),
+        Outcome::Measured(_) => "nothing was compared".to_owned(),
+    };
+    ProfileOutcome::NotCompared { message }
 }
 
 fn for_server(outcome: Outcome) -> ProfileOutcome {

@@ -79,7 +79,7 @@ impl Pipeline {
 }
 
 /// The log goes with the folder.
-fn without_log(outcome: Outcome) -> Outcome {
+pub(super) fn without_log(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Failed(mut failed) => {
             failed.log = None;

@@ -32,6 +32,11 @@ pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Rep
                 state.set_batch_by_command(&root, batch.and_then(Value::as_u64));
                 Ok(None)
             }
+            Some(root) if params.command == command::MEASURE_WHAT_IF => {
+                let name = params.arguments.first().and_then(|first| first.get("name"));
+                state.measure_by_command(&root, name);
+                Ok(None)
+            }
             Some(root) => {
                 match params.command.as_str() {
                     command::SELECT_TARGET_GPU => {

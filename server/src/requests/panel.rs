@@ -18,8 +18,8 @@ use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::ext::command;
 use crate::lsp::position::{Encoding, line_range};
 use crate::lsp::to_proto::uri_text;
-use crate::panel::answer::{self, Facts};
-use crate::panel::question::{Done, Line, Question, Wish};
+use crate::panel::answer::{self, Facts, WhatIfs};
+use crate::panel::question::{Action, Done, Line, Question, Wish};
 use crate::panel::{LOOK_EVERY, Panel};
 use crate::pool::{Reply, RequestError};
 use crate::profiler::Profiled;
@@ -83,11 +83,40 @@ impl GlobalState {
             Question::Batch(number, generation, batch, reply) => {
                 self.panel_batch(number, generation, batch, reply);
             }
+            Question::WhatIf(number, name, action, reply) => {
+                self.panel_what_if(number, &name, action, reply);
+            }
             Question::Command(number, wish, reply) => {
                 let root = self.numbered(number).map(|workspace| workspace.root.clone());
                 let done = root.map(|root| self.wished(&root, wish));
                 let _ = reply.send(done.ok_or_else(no_workspace));
             }
+        }
+    }
+
+    /// Makes the edit of an optimization, or asks for the runs that measure it.
+    fn panel_what_if(&mut self, number: u32, name: &str, action: Action, reply: Reply<Done>) {
+        let Some(root) = self.numbered(number).map(|workspace| workspace.root.clone()) else {
+            let _ = reply.send(Err(no_workspace()));
+            return;
+        };
+        let done = match action {
+            Action::Apply => Done::no("Edits are not made yet."),
+            Action::Measure => match self.measure_what_if(&root, name) {
+                Ok(()) => self.consented(&root),
+                Err(why) => Done::no(why),
+            },
+        };
+        // A page that has gone does not read the answer.
+        let _ = reply.send(Ok(done));
+    }
+
+    /// Whether a run that was asked for may begin.
+    fn consented(&mut self, root: &Path) -> Done {
+        match self.trust.decision(root) {
+            Decision::Allowed => Done::yes(),
+            Decision::Unknown => Done::no("The editor asks whether it may run."),
+            Decision::Refused => Done::no("You said that nothing of this workspace may run."),
         }
     }
 
@@ -110,7 +139,11 @@ impl GlobalState {
             status: workspace.status.clone().unwrap_or_default().for_panel(),
             store: self.store.clone(),
             batch: self.batch_view(&workspace.root).zip(Some(workspace.batch.is_measuring())),
-            what_ifs: generation.and_then(|of| workspace.what_if.of(of)).cloned(),
+            what_ifs: WhatIfs {
+                found: generation.and_then(|of| workspace.what_if.of(of)).cloned(),
+                message: workspace.what_if.message.clone(),
+                measuring: self.what_if_measured_now(&workspace.root),
+            },
             measured,
             prices: self.settings.prices.clone(),
         };
@@ -187,16 +220,7 @@ impl GlobalState {
     fn wished(&mut self, root: &Path, wish: Wish) -> Done {
         let is_running = self.queue.running().is_some_and(|running| running.root == root);
         let (name, done) = match wish {
-            Wish::Profile => {
-                let done = match self.trust.decision(root) {
-                    Decision::Allowed => Done::yes(),
-                    Decision::Unknown => Done::no("The editor asks whether it may run."),
-                    Decision::Refused => {
-                        Done::no("You said that nothing of this workspace may run.")
-                    }
-                };
-                (command::PROFILE, done)
-            }
+            Wish::Profile => (command::PROFILE, self.consented(root)),
             Wish::Stop if !is_running => return Done::no("No run is going on."),
             Wish::Stop => (command::STOP, Done::yes()),
             Wish::Pause => (command::PAUSE, Done::yes()),

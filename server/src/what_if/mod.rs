@@ -4,6 +4,8 @@
 //! is run for it. A newer measurement ends it.
 
 mod flow;
+mod measure;
+pub mod pairs;
 
 use std::sync::Arc;
 
@@ -24,6 +26,8 @@ pub struct WhatIf {
     newest: Option<(u64, Found)>,
     /// The generation of the measurement that is being looked at, and what stops it.
     running: Option<(u64, CancellationToken)>,
+    /// Why the last measurement of a what-if came to nothing: a sentence.
+    pub message: Option<String>,
 }
 
 impl WhatIf {

@@ -1,0 +1,282 @@
+//! A what-if held against the truth: the edited text runs from an overlay, with the unedited one right
+//! before and after it, since a machine has faster and slower minutes. No file is touched, and nothing
+//! is kept of what ran but the numbers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::source::batch_site::Project as _;
+use ridgeline_analysis::source::rewrite::{FileEdits, Request, rewrite};
+use ridgeline_analysis::source::{LineMap, Lines};
+use ridgeline_analysis::whatif::accuracy::{Pair, Sides, VERSION};
+use ridgeline_analysis::whatif::optimization::Prediction;
+use ridgeline_analysis::whatif::study::optimization;
+use ridgeline_gpu::agent::{Agent, Iterations, Outcome as Ended, RunRequest};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::batch_size::site_entry;
+use super::outcome::{self, Outcome, Problem, ProblemKind};
+use super::plan::Plan;
+use super::step::without_log;
+use super::{
+    Pipeline, blocking, fewer_iterations, files_problem, or_cancelled, read_in_background,
+};
+use crate::batch::Sources;
+use crate::documents::text_on_disk;
+use crate::profiler::{Profiled, ProgressEvent};
+
+/// Iterations that are timed in each run: as many as fit into so much time.
+const TIMED: std::ops::RangeInclusive<u32> = 5..=15;
+const TIMED_FOR: Duration = Duration::from_secs(2);
+/// Runs: the unedited text, the edited one, and the unedited one again.
+const RUNS: [(&str, bool); 3] =
+    [("without the edit", false), ("with the edit", true), ("without the edit, again", false)];
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// What was predicted of one optimization.
+    pub prediction: Prediction,
+    /// The measurement that it is predicted from.
+    pub measured: Arc<Profiled>,
+    /// The open texts of the project, by path without links.
+    pub texts: Vec<(PathBuf, Arc<str>)>,
+}
+
+/// Texts in place of files, by path relative to the root.
+type Overlay = BTreeMap<String, String>;
+
+impl Pipeline {
+    /// Measures what an optimization brings to today's text. News go to `progress`. Ends soon after
+    /// `cancel`.
+    ///
+    /// # Errors
+    /// An outcome that is no measurement: the edit cannot be made, or a run failed.
+    pub async fn measure(
+        &self,
+        plan: &Plan,
+        compared: &Compared,
+        progress: &mpsc::Sender<ProgressEvent>,
+        cancel: &CancellationToken,
+    ) -> Result<Pair, Outcome> {
+        let texts = blocking({
+            let (plan, compared) = (plan.clone(), compared.clone());
+            move || overlays(&plan, &compared)
+        });
+        let (unedited, edited) = texts.await?.map_err(|why| refused(&compared.prediction, &why))?;
+        let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
+        let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
+        let mut runs = Vec::with_capacity(RUNS.len());
+        for (number, (what, is_edited)) in RUNS.into_iter().enumerate() {
+            let overlay = if is_edited { &edited } else { &unedited };
+            let part = Part { what, number, progress };
+            let run = self.measured_run(&agent, plan, compared, overlay, &part, cancel).await;
+            runs.push(run?);
+        }
+        let [first, changed, again] = &runs[..] else {
+            return Err(problem("a run is missing"));
+        };
+        Ok(pair(compared, first, changed, again))
+    }
+
+    async fn measured_run(
+        &self,
+        agent: &Agent,
+        plan: &Plan,
+        compared: &Compared,
+        overlay: &Overlay,
+        part: &Part<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Profile, Outcome> {
+        let (store, root) = (self.store().clone(), plan.root.clone());
+        let folder = blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)?;
+        let out = folder.path().to_owned();
+        let planned = plan.run_request(out.clone());
+        let room =
+            TIMED_FOR.as_nanos() as f64 / compared.measured.profile.iteration.time_ns.max(1.0);
+        let timed = planned.iterations.timed.max((room as u32).clamp(*TIMED.start(), *TIMED.end()));
+        let iterations = Iterations { timed, ..planned.iterations.clone() };
+        let mut request = RunRequest { overlay: overlay.clone(), iterations, ..planned };
+        let (news, mut received) = mpsc::channel(16);
+        let work = async {
+            let mut ended = self.run_once(agent, &request, &news, cancel).await;
+            if ended.outcome == Ended::Short
+                && let Some(fewer) = fewer_iterations(&out, &request.iterations).await
+            {
+                request.iterations = fewer;
+                ended = self.run_once(agent, &request, &news, cancel).await;
+            }
+            drop(news);
+            ended
+        };
+        let relay = async {
+            while let Some(event) = received.recv().await {
+                part.tell(event);
+            }
+        };
+        let (ended, ()) = tokio::join!(work, relay);
+        if ended.outcome != Ended::Complete {
+            let failed = outcome::without_measurement(plan, &request, &ended, out).await;
+            return Err(without_log(failed));
+        }
+        let read = read_in_background(&out, None, &plan.root).await?;
+        // A recording has many megabytes, and removing it takes its time.
+        blocking(move || drop(folder)).await?;
+        Ok(read.profile)
+    }
+}
+
+/// One of the runs, for the progress.
+struct Part<'a> {
+    what: &'static str,
+    number: usize,
+    progress: &'a mpsc::Sender<ProgressEvent>,
+}
+
+impl Part<'_> {
+    fn tell(&self, event: ProgressEvent) {
+        let stage = format!("{}: {}", self.what, event.stage);
+        let share = event.share.map(|share| (self.number as f32 + share) / RUNS.len() as f32);
+        // Progress that nobody takes in time is not worth waiting for.
+        let _ = self.progress.try_send(ProgressEvent { stage, share });
+    }
+}
+
+/// Today's texts where the disk has others, and the same with the edit.
+fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), String> {
+    let name = compared.prediction.names.first().map(String::as_str).unwrap_or_default();
+    let kind = optimization(name).and_then(|one| one.edit());
+    let kind = kind.ok_or("no small edit makes it")?;
+    let root = plan.root.canonicalize().unwrap_or_else(|_| plan.root.clone());
+    let sources = Sources::new(&root, compared.texts.iter().cloned());
+    let mut unedited = Overlay::new();
+    for (file, text) in &compared.texts {
+        let Some(path) = file.strip_prefix(&root).ok().and_then(|path| path.to_str()) else {
+            continue;
+        };
+        if text_on_disk(file).as_deref() != Some(&**text) {
+            unedited.insert(path.replace('\\', "/"), text.to_string());
+        }
+    }
+    let lines = lines_today(compared, &sources);
+    let lines: Vec<(&str, u32)> = lines.iter().map(|(path, line)| (path.as_str(), *line)).collect();
+    let request = Request { kind, lines: &lines, count: None };
+    let rewrite = rewrite(&sources, &site_entry(plan, &sources), &request);
+    let rewrite = rewrite.map_err(|refusal| refusal.to_string())?;
+    let mut edited = unedited.clone();
+    for file in &rewrite.files {
+        let text = sources.text(&file.path).ok_or("a file has just changed")?;
+        edited.insert(file.path.clone(), applied(file, &text).ok_or("a file has just changed")?);
+    }
+    Ok((unedited, edited))
+}
+
+/// The lines that the prediction is about, where they are today.
+fn lines_today(compared: &Compared, sources: &Sources) -> Vec<(String, u32)> {
+    let files = &compared.measured.profile.files;
+    let today = compared.prediction.lines.iter().filter_map(|(file, line)| {
+        let facts = files.get(file.0 as usize)?;
+        let text = sources.text(&facts.path)?;
+        let lines = Lines::new(&text);
+        let place = LineMap::new(&facts.fingerprint, lines.checksums()).place(*line)?;
+        Some((facts.path.clone(), place.line))
+    });
+    today.collect()
+}
+
+/// A text after its edits; nothing where they are not within it.
+fn applied(file: &FileEdits, text: &str) -> Option<String> {
+    let (mut edited, mut done) = (String::with_capacity(text.len()), 0);
+    for (range, new) in &file.edits {
+        edited.push_str(text.get(done..range.start)?);
+        edited.push_str(new);
+        done = range.end;
+    }
+    edited.push_str(text.get(done..)?);
+    Some(edited)
+}
+
+fn pair(compared: &Compared, first: &Profile, changed: &Profile, again: &Profile) -> Pair {
+    let peak = |profile: &Profile| {
+        Some(profile.memory.peak_bytes).filter(|bytes| *bytes > 0).map(|bytes| bytes as f64)
+    };
+    let (before, after) = (first.iteration.time_ns, again.iteration.time_ns);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or_default());
+    Pair {
+        version: VERSION,
+        name: compared.prediction.names.join("+"),
+        when_unix_ms: now,
+        device: first.device.name.clone(),
+        torch: first.torch_version.clone(),
+        batch_size: first.iteration.batch_size,
+        predicted: Sides::predicted(&compared.prediction),
+        measured: Sides {
+            // What drifted evenly is the same in the middle of both.
+            before_ns: 0.5 * (before + after),
+            after_ns: changed.iteration.time_ns,
+            before_peak_bytes: peak(first),
+            after_peak_bytes: peak(changed),
+        },
+        drift: if before > 0.0 { after / before - 1.0 } else { 0.0 },
+    }
+}
+
+fn refused(prediction: &Prediction, why: &str) -> Outcome {
+    problem(&format!("{} cannot be measured: {why}", prediction.title))
+}
+
+fn problem(what: &str) -> Outcome {
+    Outcome::Problem(Problem::new(ProblemKind::Run, what, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(edits: &[(std::ops::Range<usize>, &str)], expected: Option<&str>) {
+        let edits = edits.iter().map(|(range, new)| (range.clone(), (*new).to_owned())).collect();
+        let file = FileEdits { path: "a.py".to_owned(), edits };
+        assert_eq!(applied(&file, "fit(ä)\n").as_deref(), expected);
+    }
+
+    #[test]
+    fn edits_are_made_in_order() {
+        check(&[], Some("fit(ä)\n"));
+        check(&[(0..0, "re"), (4..6, "x")], Some("refit(x)\n"));
+        // Not within the text, not between characters, and not in order.
+        check(&[(0..99, "")], None);
+        check(&[(5..6, "")], None);
+        check(&[(4..6, ""), (0..1, "")], None);
+    }
+
+    #[test]
+    fn drift_is_taken_out_of_the_ratio() {
+        let run = |time_ns: f64| {
+            let mut profile = Profile::default();
+            profile.iteration.time_ns = time_ns;
+            profile
+        };
+        let compared = Compared {
+            prediction: Prediction { names: vec!["compile".to_owned()], ..Prediction::default() },
+            measured: Arc::new(Profiled {
+                profile: Arc::default(),
+                root: PathBuf::new(),
+                files: Vec::new(),
+                log: None,
+                recording: None,
+                when_unix_ms: None,
+            }),
+            texts: Vec::new(),
+        };
+        let found = pair(&compared, &run(100.0), &run(60.0), &run(140.0));
+        assert_eq!(found.measured.speedup(), Some(2.0));
+        assert!((found.drift - 0.4).abs() < 1e-9);
+        assert_eq!(found.measured.before_peak_bytes, None);
+    }
+}

@@ -1,0 +1,102 @@
+//! What-ifs of a project that were measured, oldest first, a line each: beside the history of its runs,
+//! because they cannot be made again either. An entry holds numbers, the device and PyTorch's version;
+//! nothing that says whose machine or which folder it was.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use ridgeline_analysis::whatif::accuracy::{Pair, VERSION};
+
+use crate::store::{Store, StoreError, create_private, write_atomic};
+
+/// So many are kept.
+const KEPT: usize = 200;
+/// A larger file is none of ours, in bytes.
+const READ_LIMIT: u64 = 1 << 20;
+
+/// Adds a pair to those of the project at `root`.
+///
+/// # Errors
+/// When the state folder cannot be written.
+pub fn add(store: &Store, root: &Path, pair: &Pair) -> Result<(), StoreError> {
+    let folder = store.workspace_state(root);
+    create_private(&folder)?;
+    let file = file_in(&folder);
+    let mut pairs = read(store, root);
+    pairs.truncate(KEPT - 1);
+    let lines: Result<Vec<String>, _> =
+        pairs.iter().rev().chain([pair]).map(serde_json::to_string).collect();
+    let lines = lines.map_err(|error| StoreError::at(&file, error.into()))?;
+    write_atomic(&file, format!("{}\n", lines.join("\n")).as_bytes())
+}
+
+/// The pairs of a project, newest first. What cannot be read is left out.
+pub fn read(store: &Store, root: &Path) -> Vec<Pair> {
+    let text = text(&file_in(&store.workspace_state(root)));
+    text.lines().rev().filter_map(parse).take(KEPT).collect()
+}
+
+fn file_in(folder: &Path) -> PathBuf {
+    folder.join("what-ifs.jsonl")
+}
+
+fn text(file: &Path) -> String {
+    let is_ours =
+        fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() <= READ_LIMIT);
+    let mut bytes = Vec::new();
+    if is_ours && let Ok(file) = File::open(file) {
+        // Half of it is worth as little as nothing.
+        let read = file.take(READ_LIMIT).read_to_end(&mut bytes);
+        read.inspect_err(|why| tracing::warn!("measured what-ifs cannot be read: {why}")).ok();
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn parse(line: &str) -> Option<Pair> {
+    serde_json::from_str::<Pair>(line).ok().filter(|pair| pair.version == VERSION)
+}
+
+#[cfg(test)]
+mod tests {
+    use ridgeline_analysis::whatif::accuracy::Sides;
+
+    use super::*;
+
+    fn pair(when_unix_ms: u64) -> Pair {
+        let sides = Sides { before_ns: 2.0, after_ns: 1.0, ..Sides::default() };
+        Pair {
+            version: VERSION,
+            name: "compile".to_owned(),
+            when_unix_ms,
+            predicted: sides,
+            measured: sides,
+            ..Pair::default()
+        }
+    }
+
+    #[test]
+    fn pairs_are_kept_newest_first_and_bounded() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
+        let root = Path::new("/nowhere/project");
+        assert_eq!(read(&store, root), []);
+        for when in 0..250 {
+            add(&store, root, &pair(when)).expect("written");
+        }
+        let pairs = read(&store, root);
+        assert_eq!(pairs.len(), KEPT);
+        assert_eq!(pairs[0], pair(249));
+        assert_eq!(read(&store, Path::new("/another/project")), []);
+        let file = file_in(&store.workspace_state(root));
+        assert!(!fs::read_to_string(&file).expect("text").contains("nowhere"));
+
+        // Of another version, not ours, and half of a line.
+        let other = serde_json::to_string(&Pair { version: 9, ..pair(300) }).expect("JSON");
+        let own = serde_json::to_string(&pair(301)).expect("JSON");
+        fs::write(&file, format!("{other}\n[]\n{own}\n{}", &own[..20])).expect("written");
+        assert_eq!(read(&store, root), [pair(301)]);
+        fs::write(&file, vec![b'x'; 3 << 20]).expect("written");
+        assert_eq!(read(&store, root), []);
+    }
+}
