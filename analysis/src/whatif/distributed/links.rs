@@ -97,6 +97,11 @@ fn pcie_of(device: &DeviceSpec) -> Known {
     }
 }
 
+/// Bytes per second between the host and a GPU of this model.
+pub fn pcie_bandwidth(device: &DeviceSpec) -> f64 {
+    pcie_of(device).sold * REACHED_PCIE
+}
+
 /// Whether the driver keeps GPUs of this model from reading each other's memory, so that they exchange
 /// through the host's: NVIDIA's GeForce cards since Turing.
 fn goes_through_host(device: &DeviceSpec) -> bool {

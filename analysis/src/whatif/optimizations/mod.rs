@@ -13,8 +13,11 @@ mod fused_attention;
 mod fused_optimizer;
 mod gradient_compression;
 mod layer_fusion;
+mod loader_workers;
 mod p3;
 mod pad_dimensions;
+mod pinned_memory;
+mod prefetch;
 pub mod shared;
 mod tf32;
 mod zero_grad;
@@ -38,6 +41,9 @@ pub const ALL: &[&dyn Optimization] = &[
     &fused_optimizer::FOREACH,
     &fused_optimizer::FUSED,
     &cuda_graphs::CudaGraphs,
+    &loader_workers::LoaderWorkers,
+    &pinned_memory::PinnedMemory,
+    &prefetch::Prefetch,
     &data_parallel::DataParallel,
     &accumulate::Accumulate,
     &p3::P3,
