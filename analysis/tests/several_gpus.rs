@@ -1,0 +1,160 @@
+//! What-ifs on several GPUs, on traces that others recorded and on recordings of real programs.
+
+mod recorded;
+
+use std::path::Path;
+
+use recorded::{recording, recordings, sample_traces, trace};
+use ridgeline_analysis::attribution::{attribute, step_graph};
+use ridgeline_analysis::predict::device_spec::DeviceSpec;
+use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::predict::op_cost::Options;
+use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::recording::Recording;
+use ridgeline_analysis::whatif::facts::{Cluster, Facts, Probes};
+use ridgeline_analysis::whatif::network::report;
+use ridgeline_analysis::whatif::optimization::{Prediction, predict};
+use ridgeline_analysis::whatif::recorded::Recorded;
+use ridgeline_analysis::whatif::study::optimization;
+
+/// ResNet-50 of torchvision has 25,557,032 parameters.
+const RESNET50_BYTES: f64 = 4.0 * 25_557_032.0;
+
+struct Case {
+    recorded: Recorded,
+    profile: Profile,
+    device: &'static DeviceSpec,
+    probes: Probes,
+}
+
+fn case(recording: &Recording, device: &str) -> Case {
+    let profile = attribute(recording).expect("a profile");
+    let recorded = step_graph(recording, &profile).expect("a graph");
+    let device = DeviceTable::shipped().find(device).expect("a device of the table");
+    Case { recorded, profile, device, probes: Probes::default() }
+}
+
+impl Case {
+    fn facts(&self, gpus: u32, bandwidth: f64) -> Facts<'_> {
+        Facts {
+            profile: &self.profile,
+            manifest: None,
+            device: self.device,
+            options: Options::default(),
+            probes: &self.probes,
+            cluster: Cluster {
+                gpus,
+                gpus_per_machine: 8,
+                link: Some(bandwidth),
+                network: Some(bandwidth),
+            },
+        }
+    }
+
+    fn predict(&self, name: &str, gpus: u32, bandwidth: f64) -> Result<Prediction, String> {
+        let one = optimization(name).expect("an optimization");
+        let facts = self.facts(gpus, bandwidth);
+        predict(&self.recorded.graph, &self.recorded.schedule, &facts, &[one])
+            .map_err(|error| error.to_string())
+    }
+}
+
+fn is(path: &Path, name: &str) -> bool {
+    path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
+}
+
+fn sample(name: &str, device: &str) -> Option<Case> {
+    let path = sample_traces()?.into_iter().find(|path| is(path, name)).expect("the trace");
+    let recording = Recording { trace: trace(&path), ..Recording::default() };
+    Some(case(&recording, device))
+}
+
+#[test]
+fn gradients_of_a_real_trace_are_those_of_its_model() {
+    let Some(case) = sample("v100_resnet50_train_nw0", "Tesla V100-SXM2-16GB") else { return };
+    let gradients = &case.recorded.graph.gradients;
+    assert_eq!(gradients.len(), 161);
+    let bytes: f64 = gradients.iter().map(|one| one.bytes).sum();
+    assert_eq!(bytes, RESNET50_BYTES);
+}
+
+#[test]
+fn a_real_step_scales_with_its_network() {
+    let Some(case) = sample("v100_resnet50_train_nw0", "Tesla V100-SXM2-16GB") else { return };
+    let time_ns = |name: &str, gpus: u32, bandwidth: f64| {
+        let prediction = case.predict(name, gpus, bandwidth).expect("it applies");
+        assert_eq!(prediction.samples_factor, f64::from(gpus), "{name}");
+        assert!(prediction.time_ns.low <= prediction.time_ns.value, "{name}");
+        assert!(prediction.time_ns.value <= prediction.time_ns.high, "{name}");
+        prediction.time_ns.value
+    };
+    let alone = case.recorded.schedule.iteration_ns;
+    let quick = time_ns("data-parallel", 8, 100e9);
+    assert!((1.0..1.15).contains(&(quick / alone)), "{}", quick / alone);
+    let mut before = 0.0;
+    for bandwidth in [100e9, 10e9, 1e9, 0.1e9] {
+        let now = time_ns("data-parallel", 8, bandwidth);
+        assert!(now >= before * (1.0 - 1e-9), "at {bandwidth}: {now}, and {before} with more");
+        before = now;
+    }
+    // At 0.1 GB/s the exchange of 102 MB is what takes the time: 1.8 s of it.
+    let exchange_ns = 1.75 * RESNET50_BYTES / 0.1e9 * 1e9;
+    assert!((exchange_ns..exchange_ns + 2.0 * alone).contains(&before), "{before}");
+    for name in ["accumulate", "p3", "gradient-compression"] {
+        let slow = time_ns(name, 8, 0.1e9);
+        assert!(slow < before, "{name}: {slow} is not below {before}");
+    }
+    assert!(case.predict("blueconnect", 8, 1e9).is_err());
+    assert!(case.predict("blueconnect", 16, 1e9).is_ok());
+}
+
+#[test]
+fn the_network_report_of_a_real_step_adds_up() {
+    let Some(case) = sample("v100_resnet50_train_nw0", "Tesla V100-SXM2-16GB") else { return };
+    let found = report(&case.recorded, &case.facts(8, 5e9)).expect("a report");
+    assert_eq!(found.bytes, RESNET50_BYTES);
+    let apart = found.hidden_ns + found.exposed_ns - found.exchange_ns;
+    assert!(apart.abs() < 1.0, "{apart}");
+    let (pays, gains) = (found.bandwidth_for_90_percent, found.bandwidth_to_gain);
+    assert!(pays.expect("a bandwidth") > gains.expect("a bandwidth"));
+    let text = serde_json::to_string(&found).expect("it is written");
+    assert!(text.contains("bandwidth_to_gain"));
+}
+
+#[test]
+fn what_is_distributed_already_is_refused() {
+    let Some(case) = sample("a100_ddp_train_nccl", "NVIDIA A100-SXM4-40GB") else { return };
+    let why = case.predict("data-parallel", 4, 1e9).expect_err("it exchanges already");
+    assert!(why.contains("already"), "{why}");
+}
+
+#[test]
+fn a_processor_s_recording_is_refused() {
+    for (name, path) in recordings() {
+        let recording = recording(&path);
+        if !recording.trace.activities.is_empty() {
+            continue;
+        }
+        let profile = attribute(&recording).expect("a profile");
+        let recorded = step_graph(&recording, &profile).expect("a graph");
+        assert!(!recorded.graph.gradients.is_empty(), "{name}: no gradients");
+        let device = ridgeline_analysis::whatif::study::device_of(
+            &profile,
+            false,
+            DeviceTable::shipped(),
+            2,
+        )
+        .expect("a processor");
+        let facts = Facts {
+            profile: &profile,
+            manifest: recording.manifest.as_ref(),
+            device: &device,
+            options: Options::default(),
+            probes: &Probes::default(),
+            cluster: Cluster::default(),
+        };
+        let one = optimization("data-parallel").expect("an optimization");
+        let why = predict(&recorded.graph, &recorded.schedule, &facts, &[one]);
+        assert!(why.expect_err("it is no GPU").to_string().contains("GPU"), "{name}");
+    }
+}
