@@ -2,11 +2,13 @@
 //! needs first before the others, and a layer's next forward pass waits for its own slices alone
 //! (P3, Jayarajan et al., MLSys 2019, section 4).
 
+use std::collections::HashMap;
+
 use crate::profile::Phase;
 use crate::whatif::distributed::all_reduce::{BASE_NS, time_ns, transfer_ns};
 use crate::whatif::distributed::exchange::{self, Plan};
 use crate::whatif::facts::Facts;
-use crate::whatif::graph::{Graph, ResourceId, Task, TaskId, TaskKind};
+use crate::whatif::graph::{Gradient, Graph, Task, TaskId, TaskKind};
 use crate::whatif::optimization::{Bound, Optimization, Touched};
 
 /// Bytes of a slice: 50,000 parameters, the best size of the paper (section 5).
@@ -42,7 +44,8 @@ impl Optimization for P3 {
         let waiting_ns = exchange::waiting_ns(graph);
         let link = graph.resource(&exchange::link());
         let needs = Needs::new(graph, &plan);
-        for (order, (_, gradient)) in plan.gradients.iter().enumerate() {
+        let come = shares(graph, &plan);
+        for ((order, (_, gradient)), come) in plan.gradients.iter().enumerate().zip(come) {
             let ready = plan.ready(gradient);
             let count = (gradient.bytes / slice_bytes).ceil().max(1.0);
             let duration_ns = BASE_NS + moved_ns(gradient.bytes / count);
@@ -58,7 +61,7 @@ impl Optimization for P3 {
                 }
                 last = Some(id);
             }
-            if let (Some(last), Some(first)) = (last, needs.first_of(gradient.module)) {
+            if let (Some(last), Some(first)) = (last, needs.first_of(gradient.module, come)) {
                 graph.wait_across(last, first, way_ns);
             }
         }
@@ -83,34 +86,59 @@ impl Optimization for P3 {
 /// Which task of the forward pass needs the parameters of a module first.
 struct Needs {
     /// By module.
-    first: Vec<(u32, TaskId)>,
-    /// Of the whole forward pass.
-    any: Option<TaskId>,
+    first: HashMap<u32, TaskId>,
+    /// Kernels of the forward pass with the device time before each.
+    kernels: Vec<(f64, TaskId)>,
+    /// Device time of all of them.
+    all_ns: f64,
 }
 
 impl Needs {
     fn new(graph: &Graph, plan: &Plan) -> Needs {
-        let mut needs = Needs { first: Vec::new(), any: None };
+        let mut needs = Needs { first: HashMap::new(), kernels: Vec::new(), all_ns: 0.0 };
         let Some(stream) = plan.order.main_stream() else { return needs };
-        for id in forward(graph, stream) {
-            needs.any = needs.any.or(Some(id));
-            let Some(module) = graph.task(id).and_then(|task| task.module) else { continue };
-            if !needs.first.iter().any(|(known, _)| *known == module) {
-                needs.first.push((module, id));
+        for id in graph.on(stream) {
+            let Some(task) = graph.task(id).filter(|one| one.phase == Phase::Forward) else {
+                continue;
+            };
+            needs.kernels.push((needs.all_ns, id));
+            needs.all_ns += task.duration_ns;
+            if let Some(module) = task.module {
+                needs.first.entry(module).or_insert(id);
             }
         }
         needs
     }
 
-    /// Where it is not known, the first task of all.
-    fn first_of(&self, module: Option<u32>) -> Option<TaskId> {
-        let known = self.first.iter().find(|(known, _)| Some(*known) == module);
-        known.map(|(_, id)| *id).or(self.any)
+    /// Where the module is not known, a layer stands as far from the end of the forward pass as its
+    /// gradient comes after the beginning of the backward pass, as shares of their times.
+    fn first_of(&self, module: Option<u32>, come: f64) -> Option<TaskId> {
+        let known = module.and_then(|module| self.first.get(&module).copied());
+        known.or_else(|| {
+            let at_ns = (1.0 - come) * self.all_ns;
+            let after = self.kernels.partition_point(|(before_ns, _)| *before_ns <= at_ns);
+            self.kernels.get(after.saturating_sub(1)).map(|(_, id)| *id)
+        })
     }
 }
 
-fn forward(graph: &Graph, stream: ResourceId) -> impl Iterator<Item = TaskId> + '_ {
-    graph.on(stream).filter(|id| graph.task(*id).is_some_and(|one| one.phase == Phase::Forward))
+/// By gradient: the share of the backward pass's device time after which it comes.
+fn shares(graph: &Graph, plan: &Plan) -> Vec<f64> {
+    let Some(stream) = plan.order.main_stream() else { return vec![1.0; plan.gradients.len()] };
+    let mut until_ns = HashMap::new();
+    let mut all_ns = 0.0;
+    for id in graph.on(stream) {
+        let Some(task) = graph.task(id).filter(|one| one.phase == Phase::Backward) else {
+            continue;
+        };
+        all_ns += task.duration_ns;
+        until_ns.insert(id, all_ns);
+    }
+    let of = |gradient: &Gradient| {
+        let ready = plan.ready(gradient).into_iter().find_map(|id| until_ns.get(&id).copied());
+        if all_ns > 0.0 { ready.unwrap_or(all_ns) / all_ns } else { 1.0 }
+    };
+    plan.gradients.iter().map(|(_, gradient)| of(gradient)).collect()
 }
 
 #[cfg(test)]
@@ -146,6 +174,22 @@ mod tests {
         // twentieth more than its bytes.
         let exchange_ns = 110e6 * (1.0 + 1.0 / OVERHEADS);
         check(time_ns(&P3, &layers, 10e9), kernels_ns + exchange_ns - 3.0 * KERNEL_NS);
+    }
+
+    #[test]
+    fn layers_without_a_name_are_found_by_their_order() {
+        let mut graph = step(&[1e6, 1e6, 1e6]);
+        for task in &mut graph.tasks {
+            task.module = None;
+        }
+        for gradient in &mut graph.gradients {
+            gradient.module = None;
+        }
+        let known = Known::on("NVIDIA H200");
+        P3.apply(&mut graph, &known.facts(2, 8, 1e9), Bound::Likely).expect("it applies");
+        // Kernels of the forward pass are tasks 1, 3 and 5; the last layer's gradient comes first.
+        let needed: Vec<u32> = graph.across.iter().map(|edge| edge.to.0).collect();
+        assert_eq!(needed, [5, 3, 1]);
     }
 
     #[test]
