@@ -3,7 +3,7 @@
 import * as vscode from "vscode";
 
 import { errorText, type Server } from "./client";
-import { SERVER_COMMANDS, type ServerCommand } from "./lsp_ext";
+import { OPTIMIZATIONS, SERVER_COMMANDS, type ServerCommand } from "./lsp_ext";
 import type { StatusBar } from "./status_bar";
 
 const WALKTHROUGH = "ridgeline.ridgeline#ridgeline.firstRun";
@@ -26,7 +26,7 @@ export function registerCommands(server: Server, bar: StatusBar, log: vscode.Log
     ...SERVER_COMMANDS.map((name) =>
       vscode.commands.registerCommand(name, async (argument?: unknown) => {
         if (name === "ridgeline.selectTargetGpu") return selectTargetGpu(server);
-        const asked = name === "ridgeline.setBatchSize" ? await withBatch(argument) : argument;
+        const asked = await withAnswer(name, argument);
         return asked === null ? undefined : execute(server, name, asked, log);
       }),
     ),
@@ -60,6 +60,24 @@ async function selectTargetGpu(server: Server): Promise<void> {
     const target = vscode.workspace.workspaceFolders === undefined ? vscode.ConfigurationTarget.Global : vscode.ConfigurationTarget.Workspace;
     await settings.update("targetGpu", chosen === none ? "" : chosen, target);
   }
+}
+
+/** The argument with what the command needs besides; null where the person says nothing. */
+async function withAnswer(name: ServerCommand, argument: unknown): Promise<unknown> {
+  if (name === "ridgeline.setBatchSize") return withBatch(argument);
+  if (name === "ridgeline.applyWhatIf") return withOptimization(argument);
+  return argument;
+}
+
+/** The argument with the name of an optimization in it, which the person is asked for where there is none. */
+async function withOptimization(argument: unknown): Promise<Record<string, unknown> | null> {
+  const given = typeof argument === "object" && argument !== null ? (argument as Record<string, unknown>) : {};
+  const uri = typeof argument === "string" ? argument : (given.uri ?? activeFile("ridgeline.applyWhatIf"));
+  if (typeof given.name === "string") return { ...given, uri };
+  const items = Object.entries(OPTIMIZATIONS).map(([name, label]) => ({ name, label }));
+  const title = "Ridgeline: Apply an Optimization, as One Edit That Can Be Undone";
+  const chosen = await vscode.window.showQuickPick(items, { title });
+  return chosen === undefined ? null : { ...given, uri, name: chosen.name };
 }
 
 /** The argument with a batch size in it, which the person is asked for where there is none; null where they say none. */

@@ -93,6 +93,22 @@ export const SERVER_COMMANDS = [
   "ridgeline.setBatchSize",
   "ridgeline.exploreBatchSize",
   "ridgeline.measureWhatIf",
+  "ridgeline.applyWhatIf",
 ] as const;
+
+/** What `ridgeline.applyWhatIf` can edit in: names and what each does, as docs/whatif.md has them. */
+export const OPTIMIZATIONS: Record<string, string> = {
+  "amp-bf16": "Train in bfloat16 (autocast)",
+  "amp-fp16": "Train in float16 (autocast and a gradient scaler)",
+  tf32: "Multiply float32 in TF32 (set_float32_matmul_precision)",
+  "fused-optimizer": "Use the fused optimizer (fused=True)",
+  "foreach-optimizer": "Step all parameters together (foreach=True)",
+  "zero-grad-none": "Set gradients to none instead of zero",
+  compile: "Compile the model (torch.compile)",
+  "channels-last": "Keep pictures in channels_last order",
+  recompute: "Compute activations again in the backward pass (checkpoint)",
+  "loader-workers": "Load data in worker processes (num_workers)",
+  "pinned-memory": "Copy batches from pinned memory (pin_memory, non_blocking)",
+};
 
 export type ServerCommand = (typeof SERVER_COMMANDS)[number];

@@ -6,7 +6,7 @@ import { join } from "node:path";
 
 import { describe, expect, test } from "vitest";
 
-import { SERVER_COMMANDS, STATES } from "../src/lsp_ext";
+import { OPTIMIZATIONS, SERVER_COMMANDS, STATES } from "../src/lsp_ext";
 
 const ROOT = join(__dirname, "..");
 
@@ -113,4 +113,13 @@ test("colours have a default for every kind of theme", () => {
   for (const { id, defaults } of manifest.contributes.colors) {
     expect(Object.keys(defaults).sort(), id).toEqual(["dark", "highContrast", "highContrastLight", "light"]);
   }
+});
+
+describe("optimizations", () => {
+  test("are those of the server", () => {
+    const page = read("../docs/whatif.md");
+    const section = page.split("\n## ").find((one) => one.startsWith("Apply")) ?? "";
+    const documented = rows(section).map(([name, what]) => [code(name), code(what)]);
+    expect(Object.entries(OPTIMIZATIONS)).toEqual(documented);
+  });
 });

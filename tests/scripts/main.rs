@@ -3,6 +3,7 @@
 //! The demo projects are held to the same.
 #![allow(missing_docs)]
 
+mod edits;
 #[path = "../cli/sandbox.rs"]
 #[allow(dead_code, reason = "the command line's tests use the rest of it")]
 mod sandbox;

@@ -198,9 +198,11 @@ pub mod command {
     pub const EXPLORE_BATCH_SIZE: &str = "ridgeline.exploreBatchSize";
     /// Measure what an optimization brings: `name` of the argument.
     pub const MEASURE_WHAT_IF: &str = "ridgeline.measureWhatIf";
+    /// Make the edit that an optimization is: `name` of the argument, such as `amp-bf16`.
+    pub const APPLY_WHAT_IF: &str = "ridgeline.applyWhatIf";
 
     /// All of them with what they do, in the order in which they are documented.
-    pub const ALL: [(&str, &str); 15] = [
+    pub const ALL: [(&str, &str); 16] = [
         (PROFILE, "Profile now."),
         (STOP, "Stop the run that goes on."),
         (PAUSE, "Let saves start no run."),
@@ -221,6 +223,10 @@ pub mod command {
         (
             MEASURE_WHAT_IF,
             "Measure what the optimization `name` of the argument brings, such as `compile`: today's text runs with its edit and without.",
+        ),
+        (
+            APPLY_WHAT_IF,
+            "Make the edit of the optimization `name` of the argument, such as `amp-bf16`.",
         ),
     ];
 }

@@ -7,13 +7,24 @@ use tower_lsp::ls_types::{
     CodeActionContext, CodeActionKind, CodeActionOrCommand, CodeActionTriggerKind, Command, Range,
 };
 
+use super::apply::{self, Applying};
 use super::batch_size;
 use crate::batch::BatchView;
 use crate::lsp::ext::command;
 use crate::view::View;
 
+/// What is known of a document that edits need.
+#[derive(Clone, Debug, Default)]
+pub struct Edited {
+    /// Other batch sizes.
+    pub batch: Option<BatchView>,
+    /// The program that the document is of.
+    pub applying: Option<Applying>,
+}
+
 /// The actions for a range: at the training loop what its lenses do, and where a run waits for
-/// consent, everywhere, to give it.
+/// consent, everywhere, to give it; edits of the batch size and those that make an optimization, where
+/// they change something.
 ///
 /// None where the editor looks for actions by itself (a light bulb on every line would be noise), or
 /// for kinds that ours are not: "on save" in an editor's settings must allow nothing.
@@ -22,17 +33,21 @@ pub fn code_actions(
     range: Range,
     context: &CodeActionContext,
     consent_is_wanted: bool,
-    batch: Option<&BatchView>,
+    edited: &Edited,
 ) -> Option<Vec<CodeActionOrCommand>> {
     if context.trigger_kind == Some(CodeActionTriggerKind::AUTOMATIC) {
         return None;
     }
-    let batch = || batch.map(|batch| batch_size::actions(view, batch, range)).unwrap_or_default();
+    let edits = || -> Vec<CodeActionOrCommand> {
+        let batch = edited.batch.iter().flat_map(|batch| batch_size::actions(view, batch, range));
+        let applying = edited.applying.iter();
+        batch.chain(applying.flat_map(|applying| apply::actions(view, applying, range))).collect()
+    };
     if let Some(kinds) = context.only.as_ref().filter(|kinds| !kinds.is_empty()) {
         // Kinds are a tree: who asks for all refactorings means rewrites, too.
         let ours = [CodeActionKind::REFACTOR, CodeActionKind::REFACTOR_REWRITE];
         let is_wanted = kinds.iter().any(|kind| ours.contains(kind));
-        return is_wanted.then(batch);
+        return is_wanted.then(edits);
     }
     let mut found = Vec::new();
     if consent_is_wanted {
@@ -70,5 +85,5 @@ pub fn code_actions(
         let arguments = Some(vec![argument.clone()]);
         CodeActionOrCommand::Command(Command::new(title.to_owned(), name.to_owned(), arguments))
     });
-    Some(commands.chain(batch()).collect())
+    Some(commands.chain(edits()).collect())
 }

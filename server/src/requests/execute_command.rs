@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
-use crate::documents::texts_on_disk;
+use crate::documents::{real_path, texts_on_disk};
 use crate::live::target_gpu;
 use crate::lsp::client::Importance;
 use crate::lsp::ext::command;
@@ -35,6 +35,12 @@ pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Rep
             Some(root) if params.command == command::MEASURE_WHAT_IF => {
                 let name = params.arguments.first().and_then(|first| first.get("name"));
                 state.measure_by_command(&root, name);
+                Ok(None)
+            }
+            Some(root) if params.command == command::APPLY_WHAT_IF => {
+                let name = params.arguments.first().and_then(|first| first.get("name"));
+                let file = argument.map(|path| real_path(&path));
+                state.apply_by_command(&root, file.as_deref(), name.and_then(Value::as_str));
                 Ok(None)
             }
             Some(root) => {

@@ -13,6 +13,7 @@ use crate::pool::Reply;
 use crate::state::GlobalState;
 use crate::view::View;
 
+mod apply;
 mod batch_size;
 mod code_action;
 mod code_lens;
@@ -54,10 +55,13 @@ pub fn take_up(state: &mut GlobalState, request: Request) {
         Request::CodeAction(params, reply) => {
             let uri = params.text_document.uri.clone();
             let is_wanted = state.consent_is_wanted(&document_id(&uri));
-            let batch = state.batch_view_of(&document_id(&uri));
+            let edited = code_action::Edited {
+                batch: state.batch_view_of(&document_id(&uri)),
+                applying: state.applying_of(&document_id(&uri)),
+            };
             answer(state, &uri, reply, move |view| {
                 let (range, context) = (params.range, &params.context);
-                code_action::code_actions(view, range, context, is_wanted, batch.as_ref())
+                code_action::code_actions(view, range, context, is_wanted, &edited)
             });
         }
         Request::Hover(params, reply) => {

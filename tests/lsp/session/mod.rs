@@ -9,6 +9,7 @@ mod strict_client;
 #[allow(dead_code, reason = "the processes in `tests/lsp` use the rest")]
 mod http;
 
+mod apply;
 mod batch;
 mod clients;
 mod diagnostics;

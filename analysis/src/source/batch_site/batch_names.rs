@@ -53,7 +53,7 @@ fn plain(name: &str) -> String {
 }
 
 /// Whether a name speaks of validation or testing.
-pub(super) fn is_for_validation(name: &str) -> bool {
+pub(in crate::source) fn is_for_validation(name: &str) -> bool {
     let mut words: Vec<String> = Vec::new();
     let mut was_lower = false;
     for c in name.chars() {

@@ -9,23 +9,23 @@
 //! where two numbers are possible all the same, the batch that a run really had decides.
 
 mod arguments;
-mod batch_names;
-mod call_sites;
+pub(super) mod batch_names;
+pub(super) mod call_sites;
 mod condition;
 mod config_file;
 mod data_file;
 mod dictionary;
 mod environment;
-mod functions;
-mod gather;
+pub(super) mod functions;
+pub(super) mod gather;
 mod literal;
-mod module;
+pub(super) mod module;
 mod names;
 mod objects;
-mod project;
+pub(super) mod project;
 mod sinks;
 mod synthetic;
-mod trace;
+pub(super) mod trace;
 
 use std::ops::Range;
 use std::sync::Arc;

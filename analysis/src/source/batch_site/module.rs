@@ -13,11 +13,11 @@ use crate::source::{Import, SourceIndex, imports};
 const MOST: usize = 50_000;
 
 /// The bytes of a node.
-pub(super) type Span = Range<usize>;
+pub(in crate::source) type Span = Range<usize>;
 
 /// A function; a lambda is none.
 #[derive(Clone, Debug)]
-pub(super) struct Function {
+pub(in crate::source) struct Function {
     pub name: String,
     pub span: Span,
     pub body: Span,
@@ -33,7 +33,7 @@ pub(super) struct Function {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Parameter {
+pub(in crate::source) struct Parameter {
     pub name: String,
     pub default: Option<Span>,
     pub annotation: Option<Span>,
@@ -44,7 +44,7 @@ pub(super) struct Parameter {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Class {
+pub(in crate::source) struct Class {
     pub name: String,
     pub span: Span,
     pub bases: Vec<Span>,
@@ -52,7 +52,7 @@ pub(super) struct Class {
 
 /// `target = value`, also with an annotation, in a `with … as`, as a walrus, or one name of many.
 #[derive(Clone, Debug)]
-pub(super) struct Assignment {
+pub(in crate::source) struct Assignment {
     /// As it is written: `batch_size`, `args.batch_size`, `config["batch_size"]`.
     pub target: String,
     pub at: Span,
@@ -72,13 +72,13 @@ pub(super) struct Assignment {
 
 /// One way at an `if`: the condition, and whether it has to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Branch {
+pub(in crate::source) struct Branch {
     pub condition: Span,
     pub holds: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(in crate::source) struct Call {
     pub span: Span,
     /// As it is written: `torch.utils.data.DataLoader`.
     pub callee: String,
@@ -94,13 +94,13 @@ impl Call {
 }
 
 /// The last part of a dotted name.
-pub(super) fn last_name(dotted: &str) -> &str {
+pub(in crate::source) fn last_name(dotted: &str) -> &str {
     dotted.rsplit('.').next().unwrap_or(dotted)
 }
 
 /// A loop: the `for`'s iterable, or a `while`'s condition.
 #[derive(Clone, Debug)]
-pub(super) struct Loop {
+pub(in crate::source) struct Loop {
     pub span: Span,
     /// Of a `for`.
     pub iterable: Option<Span>,
@@ -109,7 +109,7 @@ pub(super) struct Loop {
 
 /// One text with what it defines.
 #[derive(Debug)]
-pub(super) struct Module {
+pub(in crate::source) struct Module {
     /// Relative to the project, `/` between.
     pub path: String,
     pub index: SourceIndex,
@@ -159,7 +159,8 @@ impl Module {
         let root = self.index.tree()?.root_node();
         let mut node = root.descendant_for_byte_range(span.start, span.end)?;
         while let Some(parent) = node.parent().filter(|parent| parent.byte_range() == *span) {
-            if parent.kind() == "module" || parent.kind().ends_with("_statement") {
+            let is_more = matches!(parent.kind(), "module" | "with_item" | "with_clause");
+            if is_more || parent.kind().ends_with("_statement") {
                 break;
             }
             node = parent;

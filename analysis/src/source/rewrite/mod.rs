@@ -3,9 +3,31 @@
 //! Nothing runs. What is not as expected is refused with the reason, because a wrong edit would train
 //! another model.
 
+mod autocast;
+mod channels_last;
+mod checkpoint;
+mod compile;
+mod devices;
+mod edits;
+mod forward;
+mod frameworks;
+mod imports;
+mod loader;
+mod models;
+mod optimizers;
+mod pinned_memory;
+mod program;
+mod scaler;
+mod syntax;
+mod tf32;
+mod zero_grad;
+
 use std::ops::Range;
 
+use super::batch_site::project::Modules;
 use super::batch_site::{Entry, Project};
+use edits::Edits;
+use program::Program;
 
 /// What to edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +56,62 @@ pub enum EditKind {
     PinnedMemory,
 }
 
+impl EditKind {
+    /// All of them.
+    pub const ALL: [EditKind; 11] = [
+        EditKind::AutocastBFloat16,
+        EditKind::AutocastFloat16,
+        EditKind::Tf32,
+        EditKind::FusedOptimizer,
+        EditKind::ForeachOptimizer,
+        EditKind::ZeroGradToNone,
+        EditKind::Compile,
+        EditKind::ChannelsLast,
+        EditKind::Checkpoint,
+        EditKind::LoaderWorkers,
+        EditKind::PinnedMemory,
+    ];
+
+    /// The optimization that it makes, by the name that what-ifs have for it.
+    pub fn optimization(self) -> &'static str {
+        match self {
+            EditKind::AutocastBFloat16 => "amp-bf16",
+            EditKind::AutocastFloat16 => "amp-fp16",
+            EditKind::Tf32 => "tf32",
+            EditKind::FusedOptimizer => "fused-optimizer",
+            EditKind::ForeachOptimizer => "foreach-optimizer",
+            EditKind::ZeroGradToNone => "zero-grad-none",
+            EditKind::Compile => "compile",
+            EditKind::ChannelsLast => "channels-last",
+            EditKind::Checkpoint => "recompute",
+            EditKind::LoaderWorkers => "loader-workers",
+            EditKind::PinnedMemory => "pinned-memory",
+        }
+    }
+
+    /// What it does, as a person reads it.
+    pub fn title(self) -> &'static str {
+        match self {
+            EditKind::AutocastBFloat16 => "Train in bfloat16 (autocast)",
+            EditKind::AutocastFloat16 => "Train in float16 (autocast and a gradient scaler)",
+            EditKind::Tf32 => "Multiply float32 in TF32 (set_float32_matmul_precision)",
+            EditKind::FusedOptimizer => "Use the fused optimizer (fused=True)",
+            EditKind::ForeachOptimizer => "Step all parameters together (foreach=True)",
+            EditKind::ZeroGradToNone => "Set gradients to none instead of zero",
+            EditKind::Compile => "Compile the model (torch.compile)",
+            EditKind::ChannelsLast => "Keep pictures in channels_last order",
+            EditKind::Checkpoint => "Compute activations again in the backward pass (checkpoint)",
+            EditKind::LoaderWorkers => "Load data in worker processes (num_workers)",
+            EditKind::PinnedMemory => "Copy batches from pinned memory (pin_memory, non_blocking)",
+        }
+    }
+
+    /// The edit that makes an optimization of this name; nothing where none does.
+    pub fn of_optimization(name: &str) -> Option<EditKind> {
+        EditKind::ALL.into_iter().find(|kind| kind.optimization() == name)
+    }
+}
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -46,12 +124,16 @@ pub struct Request<'a> {
 }
 
 /// An edit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     /// By file, relative to the root: what is replaced, as ranges of bytes, in order and apart.
     pub files: Vec<FileEdits>,
     /// What it does, for the title of a code action: `Train in bfloat16 (autocast)`.
-    pub title: String,
+    pub title: &'static str,
+    /// What it is.
+    pub kind: EditKind,
+    /// What a person should know who takes it.
+    pub notes: Vec<String>,
 }
 
 /// The edits of one file.
@@ -61,6 +143,26 @@ pub struct FileEdits {
     pub path: String,
     /// What is replaced by what.
     pub edits: Vec<(Range<usize>, String)>,
+}
+
+impl FileEdits {
+    /// The text after the edits.
+    pub fn applied(&self, text: &str) -> String {
+        let mut edited = text.to_owned();
+        for (range, replacement) in self.edits.iter().rev() {
+            edited.replace_range(range.clone(), replacement);
+        }
+        edited
+    }
+
+    /// The lines that are changed, in the text before, counted from 1.
+    pub fn lines(&self, text: &str) -> Vec<u32> {
+        let lines = super::Lines::new(text);
+        let mut changed: Vec<u32> =
+            self.edits.iter().map(|(range, _)| lines.line_of(range.start)).collect();
+        changed.dedup();
+        changed
+    }
 }
 
 /// Why there is no edit.
@@ -74,6 +176,16 @@ pub enum Refusal {
     NotUnderstood(String),
 }
 
+impl Refusal {
+    fn not_understood(why: impl Into<String>) -> Refusal {
+        Refusal::NotUnderstood(why.into())
+    }
+
+    fn done(what: impl Into<String>) -> Refusal {
+        Refusal::Done(what.into())
+    }
+}
+
 /// The edit that makes an optimization of a program.
 ///
 /// # Errors
@@ -83,6 +195,45 @@ pub fn rewrite(
     entry: &Entry,
     request: &Request<'_>,
 ) -> Result<Rewrite, Refusal> {
-    let _ = (project, entry, request);
-    Err(Refusal::NotUnderstood("edits are not made yet".to_owned()))
+    let mut all = rewrites(project, entry, std::slice::from_ref(request));
+    all.pop().unwrap_or_else(|| Err(Refusal::not_understood("nothing was asked for")))
 }
+
+/// The same for several edits, each by itself: the texts are read once.
+pub fn rewrites(
+    project: &dyn Project,
+    entry: &Entry,
+    requests: &[Request<'_>],
+) -> Vec<Result<Rewrite, Refusal>> {
+    let modules = Modules::read(project, entry);
+    if modules.is_empty() {
+        let gone = Refusal::not_understood(format!("{} is not there", entry.path));
+        return requests.iter().map(|_| Err(gone.clone())).collect();
+    }
+    let program = Program::new(&modules, project, entry);
+    requests.iter().map(|request| one(&program, request)).collect()
+}
+
+fn one(program: &Program<'_>, request: &Request<'_>) -> Result<Rewrite, Refusal> {
+    if let Some(refusal) = frameworks::refusal(program, request.kind) {
+        return Err(refusal);
+    }
+    let edits = &mut Edits::new(program);
+    match request.kind {
+        EditKind::AutocastBFloat16 => autocast::bfloat16(program, edits),
+        EditKind::AutocastFloat16 => autocast::float16(program, edits),
+        EditKind::Tf32 => tf32::rewrite(program, edits),
+        EditKind::FusedOptimizer => optimizers::fused(program, edits),
+        EditKind::ForeachOptimizer => optimizers::foreach(program, edits),
+        EditKind::ZeroGradToNone => zero_grad::rewrite(program, edits),
+        EditKind::Compile => compile::rewrite(program, edits),
+        EditKind::ChannelsLast => channels_last::rewrite(program, edits),
+        EditKind::Checkpoint => checkpoint::rewrite(program, edits, request.lines),
+        EditKind::LoaderWorkers => loader::rewrite(program, edits, request.count),
+        EditKind::PinnedMemory => pinned_memory::rewrite(program, edits),
+    }?;
+    std::mem::replace(edits, Edits::new(program)).finish(request.kind)
+}
+
+#[cfg(test)]
+mod tests;

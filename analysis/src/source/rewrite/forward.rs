@@ -1,0 +1,248 @@
+//! The training step: the calls of `backward()`, and the statements that lead to each loss.
+
+use std::collections::BTreeSet;
+
+use tree_sitter::Node;
+
+use super::super::batch_site::gather::named_children;
+use super::Refusal;
+use super::frameworks;
+use super::models::Models;
+use super::program::{Program, Scope};
+use super::syntax::{callee, calls_in, object_of, reads, statement_of, targets, writes};
+
+/// One `loss.backward()`.
+#[derive(Clone, Debug)]
+pub(super) struct Backward<'a> {
+    pub scope: Scope,
+    pub call: Node<'a>,
+    /// What it is called on.
+    pub loss: Node<'a>,
+    pub statement: Node<'a>,
+}
+
+/// The calls of `backward()` in the code that runs.
+///
+/// # Errors
+/// Where there is none.
+pub(super) fn backwards<'a>(program: &Program<'a>) -> Result<Vec<Backward<'a>>, Refusal> {
+    let mut found = Vec::new();
+    for (module, call) in program.calls().filter(|(_, call)| call.name() == "backward") {
+        let text = program.module(module);
+        let Some(node) = program.node(module, call) else { continue };
+        let (Some(loss), Some(statement)) = (object_of(text, node, "backward"), statement_of(node))
+        else {
+            continue;
+        };
+        let owner = text.text(&loss.byte_range());
+        if program.absolute(module, owner).starts_with("torch.") {
+            let why = "calls torch.autograd.backward, which no edit is known for";
+            return Err(program.refuse(module, call.span.start, why));
+        }
+        found.push(Backward { scope: (module, call.function), call: node, loss, statement });
+    }
+    if found.is_empty() {
+        let why = frameworks::loop_of(program)
+            .unwrap_or_else(|| "no training loop with a backward() was found".to_owned());
+        return Err(Refusal::NotUnderstood(why));
+    }
+    Ok(found)
+}
+
+/// The statements of forward pass and loss.
+#[derive(Debug, Default)]
+pub(super) struct Forward<'a> {
+    /// Statements that follow each other in one block: module, the first and the last.
+    pub runs: Vec<Run<'a>>,
+    /// Where the loss is computed in front of its `.backward()`, on the same line.
+    pub inline: Vec<Backward<'a>>,
+}
+
+/// Statements of one block, one behind the other.
+#[derive(Clone, Debug)]
+pub(super) struct Run<'a> {
+    pub scope: Scope,
+    pub first: Node<'a>,
+    pub last: Node<'a>,
+}
+
+/// Finds forward pass and loss of every backward pass.
+///
+/// # Errors
+/// Where what leads to a loss is not in the function of its `backward()`.
+pub(super) fn forward<'a>(
+    program: &Program<'a>,
+    models: &Models,
+    backwards: &[Backward<'a>],
+) -> Result<Forward<'a>, Refusal> {
+    let mut forward = Forward::default();
+    let mut statements: Vec<(Scope, Node<'a>)> = Vec::new();
+    for backward in backwards {
+        let module = backward.scope.0;
+        let own = leading_to(program, models, backward);
+        for one in &own {
+            if !statements.iter().any(|(_, known)| known.id() == one.id()) {
+                statements.push((backward.scope, *one));
+            }
+        }
+        if models.are_used_by(program, module, backward.loss) {
+            forward.inline.push(backward.clone());
+        } else if own.is_empty() {
+            let why = "goes back from a loss whose forward pass is not in the same function";
+            return Err(program.refuse(module, backward.call.start_byte(), why));
+        }
+        missing(program, models, backward, &own)?;
+    }
+    statements.sort_by_key(|(scope, one)| (scope.0, one.start_byte()));
+    for (scope, one) in statements {
+        match forward.runs.last_mut().filter(|run| continues(program, run, one)) {
+            Some(run) => run.last = one,
+            None => forward.runs.push(Run { scope, first: one, last: one }),
+        }
+    }
+    Ok(forward)
+}
+
+/// Whether a statement can go into the same block as those before it: between them is nothing of an
+/// optimizer, and no backward pass.
+fn continues(program: &Program<'_>, run: &Run<'_>, next: Node<'_>) -> bool {
+    let same_block = run.last.parent().map(|one| one.id()) == next.parent().map(|one| one.id());
+    if !same_block || next.start_byte() < run.last.end_byte() {
+        return false;
+    }
+    let mut between = run.last.next_named_sibling();
+    while let Some(one) = between.filter(|one| one.id() != next.id()) {
+        if is_of_the_optimizer(program, run.scope.0, one) {
+            return false;
+        }
+        between = one.next_named_sibling();
+    }
+    true
+}
+
+/// Whether a statement goes back, steps, or clears gradients.
+pub(super) fn is_of_the_optimizer(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+    let text = program.module(module);
+    calls_in(node).into_iter().any(|call| {
+        let name = callee(text, call);
+        ["backward", "step", "zero_grad"]
+            .iter()
+            .any(|method| name.rsplit_once('.').is_some_and(|(_, last)| last == *method))
+    })
+}
+
+/// The statements from the first call of a model to the loss, in the order of the text.
+fn leading_to<'a>(
+    program: &Program<'a>,
+    models: &Models,
+    backward: &Backward<'a>,
+) -> Vec<Node<'a>> {
+    let module = backward.scope.0;
+    let text = program.module(module);
+    let mut needed: BTreeSet<String> = reads(text, backward.loss);
+    let mut slice: Vec<Node<'a>> = Vec::new();
+    let mut at = backward.statement;
+    while let Some(block) = at.parent() {
+        let before: Vec<Node<'a>> = named_children(block)
+            .into_iter()
+            .take_while(|one| one.start_byte() < at.start_byte())
+            .collect();
+        for one in before.into_iter().rev() {
+            let gives = writes(text, one);
+            if gives.is_disjoint(&needed) || is_definition(one) {
+                continue;
+            }
+            if is_of_the_optimizer(program, module, one) {
+                // Another step, which has its own forward pass.
+                continue;
+            }
+            if let Some(plain) = plain_assignment(one) {
+                let left = plain.child_by_field_name("left");
+                for name in left.map(|left| targets(text, left)).unwrap_or_default() {
+                    needed.remove(&name);
+                }
+            }
+            needed.extend(reads(text, one));
+            slice.push(one);
+        }
+        let has_model = slice.iter().any(|one| models.are_used_by(program, module, *one));
+        let Some(around) = block.parent().and_then(|_| statement_of(block)) else { break };
+        let is_end =
+            matches!(
+                around.kind(),
+                "function_definition" | "decorated_definition" | "class_definition"
+            ) || block.parent().is_some_and(|parent| parent.kind() == "function_definition");
+        let is_loop = matches!(around.kind(), "for_statement" | "while_statement");
+        if is_end || (is_loop && has_model) {
+            break;
+        }
+        at = around;
+    }
+    slice.reverse();
+    slice.sort_by_key(|one| one.start_byte());
+    // What comes from a model, directly or not.
+    let mut from_models: BTreeSet<String> = BTreeSet::new();
+    let mut found = Vec::new();
+    for one in slice {
+        let uses = models.are_used_by(program, module, one);
+        if uses || !reads(text, one).is_disjoint(&from_models) {
+            from_models.extend(writes(text, one));
+            found.push(one);
+        }
+    }
+    // What only looks at a model, as `model = torch.compile(model)` does, is no forward pass.
+    let first = found.iter().position(|one| !makes_a_model(models, program, module, *one));
+    found.split_off(first.unwrap_or(found.len()))
+}
+
+/// `model = wrap(model)`.
+fn makes_a_model(models: &Models, program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+    let text = program.module(module);
+    let Some(plain) = plain_assignment(node) else { return false };
+    let left = plain.child_by_field_name("left").map(|left| super::syntax::written(text, left));
+    left.is_some_and(|left| models.is_one(&left))
+}
+
+/// A forward pass that is partly elsewhere: `self.fake` of another method.
+fn missing(
+    program: &Program<'_>,
+    models: &Models,
+    backward: &Backward<'_>,
+    own: &[Node<'_>],
+) -> Result<(), Refusal> {
+    let (module, function) = backward.scope;
+    let text = program.module(module);
+    let class = program.class_of(backward.scope);
+    let mut read = reads(text, backward.loss);
+    for one in own {
+        read.extend(reads(text, *one));
+    }
+    let given: BTreeSet<String> = own.iter().flat_map(|one| writes(text, *one)).collect();
+    for name in read.iter().filter(|name| name.starts_with("self.") && !given.contains(*name)) {
+        let elsewhere = text.assignments.iter().find(|one| {
+            one.target == **name
+                && one.function != function
+                && program.class_of((module, one.function)) == class
+                && one.function.is_some_and(|at| text.functions[at].name != "__init__")
+                && text
+                    .node(&one.value)
+                    .is_some_and(|value| models.are_used_by(program, module, value))
+        });
+        if let Some(one) = elsewhere {
+            let what = format!("computes `{name}`, from which the loss comes, in another function");
+            return Err(program.refuse(module, one.at.start, &what));
+        }
+    }
+    Ok(())
+}
+
+/// The assignment that a statement is, where it is one and gives all of its target a new value.
+fn plain_assignment(statement: Node<'_>) -> Option<Node<'_>> {
+    let inner = statement.named_child(0).filter(|_| statement.kind() == "expression_statement")?;
+    let left = inner.child_by_field_name("left").filter(|_| inner.kind() == "assignment")?;
+    (left.kind() != "subscript").then_some(inner)
+}
+
+fn is_definition(node: Node<'_>) -> bool {
+    matches!(node.kind(), "function_definition" | "class_definition" | "decorated_definition")
+}

@@ -1,0 +1,112 @@
+//! Batches in pinned memory, copied while the GPU computes (PyTorch `DataLoader`).
+
+use tree_sitter::Node;
+
+use super::Refusal;
+use super::edits::Edits;
+use super::forward::backwards;
+use super::loader::loaders;
+use super::models::Models;
+use super::program::{Program, Scope};
+use super::syntax::{object_of, written};
+
+/// `pin_memory=True` at the loader, `non_blocking=True` at the copies of its batches.
+pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refusal> {
+    let loaders = loaders(program)?;
+    let copies = copies(program)?;
+    if copies.is_empty() {
+        return Err(Refusal::not_understood("no copy of a batch to a GPU was found in the loop"));
+    }
+    for loader in loaders {
+        let (module, call) = (loader.module, loader.call);
+        let text = program.module(module);
+        let Some(arguments) = program.arguments(module, call) else { continue };
+        if arguments.has_star || !arguments.splats.is_empty() {
+            let why = "gives the loader starred arguments, which may hold pin_memory already";
+            return Err(program.refuse(module, call.start_byte(), why));
+        }
+        match arguments.named("pin_memory") {
+            None => edits.add_arguments(program, module, call, &["pin_memory=True"])?,
+            Some(given) if written(text, given) == "False" => {
+                edits.replace(module, given.byte_range(), "True");
+            }
+            Some(_) => {}
+        }
+    }
+    for (module, call) in copies {
+        let text = program.module(module);
+        let Some(arguments) = program.arguments(module, call) else { continue };
+        match arguments.named("non_blocking") {
+            None => edits.add_arguments(program, module, call, &["non_blocking=True"])?,
+            Some(given) if written(text, given) == "False" => {
+                edits.replace(module, given.byte_range(), "True");
+            }
+            Some(_) => {}
+        }
+    }
+    if edits.is_empty() {
+        return Err(Refusal::done("batches are pinned, and copied without waiting, already"));
+    }
+    Ok(())
+}
+
+/// The copies of batches: within the loops that train, and in functions that those call.
+fn copies<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
+    let models = Models::of(program);
+    let mut scopes: Vec<(Scope, Option<std::ops::Range<usize>>)> = Vec::new();
+    for backward in backwards(program)? {
+        let (module, function) = backward.scope;
+        let text = program.module(module);
+        let around = text
+            .loops
+            .iter()
+            .find(|one| one.function == function && one.span.contains(&backward.call.start_byte()));
+        let span = around.map(|one| one.span.clone());
+        if span.is_none() && function.is_none() {
+            continue;
+        }
+        scopes.push((backward.scope, span.clone()));
+        // What is called from there: `loss = self.loss(batch)`.
+        let calls = text.calls.iter().filter(|call| {
+            call.function == function
+                && span.as_ref().is_none_or(|span| span.contains(&call.span.start))
+        });
+        for call in calls {
+            let inner = text.functions.iter().position(|one| {
+                one.name == call.name() && one.name != "forward" && one.name != "__init__"
+            });
+            scopes.extend(inner.map(|inner| ((module, Some(inner)), None)));
+        }
+    }
+    let mut found: Vec<(usize, Node<'a>)> = Vec::new();
+    for (module, call) in program.calls() {
+        let within = scopes.iter().any(|((of, function), span)| {
+            *of == module
+                && *function == call.function
+                && span.as_ref().is_none_or(|span| span.contains(&call.span.start))
+        });
+        let Some(node) = program.node(module, call).filter(|_| within) else { continue };
+        if moves(program, &models, module, node) && !found.contains(&(module, node)) {
+            found.push((module, node));
+        }
+    }
+    Ok(found)
+}
+
+/// `x.to(device)` and `x.cuda()` of what is no model.
+fn moves(program: &Program<'_>, models: &Models, module: usize, call: Node<'_>) -> bool {
+    let text = program.module(module);
+    let cuda = object_of(text, call, "cuda");
+    let Some(object) = cuda.or_else(|| object_of(text, call, "to")) else { return false };
+    if models.is_one(&written(text, object)) || object.kind() == "call" {
+        return false;
+    }
+    let Some(arguments) = program.arguments(module, call) else { return false };
+    let target = arguments.named("device").or(arguments.positional.first().copied());
+    cuda.is_some()
+        || target.is_some_and(|target| {
+            let target = written(text, target).to_lowercase();
+            ["device", "cuda", "rank", "gpu"].iter().any(|word| target.contains(word))
+                && !target.contains("dtype")
+        })
+}

@@ -1,0 +1,168 @@
+//! Small questions to a syntax tree.
+
+use std::collections::BTreeSet;
+
+use tree_sitter::Node;
+
+use super::super::batch_site::gather::named_children;
+use super::super::batch_site::module::Module;
+
+/// Nodes that one question looks at.
+const MOST_NODES: usize = 50_000;
+
+/// The statement that a node is in: a child of a block or of the file.
+pub(super) fn statement_of(node: Node<'_>) -> Option<Node<'_>> {
+    let mut node = node;
+    while let Some(parent) = node.parent() {
+        if matches!(parent.kind(), "block" | "module") {
+            return Some(node);
+        }
+        node = parent;
+    }
+    None
+}
+
+/// The nodes below a node and itself, in the order of the text; those in functions and classes that
+/// are defined there are left out, because they run at another time.
+pub(super) fn within(node: Node<'_>) -> Vec<Node<'_>> {
+    let mut found = vec![node];
+    let mut cursor = node.walk();
+    if !cursor.goto_first_child() {
+        return found;
+    }
+    loop {
+        let at = cursor.node();
+        let is_definition =
+            matches!(at.kind(), "function_definition" | "class_definition" | "lambda");
+        if at.is_named() && !is_definition {
+            found.push(at);
+        }
+        if found.len() >= MOST_NODES {
+            return found;
+        }
+        if !is_definition && cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() || cursor.node() == node {
+                return found;
+            }
+        }
+    }
+}
+
+/// The calls in a node.
+pub(super) fn calls_in(node: Node<'_>) -> Vec<Node<'_>> {
+    within(node).into_iter().filter(|node| node.kind() == "call").collect()
+}
+
+/// What is called, without whitespace: `self.model`.
+pub(super) fn callee(module: &Module, call: Node<'_>) -> String {
+    call.child_by_field_name("function").map(|one| written(module, one)).unwrap_or_default()
+}
+
+/// What stands there, without whitespace.
+pub(super) fn written(module: &Module, node: Node<'_>) -> String {
+    module.text(&node.byte_range()).chars().filter(|c| !c.is_whitespace()).collect()
+}
+
+/// The object that a method is called on, where a call calls a method of that name.
+pub(super) fn object_of<'t>(module: &Module, call: Node<'t>, method: &str) -> Option<Node<'t>> {
+    let function = call.child_by_field_name("function")?;
+    let name = function.child_by_field_name("attribute")?;
+    let object = function.child_by_field_name("object")?;
+    (module.text(&name.byte_range()) == method).then_some(object)
+}
+
+/// A name, or an attribute of `self`; nothing for what is neither.
+fn variable(module: &Module, node: Node<'_>) -> Option<String> {
+    match node.kind() {
+        "identifier" => Some(module.text(&node.byte_range()).to_owned()),
+        "attribute" => {
+            let object = node.child_by_field_name("object")?;
+            let is_self =
+                object.kind() == "identifier" && module.text(&object.byte_range()) == "self";
+            is_self.then(|| written(module, node))
+        }
+        _ => None,
+    }
+}
+
+/// The variables that an expression or a statement reads: names, and attributes of `self`.
+pub(super) fn reads(module: &Module, node: Node<'_>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![node];
+    while let Some(node) = waiting.pop() {
+        if found.len() > 1000 {
+            break;
+        }
+        if let Some(name) = variable(module, node) {
+            found.insert(name);
+            continue;
+        }
+        match node.kind() {
+            "keyword_argument" => waiting.extend(node.child_by_field_name("value")),
+            "attribute" => waiting.extend(node.child_by_field_name("object")),
+            "assignment" => {
+                waiting.extend(node.child_by_field_name("right"));
+                // `total[i] = …` reads what it is put in.
+                let left = node.child_by_field_name("left");
+                waiting.extend(left.filter(|left| left.kind() == "subscript"));
+            }
+            "function_definition" | "class_definition" => {}
+            _ => waiting.extend(named_children(node)),
+        }
+    }
+    found
+}
+
+/// The variables that a statement gives a value, also in what it encloses. `x.append(…)` changes `x`.
+pub(super) fn writes(module: &Module, statement: Node<'_>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for node in within(statement) {
+        let target = match node.kind() {
+            "assignment" | "augmented_assignment" | "for_statement" | "for_in_clause" => {
+                node.child_by_field_name("left")
+            }
+            "named_expression" => node.child_by_field_name("name"),
+            "as_pattern" => node.child_by_field_name("alias"),
+            "call" => ["append", "update", "add_", "extend"]
+                .iter()
+                .find_map(|method| object_of(module, node, method)),
+            _ => None,
+        };
+        if let Some(target) = target {
+            found.extend(targets(module, target));
+        }
+    }
+    found
+}
+
+/// The variables of a target: `a, (b, self.c)`, `d[0]`, `e.f`.
+pub(super) fn targets(module: &Module, target: Node<'_>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![target];
+    while let Some(node) = waiting.pop() {
+        if let Some(name) = variable(module, node) {
+            found.insert(name);
+            continue;
+        }
+        match node.kind() {
+            "subscript" => waiting.extend(node.child_by_field_name("value")),
+            "attribute" => waiting.extend(node.child_by_field_name("object")),
+            _ => waiting.extend(named_children(node).into_iter().take(64)),
+        }
+    }
+    found
+}
+
+/// Whether a text has a name as a word of its own.
+pub(super) fn mentions(text: &str, name: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    !name.is_empty()
+        && text.match_indices(name).any(|(at, _)| {
+            let before = text[..at].chars().next_back();
+            let after = text[at + name.len()..].chars().next();
+            !before.is_some_and(is_word) && !after.is_some_and(is_word)
+        })
+}

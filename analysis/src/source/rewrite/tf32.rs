@@ -1,0 +1,73 @@
+//! Products of float32 numbers on tensor cores (NVIDIA, "TF32").
+
+use super::Refusal;
+use super::edits::{Edits, Layout};
+use super::imports::{self, leading_imports};
+use super::program::Program;
+
+/// `torch.set_float32_matmul_precision("high")`, once, where the program begins.
+pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refusal> {
+    for (module, call) in program.calls() {
+        if call.name() != "set_float32_matmul_precision" {
+            continue;
+        }
+        let text = program.module(module);
+        let at = program.at(module, call.span.start);
+        let first = program
+            .node(module, call)
+            .and_then(|node| program.arguments(module, node)?.positional.first().copied());
+        let Some(first) = first else {
+            return Err(program.refuse(
+                module,
+                call.span.start,
+                "sets the precision from elsewhere",
+            ));
+        };
+        let value = text.text(&first.byte_range());
+        return match value.trim_matches(['"', '\'']) {
+            "high" | "medium" => Err(Refusal::done(format!("{at} sets it already"))),
+            "highest" => {
+                edits.replace(module, first.byte_range(), value.replace("highest", "high"));
+                Ok(())
+            }
+            _ => Err(program.refuse(module, call.span.start, "sets the precision from elsewhere")),
+        };
+    }
+    if let Some(refusal) = switched(program, edits) {
+        return refusal;
+    }
+    let text = program.module(0);
+    let torch = imports::torch(edits, 0, text);
+    let line = format!("{torch}.set_float32_matmul_precision({})", Layout::of(text).quoted("high"));
+    let line_end = Layout::of(text).line_end;
+    match leading_imports(text).last() {
+        Some((last, _)) => {
+            // With an empty line in front.
+            let end = Layout::of(text).line_end_at(last.end_byte());
+            edits.insert(0, end, format!("{line_end}{line_end}{line}"));
+        }
+        None => return Err(Refusal::not_understood(format!("{} imports nothing", text.path))),
+    }
+    Ok(())
+}
+
+/// `torch.backends.cuda.matmul.allow_tf32 = True`, the older way to say it.
+fn switched(program: &Program<'_>, edits: &mut Edits<'_>) -> Option<Result<(), Refusal>> {
+    for (module, text) in program.modules().iter().enumerate() {
+        let set = text.assignments.iter().find(|one| {
+            one.target.ends_with("cuda.matmul.allow_tf32")
+                || one.target.ends_with("cuda.matmul.fp32_precision")
+        });
+        let Some(set) = set else { continue };
+        let at = program.at(module, set.at.start);
+        return Some(match text.text(&set.value) {
+            "True" | "\"tf32\"" | "'tf32'" => Err(Refusal::done(format!("{at} allows it already"))),
+            "False" => {
+                edits.replace(module, set.value.clone(), "True");
+                Ok(())
+            }
+            _ => Err(program.refuse(module, set.at.start, "sets it from elsewhere")),
+        });
+    }
+    None
+}

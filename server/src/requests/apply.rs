@@ -1,0 +1,255 @@
+//! Edits that make an optimization: code actions at the training loop and at the lines that they touch,
+//! and the command. Each is one ordinary edit of today's text, which the editor can undo.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ridgeline_analysis::recording::manifest;
+use ridgeline_analysis::source::batch_site::{Entry, Project as _};
+use ridgeline_analysis::source::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
+use ridgeline_analysis::source::{Lines, SourceIndex, TrainingScript, training_script};
+use serde::Deserialize;
+use tower_lsp::ls_types::{
+    CodeAction, CodeActionKind, CodeActionOrCommand, DocumentChanges, OneOf,
+    OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri, WorkspaceEdit,
+};
+
+use super::batch_size::Edits;
+use crate::batch::Sources;
+use crate::documents::{DocumentId, DocumentSnapshot, real_path};
+use crate::lsp::client::Importance;
+use crate::lsp::position::to_range;
+use crate::lsp::to_proto::uri_text;
+use crate::profiler::Profiled;
+use crate::state::GlobalState;
+use crate::view::View;
+
+/// A manifest beyond this is not read: a model of 100,000 modules has less.
+const MOST_MANIFEST: u64 = 64 << 20;
+
+/// What an edit of a program needs.
+#[derive(Clone, Debug)]
+pub struct Applying {
+    /// The project's root, without links.
+    root: PathBuf,
+    /// The file from which it is asked.
+    file: Option<PathBuf>,
+    /// The newest measurement of the project, which says what runs.
+    measured: Option<Arc<Profiled>>,
+    /// The open texts of the project, by path.
+    open: Vec<(PathBuf, DocumentSnapshot)>,
+}
+
+/// What edits of a program look at.
+struct Program {
+    sources: Sources,
+    entry: Entry,
+}
+
+impl Applying {
+    /// Today's texts, and what runs. It reads files.
+    ///
+    /// # Errors
+    /// Where it is not known what runs.
+    fn program(&self) -> Result<Program, String> {
+        let texts = self.open.iter().map(|(path, open)| (path.clone(), open.index.shared_text()));
+        let sources = Sources::new(&self.root, texts);
+        let recording = self.measured.as_ref().and_then(|measured| measured.recording.as_deref());
+        let entry = recording.and_then(|recording| entry_of(recording, &sources));
+        let entry = entry.or_else(|| self.own_entry(&sources)).ok_or(
+            "It is not known which script trains here: profile it once, or ask from that script.",
+        )?;
+        Ok(Program { sources, entry })
+    }
+
+    /// The file itself, where it trains.
+    fn own_entry(&self, sources: &Sources) -> Option<Entry> {
+        let path = self.relative(self.file.as_deref()?)?;
+        let judged = training_script(&SourceIndex::new(sources.text(&path)?));
+        let trains = judged.score >= TrainingScript::LIKELY || judged.provider;
+        trains.then(|| Entry { path, provider: judged.provider, ..Entry::default() })
+    }
+
+    fn relative(&self, file: &Path) -> Option<String> {
+        let inside = file.strip_prefix(&self.root).ok()?;
+        Some(inside.to_string_lossy().replace('\\', "/"))
+    }
+
+    /// The edit of the client's texts. It names the versions of those that are open.
+    fn edit(&self, sources: &Sources, rewrite: &Rewrite, edits: Edits) -> Option<WorkspaceEdit> {
+        let mut changes = HashMap::new();
+        let mut documents = Vec::new();
+        for file in &rewrite.files {
+            let path = self.root.join(Path::new(&file.path));
+            let open = self.open.iter().find(|(real, _)| *real == path).map(|(_, open)| open);
+            let uri = open.map_or_else(|| uri_text(&path), |open| open.uri.clone());
+            let uri: Uri = uri.parse().ok()?;
+            let text = sources.text(&file.path)?;
+            let lines = Lines::new(&text);
+            let texts = file.edits.iter().map(|(range, new)| {
+                TextEdit::new(to_range(&text, &lines, edits.encoding, range.clone()), new.clone())
+            });
+            let texts: Vec<TextEdit> = texts.collect();
+            let version = open.map(|open| open.version);
+            documents.push(TextDocumentEdit {
+                text_document: OptionalVersionedTextDocumentIdentifier {
+                    uri: uri.clone(),
+                    version,
+                },
+                edits: texts.iter().cloned().map(OneOf::Left).collect(),
+            });
+            changes.insert(uri, texts);
+        }
+        Some(match edits.versioned {
+            true => {
+                let documents = Some(DocumentChanges::Edits(documents));
+                WorkspaceEdit { document_changes: documents, ..WorkspaceEdit::default() }
+            }
+            false => WorkspaceEdit { changes: Some(changes), ..WorkspaceEdit::default() },
+        })
+    }
+
+    /// The edit of one optimization.
+    fn make(&self, name: &str, edits: Edits) -> Result<(WorkspaceEdit, Rewrite), String> {
+        let kind = EditKind::of_optimization(name)
+            .ok_or_else(|| format!("There is no edit that makes `{name}`."))?;
+        let program = self.program()?;
+        let request = Request { kind, lines: &[], count: None };
+        let made = rewrites(&program.sources, &program.entry, &[request]).pop();
+        let rewrite = match made.ok_or("Nothing was asked for.")? {
+            Ok(rewrite) => rewrite,
+            Err(Refusal::Done(what)) => return Err(format!("It is there already: {what}.")),
+            Err(Refusal::NotUnderstood(why)) => {
+                return Err(format!("It cannot be edited in: {why}."));
+            }
+        };
+        // The person typed on while this was looked for.
+        let edit = self.edit(&program.sources, &rewrite, edits);
+        let is_current = self.open.iter().all(|(_, open)| open.is_current());
+        let edit = edit.filter(|_| is_current).ok_or("The text has just changed.")?;
+        Ok((edit, rewrite))
+    }
+}
+
+/// What ran, as the recording says it.
+fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
+    #[derive(Deserialize)]
+    struct Told {
+        entry: Option<manifest::Entry>,
+    }
+    let file = File::open(recording.join("manifest.json")).ok()?;
+    let mut text = String::new();
+    file.take(MOST_MANIFEST).read_to_string(&mut text).ok()?;
+    let told = serde_json::from_str::<Told>(&text).ok()?.entry?;
+    let provider = told.kind == "provider";
+    let path = match (told.path, told.name) {
+        (Some(path), _) => path,
+        (None, Some(name)) => {
+            let base = name.replace('.', "/");
+            let file = format!("{base}.py");
+            if sources.text(&file).is_some() { file } else { format!("{base}/__main__.py") }
+        }
+        (None, None) => return None,
+    };
+    Some(Entry { path, provider, ..Entry::default() })
+}
+
+/// The actions for a range: at the training loop, and at the lines that an edit changes.
+pub fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeActionOrCommand> {
+    let Ok(program) = applying.program() else { return Vec::new() };
+    let Some(here) = applying.file.as_deref().and_then(|file| applying.relative(file)) else {
+        return Vec::new();
+    };
+    let is_in = |line: u32| (range.start.line..=range.end.line).contains(&line.saturating_sub(1));
+    let at_loop = view.training().loop_line.is_some_and(is_in);
+    let text = view.document.index.text();
+    let requests = EditKind::ALL.map(|kind| Request { kind, lines: &[], count: None });
+    let made = rewrites(&program.sources, &program.entry, &requests);
+    let edits = Edits { encoding: view.encoding, versioned: view.client.versioned_edits };
+    let actions = made.into_iter().flatten().filter_map(|rewrite| {
+        let touches = rewrite
+            .files
+            .iter()
+            .any(|file| file.path == here && file.lines(text).into_iter().any(is_in));
+        let edit = (at_loop || touches).then(|| applying.edit(&program.sources, &rewrite, edits));
+        Some(CodeActionOrCommand::CodeAction(CodeAction {
+            title: format!("Ridgeline: {}", begun_small(rewrite.title)),
+            kind: Some(CodeActionKind::REFACTOR_REWRITE),
+            edit: Some(edit??),
+            ..CodeAction::default()
+        }))
+    });
+    actions.collect()
+}
+
+/// `train in bfloat16` for `Train in bfloat16`.
+fn begun_small(title: &str) -> String {
+    let mut letters = title.chars();
+    let first = letters.next().map(|first| first.to_ascii_lowercase());
+    first.into_iter().chain(letters).collect()
+}
+
+impl GlobalState {
+    /// What an edit of a document's program needs.
+    pub fn applying_of(&self, id: &DocumentId) -> Option<Applying> {
+        let real = self.documents.get(id)?.real.clone()?;
+        Some(self.applying(&self.root_of(&real)?, Some(&real)))
+    }
+
+    fn applying(&self, root: &Path, file: Option<&Path>) -> Applying {
+        let workspace = self.workspaces.iter().find(|workspace| workspace.root == root);
+        let measured = workspace.and_then(|workspace| workspace.measured.first());
+        // Another project of the workspace may have been measured than the one that it is asked of.
+        let is_about = |profiled: &Profiled| {
+            file.is_none_or(|file| file.starts_with(real_path(&profiled.root)))
+        };
+        let measured = measured.map(|(_, profiled)| profiled.clone());
+        let measured = measured.filter(|profiled| is_about(profiled));
+        let root = real_path(measured.as_ref().map_or(root, |profiled| profiled.root.as_path()));
+        let open = self.open_texts(&root);
+        Applying { root, file: file.map(Path::to_owned), measured, open }
+    }
+
+    /// Makes the edit of an optimization by command.
+    pub fn apply_by_command(&self, root: &Path, file: Option<&Path>, name: Option<&str>) {
+        let to_client = self.to_client.clone();
+        let Some(name) = name else {
+            let message = "ridgeline.applyWhatIf takes the optimization as `name` of its argument; code \
+                           actions at the training loop offer some.";
+            return to_client.show_message(Importance::Info, message);
+        };
+        let work = self.apply_what_if(root, file, name);
+        tokio::spawn(async move {
+            if let Err(why) = work.await {
+                to_client.show_message(Importance::Warning, &why);
+            }
+        });
+    }
+
+    /// Finds the edit that makes an optimization in today's text, and has the editor make it. Gives what
+    /// a person should know of it.
+    pub fn apply_what_if(
+        &self,
+        root: &Path,
+        file: Option<&Path>,
+        name: &str,
+    ) -> impl Future<Output = Result<Vec<String>, String>> + use<> {
+        let applying = self.applying(root, file.or(self.last_touched.as_deref()));
+        let (to_client, client) = (self.to_client.clone(), self.client.clone());
+        let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
+        let name = name.to_owned();
+        async move {
+            if !client.applies_edits {
+                return Err("This editor takes no edits from outside.".to_owned());
+            }
+            let sought = tokio::task::spawn_blocking(move || applying.make(&name, edits));
+            let sought = sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?;
+            let (edit, rewrite) = sought?;
+            to_client.apply_edit(rewrite.title, &edit).await?;
+            Ok(rewrite.notes)
+        }
+    }
+}

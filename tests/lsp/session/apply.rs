@@ -1,0 +1,189 @@
+//! Edits that make an optimization: code actions, the command, and what is said where there is none.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::fake::Session;
+
+const SCRIPT: &str = "\
+import torch
+from torch import nn
+
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in batches:
+    optimizer.zero_grad()
+    loss = model(x).sum()
+    loss.backward()
+    optimizer.step()
+";
+
+/// A client that makes edits.
+fn editing() -> Value {
+    json!({"workspace": {"applyEdit": true, "workspaceEdit": {"documentChanges": true}}})
+}
+
+/// A session with the script open, which nothing has measured.
+async fn opened(capabilities: Value) -> Session {
+    let mut session = Session::start();
+    fs::write(session.root.join("train.py"), SCRIPT).expect("written");
+    session.greet(capabilities, true).await;
+    session.client.open(&session.uri("train.py"), SCRIPT).await;
+    session
+}
+
+/// The titles and edits of the rewrites at a line, counted from 0.
+async fn rewrites(session: &mut Session, line: u32) -> Vec<(String, Value)> {
+    let at = json!({"line": line, "character": 0});
+    let params = json!({
+        "textDocument": {"uri": session.uri("train.py")},
+        "range": {"start": at, "end": at},
+        "context": {"diagnostics": [], "only": ["refactor.rewrite"]},
+    });
+    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
+    let found = found.as_array().cloned().unwrap_or_default();
+    found
+        .into_iter()
+        .map(|one| (one["title"].as_str().unwrap_or_default().to_owned(), one["edit"].clone()))
+        .collect()
+}
+
+fn titles(found: &[(String, Value)]) -> Vec<&str> {
+    found.iter().map(|(title, _)| title.as_str()).collect()
+}
+
+/// The new texts of an edit's only document.
+fn new_texts(edit: &Value) -> Vec<&str> {
+    let edits = edit["documentChanges"][0]["edits"].as_array();
+    edits.into_iter().flatten().filter_map(|edit| edit["newText"].as_str()).collect()
+}
+
+/// Sends the command and gives what the editor is asked.
+async fn applied(session: &mut Session, name: &str) -> Value {
+    let argument = json!([{"uri": session.uri("train.py"), "name": name}]);
+    session.client.command("ridgeline.applyWhatIf", argument).await.expect("done");
+    let (id, params) = session.client.asked("workspace/applyEdit").await;
+    session.client.reply(&id, json!({"applied": true})).await;
+    params
+}
+
+/// Sends the command and gives what is said instead of an edit.
+async fn refused(session: &mut Session, name: &str) -> String {
+    let argument = json!([{"uri": session.uri("train.py"), "name": name}]);
+    session.client.command("ridgeline.applyWhatIf", argument).await.expect("done");
+    let said = session.client.notification("window/showMessage").await;
+    said["message"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn actions_at_the_loop_and_at_the_lines_that_they_change() {
+    let mut session = opened(editing()).await;
+    let at_loop = rewrites(&mut session, 5).await;
+    let at_loop = titles(&at_loop);
+    assert!(at_loop.contains(&"Ridgeline: train in bfloat16 (autocast)"), "{at_loop:?}");
+    assert!(at_loop.contains(&"Ridgeline: compile the model (torch.compile)"), "{at_loop:?}");
+    // The program has no loader and no pictures.
+    assert!(!at_loop.iter().any(|title| title.contains("num_workers")), "{at_loop:?}");
+    let at_optimizer = rewrites(&mut session, 4).await;
+    let fused = at_optimizer.iter().find(|(title, _)| title.contains("fused=True"));
+    let (_, edit) = fused.expect("it is offered at its line");
+    assert_eq!(edit["documentChanges"][0]["textDocument"]["version"], 1);
+    assert_eq!(new_texts(edit), [", fused=True"]);
+    assert_eq!(
+        titles(&rewrites(&mut session, 1).await),
+        ["Ridgeline: multiply float32 in TF32 (set_float32_matmul_precision)"]
+    );
+    session.client.goodbye().await;
+}
+
+/// Nothing is offered to a light bulb, and nothing on save.
+#[tokio::test]
+async fn nothing_is_offered_unasked() {
+    let mut session = opened(editing()).await;
+    let uri = session.uri("train.py");
+    let at = json!({"line": 5, "character": 0});
+    for context in [
+        json!({"diagnostics": [], "triggerKind": 2}),
+        json!({"diagnostics": [], "only": ["source.fixAll"], "triggerKind": 1}),
+        json!({"diagnostics": [], "only": ["quickfix"]}),
+    ] {
+        let range = json!({"start": at, "end": at});
+        let params = json!({"textDocument": {"uri": uri}, "range": range, "context": context});
+        let found = session.client.request("textDocument/codeAction", params).await;
+        assert_eq!(found, Ok(Value::Null), "{context}");
+    }
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn the_command_edits_todays_text() {
+    let mut session = opened(editing()).await;
+    let params = applied(&mut session, "foreach-optimizer").await;
+    assert_eq!(params["label"], "Step all parameters together (foreach=True)");
+    assert_eq!(params["edit"]["documentChanges"][0]["textDocument"]["version"], 1);
+    // A line comes in above, which nobody saved: the edit is a line further down.
+    let start = json!({"line": 0, "character": 0});
+    let change = json!([{"range": {"start": start, "end": start}, "text": "# é\n"}]);
+    session.client.change(&session.uri("train.py"), 2, change).await;
+    let params = applied(&mut session, "foreach-optimizer").await;
+    let change = &params["edit"]["documentChanges"][0];
+    assert_eq!(change["textDocument"]["version"], 2);
+    assert_eq!(change["edits"][0]["range"]["start"]["line"], 5);
+    // One undo step, however many places it has.
+    let params = applied(&mut session, "amp-fp16").await;
+    assert_eq!(params["edit"]["documentChanges"].as_array().map(Vec::len), Some(1));
+    assert!(new_texts(&params["edit"]).len() > 3);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_edited_is_said() {
+    let mut session = opened(editing()).await;
+    let said = refused(&mut session, "loader-workers").await;
+    assert_eq!(said, "It cannot be edited in: no DataLoader was found in the program.");
+    let said = refused(&mut session, "zero-grad-none").await;
+    assert_eq!(said, "It is there already: train.py:7 sets gradients to none already.");
+    let said = refused(&mut session, "p3").await;
+    assert_eq!(said, "There is no edit that makes `p3`.");
+    session.client.command("ridgeline.applyWhatIf", json!([])).await.expect("done");
+    let said = session.client.notification("window/showMessage").await;
+    assert!(said["message"].as_str().is_some_and(|said| said.contains("`name`")), "{said}");
+    session.client.change(&session.uri("train.py"), 2, json!([{"text": "import torch\n"}])).await;
+    let said = refused(&mut session, "tf32").await;
+    assert!(said.starts_with("It is not known which script trains here"), "{said}");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn an_editor_that_takes_no_edits_is_told() {
+    let mut session = opened(json!({})).await;
+    let said = refused(&mut session, "tf32").await;
+    assert_eq!(said, "This editor takes no edits from outside.");
+    session.client.goodbye().await;
+}
+
+/// The recording says which script ran: it is edited from the model's file as well.
+#[tokio::test]
+async fn the_measured_script_is_edited_from_another_file() {
+    let mut session = opened(editing()).await;
+    fs::write(session.root.join("other.py"), "import torch\n").expect("written");
+    let mut measured = session.measured();
+    let recording = session.root.join("recording");
+    fs::create_dir(&recording).expect("made");
+    let manifest = json!({"schema": 1, "entry": {"kind": "script", "path": "train.py"}});
+    fs::write(recording.join("manifest.json"), manifest.to_string()).expect("written");
+    if let crate::profiler::ProfileOutcome::Measured(profiled) = &mut measured {
+        profiled.recording = Some(recording);
+    }
+    session.client.save(&session.uri("train.py")).await;
+    session.begun().await.end.send(measured).expect("waiting");
+    while session.client.status("idle").await["headline"].is_null() {}
+    let argument = json!([{"uri": session.uri("other.py"), "name": "fused-optimizer"}]);
+    session.client.command("ridgeline.applyWhatIf", argument).await.expect("done");
+    let (id, params) = session.client.asked("workspace/applyEdit").await;
+    session.client.reply(&id, json!({"applied": true})).await;
+    let document = &params["edit"]["documentChanges"][0]["textDocument"];
+    assert_eq!(document["uri"], session.uri("train.py"));
+    session.client.goodbye().await;
+}

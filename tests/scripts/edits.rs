@@ -1,0 +1,201 @@
+//! Every edit of every demo project, run: what is refused is named, and what is edited still trains.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use ridgeline_analysis::source::batch_site::Entry;
+use ridgeline_analysis::source::rewrite::{EditKind, Refusal, Request, rewrite};
+use serde_json::Value;
+
+use super::sandbox::{Sandbox, ended, python_with_torch, repository};
+
+/// A demo project, and which of its edits are refused: beginnings of what is said.
+struct Demo {
+    folder: &'static str,
+    script: &'static str,
+    refused: &'static [(&'static str, &'static str)],
+}
+
+const IS_NONE: (&str, &str) = ("zero-grad-none", "done: ");
+const NO_PICTURES: (&str, &str) = ("channels-last", "no convolution over pictures");
+const NO_BLOCKS: (&str, &str) = ("recompute", "the model has no repeated blocks");
+const NO_WORKERS: (&str, &str) = ("loader-workers", "no DataLoader");
+const NO_PINNING: (&str, &str) = ("pinned-memory", "no DataLoader");
+
+const DEMOS: [Demo; 7] = [
+    Demo { folder: "bert", script: "train.py", refused: &[IS_NONE, NO_PICTURES] },
+    Demo { folder: "dcgan", script: "train.py", refused: &[IS_NONE, NO_BLOCKS] },
+    Demo {
+        folder: "gpt",
+        script: "train.py",
+        refused: &[IS_NONE, NO_PICTURES, NO_WORKERS, NO_PINNING],
+    },
+    Demo { folder: "ncf", script: "train.py", refused: &[IS_NONE, NO_PICTURES, NO_BLOCKS] },
+    Demo { folder: "resnet", script: "train.py", refused: &[IS_NONE, ("pinned-memory", "done: ")] },
+    Demo {
+        folder: "resnet",
+        script: "skyline_provider.py",
+        refused: &[IS_NONE, NO_WORKERS, NO_PINNING],
+    },
+    Demo { folder: "seq2seq", script: "train.py", refused: &[IS_NONE, NO_PICTURES] },
+];
+
+/// The Python texts of a folder, by name.
+fn texts(folder: &Path) -> HashMap<String, Arc<str>> {
+    let files = std::fs::read_dir(folder).expect("the demo").flatten();
+    let python = files.filter(|file| file.path().extension().is_some_and(|end| end == "py"));
+    python
+        .map(|file| {
+            let text = std::fs::read_to_string(file.path()).expect("read");
+            (file.file_name().to_string_lossy().into_owned(), text.into())
+        })
+        .collect()
+}
+
+/// Makes one edit of a demo; says whether it did, and holds what is refused to what is expected.
+#[track_caller]
+fn edit(texts: &mut HashMap<String, Arc<str>>, demo: &Demo, kind: EditKind) -> bool {
+    let entry = Entry {
+        path: demo.script.to_owned(),
+        provider: demo.script.contains("provider"),
+        ..Entry::default()
+    };
+    let name = kind.optimization();
+    let expected = demo.refused.iter().find(|(refused, _)| *refused == name);
+    // Two workers: the machines that run tests are small.
+    let request = Request { kind, lines: &[], count: Some(2) };
+    match (rewrite(texts, &entry, &request), expected) {
+        (Ok(made), None) => {
+            for file in &made.files {
+                let after = file.applied(&texts[&file.path]);
+                texts.insert(file.path.clone(), after.into());
+            }
+            true
+        }
+        (Err(refusal), Some((_, expected))) => {
+            let said = match refusal {
+                Refusal::Done(what) => format!("done: {what}"),
+                Refusal::NotUnderstood(why) => why,
+            };
+            assert!(said.starts_with(expected), "{name} of {}: {said}", demo.folder);
+            false
+        }
+        (made, expected) => {
+            panic!("{name} of {}/{}: {made:#?}, not {expected:?}", demo.folder, demo.script)
+        }
+    }
+}
+
+/// Profiles texts, and holds that they were measured and that no loss that they print is broken.
+#[track_caller]
+fn trains(texts: &HashMap<String, Arc<str>>, script: &str, about: &str) {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    for (name, text) in texts {
+        sandbox.write(name, text.as_bytes());
+    }
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", script, "--device", "cpu", "--iterations", "1", "--json", "-"]);
+    command.arg("--python").arg(python);
+    let ended = ended(&mut command);
+    assert_eq!(ended.code, Some(0), "{about}:\n{}\n{}", ended.stdout, ended.stderr);
+    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    let time = json["iteration"]["time_ms"].as_f64();
+    assert!(time > Some(0.0), "{about}: {json}");
+    let printed = printed(&sandbox.path("cache"));
+    assert!(!printed.contains("nan") && !printed.contains("loss inf"), "{about}: {printed}");
+}
+
+/// What programs printed, from the logs below a folder.
+fn printed(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| {
+            let path = entry.path();
+            match path.is_dir() {
+                true => printed(&path),
+                false if path.file_name().is_some_and(|name| name == "log.txt") => {
+                    String::from_utf8_lossy(&std::fs::read(&path).unwrap_or_default()).into_owned()
+                }
+                false => String::new(),
+            }
+        })
+        .collect()
+}
+
+/// `torch.compile` with a backend that takes seconds and needs no C++ compiler.
+fn compiling_soon(texts: &mut HashMap<String, Arc<str>>) {
+    let soon = "__import__(\"functools\").partial(torch.compile, backend=\"aot_eager\")(";
+    for text in texts.values_mut() {
+        *text = text.replace("torch.compile(", soon).into();
+    }
+}
+
+/// Edits of one demo that go together, one after the other; then it trains.
+#[track_caller]
+fn check(demo: &Demo, kinds: &[EditKind]) {
+    let mut texts = texts(&repository().join("demo-projects").join(demo.folder));
+    let made = kinds.iter().filter(|kind| edit(&mut texts, demo, **kind));
+    let made: Vec<&str> = made.map(|kind| kind.optimization()).collect();
+    compiling_soon(&mut texts);
+    let about = format!("{} of {}/{}", made.join(", "), demo.folder, demo.script);
+    trains(&texts, demo.script, &about);
+}
+
+/// Two halves of the edits, because a run takes seconds and the edits of each half go together.
+const FIRST: [EditKind; 6] = [
+    EditKind::AutocastBFloat16,
+    EditKind::FusedOptimizer,
+    EditKind::Tf32,
+    EditKind::Checkpoint,
+    EditKind::LoaderWorkers,
+    EditKind::ZeroGradToNone,
+];
+const SECOND: [EditKind; 5] = [
+    EditKind::AutocastFloat16,
+    EditKind::ForeachOptimizer,
+    EditKind::ChannelsLast,
+    EditKind::PinnedMemory,
+    EditKind::Compile,
+];
+
+#[test]
+fn the_halves_are_all() {
+    let all: Vec<EditKind> = FIRST.into_iter().chain(SECOND).collect();
+    assert!(EditKind::ALL.iter().all(|kind| all.contains(kind)));
+}
+
+#[test]
+fn every_edited_demo_still_trains() {
+    // Two at once: most of a run is the import of torch.
+    std::thread::scope(|scope| {
+        for kinds in [&FIRST[..], &SECOND[..]] {
+            scope.spawn(move || DEMOS.iter().for_each(|demo| check(demo, kinds)));
+        }
+    });
+}
+
+/// No demo sets gradients to zero; this one does, in two ways, and its loop is short and real.
+#[test]
+fn gradients_to_none_still_train() {
+    let script = "\
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+extra = torch.zeros(8, requires_grad=True)
+for step in range(100):
+    loss = (model(torch.randn(4, 8)) + extra).square().mean()
+    optimizer.zero_grad(set_to_none=False)
+    if extra.grad is not None:
+        extra.grad.zero_()
+    loss.backward()
+    optimizer.step()
+    print('loss', loss.item())
+";
+    let mut texts = HashMap::from([("train.py".to_owned(), Arc::from(script))]);
+    let demo = Demo { folder: "none", script: "train.py", refused: &[] };
+    assert!(edit(&mut texts, &demo, EditKind::ZeroGradToNone));
+    assert!(texts["train.py"].contains("extra.grad = None"));
+    trains(&texts, "train.py", "zero-grad-none");
+}
