@@ -7,10 +7,16 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::present::what_ifs::speedup;
+use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::recording::manifest;
 use ridgeline_analysis::source::batch_site::{Entry, Project as _};
 use ridgeline_analysis::source::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
-use ridgeline_analysis::source::{Lines, SourceIndex, TrainingScript, training_script};
+use ridgeline_analysis::source::{
+    LineMap, Lines, SourceIndex, TrainingScript, fingerprint, training_script,
+};
+use ridgeline_analysis::units;
+use ridgeline_analysis::whatif::study::Study;
 use serde::Deserialize;
 use tower_lsp::ls_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, DocumentChanges, OneOf,
@@ -27,6 +33,12 @@ use crate::profiler::Profiled;
 use crate::state::GlobalState;
 use crate::view::View;
 
+/// Less than this factor is within what two runs of one program differ by.
+const WORTH_TELLING: f64 = 1.02;
+
+/// Lines that one edit is about.
+const MOST_LINES: usize = 64;
+
 /// A manifest beyond this is not read: a model of 100,000 modules has less.
 const MOST_MANIFEST: u64 = 64 << 20;
 
@@ -39,6 +51,8 @@ pub struct Applying {
     file: Option<PathBuf>,
     /// The newest measurement of the project, which says what runs.
     measured: Option<Arc<Profiled>>,
+    /// What optimizations would bring to it, where that is known.
+    what_ifs: Option<Arc<Study>>,
     /// The open texts of the project, by path.
     open: Vec<(PathBuf, DocumentSnapshot)>,
 }
@@ -76,6 +90,65 @@ impl Applying {
     fn relative(&self, file: &Path) -> Option<String> {
         let inside = file.strip_prefix(&self.root).ok()?;
         Some(inside.to_string_lossy().replace('\\', "/"))
+    }
+
+    /// The lines that a prediction is about, where they are in today's texts.
+    fn lines(&self, sources: &Sources, kind: EditKind) -> Vec<(String, u32)> {
+        let study = self.what_ifs.as_deref();
+        let prediction = study.and_then(|study| study.prediction(kind.optimization()));
+        let Some((prediction, measured)) = prediction.zip(self.measured.as_deref()) else {
+            return Vec::new();
+        };
+        let mut maps: HashMap<FileId, Option<LineMap>> = HashMap::new();
+        let lines = prediction.lines.iter().filter_map(|(id, line)| {
+            let file = measured.profile.files.get(id.0 as usize)?;
+            let map = maps.entry(*id).or_insert_with(|| {
+                let text = sources.text(&file.path)?;
+                Some(LineMap::new(&file.fingerprint, &fingerprint(&text)))
+            });
+            let place = map.as_ref()?.place(*line).filter(|place| !place.changed)?;
+            Some((file.path.clone(), place.line))
+        });
+        lines.take(MOST_LINES).collect()
+    }
+
+    /// The edits of all these kinds in today's texts, each by itself.
+    fn all(&self, program: &Program, kinds: &[EditKind]) -> Vec<Result<Rewrite, Refusal>> {
+        let lines: Vec<Vec<(String, u32)>> = kinds
+            .iter()
+            .map(|kind| match kind {
+                // The others find their lines by themselves.
+                EditKind::Checkpoint => self.lines(&program.sources, *kind),
+                _ => Vec::new(),
+            })
+            .collect();
+        let lines: Vec<Vec<(&str, u32)>> = lines
+            .iter()
+            .map(|lines| lines.iter().map(|(path, line)| (path.as_str(), *line)).collect())
+            .collect();
+        let requests: Vec<Request<'_>> = kinds
+            .iter()
+            .zip(&lines)
+            .map(|(kind, lines)| Request { kind: *kind, lines, count: None })
+            .collect();
+        rewrites(&program.sources, &program.entry, &requests)
+    }
+
+    /// By the names of optimizations whether their edits can be made in today's texts, or why not: a
+    /// sentence without a full stop. It reads files.
+    pub fn possible(&self) -> Vec<(String, Result<(), String>)> {
+        let names = EditKind::ALL.map(|kind| kind.optimization().to_owned());
+        match self.program() {
+            Ok(program) => {
+                let all = self.all(&program, &EditKind::ALL).into_iter();
+                let all = all.map(|made| made.map(|_| ()).map_err(|refusal| refusal.to_string()));
+                names.into_iter().zip(all).collect()
+            }
+            Err(why) => {
+                let why = why.trim_end_matches('.').to_owned();
+                names.into_iter().map(|name| (name, Err(why.clone()))).collect()
+            }
+        }
     }
 
     /// The edit of the client's texts. It names the versions of those that are open.
@@ -117,8 +190,7 @@ impl Applying {
         let kind = EditKind::of_optimization(name)
             .ok_or_else(|| format!("There is no edit that makes `{name}`."))?;
         let program = self.program()?;
-        let request = Request { kind, lines: &[], count: None };
-        let made = rewrites(&program.sources, &program.entry, &[request]).pop();
+        let made = self.all(&program, &[kind]).pop();
         let rewrite = match made.ok_or("Nothing was asked for.")? {
             Ok(rewrite) => rewrite,
             Err(Refusal::Done(what)) => return Err(format!("It is there already: {what}.")),
@@ -166,23 +238,46 @@ pub fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeAction
     let is_in = |line: u32| (range.start.line..=range.end.line).contains(&line.saturating_sub(1));
     let at_loop = view.training().loop_line.is_some_and(is_in);
     let text = view.document.index.text();
-    let requests = EditKind::ALL.map(|kind| Request { kind, lines: &[], count: None });
-    let made = rewrites(&program.sources, &program.entry, &requests);
+    let wanted = EditKind::ALL
+        .into_iter()
+        .filter_map(|kind| Some((kind, brings(applying.what_ifs.as_deref(), kind)?)));
+    let (kinds, told): (Vec<EditKind>, Vec<String>) = wanted.unzip();
+    let made = applying.all(&program, &kinds);
     let edits = Edits { encoding: view.encoding, versioned: view.client.versioned_edits };
-    let actions = made.into_iter().flatten().filter_map(|rewrite| {
+    let made = made.into_iter().zip(told);
+    let actions = made.filter_map(|(rewrite, told)| {
+        let rewrite = rewrite.ok()?;
         let touches = rewrite
             .files
             .iter()
             .any(|file| file.path == here && file.lines(text).into_iter().any(is_in));
         let edit = (at_loop || touches).then(|| applying.edit(&program.sources, &rewrite, edits));
         Some(CodeActionOrCommand::CodeAction(CodeAction {
-            title: format!("Ridgeline: {}", begun_small(rewrite.title)),
+            title: format!("Ridgeline: {}{told}", begun_small(rewrite.title)),
             kind: Some(CodeActionKind::REFACTOR_REWRITE),
             edit: Some(edit??),
             ..CodeAction::default()
         }))
     });
     actions.collect()
+}
+
+/// What is told of an edit besides its title: `: ~1.4× faster`, or nothing where nothing is known of it.
+/// None where it is known to bring nothing here.
+fn brings(study: Option<&Study>, kind: EditKind) -> Option<String> {
+    let Some(study) = study else { return Some(String::new()) };
+    let name = kind.optimization();
+    if study.what_ifs.refusals.iter().any(|refused| refused.name == name) {
+        return None;
+    }
+    let Some(prediction) = study.prediction(name) else { return Some(String::new()) };
+    let faster = prediction.speedup().value;
+    if faster >= WORTH_TELLING {
+        return Some(format!(": ~{} faster", speedup(faster)));
+    }
+    let (before, after) = (prediction.before_peak_bytes?, prediction.peak_bytes?.value);
+    let is_less = after * WORTH_TELLING < before;
+    is_less.then(|| format!(": ~{} less memory", units::bytes(before - after)))
 }
 
 /// `train in bfloat16` for `Train in bfloat16`.
@@ -199,18 +294,20 @@ impl GlobalState {
         Some(self.applying(&self.root_of(&real)?, Some(&real)))
     }
 
-    fn applying(&self, root: &Path, file: Option<&Path>) -> Applying {
+    pub fn applying(&self, root: &Path, file: Option<&Path>) -> Applying {
         let workspace = self.workspaces.iter().find(|workspace| workspace.root == root);
         let measured = workspace.and_then(|workspace| workspace.measured.first());
         // Another project of the workspace may have been measured than the one that it is asked of.
         let is_about = |profiled: &Profiled| {
             file.is_none_or(|file| file.starts_with(real_path(&profiled.root)))
         };
+        let measured = measured.filter(|(_, profiled)| is_about(profiled));
+        let generation = measured.map(|(generation, _)| *generation);
+        let what_ifs = generation.and_then(|generation| self.what_ifs_of(generation));
         let measured = measured.map(|(_, profiled)| profiled.clone());
-        let measured = measured.filter(|profiled| is_about(profiled));
         let root = real_path(measured.as_ref().map_or(root, |profiled| profiled.root.as_path()));
         let open = self.open_texts(&root);
-        Applying { root, file: file.map(Path::to_owned), measured, open }
+        Applying { root, file: file.map(Path::to_owned), measured, what_ifs, open }
     }
 
     /// Makes the edit of an optimization by command.

@@ -496,83 +496,74 @@ fn checkpoint() {
     check_demo(
         EditKind::Checkpoint,
         expect![[r#####"
-        #### train.py """BERT (Devlin et al., 2018) with the masked-language-model head, on torch's own encoder layers."""
-         from torch import Tensor, nn
-        +from torch.utils.checkpoint import checkpoint
-        +from torch.utils.checkpoint import checkpoint
-        +from torch.utils.checkpoint import checkpoint
+            #### train.py """BERT (Devlin et al., 2018) with the masked-language-model head, on torch's own encoder layers."""
+             from torch import Tensor, nn
+            +from torch.utils.checkpoint import checkpoint
 
-        …
-             def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
-        -        x = self.embeddings(tokens, segments)
-        -        x = self.encoder(x, src_key_padding_mask=tokens == 0)
-        -        return self.decoder(self.transform(x))
-        +        x = checkpoint(self.embeddings, tokens, segments, use_reentrant=False)
-        +        x = checkpoint(self.encoder, x, src_key_padding_mask=tokens == 0, use_reentrant=False)
-        +        return self.decoder(checkpoint(self.transform, x, use_reentrant=False))
+            …
+                 def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
+            -        x = self.embeddings(tokens, segments)
+            -        x = self.encoder(x, src_key_padding_mask=tokens == 0)
+            -        return self.decoder(self.transform(x))
+            +        x = checkpoint(self.embeddings, tokens, segments, use_reentrant=False)
+            +        x = checkpoint(self.encoder, x, src_key_padding_mask=tokens == 0, use_reentrant=False)
+            +        return self.decoder(checkpoint(self.transform, x, use_reentrant=False))
 
-        #### train.py """DCGAN (Radford et al., 2015): a generator and a discriminator of strided convolutions."""
-        NotUnderstood("the model has no repeated blocks that are known, and no line was named")
-        #### train.py """A small GPT: pre-norm decoder blocks with causal self-attention."""
-         from torch.nn import functional as F
-        +from torch.utils.checkpoint import checkpoint
+            #### train.py """DCGAN (Radford et al., 2015): a generator and a discriminator of strided convolutions."""
+            NotUnderstood("the model has no repeated blocks that are known, and no line was named")
+            #### train.py """A small GPT: pre-norm decoder blocks with causal self-attention."""
+             from torch.nn import functional as F
+            +from torch.utils.checkpoint import checkpoint
 
-        …
-                 for block in self.blocks:
-        -            x = block(x)
-        +            x = checkpoint(block, x, use_reentrant=False)
-                 logits = self.head(self.norm(x))
-        #### train.py """Neural collaborative filtering (He et al., 2017): matrix factorization beside an MLP."""
-        NotUnderstood("the model has no repeated blocks that are known, and no line was named")
-        #### train.py """ResNet-50 (He et al., 2015), as torchvision lays it out."""
-         from torch import Tensor, nn
-        +from torch.utils.checkpoint import checkpoint
-        +from torch.utils.checkpoint import checkpoint
-        +from torch.utils.checkpoint import checkpoint
-        +from torch.utils.checkpoint import checkpoint
+            …
+                     for block in self.blocks:
+            -            x = block(x)
+            +            x = checkpoint(block, x, use_reentrant=False)
+                     logits = self.head(self.norm(x))
+            #### train.py """Neural collaborative filtering (He et al., 2017): matrix factorization beside an MLP."""
+            NotUnderstood("the model has no repeated blocks that are known, and no line was named")
+            #### train.py """ResNet-50 (He et al., 2015), as torchvision lays it out."""
+             from torch import Tensor, nn
+            +from torch.utils.checkpoint import checkpoint
 
-        …
+            …
 
-        -        x = self.layer1(x)
-        -        x = self.layer2(x)
-        -        x = self.layer3(x)
-        -        x = self.layer4(x)
-        +        x = checkpoint(self.layer1, x, use_reentrant=False)
-        +        x = checkpoint(self.layer2, x, use_reentrant=False)
-        +        x = checkpoint(self.layer3, x, use_reentrant=False)
-        +        x = checkpoint(self.layer4, x, use_reentrant=False)
+            -        x = self.layer1(x)
+            -        x = self.layer2(x)
+            -        x = self.layer3(x)
+            -        x = self.layer4(x)
+            +        x = checkpoint(self.layer1, x, use_reentrant=False)
+            +        x = checkpoint(self.layer2, x, use_reentrant=False)
+            +        x = checkpoint(self.layer3, x, use_reentrant=False)
+            +        x = checkpoint(self.layer4, x, use_reentrant=False)
 
-        #### skyline_provider.py """ResNet-50 (He et al., 2015), as torchvision lays it out."""
-         from torch import Tensor, nn
-        +from torch.utils.checkpoint import checkpoint
-        +from torch.utils.checkpoint import checkpoint
-        +from torch.utils.checkpoint import checkpoint
-        +from torch.utils.checkpoint import checkpoint
+            #### skyline_provider.py """ResNet-50 (He et al., 2015), as torchvision lays it out."""
+             from torch import Tensor, nn
+            +from torch.utils.checkpoint import checkpoint
 
-        …
+            …
 
-        -        x = self.layer1(x)
-        -        x = self.layer2(x)
-        -        x = self.layer3(x)
-        -        x = self.layer4(x)
-        +        x = checkpoint(self.layer1, x, use_reentrant=False)
-        +        x = checkpoint(self.layer2, x, use_reentrant=False)
-        +        x = checkpoint(self.layer3, x, use_reentrant=False)
-        +        x = checkpoint(self.layer4, x, use_reentrant=False)
+            -        x = self.layer1(x)
+            -        x = self.layer2(x)
+            -        x = self.layer3(x)
+            -        x = self.layer4(x)
+            +        x = checkpoint(self.layer1, x, use_reentrant=False)
+            +        x = checkpoint(self.layer2, x, use_reentrant=False)
+            +        x = checkpoint(self.layer3, x, use_reentrant=False)
+            +        x = checkpoint(self.layer4, x, use_reentrant=False)
 
-        #### train.py """Sequence to sequence: an LSTM encoder, and an LSTM decoder with Luong attention (2015)."""
-         from torch import Tensor, nn
-        +from torch.utils.checkpoint import checkpoint
-        +from torch.utils.checkpoint import checkpoint
+            #### train.py """Sequence to sequence: an LSTM encoder, and an LSTM decoder with Luong attention (2015)."""
+             from torch import Tensor, nn
+            +from torch.utils.checkpoint import checkpoint
 
-        …
-             def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        -        memory, state = self.encoder(source)
-        -        return self.decoder(target, memory, state)
-        +        memory, state = checkpoint(self.encoder, source, use_reentrant=False)
-        +        return checkpoint(self.decoder, target, memory, state, use_reentrant=False)
+            …
+                 def forward(self, source: Tensor, target: Tensor) -> Tensor:
+            -        memory, state = self.encoder(source)
+            -        return self.decoder(target, memory, state)
+            +        memory, state = checkpoint(self.encoder, source, use_reentrant=False)
+            +        return checkpoint(self.decoder, target, memory, state, use_reentrant=False)
 
-    "#####]],
+        "#####]],
     );
 }
 

@@ -65,20 +65,22 @@ fn a_model_that_is_handed_over() {
         &files,
         asked(LAST),
         expect![[r#"
-        == main.py
-             model.load_weights(args.weights)
-        -    model = model.cuda()
-        +    model = model.cuda().to(memory_format=th.channels_last)
-             opt = th.optim.SGD(model.parameters(), lr=1)
-        == engine.py
-        +import torch
-         def train(net, opt):
-        …
-                 x = x.cuda()
-        -        loss = loss_fn(net(x), y)
-        +        loss = loss_fn(net(x.to(memory_format=torch.channels_last)), y)
-                 loss.backward()
-    "#]],
+            == main.py
+                 model.load_weights(args.weights)
+            -    model = model.cuda()
+            +    model = model.cuda().to(memory_format=th.channels_last)
+                 opt = th.optim.SGD(model.parameters(), lr=1)
+            == engine.py
+            +import torch
+            +
+            +
+             def train(net, opt):
+            …
+                     x = x.cuda()
+            -        loss = loss_fn(net(x), y)
+            +        loss = loss_fn(net(x.to(memory_format=torch.channels_last)), y)
+                     loss.backward()
+        "#]],
     );
 }
 
@@ -177,19 +179,18 @@ fn checkpoints_at_lines() {
         &files,
         request,
         expect![[r#"
-        == model.py
-         from torch import Tensor, nn
-        +from torch.utils.checkpoint import checkpoint
-        +from torch.utils.checkpoint import checkpoint
+            == model.py
+             from torch import Tensor, nn
+            +from torch.utils.checkpoint import checkpoint
 
-        …
+            …
 
-        -        x = self.layer1(x)
-        -        x = self.layer2(x)
-        +        x = checkpoint(self.layer1, x, use_reentrant=False)
-        +        x = checkpoint(self.layer2, x, use_reentrant=False)
-                 x = self.layer3(x)
-    "#]],
+            -        x = self.layer1(x)
+            -        x = self.layer2(x)
+            +        x = checkpoint(self.layer1, x, use_reentrant=False)
+            +        x = checkpoint(self.layer2, x, use_reentrant=False)
+                     x = self.layer3(x)
+        "#]],
     );
     let nested = [("model.py", line - 3)];
     let request = Request { kind: EditKind::Checkpoint, lines: &nested, count: None };

@@ -22,7 +22,9 @@ fn libraries_do_it_themselves() {
     check_refused(
         EditKind::Compile,
         lightning,
-        expect!["no training loop with a backward() was found"],
+        expect![
+            "Lightning (train.py:2) runs the training loop, which is not in the program's own code"
+        ],
     );
     let transformers = "from transformers import Trainer, TrainingArguments\nargs = TrainingArguments('out')\nTrainer(model, args).train()\n";
     for (kind, expected) in [
