@@ -65,17 +65,20 @@ async function selectTargetGpu(server: Server): Promise<void> {
 /** The argument with what the command needs besides; null where the person says nothing. */
 async function withAnswer(name: ServerCommand, argument: unknown): Promise<unknown> {
   if (name === "ridgeline.setBatchSize") return withBatch(argument);
-  if (name === "ridgeline.applyWhatIf") return withOptimization(argument);
+  if (name === "ridgeline.applyWhatIf" || name === "ridgeline.measureWhatIf") return withOptimization(name, argument);
   return argument;
 }
 
 /** The argument with the name of an optimization in it, which the person is asked for where there is none. */
-async function withOptimization(argument: unknown): Promise<Record<string, unknown> | null> {
+async function withOptimization(command: ServerCommand, argument: unknown): Promise<Record<string, unknown> | null> {
   const given = typeof argument === "object" && argument !== null ? (argument as Record<string, unknown>) : {};
-  const uri = typeof argument === "string" ? argument : (given.uri ?? activeFile("ridgeline.applyWhatIf"));
+  const uri = typeof argument === "string" ? argument : (given.uri ?? activeFile(command));
   if (typeof given.name === "string") return { ...given, uri };
   const items = Object.entries(OPTIMIZATIONS).map(([name, label]) => ({ name, label }));
-  const title = "Ridgeline: Apply an Optimization, as One Edit That Can Be Undone";
+  const title =
+    command === "ridgeline.applyWhatIf"
+      ? "Ridgeline: Apply an Optimization, as One Edit That Can Be Undone"
+      : "Ridgeline: Measure an Optimization: the Text Runs With Its Edit and Without";
   const chosen = await vscode.window.showQuickPick(items, { title });
   return chosen === undefined ? null : { ...given, uri, name: chosen.name };
 }

@@ -96,7 +96,7 @@ export const SERVER_COMMANDS = [
   "ridgeline.applyWhatIf",
 ] as const;
 
-/** What `ridgeline.applyWhatIf` can edit in: names and what each does, as docs/whatif.md has them. */
+/** What `ridgeline.applyWhatIf` can edit in and `ridgeline.measureWhatIf` can measure: names and what each does, as docs/whatif.md has them. */
 export const OPTIMIZATIONS: Record<string, string> = {
   "amp-bf16": "Train in bfloat16 (autocast)",
   "amp-fp16": "Train in float16 (autocast and a gradient scaler)",

@@ -18,6 +18,7 @@ use crate::history;
 use crate::pipeline;
 use crate::pool::RequestError;
 use crate::profiler::Profiled;
+use crate::requests::Applying;
 use crate::store::Store;
 use crate::what_if::{Found, pairs};
 
@@ -57,6 +58,8 @@ pub struct WhatIfs {
     pub message: Option<String>,
     /// The one that is being measured.
     pub measuring: Option<String>,
+    /// What their edits need.
+    pub applying: Option<Applying>,
 }
 
 /// The document, as JSON.
@@ -93,7 +96,7 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
 }
 
 fn what_ifs(facts: &Facts) -> panel::WhatIfs {
-    let WhatIfs { found, message, measuring } = &facts.what_ifs;
+    let WhatIfs { found, message, measuring, applying } = &facts.what_ifs;
     let (study, instead) = match found {
         Some(Ok(study)) => (Some(study.clone()), None),
         Some(Err(why)) => {
@@ -108,6 +111,7 @@ fn what_ifs(facts: &Facts) -> panel::WhatIfs {
         message: instead.or_else(|| message.clone()),
         pairs: pairs.unwrap_or_default(),
         measuring: measuring.clone(),
+        edits: applying.as_ref().map(Applying::possible).unwrap_or_default(),
         ..panel::WhatIfs::default()
     }
 }

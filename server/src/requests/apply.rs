@@ -318,6 +318,7 @@ impl GlobalState {
                            actions at the training loop offer some.";
             return to_client.show_message(Importance::Info, message);
         };
+        let file = file.or(self.last_touched.as_deref()).filter(|file| file.starts_with(root));
         let work = self.apply_what_if(root, file, name);
         tokio::spawn(async move {
             if let Err(why) = work.await {
@@ -334,7 +335,7 @@ impl GlobalState {
         file: Option<&Path>,
         name: &str,
     ) -> impl Future<Output = Result<Vec<String>, String>> + use<> {
-        let applying = self.applying(root, file.or(self.last_touched.as_deref()));
+        let applying = self.applying(root, file);
         let (to_client, client) = (self.to_client.clone(), self.client.clone());
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         let name = name.to_owned();

@@ -14,6 +14,7 @@ use crate::state::GlobalState;
 use crate::view::View;
 
 mod apply;
+pub use apply::Applying;
 mod batch_size;
 mod code_action;
 mod code_lens;

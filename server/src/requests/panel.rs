@@ -101,7 +101,7 @@ impl GlobalState {
             return;
         };
         let done = match action {
-            Action::Apply => Done::no("Edits are not made yet."),
+            Action::Apply => return self.panel_apply(&root, name, reply),
             Action::Measure => match self.measure_what_if(&root, name) {
                 Ok(()) => self.consented(&root),
                 Err(why) => Done::no(why),
@@ -109,6 +109,20 @@ impl GlobalState {
         };
         // A page that has gone does not read the answer.
         let _ = reply.send(Ok(done));
+    }
+
+    /// Has the editor make the edit of an optimization.
+    fn panel_apply(&self, root: &Path, name: &str, reply: Reply<Done>) {
+        let work = self.apply_what_if(root, None, name);
+        tokio::spawn(async move {
+            let done = match work.await {
+                Ok(notes) if notes.is_empty() => Done::yes(),
+                Ok(notes) => Done { done: true, message: Some(notes.join("; ")) },
+                Err(why) => Done::no(why),
+            };
+            // A page that has gone does not read the answer.
+            let _ = reply.send(Ok(done));
+        });
     }
 
     /// Whether a run that was asked for may begin.
@@ -143,6 +157,7 @@ impl GlobalState {
                 found: generation.and_then(|of| workspace.what_if.of(of)).cloned(),
                 message: workspace.what_if.message.clone(),
                 measuring: self.what_if_measured_now(&workspace.root),
+                applying: measured.is_some().then(|| self.applying(&workspace.root, None)),
             },
             measured,
             prices: self.settings.prices.clone(),

@@ -107,7 +107,7 @@ fn autocast(
             return Err(program.refuse(module, statement.start_byte(), why));
         };
         let header = header(program, edits, backward.scope, statement.start_byte(), dtype)?;
-        let unit = super::edits::Layout::of(text).unit();
+        let unit = super::layout::Layout::of(text).unit();
         let mut value = backward.loss;
         if value.kind() == "parenthesized_expression" {
             value = value.named_child(0).unwrap_or(value);

@@ -6,7 +6,7 @@ use super::Refusal;
 use super::compile::{ModelCall, made_models, model_calls};
 use super::edits::Edits;
 use super::imports;
-use super::models::Origin;
+use super::origins::Origin;
 use super::program::Program;
 use super::syntax::{mentions, object_of, written};
 

@@ -3,10 +3,12 @@
 use tree_sitter::Node;
 
 use super::Refusal;
-use super::edits::{Edits, Layout};
+use super::edits::Edits;
 use super::forward::{Forward, backwards, forward};
 use super::imports;
-use super::models::{Models, Origin, keeps_states, origins};
+use super::layout::Layout;
+use super::models::{Models, keeps_states};
+use super::origins::{Origin, origins};
 use super::program::{Program, Scope};
 use super::syntax::callee;
 

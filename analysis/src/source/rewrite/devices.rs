@@ -4,8 +4,9 @@ use tree_sitter::Node;
 
 use super::super::batch_site::module::Module;
 use super::Refusal;
-use super::edits::{Edits, Layout};
+use super::edits::Edits;
 use super::imports;
+use super::layout::Layout;
 use super::program::{Program, Scope};
 use super::syntax::{object_of, written};
 

@@ -4,7 +4,8 @@ use tree_sitter::Node;
 
 use super::super::batch_site::gather::named_children;
 use super::super::batch_site::module::Module;
-use super::edits::{Edits, Layout};
+use super::edits::Edits;
+use super::layout::Layout;
 use super::syntax::written;
 
 /// The name that `torch` has in a text; it is imported where it has none.

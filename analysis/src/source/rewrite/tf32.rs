@@ -1,8 +1,9 @@
 //! Products of float32 numbers on tensor cores (NVIDIA, "TF32").
 
 use super::Refusal;
-use super::edits::{Edits, Layout};
+use super::edits::Edits;
 use super::imports::{self, leading_imports};
+use super::layout::Layout;
 use super::program::Program;
 
 /// `torch.set_float32_matmul_precision("high")`, once, where the program begins.
