@@ -74,6 +74,9 @@ pub struct Manifest {
     /// What the program ran on besides the device.
     #[serde(default)]
     pub machine: Option<Machine>,
+    /// Of modules whose outputs were looked at, how much of them is zero.
+    #[serde(default)]
+    pub sparsity: Vec<Sparsity>,
     /// Functions that `torch.compile` compiled and that ran.
     #[serde(default)]
     pub compiled: Vec<Region>,
@@ -241,6 +244,15 @@ pub struct Batch {
     pub from: Option<String>,
     /// Samples that the loader gives in one epoch.
     pub samples_per_epoch: Option<u64>,
+}
+
+/// How much of a module's outputs is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct Sparsity {
+    /// Index into [`Manifest::modules`].
+    pub module: u32,
+    /// The share of zeros, 0 to 1, in its outputs of the measured iteration.
+    pub zeros: f64,
 }
 
 /// A module instance.
@@ -535,6 +547,13 @@ mod tests {
     fn everything_but_the_schema_may_be_missing() {
         assert_eq!(parsed(r#"{"schema": 1}"#), Manifest { schema: 1, ..Manifest::default() });
         check_error("{}", "missing field `schema`");
+    }
+
+    #[test]
+    fn sparsity_is_read() {
+        let manifest = parsed(r#"{"schema": 1, "sparsity": [{"module": 3, "zeros": 0.53}]}"#);
+        assert_eq!(manifest.sparsity, [Sparsity { module: 3, zeros: 0.53 }]);
+        check_error(r#"{"schema": 1, "sparsity": [{"zeros": 0.5}]}"#, "sparsity[0]: missing field");
     }
 
     #[test]

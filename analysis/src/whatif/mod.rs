@@ -8,6 +8,8 @@
 pub mod accuracy;
 pub mod distributed;
 pub mod facts;
+#[cfg(test)]
+pub mod fixture;
 pub mod graph;
 pub mod loading;
 pub mod memory;
@@ -17,6 +19,9 @@ pub mod optimizations;
 pub mod primitives;
 pub mod probe_list;
 pub mod ranking;
+pub mod recomputation;
+pub mod recompute_curve;
 pub mod recorded;
+pub mod segments;
 pub mod simulate;
 pub mod study;

@@ -14,10 +14,12 @@ mod fused_optimizer;
 mod gradient_compression;
 mod layer_fusion;
 mod loader_workers;
+mod memory_facts;
 mod p3;
 mod pad_dimensions;
 mod pinned_memory;
 mod prefetch;
+mod recompute;
 pub mod shared;
 mod tf32;
 mod zero_grad;
@@ -44,6 +46,7 @@ pub const ALL: &[&dyn Optimization] = &[
     &loader_workers::LoaderWorkers,
     &pinned_memory::PinnedMemory,
     &prefetch::Prefetch,
+    &recompute::Recompute,
     &data_parallel::DataParallel,
     &accumulate::Accumulate,
     &p3::P3,
