@@ -11,6 +11,7 @@ pub mod facts;
 #[cfg(test)]
 pub mod fixture;
 pub mod graph;
+pub mod host_order;
 pub mod loading;
 pub mod memory;
 pub mod network;
@@ -24,4 +25,5 @@ pub mod recompute_curve;
 pub mod recorded;
 pub mod segments;
 pub mod simulate;
+pub mod stashes;
 pub mod study;

@@ -7,7 +7,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::graph::{Graph, Resource, Task, TaskId};
+use super::graph::{Graph, TaskId};
+use super::host_order::HostOrder;
 use super::memory::{Block, BlockKind, Moment};
 use crate::profile::{FileId, Phase, Profile};
 
@@ -49,8 +50,10 @@ pub struct Group {
 
 /// All that could be dropped, by the line that calls it.
 pub fn groups(graph: &Graph, profile: &Profile) -> Vec<Group> {
-    let Some(finder) = Finder::new(graph, profile) else { return Vec::new() };
-    let mut by_line: BTreeMap<((FileId, u32), bool, &str), Vec<Segment>> = BTreeMap::new();
+    let finder = Finder::new(graph, profile);
+    // A line's own calls first, then those of what it calls, by type.
+    type Key<'a> = ((FileId, u32), bool, &'a str);
+    let mut by_line: BTreeMap<Key<'_>, Vec<Segment>> = BTreeMap::new();
     let lines = calling_lines(profile);
     for (module, calls) in finder.calls() {
         let Some(cost) = profile.modules.get(module as usize) else { continue };
@@ -85,7 +88,7 @@ fn around(profile: &Profile, module: u32) -> impl Iterator<Item = u32> + '_ {
 
 /// By module: the line that calls it, and whether that line does so itself.
 fn calling_lines(profile: &Profile) -> HashMap<u32, ((FileId, u32), bool)> {
-    let mut lines: HashMap<u32, (FileId, u32)> = HashMap::new();
+    let mut lines: BTreeMap<u32, (FileId, u32)> = BTreeMap::new();
     for (file, costs) in (0_u32..).zip(&profile.lines) {
         for cost in costs {
             for module in &cost.modules {
@@ -119,75 +122,37 @@ type Call = (usize, usize);
 struct Finder<'a> {
     graph: &'a Graph,
     profile: &'a Profile,
-    /// The host's tasks in their order.
-    host: Vec<TaskId>,
-    /// By task: its place among them.
-    place: Vec<usize>,
+    order: HostOrder,
     /// By task of the host: nanoseconds of the kernels that it launches.
     kernels_ns: Vec<f64>,
     /// By module: places of the tasks of its backward pass.
     backward: HashMap<u32, Vec<usize>>,
-    /// The recording's order of what happens to memory: places of tasks by event.
-    events: Vec<(u32, usize)>,
     /// Blocks by the place of the task that allocates them.
     blocks: Vec<(usize, usize)>,
 }
 
 impl<'a> Finder<'a> {
-    fn new(graph: &'a Graph, profile: &'a Profile) -> Option<Finder<'a>> {
-        let host: Vec<TaskId> = graph.on(graph.find(&Resource::Host)?).collect();
-        let mut place = vec![usize::MAX; graph.tasks.len()];
-        for (index, id) in host.iter().enumerate() {
-            *place.get_mut(id.index())? = index;
-        }
+    fn new(graph: &'a Graph, profile: &'a Profile) -> Finder<'a> {
+        let order = HostOrder::new(graph);
         let mut kernels_ns = vec![0.0; graph.tasks.len()];
         for task in graph.tasks.iter().filter(|task| !task.is_removed) {
             if let Some(sum) = task.launched_by.and_then(|id| kernels_ns.get_mut(id.index())) {
                 *sum += task.duration_ns;
             }
         }
-        let mut finder = Finder {
-            graph,
-            profile,
-            host,
-            place,
-            kernels_ns,
-            backward: HashMap::new(),
-            events: Vec::new(),
-            blocks: Vec::new(),
-        };
-        for (index, task) in finder.tasks() {
+        let mut backward: HashMap<u32, Vec<usize>> = HashMap::new();
+        for (index, task) in order.iter(graph) {
             let module = task.module.filter(|_| task.phase == Phase::Backward);
             for module in module.into_iter().flat_map(|module| around(profile, module)) {
-                finder.backward.entry(module).or_default().push(index);
+                backward.entry(module).or_default().push(index);
             }
         }
-        for (number, block) in graph.memory.blocks.iter().enumerate() {
-            finder.blocks.extend(finder.place_of(block.allocated).map(|place| (place, number)));
-            for moment in [block.allocated, block.freed].into_iter().flatten() {
-                finder.events.extend(finder.place_of(Some(moment)).map(|it| (moment.event, it)));
-            }
-        }
-        finder.events.sort_unstable();
-        finder.blocks.sort_unstable();
-        Some(finder)
-    }
-
-    fn tasks(&self) -> impl Iterator<Item = (usize, &'a Task)> + use<'a> {
-        let graph = self.graph;
-        let tasks: Vec<TaskId> = self.host.clone();
-        tasks.into_iter().enumerate().filter_map(move |(index, id)| Some((index, graph.task(id)?)))
-    }
-
-    fn place_of(&self, moment: Option<Moment>) -> Option<usize> {
-        let place = *self.place.get(moment?.task.index())?;
-        (place != usize::MAX).then_some(place)
-    }
-
-    /// The first event at or after a place.
-    fn event_at(&self, place: usize) -> u32 {
-        let next = self.events.partition_point(|(_, at)| *at < place);
-        self.events.get(next).map_or(u32::MAX, |(event, _)| *event)
+        let blocks = graph.memory.blocks.iter().enumerate();
+        let mut blocks: Vec<(usize, usize)> = blocks
+            .filter_map(|(number, block)| Some((order.of(block.allocated)?, number)))
+            .collect();
+        blocks.sort_unstable();
+        Finder { graph, profile, order, kernels_ns, backward, blocks }
     }
 
     /// The calls of each module in the forward pass.
@@ -197,7 +162,7 @@ impl<'a> Finder<'a> {
         // are not all of those since its last one, something else ran between two calls.
         let mut known = 0_usize;
         let mut seen: HashMap<u32, usize> = HashMap::new();
-        for (index, task) in self.tasks() {
+        for (index, task) in self.order.iter(self.graph) {
             let is_forward = task.phase == Phase::Forward;
             if task.module.is_none() && (is_forward || task.phase == Phase::Other) {
                 continue;
@@ -247,7 +212,7 @@ impl<'a> Finder<'a> {
 
     fn segment(&self, module: u32, call: Call, backward: usize) -> Option<Segment> {
         let output = self.output(call);
-        let freed = |block: &Block| self.place_of(block.freed);
+        let freed = |block: &Block| self.order.of(block.freed);
         let mut kept: Vec<(usize, usize)> = Vec::new();
         for (place, number, block) in self.made_in(call) {
             let is_saved = block.kind == BlockKind::Activations
@@ -260,11 +225,10 @@ impl<'a> Finder<'a> {
         let dropped: Vec<(usize, Moment)> = kept
             .iter()
             .filter_map(|&(place, number)| {
-                let after =
-                    if output == Some(number) { backward } else { self.used_until(place, call) };
-                let task = *self.host.get(after)?;
-                // Before all that happens in that task.
-                Some((number, Moment { task, event: self.event_at(after).saturating_sub(1) }))
+                let is_output = output == Some(number);
+                let used_until = || self.order.used_until(self.graph, place, call.1);
+                let after = if is_output { backward } else { used_until() };
+                Some((number, self.order.beginning(after)?))
             })
             .collect();
         let needed = kept.iter().map(|(place, _)| *place).max()?;
@@ -277,7 +241,7 @@ impl<'a> Finder<'a> {
             })
             .map(|(_, number, _)| number)
             .collect();
-        let again: Vec<TaskId> = self.host.get(call.0..=needed)?.to_vec();
+        let again: Vec<TaskId> = self.order.tasks.get(call.0..=needed)?.to_vec();
         let of = |ns: &dyn Fn(&TaskId) -> f64| again.iter().map(ns).sum::<f64>();
         let host_ns = of(&|id| self.graph.task(*id).map_or(0.0, |task| task.duration_ns));
         let gpu_ns = of(&|id| self.kernels_ns.get(id.index()).copied().unwrap_or(0.0));
@@ -286,9 +250,9 @@ impl<'a> Finder<'a> {
         operators.dedup();
         let mut segment = Segment {
             module,
-            last: *self.host.get(call.1)?,
-            backward: *self.host.get(backward)?,
-            backward_event: self.event_at(backward),
+            last: *self.order.tasks.get(call.1)?,
+            backward: *self.order.tasks.get(backward)?,
+            backward_event: self.order.event_at(backward),
             dropped,
             passing,
             most_bytes: 0.0,
@@ -302,29 +266,11 @@ impl<'a> Finder<'a> {
 
     /// What a call gives: of what outlives it, the largest that its last operator made.
     fn output(&self, call: Call) -> Option<usize> {
-        let outlives = |block: &Block| self.place_of(block.freed).is_none_or(|it| it > call.1);
+        let outlives = |block: &Block| self.order.of(block.freed).is_none_or(|it| it > call.1);
         let alive: Vec<_> = self.made_in(call).filter(|(_, _, block)| outlives(block)).collect();
         let (_, _, last) = alive.last()?;
         let of_last = alive.iter().filter(|(_, _, block)| block.call == last.call);
         of_last.max_by(|a, b| a.2.bytes.total_cmp(&b.2.bytes)).map(|(_, number, _)| *number)
-    }
-
-    /// Python's name for a tensor goes when the operator after the next one begins: `x = f(x)`.
-    fn used_until(&self, place: usize, (_, last): Call) -> usize {
-        let call_at = |place: usize| self.graph.task(*self.host.get(place)?)?.call;
-        let mut current = call_at(place);
-        let mut seen = 0;
-        for next in place + 1..=last {
-            let call = call_at(next);
-            if call.is_some() && call != current {
-                current = call;
-                seen += 1;
-                if seen == 2 {
-                    return next;
-                }
-            }
-        }
-        last + 1
     }
 
     fn is_freed_in_backward(&self, block: &Block) -> bool {
@@ -341,7 +287,7 @@ impl<'a> Finder<'a> {
         {
             let Some(block) = self.graph.memory.blocks.get(number) else { continue };
             changes.extend(block.allocated.map(|moment| (moment.event, block.bytes)));
-            let is_freed = passes && self.place_of(block.freed).is_some_and(&in_again);
+            let is_freed = passes && self.order.of(block.freed).is_some_and(&in_again);
             changes.extend(block.freed.filter(|_| is_freed).map(|it| (it.event, -block.bytes)));
         }
         changes.sort_by_key(|(event, _)| *event);
