@@ -1,0 +1,143 @@
+"""Measures two versions of a training script side by side: each runs in a process of its own, and
+they take turns of a few iterations, so that what slows the machine down slows both.
+
+Iterations are told by the end of an optimizer's step. Nothing else is installed in the program, and
+the product has no part in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+# Waits at each turn for a line with the number of iterations, and answers with their nanoseconds.
+# On a GPU each turn begins and ends synchronized, and its iterations count as equal parts of it.
+PROGRAM = """
+import json, os, runpy, sys, time
+answers = os.fdopen(os.dup(1), "w")
+orders = os.fdopen(os.dup(0))
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+import torch
+from torch.optim import optimizer
+steps_per_iteration = int(sys.argv[2])
+steps, left, took, began = 0, 0, [], 0
+on_gpu = torch.cuda.is_available()
+def settled():
+    if on_gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter_ns()
+def next_turn():
+    global left, took, began
+    order = orders.readline()
+    if not order.strip():
+        os._exit(0)
+    left, took = int(order), []
+    began = settled()
+def stepped(*_):
+    global steps, left, began
+    steps += 1
+    if steps % steps_per_iteration:
+        return
+    now = time.perf_counter_ns()
+    took.append(now - began)
+    began = now
+    left -= 1
+    if left == 0:
+        if on_gpu:
+            total = sum(took) + settled() - now
+            took[:] = [total / len(took)] * len(took)
+        print(json.dumps(took), file=answers, flush=True)
+        next_turn()
+optimizer.register_optimizer_step_post_hook(stepped)
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+sys.argv = sys.argv[1:2] + sys.argv[3:]
+next_turn()
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+# The first iterations after the other one's turn find cold caches.
+DROPPED = 1
+
+
+class Version:
+    """A running version of a script, which waits for its turn."""
+
+    def __init__(self, python: str, script: Path, steps: int, arguments: list[str]) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._process = subprocess.Popen(
+            [python, "-c", PROGRAM, str(script), str(steps), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            cwd=script.parent,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        )
+
+    def turn(self, iterations: int) -> list[float]:
+        """Nanoseconds of each of so many iterations."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{iterations}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            self._errors.seek(0)
+            said = self._errors.read()[-2000:].decode(errors="replace")
+            raise RuntimeError(f"the program ended before its turn was over: {said}")
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def speedup(
+    python: str,
+    before: Path,
+    after: Path,
+    *,
+    steps: int = 1,
+    arguments: list[str],
+    warmup: int = 5,
+    rounds: int = 12,
+    iterations: int = 6,
+    dropped: int = DROPPED,
+) -> dict[str, Any]:
+    """How many times as fast the second script is: the median over rounds, and what half of the
+    rounds lie between.
+    """
+    versions: list[Version] = []
+    try:
+        for script in (before, after):
+            versions.append(Version(python, script, steps, arguments))
+            versions[-1].turn(warmup)
+        ratios, took = [], ([], [])
+        for _ in range(rounds):
+            pair = []
+            for version, all_of_it in zip(versions, took):
+                turn = version.turn(iterations + dropped)[dropped:]
+                pair.append(statistics.median(turn))
+                all_of_it.append(pair[-1])
+            ratios.append(pair[0] / pair[1])
+    finally:
+        for version in versions:
+            version.close()
+    quarters = statistics.quantiles(ratios, n=4)
+    return {
+        "speedup": statistics.median(ratios),
+        "quarter": quarters[0],
+        "three_quarters": quarters[2],
+        "before_ns": statistics.median(took[0]),
+        "after_ns": statistics.median(took[1]),
+    }

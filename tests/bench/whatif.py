@@ -1,0 +1,172 @@
+"""What optimizations bring on this machine's processor, predicted and then measured, for the demos.
+
+    python tests/bench/whatif.py [--python PYTHON_WITH_TORCH] [--only NAME] [--rounds 12] [DEMO…]
+
+For each demo `ridgeline whatif --json` predicts from a recording of it as it is; then the demo is
+edited (tests/bench/whatif_edits.py) and runs beside the unedited one, in turns of a few iterations
+(tests/bench/take_turns.py). Printed are predicted and measured speedup, the error, and for
+recomputation the peak of memory of both, by `ridgeline profile`. The bars: a mean error of 10%,
+none beyond 20%, and 5% for recomputation's memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from take_turns import speedup
+from whatif_edits import LONG, STEPS, Case, cases, edited
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+MEAN_BAR, LARGEST_BAR, MEMORY_BAR = 0.10, 0.20, 0.05
+# Two spinning OpenMP threads on a shared machine measure the neighbours.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+class Bench:
+    """Where the demos are copied to, and what was predicted already."""
+
+    def __init__(self, args: argparse.Namespace, work: Path) -> None:
+        self.args = args
+        self.work = work
+        self.predictions: dict[str, dict[str, Any]] = {}
+
+    def copy(self, case: Case, name: str, *, after: bool) -> Path:
+        """The demo as the case needs it, before or after the edit."""
+        project = self.work / name
+        shutil.rmtree(project, ignore_errors=True)
+        shutil.copytree(REPOSITORY / "demo-projects" / case.demo, project)
+        edited(project, case.variant)
+        if after:
+            edited(project, case.edit)
+        return project
+
+    def ridgeline(self, *command: Any) -> None:
+        """Runs the product; what it says is shown where it fails."""
+        home = str(self.work / "home")
+        own = {**os.environ, "RIDGELINE_CACHE_DIR": home, "RIDGELINE_STATE_DIR": home}
+        line = [self.args.binary, *map(str, command)]
+        ran = subprocess.run(line, env=own, capture_output=True, text=True, timeout=900)
+        if ran.returncode != 0:
+            raise RuntimeError(f"{' '.join(line)}: {ran.stderr[-2000:]}")
+
+    def predicted(self, case: Case, arguments: list[str]) -> dict[str, Any] | None:
+        """The prediction for a case; nothing where it is refused."""
+        key = f"{case.demo} {case.variant_name}"
+        if key not in self.predictions:
+            project = self.copy(case, f"{case.demo}-predicted", after=False)
+            out = self.work / "whatif.json"
+            python = ["--python", self.args.python]
+            self.ridgeline("whatif", project / "train.py", *python, "--json", out, "--", *arguments)
+            self.predictions[key] = json.loads(out.read_text())
+        study = self.predictions[key]
+        for one in study["predictions"]:
+            if one["names"] == [case.name]:
+                return one
+        why = [one["why"] for one in study["refusals"] if one["name"] == case.name]
+        print(f"{case.title:45} refused: {'; '.join(why) or 'it is not among the predictions'}")
+        return None
+
+    def peak_bytes(self, project: Path, arguments: list[str]) -> float:
+        """The peak of memory of one iteration, as the product measures it."""
+        out = self.work / "profile.json"
+        python = ["--python", self.args.python]
+        self.ridgeline("profile", project / "train.py", *python, "--json", out, "--", *arguments)
+        return float(json.loads(out.read_text())["memory"]["peak_bytes"])
+
+    def compare(self, case: Case, more: list[str]) -> dict[str, Any] | None:
+        """One row; nothing where there is no prediction."""
+        arguments = [*LONG[case.demo], *more]
+        prediction = self.predicted(case, more)
+        if prediction is None:
+            return None
+        before = self.copy(case, f"{case.demo}-before", after=False)
+        after = self.copy(case, f"{case.demo}-after", after=True)
+        turns: dict[str, int] = {"rounds": self.args.rounds, **case.turns}
+        measured = speedup(
+            self.args.python,
+            before / "train.py",
+            after / "train.py",
+            steps=STEPS.get(case.demo, 1),
+            arguments=arguments,
+            **turns,
+        )
+        row = {
+            "case": case.title,
+            "predicted": prediction["speedup"],
+            "measured": measured,
+            "error": prediction["speedup"]["value"] / measured["speedup"] - 1,
+        }
+        print(
+            f"{case.title:45} predicted {row['predicted']['value']:5.2f} "
+            f"({row['predicted']['low']:.2f} to {row['predicted']['high']:.2f}), "
+            f"measured {measured['speedup']:5.2f} "
+            f"({measured['quarter']:.2f} to {measured['three_quarters']:.2f}): {row['error']:+.1%}",
+            flush=True,
+        )
+        if case.name == "recompute" and prediction["peak_bytes"]:
+            peak = self.peak_bytes(after, more)
+            row["memory_error"] = prediction["peak_bytes"]["value"] / peak - 1
+            print(
+                f"{'':45} peak predicted {prediction['peak_bytes']['value'] / 1e6:.2f} MB, "
+                f"measured {peak / 1e6:.2f} MB: {row['memory_error']:+.1%}"
+            )
+            told = ", ".join(f"{at['file']}:{at['line']}" for at in prediction["lines"])
+            print(f"{'':45} it is about {told}; the edit by hand has to be of these")
+        return row
+
+
+def report(rows: list[dict[str, Any]]) -> bool:
+    """Prints what all rows together come to; whether the bars are held."""
+    if not rows:
+        return False
+    errors = [abs(row["error"]) for row in rows]
+    mean, largest = statistics.mean(errors), max(errors)
+    memory = [abs(row["memory_error"]) for row in rows if "memory_error" in row]
+    print(
+        f"{len(rows)} compared: mean error {mean:.1%} (bar: {MEAN_BAR:.0%}), "
+        f"largest {largest:.1%} (bar: {LARGEST_BAR:.0%})"
+    )
+    if memory:
+        print(f"recomputation's memory: at most {max(memory):.1%} (bar: {MEMORY_BAR:.0%})")
+    return mean <= MEAN_BAR and largest <= LARGEST_BAR and all(e <= MEMORY_BAR for e in memory)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--only", action="append", default=[], help="an optimization's name")
+    parser.add_argument("--out", type=Path, help="write all rows into this file, as JSON")
+    parser.add_argument("demos", nargs="*", default=list(LONG))
+    args = parser.parse_args()
+    work = Path(tempfile.mkdtemp(prefix="ridgeline-bench-"))
+    rows = []
+    try:
+        bench = Bench(args, work)
+        for case in cases():
+            if case.demo in args.demos and (not args.only or case.name in args.only):
+                try:
+                    row = bench.compare(case, [])
+                except (RuntimeError, subprocess.TimeoutExpired, ValueError) as error:
+                    print(f"{case.title:45} FAILED: {error}")
+                    continue
+                rows += [row] if row else []
+        if args.out:
+            args.out.write_text(json.dumps(rows, indent=1))
+        sys.exit(0 if report(rows) else 1)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
