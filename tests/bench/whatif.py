@@ -99,6 +99,8 @@ class Bench:
             arguments=arguments,
             **turns,
         )
+        for key in ("speedup", "quarter", "three_quarters"):
+            measured[key] *= case.samples
         row = {
             "case": case.title,
             "predicted": prediction["speedup"],

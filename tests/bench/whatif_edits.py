@@ -24,6 +24,8 @@ class Case:
     variant_name: str = ""
     # How turns are to be taken where the usual ones do not do.
     turns: dict[str, int] = field(default_factory=dict)
+    # How many times as many samples an iteration has after the edit.
+    samples: int = 1
 
     @property
     def title(self) -> str:
@@ -208,6 +210,86 @@ _SLOW_IMAGES: Replacements = {
 }
 # While the other version has its turn, workers load ahead: so many batches are there for nothing.
 _AHEAD = {"dropped": 8, "iterations": 12, "rounds": 6}
+
+
+# What only a GPU can show. Attention by hand is what the fused kernel takes the place of.
+_ATTENTION = """        y = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=True,
+        )
+"""
+_ATTENTION_BY_HAND = """        scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
+        later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+        weights = scores.masked_fill(later, float("-inf")).softmax(dim=-1)
+        y = F.dropout(weights, self.dropout, self.training) @ v
+"""
+_BY_HAND: Replacements = {"model.py": [(_ATTENTION, _ATTENTION_BY_HAND)]}
+_FUSED: Replacements = {"model.py": [(_ATTENTION_BY_HAND, _ATTENTION)]}
+_FLOAT16: Replacements = {
+    "train.py": [
+        ("    model.train()\n", '    scaler = torch.amp.GradScaler("cuda")\n    model.train()\n'),
+        (
+            "        _, loss = model(tokens, targets)\n        loss.backward()\n",
+            "        with torch.autocast(device.type, dtype=torch.float16):\n"
+            "            _, loss = model(tokens, targets)\n"
+            "        scaler.scale(loss).backward()\n        scaler.unscale_(optimizer)\n",
+        ),
+        ("        optimizer.step()\n", "        scaler.step(optimizer)\n        scaler.update()\n"),
+    ]
+}
+_TF32: Replacements = {
+    "train.py": [_after("    config = Config()", '    torch.set_float32_matmul_precision("high")')]
+}
+_GRAPHS: Replacements = {
+    "train.py": [
+        _after(
+            "    model = GPT(config).to(device)",
+            '    model = torch.compile(model, backend="cudagraphs")',
+        )
+    ]
+}
+
+
+def _copies(count: int) -> Replacements:
+    """Several copies of the model trained at once, through `torch.func`."""
+    return {
+        "train.py": [
+            (
+                "    model = NeuMF(users, items).to(device)\n",
+                f"    models = [NeuMF(users, items).to(device) for _ in range({count})]\n"
+                "    parameters, buffers = torch.func.stack_module_state(models)\n"
+                "    model = models[0]\n\n"
+                "    def call(parameters, buffers, user, item):\n"
+                "        state = (parameters, buffers)\n"
+                "        return torch.func.functional_call(model, state, (user, item))\n\n",
+            ),
+            ("torch.optim.Adam(model.parameters()", "torch.optim.Adam(list(parameters.values())"),
+            (
+                "            loss = criterion(model(user, item), label)\n",
+                "            every = torch.vmap(call, (0, 0, None, None))\n"
+                "            logits = every(parameters, buffers, user, item)\n"
+                f"            loss = {count} * criterion(logits, label.expand_as(logits))\n",
+            ),
+        ]
+    }
+
+
+def gpu_cases(copies: int) -> list[Case]:
+    """All that are compared on one GPU; `copies` are trained at once."""
+    on_both = [("gpt", "amp-bf16"), ("gpt", "fused-optimizer"), ("bert", "fused-optimizer")]
+    on_both += [("gpt", "compile"), ("resnet", "channels-last"), ("gpt", "recompute")]
+    found = [case for case in cases() if (case.demo, case.name) in on_both]
+    return [
+        *found,
+        Case("gpt", "amp-fp16", _FLOAT16),
+        Case("gpt", "tf32", _TF32),
+        Case("gpt", "cuda-graphs", _GRAPHS),
+        Case("gpt", "fused-attention", _FUSED, _BY_HAND, "attention by hand"),
+        Case("ncf", "horizontal-fusion", _copies(copies), samples=copies),
+    ]
 
 
 def cases() -> list[Case]:
