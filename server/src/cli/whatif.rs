@@ -41,7 +41,11 @@ pub fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
                 "Name the script that was recorded",
             ));
         }
-        true => Answer { study: asked.study(&of_recording(&path)?), ..Answer::default() },
+        true => {
+            let subject = of_recording(&path)?;
+            let probes = pipeline::kept_probes(&path, &subject);
+            Answer { study: asked.study(&subject, &probes), ..Answer::default() }
+        }
         false => of_program(args, &asked, &to_measure, terminal)?,
     };
     answer.tell(args.json.as_deref(), terminal)
@@ -55,13 +59,13 @@ struct Asked {
 }
 
 impl Asked {
-    fn study(&self, subject: &Subject) -> Study {
+    fn study(&self, subject: &Subject, probes: &Probes) -> Study {
         let capacity = subject.profile.memory.capacity_bytes.map(|bytes| bytes as f64);
         let question = Question {
             wanted: &self.wanted,
             memory_limit: self.memory_limit.or(capacity),
             cluster: self.cluster,
-            probes: &Probes::default(),
+            probes,
         };
         subject.study(&question, &|| false)
     }
@@ -192,7 +196,14 @@ fn of_program(
     run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
         let profiled = Arc::new(run::run_plan(&pipeline, &plan, terminal, &cancel).await?);
-        let study = asked.study(&subject_of(&profiled)?);
+        let subject = subject_of(&profiled)?;
+        let recording = profiled.recording.as_deref();
+        let probed = run::with_progress_bar(async |progress| {
+            pipeline.probe(&plan, &subject, recording, &progress, &cancel).await
+        });
+        let probed = probed.await.map_err(run::failure_of)?;
+        probed.notes.iter().for_each(|note| terminal.say(&format!("note: {note}")));
+        let study = asked.study(&subject, &probed.probes);
         let mut measured = Vec::new();
         for name in to_measure {
             let pair = measured_pair(&pipeline, &plan, &profiled, &study, name, &cancel).await;

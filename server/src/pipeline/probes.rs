@@ -3,13 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::probe_list::{Answer, ProbeList, probe_list};
 use ridgeline_analysis::whatif::study::Subject;
 use ridgeline_gpu::agent::{Outcome as Ended, ProbeRequest};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Outcome, Pipeline, Plan, blocking, files_problem, or_cancelled};
+use super::{Outcome, Pipeline, Plan, blocking, files_problem, or_cancelled, tell};
+use crate::profiler::ProgressEvent;
 use crate::store::StoreError;
 
 /// How long operators are measured.
@@ -21,8 +23,8 @@ const ANSWER: &str = "probes.json";
 
 impl Pipeline {
     /// Runs the operators by themselves that what-ifs of a recording need, and keeps the answer beside
-    /// it in `recording`. Nothing of the project runs. An agent that cannot do it is a note of the
-    /// answer.
+    /// it in `recording`. Nothing of the project runs. The answer's notes are for a person: that it
+    /// ended early.
     ///
     /// # Errors
     /// An outcome that is no answer: cancelled, no Python, no disk.
@@ -31,12 +33,14 @@ impl Pipeline {
         plan: &Plan,
         subject: &Subject,
         recording: Option<&Path>,
+        progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
     ) -> Result<Answer, Outcome> {
         let list = list(subject);
         if list.is_empty() {
             return Ok(Answer::default());
         }
+        tell(progress, "running single operators in other ways", 0.5);
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
         let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
         let (store, root) = (self.store().clone(), plan.root.clone());
@@ -66,7 +70,7 @@ impl Pipeline {
             return Err(Outcome::Cancelled);
         }
         let kept: Option<PathBuf> = recording.map(|recording| recording.join(ANSWER));
-        let mut answer = blocking(move || {
+        let Answer { probes, notes } = blocking(move || {
             let text = fs::read(out.join(ANSWER)).unwrap_or_default();
             if let Some(kept) = kept.filter(|_| !text.is_empty())
                 && let Err(error) = fs::write(&kept, &text)
@@ -77,18 +81,22 @@ impl Pipeline {
             list.read(&text)
         })
         .await?;
+        for note in notes {
+            tracing::debug!("a probe: {note}");
+        }
+        let mut notes = Vec::new();
         if ended.outcome != Ended::Complete {
             let why = ended.message.unwrap_or_else(|| format!("{:?}", ended.outcome));
-            answer.notes.push(format!("running single operators ended early: {why}"));
+            notes.push(format!("running single operators ended early: {why}"));
         }
-        Ok(answer)
+        Ok(Answer { probes, notes })
     }
 }
 
 /// What was measured after a recording, where its folder has it.
-pub fn kept_probes(recording: &Path, subject: &Subject) -> Answer {
-    let Ok(text) = fs::read(recording.join(ANSWER)) else { return Answer::default() };
-    list(subject).read(&text)
+pub fn kept_probes(recording: &Path, subject: &Subject) -> Probes {
+    let Ok(text) = fs::read(recording.join(ANSWER)) else { return Probes::default() };
+    list(subject).read(&text).probes
 }
 
 fn list(subject: &Subject) -> ProbeList {

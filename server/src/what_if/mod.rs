@@ -9,7 +9,7 @@ pub mod pairs;
 
 use std::sync::Arc;
 
-use ridgeline_analysis::whatif::facts::{Cluster, Probes};
+use ridgeline_analysis::whatif::facts::Cluster;
 use ridgeline_analysis::whatif::study::{Question, Study};
 use tokio_util::sync::CancellationToken;
 
@@ -72,7 +72,7 @@ pub fn study(profiled: &Profiled, memory_limit: Option<u64>, stop: &dyn Fn() -> 
         wanted: &[],
         memory_limit: limit.map(|bytes| bytes as f64),
         cluster: Cluster::default(),
-        probes: &Probes::default(),
+        probes: &pipeline::kept_probes(folder, &subject),
     };
     Ok(Arc::new(subject.study(&question, stop)))
 }
