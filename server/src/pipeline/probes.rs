@@ -15,7 +15,7 @@ use crate::profiler::ProgressEvent;
 use crate::store::StoreError;
 
 /// How long operators are measured.
-const SECONDS: f64 = 15.0;
+const SECONDS: f64 = 20.0;
 /// For the imports and the last operator besides.
 const GRACE_SECONDS: u64 = 15;
 /// The answer's name, in the agent's folder and beside a recording.
