@@ -99,7 +99,7 @@ impl GlobalState {
             Event::NewerFound(root, newer) => {
                 self.take_newer_in(&root, newer);
                 self.send_status(&root);
-                self.study_what_ifs();
+                self.study_what_ifs(None);
             }
             Event::EarlierFound(root, Some(earlier)) => {
                 let known = self.workspace(&root).is_some_and(|found| !found.measured.is_empty());
@@ -107,7 +107,7 @@ impl GlobalState {
                     self.take_in(&root, earlier);
                 }
                 self.send_status(&root);
-                self.study_what_ifs();
+                self.study_what_ifs(None);
             }
             Event::EarlierFound(root, None) => self.send_status(&root),
             Event::Prepared(root) => self.prepared(&root),
@@ -220,6 +220,7 @@ impl GlobalState {
             self.show_remarks_soon(&path);
             self.last_touched = Some(path.clone());
             self.stop_exploring();
+            self.stop_probing();
             self.text_changed(&path);
         }
     }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use ridgeline_analysis::present::failure::RunFailure;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::whatif::accuracy::Pair;
+use ridgeline_analysis::whatif::facts::Probes;
+use ridgeline_analysis::whatif::study::Subject;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +66,19 @@ pub trait Profiler: Send + Sync + 'static {
         _cancel: CancellationToken,
     ) -> Boxed<()> {
         Box::pin(async {})
+    }
+
+    /// Runs single operators of an iteration by themselves, as it had them and otherwise, and keeps what
+    /// came of it beside the recording. It runs nothing of the workspace, but in its Python, so it is
+    /// called for workspaces that the person trusts. It ends soon after `cancel`. It may find out nothing.
+    fn probes(
+        &self,
+        _request: ProfileRequest,
+        _subject: Arc<Subject>,
+        _recording: Option<PathBuf>,
+        _cancel: CancellationToken,
+    ) -> Boxed<Probes> {
+        Box::pin(async { Probes::default() })
     }
 
     /// Runs today's text with the edit of an optimization and without it, and says what it brings. It

@@ -306,7 +306,7 @@ impl GlobalState {
             }
             self.explore_batch(&root, false);
         }
-        self.study_what_ifs();
+        self.study_what_ifs(measured.then_some(root.as_path()));
         self.send_status(&root);
         self.estimate_when_idle(&root);
     }

@@ -45,7 +45,7 @@ pub fn page(study: &Study, style: Style) -> String {
     line(&now(study));
     line("");
     if study.what_ifs.predictions.is_empty() {
-        line("Nothing that was asked for applies.");
+        line("None of the optimizations applies.");
     }
     for row in table(study, style) {
         line(&row);
@@ -65,10 +65,7 @@ pub fn page(study: &Study, style: Style) -> String {
     if !study.what_ifs.refusals.is_empty() {
         line("");
         line(&style.faint("does not apply"));
-        for refused in &study.what_ifs.refusals {
-            let why = clean(&shorten(&refused.why, 400));
-            line(&format!("{} ({}): {why}", refused.title, refused.name));
-        }
+        refusals(study).iter().for_each(|refusal| line(refusal));
     }
     line("");
     for about in about(study) {
@@ -183,6 +180,18 @@ fn combination(row: &Prediction) -> String {
         .unwrap_or_default();
     let time = units::duration(row.time_ns.value);
     format!("{}: ~{}, ~{time}{peak}", row.names.join(" + "), speedup_range(row.speedup()))
+}
+
+/// Names with why they do not apply; those with the same reason together.
+fn refusals(study: &Study) -> Vec<String> {
+    let mut told: Vec<(String, &str)> = Vec::new();
+    for refused in &study.what_ifs.refusals {
+        match told.iter_mut().find(|(_, why)| *why == refused.why) {
+            Some((names, _)) => *names += &format!(", {}", refused.name),
+            None => told.push((refused.name.to_owned(), &refused.why)),
+        }
+    }
+    told.iter().map(|(names, why)| format!("{names}: {}", clean(&shorten(why, 400)))).collect()
 }
 
 /// `amp-bf16: …; …`; nothing where there is nothing to say.

@@ -138,7 +138,7 @@ impl Shown {
         let (found, feed) = (Arc::<OnceLock<Found>>::default(), self.feed.clone());
         self.what_ifs = found.clone();
         tokio::task::spawn_blocking(move || {
-            found.get_or_init(|| what_if::study(&profiled, None, &|| false));
+            found.get_or_init(|| studied(&profiled));
             feed.changed(WORKSPACE);
         });
     }
@@ -187,6 +187,14 @@ impl Shown {
             prices: BTreeMap::new(),
         }
     }
+}
+
+/// What optimizations would bring. Nothing is run for it.
+fn studied(profiled: &Profiled) -> Found {
+    let subject = what_if::subject(profiled)?;
+    let recording = profiled.recording.as_deref();
+    let probes = recording.map(|recording| pipeline::kept_probes(recording, &subject));
+    Ok(Arc::new(what_if::study(&subject, &probes.unwrap_or_default(), None, &|| false)))
 }
 
 /// The measurement that is newer than the `known` one, and when a recording was made last.

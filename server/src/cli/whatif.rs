@@ -16,9 +16,9 @@ use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{output_file, profile, run};
 use crate::config::Size;
-use crate::pipeline::{self, Compared, Pipeline, Plan};
+use crate::pipeline::{self, Compared, Outcome, Pipeline, Plan};
 use crate::profiler::Profiled;
-use crate::what_if::pairs;
+use crate::what_if::{self, pairs};
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
 pub fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
@@ -196,7 +196,7 @@ fn of_program(
     run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
         let profiled = Arc::new(run::run_plan(&pipeline, &plan, terminal, &cancel).await?);
-        let subject = subject_of(&profiled)?;
+        let subject = what_if::subject(&profiled).map_err(|why| Failure::failed(why, ""))?;
         let recording = profiled.recording.as_deref();
         let probed = run::with_progress_bar(async |progress| {
             pipeline.probe(&plan, &subject, recording, &progress, &cancel).await
@@ -222,14 +222,6 @@ fn of_program(
         let accuracy = accuracy(&pairs::read(&store, &profiled.root));
         Ok(Answer { study, measured, accuracy })
     })?
-}
-
-fn subject_of(profiled: &Profiled) -> Result<Subject, Failure> {
-    let wrong = |why: String| Failure::failed(why, "");
-    let folder = profiled.recording.as_deref();
-    let folder = folder.ok_or_else(|| wrong("the run left no recording".to_owned()))?;
-    let recording = pipeline::load(folder).map_err(|error| wrong(error.to_string()))?;
-    pipeline::subject(recording, &profiled.root, profiled.profile.clone()).map_err(wrong)
 }
 
 async fn measured_pair(

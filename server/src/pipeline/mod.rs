@@ -6,6 +6,7 @@ mod estimate;
 mod measure;
 mod outcome;
 mod plan;
+mod probe_cache;
 mod probes;
 mod recording;
 mod server;

@@ -1,18 +1,19 @@
 //! Single operators, run by themselves after a recording: what this machine makes of them otherwise.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::probe_list::{Answer, ProbeList, probe_list};
 use ridgeline_analysis::whatif::study::Subject;
 use ridgeline_gpu::agent::{Outcome as Ended, ProbeRequest};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::probe_cache::{Known, file_of, read_bounded};
 use super::{Outcome, Pipeline, Plan, blocking, files_problem, or_cancelled, tell};
 use crate::profiler::ProgressEvent;
-use crate::store::StoreError;
+use crate::store::write_atomic;
 
 /// How long operators are measured.
 const SECONDS: f64 = 20.0;
@@ -22,8 +23,8 @@ const GRACE_SECONDS: u64 = 15;
 const ANSWER: &str = "probes.json";
 
 impl Pipeline {
-    /// Runs the operators by themselves that what-ifs of a recording need, and keeps the answer beside
-    /// it in `recording`. Nothing of the project runs. The answer's notes are for a person: that it
+    /// Runs the operators by themselves that what-ifs of a recording need and that were not run before,
+    /// and keeps the answer beside it in `recording`. Nothing of the project runs. The answer's notes are for a person: that it
     /// ended early.
     ///
     /// # Errors
@@ -40,22 +41,57 @@ impl Pipeline {
         if list.is_empty() {
             return Ok(Answer::default());
         }
-        tell(progress, "running single operators in other ways", 0.5);
+        let file = file_of(self.store(), subject, &list);
+        let known = blocking({
+            let file = file.clone();
+            move || Known::read(&file)
+        });
+        let mut known = known.await?;
+        let mut notes = Vec::new();
+        if let Some(missing) = known.missing(&list.request) {
+            tell(progress, "running single operators in other ways", 0.5);
+            let (answer, note) = self.ask(plan, subject, &missing, cancel).await?;
+            known.learn(&missing, &answer);
+            notes.extend(note);
+        }
+        let answer = known.answer(&list.request).to_string();
+        let beside = recording.map(|recording| recording.join(ANSWER));
+        let Answer { probes, .. } = blocking(move || {
+            if let Err(error) = known.keep(&file) {
+                tracing::debug!("probes are not kept: {error}");
+            }
+            if let Some(beside) = beside
+                && let Err(error) = write_atomic(&beside, answer.as_bytes())
+            {
+                tracing::debug!("probes are not kept beside their recording: {error}");
+            }
+            list.read(answer.as_bytes())
+        })
+        .await?;
+        Ok(Answer { probes, notes })
+    }
+
+    /// Has the agent run what is asked; gives its answer, and a note where it ended early.
+    async fn ask(
+        &self,
+        plan: &Plan,
+        subject: &Subject,
+        request: &Value,
+        cancel: &CancellationToken,
+    ) -> Result<(Value, Option<String>), Outcome> {
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
         let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
         let (store, root) = (self.store().clone(), plan.root.clone());
         let folder = blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)?;
         let out = folder.path().to_owned();
         let file = out.join("request.json");
-        let (text, path) = (list.request.to_string(), file.clone());
-        blocking(move || fs::write(&path, text).map_err(|error| StoreError::at(&path, error)))
-            .await?
-            .map_err(files_problem)?;
+        let (text, path) = (request.to_string(), file.clone());
+        blocking(move || write_atomic(&path, text.as_bytes())).await?.map_err(files_problem)?;
         let run = plan.run_request(out.clone());
         let manifest = subject.manifest.as_ref();
         let on_processor = manifest.is_some_and(|it| it.device.kind.as_deref() == Some("cpu"));
         let mut limits = run.limits;
-        limits.seconds = SECONDS as u64 + GRACE_SECONDS;
+        limits.seconds = limits.seconds.min(SECONDS as u64 + GRACE_SECONDS);
         let request = ProbeRequest {
             out: out.clone(),
             root: run.root,
@@ -69,34 +105,27 @@ impl Pipeline {
         if ended.outcome == Ended::Cancelled {
             return Err(Outcome::Cancelled);
         }
-        let kept: Option<PathBuf> = recording.map(|recording| recording.join(ANSWER));
-        let Answer { probes, notes } = blocking(move || {
-            let text = fs::read(out.join(ANSWER)).unwrap_or_default();
-            if let Some(kept) = kept.filter(|_| !text.is_empty())
-                && let Err(error) = fs::write(&kept, &text)
-            {
-                tracing::debug!("probes are not kept beside their recording: {error}");
-            }
+        let answer: Value = blocking(move || {
+            let bytes = read_bounded(&out.join(ANSWER));
             drop(folder);
-            list.read(&text)
+            serde_json::from_slice(&bytes).unwrap_or_default()
         })
         .await?;
-        for note in notes {
+        for note in answer.get("notes").and_then(Value::as_array).into_iter().flatten() {
             tracing::debug!("a probe: {note}");
         }
-        let mut notes = Vec::new();
-        if ended.outcome != Ended::Complete {
+        // An operator that crashed leaves what was measured before it.
+        let early = (ended.outcome != Ended::Complete).then(|| {
             let why = ended.message.unwrap_or_else(|| format!("{:?}", ended.outcome));
-            notes.push(format!("running single operators ended early: {why}"));
-        }
-        Ok(Answer { probes, notes })
+            format!("running single operators ended early: {why}")
+        });
+        Ok((answer, early))
     }
 }
 
 /// What was measured after a recording, where its folder has it.
 pub fn kept_probes(recording: &Path, subject: &Subject) -> Probes {
-    let Ok(text) = fs::read(recording.join(ANSWER)) else { return Probes::default() };
-    list(subject).read(&text).probes
+    list(subject).read(&read_bounded(&recording.join(ANSWER))).probes
 }
 
 fn list(subject: &Subject) -> ProbeList {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ridgeline_analysis::whatif::facts::Probes;
+use ridgeline_analysis::whatif::study::Subject;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -72,6 +74,26 @@ impl Profiler for Arc<Pipeline> {
     ) -> Boxed<()> {
         let pipeline = Arc::clone(self);
         Box::pin(async move { Pipeline::explore_batch(&pipeline, request, news, cancel).await })
+    }
+
+    fn probes(
+        &self,
+        request: ProfileRequest,
+        subject: Arc<Subject>,
+        recording: Option<PathBuf>,
+        cancel: CancellationToken,
+    ) -> Boxed<Probes> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move {
+            let Ok(own) = own_request(request) else { return Probes::default() };
+            let Ok(plan) = pipeline.plan(own).await else { return Probes::default() };
+            // The status says nothing of it: it is over soon.
+            let (progress, _unread) = mpsc::channel(1);
+            let recording = recording.as_deref();
+            let answer = pipeline.probe(&plan, &subject, recording, &progress, &cancel).await;
+            // Predictions go by operators' costs then.
+            answer.map(|answer| answer.probes).unwrap_or_default()
+        })
     }
 
     fn measure(

@@ -3,59 +3,72 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ridgeline_analysis::whatif::study::Study;
+use ridgeline_analysis::whatif::facts::Probes;
+use ridgeline_analysis::whatif::study::{Study, Subject};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{Found, study};
+use super::{Found, study, subject};
 use crate::event::Event;
+use crate::pipeline;
+use crate::pool::Pool;
 use crate::state::GlobalState;
+use crate::trust::Decision;
 
 impl GlobalState {
     /// Works out what optimizations would bring to the newest measurement of every workspace, where that
-    /// is not known yet and nothing runs.
-    pub fn study_what_ifs(&mut self) {
+    /// is not known yet and nothing runs. Single operators run for the workspace that was `measured`
+    /// just now.
+    pub fn study_what_ifs(&mut self, measured: Option<&Path>) {
         if self.queue.running().is_some() {
             return;
         }
         let roots: Vec<PathBuf> = self.workspaces.iter().map(|one| one.root.clone()).collect();
         for root in roots {
-            self.study_workspace(&root);
+            self.study_workspace(&root, measured == Some(root.as_path()));
         }
     }
 
-    fn study_workspace(&mut self, root: &Path) {
+    fn study_workspace(&mut self, root: &Path, is_fresh: bool) {
         let memory_limit = self.settings.batch_memory_limit;
         let (pool, events) = (self.slow_pool.clone(), self.events.clone());
         let (machine, feed) = (self.machine.clone(), self.feed.clone());
+        let profiler = self.profiler.clone();
+        let may_run = is_fresh && self.trust.decision(root) == Decision::Allowed;
+        let about = self.workspace(root).and_then(|workspace| workspace.batch.about.clone());
+        let request = self.request(root, about.as_deref());
         let Some(workspace) = self.workspace(root) else { return };
         let Some((generation, measured)) = workspace.measured.first().cloned() else { return };
         if workspace.what_if.is_about(generation) {
             return;
         }
         workspace.what_if.stop();
-        let cancel = CancellationToken::new();
+        let (cancel, probing) = (CancellationToken::new(), CancellationToken::new());
         workspace.what_if.running = Some((generation, cancel.clone()));
+        workspace.what_if.probing = probing.clone();
         feed.changed(workspace.number);
         let root = root.to_owned();
         tokio::spawn(async move {
             let work = async {
                 // It would disturb what is being timed.
-                let _alone = machine.lock().await;
-                let (reply, answer) = oneshot::channel();
+                let alone = machine.lock().await;
+                let of = measured.clone();
+                let subject = Arc::new(on_pool(&pool, move || subject(&of)).await??);
+                let recording = measured.recording.clone();
+                let probes = match may_run {
+                    true => profiler.probes(request, subject.clone(), recording, probing).await,
+                    false => kept_probes(recording, &subject, &pool).await?,
+                };
                 let stop = cancel.clone();
                 let stop = move || stop.is_cancelled();
-                pool.answer(reply, move || Ok(study(&measured, memory_limit, &stop)));
-                answer.await
+                let work = move || study(&subject, &probes, memory_limit, &stop);
+                let found = on_pool(&pool, work).await;
+                drop(alone);
+                Ok(Arc::new(found?))
             };
             let found = tokio::select! {
                 found = work => found,
                 () = cancel.cancelled() => return,
-            };
-            let found = match found {
-                Ok(Ok(found)) => found,
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err("it ended early".to_owned()),
             };
             // Where the event loop is over, nobody wants it.
             let _ = events.send(Event::WhatIfsFound(root, generation, found)).await;
@@ -74,6 +87,11 @@ impl GlobalState {
         feed.changed(workspace.number);
     }
 
+    /// A person at the keyboard comes first.
+    pub fn stop_probing(&self) {
+        self.workspaces.iter().for_each(|workspace| workspace.what_if.stop_probing());
+    }
+
     /// A run comes first.
     pub fn stop_what_ifs(&mut self) {
         for workspace in &mut self.workspaces {
@@ -85,5 +103,29 @@ impl GlobalState {
     pub fn what_ifs_of(&self, generation: u64) -> Option<Arc<Study>> {
         let found = self.workspaces.iter().find_map(|one| one.what_if.of(generation))?;
         found.as_ref().ok().cloned()
+    }
+}
+
+/// What was run by itself after a recording in an earlier session.
+async fn kept_probes(
+    recording: Option<PathBuf>,
+    subject: &Arc<Subject>,
+    pool: &Pool,
+) -> Result<Probes, String> {
+    let Some(recording) = recording else { return Ok(Probes::default()) };
+    let subject = subject.clone();
+    on_pool(pool, move || pipeline::kept_probes(&recording, &subject)).await
+}
+
+/// Works something out where it disturbs nobody; it is not begun where nobody waits for it any more.
+async fn on_pool<T: Send + 'static>(
+    pool: &Pool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let (reply, answer) = oneshot::channel();
+    pool.answer(reply, move || Ok(work()));
+    match answer.await {
+        Ok(worked) => worked.map_err(|error| error.to_string()),
+        Err(_) => Err("it ended early".to_owned()),
     }
 }

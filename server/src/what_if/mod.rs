@@ -1,7 +1,8 @@
 //! What optimizations would bring to the newest measurement of a workspace.
 //!
-//! It is worked out from the recording, on the pool and when nothing runs; nothing of the workspace
-//! is run for it. A newer measurement ends it.
+//! It is worked out from the recording, on the pool and when nothing else runs; nothing of the workspace
+//! is run for it. A newer measurement ends it. After a run of this session single operators run in the
+//! workspace's Python, where its person allowed it to run; a key ends those.
 
 mod flow;
 mod measure;
@@ -9,8 +10,8 @@ pub mod pairs;
 
 use std::sync::Arc;
 
-use ridgeline_analysis::whatif::facts::Cluster;
-use ridgeline_analysis::whatif::study::{Question, Study};
+use ridgeline_analysis::whatif::facts::{Cluster, Probes};
+use ridgeline_analysis::whatif::study::{Question, Study, Subject};
 use tokio_util::sync::CancellationToken;
 
 use crate::pipeline;
@@ -26,6 +27,8 @@ pub struct WhatIf {
     newest: Option<(u64, Found)>,
     /// The generation of the measurement that is being looked at, and what stops it.
     running: Option<(u64, CancellationToken)>,
+    /// What stops the single operators that are run for it.
+    probing: CancellationToken,
     /// Why the last measurement of a what-if came to nothing: a sentence.
     pub message: Option<String>,
 }
@@ -47,6 +50,12 @@ impl WhatIf {
         if let Some((_, cancel)) = self.running.take() {
             cancel.cancel();
         }
+        self.stop_probing();
+    }
+
+    /// Ends what is run for it; it is worked out without.
+    pub fn stop_probing(&self) {
+        self.probing.cancel();
     }
 }
 
@@ -56,23 +65,30 @@ impl Drop for WhatIf {
     }
 }
 
-/// Works out what optimizations bring. It reads files and computes; it can take seconds, and ends soon
-/// after `stop` says so.
-pub fn study(profiled: &Profiled, memory_limit: Option<u64>, stop: &dyn Fn() -> bool) -> Found {
+/// What what-ifs of a measurement start from. It reads files and computes; it can take seconds.
+///
+/// # Errors
+/// Why there is nothing to start from: a sentence without a full stop.
+pub fn subject(profiled: &Profiled) -> Result<Subject, String> {
     let folder = profiled.recording.as_deref();
     let folder = folder.ok_or_else(|| "its recording is not kept".to_owned())?;
     let recording = pipeline::load(folder).map_err(|error| error.to_string())?;
-    if stop() {
-        return Err("it was stopped".to_owned());
-    }
-    let subject = pipeline::subject(recording, &profiled.root, profiled.profile.clone())?;
-    let capacity = profiled.profile.memory.capacity_bytes;
-    let limit = memory_limit.into_iter().chain(capacity).min();
+    pipeline::subject(recording, &profiled.root, profiled.profile.clone())
+}
+
+/// Works out what optimizations bring. It can take a second, and ends soon after `stop` says so.
+pub fn study(
+    subject: &Subject,
+    probes: &Probes,
+    memory_limit: Option<u64>,
+    stop: &dyn Fn() -> bool,
+) -> Study {
+    let limit = memory_limit.into_iter().chain(subject.profile.memory.capacity_bytes).min();
     let question = Question {
         wanted: &[],
         memory_limit: limit.map(|bytes| bytes as f64),
         cluster: Cluster::default(),
-        probes: &pipeline::kept_probes(folder, &subject),
+        probes,
     };
-    Ok(Arc::new(subject.study(&question, stop)))
+    subject.study(&question, stop)
 }
