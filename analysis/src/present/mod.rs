@@ -11,6 +11,7 @@ pub mod hints;
 pub mod hover;
 pub mod json;
 pub mod lenses;
+pub mod network;
 mod page;
 pub mod panel;
 pub mod printable;

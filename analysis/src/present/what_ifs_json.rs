@@ -7,6 +7,7 @@ use super::panel::name;
 use crate::predict::Range;
 use crate::profile::FileId;
 use crate::whatif::accuracy::{Accuracy, Pair};
+use crate::whatif::network::NetworkReport;
 use crate::whatif::optimization::Prediction;
 use crate::whatif::ranking::Refused;
 use crate::whatif::study::{Study, optimization};
@@ -29,6 +30,7 @@ pub struct Document {
     refusals: Vec<Refusal>,
     measured: Vec<Pair>,
     accuracy: Option<Accuracy>,
+    network: Option<NetworkReport>,
     notes: Vec<String>,
 }
 
@@ -59,8 +61,14 @@ struct Refusal {
     why: String,
 }
 
-/// The document of a study, with what was measured this time and what all of the project's pairs say.
-pub fn document(study: &Study, measured: &[Pair], accuracy: Option<Accuracy>) -> Document {
+/// The document of a study, with what was measured this time, what all of the project's pairs say, and
+/// what the network that was asked for does.
+pub fn document(
+    study: &Study,
+    measured: &[Pair],
+    accuracy: Option<Accuracy>,
+    network: Option<&NetworkReport>,
+) -> Document {
     let predicted =
         |rows: &[Prediction]| rows.iter().map(|row| Predicted::of(study, row)).collect();
     Document {
@@ -76,6 +84,7 @@ pub fn document(study: &Study, measured: &[Pair], accuracy: Option<Accuracy>) ->
         refusals: study.what_ifs.refusals.iter().map(Refusal::of).collect(),
         measured: measured.to_vec(),
         accuracy,
+        network: network.cloned(),
         notes: study.notes.iter().map(|note| sentence(note)).collect(),
     }
 }

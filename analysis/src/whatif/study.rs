@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::facts::{Cluster, Facts, Probes};
 use super::graph::Resource;
 use super::memory;
+use super::network::{self, NetworkReport};
 use super::optimization::{Optimization, Prediction};
 use super::optimizations;
 use super::ranking::{WhatIfs, rank_until};
@@ -108,14 +109,7 @@ pub fn device_of(
 impl Subject {
     /// What the optimizations would bring. It is cut short where `stop` says so.
     pub fn study(&self, question: &Question<'_>, stop: &dyn Fn() -> bool) -> Study {
-        let facts = Facts {
-            profile: &self.profile,
-            manifest: self.manifest.as_ref(),
-            device: &self.device,
-            options: Options::default(),
-            probes: question.probes,
-            cluster: question.cluster,
-        };
+        let facts = self.facts(question);
         let Recorded { graph, schedule, replay_error, .. } = &self.recorded;
         let what_ifs =
             rank_until(&self.recorded, &facts, question.wanted, question.memory_limit, stop);
@@ -129,6 +123,25 @@ impl Subject {
             files: self.profile.files.iter().map(|file| file.path.clone()).collect(),
             what_ifs,
             notes: self.notes(),
+        }
+    }
+
+    /// Whether the network between GPUs is fast enough to train on them.
+    ///
+    /// # Errors
+    /// Why it cannot be told: a sentence without a full stop.
+    pub fn network(&self, question: &Question<'_>) -> Result<NetworkReport, String> {
+        network::report(&self.recorded, &self.facts(question))
+    }
+
+    fn facts<'a>(&'a self, question: &Question<'a>) -> Facts<'a> {
+        Facts {
+            profile: &self.profile,
+            manifest: self.manifest.as_ref(),
+            device: &self.device,
+            options: Options::default(),
+            probes: question.probes,
+            cluster: question.cluster,
         }
     }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::present::terminal::Style;
-use ridgeline_analysis::present::{what_ifs, what_ifs_json};
+use ridgeline_analysis::present::{network, what_ifs, what_ifs_json};
 use ridgeline_analysis::whatif::accuracy::{Accuracy, Pair, accuracy};
 use ridgeline_analysis::whatif::facts::{Cluster, Probes};
+use ridgeline_analysis::whatif::network::NetworkReport;
 use ridgeline_analysis::whatif::study::{self, Question, Study, Subject};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +17,7 @@ use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{output_file, profile, run};
 use crate::config::Size;
-use crate::pipeline::{self, Compared, Outcome, Pipeline, Plan};
+use crate::pipeline::{self, Compared, Pipeline, Plan};
 use crate::profiler::Profiled;
 use crate::what_if::{self, pairs};
 
@@ -32,6 +33,7 @@ pub fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
         wanted,
         cluster: cluster(args)?,
         memory_limit: args.memory_limit.as_deref().map(size).transpose()?,
+        asks_for_gpus: args.gpus.is_some(),
     };
     let path = profile::absolute(&args.path)?;
     let answer = match pipeline::is_recording(&path) {
@@ -44,7 +46,7 @@ pub fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
         true => {
             let subject = of_recording(&path)?;
             let probes = pipeline::kept_probes(&path, &subject);
-            Answer { study: asked.study(&subject, &probes), ..Answer::default() }
+            asked.answer(&subject, &probes)
         }
         false => of_program(args, &asked, &to_measure, terminal)?,
     };
@@ -56,10 +58,12 @@ struct Asked {
     wanted: Vec<&'static str>,
     cluster: Cluster,
     memory_limit: Option<f64>,
+    /// Whether the person named the GPUs to train on.
+    asks_for_gpus: bool,
 }
 
 impl Asked {
-    fn study(&self, subject: &Subject, probes: &Probes) -> Study {
+    fn answer(&self, subject: &Subject, probes: &Probes) -> Answer {
         let capacity = subject.profile.memory.capacity_bytes.map(|bytes| bytes as f64);
         let question = Question {
             wanted: &self.wanted,
@@ -67,7 +71,10 @@ impl Asked {
             cluster: self.cluster,
             probes,
         };
-        subject.study(&question, &|| false)
+        let study = subject.study(&question, &|| false);
+        // Where it cannot be told, the refusal of data-parallel training says why.
+        let network = self.asks_for_gpus.then(|| subject.network(&question).ok()).flatten();
+        Answer { study, network, ..Answer::default() }
     }
 }
 
@@ -79,21 +86,26 @@ struct Answer {
     measured: Vec<Pair>,
     /// Of all that was ever measured of the project.
     accuracy: Option<Accuracy>,
+    /// What the network that was asked for does.
+    network: Option<NetworkReport>,
 }
 
 impl Answer {
     fn tell(&self, json: Option<&Path>, terminal: &Terminal) -> Result<(), Failure> {
         if let Some(file) = json {
-            let document = what_ifs_json::document(&self.study, &self.measured, self.accuracy);
+            let (study, network) = (&self.study, self.network.as_ref());
+            let document = what_ifs_json::document(study, &self.measured, self.accuracy, network);
             output_file::write(&document, file)?;
         }
         if output_file::is_stdout(json) {
             return Ok(());
         }
         let style = Style { color: terminal.colors(), width: terminal.width() };
+        let network = self.network.as_ref().map(|report| network::page(report, style));
         let measured = what_ifs::measured(&self.measured, self.accuracy);
-        let gap = if measured.is_empty() { "" } else { "\n" };
-        terminal.print(&format!("{}{gap}{measured}", what_ifs::page(&self.study, style)))
+        let parts = [what_ifs::page(&self.study, style), network.unwrap_or_default(), measured];
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        terminal.print(&parts.join("\n"))
     }
 }
 
@@ -203,10 +215,11 @@ fn of_program(
         });
         let probed = probed.await.map_err(run::failure_of)?;
         probed.notes.iter().for_each(|note| terminal.say(&format!("note: {note}")));
-        let study = asked.study(&subject, &probed.probes);
+        let mut answer = asked.answer(&subject, &probed.probes);
         let mut measured = Vec::new();
         for name in to_measure {
-            let pair = measured_pair(&pipeline, &plan, &profiled, &study, name, &cancel).await;
+            let pair =
+                measured_pair(&pipeline, &plan, &profiled, &answer.study, name, &cancel).await;
             match pair {
                 Ok(pair) => {
                     if let Err(why) = pairs::add(&store, &profiled.root, &pair) {
@@ -219,8 +232,9 @@ fn of_program(
                 Err(failure) => terminal.say(&format!("note: {name}: {}", failure.what)),
             }
         }
-        let accuracy = accuracy(&pairs::read(&store, &profiled.root));
-        Ok(Answer { study, measured, accuracy })
+        answer.measured = measured;
+        answer.accuracy = accuracy(&pairs::read(&store, &profiled.root));
+        Ok(answer)
     })?
 }
 
