@@ -74,8 +74,7 @@ impl Known {
         if let Some(folder) = file.parent() {
             create_private(folder)?;
         }
-        let bytes =
-            serde_json::to_vec(self).map_err(|error| StoreError::at(file, error.into()))?;
+        let bytes = serde_json::to_vec(self).map_err(|error| StoreError::at(file, error.into()))?;
         write_atomic(file, &bytes)
     }
 
