@@ -1,0 +1,74 @@
+//! Which device a run is for.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+
+use super::{SHOWN, clipped};
+
+/// Where to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// A GPU where there is one, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The GPU that torch takes by itself.
+    Cuda,
+    /// One GPU, by torch's index.
+    CudaIndex(u16),
+}
+
+impl DeviceChoice {
+    /// Reads `auto`, `cpu`, `cuda` or `cuda:1`.
+    pub fn parse(text: &str) -> Option<DeviceChoice> {
+        match text {
+            "auto" => Some(DeviceChoice::Auto),
+            "cpu" => Some(DeviceChoice::Cpu),
+            "cuda" => Some(DeviceChoice::Cuda),
+            _ => {
+                let index = text.strip_prefix("cuda:")?;
+                let digits = !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit());
+                digits.then(|| index.parse().ok()).flatten().map(DeviceChoice::CudaIndex)
+            }
+        }
+    }
+}
+
+/// What `device` may be, for messages.
+pub const DEVICES: &str = "`auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`";
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Auto => f.write_str("auto"),
+            DeviceChoice::Cpu => f.write_str("cpu"),
+            DeviceChoice::Cuda => f.write_str("cuda"),
+            DeviceChoice::CudaIndex(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for DeviceChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        DeviceChoice::parse(&text).ok_or_else(|| {
+            de::Error::custom(format!("`{}` is no device: it is {DEVICES}", clipped(&text, SHOWN)))
+        })
+    }
+}
+
+impl JsonSchema for DeviceChoice {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Device".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "pattern": "^(auto|cpu|cuda|cuda:[0-9]{1,5})$"})
+    }
+}

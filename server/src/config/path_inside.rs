@@ -1,0 +1,81 @@
+//! Paths that stay within the project.
+
+use std::borrow::Cow;
+use std::path::{Component, Path, PathBuf};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+
+use super::{SHOWN, clipped};
+
+/// A path below the project's root. Absolute paths and ways out (`../other`) are refused when the
+/// file is read; links that lead out are refused when the path is used (see [`inside`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathInside(pub(super) PathBuf);
+
+impl PathInside {
+    /// The path, relative to the root, without `.` and `..`.
+    pub fn as_path(&self) -> &Path {
+        &self.0
+    }
+
+    fn parse(text: &str) -> Result<PathInside, String> {
+        let shown = clipped(text, SHOWN);
+        if text.is_empty() || text.contains('\0') {
+            return Err("the path is empty or has a NUL byte".to_owned());
+        }
+        let mut path = PathBuf::new();
+        for component in Path::new(text).components() {
+            match component {
+                Component::CurDir => {}
+                Component::Normal(name) => path.push(name),
+                Component::ParentDir => {
+                    if !path.pop() {
+                        return Err(format!("`{shown}` leads out of the project"));
+                    }
+                }
+                Component::RootDir | Component::Prefix(_) => {
+                    return Err(format!(
+                        "`{shown}` is absolute: write it relative to the project's folder"
+                    ));
+                }
+            }
+        }
+        Ok(PathInside(path))
+    }
+}
+
+impl<'de> Deserialize<'de> for PathInside {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        PathInside::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for PathInside {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Path".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "minLength": 1})
+    }
+}
+
+/// Whether `path` (relative to `root`) still lies below `root` once links are followed.
+///
+/// # Errors
+/// Says what is wrong: it is not there, or it leads out.
+pub fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
+    let full = root.join(path);
+    let resolved = full
+        .canonicalize()
+        .map_err(|error| format!("`{}` cannot be found: {error}", path.display()))?;
+    let root = root.canonicalize().map_err(|error| error.to_string())?;
+    if resolved.starts_with(&root) {
+        Ok(full)
+    } else {
+        Err(format!("`{}` is a link that leads out of the project", path.display()))
+    }
+}

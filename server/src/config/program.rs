@@ -1,0 +1,83 @@
+//! The program's name and its arguments.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+
+use super::{SHOWN, clipped};
+
+/// A dotted Python name: `package.train`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleName(String);
+
+impl ModuleName {
+    /// The name as written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for ModuleName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let identifier = |part: &str| {
+            !part.is_empty()
+                && !part.starts_with(|c: char| c.is_numeric())
+                && part.chars().all(|c| c == '_' || c.is_alphanumeric())
+        };
+        if name.split('.').all(identifier) {
+            Ok(ModuleName(name))
+        } else {
+            Err(de::Error::custom(format!(
+                "`{}` is no name of a Python module",
+                clipped(&name, SHOWN)
+            )))
+        }
+    }
+}
+
+impl JsonSchema for ModuleName {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "ModuleName".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "minLength": 1})
+    }
+}
+
+/// One argument of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument(String);
+
+impl Argument {
+    /// The argument as written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Argument {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.contains('\0') {
+            return Err(de::Error::custom("an argument cannot have a NUL byte"));
+        }
+        Ok(Argument(text))
+    }
+}
+
+impl JsonSchema for Argument {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Argument".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string"})
+    }
+}
