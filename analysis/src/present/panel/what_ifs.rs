@@ -126,7 +126,10 @@ impl Shown {
         let combinations = study.map(|study| study.what_ifs.combinations.as_slice());
         let refusals = study.map(|study| study.what_ifs.refusals.as_slice());
         Shown {
-            replay_error: study.map(|study| finite(study.replay_error)),
+            // What is no number is unknown, and not exact.
+            replay_error: study
+                .map(|study| study.replay_error.abs())
+                .filter(|error| error.is_finite()),
             message: what_ifs.message.as_deref().map(sentence),
             before: study.map(|study| Before {
                 time_ns: whole(study.iteration_ns),
@@ -304,7 +307,7 @@ mod tests {
         assert_eq!(shown["accuracy"]["pairs"], 1);
         let error = shown["accuracy"]["largest_error"].as_f64().expect("a number");
         assert!((error - 0.2).abs() < 1e-9, "{error}");
-        assert_eq!(shown["replay_error"], 0.0);
+        assert_eq!(shown["replay_error"], serde_json::Value::Null);
     }
 
     #[test]
