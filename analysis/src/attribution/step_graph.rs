@@ -25,7 +25,7 @@ use crate::profile::{FileId, Phase, Profile};
 use crate::recording::Recording;
 use crate::recording::line_log::{LineLog, Marker};
 use crate::recording::manifest::Manifest;
-use crate::recording::trace::{Activity, ThreadId};
+use crate::recording::trace::{Activity, ThreadId, Trace};
 use crate::whatif::graph::{Gradient, Graph, Resource, ResourceId, Task, TaskId, TaskKind};
 use crate::whatif::memory::{Block, BlockKind, Moment, peak};
 use crate::whatif::recorded::{NoGraph, Recorded, calibrated};
@@ -44,6 +44,10 @@ const BETWEEN_NS: f64 = 1_000.0;
 const CLOCKS_NS: i64 = 2_000;
 /// A launch that took longer waited for room in the driver's queue, if that was full.
 const LONGEST_LAUNCH_NS: i64 = 100_000;
+/// What PyTorch calls the range in which a loop takes its next batch; the loader's class follows.
+const LOADING: &str = "enumerate(DataLoader)#";
+/// The class of loaders with worker processes.
+const WITH_WORKERS: &str = "MultiProcessing";
 /// CUDA's queue holds 1,024 launches; with half of that under way it may be full for a stream.
 const FULL_QUEUE: usize = 512;
 
@@ -74,12 +78,13 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
     let asked = Asked::new(trace, window);
     let mut graph = Graph::default();
     graph.operators = asked.operators();
+    graph.loader_has_workers = loader_has_workers(trace);
     let mut builder = Builder {
         join: &join,
         manifest,
         window,
         asked,
-        updates: annotated(trace, "Optimizer."),
+        ranges: OwnRanges::new(trace),
         pieces: &pieces,
         launches: &launches,
         graph,
@@ -115,6 +120,18 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
         scale_host(&mut graph, &task_contexts, &costs, &scale);
     }
     calibrated(graph, steps.iteration_ns(), replay_error)
+}
+
+/// Whether the loaders have worker processes; nothing where no loader was seen.
+fn loader_has_workers(trace: &Trace) -> Option<bool> {
+    let mut names = trace
+        .annotations
+        .iter()
+        .map(|annotation| trace.text(annotation.name))
+        .filter(|name| name.starts_with(LOADING))
+        .peekable();
+    names.peek()?;
+    Some(names.any(|name| name.contains(WITH_WORKERS)))
 }
 
 /// When the last task of the iteration ended, in nanoseconds since it began.
@@ -161,8 +178,7 @@ struct Builder<'a> {
     manifest: Option<&'a Manifest>,
     window: (i64, i64),
     asked: Asked,
-    /// When PyTorch's own ranges say that an optimizer works, for traces without our marks.
-    updates: Vec<(i64, i64)>,
+    ranges: OwnRanges,
     pieces: &'a [Piece],
     launches: &'a Launches,
     graph: Graph,
@@ -326,10 +342,13 @@ impl Builder<'_> {
             if now < start_ns {
                 self.add_host(sweep.host, contexts, (now, start_ns), TaskKind::HostGap, None, None);
             }
-            if start_ns < end_ns {
-                let context = Some(piece.context);
+            let context = Some(piece.context);
+            let mut part_ns = start_ns;
+            while part_ns < end_ns {
+                let until = self.ranges.next_border(part_ns).map_or(end_ns, |at| at.min(end_ns));
                 let gap = TaskKind::HostGap;
-                self.add_host(sweep.host, contexts, (start_ns, end_ns), gap, None, context);
+                self.add_host(sweep.host, contexts, (part_ns, until), gap, None, context);
+                part_ns = until;
             }
             now = now.max(end_ns);
         }
@@ -351,9 +370,7 @@ impl Builder<'_> {
         task.operator = operator.and_then(|operator| self.asked.signature(operator));
         task.call = operator;
         self.describe(&mut task, contexts, context);
-        if is_during(&self.updates, start_ns) {
-            task.phase = Phase::Optimizer;
-        }
+        task.phase = self.ranges.phase_at(start_ns).unwrap_or(task.phase);
         let id = self.graph.push(host, task);
         self.host_starts.push((start_ns, id));
         if let Some(context) = context {
@@ -461,9 +478,9 @@ impl Builder<'_> {
                 }
                 self.describe(&mut task, contexts, self.launches.context(*index));
                 if let Some(launch) = task.launched_by.and_then(|launch| self.graph.task(launch))
-                    && launch.phase == Phase::Optimizer
+                    && matches!(launch.phase, Phase::Optimizer | Phase::Data)
                 {
-                    task.phase = Phase::Optimizer;
+                    task.phase = launch.phase;
                 }
                 tasks.insert(*index, self.graph.push(resource, task));
             }
@@ -679,6 +696,37 @@ impl Builder<'_> {
             });
         }
         self.graph.memory.blocks = blocks;
+    }
+}
+
+/// PyTorch's own ranges, which tell phases where the recording has no marks of ours.
+struct OwnRanges {
+    updates: Vec<(i64, i64)>,
+    loading: Vec<(i64, i64)>,
+    /// Where one of them begins or ends, in order.
+    borders: Vec<i64>,
+}
+
+impl OwnRanges {
+    fn new(trace: &Trace) -> OwnRanges {
+        let updates = annotated(trace, "Optimizer.");
+        let loading = annotated(trace, LOADING);
+        let both = updates.iter().chain(&loading);
+        let mut borders: Vec<i64> = both.flat_map(|(start, end)| [*start, *end]).collect();
+        borders.sort_unstable();
+        OwnRanges { updates, loading, borders }
+    }
+
+    fn phase_at(&self, time_ns: i64) -> Option<Phase> {
+        if is_during(&self.loading, time_ns) {
+            Some(Phase::Data)
+        } else {
+            is_during(&self.updates, time_ns).then_some(Phase::Optimizer)
+        }
+    }
+
+    fn next_border(&self, after_ns: i64) -> Option<i64> {
+        self.borders.get(self.borders.partition_point(|border| *border <= after_ns)).copied()
     }
 }
 

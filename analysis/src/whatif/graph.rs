@@ -186,6 +186,8 @@ pub struct Graph {
     pub names: Vec<String>,
     /// What is alive when.
     pub memory: Memory,
+    /// Whether processes of their own load the data; nothing where no loader was seen.
+    pub loader_has_workers: Option<bool>,
     /// Gradients of parameters in the order in which the backward pass has them; empty where the
     /// recording does not tell their shapes.
     pub gradients: Vec<Gradient>,

@@ -59,6 +59,9 @@ impl Loading {
                 _ => format!("{workers} workers load already"),
             });
         }
+        if workers.is_none() && graph.loader_has_workers == Some(true) {
+            return Err("worker processes load already".to_owned());
+        }
         if share < LEAST_SHARE {
             return Err(format!("loading takes {:.1}% of the iteration", share * 100.0));
         }

@@ -157,3 +157,20 @@ fn a_recording_of_nothing_has_no_graph() {
     let found = step_graph(&recording, &Profile::default());
     assert_eq!(found.unwrap_err(), NoGraph::NoIteration);
 }
+
+#[test]
+fn loading_and_updating_are_known_by_pytorch_s_own_ranges() {
+    let loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
+    let recorded = recorded(
+        1000,
+        vec![
+            event("user_annotation", loader, 0, 300, json!({})),
+            call("cudaLaunchKernel", 400, 10, 1),
+            kernel(7, 412, 100, 1),
+            event("user_annotation", "Optimizer.step#SGD.step", 600, 200, json!({})),
+        ],
+    );
+    let in_phase = |phase: Phase| recorded.graph.time_of(|task| task.phase == phase) / 1e3;
+    assert_eq!((in_phase(Phase::Data), in_phase(Phase::Optimizer)), (300.0, 200.0));
+    assert_eq!(recorded.graph.loader_has_workers, Some(true));
+}
