@@ -146,7 +146,7 @@ function about(whatIfs: WhatIfs): (Node | string)[] {
   const now = [before.timeNs === null ? "" : `${duration(before.timeNs)} an iteration`, before.peakBytes === null ? "" : `${bytes(before.peakBytes)} at the peak`];
   const told = now.filter(Boolean).join(", ");
   return [
-    told === "" ? "" : `Now ${told}. How fast goes by samples a second. ~ is predicted from the recording; four of five cases lie within the range. `,
+    told === "" ? "" : `Now ${told}. Speed is in samples a second. ~ is predicted from the recording; four of five cases lie within the range. `,
     element(isGuess(whatIfs) ? "b" : "span", { class: isGuess(whatIfs) ? "worse" : null }, replay(whatIfs)),
     ` ${accuracy(whatIfs.accuracy)}`,
   ];
