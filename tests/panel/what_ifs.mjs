@@ -50,6 +50,7 @@ export function whatIfs(more = {}) {
     refusals: [
       { name: "fp8", title: "FP8", why: "this GPU has no FP8" },
       { name: "channels-last", title: "Channels-last memory", why: "there is no convolution" },
+      { name: "fp8-delayed", title: "FP8 with delayed scaling", why: "this GPU has no FP8" },
     ],
     recompute: [0, 1, 2, 3, 4, 5].map((dropped) => ({
       time_ns: (102 + dropped * 4.8) * MS,

@@ -154,14 +154,14 @@ describe("what ifs", { skip: found.reason }, () => {
       assert.equal(await page.evaluate(() => document.activeElement.textContent), "Apply Fused attention");
     }));
 
-  test("have the best together, and what would do nothing folded away", () =>
+  test("have the best together, and what has no prediction folded away, by reason", () =>
     withPanel(browser, documents(), async (page) => {
       const together = section(page).getByRole("table", { name: "The best together" });
       assert.match(await together.locator("tbody tr").first().innerText(), /^torch\.compile, mixed precision \(bfloat16\)\s+~2\.30× as fast 2\.00× to 2\.64×/);
-      const folded = section(page).getByText("2 optimizations that would do nothing here, and why");
+      const folded = section(page).getByText("3 optimizations without a prediction, and why");
       assert.equal(await page.getByText("this GPU has no FP8").isVisible(), false);
       await folded.click();
-      assert.match(await section(page).innerText(), /FP8: this GPU has no FP8/);
+      assert.match(await section(page).innerText(), /FP8, FP8 with delayed scaling: this GPU has no FP8/);
     }));
 
   test("have a slider from fastest to smallest that names its lines", () =>
@@ -259,7 +259,7 @@ describe("what ifs", { skip: found.reason }, () => {
         await page.getByRole("button", { name: "Show all 9" }).click();
         await row(page, "Fused attention").locator("summary").click();
         await row(page, "Mixed precision (bfloat16)").locator("summary").click();
-        await section(page).getByText("2 optimizations").click();
+        await section(page).getByText("3 optimizations").click();
         await page.getByRole("slider", { name: /fastest to smallest/ }).press("End");
         await checkAccessibility(page, `${theme} ${width}, unfolded`);
         await checkNoSidewaysScroll(page, `${theme} ${width}`);

@@ -52,12 +52,13 @@ export function whatIfRow(row: WhatIf, around: Surroundings): HTMLElement {
 
 /** `~1.84× as fast`, and its range. */
 export function speedWords({ speedup }: Prediction): HTMLElement {
+  const [value, range] = [times(speedup.value), reach(speedup, times)];
   return element(
     "span",
     { class: "speed-words" },
-    element("b", {}, `~${times(speedup.value)}`),
+    element("b", {}, `~${value}`),
     " as fast ",
-    element("span", { class: "quiet" }, reach(speedup, times)),
+    range !== value && element("span", { class: "quiet" }, range),
   );
 }
 

@@ -8,7 +8,7 @@ import { rememberFocus } from "../focus";
 import { Segmented } from "../segmented";
 import { ListTable } from "../table";
 import { scaleOf } from "./bar";
-import type { Prediction, WhatIf, WhatIfs } from "./document";
+import type { Prediction, Refusal, WhatIf, WhatIfs } from "./document";
 import { Recompute } from "./recompute";
 import { speedWords, thenAndNow, whatIfRow, type Action } from "./row";
 import { accuracy, isGuess, replay } from "./words";
@@ -93,8 +93,8 @@ export class WhatIfSection {
     this.#together.show(whatIfs.combinations);
     this.#combinations.hidden = whatIfs.combinations.length === 0;
     this.#recompute.show(whatIfs);
-    write(this.#refused, `${counted(whatIfs.refusals.length, "optimization")} that would do nothing here, and why`);
-    fill(this.#refusals, ...whatIfs.refusals.map(({ title, why }) => element("li", {}, element("b", {}, title), `: ${why}`)));
+    write(this.#refused, `${counted(whatIfs.refusals.length, "optimization")} without a prediction, and why`);
+    fill(this.#refusals, ...byReason(whatIfs.refusals).map(([why, titles]) => element("li", {}, element("b", {}, titles.join(", ")), `: ${why}`)));
     this.#folded.hidden = whatIfs.refusals.length === 0;
   }
 
@@ -134,6 +134,13 @@ function ordered(rows: readonly WhatIf[], by: string): WhatIf[] {
   if (by !== "smallest") return [...rows];
   const size = ({ peakBytes }: WhatIf) => peakBytes?.value ?? Infinity;
   return [...rows].sort((a, b) => (size(a) === size(b) ? 0 : size(a) - size(b)));
+}
+
+/** Whoever lacks a GPU is told so once. */
+function byReason(refusals: readonly Refusal[]): [why: string, titles: string[]][] {
+  const groups = new Map<string, string[]>();
+  for (const { title, why } of refusals) groups.set(why, [...(groups.get(why) ?? []), title]);
+  return [...groups];
 }
 
 /** What goes on, or why there is nothing. */
