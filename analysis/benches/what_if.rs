@@ -1,0 +1,129 @@
+//! How long one what-if takes on a graph of 100,000 tasks: its graph changed and run for the likeliest
+//! times and for both ends of the range. `cargo bench -p ridgeline-analysis --bench what_if` prints
+//! each; the goal is 50 ms.
+
+use std::time::{Duration, Instant};
+
+use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::predict::op_cost::Options;
+use ridgeline_analysis::predict::operator::{Arg, ElementType, Operator, Tensor};
+use ridgeline_analysis::profile::{FileId, Phase, Profile};
+use ridgeline_analysis::whatif::facts::{Cluster, Facts, Probes};
+use ridgeline_analysis::whatif::graph::{Graph, Resource, Task, TaskKind};
+use ridgeline_analysis::whatif::memory::{Block, BlockKind, Moment};
+use ridgeline_analysis::whatif::optimization::predict;
+use ridgeline_analysis::whatif::optimizations::ALL;
+use ridgeline_analysis::whatif::simulate;
+
+const TASKS: usize = 100_000;
+/// A call has a gap before it, its own time, a launch and a kernel.
+const OF_CALL: usize = 4;
+const RUNS: usize = 5;
+
+fn main() {
+    let device = DeviceTable::shipped().find("NVIDIA A100-SXM4-40GB").expect("an A100");
+    let (profile, probes) = (Profile::default(), Probes::default());
+    let (options, cluster) = (Options::default(), Cluster::default());
+    let facts =
+        Facts { profile: &profile, manifest: None, device, options, probes: &probes, cluster };
+    let graph = iteration();
+    let begun = Instant::now();
+    let now = simulate::steady(&graph).expect("a schedule");
+    println!("{:>9} tasks: simulated in {:.1?}", graph.tasks.len(), begun.elapsed());
+    for one in ALL {
+        let mut fastest = Duration::MAX;
+        let mut found = None;
+        for _ in 0..RUNS {
+            let begun = Instant::now();
+            found = Some(predict(&graph, &now, &facts, &[*one]));
+            fastest = fastest.min(begun.elapsed());
+        }
+        let told = match found {
+            Some(Ok(found)) => format!("{:.2} times as fast", found.speedup().value),
+            Some(Err(why)) => why.to_string(),
+            None => String::new(),
+        };
+        println!("{:>22} {fastest:>8.1?}  {told}", one.name());
+    }
+}
+
+/// Layers of a transformer, forward and backward, and the update of each of their weights.
+fn iteration() -> Graph {
+    const ROWS: &[u64] = &[4096, 1024];
+    const SQUARE: &[u64] = &[1024, 1024];
+    const SCORES: &[u64] = &[64, 1024, 1024];
+    const HEADS: &[u64] = &[64, 1024, 64];
+    let forward: [(&str, &[&[u64]]); 8] = [
+        ("layer_norm", &[ROWS, ROWS]),
+        ("linear", &[ROWS, SQUARE, ROWS]),
+        ("bmm", &[HEADS, &[64, 64, 1024], SCORES]),
+        ("softmax", &[SCORES, SCORES]),
+        ("bmm", &[SCORES, HEADS, HEADS]),
+        ("linear", &[ROWS, SQUARE, ROWS]),
+        ("gelu", &[ROWS, ROWS]),
+        ("add", &[ROWS, ROWS, ROWS]),
+    ];
+    let backward: [(&str, &[&[u64]]); 4] = [
+        ("mm", &[ROWS, SQUARE, ROWS]),
+        ("mm", &[&[1024, 4096], ROWS, SQUARE]),
+        ("gelu_backward", &[ROWS, ROWS, ROWS]),
+        ("native_layer_norm_backward", &[ROWS, ROWS, ROWS]),
+    ];
+    let update: [(&str, &[&[u64]]); 4] = [
+        ("lerp_", &[SQUARE, SQUARE, SQUARE]),
+        ("mul_", &[SQUARE, SQUARE]),
+        ("addcmul_", &[SQUARE, SQUARE, SQUARE]),
+        ("addcdiv_", &[SQUARE, SQUARE, SQUARE]),
+    ];
+    let layers = TASKS / OF_CALL / (forward.len() + backward.len() + update.len());
+    let mut graph = Graph::default();
+    graph.memory.is_known = true;
+    let phases: [(Phase, &[(&str, &[&[u64]])]); 3] =
+        [(Phase::Forward, &forward), (Phase::Backward, &backward), (Phase::Optimizer, &update)];
+    for (phase, steps) in phases {
+        for layer in 0..layers as u32 {
+            for (name, shapes) in steps {
+                call(&mut graph, phase, layer, name, shapes);
+            }
+        }
+    }
+    graph
+}
+
+fn call(graph: &mut Graph, phase: Phase, layer: u32, name: &str, shapes: &[&[u64]]) {
+    let tensor = |shape: &&[u64]| Tensor::new(ElementType::Float32, shape);
+    let (output, inputs) = shapes.split_last().expect("an output");
+    let inputs = inputs.iter().map(|shape| Arg::Tensor(tensor(shape))).collect();
+    let operator = Operator::new(&format!("aten::{name}"), inputs, vec![tensor(output)]);
+    let known = graph.operators.iter().position(|known| *known == operator);
+    let index = known.unwrap_or_else(|| {
+        graph.operators.push(operator);
+        graph.operators.len() - 1
+    });
+    let number = graph.tasks.len() as u32;
+    let task = |kind: TaskKind, duration_ns: f64| Task {
+        operator: Some(index as u32),
+        call: Some(number),
+        module: Some(layer),
+        line: Some((FileId(0), layer % 500)),
+        ..Task::new(kind, duration_ns, phase)
+    };
+    let host = graph.resource(&Resource::Host);
+    let stream = graph.resource(&Resource::Stream(0, 7));
+    graph.push(host, Task::new(TaskKind::HostGap, 3_000.0, phase));
+    let first = graph.push(host, task(TaskKind::HostOperator, 4_000.0));
+    let launch = graph.push(host, task(TaskKind::Launch, 4_000.0));
+    let mut kernel = task(TaskKind::Kernel, 20_000.0);
+    kernel.launched_by = Some(launch);
+    let kernel = graph.push(stream, kernel);
+    graph.wait(launch, kernel, 0.0);
+    graph.memory.add(Block {
+        bytes: 4.0 * 4096.0 * 1024.0,
+        kind: BlockKind::Activations,
+        allocated: Some(Moment { task: first, event: number }),
+        freed: None,
+        line: None,
+        module: Some(layer),
+        call: Some(number),
+    });
+}
