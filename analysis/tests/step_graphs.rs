@@ -4,6 +4,7 @@
 
 mod recorded;
 
+use proptest::prelude::*;
 use recorded::{recording, recordings, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, step_graph};
 use ridgeline_analysis::predict::device_spec::DeviceSpec;
@@ -12,11 +13,15 @@ use ridgeline_analysis::predict::live::processor::processor;
 use ridgeline_analysis::predict::op_cost::Options;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
+use ridgeline_analysis::recording::chrome_trace::Options as TraceOptions;
+use ridgeline_analysis::recording::trace::Trace;
 use ridgeline_analysis::whatif::facts::{Cluster, Facts, Probes};
 use ridgeline_analysis::whatif::graph::TaskKind;
 use ridgeline_analysis::whatif::optimization::{NoPrediction, predict};
 use ridgeline_analysis::whatif::optimizations::ALL;
 use ridgeline_analysis::whatif::recorded::Recorded;
+use ridgeline_analysis::whatif::simulate;
+use serde_json::{Value, json};
 
 /// A replay is off by less.
 const MOST: f64 = 0.01;
@@ -84,4 +89,60 @@ fn every_optimization_says_what_it_brings_or_why_not() {
             assert!(matches!(twice, Err(NoPrediction::DoesNotApply(_))), "{name}: {}", one.name());
         }
     });
+}
+
+/// An event of a trace, whether it makes sense or not: what, when, how long, its correlation and its
+/// thread or stream.
+fn event((what, start, duration, correlation, place): (u8, u32, u32, u32, u32)) -> Value {
+    let (category, name) = match what {
+        0 => ("cpu_op", "aten::mm"),
+        1 => ("cpu_op", "aten::relu"),
+        2 => ("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0"),
+        3 => ("cuda_runtime", "cudaLaunchKernel"),
+        4 => ("cuda_runtime", "cudaStreamSynchronize"),
+        5 => ("cuda_runtime", "cudaMemcpyAsync"),
+        6 => ("cuda_runtime", "cudaStreamWaitEvent"),
+        7 => ("kernel", "k"),
+        8 => ("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)"),
+        _ => ("user_annotation", "Optimizer.step#SGD.step"),
+    };
+    json!({"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration,
+           "pid": u32::from(what < 7), "tid": place,
+           "args": {"correlation": correlation, "device": 0, "stream": place,
+                    "External id": correlation, "Input Dims": [[64, 64], [64, 64]],
+                    "Input type": ["float", "float"]}})
+}
+
+proptest! {
+    /// Whatever a trace holds, its graph runs or says why not, and changing nothing changes nothing.
+    #[test]
+    fn any_trace_is_replayed_or_refused(
+        events in proptest::collection::vec(
+            (0_u8..10, 0_u32..1000, 0_u32..300, 0_u32..8, 0_u32..3), 0..40,
+        ),
+    ) {
+        let mut events: Vec<Value> = events.into_iter().map(event).collect();
+        events.push(json!({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1,
+                           "tid": 0, "ts": 0, "dur": 1000, "args": {}}));
+        let text = json!({"schemaVersion": 1, "traceEvents": events}).to_string();
+        let trace = Trace::read(text.as_bytes(), &TraceOptions::default()).unwrap();
+        let recording = Recording { trace, ..Recording::default() };
+        let Ok(profile) = attribute(&recording) else { return Ok(()) };
+        let Ok(recorded) = step_graph(&recording, &profile) else { return Ok(()) };
+        let mut graph = recorded.graph.clone();
+        let nothing = graph.select(|_| false);
+        nothing.into_iter().for_each(|id| graph.remove(id));
+        let again = simulate::steady(&graph).unwrap().iteration_ns;
+        prop_assert_eq!(again, recorded.schedule.iteration_ns);
+        let device = DeviceTable::shipped().find("NVIDIA A100-SXM4-40GB").unwrap();
+        let probes = Probes::default();
+        let (manifest, options, cluster) = (None, Options::default(), Cluster::default());
+        let profile = &profile;
+        let facts = Facts { profile, manifest, device, options, probes: &probes, cluster };
+        for one in ALL {
+            if let Ok(found) = predict(&recorded.graph, &recorded.schedule, &facts, &[*one]) {
+                prop_assert!(found.time_ns.low >= 0.0 && found.time_ns.high.is_finite());
+            }
+        }
+    }
 }

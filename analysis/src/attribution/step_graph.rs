@@ -25,7 +25,7 @@ use crate::profile::{FileId, Phase, Profile};
 use crate::recording::Recording;
 use crate::recording::line_log::{LineLog, Marker};
 use crate::recording::manifest::Manifest;
-use crate::recording::trace::{Activity, ThreadId, Trace};
+use crate::recording::trace::{Activity, MemoryEvent, ThreadId, Trace};
 use crate::whatif::graph::{Gradient, Graph, Resource, ResourceId, Task, TaskId, TaskKind};
 use crate::whatif::memory::{Block, BlockKind, Moment, peak};
 use crate::whatif::recorded::{NoGraph, Recorded, calibrated};
@@ -669,8 +669,11 @@ impl Builder<'_> {
     fn memory(&mut self, contexts: &mut Contexts<'_>, recording: &Recording, profile: &Profile) {
         let replay = memory::replay(&recording.trace, self.manifest, Some(self.window));
         let has_addresses = replay.events.iter().all(|event| event.address.is_some());
+        // A trace of a GPU may tell of the host's memory alone.
+        let of_device = |event: &MemoryEvent| event.device_type.is_some_and(|kind| kind != 0);
+        let tells = self.join.trace.activities.is_empty() || replay.events.iter().any(of_device);
         self.graph.memory.is_known =
-            profile.memory.peak_bytes > 0 && !replay.events.is_empty() && has_addresses;
+            profile.memory.peak_bytes > 0 && !replay.events.is_empty() && has_addresses && tells;
         if !self.graph.memory.is_known {
             return;
         }

@@ -89,6 +89,11 @@ fn applies(
     if calls.is_empty() {
         return Err("the recording has no shapes of operators".to_owned());
     }
+    let settings = facts.manifest.map(|manifest| &manifest.settings);
+    let casts_to = settings.and_then(|settings| settings.autocast.as_ref()?.first());
+    if let Some(name) = casts_to {
+        return Err(format!("the program runs under autocast already, in {name}"));
+    }
     if products().any(|it| takes(it, ElementType::BFloat16) || takes(it, ElementType::Float16)) {
         return Err("products run in 16 bits already".to_owned());
     }
@@ -109,7 +114,12 @@ fn applies(
         return if probed.any(|it| facts.probes.ratio(it, amp.variant()).is_some()) {
             Ok(())
         } else {
-            Err("what this processor makes of 16 bits was not probed".to_owned())
+            let native = settings.and_then(|settings| settings.bf16_native);
+            let why = match native {
+                Some(false) => "this processor has no instructions for 16 bits",
+                _ => "what this processor makes of 16 bits was not probed",
+            };
+            Err(why.to_owned())
         };
     }
     if amp.is_float16() {

@@ -14,7 +14,7 @@ use crate::predict::op_cost::{Family, work};
 use crate::predict::operator::Operator;
 use crate::profile::Phase;
 use crate::source::rewrite::EditKind;
-use crate::whatif::facts::Facts;
+use crate::whatif::facts::{Facts, Variant};
 use crate::whatif::graph::{Graph, Task, TaskId, TaskKind};
 use crate::whatif::memory::BlockKind;
 use crate::whatif::optimization::{Bound, Optimization, Touched};
@@ -102,8 +102,13 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
     let mut inside: HashSet<u32> = HashSet::new();
     let mut before: Option<&Call> = None;
     for (((call, operator), parts), role) in known.into_iter().zip(parts).zip(roles) {
-        let ratio = factors.operator_ratio(&parts).unwrap_or(1.0);
-        let ratio = bound.within_factor(ratio, if ratio == 1.0 { 1.0 } else { factors.range });
+        let family = work(operator).map_or(Family::Unknown, |work| work.family);
+        let ratio = if is_apart(family) && !facts.is_gpu() {
+            on_processor(facts, call)
+        } else {
+            let ratio = factors.operator_ratio(&parts).unwrap_or(1.0);
+            bound.within_factor(ratio, if is_apart(family) { 1.0 } else { factors.range })
+        };
         graph.scale(&call.work, ratio);
         let opens = matches!(role, Fusion::Opens);
         match (role, opened) {
@@ -115,7 +120,7 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
                 inside.extend(before.map(|before| before.number));
             }
             _ => {
-                let is_view = work(operator).is_none_or(|work| work.family == Family::View);
+                let is_view = family == Family::View;
                 opened = if opens { Some(call) } else { opened.filter(|_| is_view) };
             }
         }
@@ -127,6 +132,18 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
             block.bytes = 0.0;
         }
     });
+}
+
+/// Whether the compiler calls PyTorch's own kernel for it.
+fn is_apart(family: Family) -> bool {
+    matches!(family, Family::Gemm | Family::Convolution | Family::Attention | Family::Rnn)
+}
+
+/// On a processor with oneDNN the compiler runs convolutions with channels last
+/// (`torch/_inductor/graph.py`, `decide_layout_opt`); products stay. The fitted factors are those of
+/// GPUs.
+fn on_processor(facts: &Facts<'_>, call: &Call) -> f64 {
+    facts.probes.ratio(call.operator, Variant::ChannelsLast).unwrap_or(1.0)
 }
 
 /// Python's time within a pass is that of entering the region; each call that is left costs less.

@@ -6,7 +6,7 @@ use super::shared::exchange::exchange;
 use super::shared::lines;
 use super::shared::retyped::{is_product, takes};
 use crate::predict::Range;
-use crate::predict::op_cost::{self, Options};
+use crate::predict::op_cost::{self, Family, Options, work};
 use crate::predict::operator::{ElementType, Operator};
 use crate::predict::product_kernel::{ProductType, product_type};
 use crate::source::rewrite::EditKind;
@@ -39,8 +39,13 @@ impl Optimization for Tf32 {
             return Err("the recording has no shapes of operators".to_owned());
         }
         let done = operators_in_tf32(graph);
+        let precision = facts.manifest.and_then(|it| it.settings.matmul_precision.as_deref());
+        if precision.is_some_and(|precision| precision != "highest") {
+            return Err("products may run in TF32 already".to_owned());
+        }
         let changed = exchange(graph, &calls, |index, operator| {
-            let applies = is_product(operator) && takes(operator, ElementType::Float32);
+            let is_product = is_product(operator) && !in_tf32_anyhow(facts, operator);
+            let applies = is_product && takes(operator, ElementType::Float32);
             let is_done = done.get(index as usize) == Some(&true);
             (applies && !is_done).then(|| (operator.clone(), bound.of(ratio(facts, operator))))
         });
@@ -59,6 +64,12 @@ impl Optimization for Tf32 {
     fn goes_with(&self, other: &dyn Optimization) -> bool {
         !["amp-bf16", "amp-fp16", "tf32", "fp8"].contains(&other.name())
     }
+}
+
+/// Convolutions may run in TF32 without being asked, since PyTorch 1.7.
+fn in_tf32_anyhow(facts: &Facts<'_>, operator: &Operator) -> bool {
+    let is_convolution = work(operator).is_some_and(|work| work.family == Family::Convolution);
+    is_convolution && facts.options.tf32_convolutions
 }
 
 /// By operator: whether its kernels multiply in TF32 already.

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::autocast::{self, Rule, Types};
 use super::calls::{Added, Call, Inserter, has_kernels};
-use super::overhead;
 use super::retyped::{cast, retyped};
+use super::{factors, mixed_precision, overhead};
 use crate::predict::operator::{ElementType, Operator};
 use crate::profile::Phase;
 use crate::whatif::facts::{Facts, Variant};
@@ -143,7 +143,10 @@ impl Lowering<'_, '_> {
                     _ => Variant::Float16,
                 };
                 let probed = self.facts.probes.ratio(call.operator, variant);
-                let modelled = || self.bound.of(self.facts.modelled_ratio(operator, &changed));
+                let modelled = || {
+                    let ratio = self.facts.modelled_ratio(operator, &changed);
+                    self.bound.of(ratio) * self.fitted(operator)
+                };
                 let ratio = probed.unwrap_or_else(modelled);
                 self.graph.operators.push(changed);
                 let entry = (self.graph.operators.len() as u32 - 1, ratio);
@@ -154,6 +157,13 @@ impl Lowering<'_, '_> {
         self.graph.scale(&call.work, ratio);
         call.set_operator(self.graph, changed);
         self.halved.insert(call.number);
+    }
+
+    /// How far the cost model was off for steps on GPUs that were measured in both types.
+    fn fitted(&self, operator: &Operator) -> f64 {
+        let has_tf32 = self.facts.device.capability() >= Some((8, 0));
+        let factors = factors::mixed_precision();
+        if self.on_gpu { factors.of(mixed_precision::kind(operator, has_tf32)) } else { 1.0 }
     }
 
     /// An activation is cast before what takes it; the backward pass casts its gradient back. What is

@@ -30,7 +30,7 @@ fn steps(list: &OpList, machine: &Machine<'_>) -> impl Iterator<Item = (&'static
 }
 
 /// Products come from FP32, or from TF32 where the GPU has that: how far the cost model is off differs.
-fn kind(operator: &Operator, has_tf32: bool) -> &'static str {
+pub fn kind(operator: &Operator, has_tf32: bool) -> &'static str {
     let family = op_cost::work(operator).map_or(Family::Unknown, |work| work.family);
     match (family, has_tf32) {
         (Family::Gemm, false) => "product.from_fp32",

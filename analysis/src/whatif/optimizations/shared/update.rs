@@ -111,6 +111,7 @@ pub fn update<'c>(graph: &Graph, facts: &Facts<'_>, calls: &'c [Call]) -> Option
         [] => by_operators,
         names => by_names(names).map(|algorithm| match (algorithm, by_operators) {
             (Algorithm::Sgd, Some(found @ Algorithm::SgdMomentum)) => found,
+            (Algorithm::Sgd, _) if has_momentum(facts) => Algorithm::SgdMomentum,
             _ => algorithm,
         }),
     };
@@ -119,6 +120,14 @@ pub fn update<'c>(graph: &Graph, facts: &Facts<'_>, calls: &'c [Call]) -> Option
     };
     let parameters = parameters(graph, facts, &calls);
     Some(Update { mode, algorithm, name, calls, parameters, gaps: graph.select(gap) })
+}
+
+fn has_momentum(facts: &Facts<'_>) -> bool {
+    let mut optimizers = facts.manifest.iter().flat_map(|manifest| &manifest.optimizers);
+    optimizers.any(|optimizer| {
+        let momentum = optimizer.options.get("momentum").and_then(serde_json::Value::as_f64);
+        momentum.is_some_and(|momentum| momentum != 0.0)
+    })
 }
 
 /// Several optimizers of one algorithm are one update.
