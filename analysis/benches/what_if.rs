@@ -101,12 +101,11 @@ fn call(graph: &mut Graph, phase: Phase, layer: u32, name: &str, shapes: &[&[u64
         graph.operators.len() - 1
     });
     let number = graph.tasks.len() as u32;
-    let task = |kind: TaskKind, duration_ns: f64| Task {
-        operator: Some(index as u32),
-        call: Some(number),
-        module: Some(layer),
-        line: Some((FileId(0), layer % 500)),
-        ..Task::new(kind, duration_ns, phase)
+    let task = |kind: TaskKind, duration_ns: f64| {
+        let mut task = Task::new(kind, duration_ns, phase);
+        (task.operator, task.call) = (Some(index as u32), Some(number));
+        (task.module, task.line) = (Some(layer), Some((FileId(0), layer % 500)));
+        task
     };
     let host = graph.resource(&Resource::Host);
     let stream = graph.resource(&Resource::Stream(0, 7));

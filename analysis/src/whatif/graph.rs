@@ -6,6 +6,8 @@
 //! recording; [`simulate`](super::simulate) says how long an iteration takes, and the
 //! [`primitives`](super::primitives) change it.
 
+use std::collections::HashMap;
+
 use super::memory::Memory;
 use crate::predict::operator::Operator;
 use crate::profile::{FileId, Phase};
@@ -193,6 +195,9 @@ pub struct Graph {
     pub gradients: Vec<Gradient>,
     /// The optimizations that changed it so far, by name.
     pub applied: Vec<&'static str>,
+    /// Operators that took the place of recorded ones, in other types or orders: by place in
+    /// `operators`, the recorded one's.
+    pub exchanged: HashMap<u32, u32>,
     resources: Vec<Resource>,
     chains: Vec<Chain>,
 }

@@ -157,13 +157,13 @@ pub fn predict(
         let mut changed = graph.clone();
         let mut touched = Vec::with_capacity(optimizations.len());
         for optimization in optimizations {
+            let one = optimization.apply(&mut changed, facts, bound);
+            touched.push(one.map_err(NoPrediction::DoesNotApply)?);
             if changed.applied.contains(&optimization.name()) {
                 let why = format!("{} is applied already", optimization.title());
                 return Err(NoPrediction::DoesNotApply(why));
             }
-            let one = optimization.apply(&mut changed, facts, bound);
             changed.applied.push(optimization.name());
-            touched.push(one.map_err(NoPrediction::DoesNotApply)?);
         }
         let then = simulate::steady(&changed)?;
         Ok((then.iteration_ns, memory::peak(&changed, &then), touched))

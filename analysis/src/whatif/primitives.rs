@@ -16,6 +16,20 @@ impl Graph {
         self.operators.get(task.operator? as usize)
     }
 
+    /// Adds an operator that takes the place of another one, and says where it is.
+    pub fn exchange_operator(&mut self, old: u32, new: Operator) -> u32 {
+        self.operators.push(new);
+        let place = self.operators.len() as u32 - 1;
+        self.exchanged.insert(place, self.recorded_as(old));
+        place
+    }
+
+    /// The recorded operator that one took the place of, which probes were made for; itself where it
+    /// is as it was recorded.
+    pub fn recorded_as(&self, operator: u32) -> u32 {
+        self.exchanged.get(&operator).copied().unwrap_or(operator)
+    }
+
     /// The kernel's name; empty where it has none.
     pub fn name_of(&self, task: &Task) -> &str {
         task.name.and_then(|name| self.names.get(name as usize)).map_or("", String::as_str)

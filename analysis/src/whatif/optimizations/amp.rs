@@ -111,7 +111,8 @@ fn applies(
     let capability = facts.device.capability();
     if !on_gpu {
         let mut probed = calls.iter().map(|call| call.operator);
-        return if probed.any(|it| facts.probes.ratio(it, amp.variant()).is_some()) {
+        let ratio = |it: u32| facts.probes.ratio(graph.recorded_as(it), amp.variant());
+        return if probed.any(|it| ratio(it).is_some()) {
             Ok(())
         } else {
             let native = settings.and_then(|settings| settings.bf16_native);

@@ -1,7 +1,7 @@
 //! Images and weights of convolutions in channels-last order: what tensor cores and oneDNN work on
 //! without turning it around first (PyTorch, "Channels Last Memory Format").
 
-use super::shared::calls::calls;
+use super::shared::calls::{Call, calls};
 use super::shared::channels_last::parts;
 use super::shared::exchange::exchange;
 use super::shared::parts::{ConvolutionKind, Machine};
@@ -50,6 +50,13 @@ impl Optimization for ChannelsLast {
         if convolutions().flat_map(|it| it.input_tensors()).any(Tensor::is_channels_last) {
             return Err("convolutions run with channels last already".to_owned());
         }
+        let is_probed = |call: &Call| {
+            let recorded = graph.recorded_as(call.operator);
+            facts.probes.ratio(recorded, Variant::ChannelsLast).is_some()
+        };
+        if !facts.is_gpu() && !calls.iter().any(is_probed) {
+            return Err("what this processor makes of channels last was not probed".to_owned());
+        }
         let machine = Machine { device: facts.device, options: facts.options };
         let factors = factors::channels_last();
         let changed = exchange(graph, &calls, |index, operator| {
@@ -65,11 +72,8 @@ impl Optimization for ChannelsLast {
             (is_image && (known || facts.is_gpu()))
                 .then(|| (layout::channels_last(operator), ratio.unwrap_or(1.0)))
         });
-        let notes = if !facts.is_gpu() && facts.probes.operators.is_empty() {
-            return Err("what this processor makes of channels last was not probed".to_owned());
-        } else {
-            vec!["what turns tensors around by hand (`view`, `permute`) may copy then".to_owned()]
-        };
+        let notes =
+            vec!["what turns tensors around by hand (`view`, `permute`) may copy then".to_owned()];
         let of_convolutions = changed.into_iter().filter(|call| {
             graph
                 .operators

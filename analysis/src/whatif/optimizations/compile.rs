@@ -104,7 +104,7 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
     for (((call, operator), parts), role) in known.into_iter().zip(parts).zip(roles) {
         let family = work(operator).map_or(Family::Unknown, |work| work.family);
         let ratio = if is_apart(family) && !facts.is_gpu() {
-            on_processor(facts, call)
+            on_processor(graph, facts, call)
         } else {
             let ratio = factors.operator_ratio(&parts).unwrap_or(1.0);
             bound.within_factor(ratio, if is_apart(family) { 1.0 } else { factors.range })
@@ -142,8 +142,12 @@ fn is_apart(family: Family) -> bool {
 /// On a processor with oneDNN the compiler runs convolutions with channels last
 /// (`torch/_inductor/graph.py`, `decide_layout_opt`); products stay. The fitted factors are those of
 /// GPUs.
-fn on_processor(facts: &Facts<'_>, call: &Call) -> f64 {
-    facts.probes.ratio(call.operator, Variant::ChannelsLast).unwrap_or(1.0)
+fn on_processor(graph: &Graph, facts: &Facts<'_>, call: &Call) -> f64 {
+    if graph.applied.contains(&"channels-last") {
+        return 1.0;
+    }
+    let recorded = graph.recorded_as(call.operator);
+    facts.probes.ratio(recorded, Variant::ChannelsLast).unwrap_or(1.0)
 }
 
 /// Python's time within a pass is that of entering the region; each call that is left costs less.

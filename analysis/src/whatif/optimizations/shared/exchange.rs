@@ -4,8 +4,8 @@ use super::calls::Call;
 use crate::predict::operator::Operator;
 use crate::whatif::graph::Graph;
 
-/// Exchanges operators. `change` is asked once for each different one, by its place in
-/// [`Graph::operators`]: what it becomes and what its time is multiplied by, or nothing where it
+/// Exchanges operators. `change` is asked once for each different one, by the place of the recorded
+/// one in [`Graph::operators`]: what it becomes and what its time is multiplied by, or nothing where it
 /// stays. The calls that changed are returned.
 pub fn exchange<'c>(
     graph: &mut Graph,
@@ -21,10 +21,10 @@ pub fn exchange<'c>(
             Some(asked) => *asked,
             None => {
                 let operator = graph.operators.get(call.operator as usize);
-                let then = operator.and_then(|operator| change(call.operator, operator));
+                let recorded = graph.recorded_as(call.operator);
+                let then = operator.and_then(|operator| change(recorded, operator));
                 let asked = then.map(|(operator, ratio)| {
-                    graph.operators.push(operator);
-                    (graph.operators.len() as u32 - 1, ratio)
+                    (graph.exchange_operator(call.operator, operator), ratio)
                 });
                 *slot = Some(asked);
                 asked

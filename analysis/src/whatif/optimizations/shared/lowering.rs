@@ -142,14 +142,14 @@ impl Lowering<'_, '_> {
                     ElementType::BFloat16 => Variant::BFloat16,
                     _ => Variant::Float16,
                 };
-                let probed = self.facts.probes.ratio(call.operator, variant);
+                let recorded = self.graph.recorded_as(call.operator);
+                let probed = self.facts.probes.ratio(recorded, variant);
                 let modelled = || {
                     let ratio = self.facts.modelled_ratio(operator, &changed);
                     self.bound.of(ratio) * self.fitted(operator)
                 };
                 let ratio = probed.unwrap_or_else(modelled);
-                self.graph.operators.push(changed);
-                let entry = (self.graph.operators.len() as u32 - 1, ratio);
+                let entry = (self.graph.exchange_operator(call.operator, changed), ratio);
                 self.lowered.insert(call.operator, entry);
                 entry
             }
