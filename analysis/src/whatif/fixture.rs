@@ -3,11 +3,13 @@
 use super::facts::{Cluster, Facts, Probes};
 use super::graph::{Graph, Resource, Task, TaskId, TaskKind};
 use super::memory::{Block, BlockKind, Moment};
+use super::optimization::{Bound, Optimization, Prediction, predict};
 use super::recorded::Recorded;
 use super::simulate;
-use crate::predict::device_spec::DeviceSpec;
+use crate::predict::device_spec::{DeviceKind, DeviceSpec};
 use crate::predict::device_table::DeviceTable;
 use crate::predict::op_cost::Options;
+use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
 use crate::profile::{FileFacts, FileId, LineCost, ModuleCost, ModuleId, Phase, Profile};
 use crate::recording::manifest::Manifest;
 
@@ -49,6 +51,34 @@ impl Step {
 /// A GPU of the table.
 pub fn gpu() -> &'static DeviceSpec {
     DeviceTable::shipped().find("NVIDIA H200").expect("a GPU of the table")
+}
+
+/// A processor.
+pub fn processor() -> DeviceSpec {
+    DeviceSpec { kind: DeviceKind::Cpu, ..gpu().clone() }
+}
+
+/// What optimizations bring that are applied in turn, on a GPU of the table.
+pub fn predicted(step: &Step, chosen: &[&dyn Optimization]) -> Result<Prediction, String> {
+    let probes = Probes::default();
+    let recorded = &step.recorded;
+    predict(&recorded.graph, &recorded.schedule, &step.facts(gpu(), &probes), chosen)
+        .map_err(|error| error.to_string())
+}
+
+/// Why one optimization refuses.
+pub fn refusal(step: &Step, device: &DeviceSpec, optimization: &dyn Optimization) -> String {
+    let probes = Probes::default();
+    let mut graph = step.recorded.graph.clone();
+    let facts = step.facts(device, &probes);
+    optimization.apply(&mut graph, &facts, Bound::Likely).expect_err("it should refuse")
+}
+
+/// An operator of FP32 tensors by their shapes, with what it gives.
+pub fn operator(name: &str, inputs: &[&[u64]], output: &[u64]) -> Operator {
+    let tensor = |shape: &[u64]| Tensor::new(ElementType::Float32, shape);
+    let inputs = inputs.iter().map(|shape| Arg::Tensor(tensor(shape))).collect();
+    Operator::new(name, inputs, vec![tensor(output)])
 }
 
 struct Builder {

@@ -9,12 +9,7 @@ use crate::whatif::memory::BlockKind;
 
 /// Those that change what becomes of activations: one at a time.
 pub(super) const MEMORY_NAMES: [&str; 3] = ["recompute", "gist", "offload"];
-/// The resource on which copies run that one of them adds.
-pub(super) const COPIES: &str = "copies of activations";
-/// The name of the kernels that one of them adds, by which it is known again.
-pub(super) const ENCODED: &str = "activations stored small";
-
-/// Refuses a graph whose activations cannot be told, or were changed before.
+/// Refuses a graph whose activations cannot be told, or are made again already.
 pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     if !graph.memory.is_known {
         return Err("the recording does not tell of memory".to_owned());
@@ -22,6 +17,24 @@ pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
     if facts.profile.modules.is_empty() {
         return Err("the recording does not tell of modules".to_owned());
     }
+    one_gpu(graph)?;
+    let activations =
+        || graph.memory.blocks.iter().filter(|block| block.kind == BlockKind::Activations);
+    let is_made_again = activations().any(|block| {
+        let made_by = block.allocated.and_then(|moment| graph.task(moment.task));
+        made_by.is_some_and(|task| task.phase == Phase::Backward)
+    });
+    if is_made_again {
+        return Err("activations are made again in the backward pass already".to_owned());
+    }
+    if activations().next().is_none() {
+        return Err("no activation is kept for the backward pass".to_owned());
+    }
+    Ok(())
+}
+
+/// Refuses a graph of several GPUs.
+pub(super) fn one_gpu(graph: &Graph) -> Result<(), String> {
     let gpus: HashSet<i64> = graph
         .resources()
         .iter()
@@ -32,24 +45,6 @@ pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
         .collect();
     if gpus.len() > 1 {
         return Err("the recording is of several GPUs".to_owned());
-    }
-    let activations =
-        || graph.memory.blocks.iter().filter(|block| block.kind == BlockKind::Activations);
-    let is_made_again = activations().any(|block| {
-        let made_by = block.allocated.and_then(|moment| graph.task(moment.task));
-        made_by.is_some_and(|task| task.phase == Phase::Backward)
-    });
-    if is_made_again {
-        return Err("activations are made again in the backward pass already".to_owned());
-    }
-    if graph.find(&Resource::Added(COPIES.to_owned())).is_some() {
-        return Err("activations are kept in the host's memory already".to_owned());
-    }
-    if graph.names.iter().any(|name| name == ENCODED) {
-        return Err("activations are stored small already".to_owned());
-    }
-    if activations().next().is_none() {
-        return Err("no activation is kept for the backward pass".to_owned());
     }
     Ok(())
 }

@@ -11,12 +11,16 @@ mod data_parallel;
 mod fp8;
 mod fused_attention;
 mod fused_optimizer;
+mod gist;
 mod gradient_compression;
+mod horizontal_fusion;
 mod layer_fusion;
 mod loader_workers;
 mod memory_facts;
+mod offload;
 mod p3;
 mod pad_dimensions;
+mod parallel_scan;
 mod pinned_memory;
 mod prefetch;
 mod recompute;
@@ -47,6 +51,10 @@ pub const ALL: &[&dyn Optimization] = &[
     &pinned_memory::PinnedMemory,
     &prefetch::Prefetch,
     &recompute::Recompute,
+    &gist::Gist,
+    &offload::Offload,
+    &parallel_scan::ParallelScan,
+    &horizontal_fusion::HorizontalFusion,
     &data_parallel::DataParallel,
     &accumulate::Accumulate,
     &p3::P3,

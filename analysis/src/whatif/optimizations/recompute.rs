@@ -104,41 +104,53 @@ fn counted(count: usize, one: &str, many: &str) -> String {
 mod tests {
     use super::*;
     use crate::whatif::facts::Probes;
-    use crate::whatif::fixture::{INNER, LINE, OUTPUT, Step, WEIGHTS, gpu, step};
-    use crate::whatif::optimization::predict;
-
-    fn predicted(step: &Step, times: usize) -> Result<(f64, Vec<(FileId, u32)>), String> {
-        let probes = Probes::default();
-        let chosen: Vec<&dyn Optimization> = vec![&Recompute; times];
-        let recorded = &step.recorded;
-        predict(&recorded.graph, &recorded.schedule, &step.facts(gpu(), &probes), &chosen)
-            .map(|prediction| (prediction.peak_bytes.unwrap().value, prediction.lines))
-            .map_err(|error| error.to_string())
-    }
+    use crate::whatif::fixture::{
+        INNER, LINE, OUTPUT, Step, WEIGHTS, gpu, predicted, refusal, step,
+    };
 
     #[test]
     fn the_line_that_calls_the_layers_is_told() {
-        let smallest = WEIGHTS + INNER + 4.0 * OUTPUT;
-        assert_eq!(predicted(&step(4, true), 1), Ok((smallest, vec![LINE])));
+        let prediction = predicted(&step(4, true), &[&Recompute]).unwrap();
+        assert_eq!(prediction.peak_bytes.unwrap().value, WEIGHTS + INNER + 4.0 * OUTPUT);
+        assert_eq!(prediction.lines, [LINE]);
+    }
+
+    #[track_caller]
+    fn refuses(change: impl FnOnce(&mut Step), expected: &str) {
+        let mut step = step(4, true);
+        change(&mut step);
+        assert_eq!(refusal(&step, gpu(), &Recompute), expected);
     }
 
     #[test]
     fn what_cannot_be_told_is_refused() {
-        let refused = |step: &Step, times| predicted(step, times).unwrap_err();
-        let fine = step(4, true);
-        assert_eq!(refused(&fine, 2), "activations are made again in the backward pass already");
-        let mut no_memory = step(4, true);
-        no_memory.recorded.graph.memory.is_known = false;
-        assert_eq!(refused(&no_memory, 1), "the recording does not tell of memory");
-        let mut no_modules = step(4, true);
-        no_modules.profile.modules.clear();
-        assert_eq!(refused(&no_modules, 1), "the recording does not tell of modules");
-        let mut two_gpus = step(4, true);
-        two_gpus.recorded.graph.resource(&Resource::Stream(1, 7));
-        assert_eq!(refused(&two_gpus, 1), "the recording is of several GPUs");
-        let one_layer = step(1, true);
+        refuses(
+            |step| step.recorded.graph.memory.is_known = false,
+            "the recording does not tell of memory",
+        );
+        refuses(|step| step.profile.modules.clear(), "the recording does not tell of modules");
+        let second = Resource::Stream(1, 7);
+        refuses(
+            |step| {
+                step.recorded.graph.resource(&second);
+            },
+            "the recording is of several GPUs",
+        );
+    }
+
+    #[test]
+    fn a_program_that_does_it_and_a_single_layer_are_refused() {
+        let mut done = step(4, true);
+        let probes = Probes::default();
+        let mut graph = done.recorded.graph.clone();
+        Recompute.apply(&mut graph, &done.facts(gpu(), &probes), Bound::Likely).unwrap();
+        done.recorded.graph = graph;
         assert_eq!(
-            refused(&one_layer, 1),
+            refusal(&done, gpu(), &Recompute),
+            "activations are made again in the backward pass already"
+        );
+        assert_eq!(
+            refusal(&step(1, true), gpu(), &Recompute),
             "dropping the activations of any line's modules would not lower the peak of memory"
         );
     }
