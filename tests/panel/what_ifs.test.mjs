@@ -161,7 +161,7 @@ describe("what ifs", { skip: found.reason }, () => {
       const folded = section(page).getByText("3 optimizations without a prediction, and why");
       assert.equal(await page.getByText("this GPU has no FP8").isVisible(), false);
       await folded.click();
-      assert.match(await section(page).innerText(), /FP8, FP8 with delayed scaling: this GPU has no FP8/);
+      assert.match(await section(page).innerText(), /FP8; FP8 with delayed scaling: this GPU has no FP8/);
     }));
 
   test("have a slider from fastest to smallest that names its lines", () =>

@@ -94,7 +94,7 @@ export class WhatIfSection {
     this.#combinations.hidden = whatIfs.combinations.length === 0;
     this.#recompute.show(whatIfs);
     write(this.#refused, `${counted(whatIfs.refusals.length, "optimization")} without a prediction, and why`);
-    fill(this.#refusals, ...byReason(whatIfs.refusals).map(([why, titles]) => element("li", {}, element("b", {}, titles.join(", ")), `: ${why}`)));
+    fill(this.#refusals, ...byReason(whatIfs.refusals).map(([why, titles]) => element("li", {}, element("b", {}, titles.join("; ")), `: ${why}`)));
     this.#folded.hidden = whatIfs.refusals.length === 0;
   }
 
