@@ -65,11 +65,27 @@ pub fn groups(graph: &Graph, profile: &Profile) -> Vec<Group> {
         let key = (*line, !is_direct, cost.type_name.as_str());
         by_line.entry(key).or_default().extend(segments);
     }
-    by_line
+    let mut groups: Vec<Group> = by_line
         .into_iter()
         .filter(|(_, segments)| !segments.is_empty())
         .map(|((line, is_indirect, _), segments)| Group { line, is_direct: !is_indirect, segments })
-        .collect()
+        .collect();
+    one_a_line(&mut groups);
+    groups
+}
+
+/// Of what a line calls in one another, `attention(norm(x))`, a checkpoint takes one: the largest.
+fn one_a_line(groups: &mut [Group]) {
+    let bytes =
+        |group: &Group| group.segments.iter().map(|segment| segment.most_bytes).sum::<f64>();
+    let mut largest: BTreeMap<(FileId, u32), f64> = BTreeMap::new();
+    for group in groups.iter().filter(|group| group.is_direct) {
+        let most = largest.entry(group.line).or_default();
+        *most = most.max(bytes(group));
+    }
+    for group in groups {
+        group.is_direct &= largest.get(&group.line) == Some(&bytes(group));
+    }
 }
 
 /// Whether a module is another one or within it.
@@ -297,5 +313,34 @@ impl<'a> Finder<'a> {
             most = most.max(now);
         }
         most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::whatif::fixture::{INNER, LINE, step};
+
+    #[test]
+    fn a_line_s_calls_are_found_with_what_each_keeps_inside() {
+        let step = step(3, true);
+        let groups = groups(&step.recorded.graph, &step.profile);
+        let [group] = groups.as_slice() else { panic!("one line calls modules: {groups:?}") };
+        assert_eq!((group.line, group.is_direct), (LINE, true));
+        let told: Vec<_> = group.segments.iter().map(|one| (one.module, one.most_bytes)).collect();
+        assert_eq!(told, [(1, INNER), (2, INNER), (3, INNER)]);
+        // What the layers give stays, and is not made again.
+        assert!(group.segments.iter().all(|one| one.dropped.len() == 1 && one.operators == 1));
+    }
+
+    #[test]
+    fn a_checkpoint_takes_one_of_the_calls_of_a_line() {
+        let step = step(1, true);
+        let mut both = groups(&step.recorded.graph, &step.profile);
+        let mut small = both[0].clone();
+        small.segments[0].most_bytes = 0.5 * INNER;
+        both.push(small);
+        one_a_line(&mut both);
+        assert_eq!(both.iter().map(|one| one.is_direct).collect::<Vec<_>>(), [true, false]);
     }
 }
