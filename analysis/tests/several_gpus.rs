@@ -109,6 +109,18 @@ fn a_real_step_scales_with_its_network() {
 }
 
 #[test]
+fn loaders_of_real_traces_are_found_by_their_marks() {
+    let Some(alone) = sample("v100_resnet50_train_nw0", "Tesla V100-SXM2-16GB") else { return };
+    let found = alone.predict("loader-workers", 1, 1e9).expect("it loads by itself");
+    assert!(found.speedup().value > 1.2, "{:?}", found.speedup());
+    let Some(helped) = sample("rtx2080ti_resnet_train", "NVIDIA GeForce RTX 2080 Ti") else {
+        return;
+    };
+    let why = helped.predict("loader-workers", 1, 1e9).expect_err("workers load");
+    assert!(why.contains("load already"), "{why}");
+}
+
+#[test]
 fn the_network_report_of_a_real_step_adds_up() {
     let Some(case) = sample("v100_resnet50_train_nw0", "Tesla V100-SXM2-16GB") else { return };
     let found = report(&case.recorded, &case.facts(8, 5e9)).expect("a report");

@@ -713,7 +713,10 @@ struct OwnRanges {
 impl OwnRanges {
     fn new(trace: &Trace) -> OwnRanges {
         let updates = annotated(trace, "Optimizer.");
-        let loading = annotated(trace, LOADING);
+        let mut loading = annotated(trace, LOADING);
+        if loading.is_empty() {
+            loading = loading_of_2021(trace);
+        }
         let both = updates.iter().chain(&loading);
         let mut borders: Vec<i64> = both.flat_map(|(start, end)| [*start, *end]).collect();
         borders.sort_unstable();
@@ -731,6 +734,19 @@ impl OwnRanges {
     fn next_border(&self, after_ns: i64) -> Option<i64> {
         self.borders.get(self.borders.partition_point(|border| *border <= after_ns)).copied()
     }
+}
+
+/// Traces of 2021 have the ranges of loaders among operators.
+fn loading_of_2021(trace: &Trace) -> Vec<(i64, i64)> {
+    let mut is_loading: HashMap<_, bool> = HashMap::new();
+    let ranges = trace.operators.iter().filter(|operator| {
+        *is_loading
+            .entry(operator.name)
+            .or_insert_with(|| trace.text(operator.name).starts_with(LOADING))
+    });
+    let mut ranges: Vec<_> = ranges.map(|one| (one.start_ns, one.end_ns())).collect();
+    ranges.sort_unstable();
+    ranges
 }
 
 struct HostSweep<'a> {
