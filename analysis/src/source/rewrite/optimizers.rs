@@ -8,7 +8,7 @@ use super::super::batch_site::module::last_name;
 use super::Refusal;
 use super::edits::Edits;
 use super::program::Program;
-use super::syntax::{mentions, written};
+use super::syntax::written;
 
 /// Optimizers of `torch.optim` that take `fused`.
 const FUSED: [&str; 4] = ["Adagrad", "Adam", "AdamW", "SGD"];
@@ -169,9 +169,7 @@ fn factory(program: &Program<'_>) -> Refusal {
             let is_call = text.node(&one.value).is_some_and(|node| node.kind() == "call");
             let last = last_name(&one.target).to_lowercase();
             let is_named = last.starts_with("optim") || last == "opt" || last.starts_with("opt_");
-            if is_call && is_named && mentions(text.text(&one.value), "parameters")
-                || is_call && is_named
-            {
+            if is_call && is_named {
                 let value = text.node(&one.value);
                 let maker = value.map(|node| super::syntax::callee(text, node)).unwrap_or_default();
                 let what = format!("makes the optimizer by `{maker}`, which is not PyTorch's");
