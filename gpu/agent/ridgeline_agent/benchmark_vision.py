@@ -97,8 +97,8 @@ class Ssd300(nn.Module):
         for block in self.smaller:
             maps.append(block(maps[-1]))
         count = len(images)
-        places = torch.cat([f(m).view(count, 4, -1) for f, m in zip(self.places, maps)], 2)
-        scores = torch.cat([f(m).view(count, 81, -1) for f, m in zip(self.classes, maps)], 2)
+        places = torch.cat([f(m).reshape(count, 4, -1) for f, m in zip(self.places, maps)], 2)
+        scores = torch.cat([f(m).reshape(count, 81, -1) for f, m in zip(self.classes, maps)], 2)
         target = torch.ones(count, scores.size(2), dtype=torch.long, device=images.device)
         of_places = functional.smooth_l1_loss(places.float(), torch.zeros_like(places.float()))
         of_classes = functional.cross_entropy(scores.float(), target, reduction="none")
