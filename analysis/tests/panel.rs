@@ -14,7 +14,7 @@ use ridgeline_analysis::attribution::{attribute, attribute_compiled, recorded_st
 use ridgeline_analysis::predict::Range;
 use ridgeline_analysis::predict::device_comparison::{Subject, compare};
 use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::present::panel::{Budget, PanelInput, RunRecord, WhatIfs, document};
+use ridgeline_analysis::present::panel::{PanelInput, RunRecord, WhatIfs, document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
 use ridgeline_analysis::profile::{FileId, KernelCost, Profile, Untracked};
 use ridgeline_analysis::recording::Recording;
@@ -22,6 +22,7 @@ use ridgeline_analysis::units;
 use ridgeline_analysis::whatif::accuracy::{Pair, Sides};
 use ridgeline_analysis::whatif::optimization::Prediction;
 use ridgeline_analysis::whatif::ranking::{self, Refused};
+use ridgeline_analysis::whatif::recompute_curve::Point;
 use ridgeline_analysis::whatif::study::Study;
 use serde_json::{Value, json};
 
@@ -102,6 +103,12 @@ fn what_ifs() -> WhatIfs {
     };
     let refused =
         Refused { name: "fp8", title: "FP8", why: "this processor has no FP8".to_owned() };
+    let point = |time_ns: f64, peak_bytes: f64, lines: &[u32]| Point {
+        time_ns,
+        peak_bytes,
+        lines: lines.iter().map(|number| line(*number)).collect(),
+        ..Point::default()
+    };
     let study = Study {
         batch_size: Some(16),
         iteration_ns: 10e6,
@@ -112,6 +119,11 @@ fn what_ifs() -> WhatIfs {
             combinations: vec![together],
             refusals: vec![refused],
         },
+        recompute: vec![
+            point(10e6, 40e6, &[]),
+            point(11e6, 30e6, &[19]),
+            point(13e6, 22e6, &[19, 20]),
+        ],
         notes: vec!["The recording is a small one".to_owned()],
         ..Study::default()
     };
@@ -128,11 +140,6 @@ fn what_ifs() -> WhatIfs {
         measured: sides(5.5e6),
         ..Pair::default()
     };
-    let budget = |time_ns: f64, peak_bytes: f64, lines: &[u32]| Budget {
-        time_ns,
-        peak_bytes,
-        lines: lines.iter().map(|number| line(*number)).collect(),
-    };
     WhatIfs {
         study: Some(Arc::new(study)),
         message: None,
@@ -142,11 +149,6 @@ fn what_ifs() -> WhatIfs {
         ],
         pairs: vec![measured],
         measuring: Some("amp-bf16".to_owned()),
-        recompute: vec![
-            budget(10e6, 40e6, &[]),
-            budget(11e6, 30e6, &[19]),
-            budget(13e6, 22e6, &[19, 20]),
-        ],
     }
 }
 

@@ -12,3 +12,4 @@ mod profile;
 mod sandbox;
 mod schema;
 mod usage;
+mod whatif;

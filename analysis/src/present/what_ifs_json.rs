@@ -10,6 +10,7 @@ use crate::whatif::accuracy::{Accuracy, Pair};
 use crate::whatif::network::NetworkReport;
 use crate::whatif::optimization::Prediction;
 use crate::whatif::ranking::Refused;
+use crate::whatif::recompute_curve::Point;
 use crate::whatif::study::{Study, optimization};
 
 /// The version of the document.
@@ -28,6 +29,7 @@ pub struct Document {
     predictions: Vec<Predicted>,
     combinations: Vec<Predicted>,
     refusals: Vec<Refusal>,
+    recompute: Vec<Recompute>,
     measured: Vec<Pair>,
     accuracy: Option<Accuracy>,
     network: Option<NetworkReport>,
@@ -52,6 +54,13 @@ struct Predicted {
 struct Place {
     file: String,
     line: u32,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Recompute {
+    time_ns: f64,
+    peak_bytes: f64,
+    lines: Vec<Place>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -82,6 +91,7 @@ pub fn document(
         predictions: predicted(&study.what_ifs.predictions),
         combinations: predicted(&study.what_ifs.combinations),
         refusals: study.what_ifs.refusals.iter().map(Refusal::of).collect(),
+        recompute: study.recompute.iter().map(|point| Recompute::of(study, point)).collect(),
         measured: measured.to_vec(),
         accuracy,
         network: network.cloned(),
@@ -111,6 +121,13 @@ impl Predicted {
 fn place(study: &Study, (file, line): (FileId, u32)) -> Option<Place> {
     let file = study.files.get(file.0 as usize)?;
     Some(Place { file: name(file), line })
+}
+
+impl Recompute {
+    fn of(study: &Study, point: &Point) -> Recompute {
+        let lines = point.lines.iter().filter_map(|at| place(study, *at)).collect();
+        Recompute { time_ns: point.time_ns, peak_bytes: point.peak_bytes, lines }
+    }
 }
 
 impl Refusal {

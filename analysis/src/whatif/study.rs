@@ -9,6 +9,7 @@ use super::network::{self, NetworkReport};
 use super::optimization::{Optimization, Prediction};
 use super::optimizations;
 use super::ranking::{WhatIfs, rank_until};
+use super::recompute_curve::{Point, curve};
 use super::recorded::Recorded;
 use crate::predict::Range;
 use crate::predict::device_spec::DeviceSpec;
@@ -20,6 +21,8 @@ use crate::recording::manifest::Manifest;
 
 /// A replay that is further from the recording makes every prediction a guess.
 pub const TRUSTED_REPLAY: f64 = 0.05;
+/// The optimization that the curve of recomputation belongs to.
+const RECOMPUTE: &str = "recompute";
 /// Predicted speedups below this are within what two runs of one program differ by.
 const WORTH_TELLING: f64 = 1.02;
 
@@ -68,6 +71,9 @@ pub struct Study {
     pub files: Vec<String>,
     /// What the optimizations bring.
     pub what_ifs: WhatIfs,
+    /// What making activations again costs and saves, from the fastest to the smallest; empty where it
+    /// was not asked for, or there is nothing to say.
+    pub recompute: Vec<Point>,
     /// What a person should know.
     pub notes: Vec<String>,
 }
@@ -110,6 +116,7 @@ impl Subject {
     /// What the optimizations would bring. It is cut short where `stop` says so.
     pub fn study(&self, question: &Question<'_>, stop: &dyn Fn() -> bool) -> Study {
         let facts = self.facts(question);
+        let asks_for_it = question.wanted.is_empty() || question.wanted.contains(&RECOMPUTE);
         let Recorded { graph, schedule, replay_error, .. } = &self.recorded;
         let what_ifs =
             rank_until(&self.recorded, &facts, question.wanted, question.memory_limit, stop);
@@ -122,6 +129,10 @@ impl Subject {
             tasks: graph.tasks.len(),
             files: self.profile.files.iter().map(|file| file.path.clone()).collect(),
             what_ifs,
+            recompute: match asks_for_it && !stop() {
+                true => curve(&self.recorded, &facts),
+                false => Vec::new(),
+            },
             notes: self.notes(),
         }
     }

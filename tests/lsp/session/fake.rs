@@ -16,7 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::strict_client::StrictClient;
 use crate::batch::{Exploration, ExploreRequest};
 use crate::live::{EstimateOutcome, EstimateRequest};
-use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent};
+use crate::profiler::{
+    Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
+};
 use crate::server::serve;
 use crate::store::Store;
 
@@ -45,11 +47,19 @@ pub struct Exploring {
     _over: oneshot::Sender<()>,
 }
 
+/// A what-if that is being measured. The test says how it ends.
+pub struct Measuring {
+    pub request: MeasureRequest,
+    pub cancel: CancellationToken,
+    pub end: oneshot::Sender<ProfileOutcome>,
+}
+
 /// See the module.
 pub struct Fake {
     estimates: mpsc::UnboundedSender<BegunEstimate>,
     begun: mpsc::UnboundedSender<Begun>,
     exploring: mpsc::UnboundedSender<Exploring>,
+    measuring: mpsc::UnboundedSender<Measuring>,
     prepared: AtomicUsize,
     /// What somebody measured beside the session.
     pub beside: std::sync::Mutex<Option<Profiled>>,
@@ -99,6 +109,23 @@ impl Profiler for Fake {
         })
     }
 
+    fn measure(
+        &self,
+        request: MeasureRequest,
+        _progress: mpsc::Sender<ProgressEvent>,
+        cancel: CancellationToken,
+    ) -> Boxed<ProfileOutcome> {
+        let (end, ended) = oneshot::channel();
+        // A test that is over does not look any more.
+        let _ = self.measuring.send(Measuring { request, cancel: cancel.clone(), end });
+        Box::pin(async move {
+            tokio::select! {
+                outcome = ended => outcome.unwrap_or(ProfileOutcome::Cancelled),
+                () = cancel.cancelled() => ProfileOutcome::Cancelled,
+            }
+        })
+    }
+
     fn prepare(&self, _request: ProfileRequest) -> Boxed<()> {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Box::pin(async {})
@@ -117,6 +144,7 @@ pub struct Session {
     pub begun: Mutex<mpsc::UnboundedReceiver<Begun>>,
     pub estimates: Mutex<mpsc::UnboundedReceiver<BegunEstimate>>,
     explored: Mutex<mpsc::UnboundedReceiver<Exploring>>,
+    measured: Mutex<mpsc::UnboundedReceiver<Measuring>>,
     pub profiler: Arc<Fake>,
     folder: tempfile::TempDir,
 }
@@ -147,9 +175,11 @@ impl Session {
         let (begun, runs) = mpsc::unbounded_channel();
         let (estimates, begun_estimates) = mpsc::unbounded_channel();
         let (exploring, explored) = mpsc::unbounded_channel();
+        let (measuring, measured) = mpsc::unbounded_channel();
         let profiler = Arc::new(Fake {
             estimates,
             exploring,
+            measuring,
             begun,
             prepared: AtomicUsize::new(0),
             beside: Default::default(),
@@ -159,8 +189,8 @@ impl Session {
         tokio::spawn(serve(profiler.clone(), Some(store), input, output));
         let client = StrictClient::new(to_server, from_server);
         let (begun, estimates) = (Mutex::new(runs), Mutex::new(begun_estimates));
-        let explored = Mutex::new(explored);
-        Session { client, root, begun, estimates, explored, profiler, folder }
+        let (explored, measured) = (Mutex::new(explored), Mutex::new(measured));
+        Session { client, root, begun, estimates, explored, measured, profiler, folder }
     }
 
     /// A server that was greeted by a client with `capabilities` and vouches or not.
@@ -215,6 +245,18 @@ impl Session {
         let mut explored = self.explored.lock().await;
         let next = tokio::time::timeout(std::time::Duration::from_secs(120), explored.recv());
         next.await.expect("nothing was tried").expect("a profiler")
+    }
+
+    /// The next measurement of a what-if.
+    pub async fn measuring(&self) -> Measuring {
+        let mut measured = self.measured.lock().await;
+        let next = tokio::time::timeout(std::time::Duration::from_secs(120), measured.recv());
+        next.await.expect("no what-if was measured").expect("a profiler")
+    }
+
+    /// Whether a what-if is measured that nobody looked at.
+    pub async fn is_measuring(&self) -> bool {
+        !self.measured.lock().await.is_empty()
     }
 
     /// Whether a run was begun that nobody looked at.

@@ -20,3 +20,4 @@ mod panel;
 mod runs;
 mod settings;
 mod trust;
+mod what_if;

@@ -29,7 +29,7 @@ pub use devices::Devices;
 pub use headline::Number;
 pub use memory::{Holder, Memory};
 pub use tree::{Breakdown, Node};
-pub use what_ifs::{Budget, WhatIfs};
+pub use what_ifs::WhatIfs;
 
 /// The version of the document and of the timeline.
 pub const SCHEMA: u32 = 1;

@@ -12,6 +12,7 @@ use crate::profile::{FileId, Profile};
 use crate::whatif::accuracy::{Accuracy, Pair, accuracy};
 use crate::whatif::optimization::Prediction;
 use crate::whatif::ranking::Refused;
+use crate::whatif::recompute_curve::Point;
 use crate::whatif::study::{Study, optimization};
 
 /// So many of each list are told.
@@ -30,19 +31,6 @@ pub struct WhatIfs {
     pub pairs: Vec<Pair>,
     /// The optimization that is being measured.
     pub measuring: Option<String>,
-    /// What dropping activations costs and frees, from the fastest to the smallest.
-    pub recompute: Vec<Budget>,
-}
-
-/// One position between the fastest and the smallest: which lines' activations are made again.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Budget {
-    /// Nanoseconds of an iteration.
-    pub time_ns: f64,
-    /// Bytes at the peak.
-    pub peak_bytes: f64,
-    /// The lines whose activations are dropped.
-    pub lines: Vec<(FileId, u32)>,
 }
 
 /// `what_ifs`.
@@ -148,8 +136,9 @@ impl Shown {
                 .map(Combination::of)
                 .collect(),
             refusals: refusals.unwrap_or_default().iter().take(MOST).map(Refusal::of).collect(),
-            recompute: what_ifs
-                .recompute
+            recompute: study
+                .map(|study| study.recompute.as_slice())
+                .unwrap_or_default()
                 .iter()
                 .take(MOST)
                 .map(|one| Recompute::of(one, profile))
@@ -224,11 +213,11 @@ impl Refusal {
 }
 
 impl Recompute {
-    fn of(budget: &Budget, profile: &Profile) -> Recompute {
+    fn of(point: &Point, profile: &Profile) -> Recompute {
         Recompute {
-            time_ns: whole(budget.time_ns),
-            peak_bytes: whole(budget.peak_bytes),
-            lines: places(profile, &budget.lines),
+            time_ns: whole(point.time_ns),
+            peak_bytes: whole(point.peak_bytes),
+            lines: places(profile, &point.lines),
         }
     }
 }

@@ -1,0 +1,158 @@
+//! `ridgeline whatif`, on recordings, on traces that lack something, on real ones, and on a program.
+
+use serde_json::{Value, json};
+
+use crate::sandbox::{Ended, Sandbox, python_with_torch, repository, shared_traces};
+use crate::schema;
+
+fn conv() -> String {
+    repository().join("tests/recordings/conv-cpu").to_str().expect("a path").to_owned()
+}
+
+fn document(ended: &Ended) -> Value {
+    let document = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    schema::holds(&document, "whatif");
+    document
+}
+
+fn named<'a>(document: &'a Value, name: &str) -> Option<&'a Value> {
+    let rows = document["predictions"].as_array().expect("predictions");
+    rows.iter().find(|row| row["names"] == json!([name]))
+}
+
+/// A GPU of this name runs a kernel of 1 ms for each of these streams, as `(device, stream)`.
+fn trace(gpu: &str, streams: &[(u32, u32)]) -> String {
+    let mut events = vec![json!({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1",
+                                 "pid": 1, "tid": 1, "ts": 0, "dur": 3000})];
+    for (number, (device, stream)) in (1..).zip(streams) {
+        let start = 100 * number;
+        events.push(json!({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1,
+            "ts": start, "dur": 20}));
+        events.push(json!({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel",
+            "pid": 1, "tid": 1, "ts": start + 5, "dur": 5, "args": {"correlation": number}}));
+        events.push(
+            json!({"ph": "X", "cat": "kernel", "name": "gemm", "pid": device, "tid": stream,
+            "ts": start + 20, "dur": 1000, "args": {"device": device, "stream": stream,
+                "correlation": number, "grid": [1, 1, 1], "block": [128, 1, 1]}}),
+        );
+    }
+    json!({"schemaVersion": 1, "baseTimeNanoseconds": 1_700_000_000_000_000_000_u64,
+        "deviceProperties": [{"id": 0, "name": gpu, "numSms": 80,
+                              "computeMajor": 7, "computeMinor": 0}],
+        "traceEvents": events})
+    .to_string()
+}
+
+fn whatif(sandbox: &Sandbox, arguments: &[&str]) -> Ended {
+    sandbox.run(&[&["whatif"], arguments].concat())
+}
+
+#[test]
+fn a_recording_has_a_table_and_json() {
+    let sandbox = Sandbox::new();
+    let ended = whatif(&sandbox, &[&conv()]).exits_with(0);
+    ended.prints("An iteration takes").prints("does not apply").prints("~ is predicted");
+    let ended = whatif(&sandbox, &[&conv(), "--json", "-"]).exits_with(0);
+    let found = document(&ended);
+    assert!(found["replay_error"].as_f64().expect("a number").abs() < 0.01);
+    let compile = named(&found, "compile").expect("it applies");
+    assert_eq!(compile["edit"], true);
+    let speedup = |end: &str| compile["speedup"][end].as_f64().expect("a number");
+    assert!(speedup("low") <= speedup("value") && speedup("value") <= speedup("high"));
+}
+
+#[test]
+fn only_what_was_asked_for() {
+    let sandbox = Sandbox::new();
+    let arguments = [&conv(), "--only", "compile", "fp8", "compile", "--json", "-"];
+    let found = document(&whatif(&sandbox, &arguments).exits_with(0));
+    let told = |key: &str| found[key].as_array().expect("a list").len();
+    assert_eq!(told("predictions") + told("refusals"), 2, "{found}");
+    let ended = whatif(&sandbox, &[&conv(), "--only", "warp-speed"]).exits_with(2);
+    ended.says("there is no optimization called `warp-speed`").says("amp-bf16, ");
+}
+
+#[test]
+fn slips_are_told_before_anything_runs() {
+    let sandbox = Sandbox::new();
+    let gone = "gone.py";
+    whatif(&sandbox, &[gone, "--bandwidth", "10"]).exits_with(2).says("--gpus");
+    whatif(&sandbox, &[gone, "--gpus", "4", "--bandwidth", "fast"]).exits_with(2).says("`fast`");
+    whatif(&sandbox, &[gone, "--gpus", "0"]).exits_with(2);
+    whatif(&sandbox, &[gone, "--memory-limit", "lots"]).exits_with(2).says("`lots` is no size");
+    whatif(&sandbox, &[gone, "--measure", "p3"]).exits_with(2).says("no small edit makes it");
+    whatif(&sandbox, &[&conv(), "--measure", "compile"]).exits_with(2).says("Name the script");
+    whatif(&sandbox, &[gone]).exits_with(3);
+}
+
+#[test]
+fn what_a_trace_lacks_is_told() {
+    let sandbox = Sandbox::new();
+    sandbox.write("v100.json", trace("Tesla V100-SXM2-16GB", &[(0, 7)]));
+    let ended = whatif(&sandbox, &["v100.json"]).exits_with(0);
+    ended.prints("no shapes of operators").prints("nothing of memory");
+    sandbox.write("two.json", trace("Tesla V100-SXM2-16GB", &[(0, 7), (1, 7)]));
+    whatif(&sandbox, &["two.json"]).exits_with(0).prints("of 2 GPUs that one program used");
+    sandbox.write("other.json", trace("Abacus 9000", &[(0, 7)]));
+    whatif(&sandbox, &["other.json"]).exits_with(1).says("Abacus 9000 is not among the GPUs");
+    sandbox.write("none.json", r#"{"schemaVersion": 1, "traceEvents": []}"#);
+    whatif(&sandbox, &["none.json"]).exits_with(1).says("no whole iteration");
+    sandbox.write("broken.json", "{");
+    whatif(&sandbox, &["broken.json"]).exits_with(1);
+}
+
+#[test]
+fn a_real_trace_on_several_gpus() {
+    let Some(traces) = shared_traces() else { return };
+    let sandbox = Sandbox::new();
+    let trace = traces.join("v100_resnet50_train_nw0.json.gz");
+    let trace = trace.to_str().expect("a path");
+    let gpus = ["--gpus", "4", "--bandwidth", "10"];
+    let found = document(&whatif(&sandbox, &[&[trace, "--json", "-"], &gpus[..]].concat()));
+    let network = &found["network"];
+    if network.is_null() {
+        // Then it is said why.
+        let refusals = found["refusals"].as_array().expect("refusals");
+        assert!(refusals.iter().any(|one| one["name"] == "data-parallel"), "{found}");
+    } else {
+        assert_eq!(network["gpus"], 4);
+        assert_eq!(network["bandwidth"], 1.25e9);
+    }
+}
+
+#[test]
+fn a_program_that_is_measured_and_whose_file_stays() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let script = include_str!("scripts/train.py");
+    sandbox.write("train.py", script);
+    let python = python.to_str().expect("a path");
+    let arguments = [
+        "train.py",
+        "--python",
+        python,
+        "--device",
+        "cpu",
+        "--only",
+        "foreach-optimizer",
+        "--measure",
+        "foreach-optimizer",
+        "--json",
+        "-",
+    ];
+    let ended = whatif(&sandbox, &arguments).exits_with(0);
+    let found = document(&ended);
+    let measured = found["measured"].as_array().expect("a list");
+    if named(&found, "foreach-optimizer").is_none() {
+        assert!(ended.stderr.contains("does not apply"), "{}", ended.stderr);
+        return;
+    }
+    assert_eq!(measured.len(), 1, "{}", ended.stderr);
+    assert!(measured[0]["measured"]["after_ns"].as_f64().is_some_and(|time| time > 0.0));
+    assert_eq!(found["accuracy"]["pairs"], 1);
+    let after = std::fs::read_to_string(sandbox.project().join("train.py")).expect("the script");
+    assert_eq!(after, script);
+    // What was measured once counts from then on.
+    let ended = whatif(&sandbox, &arguments).exits_with(0);
+    assert_eq!(document(&ended)["accuracy"]["pairs"], 2);
+}

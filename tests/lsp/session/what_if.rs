@@ -1,0 +1,206 @@
+//! What-ifs: when they are worked out, where they are shown, and measuring one.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use ridgeline_analysis::whatif::accuracy::{Pair, Sides, VERSION};
+use serde_json::{Value, json};
+
+use super::fake::Session;
+use super::http::Panel;
+use crate::profiler::{ProfileOutcome, Profiled};
+use crate::what_if::pairs;
+
+/// A recording of a real program, with its sources.
+const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/conv-cpu");
+/// An optimization that applies to it, and that an edit makes.
+const NAME: &str = "compile";
+
+/// A measurement with its recording, of a copy of the program in the session's folder.
+fn recorded(session: &Session) -> Profiled {
+    let folder = Path::new(RECORDING);
+    for file in fs::read_dir(folder.join("src")).expect("sources").flatten() {
+        fs::copy(file.path(), session.root.join(file.file_name())).expect("copied");
+    }
+    let mut profiled = crate::pipeline::open(folder).expect("a recording");
+    profiled.root = session.root.clone();
+    let files = profiled.profile.files.iter().map(|file| session.root.join(&file.path));
+    profiled.files = files.map(|file| Some(file).filter(|file| file.is_file())).collect();
+    profiled
+}
+
+async fn opened(session: &mut Session) -> Panel {
+    session.client.command("ridgeline.openPanel", json!([])).await.expect("done");
+    let params = session.client.notification("ridgeline/openPanel").await;
+    Panel::at(params["uri"].as_str().expect("an address"))
+}
+
+/// Waits until the panel shows what is wanted of the what-ifs.
+async fn shown(panel: &Panel, is_it: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..6000 {
+        let what_ifs = panel.document().await["what_ifs"].clone();
+        if is_it(&what_ifs) {
+            return what_ifs;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it was never shown: {}", panel.document().await["what_ifs"]);
+}
+
+/// A session in which the program was measured, and what optimizations would bring is known.
+async fn known() -> (Session, Panel) {
+    let panel = json!({"experimental": {"ridgeline": {"panel": true}}});
+    let mut session = Session::greeted(panel, true).await;
+    session.open_and_save().await;
+    let profiled = recorded(&session);
+    session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+    let panel = opened(&mut session).await;
+    shown(&panel, |what_ifs| !what_ifs["before"].is_null()).await;
+    (session, panel)
+}
+
+fn row(what_ifs: &Value) -> Value {
+    let rows = what_ifs["rows"].as_array().expect("rows");
+    rows.iter().find(|row| row["name"] == NAME).cloned().expect("the optimization")
+}
+
+async fn measure(session: &mut Session, name: &str) {
+    let argument = json!([{"uri": session.uri("train.py"), "name": name}]);
+    session.client.command("ridgeline.measureWhatIf", argument).await.expect("done");
+}
+
+async fn said(session: &mut Session) -> String {
+    let said = session.client.notification("window/showMessage").await;
+    said["message"].as_str().expect("a text").to_owned()
+}
+
+#[tokio::test]
+async fn what_was_measured_is_looked_at() {
+    let (mut session, panel) = known().await;
+    let what_ifs = panel.document().await["what_ifs"].clone();
+    assert!(row(&what_ifs)["speedup"]["value"].as_f64().is_some_and(|value| value > 0.1));
+    assert!(what_ifs["refusals"].as_array().is_some_and(|refusals| !refusals.is_empty()));
+    assert_eq!(what_ifs["message"], Value::Null);
+    // The loop tells the best few of those that make it faster.
+    let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
+    let script = session.uri("train.py");
+    let whole = json!([{"text": text}]);
+    session.client.change(&script, 2, whole).await;
+    let line = text.lines().position(|line| line.trim_start().starts_with("for ")).expect("a loop");
+    let place = json!({"line": line, "character": 6});
+    let params = json!({"textDocument": {"uri": script}, "position": place});
+    let hover = session.client.request("textDocument/hover", params).await.expect("a hover");
+    let told = hover["contents"]["value"].as_str().expect("a text").to_owned();
+    let faster = what_ifs["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .any(|row| row["speedup"]["value"].as_f64().is_some_and(|value| value > 1.02));
+    assert_eq!(told.contains("What would make it faster"), faster, "{told}");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn without_a_recording_it_is_said_why_there_is_nothing() {
+    let panel = json!({"experimental": {"ridgeline": {"panel": true}}});
+    let mut session = Session::greeted(panel, true).await;
+    session.open_and_save().await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    let panel = opened(&mut session).await;
+    let what_ifs = shown(&panel, |what_ifs| {
+        what_ifs["message"].as_str().is_some_and(|message| message.contains("cannot be told"))
+    });
+    assert_eq!(what_ifs.await["rows"], json!([]));
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_measurement_stands_beside_its_prediction() {
+    let (mut session, panel) = known().await;
+    measure(&mut session, NAME).await;
+    let begun = session.measuring().await;
+    assert_eq!(begun.request.compared.prediction.names, [NAME]);
+    let texts = &begun.request.compared.texts;
+    assert!(texts.iter().any(|(path, _)| path.ends_with("train.py")), "{texts:?}");
+    shown(&panel, |what_ifs| what_ifs["measuring"] == NAME).await;
+    let sides = |after_ns: f64| Sides { before_ns: 2e6, after_ns, ..Sides::default() };
+    let pair = Pair {
+        version: VERSION,
+        name: NAME.to_owned(),
+        when_unix_ms: 7,
+        predicted: sides(1e6),
+        measured: sides(1.25e6),
+        ..Pair::default()
+    };
+    pairs::add(&session.store(), &session.root, &pair).expect("kept");
+    let compared = ProfileOutcome::Compared { pair: Box::new(pair), not_kept: None };
+    begun.end.send(compared).expect("waiting");
+    let said = said(&mut session).await;
+    assert!(said.ends_with("1.6× measured, 2.0× predicted"), "{said}");
+    let what_ifs = shown(&panel, |what_ifs| what_ifs["measuring"].is_null()).await;
+    assert_eq!(row(&what_ifs)["measured"]["speedup"], 1.6);
+    assert_eq!(what_ifs["accuracy"]["pairs"], 1);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_measurement_can_be_stopped_and_can_fail() {
+    let (mut session, panel) = known().await;
+    let asked = json!({"workspace": 0, "name": NAME, "action": "measure"});
+    assert_eq!(panel.post("/api/whatif", &asked).await.json(), json!({"done": true}));
+    let begun = session.measuring().await;
+    session.client.command("ridgeline.stop", json!([])).await.expect("done");
+    begun.cancel.cancelled().await;
+    shown(&panel, |what_ifs| what_ifs["measuring"].is_null()).await;
+    assert_eq!(panel.post("/api/whatif", &asked).await.json(), json!({"done": true}));
+    let failed = ProfileOutcome::NotCompared { message: "the program failed: E".to_owned() };
+    session.measuring().await.end.send(failed).expect("waiting");
+    assert_eq!(said(&mut session).await, "the program failed: E");
+    shown(&panel, |what_ifs| what_ifs["message"] == "the program failed: E").await;
+    for action in ["", "run"] {
+        let asked = json!({"workspace": 0, "name": NAME, "action": action});
+        assert_eq!(panel.post("/api/whatif", &asked).await.status, 422, "{action}");
+    }
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_measured_is_said() {
+    let (mut session, panel) = known().await;
+    measure(&mut session, "warp-speed").await;
+    assert_eq!(said(&mut session).await, "There is no optimization called warp-speed.");
+    measure(&mut session, "data-parallel").await;
+    assert!(said(&mut session).await.contains("no small edit makes it"));
+    session.client.command("ridgeline.measureWhatIf", json!([])).await.expect("done");
+    assert!(said(&mut session).await.contains("as `name` of its argument"));
+    session.client.command("ridgeline.clear", json!([])).await.expect("done");
+    measure(&mut session, NAME).await;
+    assert!(said(&mut session).await.contains("profile it first"));
+    assert!(panel.document().await["what_ifs"].is_null());
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn nothing_is_measured_without_consent() {
+    let panel = json!({"experimental": {"ridgeline": {"panel": true}}});
+    let mut session = Session::start();
+    let profiled = recorded(&session);
+    *session.profiler.beside.lock().expect("no test panics with it") = Some(profiled);
+    session.greet(panel, false).await;
+    let panel = opened(&mut session).await;
+    // Looking at a recording runs nothing.
+    shown(&panel, |what_ifs| !what_ifs["before"].is_null()).await;
+    let asked = json!({"workspace": 0, "name": NAME, "action": "measure"});
+    let answer = panel.post("/api/whatif", &asked).await.json();
+    assert_eq!(answer["message"], "The editor asks whether it may run.");
+    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    assert!(!session.is_measuring().await);
+    let once = params["actions"].as_array().and_then(|actions| actions.first());
+    session.client.reply(&id, once.cloned().expect("a way to say yes")).await;
+    // It goes on with the answer.
+    let begun = session.measuring().await;
+    assert_eq!(begun.request.compared.prediction.names, [NAME]);
+    begun.end.send(ProfileOutcome::Cancelled).expect("waiting");
+    session.client.goodbye().await;
+}
