@@ -17,6 +17,8 @@ const IN_HOVER: usize = 3;
 const LINES: usize = 4;
 /// Characters of a title in a table.
 const TITLE: usize = 44;
+/// Two runs of the same text that differ by more say that the machine had something else to do.
+const UNEVEN: f64 = 0.1;
 /// Narrower terminals are written for as if they had this many columns.
 const MIN_WIDTH: usize = 60;
 
@@ -215,28 +217,28 @@ fn about(study: &Study) -> Vec<String> {
     lines
 }
 
+/// `1.6× measured (2.0 ms to 1.3 ms), ~2.0× predicted`, and how even the machine was where it was not;
+/// nothing where a side took no time.
+pub fn pair(pair: &Pair) -> Option<String> {
+    let mut told = format!(
+        "{} measured ({} to {}), ~{} predicted",
+        speedup(pair.measured.speedup()?),
+        units::duration(pair.measured.before_ns),
+        units::duration(pair.measured.after_ns),
+        speedup(pair.predicted.speedup()?),
+    );
+    if pair.drift.abs() > UNEVEN {
+        let drift = units::percent(pair.drift.abs());
+        told += &format!("; the machine was uneven, by {drift} between the two runs without it");
+    }
+    Some(told)
+}
+
 /// Predictions that were measured: one line each, and how good they were.
 pub fn measured(pairs: &[Pair], accuracy: Option<Accuracy>) -> String {
-    let mut page = String::new();
-    for pair in pairs {
-        let (Some(predicted), Some(measured)) = (pair.predicted.speedup(), pair.measured.speedup())
-        else {
-            continue;
-        };
-        let (before, after) = (pair.measured.before_ns, pair.measured.after_ns);
-        page += &format!(
-            "{}: {} measured ({} to {}), ~{} predicted\n",
-            clean(&pair.name),
-            speedup(measured),
-            units::duration(before),
-            units::duration(after),
-            speedup(predicted),
-        );
-    }
-    if let Some(accuracy) = accuracy {
-        page += &format!("{}\n", accuracy_in_words(accuracy));
-    }
-    page
+    let told = pairs.iter().filter_map(|one| Some(format!("{}: {}", clean(&one.name), pair(one)?)));
+    let lines: Vec<String> = told.chain(accuracy.map(accuracy_in_words)).collect();
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// `In this project 7 predictions were measured: their times were off by 6% on average, 14% at most`.
@@ -263,5 +265,120 @@ pub(super) fn in_hover(page: &mut Page, study: &Study) {
     for prediction in best {
         let told = format!("{}: ~{}", prediction.title, speedup_range(prediction.speedup()));
         page.item(0, &[text(told)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::whatif::accuracy::Sides;
+    use crate::whatif::ranking::{Refused, WhatIfs};
+
+    fn prediction(names: &[&str], title: &str, time_ns: Range) -> Prediction {
+        Prediction {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            title: title.to_owned(),
+            before_ns: 100e6,
+            time_ns,
+            samples_factor: 1.0,
+            ..Prediction::default()
+        }
+    }
+
+    fn study() -> Study {
+        let range = |low: f64, value: f64, high: f64| Range { low, value, high };
+        let compile = Prediction {
+            peak_bytes: Some(range(1e9, 2e9, 3e9)),
+            lines: vec![(FileId(0), 4), (FileId(0), 9), (FileId(1), 2)],
+            notes: vec!["compiling takes a while".to_owned()],
+            ..prediction(&["compile"], "torch.compile", range(50e6, 70e6, 90e6))
+        };
+        let slower =
+            prediction(&["amp-bf16"], "Mixed precision (bfloat16)", range(1e8, 104e6, 1e9));
+        let gpus = Prediction {
+            samples_factor: 4.0,
+            ..prediction(&["data-parallel"], "Data-parallel training", Range::exact(110e6))
+        };
+        let refused = |name| Refused { name, title: "", why: "there is no GPU".to_owned() };
+        Study {
+            device: "NVIDIA H200".to_owned(),
+            batch_size: Some(32),
+            iteration_ns: 100e6,
+            peak_bytes: Some(3e9),
+            replay_error: -0.004,
+            tasks: 1234,
+            files: vec!["train.py".to_owned(), "net.py".to_owned()],
+            what_ifs: WhatIfs {
+                predictions: vec![gpus, compile, slower],
+                combinations: Vec::new(),
+                refusals: vec![refused("fp8"), refused("tf32")],
+            },
+            notes: vec!["The recording tells nothing of memory".to_owned()],
+            ..Study::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(width: usize, expected: Expect) {
+        expected.assert_eq(&page(&study(), Style { color: false, width }));
+    }
+
+    #[test]
+    fn a_wide_terminal() {
+        check(
+            200,
+            expect![[r#"
+                An iteration takes 100 ms now on NVIDIA H200 (batch of 32), with a peak of 3.0 GB
+
+                what if                     name           speedup         range  iteration  peak memory  lines
+                Data-parallel training      data-parallel    ~3.6×    3.6 to 3.6    ~110 ms      unknown
+                torch.compile               compile          ~1.4×    1.1 to 2.0     ~70 ms      ~2.0 GB  train.py:4, 9, net.py:2
+                Mixed precision (bfloat16)  amp-bf16        ~0.96×  0.10 to 1.00    ~104 ms      unknown
+
+                compile: compiling takes a while
+
+                does not apply
+                fp8, tf32: there is no GPU
+
+                ~ is predicted: the recorded iteration, changed and run again (1234 tasks; unchanged it comes out 0.4% off). The range is from the worst to the best that is expected.
+                The recording tells nothing of memory
+            "#]],
+        );
+    }
+
+    #[test]
+    fn the_hover_tells_what_is_faster_on_what_is_there() {
+        let mut page = Page::default();
+        in_hover(&mut page, &study());
+        let (_, plain) = page.finish();
+        expect![[r#"
+            What would make it faster
+              torch.compile: ~1.4× (1.1 to 2.0)"#]]
+        .assert_eq(&plain);
+        let mut page = Page::default();
+        in_hover(&mut page, &Study::default());
+        assert!(page.is_empty());
+    }
+
+    #[test]
+    fn measured_beside_predicted() {
+        let sides = |after_ns: f64| Sides { before_ns: 2e6, after_ns, ..Sides::default() };
+        let pair = |drift: f64| Pair {
+            name: "compile".to_owned(),
+            predicted: sides(1e6),
+            measured: sides(1.25e6),
+            drift,
+            ..Pair::default()
+        };
+        let pairs = [pair(0.02), pair(-0.5), Pair::default()];
+        let accuracy = Accuracy { pairs: 2, mean_error: 0.2, largest_error: 0.25 };
+        expect![[r#"
+            compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted
+            compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted; the machine was uneven, by 50% between the two runs without it
+            In this project 2 predictions were measured: their times were off by 20% on average, 25% at most
+        "#]]
+        .assert_eq(&measured(&pairs, Some(accuracy)));
     }
 }
