@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ridgeline_analysis::present::what_ifs::speedup;
+use ridgeline_analysis::present::what_ifs;
 use ridgeline_analysis::whatif::accuracy::Pair;
 use ridgeline_analysis::whatif::study::{self, Study};
 use serde_json::Value;
@@ -83,13 +83,9 @@ impl GlobalState {
     /// A what-if was measured.
     pub fn compared(&mut self, root: &Path, pair: &Pair, not_kept: Option<String>) {
         let title = study::optimization(&pair.name).map_or(pair.name.as_str(), |one| one.title());
-        let told = pair.measured.speedup().zip(pair.predicted.speedup());
-        let mut message = match told {
-            Some((measured, predicted)) => {
-                format!("{title}: {} measured, {} predicted", speedup(measured), speedup(predicted))
-            }
-            None => format!("{title}: the runs took no time that could be compared"),
-        };
+        let told = what_ifs::pair(pair);
+        let told = told.unwrap_or_else(|| "the runs took no time to compare".to_owned());
+        let mut message = format!("{title}: {told}");
         if let Some(why) = not_kept {
             message += &format!(". It is not kept: {why}");
         }

@@ -137,7 +137,7 @@ async fn a_measurement_stands_beside_its_prediction() {
     let compared = ProfileOutcome::Compared { pair: Box::new(pair), not_kept: None };
     begun.end.send(compared).expect("waiting");
     let said = said(&mut session).await;
-    assert!(said.ends_with("1.6× measured, 2.0× predicted"), "{said}");
+    assert!(said.ends_with("1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted"), "{said}");
     let what_ifs = shown(&panel, |what_ifs| what_ifs["measuring"].is_null()).await;
     assert_eq!(row(&what_ifs)["measured"]["speedup"], 1.6);
     assert_eq!(what_ifs["accuracy"]["pairs"], 1);
