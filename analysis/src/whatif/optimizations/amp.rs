@@ -153,3 +153,70 @@ fn unscale(graph: &mut Graph, facts: &Facts<'_>, calls: &[Call]) {
     let work_ns = overhead::work_ns(facts, &operator, of_machine);
     device_wait(graph, update, work_ns);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::testing::{Iteration, cpu, gpu, operator};
+    use super::*;
+    use crate::whatif::facts::Probes;
+    use crate::whatif::graph::TaskKind;
+
+    const ROWS: &[u64] = &[4096, 4096];
+
+    /// A layer, a norm and another layer, with the gradient of the last one.
+    fn layers(iteration: Iteration) -> Iteration {
+        iteration
+            .call(Phase::Forward, operator("linear", &[ROWS, ROWS, ROWS]), 8000.0)
+            .call(Phase::Forward, operator("layer_norm", &[ROWS, ROWS]), 150.0)
+            .call(Phase::Forward, operator("linear", &[ROWS, ROWS, ROWS]), 8000.0)
+            .call(Phase::Backward, operator("mm", &[ROWS, ROWS, ROWS]), 8000.0)
+            .call(Phase::Optimizer, operator("add_", &[ROWS, ROWS, ROWS]), 250.0)
+    }
+
+    #[test]
+    fn products_are_several_times_as_fast() {
+        let iteration = layers(Iteration::on_gpu());
+        for amp in [BFLOAT16, FLOAT16] {
+            let found = iteration.predict(&gpu("8.0"), &Probes::default(), &amp).unwrap();
+            let speedup = found.speedup();
+            assert!((2.0..10.0).contains(&speedup.value), "{speedup:?}");
+            assert!(speedup.low < speedup.value && speedup.value < speedup.high, "{speedup:?}");
+        }
+    }
+
+    #[test]
+    fn casts_are_added_where_types_meet() {
+        let graph = layers(Iteration::on_gpu()).changed(&gpu("8.0"), &BFLOAT16);
+        let casts = graph.select(|task| {
+            let is_cast = graph.operator_of(task).is_some_and(|it| it.name == "aten::_to_copy");
+            is_cast && task.kind == TaskKind::Kernel
+        });
+        // Forward the batch, the weight, the norm's input and its output; backward each of them.
+        assert_eq!(casts.len(), 8);
+    }
+
+    #[test]
+    fn a_processor_does_what_its_probes_say() {
+        let iteration = layers(Iteration::on_cpu());
+        let why = "what this processor makes of 16 bits was not probed";
+        assert_eq!(iteration.refusal(&cpu(), &BFLOAT16), why);
+        let mut probes = Probes::default();
+        for place in 0..4 {
+            probes.operators.insert((place, Variant::Same), 100.0);
+            probes.operators.insert((place, Variant::BFloat16), 400.0);
+        }
+        let found = iteration.predict(&cpu(), &probes, &BFLOAT16).unwrap();
+        assert!(found.speedup().value < 0.5, "{found:?}");
+    }
+
+    #[test]
+    fn why_not() {
+        let iteration = layers(Iteration::on_gpu());
+        assert_eq!(iteration.refusal(&gpu("7.0"), &BFLOAT16), "this GPU has no bfloat16");
+        assert_eq!(iteration.refusal(&gpu("6.1"), &FLOAT16), "this GPU has no tensor cores");
+        let mut again = layers(Iteration::on_gpu());
+        again.graph = iteration.changed(&gpu("8.0"), &BFLOAT16);
+        let why = "products run in 16 bits already";
+        assert_eq!(again.refusal(&gpu("8.0"), &FLOAT16), why);
+    }
+}
