@@ -1,7 +1,7 @@
 //! Attention in one kernel, so that the scores of all pairs are never in memory (Dao et al.,
 //! "FlashAttention", NeurIPS 2022, section 3; `scaled_dot_product_attention`).
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::shared::calls::{Call, calls};
 use super::shared::lines;
@@ -54,6 +54,7 @@ impl Optimization for FusedAttention {
         for attention in &found {
             attention.fuse(graph, facts, bound);
         }
+        free_scores(graph, &found);
         let notes = vec!["masks and dropout have to be ones that the kernel knows".to_owned()];
         Ok(Touched { lines, notes, ..Touched::default() })
     }
@@ -152,19 +153,26 @@ impl Attention<'_> {
         graph.operators.push(self.fused.clone());
         first.set_operator(graph, graph.operators.len() as u32 - 1);
         others.iter().for_each(|call| call.remove(graph));
-        let numbers: HashSet<u32> = self.calls.iter().map(|call| call.number).collect();
-        let holds_scores = |bytes: f64| {
-            let mut widths = [1.0, 2.0, 4.0].into_iter().map(|width| width * self.scores);
-            widths.any(|size| (0.0..GRAIN).contains(&(bytes - size)))
-        };
-        graph.change_blocks(|block| {
-            let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
-            let is_theirs = block.call.is_some_and(|call| numbers.contains(&call));
-            if kept && is_theirs && holds_scores(block.bytes) {
-                block.bytes = 0.0;
-            }
-        });
     }
+}
+
+/// Frees the scores, and what is made of them: blocks of those calls that are as large.
+fn free_scores(graph: &mut Graph, attentions: &[Attention<'_>]) {
+    let scores: HashMap<u32, f64> = attentions
+        .iter()
+        .flat_map(|one| one.calls.iter().map(|call| (call.number, one.scores)))
+        .collect();
+    let holds = |bytes: f64, scores: f64| {
+        let mut widths = [1.0, 2.0, 4.0].into_iter().map(|width| width * scores);
+        widths.any(|size| (0.0..GRAIN).contains(&(bytes - size)))
+    };
+    graph.change_blocks(|block| {
+        let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+        let size = block.call.and_then(|call| scores.get(&call));
+        if kept && size.is_some_and(|size| holds(block.bytes, *size)) {
+            block.bytes = 0.0;
+        }
+    });
 }
 
 #[cfg(test)]
