@@ -115,7 +115,11 @@ pub fn is_upload(graph: &Graph, task: &Task) -> bool {
 
 /// The workers that are proposed: one a core, four at most.
 pub fn workers(manifest: Option<&Manifest>) -> u32 {
-    let cores = manifest.and_then(|manifest| manifest.machine.as_ref()?.cores);
+    workers_on(manifest.and_then(|manifest| manifest.machine.as_ref()?.cores))
+}
+
+/// The same for a machine of so many cores.
+pub fn workers_on(cores: Option<u32>) -> u32 {
     cores.map_or(MOST_WORKERS, |cores| cores.clamp(1, MOST_WORKERS))
 }
 

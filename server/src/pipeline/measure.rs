@@ -28,6 +28,7 @@ use super::{
 use crate::batch::Sources;
 use crate::documents::text_on_disk;
 use crate::profiler::{Profiled, ProgressEvent};
+use crate::what_if::worker_count;
 
 /// Iterations that are timed in each run: as many as fit into so much time.
 const TIMED: std::ops::RangeInclusive<u32> = 5..=15;
@@ -164,7 +165,7 @@ fn overlays(plan: &Plan, compared: &Compared) -> Result<(Overlay, Overlay), Stri
     }
     let lines = lines_today(compared, &sources);
     let lines: Vec<(&str, u32)> = lines.iter().map(|(path, line)| (path.as_str(), *line)).collect();
-    let request = Request { kind, lines: &lines, count: None };
+    let request = Request { kind, lines: &lines, count: Some(worker_count()) };
     let rewrite = rewrite(&sources, &site_entry(plan, &sources), &request);
     let rewrite = rewrite.map_err(|refusal| refusal.to_string())?;
     let mut edited = unedited.clone();

@@ -32,6 +32,7 @@ use crate::lsp::to_proto::uri_text;
 use crate::profiler::Profiled;
 use crate::state::GlobalState;
 use crate::view::View;
+use crate::what_if::worker_count;
 
 /// Less than this factor is within what two runs of one program differ by.
 const WORTH_TELLING: f64 = 1.02;
@@ -129,7 +130,7 @@ impl Applying {
         let requests: Vec<Request<'_>> = kinds
             .iter()
             .zip(&lines)
-            .map(|(kind, lines)| Request { kind: *kind, lines, count: None })
+            .map(|(kind, lines)| Request { kind: *kind, lines, count: Some(worker_count()) })
             .collect();
         rewrites(&program.sources, &program.entry, &requests)
     }

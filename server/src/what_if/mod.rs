@@ -11,6 +11,7 @@ pub mod pairs;
 use std::sync::Arc;
 
 use ridgeline_analysis::whatif::facts::{Cluster, Probes};
+use ridgeline_analysis::whatif::loading::workers_on;
 use ridgeline_analysis::whatif::study::{Question, Study, Subject};
 use tokio_util::sync::CancellationToken;
 
@@ -63,6 +64,12 @@ impl Drop for WhatIf {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// The workers that an edit gives a loader: as many as the prediction has, on this machine.
+pub fn worker_count() -> u32 {
+    let cores = std::thread::available_parallelism().ok();
+    workers_on(cores.and_then(|cores| u32::try_from(cores.get()).ok()))
 }
 
 /// What what-ifs of a measurement start from. It reads files and computes; it can take seconds.

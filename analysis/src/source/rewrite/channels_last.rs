@@ -8,7 +8,7 @@ use super::edits::Edits;
 use super::imports;
 use super::origins::Origin;
 use super::program::Program;
-use super::syntax::{mentions, object_of, written};
+use super::syntax::{callee, calls_in, mentions, object_of, written};
 
 /// Packages whose models have convolutions over pictures.
 const VISION: [&str; 4] = ["torchvision", "timm", "segmentation_models_pytorch", "monai"];
@@ -104,10 +104,20 @@ fn input(
     if first.kind() != "identifier" {
         return Ok(());
     }
+    // Noise has no channels that would come in another order.
+    let is_noise = |value: Node<'_>| {
+        calls_in(value).into_iter().any(|call| {
+            let whole = program.absolute(module, &callee(text, call));
+            whole.starts_with("torch.rand") || whole == "torch.zeros" || whole == "torch.normal"
+        })
+    };
     let set = text.assignments.iter().rfind(|one| {
         one.target == name && one.function == function && one.value.end <= call.call.start_byte()
     });
     let value = set.and_then(|set| text.node(&set.value));
+    if value.is_some_and(is_noise) {
+        return Ok(());
+    }
     if let Some(moved) = value.and_then(|value| moved(program, module, value)) {
         if add(moved.byte_range()) {
             let argument = format(program, edits, module);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use tree_sitter::Node;
 
 use super::super::batch_site::gather::named_children;
+use super::super::batch_site::module::last_name;
 use super::Refusal;
 use super::frameworks;
 use super::models::Models;
@@ -21,6 +22,9 @@ pub(super) struct Backward<'a> {
     pub statement: Node<'a>,
 }
 
+/// Objects whose `backward` gets the loss.
+const ENGINES: [&str; 4] = ["accelerator", "fabric", "engine", "model_engine"];
+
 /// The calls of `backward()` in the code that runs.
 ///
 /// # Errors
@@ -35,6 +39,10 @@ pub(super) fn backwards<'a>(program: &Program<'a>) -> Result<Vec<Backward<'a>>, 
             continue;
         };
         let owner = text.text(&loss.byte_range());
+        // `accelerator.backward(loss)`
+        let given = program.arguments(module, node).and_then(|one| one.positional.first().copied());
+        let is_engine = ENGINES.contains(&last_name(owner));
+        let loss = given.filter(|_| is_engine).unwrap_or(loss);
         if program.absolute(module, owner).starts_with("torch.") {
             let why = "calls torch.autograd.backward, which no edit is known for";
             return Err(program.refuse(module, call.span.start, why));

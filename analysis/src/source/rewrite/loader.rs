@@ -127,7 +127,7 @@ fn workers(
     };
     let value = written(text, given);
     if let Ok(now) = value.parse::<u32>() {
-        if now == wanted || (now > 0 && !is_asked) {
+        if now >= wanted || (now > 0 && !is_asked) {
             return Ok(false);
         }
         edits.replace(module, given.byte_range(), wanted.to_string());
@@ -140,7 +140,7 @@ fn workers(
         let what = format!("takes num_workers from `{value}`: set it there");
         return Err(program.refuse(module, start, &what));
     };
-    if number.value == u64::from(wanted) || (number.value > 0 && !is_asked) {
+    if number.value >= u64::from(wanted) || (number.value > 0 && !is_asked) {
         return Ok(false);
     }
     let there = program.modules().iter().position(|text| text.path == number.file);

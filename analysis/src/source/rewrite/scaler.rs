@@ -23,6 +23,14 @@ struct Step<'a> {
     optimizer: String,
 }
 
+/// A scaler that was put in.
+struct Scaler {
+    /// What it is called where the optimizer steps.
+    name: String,
+    /// It is made outside of functions.
+    is_global: bool,
+}
+
 /// Makes a scaler and uses it; gives what it is called.
 pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Result<String, Refusal> {
     let backwards = backwards(program)?;
@@ -33,11 +41,21 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
             return Err(program.refuse(backward.scope.0, backward.call.start_byte(), why));
         }
     }
-    let name = place_scaler(program, edits, &steps)?;
+    let Scaler { name, is_global } = place_scaler(program, edits, &steps)?;
     let models = Models::of(program);
     for backward in &backwards {
         let module = backward.scope.0;
         let text = program.module(module);
+        let of_step = steps.first().map(|step| step.scope);
+        let is_same = of_step == Some(backward.scope);
+        let same_module = of_step.is_some_and(|scope| scope.0 == module);
+        let same_class = same_module
+            && name.starts_with("self.")
+            && program.class_of(backward.scope) == of_step.and_then(|one| program.class_of(one));
+        if !(is_same || same_class || (is_global && same_module)) {
+            let why = "goes back in another function than the optimizer steps in";
+            return Err(program.refuse(module, backward.call.start_byte(), why));
+        }
         if models.are_used_by(program, module, backward.loss) {
             continue; // Autocast gives this loss a name, and scales it.
         }
@@ -47,7 +65,6 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
         }
         let scaled = format!("{name}.scale({})", text.text(&loss.byte_range()));
         edits.replace(module, backward.loss.byte_range(), scaled);
-        known_in(program, backward, &name)?;
     }
     for (at, step) in steps.iter().enumerate() {
         let module = step.scope.0;
@@ -63,16 +80,6 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
         }
     }
     Ok(name)
-}
-
-/// A scaler is known where it is used: in the functions of the steps, and of the backward passes.
-fn known_in(program: &Program<'_>, backward: &Backward<'_>, name: &str) -> Result<(), Refusal> {
-    let is_attribute = name.starts_with("self.");
-    if is_attribute && program.class_of(backward.scope).is_none() {
-        let why = "goes back outside of the class that has the optimizer";
-        return Err(program.refuse(backward.scope.0, backward.call.start_byte(), why));
-    }
-    Ok(())
 }
 
 /// The steps of optimizers.
@@ -167,7 +174,7 @@ fn place_scaler<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
     steps: &[Step<'a>],
-) -> Result<String, Refusal> {
+) -> Result<Scaler, Refusal> {
     let last = steps.last().ok_or_else(|| Refusal::not_understood("no step was found"))?;
     for text in program.modules() {
         let taken = text.assignments.iter().find(|one| last_name(&one.target) == "scaler");
@@ -187,7 +194,7 @@ fn made_near<'a>(
     optimizer: &str,
     until: usize,
     depth: u32,
-) -> Result<String, Refusal> {
+) -> Result<Scaler, Refusal> {
     let (module, function) = scope;
     let text = program.module(module);
     let is_attribute = optimizer.starts_with("self.");
@@ -215,7 +222,8 @@ fn made_near<'a>(
             let line = format!("{name} = {torch}.amp.GradScaler({device})");
             let behind = last_of_optimizers(program, there, made);
             edits.after(module, behind, &[line]);
-            return Ok(name.to_owned());
+            let is_global = set.function.is_none() && !is_attribute;
+            return Ok(Scaler { name: name.to_owned(), is_global });
         }
         let Some(index) = at.filter(|_| !is_attribute) else { break };
         let one = &text.functions[index];
@@ -252,7 +260,7 @@ fn handed_on<'a>(
     (module, function): (usize, usize),
     position: usize,
     depth: u32,
-) -> Result<String, Refusal> {
+) -> Result<Scaler, Refusal> {
     let text = program.module(module);
     let one = &text.functions[function];
     let at = one.span.start;
@@ -291,10 +299,10 @@ fn handed_on<'a>(
     let outer = made_near(program, edits, scope, &written(caller, given), until, depth + 1)?;
     let has_default = one.parameters.iter().any(|parameter| parameter.default.is_some());
     let by_name = !arguments.by_name.is_empty() || has_default;
-    let argument = if by_name { format!("scaler={outer}") } else { outer };
+    let argument = if by_name { format!("scaler={}", outer.name) } else { outer.name };
     edits.add_arguments(program, there, call, &[&argument])?;
     let list = text.node(&one.span).and_then(|node| node.child_by_field_name("parameters"));
     let list = list.ok_or_else(|| program.refuse(module, at, "has no parameters"))?;
     edits.add_to_list(module, list, &[if has_default { "scaler=None" } else { "scaler" }]);
-    Ok("scaler".to_owned())
+    Ok(Scaler { name: "scaler".to_owned(), is_global: false })
 }

@@ -114,6 +114,37 @@ train(Net(3).to('cpu'))
     );
 }
 
+/// Noise is no picture, and accelerate gets the loss as an argument.
+#[test]
+fn noise_and_accelerate() {
+    let script = "\
+import torch
+from accelerate import Accelerator
+accelerator = Accelerator()
+model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)).to(device)
+for x in data:
+    noise = torch.randn(8, 100).to(device)
+    x = x.to(device)
+    loss = model(x) + model(noise)
+    accelerator.backward(loss.sum())
+";
+    check(LAST, script, expect![[r#"
+         accelerator = Accelerator()
+        -model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)).to(device)
+        +model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)).to(device, memory_format=torch.channels_last)
+         for x in data:
+             noise = torch.randn(8, 100).to(device)
+        -    x = x.to(device)
+        +    x = x.to(device, memory_format=torch.channels_last)
+             loss = model(x) + model(noise)
+    "#]]);
+    check(COMPILE, script, expect![[r#"
+         model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)).to(device)
+        +model = torch.compile(model)
+         for x in data:
+    "#]]);
+}
+
 /// What was saved knows its parameters by their names, which `torch.compile` changes.
 #[test]
 fn a_model_that_is_saved() {
@@ -192,22 +223,23 @@ fn checkpoints_at_lines() {
                      x = self.layer3(x)
         "#]],
     );
-    let nested = [("model.py", line - 3)];
+    // A chain is computed again from what goes into it; a line that calls nothing is passed over.
+    let nested = [("model.py", line - 4), ("model.py", 1)];
     let request = Request { kind: EditKind::Checkpoint, lines: &nested, count: None };
     check_files(
         &files,
         request,
         expect![[r#"
-        == model.py
-         from torch import Tensor, nn
-        +from torch.utils.checkpoint import checkpoint
+            == model.py
+             from torch import Tensor, nn
+            +from torch.utils.checkpoint import checkpoint
 
-        …
-                 x = self.relu(self.bn1(self.conv1(x)))
-        -        x = self.maxpool(x)
-        +        x = checkpoint(self.maxpool, x, use_reentrant=False)
-
-    "#]],
+            …
+                 def forward(self, x: Tensor) -> Tensor:
+            -        x = self.relu(self.bn1(self.conv1(x)))
+            +        x = checkpoint(lambda x: self.relu(self.bn1(self.conv1(x))), x, use_reentrant=False)
+                     x = self.maxpool(x)
+        "#]],
     );
     let lines = [("train.py", 1)];
     let request = Request { kind: EditKind::Checkpoint, lines: &lines, count: None };

@@ -143,6 +143,15 @@ fn scalers_are_not_put_where_they_would_be_wrong() {
 }
 
 #[test]
+fn steps_of_another_function() {
+    check_refused(
+        FP16,
+        "import torch\ndef back(x):\n    loss = model(x).sum()\n    loss.backward()\ndef main():\n    model = torch.nn.Linear(1, 1)\n    opt = torch.optim.SGD(model.parameters(), 1)\n    for x in d:\n        back(x)\n        opt.step()\nmain()\n",
+        expect!["train.py:4 goes back in another function than the optimizer steps in"],
+    );
+}
+
+#[test]
 fn models_that_cannot_be_found() {
     check_refused(
         EditKind::Compile,

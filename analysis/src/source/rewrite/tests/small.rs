@@ -271,6 +271,11 @@ fn workers() {
 
         "#]],
     );
+    check_refused_files(
+        &[("train.py", "from torch.utils import data\nl = data.DataLoader(d, 8, num_workers=8)\n")],
+        two,
+        expect!["done: train.py:2 has workers already"],
+    );
     check_refused(
         WORKERS,
         "from torch.utils.data import DataLoader, IterableDataset\nclass S(IterableDataset):\n    pass\nloader = DataLoader(S())\n",
