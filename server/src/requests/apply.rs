@@ -230,8 +230,12 @@ fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
     Some(Entry { path, provider, ..Entry::default() })
 }
 
-/// The actions for a range: at the training loop, and at the lines that an edit changes.
+/// The actions for a range: at the training loop, and at the lines that an edit changes. None before
+/// the project was measured: until then nobody knows what they would bring, and the command is there.
 pub fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeActionOrCommand> {
+    if applying.measured.is_none() {
+        return Vec::new();
+    }
     let Ok(program) = applying.program() else { return Vec::new() };
     let Some(here) = applying.file.as_deref().and_then(|file| applying.relative(file)) else {
         return Vec::new();

@@ -33,6 +33,15 @@ async fn opened(capabilities: Value) -> Session {
     session
 }
 
+/// The same, and the script was measured.
+async fn measured() -> Session {
+    let mut session = opened(editing()).await;
+    session.client.save(&session.uri("train.py")).await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    while session.client.status("idle").await["headline"].is_null() {}
+    session
+}
+
 /// The titles and edits of the rewrites at a line, counted from 0.
 async fn rewrites(session: &mut Session, line: u32) -> Vec<(String, Value)> {
     let at = json!({"line": line, "character": 0});
@@ -78,7 +87,7 @@ async fn refused(session: &mut Session, name: &str) -> String {
 
 #[tokio::test]
 async fn actions_at_the_loop_and_at_the_lines_that_they_change() {
-    let mut session = opened(editing()).await;
+    let mut session = measured().await;
     let at_loop = rewrites(&mut session, 5).await;
     let at_loop = titles(&at_loop);
     assert!(at_loop.contains(&"Ridgeline: train in bfloat16 (autocast)"), "{at_loop:?}");
@@ -97,10 +106,12 @@ async fn actions_at_the_loop_and_at_the_lines_that_they_change() {
     session.client.goodbye().await;
 }
 
-/// Nothing is offered to a light bulb, and nothing on save.
+/// Nothing is offered before a measurement, nothing to a light bulb, and nothing on save.
 #[tokio::test]
 async fn nothing_is_offered_unasked() {
     let mut session = opened(editing()).await;
+    assert_eq!(rewrites(&mut session, 5).await, []);
+    let mut session = measured().await;
     let uri = session.uri("train.py");
     let at = json!({"line": 5, "character": 0});
     for context in [

@@ -124,7 +124,8 @@ async fn code_actions_at_the_number_and_at_the_loop() {
 #[tokio::test]
 async fn nothing_is_offered_before_it_is_known() {
     let (mut session, exploring) = measured(editing(json!({}))).await;
-    assert_eq!(actions(&mut session, 2).await, Vec::<Value>::new());
+    let found = actions(&mut session, 2).await;
+    assert!(!titles(&found).iter().any(|title| title.contains("batch size")), "{found:?}");
     drop(exploring);
     session.client.goodbye().await;
 }

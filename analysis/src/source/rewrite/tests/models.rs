@@ -128,7 +128,10 @@ for x in data:
     loss = model(x) + model(noise)
     accelerator.backward(loss.sum())
 ";
-    check(LAST, script, expect![[r#"
+    check(
+        LAST,
+        script,
+        expect![[r#"
          accelerator = Accelerator()
         -model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)).to(device)
         +model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)).to(device, memory_format=torch.channels_last)
@@ -137,12 +140,17 @@ for x in data:
         -    x = x.to(device)
         +    x = x.to(device, memory_format=torch.channels_last)
              loss = model(x) + model(noise)
-    "#]]);
-    check(COMPILE, script, expect![[r#"
+    "#]],
+    );
+    check(
+        COMPILE,
+        script,
+        expect![[r#"
          model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1)).to(device)
         +model = torch.compile(model)
          for x in data:
-    "#]]);
+    "#]],
+    );
 }
 
 /// What was saved knows its parameters by their names, which `torch.compile` changes.
