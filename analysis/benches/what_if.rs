@@ -78,7 +78,9 @@ fn iteration() -> Graph {
     let layers = TASKS / OF_CALL / (forward.len() + backward.len() + update.len());
     let mut graph = Graph::default();
     graph.memory.is_known = true;
-    let phases: [(Phase, &[(&str, &[&[u64]])]); 3] =
+    /// An operator with its shapes, the last one its result's.
+    type Step<'a> = (&'a str, &'a [&'a [u64]]);
+    let phases: [(Phase, &[Step]); 3] =
         [(Phase::Forward, &forward), (Phase::Backward, &backward), (Phase::Optimizer, &update)];
     for (phase, steps) in phases {
         for layer in 0..layers as u32 {

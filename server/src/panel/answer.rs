@@ -112,7 +112,6 @@ fn what_ifs(facts: &Facts) -> panel::WhatIfs {
         pairs: pairs.unwrap_or_default(),
         measuring: measuring.clone(),
         edits: applying.as_ref().map(Applying::possible).unwrap_or_default(),
-        ..panel::WhatIfs::default()
     }
 }
 
