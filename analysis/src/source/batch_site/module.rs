@@ -5,12 +5,15 @@
 
 use std::ops::Range;
 
-use tree_sitter::Node;
+use tree_sitter::{Node, Tree};
 
 use crate::source::{Import, SourceIndex, imports};
 
 /// Definitions of one text beyond this many are not read: no person writes as many.
 const MOST: usize = 50_000;
+/// Of a text that is nested deeper, nothing is read: looking a node up goes through all that is around
+/// it, and no person writes so. A call within a call is two levels more.
+const DEEPEST: usize = 500;
 
 /// The bytes of a node.
 pub(in crate::source) type Span = Range<usize>;
@@ -140,7 +143,9 @@ impl Module {
             imports,
             names: Vec::new(),
         };
-        super::gather::gather(&mut module);
+        if module.index.tree().is_some_and(|tree| !is_deeper(tree, DEEPEST)) {
+            super::gather::gather(&mut module);
+        }
         module
     }
 
@@ -193,5 +198,26 @@ impl Module {
     /// Whether there is room for more.
     pub fn is_full(&self) -> bool {
         self.assignments.len() + self.calls.len() + self.functions.len() > MOST
+    }
+}
+
+/// Whether some node of a tree has more than so many around it.
+fn is_deeper(tree: &Tree, limit: usize) -> bool {
+    let mut cursor = tree.walk();
+    let mut depth = 0;
+    loop {
+        if cursor.goto_first_child() {
+            depth += 1;
+            if depth > limit {
+                return true;
+            }
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return false;
+            }
+            depth -= 1;
+        }
     }
 }

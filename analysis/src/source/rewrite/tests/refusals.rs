@@ -207,3 +207,33 @@ proptest! {
         }
     }
 }
+
+/// Wherever an expression is nested 20,000 deep, every edit is made or refused, and nothing overflows.
+#[test]
+fn expressions_nested_without_end() {
+    let deep = |inner: &str| format!("{}{inner}{}", "(".repeat(20_000), ")".repeat(20_000));
+    let calls = |inner: &str| format!("{}{inner}{}", "f(".repeat(20_000), ")".repeat(20_000));
+    let chain = |inner: &str| format!("{inner}{}", ".f()".repeat(20_000));
+    let script = |model: &str, loader: &str, optimizer: &str, loss: &str| {
+        format!(
+            "import torch\nfrom torch.utils.data import DataLoader\nmodel = {model}\n\
+             loader = DataLoader(data, batch_size={loader})\n\
+             optimizer = torch.optim.Adam({optimizer})\nfor x, y in loader:\n    \
+             optimizer.zero_grad()\n    loss = {loss}\n    loss.backward()\n    optimizer.step()\n"
+        )
+    };
+    let plain = ["torch.nn.Linear(4, 4)", "8", "model.parameters()", "model(x).sum()"];
+    for at in 0..plain.len() {
+        for nested in [deep(plain[at]), calls(plain[at]), chain(plain[at])] {
+            let mut parts = plain.map(str::to_owned);
+            parts[at] = nested;
+            let [model, loader, optimizer, loss] = &parts;
+            let text = script(model, loader, optimizer, loss);
+            let (texts, entry) = project(&[("train.py", text.as_str())]);
+            for kind in EditKind::ALL {
+                // Made or refused: both are fine.
+                let _ = rewrite(&texts, &entry, &asked(kind));
+            }
+        }
+    }
+}
