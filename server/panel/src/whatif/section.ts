@@ -153,7 +153,7 @@ function about(whatIfs: WhatIfs): (Node | string)[] {
   const now = [before.timeNs === null ? "" : `${duration(before.timeNs)} an iteration`, before.peakBytes === null ? "" : `${bytes(before.peakBytes)} at the peak`];
   const told = now.filter(Boolean).join(", ");
   return [
-    told === "" ? "" : `Now ${told}. Speed is in samples a second. ~ is predicted from the recording; four of five cases lie within the range. `,
+    told === "" ? "" : `Now ${told}. Speed is in samples a second. ~ is predicted from the recording, with the range from the best to the worst that is expected. `,
     element(isGuess(whatIfs) ? "b" : "span", { class: isGuess(whatIfs) ? "worse" : null }, replay(whatIfs)),
     ` ${accuracy(whatIfs.accuracy)}`,
   ];
