@@ -206,7 +206,8 @@ impl Agent {
 
     /// Runs single operators by themselves, and returns the one outcome. `probes.json` is there
     /// where the outcome is complete, and holds what was measured until then where it is another one
-    /// and the file is there: an operator may have crashed. It waits for a run that goes on.
+    /// and the file is there: an operator may have crashed. It waits for a run that goes on. What is
+    /// not wanted any more is ended by the token: a future that is dropped leaves the agent at work.
     pub async fn probe(
         &self,
         request: ProbeRequest,

@@ -43,7 +43,8 @@ impl GlobalState {
             return;
         }
         workspace.what_if.stop();
-        let (cancel, probing) = (CancellationToken::new(), CancellationToken::new());
+        let cancel = CancellationToken::new();
+        let probing = cancel.child_token();
         workspace.what_if.running = Some((generation, cancel.clone()));
         workspace.what_if.probing = probing.clone();
         feed.changed(workspace.number);
@@ -51,25 +52,28 @@ impl GlobalState {
         tokio::spawn(async move {
             let work = async {
                 // It would disturb what is being timed.
-                let alone = machine.lock().await;
+                let alone = unless(&cancel, async { Ok(machine.lock().await) }).await?;
                 let of = measured.clone();
-                let subject = Arc::new(on_pool(&pool, move || subject(&of)).await??);
+                let subject = unless(&cancel, on_pool(&pool, move || subject(&of))).await??;
+                let subject = Arc::new(subject);
                 let recording = measured.recording.clone();
                 let probes = match may_run {
+                    // Its token ends it, and it is waited for: left alone, the agent would go on with it
+                    // and refuse the run that comes next.
                     true => profiler.probes(request, subject.clone(), recording, probing).await,
-                    false => kept_probes(recording, &subject, &pool).await?,
+                    false => unless(&cancel, kept_probes(recording, &subject, &pool)).await?,
                 };
                 let stop = cancel.clone();
                 let stop = move || stop.is_cancelled();
                 let work = move || study(&subject, &probes, memory_limit, &stop);
-                let found = on_pool(&pool, work).await;
+                let found = unless(&cancel, on_pool(&pool, work)).await;
                 drop(alone);
                 Ok(Arc::new(found?))
             };
-            let found = tokio::select! {
-                found = work => found,
-                () = cancel.cancelled() => return,
-            };
+            let found = work.await;
+            if cancel.is_cancelled() {
+                return;
+            }
             // Where the event loop is over, nobody wants it.
             let _ = events.send(Event::WhatIfsFound(root, generation, found)).await;
         });
@@ -115,6 +119,17 @@ async fn kept_probes(
     let Some(recording) = recording else { return Ok(Probes::default()) };
     let subject = subject.clone();
     on_pool(pool, move || pipeline::kept_probes(&recording, &subject)).await
+}
+
+/// What is worked out, unless it is not wanted any more.
+async fn unless<T>(
+    cancel: &CancellationToken,
+    work: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    tokio::select! {
+        found = work => found,
+        () = cancel.cancelled() => Err("it was stopped".to_owned()),
+    }
 }
 
 /// Works something out where it disturbs nobody; it is not begun where nobody waits for it any more.
