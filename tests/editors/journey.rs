@@ -273,7 +273,9 @@ fn misplaced_cost(screen: &Screen) -> Option<String> {
     // What stands at the end of a line is not shifted by letters that are more than one unit long.
     let line = screen.line(BACKWARD)?;
     let (_, behind) = line.split_once("🚀")?;
-    let is_cost = behind.trim_start().starts_with(|letter: char| letter.is_ascii_digit());
+    // An estimate of the text as it is now may have come meanwhile.
+    let cost = behind.trim_start().trim_start_matches('~');
+    let is_cost = cost.starts_with(|letter: char| letter.is_ascii_digit());
     (!is_cost).then(|| format!("the comment is not whole: {line}"))
 }
 
