@@ -24,8 +24,8 @@ const ANSWER: &str = "probes.json";
 
 impl Pipeline {
     /// Runs the operators by themselves that what-ifs of a recording need and that were not run before,
-    /// and keeps the answer beside it in `recording`. Nothing of the project runs. The answer's notes are for a person: that it
-    /// ended early.
+    /// and keeps the answer beside it in `recording`. Nothing of the project runs. The answer's notes
+    /// are for a person: that it ended early.
     ///
     /// # Errors
     /// An outcome that is no answer: cancelled, no Python, no disk.

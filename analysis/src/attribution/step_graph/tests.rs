@@ -4,8 +4,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::attribution::attribute;
+use crate::profile::Phase;
 use crate::recording::chrome_trace::Options;
 use crate::recording::trace::Trace;
+use crate::whatif::graph::TaskKind;
 
 fn event(category: &str, name: &str, start: u32, duration: u32, args: Value) -> Value {
     json!({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1,
