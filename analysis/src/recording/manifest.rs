@@ -9,6 +9,8 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
+use super::observed::Observed;
+
 /// The version of the format that this crate reads.
 pub const SCHEMA: u32 = 1;
 
@@ -80,6 +82,9 @@ pub struct Manifest {
     /// Functions that `torch.compile` compiled and that ran.
     #[serde(default)]
     pub compiled: Vec<Region>,
+    /// What was seen of the program's habits.
+    #[serde(default)]
+    pub observed: Observed,
     /// `eager`: the recording exists for its shares alone.
     #[serde(default, deserialize_with = "optional_text")]
     pub shares_from: Option<String>,
@@ -321,6 +326,14 @@ pub struct Loader {
     pub batch_size: Option<u64>,
     /// Nanoseconds that the program waited for each batch.
     pub fetch_ns: Vec<u64>,
+    /// Where the program made it.
+    pub at: Option<Location>,
+    /// How often the program began to go through it, over the iterations that were seen.
+    pub passes: Option<u32>,
+    /// Nanoseconds until the first batch of each pass.
+    pub first_batch_ns: Vec<u64>,
+    /// Shapes of batches that differ from one another, over the iterations that were seen.
+    pub distinct_shapes: Option<u32>,
 }
 
 /// The machine around the device.
@@ -491,12 +504,14 @@ impl Manifest {
 
 /// A text that may hold lone surrogates, which Python writes for file names and messages that are
 /// not valid Unicode: each becomes a replacement character. `null` is the empty text.
-fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     optional_text(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Like [`text`], with `null` for nothing.
-fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(super) fn optional_text<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
     deserializer.deserialize_option(OptionalText)
 }
 

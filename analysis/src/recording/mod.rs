@@ -8,6 +8,7 @@ mod chrome_trace_json;
 pub mod correlation;
 pub mod line_log;
 pub mod manifest;
+pub mod observed;
 mod strings;
 pub mod trace;
 

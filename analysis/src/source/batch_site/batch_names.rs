@@ -53,7 +53,7 @@ fn plain(name: &str) -> String {
 }
 
 /// Whether a name speaks of validation or testing.
-pub(in crate::source) fn is_for_validation(name: &str) -> bool {
+pub(crate) fn is_for_validation(name: &str) -> bool {
     let mut words: Vec<String> = Vec::new();
     let mut was_lower = false;
     for c in name.chars() {

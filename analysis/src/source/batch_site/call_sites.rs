@@ -7,7 +7,7 @@ use super::module::{Call, last_name};
 use super::trace::{Place, Step, Tracer};
 
 /// The arguments of one call, as they are written.
-pub(in crate::source) struct Arguments<'t> {
+pub(crate) struct Arguments<'t> {
     pub positional: Vec<Node<'t>>,
     pub by_name: Vec<(String, Node<'t>)>,
     /// What stands behind `**`.
@@ -59,7 +59,7 @@ impl<'t> Arguments<'t> {
 
 /// A call of a function, and how many of its parameters are not in the call's positional arguments.
 #[derive(Clone, Debug)]
-pub(in crate::source) struct CallSite {
+pub(crate) struct CallSite {
     pub place: Place,
     /// The function is handed over, as in `spawn(main, args=(a, b))`: the tuple's elements are the
     /// arguments from the parameter at this index on.
@@ -67,7 +67,7 @@ pub(in crate::source) struct CallSite {
 }
 
 /// The places that call a function of this name, in the modules that can know it.
-pub(in crate::source) fn calls_of(tracer: &Tracer<'_>, module: usize, name: &str) -> Vec<CallSite> {
+pub(crate) fn calls_of(tracer: &Tracer<'_>, module: usize, name: &str) -> Vec<CallSite> {
     let mut sites = Vec::new();
     for (at, text) in tracer.modules.iter().enumerate() {
         let knows = at == module
@@ -118,7 +118,7 @@ fn handed_over(tracer: &Tracer<'_>, place: &Place, call: &Call, name: &str) -> O
 }
 
 /// What a call gives for a parameter. Nothing where it leaves it out.
-pub(in crate::source) fn argument(
+pub(crate) fn argument(
     tracer: &Tracer<'_>,
     site: &CallSite,
     parameter: &str,

@@ -10,7 +10,7 @@ use super::{arguments, config_file, environment, literal, objects};
 
 /// What a callee is, where it is the project's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::source) enum Callable {
+pub(crate) enum Callable {
     Function(usize, usize),
     Class(usize, usize),
 }
@@ -219,11 +219,7 @@ fn class_member(tracer: &Tracer<'_>, place: &Place, class: &str, path: &[Step]) 
 }
 
 /// The project's function or class that a name means at a place.
-pub(in crate::source) fn callable(
-    tracer: &Tracer<'_>,
-    place: &Place,
-    callee: &str,
-) -> Option<Callable> {
+pub(crate) fn callable(tracer: &Tracer<'_>, place: &Place, callee: &str) -> Option<Callable> {
     let text = &tracer.modules[place.module];
     let of = |module: usize, name: &str| {
         let text = &tracer.modules[module];

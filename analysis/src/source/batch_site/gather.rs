@@ -306,7 +306,7 @@ fn field_text(module: &Module, node: Node<'_>, field: &str) -> String {
 }
 
 /// The named children but comments, of which there are at most some thousands worth reading.
-pub(in crate::source) fn named_children(node: Node<'_>) -> Vec<Node<'_>> {
+pub(crate) fn named_children(node: Node<'_>) -> Vec<Node<'_>> {
     let mut walk = node.walk();
     let children = node.named_children(&mut walk).take(4096);
     children.filter(|child| child.kind() != "comment").collect()

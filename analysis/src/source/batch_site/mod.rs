@@ -9,23 +9,23 @@
 //! where two numbers are possible all the same, the batch that a run really had decides.
 
 mod arguments;
-pub(super) mod batch_names;
-pub(super) mod call_sites;
+pub(crate) mod batch_names;
+pub(crate) mod call_sites;
 mod condition;
 mod config_file;
 mod data_file;
 mod dictionary;
 mod environment;
-pub(super) mod functions;
-pub(super) mod gather;
+pub(crate) mod functions;
+pub(crate) mod gather;
 mod literal;
-pub(super) mod module;
+pub(crate) mod module;
 mod names;
 mod objects;
-pub(super) mod project;
+pub(crate) mod project;
 mod sinks;
 mod synthetic;
-pub(super) mod trace;
+pub(crate) mod trace;
 
 use std::ops::Range;
 use std::sync::Arc;

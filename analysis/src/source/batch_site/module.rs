@@ -16,11 +16,11 @@ const MOST: usize = 50_000;
 const DEEPEST: usize = 500;
 
 /// The bytes of a node.
-pub(in crate::source) type Span = Range<usize>;
+pub(crate) type Span = Range<usize>;
 
 /// A function; a lambda is none.
 #[derive(Clone, Debug)]
-pub(in crate::source) struct Function {
+pub(crate) struct Function {
     pub name: String,
     pub span: Span,
     pub body: Span,
@@ -36,7 +36,7 @@ pub(in crate::source) struct Function {
 }
 
 #[derive(Clone, Debug)]
-pub(in crate::source) struct Parameter {
+pub(crate) struct Parameter {
     pub name: String,
     pub default: Option<Span>,
     pub annotation: Option<Span>,
@@ -47,7 +47,7 @@ pub(in crate::source) struct Parameter {
 }
 
 #[derive(Clone, Debug)]
-pub(in crate::source) struct Class {
+pub(crate) struct Class {
     pub name: String,
     pub span: Span,
     pub bases: Vec<Span>,
@@ -55,7 +55,7 @@ pub(in crate::source) struct Class {
 
 /// `target = value`, also with an annotation, in a `with … as`, as a walrus, or one name of many.
 #[derive(Clone, Debug)]
-pub(in crate::source) struct Assignment {
+pub(crate) struct Assignment {
     /// As it is written: `batch_size`, `args.batch_size`, `config["batch_size"]`.
     pub target: String,
     pub at: Span,
@@ -75,13 +75,13 @@ pub(in crate::source) struct Assignment {
 
 /// One way at an `if`: the condition, and whether it has to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::source) struct Branch {
+pub(crate) struct Branch {
     pub condition: Span,
     pub holds: bool,
 }
 
 #[derive(Clone, Debug)]
-pub(in crate::source) struct Call {
+pub(crate) struct Call {
     pub span: Span,
     /// As it is written: `torch.utils.data.DataLoader`.
     pub callee: String,
@@ -97,13 +97,13 @@ impl Call {
 }
 
 /// The last part of a dotted name.
-pub(in crate::source) fn last_name(dotted: &str) -> &str {
+pub(crate) fn last_name(dotted: &str) -> &str {
     dotted.rsplit('.').next().unwrap_or(dotted)
 }
 
 /// A loop: the `for`'s iterable, or a `while`'s condition.
 #[derive(Clone, Debug)]
-pub(in crate::source) struct Loop {
+pub(crate) struct Loop {
     pub span: Span,
     /// Of a `for`.
     pub iterable: Option<Span>,
@@ -112,7 +112,7 @@ pub(in crate::source) struct Loop {
 
 /// One text with what it defines.
 #[derive(Debug)]
-pub(in crate::source) struct Module {
+pub(crate) struct Module {
     /// Relative to the project, `/` between.
     pub path: String,
     pub index: SourceIndex,

@@ -12,7 +12,7 @@ const MOST_BYTES: usize = 8 << 20;
 
 /// The modules of a project that its entry imports, the entry first.
 #[derive(Debug, Default)]
-pub(in crate::source) struct Modules {
+pub(crate) struct Modules {
     pub all: Vec<Module>,
     by_path: HashMap<String, usize>,
     /// Folders that absolute imports are looked for in.
@@ -109,6 +109,6 @@ impl Modules {
 }
 
 /// `a/b` of `a/b/c.py`; empty at the root.
-pub(in crate::source) fn folder_of(path: &str) -> String {
+pub(crate) fn folder_of(path: &str) -> String {
     path.rsplit_once('/').map(|(folder, _)| folder.to_owned()).unwrap_or_default()
 }

@@ -12,17 +12,17 @@ use super::{Entry, Project, Refusal, arguments, dictionary, functions, literal};
 
 /// How a doubt begins that a branch nobody can decide here is the reason of. A value that is changed
 /// in one is still written where it is written.
-pub(in crate::source) const CHANGED_IN_A_BRANCH: &str = "where a condition holds";
+pub(crate) const CHANGED_IN_A_BRANCH: &str = "where a condition holds";
 
 /// Expressions that are looked at for one answer.
 const MOST_STEPS: u32 = 3_000;
 /// How deep one may lead to the next. Each takes a few hundred bytes of the stack.
-pub(in crate::source) const DEEPEST: usize = 60;
+pub(crate) const DEEPEST: usize = 60;
 
 /// What is wanted of an expression's value: its attribute or key, its element, or, of a loader or a
 /// batch, the batch size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::source) enum Step {
+pub(crate) enum Step {
     Key(String),
     Element(usize),
     Batch,
@@ -30,14 +30,14 @@ pub(in crate::source) enum Step {
 
 /// An expression of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::source) struct Place {
+pub(crate) struct Place {
     pub module: usize,
     pub span: Span,
 }
 
 /// A number in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::source) struct Number {
+pub(crate) struct Number {
     pub file: String,
     pub span: Span,
     pub line: u32,
@@ -49,7 +49,7 @@ pub(in crate::source) struct Number {
 
 /// A constant that is no number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::source) enum Constant {
+pub(crate) enum Constant {
     Nothing,
     Truth(bool),
     Text(String),
@@ -57,7 +57,7 @@ pub(in crate::source) enum Constant {
 
 /// What an expression may come from.
 #[derive(Clone, Debug, Default)]
-pub(in crate::source) struct Found {
+pub(crate) struct Found {
     pub numbers: Vec<Number>,
     pub constants: Vec<Constant>,
     pub doubts: Vec<Refusal>,
@@ -96,13 +96,13 @@ impl Found {
 }
 
 /// Follows values through a project.
-pub(in crate::source) struct Tracer<'a> {
+pub(crate) struct Tracer<'a> {
     pub modules: &'a [Module],
     pub files: &'a Modules,
     pub project: &'a dyn Project,
     pub entry: &'a Entry,
     steps: Cell<u32>,
-    pub(in crate::source) depth: Cell<usize>,
+    pub(crate) depth: Cell<usize>,
     stack: RefCell<Vec<(Place, Vec<Step>)>>,
     /// The functions that are being looked into, with the calls that lead there.
     calls: RefCell<Vec<((usize, usize), CallSite)>>,
@@ -350,7 +350,7 @@ impl<'a> Tracer<'a> {
 }
 
 /// One line of code, not too long.
-pub(in crate::source) fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
     if line.chars().count() <= 60 {

@@ -18,7 +18,7 @@ mod models;
 mod optimizers;
 mod origins;
 mod pinned_memory;
-mod program;
+pub(crate) mod program;
 mod scaler;
 mod syntax;
 mod tf32;

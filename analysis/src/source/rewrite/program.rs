@@ -12,10 +12,10 @@ use super::super::batch_site::{Entry, Project};
 use super::Refusal;
 
 /// A function of a module, or the code outside of functions.
-pub(super) type Scope = (usize, Option<usize>);
+pub(crate) type Scope = (usize, Option<usize>);
 
 /// The texts that run, with what leads from one to another.
-pub(super) struct Program<'a> {
+pub(crate) struct Program<'a> {
     pub tracer: Tracer<'a>,
     reached: HashSet<Scope>,
 }

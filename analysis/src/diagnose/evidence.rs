@@ -1,0 +1,159 @@
+//! [`Evidence`]: what rules look at. One measured iteration, by line, and the text that ran.
+
+use std::collections::BTreeMap;
+
+use crate::predict::operator::Operator;
+use crate::profile::{FileId, Phase, Profile};
+use crate::recording::manifest::Manifest;
+use crate::source::LineMap;
+use crate::source::rewrite::program::Program;
+use crate::whatif::graph::{Graph, Task, TaskKind};
+use crate::whatif::simulate;
+use crate::whatif::study::Subject;
+
+use super::finding::Place;
+
+/// What one operator did for one line in one part of the iteration.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Work {
+    /// Calls in the iteration.
+    pub calls: u32,
+    /// Nanoseconds of the host within it.
+    pub host_ns: f64,
+    /// Nanoseconds of the host waiting for a GPU within it.
+    pub wait_ns: f64,
+    /// Kernels, copies and fills that it launched.
+    pub kernels: u32,
+    /// Their nanoseconds.
+    pub kernel_ns: f64,
+}
+
+impl Work {
+    /// Nanoseconds where the work is done: on the GPU where there was any, else on the host.
+    pub fn time_ns(&self) -> f64 {
+        if self.kernels > 0 { self.kernel_ns } else { self.host_ns }
+    }
+}
+
+/// A line, the part of the iteration, and the operator: index into [`Graph::operators`].
+pub(crate) type Key = (FileId, u32, Phase, u32);
+
+/// Everything that rules look at.
+pub(crate) struct Evidence<'a> {
+    /// Graph, profile, manifest and device.
+    pub subject: &'a Subject,
+    /// The texts, as they are today.
+    pub program: &'a Program<'a>,
+    /// The outermost operators by line.
+    pub work: BTreeMap<Key, Work>,
+    /// By [`FileId`]: the text's place in [`Program::modules`] and where its lines are today.
+    texts: Vec<Option<(usize, LineMap)>>,
+}
+
+impl<'a> Evidence<'a> {
+    /// Looks through the graph once.
+    pub fn new(subject: &'a Subject, program: &'a Program<'a>) -> Evidence<'a> {
+        let texts = subject
+            .profile
+            .files
+            .iter()
+            .map(|file| {
+                let at = program.modules().iter().position(|module| module.path == file.path)?;
+                let today = program.module(at).index.lines().checksums();
+                Some((at, LineMap::new(&file.fingerprint, today)))
+            })
+            .collect();
+        Evidence { subject, program, work: work(&subject.recorded.graph), texts }
+    }
+
+    /// The iteration as tasks.
+    pub fn graph(&self) -> &'a Graph {
+        &self.subject.recorded.graph
+    }
+
+    /// What the iteration costs.
+    pub fn profile(&self) -> &'a Profile {
+        &self.subject.profile
+    }
+
+    /// What the agent told, where it recorded.
+    pub fn manifest(&self) -> Option<&'a Manifest> {
+        self.subject.manifest.as_ref()
+    }
+
+    /// An operator of [`Evidence::work`].
+    pub fn operator(&self, key: &Key) -> Option<&'a Operator> {
+        self.graph().operators.get(key.3 as usize)
+    }
+
+    /// Whether a GPU ran it.
+    pub fn on_gpu(&self) -> bool {
+        self.profile().device.kind != "cpu"
+    }
+
+    /// Nanoseconds of an iteration.
+    pub fn iteration_ns(&self) -> f64 {
+        self.profile().iteration.time_ns
+    }
+
+    /// A place, as findings name it.
+    pub fn place(&self, file: FileId, line: u32) -> Place {
+        let path = self.profile().files.get(file.0 as usize).map(|file| file.path.clone());
+        Place { path: path.unwrap_or_default(), line }
+    }
+
+    /// The text in which a line that ran is (its place in [`Program::modules`]) and its line today.
+    /// Nothing where the line has changed since.
+    pub fn today(&self, file: FileId, line: u32) -> Option<(usize, u32)> {
+        let (module, map) = self.texts.get(file.0 as usize)?.as_ref()?;
+        let place = map.place(line).filter(|place| !place.changed)?;
+        Some((*module, place.line))
+    }
+
+    /// The line that ran for a line of today's text. Nothing where it has changed since.
+    pub fn ran(&self, module: usize, line: u32) -> Option<(FileId, u32)> {
+        let (file, (_, map)) = self.texts.iter().enumerate().find_map(|(file, text)| {
+            text.as_ref().filter(|(at, _)| *at == module).map(|text| (file, text))
+        })?;
+        let ran = map.origin(line)?;
+        let is_same = map.place(ran).is_some_and(|place| !place.changed && place.line == line);
+        is_same.then_some((FileId(u32::try_from(file).ok()?), ran))
+    }
+
+    /// Nanoseconds by which an iteration is shorter when the graph is changed; 0 where it cannot be
+    /// run then.
+    pub fn saved(&self, change: impl FnOnce(&mut Graph)) -> f64 {
+        let mut changed = self.graph().clone();
+        change(&mut changed);
+        let then = simulate::steady(&changed).map(|schedule| schedule.iteration_ns);
+        let now = self.subject.recorded.schedule.iteration_ns;
+        then.map_or(0.0, |then| (now - then).max(0.0))
+    }
+}
+
+/// The graph's tasks by line and operator.
+fn work(graph: &Graph) -> BTreeMap<Key, Work> {
+    let mut found: BTreeMap<Key, (Work, Option<u32>)> = BTreeMap::new();
+    for task in graph.tasks.iter().filter(|task| !task.is_removed) {
+        let Some(key) = key(task) else { continue };
+        let (work, last_call) = found.entry(key).or_default();
+        if task.call.is_some() && *last_call != task.call && task.kind.is_host() {
+            *last_call = task.call;
+            work.calls += 1;
+        }
+        match task.kind {
+            TaskKind::Wait => work.wait_ns += task.duration_ns,
+            kind if kind.is_host() => work.host_ns += task.duration_ns,
+            _ => {
+                work.kernels += 1;
+                work.kernel_ns += task.duration_ns;
+            }
+        }
+    }
+    found.into_iter().map(|(key, (work, _))| (key, work)).collect()
+}
+
+fn key(task: &Task) -> Option<Key> {
+    let (file, line) = task.line?;
+    Some((file, line, task.phase, task.operator?))
+}

@@ -1,0 +1,45 @@
+//! Findings: what is slow or wasteful, why, at which line, and how to mend it.
+//!
+//! A [`rule`] looks at the [`evidence`] of one measured iteration, or at the text alone, and gives
+//! [`finding`]s. A rule is a file in [`rules`], and has a page in `docs/findings`. One false alarm
+//! costs more trust than ten findings earn: a rule that is not sure says nothing.
+
+pub(crate) mod evidence;
+pub mod finding;
+pub(crate) mod rule;
+pub(crate) mod rules;
+pub mod severity;
+
+use crate::source::batch_site::project::Modules;
+use crate::source::batch_site::{Entry, Project};
+use crate::source::rewrite::program::Program;
+use crate::whatif::study::Subject;
+use evidence::Evidence;
+use finding::Finding;
+
+/// The findings of a measured iteration, the costliest first. `project` has the texts, as they ran or
+/// as they are today: a rule that reads a line whose text has changed since says nothing about it.
+pub fn diagnose(subject: &Subject, project: &dyn Project, entry: &Entry) -> Vec<Finding> {
+    let modules = Modules::read(project, entry);
+    let program = Program::new(&modules, project, entry);
+    let evidence = Evidence::new(subject, &program);
+    let mut found: Vec<Finding> =
+        rules::ALL.iter().flat_map(|rule| rule.measured(&evidence)).collect();
+    found.sort_by(|one, other| {
+        let weight = |finding: &Finding| severity::weight(finding, &subject.profile);
+        weight(other).total_cmp(&weight(one))
+    });
+    found
+}
+
+/// What the text alone shows, without a measurement.
+pub fn read(project: &dyn Project, entry: &Entry) -> Vec<Finding> {
+    let modules = Modules::read(project, entry);
+    let program = Program::new(&modules, project, entry);
+    rules::ALL.iter().flat_map(|rule| rule.unmeasured(&program)).collect()
+}
+
+/// The rules' names with what each looks for, in the order in which they are listed.
+pub fn rules() -> Vec<(&'static str, &'static str)> {
+    rules::ALL.iter().map(|rule| (rule.name(), rule.title())).collect()
+}
