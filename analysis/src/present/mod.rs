@@ -3,6 +3,7 @@
 
 pub mod devices;
 pub mod failure;
+pub mod findings;
 #[cfg(test)]
 mod fixture;
 pub mod headline;
