@@ -12,6 +12,8 @@ use crate::source::SourceIndex;
 const MARK: &str = "ridgeline:";
 /// More comments than a person writes are not read.
 const MOST_COMMENTS: usize = 10_000;
+/// Nodes around the end of a line that are asked whether they are a string.
+const AROUND: usize = 16;
 /// More names than there are rules are not read.
 const MOST_NAMES: usize = 64;
 
@@ -71,6 +73,33 @@ impl Comments {
         }
         false
     }
+}
+
+/// The edit that silences the findings of a rule at a line, counted from 1: where, and what comes in
+/// there. Nothing where the line ends within a string.
+pub fn comment(index: &SourceIndex, rule: &str, line: u32) -> Option<(usize, String)> {
+    let (text, tree) = (index.text(), index.tree()?);
+    let whole = index.lines().trimmed(text, line);
+    let end = whole.end;
+    let last = tree.root_node().descendant_for_byte_range(end.checked_sub(1)?, end)?;
+    if last.kind() == "comment"
+        && let Some(mark) = text.get(last.byte_range())?.find(MARK)
+    {
+        // Another name in the brackets that are there.
+        let mark = last.start_byte() + mark;
+        let open = mark + text.get(mark..end)?.find('[')?;
+        let close = open + text.get(open..end)?.find(']')?;
+        let is_empty = text.get(open + 1..close)?.trim().is_empty();
+        let gap = if is_empty { "" } else { ", " };
+        return Some((close, format!("{gap}{rule}")));
+    }
+    let around = std::iter::successors(Some(last), |node| node.parent()).take(AROUND);
+    let is_within = around.into_iter().any(|node| node.kind() == "string" && node.end_byte() > end);
+    let code = text.get(whole)?;
+    if code.is_empty() || code.ends_with('\\') || is_within {
+        return None;
+    }
+    Some((end, format!("  # {MARK} ignore[{rule}]")))
 }
 
 /// The names in `ignore[a, b]`; none inside of it where all are meant, and nothing where it is no
@@ -242,6 +271,34 @@ mod tests {
         let comments = Comments::read(&SourceIndex::new(text));
         // Nothing is promised of it but that it comes to an end.
         let _ = comments.silence("hidden-sync", 1, 2);
+    }
+
+    #[test]
+    fn the_edit_that_silences() {
+        for (text, expected) in [
+            ("a()\n", Some("a()  # ridgeline: ignore[x]\n")),
+            ("a()   \n", Some("a()  # ridgeline: ignore[x]   \n")),
+            ("a()  # why\n", Some("a()  # why  # ridgeline: ignore[x]\n")),
+            ("a('b')\n", Some("a('b')  # ridgeline: ignore[x]\n")),
+            ("a = 'b'\n", Some("a = 'b'  # ridgeline: ignore[x]\n")),
+            ("a()  # ridgeline: ignore[y]\n", Some("a()  # ridgeline: ignore[y, x]\n")),
+            ("a()  # ridgeline: ignore[]\n", Some("a()  # ridgeline: ignore[x]\n")),
+            ("for x in y:\n    z()\n", Some("for x in y:  # ridgeline: ignore[x]\n    z()\n")),
+            ("a('''\n''')\n", None),
+            ("a \\\n  + b\n", None),
+            ("\n", None),
+        ] {
+            let index = SourceIndex::new(text);
+            let edited = comment(&index, "x", 1).map(|(at, new)| {
+                let mut edited = text.to_owned();
+                edited.insert_str(at, &new);
+                edited
+            });
+            assert_eq!(edited.as_deref(), expected, "{text}");
+            if let Some(edited) = edited {
+                assert!(Comments::read(&SourceIndex::new(edited)).silence("x", 1, 1), "{text}");
+            }
+        }
     }
 
     #[test]

@@ -41,8 +41,9 @@ impl<'a> Today<'a> {
         self.comments.silence(rule, first, last)
     }
 
-    /// The lines of the statement on a line; of a compound one those of its header.
-    fn statement(&self, line: u32) -> (u32, u32) {
+    /// The lines of the statement on a line, the first and the last; of a compound one those of its
+    /// header.
+    pub fn statement(&self, line: u32) -> (u32, u32) {
         let at = self.index.statement_on_line(line);
         let found = at.and_then(|at| self.index.statements().get(at));
         found.filter(|one| !one.broken).map_or((line, line), |one| {

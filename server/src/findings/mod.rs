@@ -5,6 +5,8 @@
 //! for threads on which that disturbs nobody.
 
 pub mod entry;
+mod flow;
+mod kept;
 
 use std::path::Path;
 
@@ -19,8 +21,10 @@ use ridgeline_analysis::whatif::study::Subject;
 
 use crate::batch::Sources;
 use crate::config;
-use crate::what_if;
 use crate::profiler::Profiled;
+use crate::what_if;
+pub use flow::Findings;
+pub use kept::{Kept, Placed, in_text};
 
 /// What a measured iteration shows, the costliest first, without what the project silences by its
 /// configuration. `sources` are today's texts.

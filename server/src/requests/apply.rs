@@ -59,6 +59,19 @@ struct Program {
 }
 
 impl Applying {
+    /// The project's root, today's texts, and what runs, where that is known. It reads files.
+    pub fn read(&self) -> Option<(&Path, Sources, Entry)> {
+        let Program { sources, entry } = self.program().ok()?;
+        Some((&self.root, sources, entry))
+    }
+
+    /// The open texts of the project.
+    pub fn texts(&self) -> impl Iterator<Item = Arc<str>> {
+        let is_python = |path: &Path| path.extension().is_some_and(|ending| ending == "py");
+        let open = self.open.iter().filter(move |(path, _)| is_python(path));
+        open.map(|(_, open)| open.index.shared_text())
+    }
+
     /// Today's texts, and what runs. It reads files.
     ///
     /// # Errors
@@ -178,6 +191,41 @@ impl Applying {
             }
             false => WorkspaceEdit { changes: Some(changes), ..WorkspaceEdit::default() },
         })
+    }
+
+    /// The edits that mend findings at lines of today's texts, each by itself: what is asked for, and
+    /// the lines that it is about.
+    ///
+    /// # Errors
+    /// Where it is not known what runs.
+    pub fn mend(
+        &self,
+        wanted: &[(EditKind, Vec<(String, u32)>)],
+        edits: Edits,
+    ) -> Result<Vec<Result<(WorkspaceEdit, Rewrite), Refusal>>, String> {
+        let program = self.program()?;
+        let lines: Vec<Vec<(&str, u32)>> = wanted
+            .iter()
+            .map(|(_, lines)| lines.iter().map(|(path, line)| (path.as_str(), *line)).collect())
+            .collect();
+        let requests: Vec<Request<'_>> = wanted
+            .iter()
+            .zip(&lines)
+            .map(|((kind, _), lines)| Request { kind: *kind, lines, count: Some(worker_count()) })
+            .collect();
+        let made = rewrites(&program.sources, &program.entry, &requests);
+        let made = made.into_iter().map(|made| {
+            let rewrite = made?;
+            let edit = self.edit(&program.sources, &rewrite, edits);
+            let gone = || Refusal::NotUnderstood("the text has just changed".to_owned());
+            Ok((edit.ok_or_else(gone)?, rewrite))
+        });
+        Ok(made.collect())
+    }
+
+    /// Whether this is the project at `root`.
+    pub fn is_about(&self, root: &Path) -> bool {
+        self.root == root
     }
 
     /// The edit of one optimization.
