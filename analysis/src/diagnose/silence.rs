@@ -171,7 +171,8 @@ fn covers(glob: &str, path: &str) -> bool {
 
 /// One part of a path against one of a pattern.
 fn is_like(pattern: &str, part: &str) -> bool {
-    let (pattern, part): (Vec<char>, Vec<char>) = (pattern.chars().collect(), part.chars().collect());
+    let (pattern, part): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), part.chars().collect());
     let (mut at, mut here) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while here < part.len() {

@@ -46,9 +46,9 @@ impl<'a> Today<'a> {
     pub fn statement(&self, line: u32) -> (u32, u32) {
         let at = self.index.statement_on_line(line);
         let found = at.and_then(|at| self.index.statements().get(at));
-        found.filter(|one| !one.broken).map_or((line, line), |one| {
-            (one.first_line.min(line), one.last_line.max(line))
-        })
+        found
+            .filter(|one| !one.broken)
+            .map_or((line, line), |one| (one.first_line.min(line), one.last_line.max(line)))
     }
 }
 
@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn it_is_silenced_in_todays_text() {
-        let index = SourceIndex::new("# ridgeline: ignore[x]\na()\nb(\n    1,  # ridgeline: ignore\n)\n");
+        let index =
+            SourceIndex::new("# ridgeline: ignore[x]\na()\nb(\n    1,  # ridgeline: ignore\n)\n");
         let today = Today::new(&fingerprint(THEN), &index);
         assert!(today.is_silenced("x", 2) && !today.is_silenced("y", 2));
         assert!(today.is_silenced("y", 3) && today.is_silenced("y", 5));

@@ -112,11 +112,7 @@ fn heading(finding: &Finding, profile: Option<&Profile>) -> String {
 pub(super) fn in_hover(page: &mut Page, findings: &[(&Finding, Option<&Profile>)]) {
     for (finding, profile) in findings {
         page.gap();
-        page.line(&[
-            strong(heading(finding, *profile)),
-            text(" · "),
-            name(finding.rule),
-        ]);
+        page.line(&[strong(heading(finding, *profile)), text(" · "), name(finding.rule)]);
         if !finding.why.is_empty() {
             page.line(&[text(finding.why.clone())]);
         }
@@ -177,7 +173,10 @@ mod tests {
         Finding {
             rule: "hidden-sync",
             at: Place { path: "train.py".to_owned(), line: 12 },
-            related: vec![(Place { path: "net.py".to_owned(), line: 3 }, "it is made here".to_owned())],
+            related: vec![(
+                Place { path: "net.py".to_owned(), line: 3 },
+                "it is made here".to_owned(),
+            )],
             message: ".item() waits for the GPU".to_owned(),
             why: "Python stands still until the GPU is done.".to_owned(),
             cost,
@@ -212,8 +211,10 @@ mod tests {
         let both = Cost { time_ns: 1e6, bytes: 1e7, is_predicted: false };
         expect![".item() waits for the GPU: 1.0 ms of an iteration (10%), 10 MB at the peak (1%). Python stands still until the GPU is done."]
             .assert_eq(&told(&finding(Some(both)), Some(&profile())));
-        expect![".item() waits for the GPU (not measured). Python stands still until the GPU is done."]
-            .assert_eq(&told(&finding(None), None));
+        expect![
+            ".item() waits for the GPU (not measured). Python stands still until the GPU is done."
+        ]
+        .assert_eq(&told(&finding(None), None));
     }
 
     #[test]

@@ -3,12 +3,12 @@
 
 use std::ops::Range;
 
-use super::{devices, findings};
 use super::headline::{headline, peak};
 use super::lenses::{kinds, told};
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
 use super::share::{rank, share_of, share_of_peak, share_of_whole};
 use super::what_ifs;
+use super::{devices, findings};
 use crate::diagnose::finding::Finding;
 use crate::predict::device_comparison::Comparison;
 use crate::profile::{

@@ -6,18 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ridgeline_analysis::diagnose::finding::Finding;
-use ridgeline_analysis::profile::Profile;
-use ridgeline_analysis::recording::Recording;
-use ridgeline_analysis::source::batch_site::Entry;
-use ridgeline_analysis::{attribution, diagnose};
 use ridgeline_analysis::metrics::summary::{TraceSummary, summarize};
 use ridgeline_analysis::predict::device_table;
 use ridgeline_analysis::present::findings::{self, Entry as Found};
 use ridgeline_analysis::present::json::{self, KernelTotal};
 use ridgeline_analysis::present::terminal as present;
 use ridgeline_analysis::present::trace_summary::trace_summary;
+use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::trace::Trace;
+use ridgeline_analysis::source::batch_site::Entry;
+use ridgeline_analysis::{attribution, diagnose};
 use serde::Serialize;
 
 use super::AnalyzeArgs;

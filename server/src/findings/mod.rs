@@ -70,7 +70,8 @@ pub fn unsilenced(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> 
         if !texts.iter().any(|(known, _)| known == path) {
             texts.push((path.clone(), sources.text(path).map(SourceIndex::new)));
         }
-        let index = texts.iter().find(|(known, _)| known == path).and_then(|(_, index)| index.as_ref());
+        let index =
+            texts.iter().find(|(known, _)| known == path).and_then(|(_, index)| index.as_ref());
         let file = profile.files.iter().find(|file| file.path == *path);
         let ran = file.map_or(&[][..], |file| &file.fingerprint);
         let is_silenced = index.is_some_and(|index| {

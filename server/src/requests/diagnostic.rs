@@ -118,7 +118,8 @@ pub fn report_of(state: &GlobalState, root: &Path) -> Report {
         document.real.as_deref().and_then(|file| state.root_of(file)).as_deref() == Some(root)
     });
     let views = ours.filter_map(|(id, _)| state.view(id)).collect();
-    let mut report = gather(state, failure.into_iter().collect(), told.into_iter().collect(), views);
+    let mut report =
+        gather(state, failure.into_iter().collect(), told.into_iter().collect(), views);
     report.found = state.settings.findings.and(workspace).map(|workspace| {
         let all = workspace.findings.all().cloned().collect();
         (all, Wanted::Everywhere)

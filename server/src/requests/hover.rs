@@ -26,8 +26,7 @@ pub fn hover(view: &View, at: Position) -> Option<Hover> {
         Some((profile, costs)) => {
             let elsewhere = priced(profile, &view.settings.prices);
             let what_ifs = view.what_ifs.as_deref();
-            let beside =
-                Beside { elsewhere: elsewhere.as_deref(), what_ifs, findings: &findings };
+            let beside = Beside { elsewhere: elsewhere.as_deref(), what_ifs, findings: &findings };
             present(profile, beside, costs, index, offset).or_else(alone)
         }
         None => alone(),

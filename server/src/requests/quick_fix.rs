@@ -77,7 +77,11 @@ fn mending(
 }
 
 /// The comment that silences a finding where it is.
-fn silencing(view: &View, placed: &Placed<'_>, given: &[Diagnostic]) -> Option<CodeActionOrCommand> {
+fn silencing(
+    view: &View,
+    placed: &Placed<'_>,
+    given: &[Diagnostic],
+) -> Option<CodeActionOrCommand> {
     let index = &view.document.index;
     let rule = placed.finding.rule;
     let (first, last) = placed.statement;

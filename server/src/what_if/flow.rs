@@ -63,7 +63,8 @@ impl GlobalState {
                 // It would disturb what is being timed.
                 let alone = unless(&cancel, async { Ok(machine.lock().await) }).await?;
                 let of = measured.clone();
-                let subject = unless(&cancel, on_pool(&pool, move || subject(&of).map(Arc::new))).await?;
+                let subject =
+                    unless(&cancel, on_pool(&pool, move || subject(&of).map(Arc::new))).await?;
                 // What was found comes first: a person waits for it, and it takes no probes.
                 let kept = match &subject {
                     Ok(subject) => {

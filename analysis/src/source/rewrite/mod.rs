@@ -14,6 +14,7 @@ mod frameworks;
 mod imports;
 mod layout;
 mod loader;
+mod mend;
 mod models;
 mod optimizers;
 mod origins;
@@ -299,16 +300,7 @@ fn one(program: &Program<'_>, request: &Request<'_>) -> Result<Rewrite, Refusal>
         EditKind::Checkpoint => checkpoint::rewrite(program, edits, request.lines),
         EditKind::LoaderWorkers => loader::rewrite(program, edits, request.count),
         EditKind::PinnedMemory => pinned_memory::rewrite(program, edits),
-        EditKind::DetachAccumulated
-        | EditKind::NoGradInValidation
-        | EditKind::EvalModeInValidation
-        | EditKind::RemoveAnomalyDetection
-        | EditKind::PersistentWorkers
-        | EditKind::NonBlockingCopy
-        | EditKind::NoSyncInAccumulation
-        | EditKind::CudnnBenchmark
-        | EditKind::ConvWithoutBias
-        | EditKind::InPlaceActivation => Err(Refusal::not_understood("no edit is known for it")),
+        _ => mend::rewrite(program, edits, request.kind, request.lines),
     }?;
     std::mem::replace(edits, Edits::new(program)).finish(request.kind)
 }
