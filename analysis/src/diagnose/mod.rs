@@ -9,6 +9,8 @@ pub mod finding;
 pub(crate) mod rule;
 pub(crate) mod rules;
 pub mod severity;
+pub mod silence;
+pub mod today;
 
 use crate::source::batch_site::project::Modules;
 use crate::source::batch_site::{Entry, Project};
@@ -34,9 +36,25 @@ pub fn diagnose(subject: &Subject, project: &dyn Project, entry: &Entry) -> Vec<
 
 /// What the text alone shows, without a measurement.
 pub fn read(project: &dyn Project, entry: &Entry) -> Vec<Finding> {
+    read_until(project, entry, &|| false)
+}
+
+/// The same; it is cut short where `stop` says so.
+pub fn read_until(project: &dyn Project, entry: &Entry, stop: &dyn Fn() -> bool) -> Vec<Finding> {
     let modules = Modules::read(project, entry);
+    if stop() {
+        return Vec::new();
+    }
     let program = Program::new(&modules, project, entry);
-    rules::ALL.iter().flat_map(|rule| rule.unmeasured(&program)).collect()
+    let rules = rules::ALL.iter().take_while(|_| !stop());
+    rules.flat_map(|rule| rule.unmeasured(&program)).collect()
+}
+
+/// Whether a measurement that finds nothing at a line shows that the text's finding of this rule there
+/// is none.
+pub fn measurement_decides(rule: &str) -> bool {
+    let known = rules::ALL.iter().find(|one| one.name() == rule);
+    known.is_none_or(|known| known.measurement_decides())
 }
 
 /// The rules' names with what each looks for, in the order in which they are listed.
