@@ -19,10 +19,42 @@ const DEEPEST: u32 = 8;
 
 /// Methods and functions whose result depends on their tensor smoothly, so that it has its graph.
 const SMOOTH: [&str; 36] = [
-    "mean", "sum", "softmax", "log_softmax", "sigmoid", "tanh", "relu", "gelu", "exp", "log", "sqrt",
-    "abs", "pow", "square", "norm", "clamp", "clone", "float", "double", "half", "view", "reshape",
-    "flatten", "squeeze", "unsqueeze", "max", "min", "logsumexp", "to", "cpu", "cuda", "add", "sub",
-    "mul", "div", "neg",
+    "mean",
+    "sum",
+    "softmax",
+    "log_softmax",
+    "sigmoid",
+    "tanh",
+    "relu",
+    "gelu",
+    "exp",
+    "log",
+    "sqrt",
+    "abs",
+    "pow",
+    "square",
+    "norm",
+    "clamp",
+    "clone",
+    "float",
+    "double",
+    "half",
+    "view",
+    "reshape",
+    "flatten",
+    "squeeze",
+    "unsqueeze",
+    "max",
+    "min",
+    "logsumexp",
+    "to",
+    "cpu",
+    "cuda",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "neg",
 ];
 
 /// A backward pass of the text, and the variables that it begins from.
@@ -121,7 +153,8 @@ impl<'a, 'p> Carried<'a, 'p> {
             }
             "attribute" => {
                 let name = field("attribute").map(|name| written(self.text, name));
-                let keeps = matches!(name.as_deref(), Some("values" | "loss" | "logits" | "T" | "mT"));
+                let keeps =
+                    matches!(name.as_deref(), Some("values" | "loss" | "logits" | "T" | "mT"));
                 keeps && field("object").is_some_and(|one| self.value(one, within, at, depth))
             }
             "call" => self.call(node, within, at, depth),
@@ -156,7 +189,8 @@ impl<'a, 'p> Carried<'a, 'p> {
         }
         let Some(arguments) = self.program.arguments(self.module, call) else { return false };
         let given = || {
-            let mut all = arguments.positional.iter().chain(arguments.by_name.iter().map(|(_, one)| one));
+            let mut all =
+                arguments.positional.iter().chain(arguments.by_name.iter().map(|(_, one)| one));
             all.any(|one| self.value(*one, within, at, depth))
         };
         let whole = self.program.absolute(self.module, &name);
@@ -195,9 +229,9 @@ impl<'a, 'p> Carried<'a, 'p> {
                 };
                 let name = written(text, node);
                 inner.roots.iter().any(|root| {
-                    let changed = inner.assignments().any(|one| {
-                        one.target == name && one.at.start > root.call.start_byte()
-                    });
+                    let changed = inner
+                        .assignments()
+                        .any(|one| one.target == name && one.at.start > root.call.start_byte());
                     root.names.contains(&name) && !changed
                 })
             })

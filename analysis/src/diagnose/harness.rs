@@ -11,8 +11,8 @@ use crate::predict::device_table::DeviceTable;
 use crate::predict::operator::Operator;
 use crate::profile::{FileFacts, FileId, LineCost, Phase, Profile};
 use crate::recording::manifest::{Location, Manifest};
-use crate::source::batch_site::project::Modules;
 use crate::source::batch_site::Entry;
+use crate::source::batch_site::project::Modules;
 use crate::source::fingerprint;
 use crate::source::rewrite::program::Program;
 use crate::whatif::graph::{Graph, Resource, Task, TaskId, TaskKind};
@@ -96,7 +96,9 @@ impl Case {
     /// A task of the host.
     pub fn host(&mut self, kind: TaskKind, ns: f64, phase: Phase, at: Option<At>) -> TaskId {
         let host = self.graph.resource(&Resource::Host);
-        self.graph.push(host, Task { line: at, ..Task::new(kind, ns, phase) })
+        let mut task = Task::new(kind, ns, phase);
+        task.line = at;
+        self.graph.push(host, task)
     }
 
     /// Names the operator of a task, and gives it a call of its own.
@@ -109,18 +111,31 @@ impl Case {
     }
 
     /// A launch of 1 µs, and what it starts on the GPU.
-    pub fn launch(&mut self, kind: TaskKind, name: &str, ns: f64, at: Option<At>) -> (TaskId, TaskId) {
+    pub fn launch(
+        &mut self,
+        kind: TaskKind,
+        name: &str,
+        ns: f64,
+        at: Option<At>,
+    ) -> (TaskId, TaskId) {
         let launch = self.host(TaskKind::Launch, 1e3, Phase::Forward, at);
         let stream = self.graph.resource(&Resource::Stream(0, 7));
-        let name = Some(self.graph.name(name));
-        let task = Task { name, line: at, launched_by: Some(launch), ..Task::new(kind, ns, Phase::Forward) };
+        let mut task = Task::new(kind, ns, Phase::Forward);
+        task.name = Some(self.graph.name(name));
+        (task.line, task.launched_by) = (at, Some(launch));
         let task = self.graph.push(stream, task);
         self.graph.wait(launch, task, 0.0);
         (launch, task)
     }
 
     /// A block of memory that a task made.
-    pub fn block(&mut self, bytes: f64, kind: BlockKind, made: Option<TaskId>, freed: Option<TaskId>) {
+    pub fn block(
+        &mut self,
+        bytes: f64,
+        kind: BlockKind,
+        made: Option<TaskId>,
+        freed: Option<TaskId>,
+    ) {
         self.graph.memory.is_known = true;
         let event = self.graph.memory.blocks.len() as u32;
         let moment = |task: TaskId| Moment { task, event };
@@ -183,8 +198,7 @@ impl Case {
 
 /// The lines that a rule finds in a text alone, counted from 1.
 pub(crate) fn lines_in(rule: &dyn Rule, text: &str) -> Vec<u32> {
-    let case = Case::new(text);
-    let mut case = case;
+    let mut case = Case::new(text);
     case.host(TaskKind::HostGap, 1e6, Phase::Other, None);
     case.unmeasured(rule).into_iter().map(|found| found.at.line).collect()
 }

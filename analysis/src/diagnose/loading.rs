@@ -10,8 +10,14 @@ use crate::recording::manifest::Loader;
 
 /// The loader that the loop waited for longest, where the recording has one.
 pub(crate) fn loader<'a>(evidence: &Evidence<'a>) -> Option<&'a Loader> {
-    let waited = |loader: &&Loader| loader.fetch_ns.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
-    evidence.manifest()?.loaders.iter().filter(|loader| !loader.fetch_ns.is_empty()).max_by_key(waited)
+    let waited =
+        |loader: &&Loader| loader.fetch_ns.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
+    evidence
+        .manifest()?
+        .loaders
+        .iter()
+        .filter(|loader| !loader.fetch_ns.is_empty())
+        .max_by_key(waited)
 }
 
 /// Where a loader is made: as the recording tells, else where the text makes its only one.

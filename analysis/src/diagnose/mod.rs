@@ -5,6 +5,7 @@
 //! costs more trust than ten findings earn: a rule that is not sure says nothing.
 
 pub(crate) mod carried;
+pub(crate) mod evaluation;
 pub(crate) mod evidence;
 pub mod finding;
 #[cfg(test)]
@@ -14,6 +15,7 @@ pub(crate) mod reading;
 pub(crate) mod rule;
 pub(crate) mod rules;
 pub mod severity;
+pub(crate) mod validation;
 pub(crate) mod waits;
 
 use crate::source::batch_site::project::Modules;

@@ -77,7 +77,10 @@ pub(crate) fn nodes_of_line(text: &Module, line: u32) -> Vec<Node<'_>> {
 }
 
 fn is_body(node: Node<'_>) -> bool {
-    matches!(node.kind(), "block" | "else_clause" | "elif_clause" | "except_clause" | "finally_clause")
+    matches!(
+        node.kind(),
+        "block" | "else_clause" | "elif_clause" | "except_clause" | "finally_clause"
+    )
 }
 
 /// The first and the last line of the statement that a node is in.
@@ -147,10 +150,7 @@ pub(crate) fn is_without_gradients(text: &Module, node: Node<'_>) -> bool {
 }
 
 /// The calls of a function of the program by its name.
-pub(crate) fn callers<'a>(
-    program: &Program<'a>,
-    name: &str,
-) -> Vec<(usize, &'a Call, Node<'a>)> {
+pub(crate) fn callers<'a>(program: &Program<'a>, name: &str) -> Vec<(usize, &'a Call, Node<'a>)> {
     let calls = program.calls().filter(|(_, call)| call.name() == name).take(32);
     calls.filter_map(|(at, call)| Some((at, call, program.node(at, call)?))).collect()
 }

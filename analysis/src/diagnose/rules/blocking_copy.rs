@@ -68,7 +68,9 @@ fn waits_of_copies(evidence: &Evidence<'_>) -> BTreeMap<(FileId, u32), Vec<TaskI
     let graph = evidence.graph();
     let mut lines: BTreeMap<(FileId, u32), Vec<TaskId>> = BTreeMap::new();
     for edge in &graph.edges {
-        let (Some(copy), Some(wait)) = (graph.task(edge.from), graph.task(edge.to)) else { continue };
+        let (Some(copy), Some(wait)) = (graph.task(edge.from), graph.task(edge.to)) else {
+            continue;
+        };
         let is_one = wait.kind == TaskKind::Wait
             && is_upload(graph, copy)
             && is_pinned(graph, edge.from)

@@ -185,12 +185,7 @@ fn goes_back_twice(text: &Module, around: Node<'_>) -> bool {
 }
 
 /// Whether nothing in a loop gives a variable a new value or takes something out of it.
-fn outlives(
-    text: &Module,
-    function: Option<usize>,
-    target: &Target,
-    around: Node<'_>,
-) -> bool {
+fn outlives(text: &Module, function: Option<usize>, target: &Target, around: Node<'_>) -> bool {
     let base = base_of(&target.name);
     let inside = around.byte_range();
     let is_set = text.assignments.iter().any(|one| {
@@ -217,12 +212,7 @@ fn outlives(
 
 /// Whether a variable is seen to begin as a number, an empty list or a dictionary before a loop: what
 /// else adds things up may do so without their graphs.
-fn begins_empty(
-    text: &Module,
-    function: Option<usize>,
-    target: &Target,
-    around: Node<'_>,
-) -> bool {
+fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around: Node<'_>) -> bool {
     let base = base_of(&target.name);
     let is_attribute = base.starts_with("self.");
     let own = text.assignments.iter().filter(|one| {

@@ -219,7 +219,8 @@ fn what(text: &Module, line: u32, kind: Kind) -> Option<What> {
             None => format!("{found}()"),
         })
     };
-    let reads = ["item", "tolist", "cpu", "numpy", "print", "float", "int", "bool", "str", "format"];
+    let reads =
+        ["item", "tolist", "cpu", "numpy", "print", "float", "int", "bool", "str", "format"];
     let logs = ["info", "debug", "warning", "write", "log", "add_scalar", "set_postfix"];
     let interpolates = || nodes.iter().any(|node| node.kind() == "interpolation");
     let read = || {
@@ -237,15 +238,23 @@ fn what(text: &Module, line: u32, kind: Kind) -> Option<What> {
                 whole.find(|call| call.contains(".to(\"cpu\"") || call.contains(".to('cpu'"))
             };
             let arrays = || called(&["asarray", "array"]).map(What::Read);
-            read().or_else(arrays).or_else(|| moves().map(|_| What::Read(".to(\"cpu\")".to_owned())))
+            read()
+                .or_else(arrays)
+                .or_else(|| moves().map(|_| What::Read(".to(\"cpu\")".to_owned())))
         }
         Kind::Upload => {
             called(&["to", "cuda", "tensor", "as_tensor", "from_numpy"]).map(|_| What::Upload)
         }
         Kind::Size => {
             let names = [
-                "nonzero", "masked_select", "argwhere", "where", "unique", "unique_consecutive",
-                "bincount", "repeat_interleave",
+                "nonzero",
+                "masked_select",
+                "argwhere",
+                "where",
+                "unique",
+                "unique_consecutive",
+                "bincount",
+                "repeat_interleave",
             ];
             let is_mask = nodes.iter().any(|node| node.kind() == "subscript");
             called(&names).map(What::Nonzero).or_else(|| is_mask.then_some(What::Mask))
@@ -277,9 +286,8 @@ fn is_now_and_then(text: &Module, line: u32) -> bool {
     conditions.into_iter().any(|condition| {
         let mut all = within(condition).into_iter();
         all.any(|node| {
-            let is_modulo = node
-                .child_by_field_name("operator")
-                .is_some_and(|operator| operator.kind() == "%");
+            let is_modulo =
+                node.child_by_field_name("operator").is_some_and(|operator| operator.kind() == "%");
             is_modulo || matches!(node.kind(), "comparison_operator" | "call")
         })
     })

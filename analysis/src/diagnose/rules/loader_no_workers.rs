@@ -40,9 +40,8 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let saved_ns = evidence.saved_by("loader-workers", Bound::Likely)?;
-    let loading_ns = evidence.graph().time_of(|task| {
-        task.phase == Phase::Data && task.kind.is_host()
-    });
+    let loading_ns =
+        evidence.graph().time_of(|task| task.phase == Phase::Data && task.kind.is_host());
     Some(Finding {
         rule: "loader-no-workers",
         at: place(evidence, loader)?,
@@ -82,11 +81,8 @@ for x in loader:
         let mut case = Case::new(PROGRAM);
         case.host(TaskKind::HostGap, load_ns, Phase::Data, None);
         case.host(TaskKind::HostGap, 70e6, Phase::Forward, None);
-        let loader = Loader {
-            workers: Some(workers),
-            fetch_ns: vec![load_ns as u64],
-            ..Loader::default()
-        };
+        let loader =
+            Loader { workers: Some(workers), fetch_ns: vec![load_ns as u64], ..Loader::default() };
         case.manifest.loaders = vec![loader];
         case.manifest.machine = Some(Machine { cores: Some(8) });
         case

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::diagnose::harness::Case;
     use crate::recording::manifest::Loader;
-    use crate::whatif::graph::{Task, TaskKind};
+    use crate::whatif::graph::TaskKind;
 
     const PROGRAM: &str = "\
 from torch.utils.data import DataLoader
@@ -91,7 +91,7 @@ for x in loader:
         let name = format!("Memcpy HtoD ({memory} -> Device)");
         let (_, copy) = case.launch(TaskKind::HostCopy, &name, 20e6, Some(at));
         let task = case.graph.task_mut(copy).expect("a task");
-        *task = Task { bytes: Some(126_000_000), phase: Phase::Other, ..*task };
+        (task.bytes, task.phase) = (Some(126_000_000), Phase::Other);
         let wait = case.host(TaskKind::Wait, 0.0, Phase::Other, Some(at));
         case.graph.wait(copy, wait, 0.0);
         case.host(TaskKind::HostGap, 20e6, Phase::Forward, None);
