@@ -5,10 +5,14 @@
 //! costs more trust than ten findings earn: a rule that is not sure says nothing.
 
 pub(crate) mod evidence;
+#[cfg(test)]
+pub(crate) mod example;
 pub mod finding;
 pub(crate) mod rule;
 pub(crate) mod rules;
 pub mod severity;
+pub(crate) mod tally;
+pub(crate) mod what_if;
 
 use crate::source::batch_site::project::Modules;
 use crate::source::batch_site::{Entry, Project};

@@ -15,12 +15,12 @@ mod imports;
 mod layout;
 mod loader;
 mod models;
-mod optimizers;
+pub(crate) mod optimizers;
 mod origins;
 mod pinned_memory;
 pub(crate) mod program;
 mod scaler;
-mod syntax;
+pub(crate) mod syntax;
 mod tf32;
 mod zero_grad;
 
