@@ -43,6 +43,11 @@ pub(crate) fn of_type(element: ElementType, name: &str, shapes: &[&[u64]]) -> Op
     retyped(&operator(name, shapes), ElementType::Float32, element)
 }
 
+/// A tensor in FP32.
+pub(crate) fn float(shape: &[u64]) -> crate::predict::operator::Tensor {
+    testing::float(shape)
+}
+
 /// The findings of a text alone.
 pub(crate) fn read(rule: &dyn Rule, text: &'static str) -> Vec<Finding> {
     Example::on_cpu(text).with_program(|_, program| rule.unmeasured(program))
@@ -75,6 +80,12 @@ impl Example {
         example.profile.device.kind = "cuda".to_owned();
         example.device = testing::gpu("8.0");
         example
+    }
+
+    /// Another program for the same iteration.
+    pub fn set_text(&mut self, text: &'static str) {
+        self.text = text;
+        self.profile.files[0].fingerprint = fingerprint(text);
     }
 
     fn is_on_gpu(&self) -> bool {
