@@ -50,7 +50,7 @@ pub(crate) fn float(shape: &[u64]) -> crate::predict::operator::Tensor {
 
 /// The findings of a text alone.
 pub(crate) fn read(rule: &dyn Rule, text: &'static str) -> Vec<Finding> {
-    Example::on_cpu(text).with_program(|_, program| rule.unmeasured(program))
+    with_program(text, |program| rule.unmeasured(program))
 }
 
 /// The lines at which a text alone has findings.
@@ -58,11 +58,19 @@ pub(crate) fn lines_read(rule: &dyn Rule, text: &'static str) -> Vec<u32> {
     read(rule, text).iter().map(|finding| finding.at.line).collect()
 }
 
+/// A program of one file.
+pub(crate) fn with_program<T>(text: &str, ask: impl FnOnce(&Program<'_>) -> T) -> T {
+    let project: HashMap<String, Arc<str>> =
+        HashMap::from([("train.py".to_owned(), Arc::from(text))]);
+    let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
+    let modules = Modules::read(&project, &entry);
+    ask(&Program::new(&modules, &project, &entry))
+}
+
 impl Example {
     pub fn on_cpu(text: &'static str) -> Example {
         let device = Device { kind: "cpu".to_owned(), ..Device::default() };
-        let file =
-            FileFacts { path: "train.py".to_owned(), fingerprint: fingerprint(text) };
+        let file = FileFacts { path: "train.py".to_owned(), fingerprint: fingerprint(text) };
         Example {
             text,
             graph: Graph::default(),
@@ -131,7 +139,8 @@ impl Example {
         let stream = self.graph.resource(&Resource::Stream(0, 7));
         self.graph.push(host, task(TaskKind::HostOperator, 5.0));
         let launch = self.graph.push(host, task(TaskKind::Launch, 5.0));
-        let kernel = Task { launched_by: Some(launch), ..task(TaskKind::Kernel, work_us) };
+        let mut kernel = task(TaskKind::Kernel, work_us);
+        kernel.launched_by = Some(launch);
         let kernel = self.graph.push(stream, kernel);
         self.graph.wait(launch, kernel, 0.0);
         self
@@ -153,7 +162,8 @@ impl Example {
     pub fn kernel(mut self, name: &str, work_us: f64) -> Example {
         let last = self.graph.tasks.iter().rfind(|task| task.kind == TaskKind::Kernel).copied();
         let last = last.expect("a call on a GPU");
-        let task = Task { name: Some(self.graph.name(name)), duration_ns: 1e3 * work_us, ..last };
+        let mut task = last;
+        (task.name, task.duration_ns) = (Some(self.graph.name(name)), 1e3 * work_us);
         let launch = last.launched_by.expect("a launch");
         let stream = self.graph.resource(&Resource::Stream(0, 7));
         let kernel = self.graph.push(stream, task);
@@ -216,20 +226,13 @@ impl Example {
 
     /// What a rule finds.
     pub fn found(self, rule: &dyn Rule) -> Vec<Finding> {
-        self.with_program(|subject, program| rule.measured(&Evidence::new(subject, program)))
+        let text = self.text;
+        let subject = self.subject();
+        with_program(text, |program| rule.measured(&Evidence::new(&subject, program)))
     }
 
-    /// The lines at which a rule finds something.
-    pub fn lines(self, rule: &dyn Rule) -> Vec<u32> {
-        self.found(rule).iter().map(|finding| finding.at.line).collect()
-    }
-
-    fn with_program<T>(self, ask: impl FnOnce(&Subject, &Program<'_>) -> T) -> T {
-        let project: HashMap<String, Arc<str>> =
-            HashMap::from([("train.py".to_owned(), Arc::from(self.text))]);
-        let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
-        let modules = Modules::read(&project, &entry);
-        let program = Program::new(&modules, &project, &entry);
+    /// The iteration, as rules are given it.
+    pub fn subject(self) -> Subject {
         let schedule = simulate::steady(&self.graph).unwrap_or_default();
         let mut profile = self.profile;
         profile.iteration.time_ns = schedule.iteration_ns;
@@ -243,12 +246,11 @@ impl Example {
             replay_error: 0.0,
             notes: Vec::new(),
         };
-        let subject = Subject {
+        Subject {
             recorded,
             profile: Arc::new(profile),
             manifest: Some(self.manifest),
             device: self.device,
-        };
-        ask(&subject, &program)
+        }
     }
 }

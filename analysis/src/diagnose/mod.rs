@@ -9,6 +9,9 @@ pub(crate) mod evidence;
 #[cfg(test)]
 pub(crate) mod example;
 pub mod finding;
+pub(crate) mod layers;
+pub(crate) mod loops;
+pub(crate) mod rounds;
 pub(crate) mod rule;
 pub(crate) mod rules;
 pub mod severity;

@@ -41,14 +41,6 @@ pub(crate) fn of_line<'e>(
     evidence.work.range(from..=to)
 }
 
-/// What a line's text is, as it ran; nothing where it has changed since.
-pub(crate) fn text_of<'p>(evidence: &Evidence<'p>, line: Line) -> Option<&'p str> {
-    let (module, today) = evidence.today(line.0, line.1)?;
-    let text = &evidence.program.modules().get(module)?.index;
-    let start = text.lines().start_of(today);
-    text.text().get(start..)?.lines().next()
-}
-
 /// A number of bytes as a person reads it: `12.5 MB`.
 pub(crate) fn megabytes(bytes: f64) -> String {
     format!("{:.1} MB", bytes / 1e6)

@@ -53,8 +53,7 @@ impl<'a> Evidence<'a> {
             return None;
         }
         let mut changed = recorded.graph.clone();
-        let touched =
-            optimization(name)?.apply(&mut changed, &self.facts(), Bound::Likely).ok()?;
+        let touched = optimization(name)?.apply(&mut changed, &self.facts(), Bound::Likely).ok()?;
         let then = simulate::steady(&changed).ok()?;
         let peaks = memory::peak(&recorded.graph, &recorded.schedule)
             .zip(memory::peak(&changed, &then))

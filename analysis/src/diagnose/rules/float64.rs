@@ -44,7 +44,9 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let is_double: Vec<bool> = evidence.graph().operators.iter().map(is_double).collect();
     let saved: Vec<f64> = (0_u32..)
         .zip(&evidence.graph().operators)
-        .map(|(index, operator)| if is(&is_double, index) { saved(evidence, operator) } else { 0.0 })
+        .map(
+            |(index, operator)| if is(&is_double, index) { saved(evidence, operator) } else { 0.0 },
+        )
         .collect();
     let mut by_line: BTreeMap<Line, f64> = BTreeMap::new();
     for (key, work) in &evidence.work {
@@ -89,9 +91,9 @@ fn is(flags: &[bool], index: u32) -> bool {
 }
 
 fn is_double(operator: &Operator) -> bool {
-    operator.input_tensors().any(|tensor| {
-        tensor.element == Some(ElementType::Float64) && tensor.elements() >= SMALL
-    })
+    operator
+        .input_tensors()
+        .any(|tensor| tensor.element == Some(ElementType::Float64) && tensor.elements() >= SMALL)
 }
 
 /// The share of an operator's time that 32 bits would save.
@@ -129,7 +131,8 @@ fn origins(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
             }
             _ => continue,
         };
-        if written.contains("float32") || written.contains("int64") || written.ends_with(".float()") {
+        if written.contains("float32") || written.contains("int64") || written.ends_with(".float()")
+        {
             continue;
         }
         found.entry((module, text.line(call.span.start))).or_insert(said);
@@ -183,16 +186,25 @@ mod tests {
 
     #[test]
     fn who_asks_for_it_for_everything_gets_it() {
-        let text = "import torch\ntorch.set_default_dtype(torch.float64)\n\n\ny = model(x)\nz = y\n";
+        let text =
+            "import torch\ntorch.set_default_dtype(torch.float64)\n\n\ny = model(x)\nz = y\n";
         assert!(example(text, ElementType::Float64, 500.0).found(&Float64).is_empty());
     }
 
     #[test]
     fn on_a_gpu_the_model_says_what_is_saved() {
         let mut example = Example::on_gpu(TEXT);
-        example = example.call(6, Phase::Forward, &of_type(ElementType::Float64, "mul", &[SHAPE, SHAPE, SHAPE]), 900.0);
+        example = example.call(
+            6,
+            Phase::Forward,
+            &of_type(ElementType::Float64, "mul", &[SHAPE, SHAPE, SHAPE]),
+            900.0,
+        );
         let found = example.found(&Float64);
-        assert!(found.iter().all(|one| one.cost.is_some_and(|cost| cost.time_ns < 9e5)), "{found:?}");
+        assert!(
+            found.iter().all(|one| one.cost.is_some_and(|cost| cost.time_ns < 9e5)),
+            "{found:?}"
+        );
         assert_eq!(found.len(), 1);
     }
 }

@@ -34,7 +34,10 @@ impl Rule for Fp32WithoutTf32 {
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let precision = evidence.manifest()?.settings.matmul_precision.as_deref();
     let has_tf32 = evidence.subject.device.peaks.tf32.is_some();
-    if !evidence.on_gpu() || !has_tf32 || precision != Some("highest") || is_chosen(evidence.program)
+    if !evidence.on_gpu()
+        || !has_tf32
+        || precision != Some("highest")
+        || is_chosen(evidence.program)
     {
         return None;
     }

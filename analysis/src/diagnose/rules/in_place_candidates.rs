@@ -20,8 +20,19 @@ const LEAST: f64 = 0.03;
 const LEAST_BYTES: f64 = 4e6;
 /// Layers whose gradients do not need what they gave.
 const BEFORE: [&str; 13] = [
-    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Linear",
-    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "InstanceNorm2d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "Linear",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "GroupNorm",
+    "LayerNorm",
+    "InstanceNorm2d",
 ];
 /// Activation functions that can write over their input.
 const ACTIVATIONS: [&str; 6] = ["ReLU", "ReLU6", "LeakyReLU", "ELU", "CELU", "Hardtanh"];
@@ -130,7 +141,8 @@ mod tests {
     use super::*;
     use crate::diagnose::example::{Example, operator};
 
-    const TEXT: &str = "import torch\n\nnet = Sequential(\n    Conv2d(),\n    LeakyReLU(),\n)\ny = net(x)\n";
+    const TEXT: &str =
+        "import torch\n\nnet = Sequential(\n    Conv2d(),\n    LeakyReLU(),\n)\ny = net(x)\n";
     const SHAPE: &[u64] = &[16, 64, 128, 128];
     /// Of a tensor of that shape.
     const BYTES: f64 = 67_108_864.0;
@@ -152,10 +164,12 @@ mod tests {
         }
         let loss = operator("sum", &[SHAPE, &[]]);
         let back = operator("leaky_relu_backward", &[SHAPE, SHAPE, SHAPE]);
-        example = example
-            .call(7, Phase::Forward, &loss, 10.0)
-            .makes(BYTES)
-            .call(7, Phase::Backward, &back, 100.0);
+        example = example.call(7, Phase::Forward, &loss, 10.0).makes(BYTES).call(
+            7,
+            Phase::Backward,
+            &back,
+            100.0,
+        );
         if kept { example.frees(0) } else { example }
     }
 

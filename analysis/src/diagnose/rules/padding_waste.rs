@@ -94,7 +94,8 @@ impl Tokens {
         let is_flat = shape.len() >= 2 && shape.first().copied() == all;
         // `[batch * heads, positions, …]` and `[batch, heads, positions, …]`.
         let first_is_batch = shape.first().is_some_and(|first| first % rows == 0);
-        let has_positions = shape.len() >= 3 && shape.get(1..).unwrap_or_default().contains(&columns);
+        let has_positions =
+            shape.len() >= 3 && shape.get(1..).unwrap_or_default().contains(&columns);
         is_pair || is_flat || (first_is_batch && has_positions)
     }
 }

@@ -84,7 +84,9 @@ mod tests {
         example.profile = crate::profile::Profile { device, files, ..step.profile };
         example.profile.memory.at_peak.activations = (peak - fixture::WEIGHTS) as u64;
         example.profile.memory.capacity_bytes = Some((peak / (1.0 - free)) as u64);
-        example.device = if on_gpu { fixture::gpu() } else { example.device };
+        if on_gpu {
+            example.device = fixture::gpu().clone();
+        }
         example
     }
 

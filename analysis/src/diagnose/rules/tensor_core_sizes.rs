@@ -102,9 +102,12 @@ mod tests {
     fn head(words: u64, element: ElementType) -> Example {
         let head = of_type(element, "linear", &[&[4096, 768], &[words, 768], &[4096, words]]);
         let body = of_type(element, "linear", &[&[4096, 768], &[768, 768], &[4096, 768]]);
-        Example::on_gpu(TEXT)
-            .call(3, Phase::Forward, &body, 500.0)
-            .call(4, Phase::Forward, &head, 5000.0)
+        Example::on_gpu(TEXT).call(3, Phase::Forward, &body, 500.0).call(
+            4,
+            Phase::Forward,
+            &head,
+            5000.0,
+        )
     }
 
     #[test]
@@ -127,11 +130,15 @@ mod tests {
 
     #[test]
     fn rows_of_the_batch_and_single_columns_are_left_alone() {
-        let odd_rows = of_type(ElementType::Float16, "linear", &[&[4099, 768], &[768, 768], &[4099, 768]]);
+        let odd_rows =
+            of_type(ElementType::Float16, "linear", &[&[4099, 768], &[768, 768], &[4099, 768]]);
         let one = of_type(ElementType::Float16, "linear", &[&[4096, 768], &[1, 768], &[4096, 1]]);
-        let example = Example::on_gpu(TEXT)
-            .call(3, Phase::Forward, &odd_rows, 900.0)
-            .call(4, Phase::Forward, &one, 900.0);
+        let example = Example::on_gpu(TEXT).call(3, Phase::Forward, &odd_rows, 900.0).call(
+            4,
+            Phase::Forward,
+            &one,
+            900.0,
+        );
         assert!(example.found(&TensorCoreSizes).is_empty());
     }
 

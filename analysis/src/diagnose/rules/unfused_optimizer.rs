@@ -48,9 +48,8 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let needed = if evidence.on_gpu() { FUSED_ON_GPU } else { FUSED_ON_CPU };
     let has_fused = version(&manifest.torch).is_some_and(|version| version >= needed);
-    let ask = |name: &str| {
-        evidence.what_if(name).filter(|found| evidence.share(found.time_ns) >= LEAST)
-    };
+    let ask =
+        |name: &str| evidence.what_if(name).filter(|found| evidence.share(found.time_ns) >= LEAST);
     let fused = has_fused.then(|| ask("fused-optimizer")).flatten();
     let (found, fix, argument) = match fused {
         Some(found) => (found, EditKind::FusedOptimizer, "fused=True"),
@@ -77,7 +76,8 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
 /// Where optimizers are made.
 fn made_at(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
     let program = evidence.program;
-    let made = program.calls().filter(|(module, call)| makes_optimizer(program, *module, &call.callee));
+    let made =
+        program.calls().filter(|(module, call)| makes_optimizer(program, *module, &call.callee));
     let places = made.filter_map(|(module, call)| {
         let (file, line) = evidence.ran(module, program.module(module).line(call.span.start))?;
         Some((evidence.place(file, line), "the optimizer is made here".to_owned()))
