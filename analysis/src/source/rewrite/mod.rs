@@ -16,7 +16,7 @@ mod layout;
 pub(crate) mod loader;
 mod mend;
 pub(crate) mod models;
-mod optimizers;
+pub(crate) mod optimizers;
 mod origins;
 pub(crate) mod pinned_memory;
 pub(crate) mod program;
