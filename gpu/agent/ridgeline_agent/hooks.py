@@ -193,7 +193,7 @@ def _optimizer_method(listener: Listener, original: Any, name: str, steps: _Step
 
 class ModuleCalls:
     """Listens to `nn.Module.__call__` from `start` to `stop`. `gave` is told what modules of the
-    types `of` return.
+    types `of` return, and while `of_all` what every module does.
     """
 
     def __init__(
@@ -205,6 +205,7 @@ class ModuleCalls:
         self._listener = listener
         self._of = of if gave is not None else frozenset()
         self._gave = gave
+        self.of_all = False
         self._original: Any = None
 
     def start(self) -> None:
@@ -214,7 +215,7 @@ class ModuleCalls:
         original: Callable[..., Any] = nn.Module.__call__
         entered, left = self._listener.module_entered, self._listener.module_left
         is_compiling = torch.compiler.is_compiling
-        told_types, gave = self._of, self._gave
+        told_types, gave, calls = self._of, self._gave, self
 
         @functools.wraps(original)
         def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -224,10 +225,10 @@ class ModuleCalls:
             entered(self, args, kwargs)
             try:
                 result = original(self, *args, **kwargs)
+                if gave is not None and (calls.of_all or type(self) in told_types):
+                    gave(self, result)
             finally:
                 left(self)
-            if type(self) in told_types and gave is not None:
-                gave(self, result)
             return result
 
         self._original = original
