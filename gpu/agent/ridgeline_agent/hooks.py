@@ -206,10 +206,12 @@ class ModuleCalls:
         self._of = of if gave is not None else frozenset()
         self._gave = gave
         self.of_all = False
+        self._is_on = False
         self._original: Any = None
 
     def start(self) -> None:
         """Listens from now on; calls that are under way are not seen."""
+        self._is_on = True
         if self._original is not None:
             return
         original: Callable[..., Any] = nn.Module.__call__
@@ -220,7 +222,7 @@ class ModuleCalls:
         @functools.wraps(original)
         def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             # Dynamo takes this for a constant and leaves the rest out of what it compiles.
-            if is_compiling():
+            if is_compiling() or not calls._is_on:
                 return original(self, *args, **kwargs)
             entered(self, args, kwargs)
             try:
@@ -234,8 +236,13 @@ class ModuleCalls:
         self._original = original
         nn.Module.__call__ = __call__  # type: ignore[method-assign]
 
-    def stop(self) -> None:
-        """Puts back what was there before."""
-        if self._original is not None:
+    def stop(self, keep: bool = False) -> None:
+        """Puts back what was there before.
+
+        With `keep` it only tells no more: Dynamo compiles again what was compiled with another
+        `__call__`.
+        """
+        self._is_on = False
+        if self._original is not None and not keep:
             nn.Module.__call__ = self._original  # type: ignore[method-assign]
             self._original = None

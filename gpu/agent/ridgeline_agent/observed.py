@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .compiled import CompiledRegions
 from .evaluations import Evaluations
 from .gpu_state import GpuState
 from .graph_marks import BackwardPasses
@@ -104,12 +105,14 @@ class Observed:
             self._tolerating("the GPU's state", self._gpu.look_at_processes)
         self._tolerating("the program's own profilers", self.profilers.silence)
 
-    def json(self, table: ModuleTable) -> dict[str, object]:
+    def json(self, table: ModuleTable, compiled: CompiledRegions) -> dict[str, object]:
         """`observed` of the manifest."""
         tolerating, lines, gpu = self._tolerating, self.line_times, self._gpu
         return {
             "evaluations": tolerating("the evaluations", self._evaluations.json, table) or [],
-            "recompilations": tolerating("recompilations", recompilations_json, self._sources)
+            "recompilations": tolerating(
+                "recompilations", recompilations_json, self._sources, compiled.asked_at
+            )
             or [],
             "graph_breaks": tolerating("graph breaks", graph_breaks_json, self._sources) or [],
             "padding": tolerating("the padding", self._padding.json, table) or [],

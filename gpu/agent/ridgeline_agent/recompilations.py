@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import sys
+import types
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -26,39 +28,94 @@ _QUOTED = re.compile(r"\s+# .*")
 # What follows is for those who work on Dynamo, and how to ask for more.
 _ASIDE = ("Hint:", "Developer debug context:", "For more details", "User stack trace", "from user")
 
-# Where, and why.
-_Entry = tuple[tuple[int, int], str]
+# What Dynamo calls the rest of a function behind a graph break.
+_REST = re.compile(r"torch_dynamo_resume_in_(.+)_at_\d+$")
+_DEF = re.compile(rb"\s*(?:async\s+)?def\b")
+_MOST_DECORATORS = 100
+
+# `(file, line)`.
+_Place = tuple[int, int]
 
 
-def recompilations_json(sources: Sources) -> list[dict[str, object]]:
-    """`observed.recompilations`: each function that was compiled more than once."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+def recompilations_json(
+    sources: Sources, asked_at: list[tuple[types.CodeType | None, _Place]]
+) -> list[dict[str, object]]:
+    """`observed.recompilations`: each function that was compiled more than once.
+
+    `asked_at` are the lines that call `torch.compile`, which stand for functions of libraries.
+    """
+    found: dict[_Place, _Again] = {}
+    defined: dict[tuple[object, object], _Place] = {}
     counted: set[str] = set()
     for metrics in _compilations():
+        place = _function(sources, metrics, asked_at, defined)
         identity = str(getattr(metrics, "compile_id", None) or "")
         matched = _IDENTITY.search(identity)
-        place = _place(
-            sources,
-            getattr(metrics, "co_filename", None),
-            getattr(metrics, "co_firstlineno", None),
-        )
-        if matched is None or int(matched[2]) == 0 or place is None or identity in counted:
+        if place is None or matched is None or getattr(metrics, "fail_type", None):
             continue
-        if getattr(metrics, "fail_type", None):
-            continue
-        counted.add(identity)
-        entry = found.setdefault(place, {"count": 0, "time_ns": 0, "reason": ""})
-        entry["count"] += 1
-        entry["time_ns"] += _compile_ns(metrics)
-        entry["reason"] = entry["reason"] or _reason(sources, _why(metrics))
-    return [{"at": {"file": file, "line": line}, **entry} for (file, line), entry in found.items()][
-        :_MOST_ENTRIES
-    ]
+        defined[metrics.co_filename, metrics.co_name] = place
+        if int(matched[2]) > 0 and identity not in counted:
+            counted.add(identity)
+            again = found.setdefault(place, _Again())
+            again.counts[matched[1]] += 1
+            again.time_ns += _compile_ns(metrics)
+            again.reason = again.reason or _reason(sources, _why(metrics))
+    return [
+        {
+            "at": {"file": file, "line": line},
+            # The parts of one function are compiled again together.
+            "count": max(again.counts.values()),
+            "time_ns": again.time_ns,
+            "reason": again.reason,
+        }
+        for (file, line), again in found.items()
+    ][:_MOST_ENTRIES]
+
+
+class _Again:
+    def __init__(self) -> None:
+        # By Dynamo's number of the part of the function.
+        self.counts: Counter[str] = Counter()
+        self.time_ns = 0
+        self.reason = ""
+
+
+def _function(
+    sources: Sources,
+    metrics: Any,
+    asked_at: list[tuple[types.CodeType | None, _Place]],
+    defined: dict[tuple[object, object], _Place],
+) -> _Place | None:
+    """The line of the `def` of what was compiled, or that asked for it to be compiled."""
+    filename = getattr(metrics, "co_filename", None)
+    name, line = getattr(metrics, "co_name", None), getattr(metrics, "co_firstlineno", None)
+    if not isinstance(filename, str) or not isinstance(name, str):
+        return None
+    rest = _REST.match(name)
+    if rest is not None:
+        return defined.get((filename, rest[1]))
+    place = _place(sources, filename, line)
+    if place is not None:
+        return _of_def(sources, place)
+    for code, asked in asked_at:
+        if code is not None and (code.co_filename, code.co_firstlineno) == (filename, line):
+            return asked
+    # A module of a library is compiled within a function of Dynamo's.
+    places = {asked for _, asked in asked_at}
+    return next(iter(places)) if len(places) == 1 else None
+
+
+def _of_def(sources: Sources, place: _Place) -> _Place:
+    """The line of the `def` whose first decorator stands at `place`."""
+    file, first = place
+    lines = (sources.text(file) or b"").splitlines()[first - 1 : first - 1 + _MOST_DECORATORS]
+    behind = next((at for at, line in enumerate(lines) if _DEF.match(line)), 0)
+    return (file, first + behind)
 
 
 def graph_breaks_json(sources: Sources) -> list[dict[str, object]]:
     """`observed.graph_breaks`: the user's lines that a graph ends at."""
-    found: dict[_Entry, int] = {}
+    found: dict[tuple[_Place, str], int] = {}
     for broken in _kept("graph_break_reasons"):
         stack = list(getattr(broken, "user_stack", None) or ())
         places = [
@@ -88,7 +145,7 @@ def _compilations() -> Iterator[Any]:
     return _kept("_compilation_metrics")
 
 
-def _place(sources: Sources, filename: Any, line: Any) -> tuple[int, int] | None:
+def _place(sources: Sources, filename: Any, line: Any) -> _Place | None:
     if not isinstance(filename, str) or not isinstance(line, int) or line < 1:
         return None
     file = sources.file(filename)

@@ -389,7 +389,7 @@ class Recorder:
         self._device = device.used_device(self._spec.device)
         self._calls.of_all = False
         if self._finder.found_by != MODULE:
-            self._calls.stop()
+            self._calls.stop(keep=self._compiled.is_used)
         self._tolerating("the zeros in activations", self._sparsity.settle)
         self._observed.timing_begins(self._device)
         self._timer = Timer(self._device)
@@ -435,7 +435,7 @@ class Recorder:
         """Stops everything that costs time; returns Kineto's results."""
         self._clock.stop()
         if self._finder.found_by != MODULE:
-            self._calls.stop()
+            self._calls.stop(keep=self._compiled.is_used)
         if self._profiler is None:
             return self._results
         self._profiler = None
@@ -564,7 +564,7 @@ class Recorder:
         sparsity = self._tolerating("the zeros in activations", self._sparsity.json, self._table)
         settings = self._tolerating("the settings", settings_json, self._device, self._autocasts)
         compiled = self._compiled.json()
-        observed = self._observed.json(self._table) if complete else {}
+        observed = self._observed.json(self._table, self._compiled) if complete else {}
         memory, batch = self._measured or (MemoryWatch(self._device), self._batch)
         self._tolerating("the names of weights", memory.name_weights, frame)
         self._sources.read_texts(self._began_ns)
