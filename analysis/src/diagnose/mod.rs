@@ -4,13 +4,29 @@
 //! [`finding`]s. A rule is a file in [`rules`], and has a page in `docs/findings`. One false alarm
 //! costs more trust than ten findings earn: a rule that is not sure says nothing.
 
+pub(crate) mod at_peak;
+pub(crate) mod carried;
+pub(crate) mod evaluation;
 pub(crate) mod evidence;
+#[cfg(test)]
+pub(crate) mod example;
 pub mod finding;
+#[cfg(test)]
+pub(crate) mod harness;
+pub(crate) mod layers;
+pub(crate) mod loading;
+pub(crate) mod loops;
+pub(crate) mod reading;
+pub(crate) mod rounds;
 pub(crate) mod rule;
 pub(crate) mod rules;
 pub mod severity;
 pub mod silence;
+pub(crate) mod tally;
 pub mod today;
+pub(crate) mod validation;
+pub(crate) mod waits;
+pub(crate) mod what_if;
 
 use crate::source::batch_site::project::Modules;
 use crate::source::batch_site::{Entry, Project};
