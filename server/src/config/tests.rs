@@ -114,7 +114,7 @@ fn unknown_keys_name_the_known_ones() {
     check(
         "\nscrpt = \"train.py\"\n",
         expect![
-            "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`"
+            "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`, `findings`"
         ],
     );
 }
@@ -233,7 +233,7 @@ fn pyproject() {
     check_files(
         &[(PYPROJECT, "[tool.ridgeline]\n\nscrpt = 1\n")],
         expect![
-            "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`"
+            "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`, `findings`"
         ],
     );
     check_files(
@@ -306,6 +306,7 @@ fn the_page_names_every_key() {
         ("Iterations", "iterations"),
         ("Limits", "limits"),
         ("Devices", "devices"),
+        ("Findings", "findings"),
     ];
     let mut all = keys("/properties");
     all.retain(|key| !tables.iter().any(|(_, table)| key == table));
