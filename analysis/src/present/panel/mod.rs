@@ -23,7 +23,7 @@ use crate::predict::device_comparison::Comparison;
 use crate::profile::{FileId, Profile};
 
 pub use batch_size::{BatchSizes, Site};
-pub(in crate::present) use changes::difference;
+pub(crate) use changes::difference;
 pub use changes::{Better, Change, Verdict};
 pub use devices::Devices;
 pub use headline::Number;
@@ -285,7 +285,7 @@ pub(super) fn memory_in_words(profile: &Profile) -> Option<String> {
 }
 
 /// A name out of the program, fit to show on one line.
-pub(super) fn name(text: &str) -> String {
+pub(crate) fn name(text: &str) -> String {
     clean(&shorten(text, NAME_CHARACTERS))
 }
 
