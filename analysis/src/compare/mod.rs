@@ -10,6 +10,7 @@ pub mod change;
 pub mod check;
 mod lines;
 pub mod run;
+pub mod since;
 pub mod statistics;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use crate::compare::run::Run;
 use crate::profile::{
     DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Profile, Provenance,
 };
@@ -27,6 +28,7 @@ pub struct Document {
     untracked: Vec<Untracked>,
     torch: Option<String>,
     notes: Vec<String>,
+    run: Run,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<Gpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -225,6 +227,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
             .collect(),
         torch: Some(profile.torch_version.clone()).filter(|version| !version.is_empty()),
         notes: profile.notes.clone(),
+        run: Run::of(profile),
         gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
         kernels: None,
     }
