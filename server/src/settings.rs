@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ridgeline_analysis::present::hints::HintOptions;
+use ridgeline_analysis::present::hints::{HintOptions, Since};
 use ridgeline_analysis::present::lenses::LensOptions;
 use serde_json::Value;
 
@@ -106,6 +106,11 @@ pub const TABLE: &[Setting] = &[
         "\"auto\"",
         "Show the iteration's time at the training loop: `on`, `off`, or `auto`, which is on in editors without code lenses.",
     ),
+    row(
+        "inlayHints.change",
+        "\"off\"",
+        "Show at a hint what changed, where it can be told from noise, such as `4.2 ms · 8% ▲0.6`: since the `lastRun`, since the run of `head` (git's HEAD, without changes), or `off`.",
+    ),
     row("codeLens.enable", "true", "Show lines of text above lines of code."),
     row("codeLens.memory", "true", "Show the memory of lines that hold much of it."),
     row("codeLens.scopes", "true", "Show totals of functions and classes."),
@@ -194,6 +199,7 @@ impl Settings {
             min_duration_ns: reader.number("inlayHints.minimumMicroseconds", 0.0, 1e12) * 1e3,
             definitions: reader.switch("inlayHints.definitions"),
             headline: reader.automatic("inlayHints.headline", !client.shows_lenses),
+            change: reader.change("inlayHints.change"),
         };
         let lenses = LensOptions {
             min_memory_share: reader.share("codeLens.minimumMemoryShare"),
@@ -291,6 +297,15 @@ impl Reader<'_> {
             None | Some(Some("automatic")) => Explore::Automatic,
             Some(Some("onDemand")) => Explore::OnDemand,
             Some(_) => self.complain(name, "automatic or onDemand", Explore::Automatic),
+        }
+    }
+
+    fn change(&mut self, name: &'static str) -> Since {
+        match self.value(name).map(Value::as_str) {
+            None | Some(Some("off")) => Since::Off,
+            Some(Some("lastRun")) => Since::LastRun,
+            Some(Some("head")) => Since::Head,
+            Some(_) => self.complain(name, "off, lastRun or head", Since::Off),
         }
     }
 
@@ -422,6 +437,18 @@ mod tests {
                 "ridgeline.runOnSave has to be true or false; its default is used",
             ]
         );
+    }
+
+    #[test]
+    fn changes_are_shown_where_somebody_wants_them() {
+        let change = |value: Value| {
+            let (settings, complaints) = Settings::read(&value, &lenses());
+            (settings.hints.map(|hints| hints.change), complaints.len())
+        };
+        assert_eq!(change(json!({})), (Some(Since::Off), 0));
+        assert_eq!(change(json!({"inlayHints": {"change": "lastRun"}})), (Some(Since::LastRun), 0));
+        assert_eq!(change(json!({"inlayHints.change": "head"})), (Some(Since::Head), 0));
+        assert_eq!(change(json!({"inlayHints.change": true})), (Some(Since::Off), 1));
     }
 
     #[test]

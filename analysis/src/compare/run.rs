@@ -266,7 +266,7 @@ fn costliest<T>(
 }
 
 /// A hash of all texts that ran, by path. Nothing where one is unknown, or there is none.
-fn text_hash(files: &[FileFacts]) -> Option<String> {
+pub fn text_hash(files: &[FileFacts]) -> Option<String> {
     if files.is_empty() || files.iter().any(|file| file.fingerprint.is_empty()) {
         return None;
     }
