@@ -4,6 +4,7 @@
 //! every value is checked, and every error says file, line and what is allowed. The published
 //! schema `docs/ridgeline.schema.json` is made from these types; a test holds the two equal.
 
+mod budgets;
 mod count;
 mod device_choice;
 mod environment;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use budgets::{Check, MaxFindings, Milliseconds, Percent};
 pub use count::Count;
 pub use device_choice::{DEVICES, DeviceChoice};
 pub use environment::Environment;
@@ -66,6 +68,8 @@ pub struct Config {
     pub limits: Limits,
     /// GPUs that predictions are made for, beside those that Ridgeline knows, and their prices.
     pub devices: Devices,
+    /// What `ridgeline check` holds a run to.
+    pub check: Check,
 }
 
 /// What counts as the project's own code.
