@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::findings::Entry;
 use crate::diagnose::finding::Finding;
+use crate::compare::run::Run;
 use crate::profile::{
     DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Profile, Provenance,
 };
@@ -30,6 +31,7 @@ pub struct Document {
     torch: Option<String>,
     findings: Option<Vec<Entry>>,
     notes: Vec<String>,
+    run: Run,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<Gpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -229,6 +231,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
         torch: Some(profile.torch_version.clone()).filter(|version| !version.is_empty()),
         findings: None,
         notes: profile.notes.clone(),
+        run: Run::of(profile),
         gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
         kernels: None,
     }

@@ -58,6 +58,7 @@ pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<
         device,
         batch_size,
         iterations: args.iterations,
+        least_iterations: 0,
         seconds: args.seconds,
         arguments: (!args.arguments.is_empty()).then(|| args.arguments.clone()),
         working_directory: None,
