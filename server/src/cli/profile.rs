@@ -21,10 +21,10 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
         run::run_plan(&pipeline, &plan, terminal, &cancel).await
     })??;
     let sources = show::Sources::read(&profiled);
-    if let Some(file) = &args.report {
-        report::write(&profiled, &sources, &store, file)?;
-    }
     let found = findings::of_run(&profiled);
+    if let Some(file) = &args.report {
+        report::write(&profiled, &sources, &found, &store, file)?;
+    }
     if let Some(file) = &args.json {
         output_file::write(&show::json(&profiled, &sources, &found), file)?;
     }
