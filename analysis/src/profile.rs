@@ -8,6 +8,7 @@
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
+use crate::compare::since::Since;
 use crate::predict::device_comparison::Comparison;
 
 /// Where a number comes from. It is part of what is shown: `~` for estimates, faded for stale.
@@ -483,6 +484,8 @@ pub struct Profile {
     pub estimate: Option<Estimate>,
     /// The same iteration on other devices, where that was predicted.
     pub elsewhere: Option<Arc<Comparison>>,
+    /// What changed since earlier runs, where there are some.
+    pub since: Option<Arc<Since>>,
 }
 
 /// What a profile rests on that no run measured: that of a text that has not run, or of a device

@@ -180,6 +180,7 @@ fn attribute_with(
         device: sums.device,
         estimate: None,
         elsewhere: None,
+        since: None,
     };
     Ok((profile, shares))
 }

@@ -1,10 +1,13 @@
 //! What a person reads: hints, lenses, hovers, the terminal's pages and the report, as plain values
 //! with byte offsets. It knows no editor and no protocol.
 
+pub mod check;
+pub mod compare;
 pub mod devices;
 pub mod failure;
+pub mod findings;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 pub mod headline;
 pub mod heat;
 pub mod hints;
@@ -52,7 +55,8 @@ pub(crate) fn everything(
         offsets.extend([lens.span.start, lens.span.end]);
     }
     for offset in 0..index.text().len() + 2 {
-        let beside = hover::Beside { elsewhere: profile.elsewhere.as_deref(), what_ifs: None };
+        let beside =
+            hover::Beside { elsewhere: profile.elsewhere.as_deref(), ..Default::default() };
         if let Some(hover) = hover::hover(profile, beside, costs, index, offset) {
             offsets.extend([hover.span.start, hover.span.end]);
         }

@@ -139,6 +139,7 @@ pub fn estimate(input: &Input<'_>) -> Profile {
             before: measured.map(|measured| Before::of(measured.profile)).or(input.before),
         }),
         elsewhere: None,
+        since: None,
     }
 }
 

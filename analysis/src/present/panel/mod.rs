@@ -19,11 +19,12 @@ mod what_ifs;
 use serde::{Deserialize, Serialize};
 
 use super::page::{clean, shorten};
+use crate::compare::run::text_hash;
 use crate::predict::device_comparison::Comparison;
 use crate::profile::{FileId, Profile};
 
 pub use batch_size::{BatchSizes, Site};
-pub(in crate::present) use changes::difference;
+pub(crate) use changes::difference;
 pub use changes::{Better, Change, Verdict};
 pub use devices::Devices;
 pub use headline::Number;
@@ -90,6 +91,8 @@ pub struct RunRecord {
     pub commit: Option<String>,
     /// Whether the text that ran was that commit's.
     pub clean: bool,
+    /// The hash of the texts that ran, where they are known.
+    pub text: Option<String>,
     /// Where the measurement is still at hand: its generation.
     pub generation: Option<u64>,
 }
@@ -104,6 +107,7 @@ impl RunRecord {
             peak_bytes: profile.memory.peak_bytes,
             batch_size: profile.iteration.batch_size,
             device: name(&profile.device.name),
+            text: text_hash(&profile.files),
             ..RunRecord::default()
         }
     }
@@ -115,6 +119,7 @@ impl RunRecord {
             samples_per_second: self.samples_per_second.filter(|rate| rate.is_finite()),
             device: name(&self.device),
             commit: self.commit.as_deref().map(name),
+            text: self.text.as_deref().map(name),
             ..self.clone()
         }
     }
@@ -285,7 +290,7 @@ pub(super) fn memory_in_words(profile: &Profile) -> Option<String> {
 }
 
 /// A name out of the program, fit to show on one line.
-pub(super) fn name(text: &str) -> String {
+pub(crate) fn name(text: &str) -> String {
     clean(&shorten(text, NAME_CHARACTERS))
 }
 
