@@ -2,9 +2,10 @@
 
     python tests/bench/planted.py [--python PYTHON_WITH_TORCH] [--rounds 3] [RULE…]
 
-Each pair of `demo-projects/planted` is profiled in turn, faulty and clean, several times: a machine becomes slower and
-faster over minutes. It prints the median of what the finding tells and of what the twin saves. What a fault costs
-besides the median iteration (workers that start with each epoch) is taken from the whole run's time.
+Each pair of `demo-projects/planted` is profiled in turn, faulty and clean, several times: a machine
+becomes slower and faster over minutes. It prints the median of what the finding tells and of what
+the twin saves. What a fault costs besides the median iteration (workers that start with each epoch)
+is taken from the whole run's time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLANTED = REPOSITORY / "demo-projects" / "planted"
-# Their cost is no part of the median iteration: the mean over a whole run says it. Rule, and the iterations of a run.
+# Their cost is no part of the median iteration: a whole run says it. The iterations of a run.
 WHOLE_RUN = {"loader-workers-restarted": 96}
 # Every third iteration is slow, which a median does not show.
 MEAN = {"iteration-varies"}
