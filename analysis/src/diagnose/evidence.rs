@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::predict::op_cost::Options;
 use crate::predict::operator::Operator;
 use crate::profile::{FileId, LineCost, Phase, Profile};
 use crate::recording::manifest::Manifest;
 use crate::source::LineMap;
 use crate::source::rewrite::program::Program;
-use crate::whatif::facts::{Cluster, Facts, Probes};
 use crate::whatif::graph::{Graph, Task, TaskKind};
 use crate::whatif::memory::BlockKind;
 use crate::whatif::optimization::Bound;
@@ -148,23 +146,10 @@ impl Evidence<'_> {
     /// where it does not apply.
     pub fn saved_by(&self, optimization: &str, bound: Bound) -> Option<f64> {
         let one = study::optimization(optimization)?;
-        let probes = Probes::default();
-        let facts = self.facts(&probes);
+        let facts = self.facts();
         let mut applies = false;
         let saved = self.saved(|graph| applies = one.apply(graph, &facts, bound).is_ok());
         applies.then_some(saved)
-    }
-
-    /// What what-ifs know besides the graph.
-    pub fn facts<'f>(&'f self, probes: &'f Probes) -> Facts<'f> {
-        Facts {
-            profile: self.profile(),
-            manifest: self.manifest(),
-            device: &self.subject.device,
-            options: Options::default(),
-            probes,
-            cluster: Cluster::default(),
-        }
     }
 
     /// What one line costs; nothing where it did not run in the profiled iterations.
