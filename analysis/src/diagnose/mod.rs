@@ -4,8 +4,10 @@
 //! [`finding`]s. A rule is a file in [`rules`], and has a page in `docs/findings`. One false alarm
 //! costs more trust than ten findings earn: a rule that is not sure says nothing.
 
+pub mod bound;
 pub(crate) mod evidence;
 pub mod finding;
+mod kernel_bound;
 pub(crate) mod rule;
 pub(crate) mod rules;
 pub mod severity;

@@ -4,12 +4,15 @@
 use std::ops::Range;
 
 use super::devices;
+use super::explained;
 use super::headline::{headline, peak};
 use super::lenses::{kinds, told};
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
 use super::share::{rank, share_of, share_of_peak, share_of_whole};
 use super::what_ifs;
+use crate::metrics::utilization::Utilization;
 use crate::predict::device_comparison::Comparison;
+use crate::predict::product_kernel::{ProductType, product_type};
 use crate::profile::{
     Estimate, MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase,
     PhaseTimes, Profile, Provenance,
@@ -153,6 +156,7 @@ impl Writer<'_> {
         if !about.is_empty() {
             page.line(&[text(about.join(" · "))]);
         }
+        self.bound(page);
         page.gap();
         page.line(&[strong("Where an iteration's time goes")]);
         for phase in Phase::ALL {
@@ -170,7 +174,15 @@ impl Writer<'_> {
             page.line(&[strong(format!("What is in memory at the peak of {}", peak(profile)))]);
             self.memory_items(page, &profile.memory.at_peak);
         }
-        if let Some(gpu) = profile.gpu.filter(|gpu| gpu.span_ns > 0) {
+        if let Some(metrics) = profile.metrics.as_ref().filter(|metrics| metrics.on_gpu) {
+            let whole = &metrics.whole;
+            let facts = explained::facts(whole, metrics.iteration_ns, profile, metrics.on_gpu);
+            page.gap();
+            page.line(&[strong("What the GPU does in it")]);
+            for fact in facts {
+                page.item(0, &[text(fact)]);
+            }
+        } else if let Some(gpu) = profile.gpu.filter(|gpu| gpu.span_ns > 0) {
             let busy = units::percent(share_of(gpu.busy_ns as f64, gpu.span_ns as f64));
             page.gap();
             page.line(&[text(format!("The GPU was at work {busy} of the time"))]);
@@ -184,6 +196,38 @@ impl Writer<'_> {
         for note in profile.notes.iter().take(NOTES) {
             page.gap();
             page.line(&[text(note.clone())]);
+        }
+    }
+
+    /// The verdict, and the other shares that are worth a word.
+    fn bound(&self, page: &mut Page) {
+        let Some(bound) = &self.profile.bound else { return };
+        page.gap();
+        page.line(&[strong(explained::verdict(bound, self.profile))]);
+        let others = explained::others(bound);
+        if !others.is_empty() {
+            page.line(&[text(format!("then {others}"))]);
+        }
+    }
+
+    /// What the line's own kernels reach; nothing of a line that keeps the GPU for a moment only.
+    fn reached(&self, page: &mut Page, cost: &StatementCost) {
+        const LEAST: f64 = 0.01;
+        if !self.profile.metrics.as_ref().is_some_and(|metrics| metrics.on_gpu) {
+            return;
+        }
+        let mut own = Utilization::default();
+        for line in self.costs.recorded_lines(self.profile, cost) {
+            if let Some(utilization) = &line.utilization {
+                own.add(utilization);
+            }
+        }
+        if share_of_whole(own.kernel_ns, self.profile) < LEAST {
+            return;
+        }
+        let reached = explained::reached(&own, self.profile.device.roof.as_ref());
+        if !reached.is_empty() {
+            page.line(&[text(reached.join(" · "))]);
         }
     }
 
@@ -263,6 +307,7 @@ impl Writer<'_> {
             }
             page.line(&[text(parts.join(" · "))]);
         }
+        self.reached(page, cost);
         self.memory(page, &cost.total_memory);
         let mut modules: Vec<ModuleId> = Vec::new();
         for module in self.costs.recorded_lines(self.profile, cost).flat_map(|line| &line.modules) {
@@ -348,6 +393,9 @@ impl Writer<'_> {
             if module.parameters > 0 {
                 about += &format!(" · {} parameters", quantity(module.parameters));
             }
+            if let Some(used) = module.utilization.as_ref().and_then(explained::tensor_cores) {
+                about += &format!(" · {used}");
+            }
             page.item(0, &[name(path), text(" "), name(&module.type_name), text(about)]);
         }
         if listed.len() > MODULES {
@@ -403,7 +451,12 @@ impl Writer<'_> {
         let roof = self.profile.device.roof.unwrap_or_default();
         let inputs = operator.inputs.to_lowercase();
         let is_half = ["half", "float16", "bf16", "fp16"].iter().any(|name| inputs.contains(name));
-        let flops_roof = if is_half { roof.fp16_flops } else { roof.fp32_flops };
+        let mut products = operator.kernels.iter().filter_map(|kernel| product_type(&kernel.name));
+        let flops_roof = match products.next() {
+            _ if is_half => roof.fp16_flops,
+            Some(ProductType::Tf32) => roof.tf32_flops,
+            _ => roof.fp32_flops,
+        };
         let rates =
             [(operator.flops, flops_roof, "FLOP/s"), (operator.bytes, roof.bandwidth, "B/s")];
         let rates = rates.into_iter().filter_map(|(amount, roof, unit)| {

@@ -2,6 +2,7 @@
 //! with byte offsets. It knows no editor and no protocol.
 
 pub mod devices;
+pub mod explained;
 pub mod failure;
 #[cfg(test)]
 mod fixture;

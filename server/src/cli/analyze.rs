@@ -5,10 +5,10 @@ use std::path::Path;
 
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::metrics::summary::{TraceSummary, summarize};
-use ridgeline_analysis::predict::device_table;
 use ridgeline_analysis::present::json::{self, KernelTotal};
 use ridgeline_analysis::present::terminal as present;
 use ridgeline_analysis::present::trace_summary::trace_summary;
+use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::trace::Trace;
 
@@ -52,9 +52,13 @@ fn read_trace(path: &Path) -> Result<TraceSummary, Failure> {
     if is_empty {
         return Err(wrong("it has no operator, no kernel and no memory event in it".to_owned()));
     }
-    let summary = summarize(&trace);
+    let mut summary = summarize(&trace);
+    let recording = Recording { trace, lines: None, manifest: None };
+    if let Ok(profile) = attribution::attribute(&recording) {
+        summary.explain(&profile);
+    }
     // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
-    std::mem::forget(trace);
+    std::mem::forget(recording);
     Ok(summary)
 }
 
@@ -71,9 +75,7 @@ fn analyze_recording(
         )
     };
     let recording = pipeline::load(&args.trace).map_err(|error| wrong(error.to_string()))?;
-    let mut profile =
-        attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
-    profile.device.roof = device_table::roof(&profile.device.name);
+    let profile = attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
     if let Some(file) = &args.json {
         let kernels = summarize(&recording.trace)
             .kernels
