@@ -256,7 +256,8 @@ impl Parts {
         for edge in graph.edges.iter().filter(|edge| is_synchronization(graph, edge)) {
             let Some(task) = graph.task(edge.to) else { continue };
             let time = |times: &[f64], id: TaskId| times.get(id.index()).copied().unwrap_or(0.0);
-            let free_ns = task.before.map_or(0.0, |before| time(&schedule.end_ns, before));
+            let before = graph.before(edge.to);
+            let free_ns = before.map_or(0.0, |before| time(&schedule.end_ns, before));
             let stood_ns = (time(&schedule.start_ns, edge.to) - free_ns).max(0.0);
             stood.extend(task.line.map(|line| (line, stood_ns)));
         }

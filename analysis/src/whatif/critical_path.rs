@@ -1,8 +1,9 @@
 //! What an iteration waits for: the chain of tasks, each of which began when the one before let it.
 //!
-//! It is walked back from the end of the last task through what decided when each began, into the
-//! iteration before where the chain leads there, until the time of one iteration is covered. So its
-//! stretches add up to the iteration.
+//! Iterations follow one another, so the chain is a circle: it is walked back through what decided when
+//! each task began, into the iterations before, until it comes to a task for the second time. What lies
+//! between is what a long run waits for again and again, and it takes as long as the iterations do. What
+//! only the end of a run waits for, such as its last kernel, is no part of it.
 
 use super::graph::{Graph, TaskId};
 use super::simulate::Schedule;
@@ -17,44 +18,52 @@ pub struct Stretch {
     /// The task had not begun: what it waited for was done, and it came later all the same, as a
     /// kernel comes after its launch.
     pub is_delay: bool,
-    /// What it waited for; of a task that ran, likewise.
-    pub after: Option<TaskId>,
 }
 
-/// The chain, from its end to its beginning. Where it breaks off, it is shorter than the iteration.
+/// The chain of one iteration, from its end to its beginning; its times add up to the iteration's.
+/// Empty where there is none.
 pub fn critical_path(graph: &Graph, schedule: &Schedule) -> Vec<Stretch> {
-    let iteration_ns = schedule.iteration_ns;
     let ends = (0_u32..).zip(&schedule.end_ns);
     let Some((last, end_ns)) = ends.max_by(|a, b| a.1.total_cmp(b.1)) else { return Vec::new() };
     let waits = Waits::new(graph, schedule);
-    let mut path = Vec::new();
+    let mut path: Vec<Stretch> = Vec::new();
+    // By task: how long the path was when it came there.
+    let mut come: Vec<Option<usize>> = vec![None; graph.tasks.len()];
     let (mut at, mut shift_ns, mut now_ns) = (TaskId(last), 0.0, *end_ns);
-    let begin_ns = now_ns - iteration_ns;
-    // A chain within an iteration has each task once, and few chains lead through many iterations.
-    const ITERATIONS: usize = 8;
-    for _ in 0..graph.tasks.len().saturating_mul(ITERATIONS) {
-        if now_ns <= begin_ns {
-            break;
+    loop {
+        let Some(come) = come.get_mut(at.index()) else { return Vec::new() };
+        if let Some(before) = come.replace(path.len()) {
+            path.drain(..before);
+            return scaled(path, schedule.iteration_ns);
         }
-        let Some(start_ns) = schedule.start_ns.get(at.index()).map(|start| start - shift_ns) else {
-            break;
-        };
-        let decided = waits.decided(graph, schedule, at);
-        let after = decided.map(|(task, ..)| task);
+        let start_ns = schedule.start_ns.get(at.index()).copied().unwrap_or(0.0) - shift_ns;
         let mut cover = |until_ns: f64, is_delay: bool| {
-            let until_ns = until_ns.max(begin_ns);
             if until_ns < now_ns {
-                path.push(Stretch { task: at, time_ns: now_ns - until_ns, is_delay, after });
+                path.push(Stretch { task: at, time_ns: now_ns - until_ns, is_delay });
                 now_ns = until_ns;
             }
         };
         cover(start_ns, false);
-        let Some((task, end_ns, is_before)) = decided else { break };
+        let Some((task, end_ns, is_before)) = waits.decided(graph, schedule, at) else {
+            return Vec::new();
+        };
         if is_before {
-            shift_ns += iteration_ns;
+            shift_ns += schedule.iteration_ns;
         }
         cover(end_ns - shift_ns, true);
         at = task;
+    }
+}
+
+/// The same with times that add up to one iteration: the circle may lead through several, and the
+/// schedule's iterations differ by what they have not settled to.
+fn scaled(mut path: Vec<Stretch>, iteration_ns: f64) -> Vec<Stretch> {
+    let sum: f64 = path.iter().map(|stretch| stretch.time_ns).sum();
+    if sum.is_nan() || sum <= 0.0 {
+        return Vec::new();
+    }
+    for stretch in &mut path {
+        stretch.time_ns *= iteration_ns / sum;
     }
     path
 }
@@ -174,9 +183,13 @@ mod tests {
             let schedule = steady(&self.graph).expect("it runs");
             let mut path = critical_path(&self.graph, &schedule);
             path.reverse();
+            // It is a circle, which is told from its first task.
+            let first = path.iter().map(|stretch| stretch.task).min();
+            let at = path.iter().position(|stretch| Some(stretch.task) == first);
+            path.rotate_left(at.unwrap_or(0));
             let sum: f64 = path.iter().map(|stretch| stretch.time_ns).sum();
             assert!((sum - schedule.iteration_ns).abs() < 1e-6, "{sum} {}", schedule.iteration_ns);
-            path.iter().map(|it| (it.task.0, it.time_ns, it.is_delay)).collect()
+            path.iter().map(|it| (it.task.0, it.time_ns.round(), it.is_delay)).collect()
         }
     }
 
