@@ -75,6 +75,9 @@ pub struct Share {
 
 /// How many lines and operators stand for a share.
 pub const EVIDENCE: usize = 3;
+/// An operator that launches nothing is PyTorch's own work around kernels (`view`, `empty`), unless it
+/// takes so long that it must compute on the host, in nanoseconds.
+const LONG_OPERATOR_NS: f64 = 50_000.0;
 /// Synchronization that costs less of an iteration is within what replaying errs.
 const LEAST_SYNCHRONIZATION: f64 = 0.005;
 
@@ -206,9 +209,12 @@ impl Kinds {
             TaskKind::Wait => Bottleneck::Synchronization,
             TaskKind::HostOperator if self.on_gpu => {
                 let launches = task.call.is_some_and(|call| self.launching.contains(&call));
-                if launches { Bottleneck::Launches } else { Bottleneck::HostCode }
+                let is_short = task.duration_ns < LONG_OPERATOR_NS;
+                if launches || is_short { Bottleneck::Launches } else { Bottleneck::HostCode }
             }
             TaskKind::HostOperator => self.kernels.of(graph, task),
+            TaskKind::HostGap if task.is_in_operator && self.on_gpu => Bottleneck::Launches,
+            TaskKind::HostGap if task.is_in_operator => Bottleneck::Operators,
             TaskKind::HostGap => match graph.resources().get(task.resource.0 as usize) {
                 // Of other threads the recording tells only when they called.
                 Some(Resource::OtherThread(_)) => Bottleneck::Unknown,

@@ -3,6 +3,7 @@
 
 use super::bound::Bottleneck;
 use crate::metrics::tensor_cores::product_unit;
+use crate::metrics::utilization::product_of;
 use crate::predict::op_cost::{self, Work};
 use crate::predict::product_kernel::{ProductType, product_type};
 use crate::profile::Roof;
@@ -52,6 +53,7 @@ impl KernelBounds {
             .and_then(|name| self.names.get(name as usize).copied())
             .unwrap_or_default();
         let work = task.operator.and_then(|of| self.works.get(of as usize).copied().flatten());
+        let product = product.map(|named| product_of(graph.operator_of(task), named));
         let by_roofline = work.and_then(|work| self.by_roofline(work, product));
         match by_roofline {
             // A product's other kernels move its tensors into another order.

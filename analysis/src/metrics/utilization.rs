@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::tensor_cores::{ProductUnit, product_unit};
 use crate::predict::op_cost::{self, Work};
-use crate::predict::operator::ElementType;
+use crate::predict::operator::{ElementType, Operator};
 use crate::predict::product_kernel::{ProductType, product_type};
 use crate::profile::{FileId, ModuleCost, Profile, Roof};
 use crate::whatif::graph::{Graph, Resource, Task, TaskKind};
@@ -233,6 +233,7 @@ fn of_task(graph: &Graph, task: &Task, occupancies: &HashMap<&str, f64>) -> Util
     let mut part = Utilization::default();
     match task.kind {
         TaskKind::HostOperator => part.operator_ns = time_ns,
+        TaskKind::HostGap if task.is_in_operator => part.operator_ns = time_ns,
         TaskKind::HostGap => {}
         TaskKind::Launch => {
             part.launch_ns = time_ns;
@@ -291,9 +292,10 @@ impl Calls {
             let Some(call) = task.call else { continue };
             let call = calls.entry(call).or_default();
             call.time_ns += task.duration_ns;
-            let product = task
-                .name
-                .and_then(|name| *types.entry(name).or_insert_with(|| product_type(graph.name_of(task))));
+            let product = task.name.and_then(|name| {
+                *types.entry(name).or_insert_with(|| product_type(graph.name_of(task)))
+            });
+            let product = product.map(|named| product_of(graph.operator_of(task), named));
             if product.is_some() && task.duration_ns > call.product_ns {
                 (call.product, call.product_ns) = (product, task.duration_ns);
             }
@@ -335,11 +337,24 @@ fn does_work(task: &Task, on_gpu: bool) -> bool {
     task.kind == works && !task.is_removed
 }
 
+/// What a product of an operator multiplies: as the types say, which decide, and else as the kernel is
+/// named.
+pub fn product_of(operator: Option<&Operator>, named: ProductType) -> ProductType {
+    match operator.and_then(element) {
+        Some(ElementType::Float16 | ElementType::BFloat16) => ProductType::Half,
+        _ => named,
+    }
+}
+
 /// FP64 has no peak in the table of devices.
 fn is_double(graph: &Graph, task: &Task) -> bool {
-    let first = graph.operator_of(task).and_then(|operator| operator.input_tensors().next());
-    let element = first.and_then(|tensor| tensor.element);
+    let element = graph.operator_of(task).and_then(element);
     matches!(element, Some(ElementType::Float64 | ElementType::Complex128))
+}
+
+/// The type of an operator's first tensor.
+fn element(operator: &Operator) -> Option<ElementType> {
+    operator.input_tensors().next()?.element
 }
 
 /// By task, in nanoseconds: its equal part of the moments at which a GPU was at work, and of those at

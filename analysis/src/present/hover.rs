@@ -8,7 +8,7 @@ use super::explained;
 use super::headline::{headline, peak};
 use super::lenses::{kinds, told};
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
-use super::share::{rank, share_of, share_of_peak, share_of_whole};
+use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
 use super::what_ifs;
 use crate::metrics::utilization::Utilization;
 use crate::predict::device_comparison::Comparison;
@@ -182,8 +182,7 @@ impl Writer<'_> {
             for fact in facts {
                 page.item(0, &[text(fact)]);
             }
-        } else if let Some(gpu) = profile.gpu.filter(|gpu| gpu.span_ns > 0) {
-            let busy = units::percent(share_of(gpu.busy_ns as f64, gpu.span_ns as f64));
+        } else if let Some(busy) = gpu_busy(profile).map(units::percent) {
             page.gap();
             page.line(&[text(format!("The GPU was at work {busy} of the time"))]);
         }

@@ -9,7 +9,7 @@ use super::explained;
 use super::headline::{headline, peak};
 use super::lenses::kinds;
 use super::page::{clean, shorten};
-use super::share::{share_of, share_of_peak, share_of_whole};
+use super::share::{gpu_busy, share_of_peak, share_of_whole};
 use crate::profile::{LineCost, MemoryByKind, ModuleCost, Phase, PhaseTimes, Profile, Provenance};
 use crate::source::{CostMap, SourceIndex};
 use crate::units;
@@ -431,8 +431,7 @@ impl Summary<'_> {
     }
 
     fn kernels(&mut self) {
-        let Some(gpu) = self.profile.gpu.filter(|gpu| gpu.span_ns > 0) else { return };
-        let busy = units::percent(share_of(gpu.busy_ns as f64, gpu.span_ns as f64));
+        let Some(busy) = gpu_busy(self.profile).map(units::percent) else { return };
         self.section("Costliest kernels", &format!("the GPU was at work {busy} of the time"));
         let width = self.style.width.clamp(MIN_WIDTH, MAX_WIDTH).saturating_sub(40).max(20);
         for kernel in self.profile.kernels.iter().take(TOP) {

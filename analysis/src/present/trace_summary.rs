@@ -77,7 +77,11 @@ impl Page {
 
     fn bound(&mut self, summary: &TraceSummary) {
         let Some(bound) = &summary.bound else { return };
-        self.title("What bounds an iteration");
+        let is_iteration = summary.iteration.found_by == Some("profiler steps");
+        self.title(match is_iteration {
+            true => "What bounds an iteration",
+            false => "What bounds the trace, taken as one iteration",
+        });
         self.line(&one_line(&bound.text, self.style.width.max(240)));
         const LEAST: f64 = 0.01;
         for entry in bound.shares.iter().filter(|entry| entry.share >= LEAST) {
