@@ -109,7 +109,7 @@ fn what_bounds_the_sample_traces() {
         ("mi300x_resnet18_ddp_train", "kernel_launches", Some(true)),
         ("rtx2080ti_resnet_train", "data_loading", Some(false)),
         ("v100_8gpu_train_mem", "kernel_launches", Some(false)),
-        ("v100_resnet50_train_nw0", "data_loading", Some(false)),
+        ("v100_resnet50_train_nw0", "kernel_launches", Some(false)),
     ] {
         let trace = traces.join(format!("{name}.json.gz"));
         let json = sandbox.path("out.json");
@@ -119,6 +119,13 @@ fn what_bounds_the_sample_traces() {
         assert_eq!(found["bound"]["verdict"], verdict, "{name}: {}", found["bound"]["text"]);
         let share = found["utilization"]["tensor_cores"].as_f64();
         assert_eq!(share.map(|share| share > 0.5), tensor_cores, "{name}: {share:?}");
+        if name == "v100_resnet50_train_nw0" {
+            // Its loader has no workers: PyTorch's own range for it is 39% of the iterations.
+            let shares = found["bound"]["shares"].as_array().expect("shares");
+            let loading = shares.iter().find(|share| share["key"] == "data_loading");
+            let loading = loading.and_then(|share| share["share"].as_f64());
+            assert!(loading.is_some_and(|share| (0.35..0.45).contains(&share)), "{loading:?}");
+        }
     }
 }
 

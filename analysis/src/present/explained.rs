@@ -358,3 +358,89 @@ fn milliseconds(nanoseconds: f64) -> f64 {
 fn finite(value: f64) -> f64 {
     if value.is_finite() { (value * 1e6).round() / 1e6 } else { 0.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::metrics::utilization::{Done, Metrics};
+    use crate::present::fixture::{TRAIN, profile};
+
+    fn share(by: Bottleneck, share: f64, line: Option<u32>) -> Share {
+        let time_ns = share * 100e6;
+        let lines = line.map(|line| ((FileId(0), line), 0.8 * time_ns)).into_iter().collect();
+        Share { by, share, time_ns, lines, operators: vec![("aten::mm".to_owned(), time_ns)] }
+    }
+
+    fn told(on_gpu: bool, shares: Vec<Share>) -> (String, String) {
+        let bound = Bound { iteration_ns: 100e6, on_gpu, shares };
+        (verdict(&bound, &profile(TRAIN).1), others(&bound))
+    }
+
+    #[test]
+    fn verdicts_are_sentences() {
+        let host = share(Bottleneck::HostCode, 0.62, Some(18));
+        let loading = share(Bottleneck::DataLoading, 0.3, None);
+        let (text, beside) = told(true, vec![host.clone(), loading.clone()]);
+        let expected =
+            "Bound by the host: 62% of the iteration the GPU waits for Python, mostly in train.py:18";
+        assert_eq!(text, expected);
+        assert_eq!(beside, "data loading 30%");
+        let (text, _) = told(false, vec![loading, host]);
+        assert_eq!(text, "Bound by data loading: 30% of the iteration waits for the next batch");
+    }
+
+    #[test]
+    fn what_is_mostly_unknown_has_no_verdict() {
+        let known = share(Bottleneck::Launches, 0.3, None);
+        let unknown = share(Bottleneck::Unknown, 0.7, None);
+        let (text, beside) = told(true, vec![known, unknown]);
+        assert_eq!(text, "What bounds it is not known: 70% of the iteration is not explained");
+        assert_eq!(beside, "kernel launches 30% · unknown 70%");
+    }
+
+    #[test]
+    fn evidence_is_lines_or_else_operators() {
+        let profile = profile(TRAIN).1;
+        let with_line = share(Bottleneck::Compute, 0.5, Some(8));
+        assert_eq!(evidence(&with_line, &profile), "train.py:8 80%");
+        let without = share(Bottleneck::Compute, 0.5, None);
+        assert_eq!(evidence(&without, &profile), "aten::mm 100%");
+    }
+
+    #[test]
+    fn facts_are_short() {
+        let mut profile = profile(TRAIN).1;
+        let part = Utilization {
+            busy_ns: 62e6,
+            kernel_ns: 50e6,
+            fp32: Done { amount: 3e11, time_ns: 10e6 },
+            moved: Done { amount: 9.6e9, time_ns: 10e6 },
+            tensor_core_ns: 30e6,
+            other_product_ns: 10e6,
+            launches: 120.0,
+            launch_ns: 1e6,
+            to_device: Copied { calls: 2.0, bytes: 12e6, time_ns: 2e6 },
+            communication_ns: 10e6,
+            exposed_communication_ns: 4e6,
+            ..Utilization::default()
+        };
+        let expected = [
+            "GPU at work 62%",
+            "FP32 50% of the peak",
+            "memory 20% of the peak",
+            "tensor cores used in 75% of its products",
+            "120 launches take the host 1.0 ms",
+            "copies to the GPU 12 MB in 2.0 ms",
+            "communication 10 ms, 40% of it exposed",
+        ];
+        assert_eq!(facts(&part, 100e6, &profile, true), expected);
+        let on_cpu = Utilization { operator_ns: 80e6, ..Utilization::default() };
+        assert_eq!(facts(&on_cpu, 100e6, &profile, false), ["80% in operators"]);
+        profile.metrics = Some(Arc::new(Metrics { on_gpu: true, ..Metrics::default() }));
+        let entry = utilization_entry(&part, 100e6, &profile);
+        assert_eq!(entry.gpu_busy, Some(0.62));
+        assert_eq!((entry.tf32_of_peak, entry.fp16_of_peak, entry.occupancy), (None, None, None));
+    }
+}
