@@ -15,6 +15,7 @@ pub fn trace_summary(summary: &TraceSummary, top: usize, style: Style) -> String
     let mut page = Page { text: String::new(), style };
     page.device(summary);
     page.iteration(summary);
+    page.bound(summary);
     if let Some(gpu) = &summary.gpu {
         page.gpu(gpu);
     }
@@ -34,7 +35,7 @@ struct Page {
 /// Characters of a column of numbers.
 const NUMBER: usize = 10;
 /// Characters of the names on the left of facts.
-const LABEL: usize = 16;
+const LABEL: usize = 20;
 
 impl Page {
     fn device(&mut self, summary: &TraceSummary) {
@@ -74,6 +75,28 @@ impl Page {
         }
     }
 
+    fn bound(&mut self, summary: &TraceSummary) {
+        let Some(bound) = &summary.bound else { return };
+        let is_iteration = summary.iteration.found_by == Some("profiler steps");
+        self.title(match is_iteration {
+            true => "What bounds an iteration",
+            false => "What bounds the trace, taken as one iteration",
+        });
+        self.line(&one_line(&bound.text, self.style.width.max(240)));
+        const LEAST: f64 = 0.01;
+        for entry in bound.shares.iter().filter(|entry| entry.share >= LEAST) {
+            let operators = entry.operators.iter().map(|one| one_line(&one.name, 30));
+            let operators = operators.collect::<Vec<_>>().join(", ");
+            self.fact(entry.label, entry.ms * 1e6, Some(entry.share), &operators);
+        }
+        let facts = summary.utilization.iter().flat_map(|explained| &explained.facts);
+        let facts: Vec<&str> = facts.map(String::as_str).collect();
+        if !facts.is_empty() {
+            let faint = self.faint();
+            self.line(&format!("{faint}{}{faint:#}", facts.join(" · ")));
+        }
+    }
+
     fn gpu(&mut self, gpu: &GpuSummary) {
         self.title("GPU");
         let span = gpu.span_ns as f64;
@@ -83,6 +106,7 @@ impl Page {
         for (name, part_ns) in [
             ("  computing", gpu.compute_ns),
             ("  communicating", gpu.communication_ns),
+            ("    exposed", gpu.exposed_communication_ns),
             ("  copying", gpu.memory_ns),
         ] {
             if part_ns > 0 {
@@ -104,6 +128,19 @@ impl Page {
                 "{:<LABEL$} {median:>NUMBER$}          median; 95% within {p95}",
                 "launch to start"
             ));
+        }
+        if let Some(overhead) = &gpu.launch_overhead {
+            let many = counted(overhead.launches, "launch", "launches");
+            let median = duration(overhead.median_ns as f64);
+            let shorter = match overhead.shorter_kernels {
+                0 => String::new(),
+                many => {
+                    let many = counted(many, "kernel", "kernels");
+                    format!("; {many} shorter than their launch")
+                }
+            };
+            let about = format!("of the host in {many}, median {median}{shorter}");
+            self.fact("launching", overhead.host_ns as f64, None, &about);
         }
         if gpu.streams.len() > 1 {
             const SHOWN: usize = 8;
@@ -324,16 +361,17 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                  21 µs          from the first activity to the end of the last
-                busy                11.5 µs    55%
-                  computing         10.5 µs    50%
-                  copying            1.0 µs     5%
-                idle                 9.5 µs    45%
-                kernels             10.5 µs          sum of 1 kernel
-                leaked in            1.0 µs          1 activity from before the recording
-                launch to start       10 µs          median; 95% within 10 µs
-                  stream 7          10.5 µs    50%   1 activity
-                  stream 8           1.0 µs     5%   1 activity
+                span                      21 µs          from the first activity to the end of the last
+                busy                    11.5 µs    55%
+                  computing             10.5 µs    50%
+                  copying                1.0 µs     5%
+                idle                     9.5 µs    45%
+                kernels                 10.5 µs          sum of 1 kernel
+                leaked in                1.0 µs          1 activity from before the recording
+                launch to start           10 µs          median; 95% within 10 µs
+                launching                5.0 µs          of the host in 1 launch, median 5.0 µs
+                  stream 7              10.5 µs    50%   1 activity
+                  stream 8               1.0 µs     5%   1 activity
 
                 Kernels, copies and fills
                       time      share      calls  occupancy  name
@@ -358,16 +396,17 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                  21 µs          from the first activity to the end of the last
-                busy                11.5 µs    55%
-                  computing         10.5 µs    50%
-                  copying            1.0 µs     5%
-                idle                 9.5 µs    45%
-                kernels             10.5 µs          sum of 1 kernel
-                leaked in            1.0 µs          1 activity from before the recording
-                launch to start       10 µs          median; 95% within 10 µs
-                  stream 7          10.5 µs    50%   1 activity
-                  stream 8           1.0 µs     5%   1 activity
+                span                      21 µs          from the first activity to the end of the last
+                busy                    11.5 µs    55%
+                  computing             10.5 µs    50%
+                  copying                1.0 µs     5%
+                idle                     9.5 µs    45%
+                kernels                 10.5 µs          sum of 1 kernel
+                leaked in                1.0 µs          1 activity from before the recording
+                launch to start           10 µs          median; 95% within 10 µs
+                launching                5.0 µs          of the host in 1 launch, median 5.0 µs
+                  stream 7              10.5 µs    50%   1 activity
+                  stream 8               1.0 µs     5%   1 activity
 
                 Kernels, copies and fills
                       time      share      calls  occupancy  name
@@ -436,12 +475,13 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                10.5 µs          from the first activity to the end of the last
-                busy                10.5 µs   100%
-                  computing         10.5 µs   100%
-                idle                   0 ns   0.0%
-                kernels             10.5 µs          sum of 1 kernel
-                launch to start       10 µs          median; 95% within 10 µs
+                span                    10.5 µs          from the first activity to the end of the last
+                busy                    10.5 µs   100%
+                  computing             10.5 µs   100%
+                idle                       0 ns   0.0%
+                kernels                 10.5 µs          sum of 1 kernel
+                launch to start           10 µs          median; 95% within 10 µs
+                launching                5.0 µs          of the host in 1 launch, median 5.0 µs
 
                 note: the file ends too early, after 716 bytes of JSON: what came before is counted, the rest is missing
             "#]],

@@ -3,6 +3,7 @@
 import type { Actions } from "./actions";
 import { Gone, type Answer, type Api } from "./api";
 import { BatchSection } from "./batch/section";
+import { BoundSection } from "./bound";
 import { BreakdownSection } from "./breakdown";
 import { Cursor } from "./cursor";
 import type { PanelDocument, Place, Status } from "./document";
@@ -33,6 +34,7 @@ export class Page {
   readonly #actions: Actions;
   readonly #header: Header;
   readonly #batch: BatchSection;
+  readonly #bound: BoundSection;
   readonly #breakdown: BreakdownSection;
   readonly #timeline: TimelineSection;
   readonly #memory: MemorySection;
@@ -103,6 +105,7 @@ export class Page {
     this.#batch = new BatchSection(byId("batch-body"), this.#actions, (batch) => {
       if (api !== null) void this.#setBatch(api, batch);
     });
+    this.#bound = new BoundSection(byId("bound-body"), this.#actions);
     this.#breakdown = new BreakdownSection(byId("breakdown-body"), this.#actions, tooltip);
     this.#timeline = new TimelineSection(byId("timeline-body"), this.#actions, tooltip, cursor);
     this.#memory = new MemorySection(byId("memory-body"), this.#actions, tooltip, cursor);
@@ -157,6 +160,8 @@ export class Page {
     this.#showEmpty(panel);
     if (recording !== null) {
       showHeadline(byId("headline"), byId("against"), recording);
+      byId("bound").hidden = recording.bound === null;
+      this.#bound.show(recording);
       byId("batch").hidden = panel.batchSize === null;
       this.#batch.show(panel.batchSize, this.#api !== null && panel.canJump);
       this.#breakdown.show(recording);

@@ -109,26 +109,11 @@ fn prices_that_cannot_be() {
 
 #[test]
 fn budgets_that_cannot_be() {
-    check(
-        "[check]\nmax_regression = 5\n",
-        expect![[r#""#]],
-    );
-    check(
-        "[check]\nmax_regression = \"-5%\"\n",
-        expect![[r#""#]],
-    );
-    check(
-        "[check]\nmax_time = 0\n",
-        expect![[r#""#]],
-    );
-    check(
-        "[check.max_findings]\nwarning = -1\n",
-        expect![[r#""#]],
-    );
-    check(
-        "[check]\nbaseline = \"../elsewhere.json\"\n",
-        expect![[r#""#]],
-    );
+    check("[check]\nmax_regression = 5\n", expect![[r#""#]]);
+    check("[check]\nmax_regression = \"-5%\"\n", expect![[r#""#]]);
+    check("[check]\nmax_time = 0\n", expect![[r#""#]]);
+    check("[check.max_findings]\nwarning = -1\n", expect![[r#""#]]);
+    check("[check]\nbaseline = \"../elsewhere.json\"\n", expect![[r#""#]]);
 }
 
 #[test]

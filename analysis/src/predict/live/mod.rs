@@ -140,6 +140,8 @@ pub fn estimate(input: &Input<'_>) -> Profile {
         }),
         elsewhere: None,
         since: None,
+        metrics: None,
+        bound: None,
     }
 }
 
