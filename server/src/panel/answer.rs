@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::batch::BatchView;
 use crate::documents::texts_on_disk;
-use crate::findings::Kept;
+use crate::findings;
 use crate::history;
 use crate::pipeline;
 use crate::pool::RequestError;
@@ -57,7 +57,7 @@ pub struct Facts {
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// What a measurement shows.
-    pub kept: Option<Arc<Kept>>,
+    pub kept: Option<Arc<findings::Kept>>,
     /// Whether the measurement was looked at, or cannot be.
     pub is_known: bool,
 }
@@ -105,11 +105,11 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
         elsewhere: elsewhere.as_deref(),
         batch_sizes: batch_sizes.as_ref(),
         what_ifs: Some(&what_ifs(facts)),
-        findings: facts.findings.as_ref().map(|known| findings(facts, known)).as_ref(),
+        findings: facts.findings.as_ref().map(|known| found(facts, known)).as_ref(),
     }))
 }
 
-fn findings(facts: &Facts, known: &Findings) -> panel::Findings {
+fn found(facts: &Facts, known: &Findings) -> panel::Findings {
     let Findings { kept, is_known } = known;
     let Some(kept) = kept else {
         let message = match is_known {
