@@ -4,6 +4,7 @@ import type { Actions } from "./actions";
 import { Gone, type Answer, type Api } from "./api";
 import { BatchSection } from "./batch/section";
 import { BreakdownSection } from "./breakdown";
+import { CompareSection } from "./compare/section";
 import { Cursor } from "./cursor";
 import type { PanelDocument, Place, Status } from "./document";
 import { DevicesSection } from "./devices/section";
@@ -36,6 +37,7 @@ export class Page {
   readonly #memory: MemorySection;
   readonly #kernels: KernelsSection;
   readonly #history: HistorySection;
+  readonly #compare: CompareSection | null;
   readonly #devices: DevicesSection;
   readonly #whatIfs: WhatIfSection;
   #timelineGeneration: number | null = null;
@@ -105,6 +107,7 @@ export class Page {
     this.#memory = new MemorySection(byId("memory-body"), this.#actions, tooltip, cursor);
     this.#kernels = new KernelsSection(byId("kernels-body"));
     this.#history = new HistorySection(byId("history-body"), api !== null);
+    this.#compare = api === null ? null : new CompareSection(byId("compare-body"), (before, after) => api.compare(before, after));
     this.#devices = new DevicesSection(byId("devices-body"), tooltip);
     this.#whatIfs = new WhatIfSection(byId("what-ifs-body"), this.#actions, {
       ask: api === null ? null : (name, action) => void this.#askWhatIf(api, name, action),
@@ -166,6 +169,7 @@ export class Page {
     if (panel.whatIfs !== null) this.#whatIfs.show(panel.whatIfs, panel.canJump);
     byId("history").hidden = panel.history.length === 0;
     this.#history.show(panel);
+    this.#compare?.show(panel.history);
     restore();
     document.documentElement.dataset.ready = "true";
   }
