@@ -9,6 +9,7 @@ mod breakdown;
 mod changes;
 mod code;
 mod devices;
+mod findings;
 mod headline;
 mod memory;
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub use batch_size::{BatchSizes, Site};
 pub(crate) use changes::difference;
 pub use changes::{Better, Change, Verdict};
 pub use devices::Devices;
+pub use findings::{Findings, Found};
 pub use headline::Number;
 pub use memory::{Holder, Memory};
 pub use tree::{Breakdown, Node};
@@ -70,6 +72,8 @@ pub struct PanelInput<'a> {
     pub batch_sizes: Option<&'a BatchSizes>,
     /// What is known of what-ifs.
     pub what_ifs: Option<&'a WhatIfs>,
+    /// What was found to be slow or wasteful.
+    pub findings: Option<&'a Findings>,
 }
 
 /// One run in the project's history.
@@ -138,7 +142,7 @@ pub struct PanelDocument {
     history: Vec<RunRecord>,
     predictions: Option<Predictions>,
     what_ifs: Option<what_ifs::Shown>,
-    findings: Kept,
+    findings: Option<findings::Shown>,
 }
 
 /// What the iteration would be otherwise or elsewhere.
@@ -158,9 +162,6 @@ impl Predictions {
         is_known.then_some(Predictions { batch_size, devices })
     }
 }
-
-/// A place in the document that is kept for later: always `null`.
-type Kept = Option<()>;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Measurement {
@@ -244,7 +245,10 @@ pub fn document(input: &PanelInput<'_>) -> PanelDocument {
             .profile
             .zip(input.what_ifs)
             .map(|(profile, known)| what_ifs::Shown::of(known, profile)),
-        findings: None,
+        findings: input
+            .profile
+            .zip(input.findings)
+            .map(|(profile, found)| findings::Shown::of(found, profile)),
     }
 }
 
