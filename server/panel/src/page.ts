@@ -5,6 +5,7 @@ import { Gone, type Answer, type Api } from "./api";
 import { BatchSection } from "./batch/section";
 import { BoundSection } from "./bound";
 import { BreakdownSection } from "./breakdown";
+import { CompareSection } from "./compare/section";
 import { Cursor } from "./cursor";
 import type { PanelDocument, Place, Status } from "./document";
 import { DevicesSection } from "./devices/section";
@@ -40,6 +41,7 @@ export class Page {
   readonly #memory: MemorySection;
   readonly #kernels: KernelsSection;
   readonly #history: HistorySection;
+  readonly #compare: CompareSection | null;
   readonly #devices: DevicesSection;
   readonly #whatIfs: WhatIfSection;
   readonly #findings: FindingsSection;
@@ -111,6 +113,7 @@ export class Page {
     this.#memory = new MemorySection(byId("memory-body"), this.#actions, tooltip, cursor);
     this.#kernels = new KernelsSection(byId("kernels-body"));
     this.#history = new HistorySection(byId("history-body"), api !== null);
+    this.#compare = api === null ? null : new CompareSection(byId("compare-body"), (before, after) => api.compare(before, after));
     this.#devices = new DevicesSection(byId("devices-body"), tooltip);
     this.#whatIfs = new WhatIfSection(byId("what-ifs-body"), this.#actions, {
       ask: api === null ? null : (name, action) => void this.#askWhatIf(api, name, action),
@@ -182,6 +185,7 @@ export class Page {
     if (panel.findings !== null) this.#findings.show(panel.findings, panel.canJump);
     byId("history").hidden = panel.history.length === 0;
     this.#history.show(panel);
+    this.#compare?.show(panel.history);
     restore();
     document.documentElement.dataset.ready = "true";
   }

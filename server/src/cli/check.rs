@@ -113,7 +113,7 @@ fn judged(profiled: &Profiled, baseline: Option<&Run>, budgets: &Budgets) -> Che
 
 /// What was found in a run, with its severity, the costliest first.
 fn findings(profiled: &Profiled) -> Result<Vec<(Severity, Finding)>, String> {
-    let found = super::check_findings::of_run(profiled)?;
+    let found = crate::findings::of_run(profiled)?;
     Ok(found.into_iter().map(|one| (severity(&one, &profiled.profile), one)).collect())
 }
 
