@@ -649,8 +649,9 @@ def test_a_line_that_varies() -> None:
     }
     file = place(recording, "# here")["file"]
     slow = found[file, recording.line_of("# here")]
-    assert len(slow) == 8
-    assert all(took >= 5e6 for took in slow) and sum(took >= 50e6 for took in slow) in (2, 3)
+    assert 8 <= len(slow) <= 24
+    assert all(took >= 5e6 for took in slow)
+    assert len(slow) // 3 <= sum(took >= 50e6 for took in slow) <= len(slow) // 3 + 1
     # The line that calls it has its own time alone.
     assert max(found[file, recording.line_of("# call")]) < 50e6
     assert len(recording.manifest["iterations"]["profiled"]) == 2
@@ -664,14 +665,14 @@ def test_iterations_that_do_not_vary_are_not_looked_at_again() -> None:
 
 
 @pytest.mark.parametrize("end", ["break", "raise RuntimeError('late')"])
-def test_a_program_that_ends_while_lines_are_looked_at(end: str) -> None:
-    program = START + VARYING.replace(
-        "number += 1", f"number += 1\n        if number > 14:\n            {end}"
-    )
+@pytest.mark.parametrize(("last", "wanted"), [(14, 0), (19, 9)])
+def test_a_program_that_ends_while_lines_are_looked_at(end: str, last: int, wanted: int) -> None:
+    ends = f"number += 1\n        if number > {last}:\n            {end}"
+    program = START + VARYING.replace("number += 1", ends)
     recording = recorded(program, iterations={"warmup": 2, "timed": 6, "profiled": 2})
     assert recording.manifest["status"] == "complete"
     found = recording.manifest["observed"]["line_times"]
-    assert all(len(line["ns"]) == 4 for line in found) and found
+    assert all(len(line["ns"]) == wanted for line in found) and bool(found) == (wanted > 0)
 
 
 DISTRIBUTED = (
