@@ -9,6 +9,8 @@ use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
 use crate::predict::device_comparison::Comparison;
+use crate::ranks::Ranks;
+use crate::ranks::exchange::Exchange;
 
 /// Where a number comes from. It is part of what is shown: `~` for estimates, faded for stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -483,6 +485,10 @@ pub struct Profile {
     pub estimate: Option<Estimate>,
     /// The same iteration on other devices, where that was predicted.
     pub elsewhere: Option<Arc<Comparison>>,
+    /// What it spends on talking with other ranks; nothing where it exchanges nothing.
+    pub exchange: Option<Arc<Exchange>>,
+    /// What the ranks of the run cost that this is the first of; nothing where it is alone.
+    pub ranks: Option<Arc<Ranks>>,
 }
 
 /// What a profile rests on that no run measured: that of a text that has not run, or of a device

@@ -14,6 +14,7 @@ mod correlate;
 mod costs;
 mod coverage;
 mod device;
+mod exchange;
 #[cfg(test)]
 mod fixture;
 mod join;
@@ -36,6 +37,8 @@ mod timeline;
 
 pub use recorded_step::recorded_step;
 pub use step_graph::step_graph;
+
+use std::sync::Arc;
 
 use compiled::EagerShares;
 use contexts::{Context, ContextId, Contexts};
@@ -165,7 +168,10 @@ fn attribute_with(
         let piece = timeline::at(&pieces, peak_ns)?;
         Some(contexts.get(piece.context)?.phase)
     });
+    let exchange = exchange::exchange(&join, &contexts, &pieces, &sums.launches, manifest);
     let profile = Profile {
+        exchange: exchange.map(Arc::new),
+        ranks: None,
         iteration: iteration(&steps, manifest, phases(&contexts, &sums)),
         memory: replay.cost,
         coverage,
