@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::ranks::{self, RanksEntry};
 use crate::profile::{
     DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Profile, Provenance,
 };
@@ -29,6 +30,8 @@ pub struct Document {
     notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<Gpu>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranks: Option<RanksEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kernels: Option<Vec<KernelTotal>>,
 }
@@ -226,6 +229,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
         torch: Some(profile.torch_version.clone()).filter(|version| !version.is_empty()),
         notes: profile.notes.clone(),
         gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
+        ranks: profile.ranks.as_deref().map(ranks::entry),
         kernels: None,
     }
 }

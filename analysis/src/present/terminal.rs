@@ -242,6 +242,7 @@ pub fn summary(profile: &Profile, style: Style) -> String {
     let mut page = Summary { profile, style, text: String::new() };
     page.headline();
     page.phases();
+    page.ranks();
     page.memory();
     page.lines();
     page.modules();
@@ -297,6 +298,15 @@ impl Summary<'_> {
         let bar = bar(share, width.saturating_sub(36).min(40));
         let text = format!("  {name:<16}{amount:>9}{percent:>7} {}", self.style.paint(look, &bar));
         self.line(&text);
+    }
+
+    fn ranks(&mut self) {
+        let Some(ranks) = self.profile.ranks.as_deref() else { return };
+        let about = format!("{} of them; everything else here is rank 0's", ranks.world_size);
+        self.section("Ranks", &about);
+        for row in super::ranks::rows(ranks) {
+            self.line(&row);
+        }
     }
 
     fn phases(&mut self) {

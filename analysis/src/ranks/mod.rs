@@ -8,6 +8,7 @@
 pub mod exchange;
 #[cfg(test)]
 mod tests;
+pub mod uneven;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -8,6 +8,7 @@ mod outcome;
 mod plan;
 mod probe_cache;
 mod probes;
+mod ranks;
 mod recording;
 mod server;
 mod step;

@@ -2,5 +2,13 @@
 
 use super::rule::Rule;
 
+mod exposed_communication;
+mod imbalance;
+mod straggler;
+
 /// All of them.
-pub(crate) const ALL: &[&dyn Rule] = &[];
+pub(crate) const ALL: &[&dyn Rule] = &[
+    &exposed_communication::ExposedCommunication,
+    &imbalance::Imbalance,
+    &straggler::Straggler,
+];
