@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ridgeline_analysis::diagnose::severity::Severity;
 use ridgeline_analysis::present::hints::HintOptions;
 use ridgeline_analysis::present::lenses::LensOptions;
 use serde_json::Value;
@@ -42,6 +43,8 @@ pub struct Settings {
     pub batch_memory_limit: Option<u64>,
     /// Failures as diagnostics.
     pub diagnostics: bool,
+    /// Findings, from this severity on; nothing where there are to be none.
+    pub findings: Option<Severity>,
     /// Remarks on costs as diagnostics.
     pub remarks: bool,
     /// Estimates while somebody types.
@@ -138,6 +141,16 @@ pub const TABLE: &[Setting] = &[
         "null",
         "The memory that an iteration may hold, such as `16 GB`, for the largest batch that fits. Default: what the device has left.",
     ),
+    row(
+        "findings.enable",
+        "true",
+        "Show what is slow or wasteful at its line, with what it costs and a quick fix where an edit is safe.",
+    ),
+    row(
+        "findings.minimum",
+        "\"hint\"",
+        "Hide findings below this: `hint` shows all, `information` those from 1% of the iteration or of the peak on, `warning` those from 5% on.",
+    ),
     row("diagnostics.enable", "true", "Show a failing run at the line that failed."),
     row(
         "diagnostics.costs",
@@ -168,6 +181,7 @@ impl Default for Settings {
             hover: true,
             explore_batch: Explore::default(),
             batch_memory_limit: None,
+            findings: Some(Severity::Hint),
             diagnostics: true,
             remarks: false,
             live: true,
@@ -215,6 +229,7 @@ impl Settings {
             hover: reader.switch("hover.enable"),
             explore_batch: reader.explore("batchSize.explore"),
             batch_memory_limit: reader.size("batchSize.memoryLimit"),
+            findings: reader.findings(),
             diagnostics: reader.switch("diagnostics.enable"),
             remarks: reader.automatic(
                 "diagnostics.costs",
@@ -292,6 +307,19 @@ impl Reader<'_> {
             Some(Some("onDemand")) => Explore::OnDemand,
             Some(_) => self.complain(name, "automatic or onDemand", Explore::Automatic),
         }
+    }
+
+    fn findings(&mut self) -> Option<Severity> {
+        let minimum = match self.value("findings.minimum").map(Value::as_str) {
+            None | Some(Some("hint")) => Severity::Hint,
+            Some(Some("information")) => Severity::Information,
+            Some(Some("warning")) => Severity::Warning,
+            Some(_) => {
+                let allowed = "hint, information or warning";
+                self.complain("findings.minimum", allowed, Severity::Hint)
+            }
+        };
+        self.switch("findings.enable").then_some(minimum)
     }
 
     /// A size in bytes, as in a project's configuration. Empty text is none.
@@ -422,6 +450,17 @@ mod tests {
                 "ridgeline.runOnSave has to be true or false; its default is used",
             ]
         );
+    }
+
+    #[test]
+    fn which_findings_are_shown() {
+        let read = |value: Value| Settings::read(&value, &Client::default());
+        assert_eq!(read(json!({})).0.findings, Some(Severity::Hint));
+        assert_eq!(read(json!({"findings": {"enable": false}})).0.findings, None);
+        let (settings, _) = read(json!({"findings.minimum": "warning"}));
+        assert_eq!(settings.findings, Some(Severity::Warning));
+        let (settings, complaints) = read(json!({"findings.minimum": "much"}));
+        assert_eq!((settings.findings, complaints.len()), (Some(Severity::Hint), 1));
     }
 
     #[test]

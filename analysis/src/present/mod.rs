@@ -3,6 +3,7 @@
 
 pub mod devices;
 pub mod failure;
+pub mod findings;
 #[cfg(test)]
 mod fixture;
 pub mod headline;
@@ -53,7 +54,8 @@ pub(crate) fn everything(
         offsets.extend([lens.span.start, lens.span.end]);
     }
     for offset in 0..index.text().len() + 2 {
-        let beside = hover::Beside { elsewhere: profile.elsewhere.as_deref(), what_ifs: None };
+        let beside =
+            hover::Beside { elsewhere: profile.elsewhere.as_deref(), ..Default::default() };
         if let Some(hover) = hover::hover(profile, beside, costs, index, offset) {
             offsets.extend([hover.span.start, hover.span.end]);
         }

@@ -444,6 +444,11 @@ impl Summary<'_> {
 }
 
 impl Style {
+    /// What to see first.
+    pub(super) fn bold(self, text: &str) -> String {
+        self.paint(BOLD, text)
+    }
+
     /// What is said beside the matter.
     pub(super) fn faint(self, text: &str) -> String {
         self.paint(FAINT, text)

@@ -8,6 +8,7 @@ use super::{ProfileArgs, RunArgs};
 use super::{output_file, report, run, show};
 use crate::config::{DEVICES, DeviceChoice, Launcher};
 use crate::discover::project_root;
+use crate::findings;
 use crate::pipeline::{Overrides, Pipeline, Request};
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
@@ -24,8 +25,9 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
     if let Some(file) = &args.report {
         report::write(&profiled, &sources, &store, file)?;
     }
+    let found = findings::of_run(&profiled);
     if let Some(file) = &args.json {
-        output_file::write(&show::json(&profiled, &sources), file)?;
+        output_file::write(&show::json(&profiled, &sources, &found), file)?;
     }
     if output_file::is_stdout(args.json.as_deref()) {
         return Ok(());
@@ -35,6 +37,7 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
         text.push_str(&show::annotated_sources(&profiled, &sources, terminal));
     }
     text.push_str(&show::summary(&profiled, terminal));
+    text.push_str(&show::findings(&profiled, &found, terminal));
     if let Some(file) = &args.report {
         text.push_str(&format!("\nReport: {}\n", file.display()));
     }

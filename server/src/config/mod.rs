@@ -12,6 +12,7 @@ mod launcher;
 mod load;
 mod path_inside;
 mod program;
+mod silenced;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use launcher::Launcher;
 pub use load::{FILE_NAME, Loaded, PYPROJECT, load};
 pub use path_inside::{PathInside, inside};
 pub use program::{Argument, ModuleName};
+pub use silenced::Silenced;
 pub use size::Size;
 
 /// How many characters of a wrong value a message quotes.
@@ -71,6 +73,8 @@ pub struct Config {
     pub limits: Limits,
     /// GPUs that predictions are made for, beside those that Ridgeline knows, and their prices.
     pub devices: Devices,
+    /// What was found to be slow or wasteful, and is not to be shown.
+    pub findings: Findings,
 }
 
 /// What counts as the project's own code.
@@ -150,6 +154,15 @@ pub struct Devices {
     /// What an hour of a GPU costs in US dollars, by its name: a number, or a table of
     /// `usd_per_hour` and `date`. It stands for the price that Ridgeline knows.
     pub prices: BTreeMap<String, HourlyPrice>,
+}
+
+/// What is shown of what was found.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Findings {
+    /// Findings that are not shown: by name, `"hidden-sync"`, or by name and files relative to this
+    /// file, `"hidden-sync:old/*.py"`.
+    pub ignore: Vec<Silenced>,
 }
 
 /// At most the first characters of a value of any length.

@@ -2,14 +2,11 @@
 //! and the command. Each is one ordinary edit of today's text, which the editor can undo.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ridgeline_analysis::present::what_ifs::speedup;
 use ridgeline_analysis::profile::FileId;
-use ridgeline_analysis::recording::manifest;
 use ridgeline_analysis::source::batch_site::{Entry, Project as _};
 use ridgeline_analysis::source::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
 use ridgeline_analysis::source::{
@@ -17,7 +14,6 @@ use ridgeline_analysis::source::{
 };
 use ridgeline_analysis::units;
 use ridgeline_analysis::whatif::study::Study;
-use serde::Deserialize;
 use tower_lsp::ls_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, DocumentChanges, OneOf,
     OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri, WorkspaceEdit,
@@ -26,6 +22,7 @@ use tower_lsp::ls_types::{
 use super::batch_size::Edits;
 use crate::batch::Sources;
 use crate::documents::{DocumentId, DocumentSnapshot, real_path};
+use crate::findings::entry::entry_of;
 use crate::lsp::client::Importance;
 use crate::lsp::position::to_range;
 use crate::lsp::to_proto::uri_text;
@@ -39,9 +36,6 @@ const WORTH_TELLING: f64 = 1.02;
 
 /// Lines that one edit is about.
 const MOST_LINES: usize = 64;
-
-/// A manifest beyond this is not read: a model of 100,000 modules has less.
-const MOST_MANIFEST: u64 = 64 << 20;
 
 /// What an edit of a program needs.
 #[derive(Clone, Debug)]
@@ -65,6 +59,19 @@ struct Program {
 }
 
 impl Applying {
+    /// The project's root, today's texts, and what runs, where that is known. It reads files.
+    pub fn read(&self) -> Option<(&Path, Sources, Entry)> {
+        let Program { sources, entry } = self.program().ok()?;
+        Some((&self.root, sources, entry))
+    }
+
+    /// The open texts of the project.
+    pub fn texts(&self) -> impl Iterator<Item = Arc<str>> {
+        let is_python = |path: &Path| path.extension().is_some_and(|ending| ending == "py");
+        let open = self.open.iter().filter(move |(path, _)| is_python(path));
+        open.map(|(_, open)| open.index.shared_text())
+    }
+
     /// Today's texts, and what runs. It reads files.
     ///
     /// # Errors
@@ -96,7 +103,7 @@ impl Applying {
     /// The lines that a prediction is about, where they are in today's texts.
     fn lines(&self, sources: &Sources, kind: EditKind) -> Vec<(String, u32)> {
         let study = self.what_ifs.as_deref();
-        let prediction = study.and_then(|study| study.prediction(kind.optimization()));
+        let prediction = study.and_then(|study| study.prediction(kind.name()));
         let Some((prediction, measured)) = prediction.zip(self.measured.as_deref()) else {
             return Vec::new();
         };
@@ -138,7 +145,7 @@ impl Applying {
     /// By the names of optimizations whether their edits can be made in today's texts, or why not: a
     /// sentence without a full stop. It reads files.
     pub fn possible(&self) -> Vec<(String, Result<(), String>)> {
-        let names = EditKind::ALL.map(|kind| kind.optimization().to_owned());
+        let names = EditKind::ALL.map(|kind| kind.name().to_owned());
         match self.program() {
             Ok(program) => {
                 let all = self.all(&program, &EditKind::ALL).into_iter();
@@ -186,6 +193,41 @@ impl Applying {
         })
     }
 
+    /// The edits that mend findings at lines of today's texts, each by itself: what is asked for, and
+    /// the lines that it is about.
+    ///
+    /// # Errors
+    /// Where it is not known what runs.
+    pub fn mend(
+        &self,
+        wanted: &[(EditKind, Vec<(String, u32)>)],
+        edits: Edits,
+    ) -> Result<Vec<Result<(WorkspaceEdit, Rewrite), Refusal>>, String> {
+        let program = self.program()?;
+        let lines: Vec<Vec<(&str, u32)>> = wanted
+            .iter()
+            .map(|(_, lines)| lines.iter().map(|(path, line)| (path.as_str(), *line)).collect())
+            .collect();
+        let requests: Vec<Request<'_>> = wanted
+            .iter()
+            .zip(&lines)
+            .map(|((kind, _), lines)| Request { kind: *kind, lines, count: Some(worker_count()) })
+            .collect();
+        let made = rewrites(&program.sources, &program.entry, &requests);
+        let made = made.into_iter().map(|made| {
+            let rewrite = made?;
+            let edit = self.edit(&program.sources, &rewrite, edits);
+            let gone = || Refusal::NotUnderstood("the text has just changed".to_owned());
+            Ok((edit.ok_or_else(gone)?, rewrite))
+        });
+        Ok(made.collect())
+    }
+
+    /// Whether this is the project at `root`.
+    pub fn is_about(&self, root: &Path) -> bool {
+        self.root == root
+    }
+
     /// The edit of one optimization.
     fn make(&self, name: &str, edits: Edits) -> Result<(WorkspaceEdit, Rewrite), String> {
         let kind = EditKind::of_optimization(name)
@@ -205,29 +247,6 @@ impl Applying {
         let edit = edit.filter(|_| is_current).ok_or("The text has just changed.")?;
         Ok((edit, rewrite))
     }
-}
-
-/// What ran, as the recording says it.
-fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
-    #[derive(Deserialize)]
-    struct Told {
-        entry: Option<manifest::Entry>,
-    }
-    let file = File::open(recording.join("manifest.json")).ok()?;
-    let mut text = String::new();
-    file.take(MOST_MANIFEST).read_to_string(&mut text).ok()?;
-    let told = serde_json::from_str::<Told>(&text).ok()?.entry?;
-    let provider = told.kind == "provider";
-    let path = match (told.path, told.name) {
-        (Some(path), _) => path,
-        (None, Some(name)) => {
-            let base = name.replace('.', "/");
-            let file = format!("{base}.py");
-            if sources.text(&file).is_some() { file } else { format!("{base}/__main__.py") }
-        }
-        (None, None) => return None,
-    };
-    Some(Entry { path, provider, ..Entry::default() })
 }
 
 /// The actions for a range: at the training loop, and at the lines that an edit changes. None before
@@ -271,7 +290,7 @@ pub fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeAction
 /// None where it is known to bring nothing here.
 fn brings(study: Option<&Study>, kind: EditKind) -> Option<String> {
     let Some(study) = study else { return Some(String::new()) };
-    let name = kind.optimization();
+    let name = kind.name();
     if study.what_ifs.refusals.iter().any(|refused| refused.name == name) {
         return None;
     }

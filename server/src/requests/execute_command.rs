@@ -109,6 +109,7 @@ fn clear(state: &mut GlobalState, root: &Path) {
     with(state, root, |workspace| {
         workspace.measured.clear();
         workspace.live.clear();
+        workspace.findings.clear();
         feed.changed(workspace.number);
         workspace.problem = None;
         workspace.said = None;

@@ -169,6 +169,6 @@ fn the_documented_edits_are_these() {
     let rows = section.into_iter().flat_map(str::lines).filter(|line| line.starts_with("| `"));
     let rows: Vec<String> = rows.map(str::to_owned).collect();
     let edits = EditKind::ALL;
-    let expected = edits.map(|kind| format!("| `{}` | {} |", kind.optimization(), kind.title()));
+    let expected = edits.map(|kind| format!("| `{}` | {} |", kind.name(), kind.title()));
     assert_eq!(rows, expected);
 }
