@@ -63,7 +63,7 @@ def read_all(out: str) -> dict[int, RankState]:
             state = _read(os.path.join(folder, name))
             if state is not None and state.rank == int(number):
                 states[state.rank] = state
-    return states
+    return dict(sorted(states.items()))
 
 
 def _read(path: str) -> RankState | None:
