@@ -8,6 +8,7 @@
 //! today's text and carries costs onto it, [`present`] turns both into what a person reads.
 
 pub mod attribution;
+pub mod compare;
 pub mod diagnose;
 pub mod evaluate;
 pub mod metrics;

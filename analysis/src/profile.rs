@@ -8,6 +8,7 @@
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
+use crate::compare::since::Since;
 use crate::predict::device_comparison::Comparison;
 use crate::ranks::Ranks;
 use crate::ranks::exchange::Exchange;
@@ -489,6 +490,8 @@ pub struct Profile {
     pub exchange: Option<Arc<Exchange>>,
     /// What the ranks of the run cost that this is the first of; nothing where it is alone.
     pub ranks: Option<Arc<Ranks>>,
+    /// What changed since earlier runs, where there are some.
+    pub since: Option<Arc<Since>>,
 }
 
 /// What a profile rests on that no run measured: that of a text that has not run, or of a device

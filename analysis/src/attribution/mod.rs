@@ -186,6 +186,7 @@ fn attribute_with(
         device: sums.device,
         estimate: None,
         elsewhere: None,
+        since: None,
     };
     Ok((profile, shares))
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::findings::Entry;
 use super::ranks::{self, RanksEntry};
 use crate::diagnose::finding::Finding;
+use crate::compare::run::Run;
 use crate::profile::{
     DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Profile, Provenance,
 };
@@ -31,6 +32,7 @@ pub struct Document {
     torch: Option<String>,
     findings: Option<Vec<Entry>>,
     notes: Vec<String>,
+    run: Run,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<Gpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,6 +234,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
         torch: Some(profile.torch_version.clone()).filter(|version| !version.is_empty()),
         findings: None,
         notes: profile.notes.clone(),
+        run: Run::of(profile),
         gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
         ranks: profile.ranks.as_deref().map(ranks::entry),
         kernels: None,

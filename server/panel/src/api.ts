@@ -56,6 +56,11 @@ export class Api {
     return this.#post("whatif", { name, action });
   }
 
+  /** Makes the edit that mends a finding at its line, of the measurement that the page shows. */
+  mend(name: string, place: Place, generation: number): Promise<Answer> {
+    return this.#post("whatif", { name, action: "apply", ...place, generation });
+  }
+
   command(command: Command): Promise<Answer> {
     return this.#post("command", { command });
   }

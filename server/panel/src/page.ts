@@ -10,6 +10,8 @@ import { DevicesSection } from "./devices/section";
 import { byId, fill } from "./dom";
 import { rememberFocus } from "./focus";
 import { emptyState } from "./empty";
+import type { Finding } from "./findings/document";
+import { FindingsSection } from "./findings/section";
 import { Header } from "./header";
 import { showHeadline } from "./headline";
 import { Highlighter } from "./highlighter";
@@ -38,6 +40,7 @@ export class Page {
   readonly #history: HistorySection;
   readonly #devices: DevicesSection;
   readonly #whatIfs: WhatIfSection;
+  readonly #findings: FindingsSection;
   #timelineGeneration: number | null = null;
   #panel: PanelDocument | null = null;
   #fetching = false;
@@ -112,6 +115,12 @@ export class Page {
         this.#notice.say(why);
       },
     });
+    this.#findings = new FindingsSection(byId("findings-body"), this.#actions, {
+      mend: api === null ? null : (finding) => void this.#mend(api, finding),
+      explain: (why) => {
+        this.#notice.say(why);
+      },
+    });
   }
 
   restyle(): void {
@@ -164,6 +173,8 @@ export class Page {
     if (panel.devices !== null) this.#devices.show(panel.devices);
     byId("what-ifs").hidden = panel.whatIfs === null;
     if (panel.whatIfs !== null) this.#whatIfs.show(panel.whatIfs, panel.canJump);
+    byId("findings").hidden = panel.findings === null;
+    if (panel.findings !== null) this.#findings.show(panel.findings, panel.canJump);
     byId("history").hidden = panel.history.length === 0;
     this.#history.show(panel);
     restore();
@@ -228,6 +239,13 @@ export class Page {
 
   async #askWhatIf(api: Api, name: string, action: Action): Promise<void> {
     await this.#tell(api.whatIf(name, action));
+    await this.#fetch();
+  }
+
+  async #mend(api: Api, { fix, place }: Finding): Promise<void> {
+    if (fix === null) return;
+    const generation = this.#panel?.generation ?? 0;
+    await this.#tell(place === null ? api.whatIf(fix.name, "apply") : api.mend(fix.name, place, generation));
     await this.#fetch();
   }
 

@@ -22,10 +22,10 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
         run::run_plan(&pipeline, &plan, terminal, &cancel).await
     })??;
     let sources = show::Sources::read(&profiled);
-    if let Some(file) = &args.report {
-        report::write(&profiled, &sources, &store, file)?;
-    }
     let found = findings::of_run(&profiled);
+    if let Some(file) = &args.report {
+        report::write(&profiled, &sources, &found, &store, file)?;
+    }
     if let Some(file) = &args.json {
         output_file::write(&show::json(&profiled, &sources, &found), file)?;
     }
@@ -59,6 +59,7 @@ pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<
         device,
         batch_size,
         iterations: args.iterations,
+        least_iterations: 0,
         seconds: args.seconds,
         arguments: (!args.arguments.is_empty()).then(|| args.arguments.clone()),
         working_directory: None,

@@ -4,6 +4,7 @@
 //! every value is checked, and every error says file, line and what is allowed. The published
 //! schema `docs/ridgeline.schema.json` is made from these types; a test holds the two equal.
 
+mod budgets;
 mod count;
 mod device_choice;
 mod environment;
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use budgets::{Check, MaxFindings, Milliseconds, Percent};
 pub use count::Count;
 pub use device_choice::{DEVICES, DeviceChoice};
 pub use environment::Environment;
@@ -75,6 +77,8 @@ pub struct Config {
     pub devices: Devices,
     /// What was found to be slow or wasteful, and is not to be shown.
     pub findings: Findings,
+    /// What `ridgeline check` holds a run to.
+    pub check: Check,
 }
 
 /// What counts as the project's own code.

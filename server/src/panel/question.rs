@@ -21,12 +21,14 @@ pub enum Question {
     Command(u32, Wish, Reply<Done>),
     /// Make the edit of an optimization, or measure it.
     WhatIf(u32, String, Action, Reply<Done>),
+    /// Make the edit of this name that mends the finding at a line.
+    Mend(u32, String, Line, Reply<Done>),
     /// Set the batch size in the text, of which the page shows this measurement (its generation).
     Batch(u32, u64, u64, Reply<Done>),
 }
 
 /// A line of the text that ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 pub struct Line {
     /// Index into the document's `files`.
     pub file: u32,

@@ -127,6 +127,9 @@ struct OfWhatIf {
     workspace: u32,
     name: String,
     action: Action,
+    /// The line of a finding that is to be mended; a name alone means the whole program.
+    #[serde(flatten)]
+    line: Option<Line>,
 }
 
 async fn document(
@@ -183,7 +186,11 @@ async fn what_if(
     body: Result<Json<OfWhatIf>, JsonRejection>,
 ) -> Result<Json<Done>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
-    let asked = |reply| Question::WhatIf(of.workspace, of.name, of.action, reply);
+    let OfWhatIf { workspace, name, action, line } = of;
+    let asked = |reply| match line.filter(|_| action == Action::Apply) {
+        Some(line) => Question::Mend(workspace, name, line, reply),
+        None => Question::WhatIf(workspace, name, action, reply),
+    };
     desk.ask(asked).await.map(Json)
 }
 

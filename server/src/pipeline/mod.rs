@@ -221,7 +221,7 @@ impl Pipeline {
                 let note = format!("this run is not in the history of the project: {error}");
                 Arc::make_mut(&mut profiled.profile).notes.push(note);
             }
-            profiled
+            history::with_changes(&store, profiled)
         })
         .await
     }
@@ -345,7 +345,7 @@ impl Pipeline {
 pub fn newest(store: &Store, folder: &Path) -> Result<Profiled, String> {
     let (root, folder) = newest_recording(store, folder)
         .ok_or_else(|| format!("{} was not profiled yet", folder.display()))?;
-    measured(&root, &folder)
+    measured(&root, &folder).map(|profiled| history::with_changes(store, profiled))
 }
 
 /// The same; nothing where there is none, or where it is the `known` one.
@@ -359,7 +359,8 @@ pub fn newer(
 ) -> Result<Option<Profiled>, String> {
     let newest = newest_recording(store, folder);
     let newer = newest.filter(|(_, recording)| Some(recording.as_path()) != known);
-    newer.map(|(root, recording)| measured(&root, &recording)).transpose()
+    let newer = newer.map(|(root, recording)| measured(&root, &recording)).transpose()?;
+    Ok(newer.map(|profiled| history::with_changes(store, profiled)))
 }
 
 /// The newest finished recording of the project at `folder` and of those below it, with its

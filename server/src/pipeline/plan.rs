@@ -44,6 +44,8 @@ pub struct Overrides {
     pub batch_size: Option<u32>,
     /// Iterations to time.
     pub iterations: Option<u32>,
+    /// Iterations to time at the least where nobody set how many for this run.
+    pub least_iterations: u32,
     /// Seconds until the run is stopped.
     pub seconds: Option<u32>,
     /// The program's arguments.
@@ -358,7 +360,9 @@ fn not_user_code(root: &Path, config: &Config) -> Vec<PathBuf> {
 fn iterations(config: &Config, overrides: &Overrides) -> Iterations {
     Iterations {
         warmup: config.iterations.warmup.get(),
-        timed: overrides.iterations.unwrap_or(config.iterations.timed.get()),
+        timed: overrides
+            .iterations
+            .unwrap_or(config.iterations.timed.get().max(overrides.least_iterations)),
         profiled: config.iterations.profiled.get(),
         found_by: config.iterations.found_by.map(|found_by| found_by.name().to_owned()),
     }

@@ -141,6 +141,7 @@ pub fn estimate(input: &Input<'_>) -> Profile {
         elsewhere: None,
         exchange: None,
         ranks: None,
+        since: None,
     }
 }
 
