@@ -37,8 +37,14 @@ fn budgets_of_a_recording() {
     let ended = check(&sandbox, &[&[mlp.as_str()], &generous[..], &["--format", "json"]].concat());
     let found = json_of(&ended.exits_with(0));
     assert_eq!(found["passed"], true);
-    assert_eq!(told(&found), ["time-budget: passed", "memory-budget: passed", "findings-hint: passed"]);
-    let ended = check(&sandbox, &[&mlp, "--max-time", "0.0001", "--max-memory", "1 kB", "--format", "json"]);
+    assert_eq!(
+        told(&found),
+        ["time-budget: passed", "memory-budget: passed", "findings-hint: passed"]
+    );
+    let ended = check(
+        &sandbox,
+        &[&mlp, "--max-time", "0.0001", "--max-memory", "1 kB", "--format", "json"],
+    );
     let found = json_of(&ended.exits_with(1).says("2 of 2 checks failed"));
     assert_eq!(found["passed"], false);
     assert_eq!(told(&found), ["time-budget: broken", "memory-budget: broken"]);
@@ -79,7 +85,9 @@ fn what_is_asked_wrongly_is_told_before_anything_runs() {
         check(&sandbox, &[gone, &format!("{option}={value}")]).exits_with(2).says(said);
     }
     sandbox.write("train.py", TRAINS);
-    check(&sandbox, &["train.py", "--baseline", "gone.json"]).exits_with(2).says("--write-baseline");
+    check(&sandbox, &["train.py", "--baseline", "gone.json"])
+        .exits_with(2)
+        .says("--write-baseline");
     sandbox.write("ridgeline.toml", "[check]\nmax_regression = 5\n");
     check(&sandbox, &["train.py"]).exits_with(2).says("ridgeline.toml:2");
 }
@@ -116,8 +124,15 @@ fn every_format_goes_into_a_file_with_a_page_beside_it() {
     let mlp = recording("mlp-cpu");
     let written = |format: &str| {
         let file = sandbox.path("out");
-        let arguments =
-            [&mlp, "--max-time", "0.0001", "--format", format, "--output", file.to_str().expect("a path")];
+        let arguments = [
+            &mlp,
+            "--max-time",
+            "0.0001",
+            "--format",
+            format,
+            "--output",
+            file.to_str().expect("a path"),
+        ];
         check(&sandbox, &arguments).exits_with(1).prints("BROKEN      time-budget");
         std::fs::read_to_string(&file).expect("written")
     };
@@ -138,7 +153,8 @@ fn a_program_is_held_to_its_configuration() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();
     sandbox.write("train.py", TRAINS);
-    let config = "[check]\nbaseline = \"baseline.json\"\nmax_regression = \"900%\"\nmax_time = 60000\n";
+    let config =
+        "[check]\nbaseline = \"baseline.json\"\nmax_regression = \"900%\"\nmax_time = 60000\n";
     sandbox.write("ridgeline.toml", config);
     let check = |more: &[&str]| {
         let mut command = sandbox.ridgeline();

@@ -55,8 +55,7 @@ fn a_recording_and_itself_are_the_same() {
 fn other_programs_differ() {
     let sandbox = Sandbox::new();
     let (before, after) = (recording("mlp-cpu"), recording("conv-cpu"));
-    let found =
-        document(&sandbox.run(&["compare", &before, &after, "--json", "-"]).exits_with(0));
+    let found = document(&sandbox.run(&["compare", &before, &after, "--json", "-"]).exits_with(0));
     let mut told = Vec::new();
     verdicts(&found, &mut told);
     assert!(told.iter().any(|verdict| verdict == "gone" || verdict == "new"), "{found}");
@@ -103,9 +102,13 @@ async fn runs_of_a_project_by_their_names() {
     if !profile(&sandbox, TRAINS) {
         return;
     }
-    std::fs::rename(sandbox.project().join("profile.json"), sandbox.path("small.json")).expect("moved");
+    std::fs::rename(sandbox.project().join("profile.json"), sandbox.path("small.json"))
+        .expect("moved");
     // The layers are two hundred times as much work, and the file has a line more above.
-    let large = format!("import os\n{}", TRAINS.replace("64, 128", "64, 8192").replace("128, 10", "8192, 512"));
+    let large = format!(
+        "import os\n{}",
+        TRAINS.replace("64, 128", "64, 8192").replace("128, 10", "8192, 512")
+    );
     let large = large.replace("randint(0, 10", "randint(0, 512");
     assert!(profile(&sandbox, &large));
     let ended = sandbox.run(&["compare", "last~1", "last", "--json", "-"]).exits_with(0);
@@ -154,7 +157,10 @@ async fn runs_of_a_project_by_their_names() {
     schema::holds(&shown, "compare");
     assert_eq!(shown["lines"], found["lines"]);
     let history = served.panel.document().await["history"].clone();
-    assert!(history[0]["text"].is_string() && history[0]["text"] != history[1]["text"], "{history}");
+    assert!(
+        history[0]["text"].is_string() && history[0]["text"] != history[1]["text"],
+        "{history}"
+    );
     let gone = "/api/compare?workspace=0&before=1&after=2";
     assert_eq!(served.panel.get(gone).await.status, 404);
     assert_eq!(served.panel.get("/api/compare?workspace=0&before=-1&after=x").await.status, 400);

@@ -317,6 +317,13 @@ impl Writer<'_> {
         if cost.calls > 0.0 && (cost.calls - 1.0).abs() > 0.05 {
             page.line(&[text(format!("runs {} times in an iteration", count(cost.calls)))]);
         }
+        let of_ranks = self.costs.file.and_then(|file| {
+            let lines = self.costs.recorded_lines(self.profile, cost);
+            super::ranks::of_lines(self.profile, file, lines)
+        });
+        if let Some(of_ranks) = of_ranks {
+            page.line(&[text(of_ranks)]);
+        }
         if let Some(device) = cost.device_time {
             let mut parts = vec![format!("GPU at work {}", units::duration(device.kernel_ns))];
             if device.launch_ns > 0.0 {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::explained::{BoundEntry, UtilizationEntry, bound_entry, utilization_entry};
 use super::findings::Entry;
+use super::ranks::{self, RanksEntry};
 use crate::compare::run::Run;
 use crate::diagnose::finding::Finding;
 use crate::metrics::utilization::Utilization;
@@ -39,6 +40,8 @@ pub struct Document {
     utilization: Option<Parts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<Gpu>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranks: Option<RanksEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kernels: Option<Vec<KernelTotal>>,
 }
@@ -273,6 +276,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
         bound: profile.bound.as_ref().map(|bound| bound_entry(bound, profile)),
         utilization: Parts::of(profile),
         gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
+        ranks: profile.ranks.as_deref().map(ranks::entry),
         kernels: None,
     }
 }

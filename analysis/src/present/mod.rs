@@ -19,6 +19,7 @@ pub mod network;
 mod page;
 pub mod panel;
 pub mod printable;
+pub mod ranks;
 pub mod remarks;
 pub mod report;
 mod share;

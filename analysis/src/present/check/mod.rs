@@ -163,7 +163,8 @@ mod tests {
             train.py:7  warning hidden-sync: "waits" <here> & there ]]> �[2J � ￾
             train.py:9  hint hidden-sync: "waits" <here> & there ]]> �[2J � ￾
             train.py:0  information loader-workers: "waits" <here> & there ]]> �[2J � ￾
-        "#]].assert_eq(&shown);
+        "#]]
+        .assert_eq(&shown);
         let nothing = page(&Check::default(), Style { color: false, width: 80 });
         assert!(nothing.starts_with("Nothing was asked"), "{nothing}");
     }
