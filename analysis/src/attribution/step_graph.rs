@@ -51,7 +51,8 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
     let mut contexts = Contexts::new(&join, manifest, recording.lines.is_none());
     let pieces = timeline::pieces(&join, &mut contexts);
     let launches = Launches::new(&join, &mut contexts);
-    let joined = Joined { recording, steps: &steps, join: &join, pieces: &pieces, launches: &launches };
+    let joined =
+        Joined { recording, steps: &steps, join: &join, pieces: &pieces, launches: &launches };
     joined.graph(&mut contexts, profile)
 }
 

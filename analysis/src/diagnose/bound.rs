@@ -96,8 +96,8 @@ impl Bound {
     /// The largest share; nothing where more is unknown.
     pub fn verdict(&self) -> Option<&Share> {
         let largest = self.shares.first()?;
-        let is_known = largest.by != Bottleneck::Unknown
-            && self.share(Bottleneck::Unknown) < largest.share;
+        let is_known =
+            largest.by != Bottleneck::Unknown && self.share(Bottleneck::Unknown) < largest.share;
         is_known.then_some(largest)
     }
 
@@ -149,10 +149,9 @@ fn without_synchronization(graph: &Graph, iteration_ns: f64) -> Option<(Graph, S
 
 fn is_synchronization(graph: &Graph, edge: &Edge) -> bool {
     let kind = |id: TaskId| graph.task(id).map(|task| task.kind);
-    let is_upload =
-        graph.task(edge.from).is_some_and(|from| {
-            from.kind == TaskKind::HostCopy && is_to_device(graph.name_of(from))
-        });
+    let is_upload = graph
+        .task(edge.from)
+        .is_some_and(|from| from.kind == TaskKind::HostCopy && is_to_device(graph.name_of(from)));
     kind(edge.to) == Some(TaskKind::Wait)
         && !is_upload
         && kind(edge.from).is_some_and(|kind| !kind.is_host())

@@ -9,10 +9,13 @@ use crate::predict::product_kernel::{ProductType, product_type};
 use crate::profile::Roof;
 use crate::whatif::graph::{Graph, Task, TaskKind};
 
-/// An operator of a CPU that neither ceiling explains by at least this share is bound by neither: it
-/// is small, or PyTorch runs it badly.
+/// An operator of a CPU that neither ceiling explains by at least this share is bound by neither: what
+/// takes its time is the call. ...
 const LEAST_EXPLAINED: f64 = 0.3;
-/// Only calls of at least so many nanoseconds tell what a processor reaches.
+/// ... In a long call something else than the call must take the time; arithmetic and memory are all
+/// there is, unless PyTorch runs it by some slow path.
+const LEAST_EXPLAINED_OF_LONG: f64 = 0.1;
+/// Calls of at least so many nanoseconds are long. Only they tell what a processor reaches.
 const LEAST_NS: f64 = 200_000.0;
 /// A product shows a ceiling from so many operations on, ...
 const LEAST_FLOPS: f64 = 50e6;
@@ -36,9 +39,9 @@ pub(super) struct KernelBounds {
 impl KernelBounds {
     pub fn new(graph: &Graph, on_gpu: bool, roof: Option<&Roof>) -> KernelBounds {
         let works: Vec<Option<Work>> = graph.operators.iter().map(op_cost::work).collect();
-        let of_operators =
-            if on_gpu { Vec::new() } else { on_processor(&works, &times(graph)) };
-        let names = graph.names.iter().map(|name| (product_type(name), product_unit(name).is_some()));
+        let of_operators = if on_gpu { Vec::new() } else { on_processor(&works, &times(graph)) };
+        let names =
+            graph.names.iter().map(|name| (product_type(name), product_unit(name).is_some()));
         KernelBounds { on_gpu, roof: roof.copied(), names: names.collect(), works, of_operators }
     }
 
@@ -48,10 +51,8 @@ impl KernelBounds {
             let found = task.operator.and_then(|of| self.of_operators.get(of as usize));
             return found.copied().unwrap_or(Bottleneck::Operators);
         }
-        let (product, is_product) = task
-            .name
-            .and_then(|name| self.names.get(name as usize).copied())
-            .unwrap_or_default();
+        let (product, is_product) =
+            task.name.and_then(|name| self.names.get(name as usize).copied()).unwrap_or_default();
         let work = task.operator.and_then(|of| self.works.get(of as usize).copied().flatten());
         let product = product.map(|named| product_of(graph.operator_of(task), named));
         let by_roofline = work.and_then(|work| self.by_roofline(work, product));
@@ -156,9 +157,10 @@ fn on_processor(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Bottleneck>
             .filter(|(work, _)| is_product(work) && work.flops >= LEAST_FLOPS)
             .map(|(work, time_ns)| work.flops / time_ns),
     );
-    let bandwidth = fastest(&mut long().filter(|(work, _)| !is_product(work)).filter_map(
-        |(work, time_ns)| Some(work.bytes.filter(|bytes| *bytes >= LEAST_BYTES)? / time_ns),
-    ));
+    let bandwidth =
+        fastest(&mut long().filter(|(work, _)| !is_product(work)).filter_map(|(work, time_ns)| {
+            Some(work.bytes.filter(|bytes| *bytes >= LEAST_BYTES)? / time_ns)
+        }));
     works
         .iter()
         .zip(times)
@@ -169,8 +171,10 @@ fn on_processor(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Bottleneck>
             };
             let compute = explains(Some(work.flops), peak);
             let memory = explains(work.bytes, bandwidth);
+            let is_long = time_ns / calls >= LEAST_NS;
+            let least = if is_long { LEAST_EXPLAINED_OF_LONG } else { LEAST_EXPLAINED };
             match compute.max(memory) {
-                explained if explained < LEAST_EXPLAINED => Bottleneck::Operators,
+                explained if explained < least => Bottleneck::Operators,
                 _ if compute > memory => Bottleneck::Compute,
                 _ => Bottleneck::MemoryBandwidth,
             }

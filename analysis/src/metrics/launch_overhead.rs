@@ -62,12 +62,8 @@ mod tests {
         let mut trace = Trace::read(json.as_bytes(), &Options::default()).expect("a trace");
         trace.runtime_calls.sort_by_key(|call| call.duration_ns);
         let found = launch_overhead(&trace, &[Some(0), Some(1), Some(1), None]);
-        let expected = LaunchOverhead {
-            launches: 2,
-            host_ns: 12_000,
-            median_ns: 7_000,
-            shorter_kernels: 2,
-        };
+        let expected =
+            LaunchOverhead { launches: 2, host_ns: 12_000, median_ns: 7_000, shorter_kernels: 2 };
         assert_eq!(found, Some(expected));
         assert_eq!(launch_overhead(&trace, &[None; 4]), None);
     }

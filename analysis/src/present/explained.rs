@@ -25,7 +25,8 @@ pub fn label(by: Bottleneck, on_gpu: bool) -> &'static str {
         (Bottleneck::Compute, false) => "compute",
         (Bottleneck::MemoryBandwidth, true) => "GPU memory bandwidth",
         (Bottleneck::MemoryBandwidth, false) => "memory bandwidth",
-        (Bottleneck::Operators, _) => "operators",
+        (Bottleneck::Operators, true) => "operators",
+        (Bottleneck::Operators, false) => "calls of operators",
         (Bottleneck::Launches, _) => "kernel launches",
         (Bottleneck::Synchronization, _) => "synchronization",
         (Bottleneck::DataLoading, _) => "data loading",
@@ -40,10 +41,12 @@ pub fn label(by: Bottleneck, on_gpu: bool) -> &'static str {
 fn told(by: Bottleneck, on_gpu: bool) -> &'static str {
     match (by, on_gpu) {
         (Bottleneck::Compute, true) => "the GPU's arithmetic is what takes its time",
-        (Bottleneck::Compute, false) => "is arithmetic at the processor's limit",
+        (Bottleneck::Compute, false) => "is operators that compute",
         (Bottleneck::MemoryBandwidth, true) => "the GPU moves data in its memory",
-        (Bottleneck::MemoryBandwidth, false) => "is moving data at the memory's limit",
-        (Bottleneck::Operators, _) => "is operators that reach no limit of the processor",
+        (Bottleneck::MemoryBandwidth, false) => "is operators that move data",
+        (Bottleneck::Operators, _) => {
+            "is operators, too small or too slow for the processor's limits"
+        }
         (Bottleneck::Launches, _) => "the GPU waits for kernels to be started",
         (Bottleneck::Synchronization, _) => "is lost by the host waiting for the GPU",
         (Bottleneck::DataLoading, _) => "waits for the next batch",
@@ -60,7 +63,6 @@ fn blamed(by: Bottleneck, on_gpu: bool) -> &'static str {
     match (by, on_gpu) {
         (Bottleneck::HostCode, true) => "the host",
         (Bottleneck::HostCode, false) => "Python",
-        (Bottleneck::Operators, _) => "small or slow operators",
         (by, on_gpu) => label(by, on_gpu),
     }
 }
@@ -161,7 +163,9 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     if !on_gpu {
         let within = share(part.operator_ns);
         let is_known = part.operator_ns > 0.0;
-        return Vec::from_iter(is_known.then(|| format!("{} in operators", units::percent(within))));
+        return Vec::from_iter(
+            is_known.then(|| format!("{} in operators", units::percent(within))),
+        );
     }
     let mut facts = vec![format!("GPU at work {}", units::percent(share(part.busy_ns)))];
     facts.extend(reached(part, profile.device.roof.as_ref()));
@@ -383,8 +387,7 @@ mod tests {
         let host = share(Bottleneck::HostCode, 0.62, Some(18));
         let loading = share(Bottleneck::DataLoading, 0.3, None);
         let (text, beside) = told(true, vec![host.clone(), loading.clone()]);
-        let expected =
-            "Bound by the host: 62% of the iteration the GPU waits for Python, mostly in train.py:18";
+        let expected = "Bound by the host: 62% of the iteration the GPU waits for Python, mostly in train.py:18";
         assert_eq!(text, expected);
         assert_eq!(beside, "data loading 30%");
         let (text, _) = told(false, vec![loading, host]);

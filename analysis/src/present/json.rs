@@ -54,9 +54,8 @@ impl Parts {
         let metrics = profile.metrics.as_ref()?;
         let [data, forward, backward, optimizer, other] = &metrics.phases;
         let times = &profile.iteration.phases;
-        let of = |part: &Utilization, phase: Phase| {
-            utilization_entry(part, times.get(phase), profile)
-        };
+        let of =
+            |part: &Utilization, phase: Phase| utilization_entry(part, times.get(phase), profile);
         Some(Parts {
             iteration: utilization_entry(&metrics.whole, times.total(), profile),
             data: of(data, Phase::Data),

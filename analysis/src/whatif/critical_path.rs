@@ -83,9 +83,10 @@ impl Waits {
         let tasks = graph.tasks.len();
         let within = graph.edges.iter().map(|edge| (edge, false));
         let all = || {
-            within.clone().chain(graph.across.iter().map(|edge| (edge, true))).filter(|(edge, _)| {
-                edge.from.index() < tasks && edge.to.index() < tasks
-            })
+            within
+                .clone()
+                .chain(graph.across.iter().map(|edge| (edge, true)))
+                .filter(|(edge, _)| edge.from.index() < tasks && edge.to.index() < tasks)
         };
         let mut first = vec![0_u32; tasks + 1];
         for (edge, _) in all() {
@@ -225,7 +226,13 @@ mod tests {
         made.graph.wait(kernel, wait, 0.0);
         assert_eq!(
             made.path(),
-            [(0, 100.0, false), (1, 10.0, false), (2, 5.0, true), (2, 200.0, false), (3, 3.0, false)]
+            [
+                (0, 100.0, false),
+                (1, 10.0, false),
+                (2, 5.0, true),
+                (2, 200.0, false),
+                (3, 3.0, false)
+            ]
         );
     }
 

@@ -84,8 +84,7 @@ fn of_task(graph: &Graph, task: &Task, occupancies: &HashMap<&str, f64>) -> Util
         TaskKind::Communication => part.communication_ns = time_ns,
         TaskKind::DeviceCopy => {}
         TaskKind::HostCopy => {
-            let copied =
-                Copied { calls: 1.0, bytes: task.bytes.unwrap_or(0) as f64, time_ns };
+            let copied = Copied { calls: 1.0, bytes: task.bytes.unwrap_or(0) as f64, time_ns };
             let name = graph.name_of(task);
             let is_upload = name.contains("HtoD") || name.contains("Host To Device");
             *(if is_upload { &mut part.to_device } else { &mut part.to_host }) = copied;
