@@ -9,10 +9,13 @@ use crate::predict::product_kernel::{ProductType, product_type};
 use crate::profile::Roof;
 use crate::whatif::graph::{Graph, Task, TaskKind};
 
-/// An operator of a CPU that neither ceiling explains by at least this share is bound by neither: it
-/// is small, or PyTorch runs it badly.
+/// An operator of a CPU that neither ceiling explains by at least this share is bound by neither: what
+/// takes its time is the call. ...
 const LEAST_EXPLAINED: f64 = 0.3;
-/// Only calls of at least so many nanoseconds tell what a processor reaches.
+/// ... In a long call something else than the call must take the time; arithmetic and memory are all
+/// there is, unless PyTorch runs it by some slow path.
+const LEAST_EXPLAINED_OF_LONG: f64 = 0.1;
+/// Calls of at least so many nanoseconds are long. Only they tell what a processor reaches.
 const LEAST_NS: f64 = 200_000.0;
 /// A product shows a ceiling from so many operations on, ...
 const LEAST_FLOPS: f64 = 50e6;
@@ -168,8 +171,10 @@ fn on_processor(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Bottleneck>
             };
             let compute = explains(Some(work.flops), peak);
             let memory = explains(work.bytes, bandwidth);
+            let is_long = time_ns / calls >= LEAST_NS;
+            let least = if is_long { LEAST_EXPLAINED_OF_LONG } else { LEAST_EXPLAINED };
             match compute.max(memory) {
-                explained if explained < LEAST_EXPLAINED => Bottleneck::Operators,
+                explained if explained < least => Bottleneck::Operators,
                 _ if compute > memory => Bottleneck::Compute,
                 _ => Bottleneck::MemoryBandwidth,
             }

@@ -59,8 +59,21 @@ pub struct TraceSummary {
     pub bound: Option<BoundEntry>,
     /// What an iteration gets out of its device; null likewise.
     pub utilization: Option<Explained>,
+    /// What the GPUs' own counters counted, where the profiler was asked to read them.
+    pub counters: Option<CounterSummary>,
     /// What a person should know about how far to trust this.
     pub notes: Vec<String>,
+}
+
+/// Hardware counters, over the whole trace.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CounterSummary {
+    /// Kernels, or ranges of them.
+    pub ranges: u64,
+    /// Floating-point operations outside tensor cores.
+    pub flops: Option<f64>,
+    /// Instructions of tensor cores.
+    pub tensor_instructions: Option<f64>,
 }
 
 /// What an iteration gets out of its device.
@@ -365,6 +378,11 @@ pub fn summarize(trace: &Trace) -> TraceSummary {
         memory,
         bound: None,
         utilization: None,
+        counters: trace.counters.map(|counters| CounterSummary {
+            ranges: counters.ranges,
+            flops: counters.flops,
+            tensor_instructions: counters.tensor_instructions,
+        }),
     }
 }
 

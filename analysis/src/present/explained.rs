@@ -25,7 +25,8 @@ pub fn label(by: Bottleneck, on_gpu: bool) -> &'static str {
         (Bottleneck::Compute, false) => "compute",
         (Bottleneck::MemoryBandwidth, true) => "GPU memory bandwidth",
         (Bottleneck::MemoryBandwidth, false) => "memory bandwidth",
-        (Bottleneck::Operators, _) => "operators",
+        (Bottleneck::Operators, true) => "operators",
+        (Bottleneck::Operators, false) => "calls of operators",
         (Bottleneck::Launches, _) => "kernel launches",
         (Bottleneck::Synchronization, _) => "synchronization",
         (Bottleneck::DataLoading, _) => "data loading",
@@ -40,10 +41,12 @@ pub fn label(by: Bottleneck, on_gpu: bool) -> &'static str {
 fn told(by: Bottleneck, on_gpu: bool) -> &'static str {
     match (by, on_gpu) {
         (Bottleneck::Compute, true) => "the GPU's arithmetic is what takes its time",
-        (Bottleneck::Compute, false) => "is arithmetic at the processor's limit",
+        (Bottleneck::Compute, false) => "is operators that compute",
         (Bottleneck::MemoryBandwidth, true) => "the GPU moves data in its memory",
-        (Bottleneck::MemoryBandwidth, false) => "is moving data at the memory's limit",
-        (Bottleneck::Operators, _) => "is operators that reach no limit of the processor",
+        (Bottleneck::MemoryBandwidth, false) => "is operators that move data",
+        (Bottleneck::Operators, _) => {
+            "is operators, too small or too slow for the processor's limits"
+        }
         (Bottleneck::Launches, _) => "the GPU waits for kernels to be started",
         (Bottleneck::Synchronization, _) => "is lost by the host waiting for the GPU",
         (Bottleneck::DataLoading, _) => "waits for the next batch",
@@ -60,7 +63,6 @@ fn blamed(by: Bottleneck, on_gpu: bool) -> &'static str {
     match (by, on_gpu) {
         (Bottleneck::HostCode, true) => "the host",
         (Bottleneck::HostCode, false) => "Python",
-        (Bottleneck::Operators, _) => "small or slow operators",
         (by, on_gpu) => label(by, on_gpu),
     }
 }

@@ -19,6 +19,7 @@ pub fn trace_summary(summary: &TraceSummary, top: usize, style: Style) -> String
     if let Some(gpu) = &summary.gpu {
         page.gpu(gpu);
     }
+    page.counters(summary);
     page.kernels(summary, top);
     page.operators(summary, top);
     page.lines(summary, top);
@@ -153,6 +154,19 @@ impl Page {
             }
             self.left_out(gpu.streams.len(), SHOWN, "streams");
         }
+    }
+
+    /// What the hardware counted, named as such.
+    fn counters(&mut self, summary: &TraceSummary) {
+        let Some(counters) = &summary.counters else { return };
+        self.title("Hardware counters (CUPTI)");
+        let mut fact = |name: &str, counted: Option<f64>| {
+            let counted = counted.map_or_else(|| "not read".to_owned(), quantity);
+            self.line(&format!("{name:<26} {counted:>16}"));
+        };
+        fact("kernels", Some(counters.ranges as f64));
+        fact("FLOP outside tensor cores", counters.flops);
+        fact("tensor core instructions", counters.tensor_instructions);
     }
 
     fn kernels(&mut self, summary: &TraceSummary, top: usize) {
@@ -309,6 +323,11 @@ fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
+/// `1.2 billion`, roughly.
+fn quantity(value: f64) -> String {
+    super::page::quantity(value as u64)
+}
+
 /// `22,290`: thousands apart.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -351,6 +370,25 @@ mod tests {
      {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "pid": 0, "tid": 7, "ts": 140,
        "dur": 1, "args": {"device": 0, "stream": 8, "correlation": 8, "bytes": 1000}}
      ]}"#;
+
+    #[test]
+    fn hardware_counters_are_named_as_such() {
+        let range = |values: &str| {
+            format!(
+                r#"{{"ph": "X", "cat": "cuda_profiler_range", "name": "gemm", "pid": 0, "tid": 0,
+                    "ts": 1, "dur": 2, "args": {{{values}}}}}"#
+            )
+        };
+        let fused = r#""smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": 1000000.0"#;
+        let single = r#""smsp__sass_thread_inst_executed_op_hadd_pred_on.sum": 5"#;
+        let both = format!("{fused}, {single}, \"smsp__cycles_active.avg\": 77");
+        let trace = format!(
+            r#"{{"schemaVersion": 1, "traceEvents": [{}, {}]}}"#,
+            range(&both),
+            range(fused)
+        );
+        check(&trace, 10, expect![""]);
+    }
 
     #[test]
     fn a_trace_with_a_gpu() {

@@ -99,7 +99,8 @@ fn read_trace(path: &Path) -> Result<Trace, Failure> {
         && trace.runtime_calls.is_empty()
         && trace.memory.is_empty()
         && trace.python_frames.is_empty()
-        && trace.annotations.is_empty();
+        && trace.annotations.is_empty()
+        && trace.counters.is_none();
     if is_empty {
         return Err(wrong("it has no operator, no kernel and no memory event in it".to_owned()));
     }

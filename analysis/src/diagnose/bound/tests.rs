@@ -184,20 +184,20 @@ fn a_processor_by_its_own_ceilings() {
         made.operator(task, name, [&[size, size], &[size, size]]);
     };
     made.task(&Resource::Host, TaskKind::HostGap, 1e6, Phase::Data);
-    // 2 GFLOP in 10 ms, and the same product ten times slower: neither arithmetic nor memory.
+    // 2 GFLOP in 10 ms, and the same product twenty times slower: neither arithmetic nor memory.
     on_cpu(&mut made, "aten::mm", 1000, 10e6);
-    on_cpu(&mut made, "aten::mm", 1000, 100e6);
+    on_cpu(&mut made, "aten::mm", 1000, 200e6);
     // 12 MB in 5 ms.
     on_cpu(&mut made, "aten::add", 1000, 5e6);
     made.host(TaskKind::HostGap, 4e6);
     check(
         made,
         &[
-            (Bottleneck::Operators, 83.3),
-            (Bottleneck::Compute, 8.3),
-            (Bottleneck::MemoryBandwidth, 4.2),
-            (Bottleneck::HostCode, 3.3),
-            (Bottleneck::DataLoading, 0.8),
+            (Bottleneck::Operators, 90.9),
+            (Bottleneck::Compute, 4.5),
+            (Bottleneck::MemoryBandwidth, 2.3),
+            (Bottleneck::HostCode, 1.8),
+            (Bottleneck::DataLoading, 0.5),
         ],
     );
 }
