@@ -115,6 +115,8 @@ for x, y in loader:
         let name = format!("Memcpy HtoD ({memory} -> Device)");
         let (_, copy) = case.launch(TaskKind::HostCopy, &name, 10e6, Some(at));
         let wait = case.host(TaskKind::Wait, 0.0, Phase::Other, Some(at));
+        let call = case.operator(wait, "aten::copy_");
+        case.graph.task_mut(copy).expect("a task").call = Some(call);
         case.graph.wait(copy, wait, 0.0);
         case.host(TaskKind::HostGap, 10e6, Phase::Forward, None);
         case.launch(TaskKind::Kernel, "k", 5e6, None);

@@ -5,6 +5,7 @@
 //! is finite, every list has a bound, and names are fit to show.
 
 mod batch_size;
+mod bound;
 mod breakdown;
 mod changes;
 mod code;
@@ -20,11 +21,12 @@ mod what_ifs;
 use serde::{Deserialize, Serialize};
 
 use super::page::{clean, shorten};
+use crate::compare::run::text_hash;
 use crate::predict::device_comparison::Comparison;
 use crate::profile::{FileId, Profile};
 
 pub use batch_size::{BatchSizes, Site};
-pub(in crate::present) use changes::difference;
+pub(crate) use changes::difference;
 pub use changes::{Better, Change, Verdict};
 pub use devices::Devices;
 pub use findings::{Findings, Found};
@@ -94,6 +96,8 @@ pub struct RunRecord {
     pub commit: Option<String>,
     /// Whether the text that ran was that commit's.
     pub clean: bool,
+    /// The hash of the texts that ran, where they are known.
+    pub text: Option<String>,
     /// Where the measurement is still at hand: its generation.
     pub generation: Option<u64>,
 }
@@ -108,6 +112,7 @@ impl RunRecord {
             peak_bytes: profile.memory.peak_bytes,
             batch_size: profile.iteration.batch_size,
             device: name(&profile.device.name),
+            text: text_hash(&profile.files),
             ..RunRecord::default()
         }
     }
@@ -119,6 +124,7 @@ impl RunRecord {
             samples_per_second: self.samples_per_second.filter(|rate| rate.is_finite()),
             device: name(&self.device),
             commit: self.commit.as_deref().map(name),
+            text: self.text.as_deref().map(name),
             ..self.clone()
         }
     }
@@ -168,6 +174,8 @@ struct Measurement {
     duration_ns: u64,
     headline: Vec<Number>,
     changes_against: ChangesAgainst,
+    bound: Option<bound::BoundShown>,
+    utilization: Vec<bound::PartShown>,
     breakdowns: Vec<Breakdown>,
     memory: Option<Memory>,
     kernels: Vec<Kernel>,
@@ -261,6 +269,8 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
             last: against.last.map(|last| against.describe(last)),
             head: against.head.map(|head| against.describe_head(head)),
         },
+        bound: bound::shown(profile),
+        utilization: bound::parts(profile),
         breakdowns: breakdown::all(profile, input.texts),
         memory: memory::memory(profile),
         kernels: profile.kernels.iter().take(MOST_KERNELS).map(kernel).collect(),
@@ -289,7 +299,7 @@ pub(super) fn memory_in_words(profile: &Profile) -> Option<String> {
 }
 
 /// A name out of the program, fit to show on one line.
-pub(super) fn name(text: &str) -> String {
+pub(crate) fn name(text: &str) -> String {
     clean(&shorten(text, NAME_CHARACTERS))
 }
 
