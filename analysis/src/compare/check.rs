@@ -139,7 +139,10 @@ pub fn check(judged: &Judged<'_>, budgets: &Budgets) -> Check {
     items.extend(budgets.max_time_ns.map(|most| time_budget(judged.run, most, &at)));
     items.extend(budgets.max_memory_bytes.map(|most| memory_budget(judged.run, most, &at)));
     items.extend(
-        budgets.max_findings.iter().map(|(least, most)| findings_budget(judged, *least, *most, &at)),
+        budgets
+            .max_findings
+            .iter()
+            .map(|(least, most)| findings_budget(judged, *least, *most, &at)),
     );
     if let Some(comparison) = &comparison {
         items.push(time_regression(comparison, budgets.max_regression, &at));
@@ -234,7 +237,11 @@ fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
     };
     let by = difference(ratio);
     let p = comparison.test.map_or(String::new(), |test| {
-        format!(", {} p = {:.3}", test.name, if ratio >= 1.0 { test.p_slower } else { test.p_faster })
+        format!(
+            ", {} p = {:.3}",
+            test.name,
+            if ratio >= 1.0 { test.p_slower } else { test.p_faster }
+        )
     });
     let message = match measure.verdict {
         Verdict::WithinNoise => format!("as fast as the baseline ({by}, within noise{p})"),
@@ -359,15 +366,22 @@ mod tests {
     fn a_regression_is_told_at_its_line() {
         use Status::{Broken, NotJudged, Passed};
         let (before, worse) = (run(10.0, 1000, 5), run(12.0, 1200, 8));
-        let regressions = |of: [Status; 2]| vec![("time-regression", of[0]), ("memory-regression", of[1])];
+        let regressions =
+            |of: [Status; 2]| vec![("time-regression", of[0]), ("memory-regression", of[1])];
         let found = of(&worse, Some(&before), &Budgets::default());
         assert_eq!(told(&found), regressions([Broken, Broken]));
         assert_eq!(found.items[0].at.line, 12);
         assert!(found.items[0].message.starts_with("slower than the baseline by 20%"), "{found:?}");
         let allowed = Budgets { max_regression: 0.25, ..Budgets::default() };
         assert_eq!(told(&of(&worse, Some(&before), &allowed)), regressions([Passed, Passed]));
-        assert_eq!(told(&of(&before, Some(&before), &Budgets::default())), regressions([Passed, Passed]));
-        assert_eq!(told(&of(&before, Some(&worse), &Budgets::default())), regressions([Passed, Passed]));
+        assert_eq!(
+            told(&of(&before, Some(&before), &Budgets::default())),
+            regressions([Passed, Passed])
+        );
+        assert_eq!(
+            told(&of(&before, Some(&worse), &Budgets::default())),
+            regressions([Passed, Passed])
+        );
         let elsewhere = Run { device: "NVIDIA H200".to_owned(), ..before.clone() };
         let found = of(&worse, Some(&elsewhere), &Budgets::default());
         assert_eq!(told(&found), regressions([NotJudged, NotJudged]));

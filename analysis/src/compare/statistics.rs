@@ -105,7 +105,9 @@ impl Ranked {
             let rank = rank as usize;
             for chosen in (1..=self.count_after).rev() {
                 let (fewer, these) = ways.split_at_mut(chosen);
-                let (Some(fewer), Some(these)) = (fewer.last(), these.first_mut()) else { continue };
+                let (Some(fewer), Some(these)) = (fewer.last(), these.first_mut()) else {
+                    continue;
+                };
                 for (to, from) in these.iter_mut().skip(rank).zip(fewer) {
                     *to += from;
                 }

@@ -98,7 +98,11 @@ fn sides(comparison: &Comparison) -> String {
     let told = [&comparison.before, &comparison.after].map(|side| {
         let batch = side.batch_size.map(|batch| format!(", batch of {batch}")).unwrap_or_default();
         let device = if side.device.is_empty() { "unknown device" } else { &side.device };
-        format!("{}{batch}, {} iterations timed", clean(&shorten(device, NAME)), side.timed_iterations)
+        format!(
+            "{}{batch}, {} iterations timed",
+            clean(&shorten(device, NAME)),
+            side.timed_iterations
+        )
     });
     let [before, after] = told;
     if before == after { before } else { format!("{before} → {after}") }
@@ -179,7 +183,8 @@ fn told(rows: &mut Vec<Row>, name: String, own: &Measure, memory: &Measure) {
 }
 
 fn table(rows: &[Row], style: Style) -> Vec<String> {
-    let width = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).width()).max().unwrap_or(0);
+    let width =
+        |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).width()).max().unwrap_or(0);
     let (names, before) = (width(|row| &row.name), width(|row| &row.before));
     let (after, change) = (width(|row| &row.after), width(|row| &row.change));
     let pad = |text: &str, width: usize| " ".repeat(width.saturating_sub(text.width()));
@@ -226,7 +231,9 @@ fn about(comparison: &Comparison) -> Vec<String> {
          from a tenth on, and from the iterations' own spread where that is more."
             .to_owned(),
     );
-    told.extend(comparison.notes.iter().map(|note| format!("Note: {}.", clean(&shorten(note, 200)))));
+    told.extend(
+        comparison.notes.iter().map(|note| format!("Note: {}.", clean(&shorten(note, 200)))),
+    );
     told
 }
 

@@ -7,8 +7,8 @@
 use serde::Serialize;
 
 use super::findings::Entry;
-use crate::diagnose::finding::Finding;
 use crate::compare::run::Run;
+use crate::diagnose::finding::Finding;
 use crate::profile::{
     DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Profile, Provenance,
 };

@@ -62,7 +62,12 @@ pub fn page(check: &Check, style: Style) -> String {
     }
     for finding in &check.findings {
         let text = message(&finding.message);
-        say(&format!("{}  {} {}: {text}", place(&finding.at), finding.severity, clean(&finding.rule)));
+        say(&format!(
+            "{}  {} {}: {text}",
+            place(&finding.at),
+            finding.severity,
+            clean(&finding.rule)
+        ));
     }
     page
 }
@@ -94,7 +99,10 @@ fn fingerprint(name: &str, at: &Location, number: usize) -> String {
 }
 
 /// How many before this one have the same name and file.
-fn number<'a>(mut before: impl Iterator<Item = (&'a str, &'a Location)>, of: (&str, &Location)) -> usize {
+fn number<'a>(
+    mut before: impl Iterator<Item = (&'a str, &'a Location)>,
+    of: (&str, &Location),
+) -> usize {
     let mut count = 0;
     before.by_ref().for_each(|(name, at)| {
         count += usize::from(name == of.0 && at.file == of.1.file);
@@ -127,7 +135,11 @@ mod tests {
         };
         Check {
             items: vec![
-                item("time-budget", Status::Passed, "an iteration takes 10 ms; the budget is 11 ms"),
+                item(
+                    "time-budget",
+                    Status::Passed,
+                    "an iteration takes 10 ms; the budget is 11 ms",
+                ),
                 item("time-regression", Status::Broken, "slower by 20%, p < 0.01 & \"so on\""),
                 item("memory-regression", Status::NotJudged, "they ran on a and on b"),
             ],
