@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod predict;
 pub mod present;
 pub mod profile;
+pub mod ranks;
 pub mod recording;
 pub mod source;
 pub mod units;

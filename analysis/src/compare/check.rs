@@ -116,19 +116,10 @@ pub struct Judged<'a> {
     pub at: &'a Place,
 }
 
-/// A severity as the command line and the configuration name it.
-pub fn severity_name(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Warning => "warning",
-        Severity::Information => "information",
-        Severity::Hint => "hint",
-    }
-}
-
 /// The severity of this name.
 pub fn severity_named(name: &str) -> Option<Severity> {
     let all = [Severity::Warning, Severity::Information, Severity::Hint];
-    all.into_iter().find(|severity| severity_name(*severity) == name)
+    all.into_iter().find(|severity| severity.name() == name)
 }
 
 /// Holds a run to budgets.
@@ -208,7 +199,7 @@ fn memory_budget(run: &Run, most: u64, at: &Location) -> Item {
 }
 
 fn findings_budget(judged: &Judged<'_>, least: Severity, most: u32, at: &Location) -> Item {
-    let name = format!("findings-{}", severity_name(least));
+    let name = format!("findings-{}", least.name());
     let findings = match judged.findings {
         Ok(findings) => findings,
         Err(why) => return item(name, Status::NotJudged, why.to_owned(), at),
@@ -217,7 +208,7 @@ fn findings_budget(judged: &Judged<'_>, least: Severity, most: u32, at: &Locatio
     let at = counted.clone().next().map_or(at.clone(), |(_, finding)| Location::of(&finding.at));
     let count = counted.by_ref().count();
     let above = if least == Severity::Warning { "" } else { " or above" };
-    let what = format!("findings of severity {}{above}", severity_name(least));
+    let what = format!("findings of severity {}{above}", least.name());
     let message = format!("{count} {what}; the budget is {most}");
     item(name, status(count > most as usize), message, &at)
 }
@@ -297,7 +288,7 @@ fn noted((severity, finding): &(Severity, Finding)) -> Noted {
     };
     Noted {
         rule: finding.rule.to_owned(),
-        severity: severity_name(*severity),
+        severity: severity.name(),
         message,
         time_ns: finding.cost.map(|cost| cost.time_ns).filter(|time| time.is_finite()),
         bytes: finding.cost.map(|cost| cost.bytes).filter(|bytes| bytes.is_finite()),

@@ -4,6 +4,7 @@
 pub mod check;
 pub mod compare;
 pub mod devices;
+pub mod explained;
 pub mod failure;
 pub mod findings;
 #[cfg(test)]
@@ -18,6 +19,7 @@ pub mod network;
 mod page;
 pub mod panel;
 pub mod printable;
+pub mod ranks;
 pub mod remarks;
 pub mod report;
 mod share;

@@ -11,7 +11,6 @@ use self::exit::Failure;
 
 mod analyze;
 mod check;
-mod check_findings;
 mod compare;
 mod demo;
 mod doctor;
@@ -128,6 +127,9 @@ struct ProfileArgs {
     /// The batch size that a provider file is asked for.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Option<u32>,
+    /// What starts the processes of the script: "torchrun --nproc-per-node 2", "srun -n 4", "ssh host".
+    #[arg(long, value_name = "COMMAND")]
+    launcher: Option<String>,
     #[command(flatten)]
     run: RunArgs,
     /// Write the profile as JSON here; `-` is standard output.

@@ -155,7 +155,16 @@ mod tests {
     #[test]
     fn a_page() {
         let shown = page(&hard(), Style { color: false, width: 80 });
-        expect![[r#""#]].assert_eq(&shown);
+        expect![[r#"
+            passed      time-budget: an iteration takes 10 ms; the budget is 11 ms
+            BROKEN      time-regression: slower by 20%, p < 0.01 & "so on"  src/a b&c.py:3
+            not judged  memory-regression: they ran on a and on b
+
+            train.py:7  warning hidden-sync: "waits" <here> & there ]]> �[2J � ￾
+            train.py:9  hint hidden-sync: "waits" <here> & there ]]> �[2J � ￾
+            train.py:0  information loader-workers: "waits" <here> & there ]]> �[2J � ￾
+        "#]]
+        .assert_eq(&shown);
         let nothing = page(&Check::default(), Style { color: false, width: 80 });
         assert!(nothing.starts_with("Nothing was asked"), "{nothing}");
     }

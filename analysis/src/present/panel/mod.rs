@@ -5,10 +5,12 @@
 //! is finite, every list has a bound, and names are fit to show.
 
 mod batch_size;
+mod bound;
 mod breakdown;
 mod changes;
 mod code;
 mod devices;
+mod findings;
 mod headline;
 mod memory;
 #[cfg(test)]
@@ -27,6 +29,7 @@ pub use batch_size::{BatchSizes, Site};
 pub(crate) use changes::difference;
 pub use changes::{Better, Change, Verdict};
 pub use devices::Devices;
+pub use findings::{Findings, Found};
 pub use headline::Number;
 pub use memory::{Holder, Memory};
 pub use tree::{Breakdown, Node};
@@ -70,6 +73,8 @@ pub struct PanelInput<'a> {
     pub batch_sizes: Option<&'a BatchSizes>,
     /// What is known of what-ifs.
     pub what_ifs: Option<&'a WhatIfs>,
+    /// What was found to be slow or wasteful.
+    pub findings: Option<&'a Findings>,
 }
 
 /// One run in the project's history.
@@ -138,7 +143,7 @@ pub struct PanelDocument {
     history: Vec<RunRecord>,
     predictions: Option<Predictions>,
     what_ifs: Option<what_ifs::Shown>,
-    findings: Kept,
+    findings: Option<findings::Shown>,
 }
 
 /// What the iteration would be otherwise or elsewhere.
@@ -159,9 +164,6 @@ impl Predictions {
     }
 }
 
-/// A place in the document that is kept for later: always `null`.
-type Kept = Option<()>;
-
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Measurement {
     when_unix_ms: u64,
@@ -172,6 +174,8 @@ struct Measurement {
     duration_ns: u64,
     headline: Vec<Number>,
     changes_against: ChangesAgainst,
+    bound: Option<bound::BoundShown>,
+    utilization: Vec<bound::PartShown>,
     breakdowns: Vec<Breakdown>,
     memory: Option<Memory>,
     kernels: Vec<Kernel>,
@@ -244,7 +248,10 @@ pub fn document(input: &PanelInput<'_>) -> PanelDocument {
             .profile
             .zip(input.what_ifs)
             .map(|(profile, known)| what_ifs::Shown::of(known, profile)),
-        findings: None,
+        findings: input
+            .profile
+            .zip(input.findings)
+            .map(|(profile, found)| findings::Shown::of(found, profile)),
     }
 }
 
@@ -262,6 +269,8 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
             last: against.last.map(|last| against.describe(last)),
             head: against.head.map(|head| against.describe_head(head)),
         },
+        bound: bound::shown(profile),
+        utilization: bound::parts(profile),
         breakdowns: breakdown::all(profile, input.texts),
         memory: memory::memory(profile),
         kernels: profile.kernels.iter().take(MOST_KERNELS).map(kernel).collect(),

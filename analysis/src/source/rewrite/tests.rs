@@ -10,6 +10,7 @@ use crate::source::SourceIndex;
 
 mod demos;
 mod half;
+mod mend;
 mod models;
 mod refusals;
 mod small;
@@ -161,6 +162,20 @@ for epoch in range(3):
         optimizer.step()
     print(epoch, loss.item())
 ";
+
+#[test]
+fn every_edit_has_a_name_of_its_own() {
+    let all: Vec<EditKind> = EditKind::ALL.into_iter().chain(EditKind::FIXES).collect();
+    for kind in &all {
+        assert_eq!(EditKind::of_name(kind.name()), Some(*kind));
+        assert_eq!(kind.optimization().is_some(), EditKind::ALL.contains(kind));
+        assert_eq!(
+            EditKind::of_optimization(kind.name()),
+            Some(*kind).filter(|kind| kind.optimization().is_some())
+        );
+        assert!(all.iter().filter(|other| other.title() == kind.title()).count() == 1);
+    }
+}
 
 #[test]
 fn the_documented_edits_are_these() {
