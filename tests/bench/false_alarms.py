@@ -1,9 +1,10 @@
-"""Trains models of timm and transformers for a few steps, each from a plain script, and prints every finding.
+"""Trains models of timm and transformers from plain scripts, and prints every finding.
 
-    python tests/bench/false_alarms.py [--ridgeline FILE] [--python FILE] [--only NAME] [--keep FOLDER]
+    python tests/bench/false_alarms.py [--ridgeline FILE] [--python FILE] [--only NAME]
 
-The Python needs torch, timm and transformers; nothing is downloaded, all weights are random. Nothing is judged
-here: whoever changes a rule reads what is printed, and asks of each finding whether it is true and worth it.
+The Python needs torch, timm and transformers; nothing is downloaded, all weights are random.
+Nothing is judged here: whoever changes a rule reads what is printed, and asks of each finding
+whether it is true and worth it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 TIMM = {
     "resnet18": 96,
@@ -30,25 +32,35 @@ TIMM = {
     "vgg11_bn": 64,
 }
 # The configuration's class, the model's class, and the sizes that make it small.
+SMALL = "hidden_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000"
 TRANSFORMERS = {
-    "bert": ("BertConfig", "BertForMaskedLM", "hidden_size=128, num_hidden_layers=2, num_attention_heads=4, "
-             "intermediate_size=256, vocab_size=1000"),
+    "bert": ("BertConfig", "BertForMaskedLM", f"{SMALL}, intermediate_size=256"),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel", "n_embd=128, n_layer=2, n_head=4, vocab_size=1000"),
-    "roberta": ("RobertaConfig", "RobertaForMaskedLM", "hidden_size=128, num_hidden_layers=2, "
-                "num_attention_heads=4, intermediate_size=256, vocab_size=1000, max_position_embeddings=130"),
-    "distilbert": ("DistilBertConfig", "DistilBertForMaskedLM", "dim=128, n_layers=2, n_heads=4, hidden_dim=256, "
-                   "vocab_size=1000"),
-    "llama": ("LlamaConfig", "LlamaForCausalLM", "hidden_size=128, num_hidden_layers=2, num_attention_heads=4, "
-              "intermediate_size=256, vocab_size=1000"),
-    "opt": ("OPTConfig", "OPTForCausalLM", "hidden_size=128, num_hidden_layers=2, num_attention_heads=4, ffn_dim=256, "
-            "vocab_size=1000, word_embed_proj_dim=128"),
-    "albert": ("AlbertConfig", "AlbertForMaskedLM", "hidden_size=128, embedding_size=64, num_hidden_layers=2, "
-               "num_attention_heads=4, intermediate_size=256, vocab_size=1000"),
-    "electra": ("ElectraConfig", "ElectraForMaskedLM", "hidden_size=128, embedding_size=64, num_hidden_layers=2, "
-                "num_attention_heads=4, intermediate_size=256, vocab_size=1000"),
+    "roberta": (
+        "RobertaConfig",
+        "RobertaForMaskedLM",
+        f"{SMALL}, intermediate_size=256, max_position_embeddings=140",
+    ),
+    "distilbert": (
+        "DistilBertConfig",
+        "DistilBertForMaskedLM",
+        "dim=128, n_layers=2, n_heads=4, hidden_dim=256, vocab_size=1000",
+    ),
+    "llama": ("LlamaConfig", "LlamaForCausalLM", f"{SMALL}, intermediate_size=256"),
+    "opt": ("OPTConfig", "OPTForCausalLM", f"{SMALL}, ffn_dim=256, word_embed_proj_dim=128"),
+    "albert": (
+        "AlbertConfig",
+        "AlbertForMaskedLM",
+        f"{SMALL}, intermediate_size=256, embedding_size=64",
+    ),
+    "electra": (
+        "ElectraConfig",
+        "ElectraForMaskedLM",
+        f"{SMALL}, intermediate_size=256, embedding_size=64",
+    ),
 }
 
-IMAGES = '''\
+IMAGES = """\
 import timm
 import torch
 from torch import nn
@@ -65,9 +77,9 @@ for step in range(12):
     loss.backward()
     optimizer.step()
 print(loss.item())
-'''
+"""
 
-TEXTS = '''\
+TEXTS = """\
 import torch
 from transformers import {config}, {model}
 
@@ -81,7 +93,7 @@ for step in range(12):
     loss.backward()
     optimizer.step()
 print(loss.item())
-'''
+"""
 
 
 def scripts() -> dict[str, str]:
@@ -92,25 +104,28 @@ def scripts() -> dict[str, str]:
     return texts
 
 
-def profile(ridgeline: str, python: str, script: Path) -> dict:
+def profile(ridgeline: str, python: str, script: Path) -> dict[str, Any]:
     """What `ridgeline profile` says of one script."""
     command = [ridgeline, "profile", str(script), "--python", python, "--json", "-"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if done.returncode:
         raise RuntimeError(done.stderr.strip() or f"exit code {done.returncode}")
-    return json.loads(done.stdout)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
-def cost(finding: dict) -> str:
-    """What a finding costs, as far as it says."""
-    known = finding.get("cost") or {}
-    parts = [f"{key} {value}" for key, value in known.items() if value]
-    return ", ".join(parts) or "not measured"
+def shown(finding: dict[str, Any]) -> str:
+    """A finding on one line, its explanation left out."""
+    keys = [key for key in finding if key not in ("why", "rule", "message", "related")]
+    facts = ", ".join(f"{key} {finding[key]}" for key in keys if finding[key] is not None)
+    return f"  {finding.get('rule')}: {finding.get('message')} ({facts})"
 
 
 def main() -> None:
     """Profiles all models, one after another."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ridgeline", default="target/release/ridgeline")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--only", help="one model")
@@ -136,8 +151,7 @@ def main() -> None:
             total += len(findings)
             print(f"{name}: {len(findings)} findings", flush=True)
             for finding in findings:
-                print(f"  {json.dumps(finding.get('at') or finding.get('file'))} {finding.get('rule')}: "
-                      f"{finding.get('message')} [{cost(finding)}]")
+                print(shown(finding), flush=True)
     print(f"{total} findings")
 
 
