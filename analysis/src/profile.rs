@@ -8,9 +8,12 @@
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
+use crate::compare::since::Since;
 use crate::diagnose::bound::Bound;
 use crate::metrics::utilization::{Metrics, Utilization};
 use crate::predict::device_comparison::Comparison;
+use crate::ranks::Ranks;
+use crate::ranks::exchange::Exchange;
 
 /// Where a number comes from. It is part of what is shown: `~` for estimates, faded for stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -489,6 +492,12 @@ pub struct Profile {
     pub estimate: Option<Estimate>,
     /// The same iteration on other devices, where that was predicted.
     pub elsewhere: Option<Arc<Comparison>>,
+    /// What it spends on talking with other ranks; nothing where it exchanges nothing.
+    pub exchange: Option<Arc<Exchange>>,
+    /// What the ranks of the run cost that this is the first of; nothing where it is alone.
+    pub ranks: Option<Arc<Ranks>>,
+    /// What changed since earlier runs, where there are some.
+    pub since: Option<Arc<Since>>,
     /// What the iteration and its phases get out of the device; nothing where it cannot be replayed.
     pub metrics: Option<Arc<Metrics>>,
     /// What bounds the iteration; nothing likewise.

@@ -1,5 +1,5 @@
-//! Keeps the diagnostics that the client shows equal to what is known: a failing run, and remarks on
-//! costs where the client has no better way to learn of them.
+//! Keeps the diagnostics that the client shows equal to what is known: a failing run, findings, and
+//! remarks on costs where the client has no better way to learn of them.
 //!
 //! Placing them reads files and works costs out, so it happens off the event loop. What is placed comes
 //! back as an event and is sent where it differs from what the client has.
@@ -36,12 +36,18 @@ impl GlobalState {
         });
     }
 
-    /// The text of a document has changed, and remarks in it may have moved or faded.
+    /// The text of a document has changed, and findings or remarks in it may have moved or faded.
     pub fn show_remarks_soon(&mut self, file: &Path) {
-        let Some(root) = self.root_of(file).filter(|_| self.settings.remarks) else { return };
+        let Some(root) = self.root_of(file) else { return };
+        let is_shown = self.has_findings(&root);
+        let is_remarked = self.settings.remarks
+            && self.workspace(&root).is_some_and(|workspace| !workspace.measured.is_empty());
+        if !is_shown && !is_remarked {
+            return;
+        }
         let events = self.events.clone();
         let Some(workspace) = self.workspace(&root) else { return };
-        if workspace.placing_soon || workspace.measured.is_empty() {
+        if workspace.placing_soon {
             return;
         }
         workspace.placing_soon = true;

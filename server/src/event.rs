@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::batch::Exploration;
 use crate::documents::{Change, DocumentId};
+use crate::findings::Kept;
 use crate::live::EstimateOutcome;
 use crate::lsp::position::ClientRange;
 use crate::panel::question::Question;
@@ -61,6 +62,13 @@ pub enum Event {
     BatchExploring(PathBuf, u64),
     /// What optimizations would bring to a measurement, which its generation names.
     WhatIfsFound(PathBuf, u64, Found),
+    /// What a measurement shows, which its generation names; nothing where nothing can be said of it.
+    FindingsFound(PathBuf, u64, Option<Kept>),
+    /// The pause after an edit is over: the texts are to be read for what they show alone.
+    ReadingDue(PathBuf),
+    /// The texts were read; the number tells whether that is still wanted. Nothing where they are no
+    /// Python at the moment.
+    TextsRead(PathBuf, u64, Option<Vec<Kept>>),
     /// The pause after an edit is over: remarks are to be where their statements are.
     DiagnosticsDue(PathBuf),
     /// Where diagnostics are shown has been found; the number tells whether they are still the newest.

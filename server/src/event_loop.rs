@@ -72,6 +72,9 @@ fn name(event: &Event) -> &'static str {
         Event::BatchExplored(..) => "another batch size",
         Event::BatchExploring(..) => "end of other batch sizes",
         Event::WhatIfsFound(..) => "what-ifs",
+        Event::FindingsFound(..) => "findings",
+        Event::ReadingDue(_) => "pause before a reading",
+        Event::TextsRead(..) => "end of a reading",
         Event::DiagnosticsDue(_) => "diagnostics after an edit",
         Event::DiagnosticsPlaced(..) => "diagnostics",
     }
@@ -123,6 +126,11 @@ impl GlobalState {
             Event::WhatIfsFound(root, generation, found) => {
                 self.what_ifs_found(&root, generation, found);
             }
+            Event::FindingsFound(root, generation, found) => {
+                self.findings_found(&root, generation, found);
+            }
+            Event::ReadingDue(root) => self.reading_due(&root),
+            Event::TextsRead(root, number, found) => self.texts_read(&root, number, found),
             Event::DiagnosticsDue(root) => self.diagnostics_due(&root),
             Event::DiagnosticsPlaced(root, number, placements) => {
                 self.diagnostics_placed(&root, number, placements);
@@ -160,6 +168,7 @@ impl GlobalState {
                 if let Some(file) = real {
                     self.show_remarks_soon(&file);
                     self.text_changed(&file);
+                    self.read_after_pause(&file, false);
                 }
             }
             Told::SettingsChanged(value) => self.settings_changed(&value),
@@ -208,6 +217,7 @@ impl GlobalState {
             self.estimate_when_idle(&root);
         }
         self.show_remarks_soon(&path);
+        self.read_after_pause(&path, true);
     }
 
     fn changed(&mut self, id: &DocumentId, changes: Vec<Change<ClientRange>>) {
@@ -222,6 +232,7 @@ impl GlobalState {
             self.stop_exploring();
             self.stop_probing();
             self.text_changed(&path);
+            self.read_after_pause(&path, false);
         }
     }
 
@@ -331,6 +342,7 @@ impl GlobalState {
         for root in &roots {
             self.show_diagnostics(root);
             self.live_settings_changed(root, &before);
+            self.findings_settings_changed(root);
         }
     }
 

@@ -11,6 +11,7 @@ mod discover;
 mod documents;
 mod event;
 mod event_loop;
+mod findings;
 mod git;
 mod history;
 mod known_devices;

@@ -6,15 +6,18 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::present::failure::RunFailure;
 use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::source::batch_site::Entry;
 use ridgeline_analysis::whatif::accuracy::Pair;
 use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::study::Subject;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::batch::{Exploration, ExploreRequest};
+use crate::batch::{Exploration, ExploreRequest, Sources};
+use crate::findings;
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::pipeline::Compared;
 
@@ -79,6 +82,24 @@ pub trait Profiler: Send + Sync + 'static {
         _cancel: CancellationToken,
     ) -> Boxed<Probes> {
         Box::pin(async { Probes::default() })
+    }
+
+    /// What a measured iteration shows of the project at `root`. It runs nothing, and reads files and
+    /// computes.
+    fn findings(&self, subject: &Subject, sources: &Sources, root: &Path) -> Vec<Finding> {
+        findings::measured(subject, sources, root)
+    }
+
+    /// What the texts of a program alone show. It is cut short where `stop` says so; it runs nothing,
+    /// and reads files and computes.
+    fn read(
+        &self,
+        sources: &Sources,
+        entry: &Entry,
+        root: &Path,
+        stop: &dyn Fn() -> bool,
+    ) -> Vec<Finding> {
+        findings::read(sources, entry, root, stop)
     }
 
     /// Runs today's text with the edit of an optimization and without it, and says what it brings. It

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ridgeline_analysis::present::hints::HintOptions;
+use ridgeline_analysis::diagnose::severity::Severity;
+use ridgeline_analysis::present::hints::{HintOptions, Since};
 use ridgeline_analysis::present::lenses::LensOptions;
 use serde_json::Value;
 
@@ -42,6 +43,8 @@ pub struct Settings {
     pub batch_memory_limit: Option<u64>,
     /// Failures as diagnostics.
     pub diagnostics: bool,
+    /// Findings, from this severity on; nothing where there are to be none.
+    pub findings: Option<Severity>,
     /// Remarks on costs as diagnostics.
     pub remarks: bool,
     /// Estimates while somebody types.
@@ -106,6 +109,11 @@ pub const TABLE: &[Setting] = &[
         "\"auto\"",
         "Show the iteration's time at the training loop: `on`, `off`, or `auto`, which is on in editors without code lenses.",
     ),
+    row(
+        "inlayHints.change",
+        "\"off\"",
+        "Show at a hint what changed, where it can be told from noise, such as `4.2 ms · 8% ▲0.6`: since the `lastRun`, since the run of `head` (git's HEAD, without changes), or `off`.",
+    ),
     row("codeLens.enable", "true", "Show lines of text above lines of code."),
     row("codeLens.memory", "true", "Show the memory of lines that hold much of it."),
     row("codeLens.scopes", "true", "Show totals of functions and classes."),
@@ -138,6 +146,16 @@ pub const TABLE: &[Setting] = &[
         "null",
         "The memory that an iteration may hold, such as `16 GB`, for the largest batch that fits. Default: what the device has left.",
     ),
+    row(
+        "findings.enable",
+        "true",
+        "Show what is slow or wasteful at its line, with what it costs and a quick fix where an edit is safe.",
+    ),
+    row(
+        "findings.minimum",
+        "\"hint\"",
+        "Hide findings below this: `hint` shows all, `information` those from 1% of the iteration or of the peak on, `warning` those from 5% on.",
+    ),
     row("diagnostics.enable", "true", "Show a failing run at the line that failed."),
     row(
         "diagnostics.costs",
@@ -168,6 +186,7 @@ impl Default for Settings {
             hover: true,
             explore_batch: Explore::default(),
             batch_memory_limit: None,
+            findings: Some(Severity::Hint),
             diagnostics: true,
             remarks: false,
             live: true,
@@ -194,6 +213,7 @@ impl Settings {
             min_duration_ns: reader.number("inlayHints.minimumMicroseconds", 0.0, 1e12) * 1e3,
             definitions: reader.switch("inlayHints.definitions"),
             headline: reader.automatic("inlayHints.headline", !client.shows_lenses),
+            change: reader.change("inlayHints.change"),
         };
         let lenses = LensOptions {
             min_memory_share: reader.share("codeLens.minimumMemoryShare"),
@@ -215,6 +235,7 @@ impl Settings {
             hover: reader.switch("hover.enable"),
             explore_batch: reader.explore("batchSize.explore"),
             batch_memory_limit: reader.size("batchSize.memoryLimit"),
+            findings: reader.findings(),
             diagnostics: reader.switch("diagnostics.enable"),
             remarks: reader.automatic(
                 "diagnostics.costs",
@@ -291,6 +312,28 @@ impl Reader<'_> {
             None | Some(Some("automatic")) => Explore::Automatic,
             Some(Some("onDemand")) => Explore::OnDemand,
             Some(_) => self.complain(name, "automatic or onDemand", Explore::Automatic),
+        }
+    }
+
+    fn findings(&mut self) -> Option<Severity> {
+        let minimum = match self.value("findings.minimum").map(Value::as_str) {
+            None | Some(Some("hint")) => Severity::Hint,
+            Some(Some("information")) => Severity::Information,
+            Some(Some("warning")) => Severity::Warning,
+            Some(_) => {
+                let allowed = "hint, information or warning";
+                self.complain("findings.minimum", allowed, Severity::Hint)
+            }
+        };
+        self.switch("findings.enable").then_some(minimum)
+    }
+
+    fn change(&mut self, name: &'static str) -> Since {
+        match self.value(name).map(Value::as_str) {
+            None | Some(Some("off")) => Since::Off,
+            Some(Some("lastRun")) => Since::LastRun,
+            Some(Some("head")) => Since::Head,
+            Some(_) => self.complain(name, "off, lastRun or head", Since::Off),
         }
     }
 
@@ -422,6 +465,29 @@ mod tests {
                 "ridgeline.runOnSave has to be true or false; its default is used",
             ]
         );
+    }
+
+    #[test]
+    fn which_findings_are_shown() {
+        let read = |value: Value| Settings::read(&value, &Client::default());
+        assert_eq!(read(json!({})).0.findings, Some(Severity::Hint));
+        assert_eq!(read(json!({"findings": {"enable": false}})).0.findings, None);
+        let (settings, _) = read(json!({"findings.minimum": "warning"}));
+        assert_eq!(settings.findings, Some(Severity::Warning));
+        let (settings, complaints) = read(json!({"findings.minimum": "much"}));
+        assert_eq!((settings.findings, complaints.len()), (Some(Severity::Hint), 1));
+    }
+
+    #[test]
+    fn changes_are_shown_where_somebody_wants_them() {
+        let change = |value: Value| {
+            let (settings, complaints) = Settings::read(&value, &lenses());
+            (settings.hints.map(|hints| hints.change), complaints.len())
+        };
+        assert_eq!(change(json!({})), (Some(Since::Off), 0));
+        assert_eq!(change(json!({"inlayHints": {"change": "lastRun"}})), (Some(Since::LastRun), 0));
+        assert_eq!(change(json!({"inlayHints.change": "head"})), (Some(Since::Head), 0));
+        assert_eq!(change(json!({"inlayHints.change": true})), (Some(Since::Off), 1));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use crate::batch::Batch;
 use crate::documents::{Document, DocumentId, Documents, real_path};
 use crate::event::Event;
+use crate::findings::Findings;
 use crate::live::Live;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::ext::{Headline, RunStatus, State, StatusParams};
@@ -185,6 +186,8 @@ pub struct Workspace {
     pub batch: Batch,
     /// What optimizations would bring.
     pub what_if: WhatIf,
+    /// What was found to be slow or wasteful.
+    pub findings: Findings,
 }
 
 /// See the module.
@@ -292,6 +295,8 @@ impl GlobalState {
         let what_ifs = generation.and_then(|generation| self.what_ifs_of(generation));
         let mut view = View::new(document, client, settings, measured, &self.cache);
         view.what_ifs = what_ifs;
+        view.file = real.map(Path::to_owned);
+        view.findings = real.map(|file| self.findings_around(file)).unwrap_or_default();
         Some(view)
     }
 
@@ -391,7 +396,7 @@ impl GlobalState {
         let number = workspace.number;
         self.feed.changed(number);
         self.mark_stale();
-        if self.settings.remarks {
+        if self.settings.remarks || self.has_findings(root) {
             self.show_diagnostics(root);
         }
     }

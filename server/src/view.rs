@@ -1,5 +1,6 @@
 //! One document at one moment with everything that is known of it: what requests work on.
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
@@ -8,6 +9,7 @@ use ridgeline_analysis::source::{CostMap, TrainingScript, training_script};
 use ridgeline_analysis::whatif::study::Study;
 
 use crate::documents::{DocumentId, DocumentSnapshot};
+use crate::findings::{Kept, Placed, in_text};
 use crate::lsp::position::Encoding;
 use crate::pool::RequestError;
 use crate::profiler::Profiled;
@@ -51,6 +53,10 @@ pub struct View {
     pub measured: Option<Measured>,
     /// What optimizations would bring to what was measured, where that is known.
     pub what_ifs: Option<Arc<Study>>,
+    /// The file's path without links, where it is a file.
+    pub file: Option<PathBuf>,
+    /// What was found in the projects around it.
+    pub findings: Vec<Arc<Kept>>,
     derived: Arc<Derived>,
 }
 
@@ -72,8 +78,25 @@ impl View {
             cache.insert(key, derived.clone());
             derived
         });
-        let (encoding, what_ifs) = (client.encoding, None);
-        View { encoding, document, client, settings, measured, what_ifs, derived }
+        View {
+            encoding: client.encoding,
+            document,
+            client,
+            settings,
+            measured,
+            what_ifs: None,
+            file: None,
+            findings: Vec::new(),
+            derived,
+        }
+    }
+
+    /// The findings in the text that a person wants to see.
+    pub fn findings(&self) -> Vec<Placed<'_>> {
+        let (Some(minimum), Some(file)) = (self.settings.findings, self.file.as_deref()) else {
+            return Vec::new();
+        };
+        in_text(&self.findings, file, &self.document.index, minimum)
     }
 
     /// The profile, and its costs on today's text. The first caller works them out, and those who

@@ -61,7 +61,7 @@ fn edit(texts: &mut HashMap<String, Arc<str>>, demo: &Demo, kind: EditKind) -> b
         provider: demo.script.contains("provider"),
         ..Entry::default()
     };
-    let name = kind.optimization();
+    let name = kind.name();
     let expected = demo.refused.iter().find(|(refused, _)| *refused == name);
     // Two workers: the machines that run tests are small.
     let request = Request { kind, lines: &[], count: Some(2) };
@@ -137,7 +137,7 @@ fn compiling_soon(texts: &mut HashMap<String, Arc<str>>) {
 fn check(demo: &Demo, kinds: &[EditKind]) {
     let mut texts = texts(&repository().join("demo-projects").join(demo.folder));
     let made = kinds.iter().filter(|kind| edit(&mut texts, demo, **kind));
-    let made: Vec<&str> = made.map(|kind| kind.optimization()).collect();
+    let made: Vec<&str> = made.map(|kind| kind.name()).collect();
     compiling_soon(&mut texts);
     let about = format!("{} of {}/{}", made.join(", "), demo.folder, demo.script);
     trains(&texts, demo.script, &about);

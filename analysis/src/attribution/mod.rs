@@ -14,6 +14,7 @@ mod correlate;
 mod costs;
 mod coverage;
 mod device;
+mod exchange;
 #[cfg(test)]
 mod fixture;
 mod join;
@@ -171,7 +172,10 @@ fn attribute_with(
         let piece = timeline::at(&pieces, peak_ns)?;
         Some(contexts.get(piece.context)?.phase)
     });
+    let exchange = exchange::exchange(&join, &contexts, &pieces, &sums.launches, manifest);
     let mut profile = Profile {
+        exchange: exchange.map(Arc::new),
+        ranks: None,
         iteration: iteration(&steps, manifest, phases(&contexts, &sums)),
         memory: replay.cost,
         coverage,
@@ -186,6 +190,7 @@ fn attribute_with(
         device: sums.device,
         estimate: None,
         elsewhere: None,
+        since: None,
         metrics: None,
         bound: None,
     };

@@ -1,15 +1,18 @@
 //! [`Evidence`]: what rules look at. One measured iteration, by line, and the text that ran.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use crate::predict::operator::Operator;
-use crate::profile::{FileId, Phase, Profile};
+use crate::profile::{FileId, LineCost, Phase, Profile};
 use crate::recording::manifest::Manifest;
 use crate::source::LineMap;
 use crate::source::rewrite::program::Program;
 use crate::whatif::graph::{Graph, Task, TaskKind};
+use crate::whatif::memory::BlockKind;
+use crate::whatif::optimization::Bound;
 use crate::whatif::simulate;
-use crate::whatif::study::Subject;
+use crate::whatif::study::{self, Subject, TRUSTED_REPLAY};
 
 use super::finding::Place;
 
@@ -128,6 +131,46 @@ impl<'a> Evidence<'a> {
         let then = simulate::steady(&changed).map(|schedule| schedule.iteration_ns);
         let now = self.subject.recorded.schedule.iteration_ns;
         then.map_or(0.0, |then| (now - then).max(0.0))
+    }
+}
+
+/// What a what-if and a line's memory say.
+impl Evidence<'_> {
+    /// Whether the graph takes as long as the iteration took: what is worked out from one that does
+    /// not is a guess.
+    pub fn is_replayed(&self) -> bool {
+        self.subject.recorded.replay_error.abs() <= TRUSTED_REPLAY
+    }
+
+    /// Nanoseconds by which an iteration is shorter with an optimization of the what-ifs; nothing
+    /// where it does not apply.
+    pub fn saved_by(&self, optimization: &str, bound: Bound) -> Option<f64> {
+        let one = study::optimization(optimization)?;
+        let facts = self.facts();
+        let mut applies = false;
+        let saved = self.saved(|graph| applies = one.apply(graph, &facts, bound).is_ok());
+        applies.then_some(saved)
+    }
+
+    /// What one line costs; nothing where it did not run in the profiled iterations.
+    pub fn line(&self, file: FileId, line: u32) -> Option<&LineCost> {
+        let lines = self.profile().lines.get(file.0 as usize)?;
+        lines.iter().find(|cost| cost.line == line)
+    }
+
+    /// Bytes that the operators of some lines of a file made in the iteration and that outlive it,
+    /// and are no gradient, weight, batch or state of the optimizer. Nothing where the recording does
+    /// not tell of memory.
+    pub fn left_behind(&self, file: FileId, lines: RangeInclusive<u32>) -> Option<f64> {
+        let memory = &self.graph().memory;
+        let is_loose = |kind: BlockKind| {
+            matches!(kind, BlockKind::Activations | BlockKind::Temporaries | BlockKind::Other)
+        };
+        let left = memory.blocks.iter().filter(|block| {
+            let is_here = block.line.is_some_and(|(of, line)| of == file && lines.contains(&line));
+            is_here && is_loose(block.kind) && block.allocated.is_some() && block.freed.is_none()
+        });
+        memory.is_known.then(|| left.map(|block| block.bytes).sum())
     }
 }
 

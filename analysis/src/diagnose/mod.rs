@@ -4,13 +4,31 @@
 //! [`finding`]s. A rule is a file in [`rules`], and has a page in `docs/findings`. One false alarm
 //! costs more trust than ten findings earn: a rule that is not sure says nothing.
 
+pub(crate) mod at_peak;
 pub mod bound;
+pub(crate) mod carried;
+pub(crate) mod evaluation;
 pub(crate) mod evidence;
+#[cfg(test)]
+pub(crate) mod example;
 pub mod finding;
+#[cfg(test)]
+pub(crate) mod harness;
 mod kernel_bound;
+pub(crate) mod layers;
+pub(crate) mod loading;
+pub(crate) mod loops;
+pub(crate) mod reading;
+pub(crate) mod rounds;
 pub(crate) mod rule;
 pub(crate) mod rules;
 pub mod severity;
+pub mod silence;
+pub(crate) mod tally;
+pub mod today;
+pub(crate) mod validation;
+pub(crate) mod waits;
+pub(crate) mod what_if;
 
 use crate::source::batch_site::project::Modules;
 use crate::source::batch_site::{Entry, Project};
@@ -36,9 +54,25 @@ pub fn diagnose(subject: &Subject, project: &dyn Project, entry: &Entry) -> Vec<
 
 /// What the text alone shows, without a measurement.
 pub fn read(project: &dyn Project, entry: &Entry) -> Vec<Finding> {
+    read_until(project, entry, &|| false)
+}
+
+/// The same; it is cut short where `stop` says so.
+pub fn read_until(project: &dyn Project, entry: &Entry, stop: &dyn Fn() -> bool) -> Vec<Finding> {
     let modules = Modules::read(project, entry);
+    if stop() {
+        return Vec::new();
+    }
     let program = Program::new(&modules, project, entry);
-    rules::ALL.iter().flat_map(|rule| rule.unmeasured(&program)).collect()
+    let rules = rules::ALL.iter().take_while(|_| !stop());
+    rules.flat_map(|rule| rule.unmeasured(&program)).collect()
+}
+
+/// Whether a measurement that finds nothing at a line shows that the text's finding of this rule there
+/// is none.
+pub fn measurement_decides(rule: &str) -> bool {
+    let known = rules::ALL.iter().find(|one| one.name() == rule);
+    known.is_none_or(|known| known.measurement_decides())
 }
 
 /// The rules' names with what each looks for, in the order in which they are listed.

@@ -19,6 +19,17 @@ pub enum Severity {
     Warning,
 }
 
+impl Severity {
+    /// As settings and documents name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Hint => "hint",
+            Severity::Information => "information",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
 /// The share of the iteration or of the peak that a finding costs, whichever is more; 0 where it was
 /// not measured.
 pub fn weight(finding: &Finding, profile: &Profile) -> f64 {

@@ -3,13 +3,14 @@
 
 use std::ops::Range;
 
-use super::devices;
 use super::explained;
 use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::{kinds, told};
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
 use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
 use super::what_ifs;
+use super::{devices, findings};
+use crate::diagnose::finding::Finding;
 use crate::metrics::utilization::Utilization;
 use crate::predict::device_comparison::Comparison;
 use crate::predict::product_kernel::{ProductType, product_type};
@@ -45,6 +46,8 @@ pub struct Beside<'a> {
     pub elsewhere: Option<&'a Comparison>,
     /// What optimizations would bring.
     pub what_ifs: Option<&'a Study>,
+    /// What was found at the line, and the measurement that shows it.
+    pub findings: &'a [(&'a Finding, Option<&'a Profile>)],
 }
 
 /// What is known at `offset`. Nothing where nothing was measured there.
@@ -59,14 +62,19 @@ pub fn hover(
     let writer = Writer { profile, beside, costs, word: word_at(index.text(), offset) };
     let mut page = Page::default();
     let mut span: Option<Range<usize>> = None;
+    if !beside.findings.is_empty() {
+        findings::in_hover(&mut page, beside.findings);
+        span = Some(index.lines().trimmed(index.text(), line));
+    }
 
     let of_loop = costs
         .training_loop
         .as_ref()
         .filter(|found| (found.first_line..=found.last_line).contains(&line));
     if let Some(training) = of_loop {
+        page.gap();
         writer.headline(&mut page, training.provenance);
-        span = Some(training.header.clone());
+        span.get_or_insert(training.header.clone());
     }
     if let Some(scope) = scope_on_line(costs, index, line) {
         page.gap();
@@ -90,6 +98,19 @@ pub fn hover(
     writer.origin(&mut page);
     let (markdown, plain) = page.finish();
     Some(Hover { span, markdown, plain })
+}
+
+/// The hover of a line of which nothing is known but what was found there.
+pub fn of_findings(
+    found: &[(&Finding, Option<&Profile>)],
+    index: &SourceIndex,
+    offset: usize,
+) -> Option<Hover> {
+    let mut page = Page::default();
+    findings::in_hover(&mut page, found);
+    let span = index.lines().trimmed(index.text(), index.lines().line_of(offset));
+    let (markdown, plain) = page.finish();
+    (!plain.is_empty()).then_some(Hover { span, markdown, plain })
 }
 
 /// The function or class whose `def` or `class` stands on a line, its decorators included.
@@ -296,6 +317,13 @@ impl Writer<'_> {
         }
         if cost.calls > 0.0 && (cost.calls - 1.0).abs() > 0.05 {
             page.line(&[text(format!("runs {} times in an iteration", count(cost.calls)))]);
+        }
+        let of_ranks = self.costs.file.and_then(|file| {
+            let lines = self.costs.recorded_lines(self.profile, cost);
+            super::ranks::of_lines(self.profile, file, lines)
+        });
+        if let Some(of_ranks) = of_ranks {
+            page.line(&[text(of_ranks)]);
         }
         if let Some(device) = cost.device_time {
             let mut parts = vec![format!("GPU at work {}", units::duration(device.kernel_ns))];

@@ -7,6 +7,10 @@
 use serde::Serialize;
 
 use super::explained::{BoundEntry, UtilizationEntry, bound_entry, utilization_entry};
+use super::findings::Entry;
+use super::ranks::{self, RanksEntry};
+use crate::compare::run::Run;
+use crate::diagnose::finding::Finding;
 use crate::metrics::utilization::Utilization;
 use crate::profile::{
     DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Phase, Profile,
@@ -29,11 +33,15 @@ pub struct Document {
     modules: Vec<Module>,
     untracked: Vec<Untracked>,
     torch: Option<String>,
+    findings: Option<Vec<Entry>>,
     notes: Vec<String>,
+    run: Run,
     bound: Option<BoundEntry>,
     utilization: Option<Parts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<Gpu>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranks: Option<RanksEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kernels: Option<Vec<KernelTotal>>,
 }
@@ -262,10 +270,13 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
             .map(|part| Untracked { name: part.name.clone(), time_ms: milliseconds(part.time_ns) })
             .collect(),
         torch: Some(profile.torch_version.clone()).filter(|version| !version.is_empty()),
+        findings: None,
         notes: profile.notes.clone(),
+        run: Run::of(profile),
         bound: profile.bound.as_ref().map(|bound| bound_entry(bound, profile)),
         utilization: Parts::of(profile),
         gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
+        ranks: profile.ranks.as_deref().map(ranks::entry),
         kernels: None,
     }
 }
@@ -281,6 +292,21 @@ pub fn analysis_document(
     document.gpu = Some(gpu_entry(&profile.gpu.unwrap_or_default()));
     document.kernels = Some(kernels);
     document
+}
+
+impl Document {
+    /// With what was found, costliest first, or why nothing could be: a sentence without a full stop.
+    pub fn with_findings(
+        mut self,
+        findings: Result<&[Finding], &str>,
+        profile: &Profile,
+    ) -> Document {
+        match findings {
+            Ok(findings) => self.findings = Some(Entry::all(findings, profile)),
+            Err(why) => self.notes.push(format!("Findings are not known: {why}")),
+        }
+        self
+    }
 }
 
 fn lines_of_file(
@@ -467,6 +493,7 @@ fn rounded(value: f64, per_unit: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnose::finding::{Cost, Place};
     use crate::profile::{FileFacts, FileId, IterationCost, ModuleId};
     use serde_json::Value;
 
@@ -557,6 +584,13 @@ mod tests {
     fn what_is_written_is_what_the_schema_says() {
         check_schema(&document(&profile(), &[]));
         check_schema(&document(&Profile::default(), &[]));
+        let finding = Finding {
+            related: vec![(Place::default(), "here".to_owned())],
+            cost: Some(Cost::time(2.0)),
+            ..Finding::default()
+        };
+        let found = document(&profile(), &[]).with_findings(Ok(&[finding]), &profile());
+        check_schema(&found);
         let kernel = KernelTotal { name: "gemm".to_owned(), calls: 1, total_ns: 2 };
         check_schema(&analysis_document(&profile(), &[], vec![kernel]));
     }
@@ -567,6 +601,15 @@ mod tests {
         let value = serde_json::to_value(document).expect("a document");
         assert_eq!(value["gpu"]["busy_ns"], 0);
         assert_eq!(value["kernels"], Value::Array(vec![]));
+    }
+
+    #[test]
+    fn findings_that_could_not_be_worked_out_are_unknown() {
+        let document = document(&profile(), &[]).with_findings(Err("no graph"), &profile());
+        let value = serde_json::to_value(document).expect("a document");
+        assert_eq!(value["findings"], Value::Null);
+        let notes = value["notes"].as_array().expect("notes");
+        assert_eq!(notes.last(), Some(&"Findings are not known: no graph".into()));
     }
 
     #[test]

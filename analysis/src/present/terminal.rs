@@ -244,6 +244,7 @@ pub fn summary(profile: &Profile, style: Style) -> String {
     page.headline();
     page.bound();
     page.phases();
+    page.ranks();
     page.memory();
     page.lines();
     page.modules();
@@ -325,6 +326,15 @@ impl Summary<'_> {
                 let text = format!("  {:<10}{}", phase.name(), facts.join(" · "));
                 self.line(&self.style.faint(&text));
             }
+        }
+    }
+
+    fn ranks(&mut self) {
+        let Some(ranks) = self.profile.ranks.as_deref() else { return };
+        let about = format!("{} of them; everything else here is rank 0's", ranks.world_size);
+        self.section("Ranks", &about);
+        for row in super::ranks::rows(ranks) {
+            self.line(&row);
         }
     }
 
@@ -463,6 +473,11 @@ impl Summary<'_> {
 }
 
 impl Style {
+    /// What to see first.
+    pub(super) fn bold(self, text: &str) -> String {
+        self.paint(BOLD, text)
+    }
+
     /// What is said beside the matter.
     pub(super) fn faint(self, text: &str) -> String {
         self.paint(FAINT, text)

@@ -135,6 +135,29 @@ pub enum NoPrediction {
     Simulation(#[from] SimulationError),
 }
 
+/// Tasks from which on the ends of a range are worked out side by side.
+const WORTH_THREADS: usize = 10_000;
+
+/// Nanoseconds of an iteration, bytes at its peak, and what each optimization had to say.
+type Run = Result<(f64, Option<f64>, Vec<Touched>), NoPrediction>;
+
+/// The graph with the optimizations, at one end of their ranges.
+fn run(graph: &Graph, facts: &Facts<'_>, optimizations: &[&dyn Optimization], bound: Bound) -> Run {
+    let mut changed = graph.clone();
+    let mut touched = Vec::with_capacity(optimizations.len());
+    for optimization in optimizations {
+        let one = optimization.apply(&mut changed, facts, bound);
+        touched.push(one.map_err(NoPrediction::DoesNotApply)?);
+        if changed.applied.contains(&optimization.name()) {
+            let why = format!("{} is applied already", optimization.title());
+            return Err(NoPrediction::DoesNotApply(why));
+        }
+        changed.applied.push(optimization.name());
+    }
+    let then = simulate::steady(&changed)?;
+    Ok((then.iteration_ns, memory::peak(&changed, &then), touched))
+}
+
 /// What optimizations bring that are applied in turn. `now` is how the graph runs as it is.
 ///
 /// # Errors
@@ -153,24 +176,25 @@ pub fn predict(
         samples_factor: 1.0,
         ..Prediction::default()
     };
-    let run = |bound: Bound| -> Result<(f64, Option<f64>, Vec<Touched>), NoPrediction> {
-        let mut changed = graph.clone();
-        let mut touched = Vec::with_capacity(optimizations.len());
-        for optimization in optimizations {
-            let one = optimization.apply(&mut changed, facts, bound);
-            touched.push(one.map_err(NoPrediction::DoesNotApply)?);
-            if changed.applied.contains(&optimization.name()) {
-                let why = format!("{} is applied already", optimization.title());
-                return Err(NoPrediction::DoesNotApply(why));
-            }
-            changed.applied.push(optimization.name());
-        }
-        let then = simulate::steady(&changed)?;
-        Ok((then.iteration_ns, memory::peak(&changed, &then), touched))
+    let run = |bound: Bound| run(graph, facts, optimizations, bound);
+    // Each end is a graph of its own: a large one is worth a thread.
+    let (likely, low, high) = if graph.tasks.len() < WORTH_THREADS {
+        let likely = run(Bound::Likely)?;
+        (likely, run(Bound::Low)?, run(Bound::High)?)
+    } else {
+        std::thread::scope(|scope| {
+            let low = scope.spawn(|| run(Bound::Low));
+            let high = scope.spawn(|| run(Bound::High));
+            let likely = run(Bound::Likely);
+            let joined = |end: std::thread::Result<Run>| {
+                end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            let (low, high) = (joined(low.join()), joined(high.join()));
+            Ok::<_, NoPrediction>((likely?, low?, high?))
+        })?
     };
-    let (value, peak, touched) = run(Bound::Likely)?;
-    let (low, low_peak, _) = run(Bound::Low)?;
-    let (high, high_peak, _) = run(Bound::High)?;
+    let (value, peak, touched) = likely;
+    let ((low, low_peak, _), (high, high_peak, _)) = (low, high);
     prediction.time_ns = Range { low: low.min(value), value, high: high.max(value) };
     let is_known = touched.iter().all(|one| !one.memory_is_unknown);
     prediction.peak_bytes = peak.filter(|_| is_known).map(|peak| {

@@ -14,6 +14,8 @@ import torch
 
 from .sources import Sources
 
+_MOST_ASKED = 1000
+
 
 class CompiledRegions:
     """Listens to Dynamo: every frame that it compiles, and how often it has."""
@@ -24,6 +26,8 @@ class CompiledRegions:
         self._codes: dict[int, types.CodeType] = {}
         # Counts compilations, so that an iteration in which one happened is known to be no measure.
         self.compilations = 0
+        # The user's lines that call `torch.compile`, with what is compiled there.
+        self.asked_at: list[tuple[types.CodeType | None, tuple[int, int]]] = []
 
     def install(self, eager: bool) -> None:
         """Listens from the first `torch.compile` on; with `eager`, switches Dynamo off instead."""
@@ -45,14 +49,23 @@ class CompiledRegions:
 
         torch.compile = compile  # type: ignore[assignment]
 
+    @property
+    def is_used(self) -> bool:
+        """Whether the program has asked for something to be compiled."""
+        return self._listening
+
     def _asked_for(self, model: Any) -> None:
         """Takes the function that the user compiles: a module's is its `forward`."""
         # `Module.compile()` compiles a bound method of the module.
         module = getattr(model, "__self__", model)
         function = module.forward if isinstance(module, torch.nn.Module) else model
         code = getattr(inspect.unwrap(function), "__code__", None) if function else None
-        if isinstance(code, types.CodeType):
+        code = code if isinstance(code, types.CodeType) else None
+        if code is not None:
             self._codes[id(code)] = code
+        place = self._sources.innermost(sys._getframe(1))
+        if place is not None and len(self.asked_at) < _MOST_ASKED:
+            self.asked_at.append((code, place))
 
     def _listen(self) -> None:
         if self._listening:

@@ -1,8 +1,7 @@
 """What a GPU has drawn, by the counter that NVML keeps for it.
 
-The library comes with NVIDIA's driver. It is asked through ctypes, because the program's Python
-need not have a binding for it. Whatever is missing (the library, the counter before Volta, a
-device that NVML does not know) means that nothing was measured.
+Whatever is missing (the library, the counter before Volta, a device that NVML does not know) means
+that nothing was measured.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from typing import Any
 
 import torch
 
-_SUCCESS = 0
-_LIBRARIES = ("libnvidia-ml.so.1", "nvml.dll")
+from . import nvml
 
 
 class EnergyCounter:
@@ -26,26 +24,18 @@ class EnergyCounter:
     @classmethod
     def of(cls, device: torch.device) -> EnergyCounter | None:
         """The counter of a device; nothing where there is none."""
-        if device.type != "cuda" or torch.version.hip:
-            return None
-        uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-        library = _loaded()
-        if uuid is None or library is None:
-            return None
-        return cls.by_name(library, f"GPU-{uuid}")
+        name = nvml.name_of(device)
+        library = None if name is None else nvml.loaded()
+        return None if name is None or library is None else cls.by_name(library, name)
 
     @classmethod
     def by_name(cls, library: Any, name: str) -> EnergyCounter | None:
         """The counter of the device that NVML calls `name`, if it has one that counts."""
-        try:
-            if library.nvmlInit_v2() != _SUCCESS:
-                return None
-            handle = ctypes.c_void_p()
-            found = library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle))
-        except AttributeError:
+        handle = nvml.handle(library, name)
+        if handle is None:
             return None
         counter = cls(library, handle)
-        if found != _SUCCESS or counter.millijoules() is None:
+        if counter.millijoules() is None:
             return None
         return counter
 
@@ -58,13 +48,4 @@ class EnergyCounter:
             )
         except AttributeError:
             return None
-        return value.value if said == _SUCCESS else None
-
-
-def _loaded() -> Any:
-    for name in _LIBRARIES:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return None
+        return value.value if said == nvml.SUCCESS else None

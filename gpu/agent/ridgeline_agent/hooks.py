@@ -193,7 +193,7 @@ def _optimizer_method(listener: Listener, original: Any, name: str, steps: _Step
 
 class ModuleCalls:
     """Listens to `nn.Module.__call__` from `start` to `stop`. `gave` is told what modules of the
-    types `of` return.
+    types `of` return, and while `of_all` what every module does.
     """
 
     def __init__(
@@ -205,36 +205,44 @@ class ModuleCalls:
         self._listener = listener
         self._of = of if gave is not None else frozenset()
         self._gave = gave
+        self.of_all = False
+        self._is_on = False
         self._original: Any = None
 
     def start(self) -> None:
         """Listens from now on; calls that are under way are not seen."""
+        self._is_on = True
         if self._original is not None:
             return
         original: Callable[..., Any] = nn.Module.__call__
         entered, left = self._listener.module_entered, self._listener.module_left
         is_compiling = torch.compiler.is_compiling
-        told_types, gave = self._of, self._gave
+        told_types, gave, calls = self._of, self._gave, self
 
         @functools.wraps(original)
         def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             # Dynamo takes this for a constant and leaves the rest out of what it compiles.
-            if is_compiling():
+            if is_compiling() or not calls._is_on:
                 return original(self, *args, **kwargs)
             entered(self, args, kwargs)
             try:
                 result = original(self, *args, **kwargs)
+                if gave is not None and (calls.of_all or type(self) in told_types):
+                    gave(self, result)
             finally:
                 left(self)
-            if type(self) in told_types and gave is not None:
-                gave(self, result)
             return result
 
         self._original = original
         nn.Module.__call__ = __call__  # type: ignore[method-assign]
 
-    def stop(self) -> None:
-        """Puts back what was there before."""
-        if self._original is not None:
+    def stop(self, keep: bool = False) -> None:
+        """Puts back what was there before.
+
+        With `keep` it only tells no more: Dynamo compiles again what was compiled with another
+        `__call__`.
+        """
+        self._is_on = False
+        if self._original is not None and not keep:
             nn.Module.__call__ = self._original  # type: ignore[method-assign]
             self._original = None

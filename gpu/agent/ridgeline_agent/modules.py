@@ -70,7 +70,7 @@ class Definitions:
     def _constructed(self, module: nn.Module) -> None:
         try:
             frame: types.FrameType | None = sys._getframe(2)
-            while frame is not None and _is_own_init(frame, module):
+            while frame is not None and is_own_init(frame, module):
                 frame = frame.f_back
             self._keep(module, _stack(frame))
         except Exception as error:
@@ -101,12 +101,12 @@ class Definitions:
         self._stacks[id(module)] = (weakref.ref(module), stack)
 
 
-def _is_own_init(frame: types.FrameType, module: nn.Module) -> bool:
-    """Whether the frame is a constructor of `module` itself: a subclass's `__init__`."""
+def is_own_init(frame: types.FrameType, made: object) -> bool:
+    """Whether the frame is a constructor of `made` itself: a subclass's `__init__`."""
     code = frame.f_code
     if code.co_name != "__init__" or code.co_argcount == 0:
         return False
-    own: bool = frame.f_locals.get(code.co_varnames[0]) is module
+    own: bool = frame.f_locals.get(code.co_varnames[0]) is made
     return own
 
 
@@ -174,6 +174,10 @@ class ModuleTable:
         for module in found:
             if id(module) not in children and next(module.parameters(), None) is not None:
                 self._add(module, "", None)
+
+    def index_of(self, module: nn.Module) -> int | None:
+        """The index of a module, None where it has none."""
+        return self._index.get(id(module))
 
     def index_of_called(self, module: nn.Module) -> int | None:
         """The index of a module that is being called, which may be new.

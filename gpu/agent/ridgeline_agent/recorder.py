@@ -25,15 +25,18 @@ import torch
 from torch import nn
 
 from . import __version__, device, hooks, line_clock, loops, manifest
+from .alignment import Alignment
 from .batch import BatchWatch
 from .compiled import CompiledRegions
 from .failure import describe_failure
 from .host import Host
 from .iterations import MODULE, IterationFinder, Verdict
+from .line_times import LineTimes, iterations_to_look_at, seconds_left
 from .loader_batches import LoaderBatches
 from .loaders import LoaderTimes
 from .memory import MemoryWatch
 from .modules import Definitions, ModuleTable, optimizers_json
+from .observed import Observed
 from .open_phases import OpenPhases
 from .overlay import Overlay
 from .settings import Autocasts, machine_json, settings_json
@@ -98,12 +101,14 @@ class Recorder:
         self._calls = hooks.ModuleCalls(self, SPARSE_TYPES, self._module_gave)
         self._batch = BatchWatch()
         self._loader_batches = LoaderBatches()
-        self._loader_times = LoaderTimes()
+        self._loader_times = LoaderTimes(self._sources)
+        self._observed = Observed(self._sources, self._tolerating)
         self._sparsity = Sparsity()
         self._autocasts = Autocasts()
         self._provided: object = ()
         self._iterations: tuple[Callable[..., Any], ...] = ()
         self._open = OpenPhases()
+        self._alignment = Alignment(spec.rank is not None)
 
         self._stage = Stage.WARM_UP
         # Without warm-up, the first iteration begins with the first thing that a loop does.
@@ -134,6 +139,8 @@ class Recorder:
         gc.freeze()
         self._definitions.install()
         hooks.install(self)
+        self._loader_times.install()
+        self._tolerating("the program's own profilers", self._observed.profilers.install)
         self._compiled.install(self._spec.eager)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
@@ -169,6 +176,9 @@ class Recorder:
 
     def failed(self, error: BaseException) -> None:
         """The program raised. Writes a manifest that says what, and where."""
+        if self._observed.line_times is not None:
+            # All that was asked for had been recorded.
+            self._complete(None)
         root = self._spec.root
         self._save("failed", None, describe_failure(error, root, self._sources.file))
 
@@ -206,7 +216,7 @@ class Recorder:
     def loaded(self, loader: object, batch: object) -> None:
         self._loader_batches.loaded(loader, batch, measured=self._profiler is not None)
         if self._signals.may_be_our_thread():
-            self._loader_times.loaded(loader, timed=self._stage is Stage.TIMING)
+            self._loader_times.loaded(loader, self._stage is Stage.TIMING, batch)
         if self._profiler is not None and self._signals.on_our_thread():
             self._batch.loaded(loader, batch)
             if self._memory is not None:
@@ -221,6 +231,7 @@ class Recorder:
             return
         if self._profiler is not None and self._memory is not None:
             self._memory.went_backward()
+        self._observed.went_backward()
         frame = sys._getframe(2)
         self._decide(self._finder.went_backward(self._signals.place(frame)), frame)
 
@@ -233,6 +244,7 @@ class Recorder:
     def stepped(self, optimizer: object) -> None:
         if not self._signals.on_our_thread():
             return
+        self._observed.stepped(optimizer)
         if self._open.has(hooks.OPTIMIZER):
             self._finder.stepped_within(id(optimizer))
             return
@@ -246,6 +258,9 @@ class Recorder:
         if self._before_first:
             self._begin_without_warm_up()
         if self._profiler is None:
+            if self._observed.is_looking and self._is_looked_at():
+                frame = sys._getframe(2)
+                self._observed.entered(module, args, kwargs, outermost, frame)
             return
         log = self._log
         if outermost and self._open.innermost() != hooks.BACKWARD:
@@ -262,13 +277,23 @@ class Recorder:
 
     @_harmless
     def _module_gave(self, module: nn.Module, output: Any) -> None:
-        # Once, in the first of the iterations that are thrown away.
-        if self._stage is Stage.WARM_UP and self._boundaries == 0 and not self._before_first:
+        if self._stage is not Stage.WARM_UP or self._before_first:
+            return
+        if self._observed.is_looking and self._is_looked_at():
+            self._observed.gave(module, output)
+        if self._boundaries == 0 and type(module) in SPARSE_TYPES:
+            # Once, in the first of the iterations that are thrown away.
             self._sparsity.gave(module, output)
+
+    def _is_looked_at(self) -> bool:
+        """Whether a call belongs to the forward passes of the thread that trains."""
+        return self._signals.may_be_our_thread() and not self._open.has(hooks.BACKWARD)
 
     @_harmless
     def module_left(self, module: nn.Module) -> None:
         outermost = self._open.called()
+        if outermost and self._observed.is_looking and self._is_looked_at():
+            self._observed.left()
         if self._profiler is not None:
             index = self._table.index_of_called(module)
             if index is not None:
@@ -292,16 +317,18 @@ class Recorder:
             self._host.finish("exited", f"the recorder failed: {type(error).__name__}: {error}")
 
     def _advance(self, verdict: Verdict, frame: types.FrameType, now_ns: int) -> None:
-        if self._finder.found_by not in (None, MODULE) and self._stage is Stage.WARM_UP:
-            self._calls.stop()
         if verdict is Verdict.NOTHING or self._stage is Stage.SAVING:
             return
         if verdict is Verdict.RESTART:
             # This signal need not be the end of an iteration; the next boundary is.
             self._warmed_up = max(0, min(self._warmed_up, self._spec.iterations.warmup) - 1)
             self._restart()
+            self._observed.begin(anew=True)
             return
         self._boundaries += 1
+        if self._stage is Stage.WARM_UP:
+            self._calls.of_all = True
+            self._observed.begin()
         if self._boundaries == 1:
             self._sources.read_texts(self._began_ns)
         compiled = self._compiled.compilations != self._compilations_before
@@ -339,9 +366,12 @@ class Recorder:
             self._log.clear()
             self._profiled.clear()
             self._measured = None
+            self._results = None
         self._timer = Timer(self._device)
         self._loader_times.forget_times()
         self._stage = Stage.WARM_UP
+        self._calls.of_all = True
+        self._calls.start()
 
     def _warmed_up_one(self) -> None:
         wanted = self._spec.iterations.warmup
@@ -359,19 +389,26 @@ class Recorder:
 
     def _begin_timing(self) -> None:
         self._device = device.used_device(self._spec.device)
+        self._calls.of_all = False
+        if self._finder.found_by != MODULE:
+            self._calls.stop(keep=self._compiled.is_used)
         self._tolerating("the zeros in activations", self._sparsity.settle)
+        self._observed.timing_begins(self._device)
         self._timer = Timer(self._device)
         self._stage = Stage.TIMING
         self._host.progress(self._stage.value, 0, self._spec.iterations.timed)
+        self._meet_other_ranks()
         self._timer.begin()
 
     def _timed_one(self, now_ns: int) -> None:
         self._timer.end(now_ns)
         wanted = self._spec.iterations.timed
+        self._observed.look_at_gpu(now_ns)
         if self._timer.count < wanted:
             self._timer.begin()
             return
         self._timer.finish()
+        self._observed.timing_ended()
         self._stage = Stage.PROFILING
         self._host.progress(self._stage.value, 0, self._spec.iterations.profiled)
         self._start_profiler()
@@ -401,11 +438,13 @@ class Recorder:
         """Stops everything that costs time; returns Kineto's results."""
         self._clock.stop()
         if self._finder.found_by != MODULE:
-            self._calls.stop()
+            self._calls.stop(keep=self._compiled.is_used)
         if self._profiler is None:
-            return None
+            return self._results
         self._profiler = None
-        return torch._C._autograd._disable_profiler()
+        # Kept until the process ends, because taking them apart takes longer than saving them.
+        self._results = torch._C._autograd._disable_profiler()
+        return self._results
 
     def _begin_profiled_one(self, frame: types.FrameType) -> None:
         self._batch = self._batch.next_iteration()
@@ -416,11 +455,16 @@ class Recorder:
             "the baseline", self._memory.begin, self._table, optimizers, self._provided
         )
         self._stack_before = loops.stack_frames(frame, self._sources)
+        self._meet_other_ranks()
         self._first_record = self._log.position()
         self._log.add(line_clock.ITERATION, len(self._profiled))
         self._iteration_began_ns = time.time_ns()
 
     def _profiled_one(self, frame: types.FrameType) -> None:
+        if self._observed.line_times is not None:
+            if self._observed.line_times.iteration_ended():
+                self._complete(frame)
+            return
         if self._device.type == "cuda":
             # So that an iteration's kernels lie within its own window.
             torch.cuda.synchronize(self._device)
@@ -434,10 +478,22 @@ class Recorder:
         self._tolerating("the search for the loop", self._find_loop, frame)
         wanted = self._spec.iterations.profiled
         self._host.progress(self._stage.value, min(len(self._profiled), wanted), wanted)
-        if last:
-            self._complete(frame)
-        else:
+        if not last:
             self._begin_profiled_one(frame)
+        elif not self._look_at_lines():
+            self._complete(frame)
+
+    def _look_at_lines(self) -> bool:
+        """Goes on for some iterations under the line clock, where the timed ones vary."""
+        left = seconds_left(self._spec.limits.seconds, self._began_ns)
+        wanted = iterations_to_look_at(self._timer.wall_ns(), left)
+        if wanted == 0:
+            return False
+        self._stop_profiler()
+        lines = LineTimes(self._sources, wanted, self._spec.limits.line_events)
+        self._tolerating("the times of lines", lines.start)
+        self._observed.line_times = lines
+        return True
 
     def _find_loop(self, frame: types.FrameType) -> None:
         loop = loops.find_loop(
@@ -449,7 +505,7 @@ class Recorder:
         if loop is not None:
             self._found_loops[loop] += 1
 
-    def _complete(self, frame: types.FrameType) -> None:
+    def _complete(self, frame: types.FrameType | None) -> None:
         """Writes the recording and ends the process, from within the program's own call."""
         try:
             self._save("complete", frame, None)
@@ -458,6 +514,9 @@ class Recorder:
         self._host.finish("complete")
 
     # Helpers.
+
+    def _meet_other_ranks(self) -> None:
+        self._tolerating("the wait for the other ranks", self._alignment.wait)
 
     def _tolerating(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
         """Calls what the recording can do without: its errors become notes."""
@@ -472,6 +531,8 @@ class Recorder:
         self._inert = True
         with contextlib.suppress(Exception):
             self._clock.stop()
+            if self._observed.line_times is not None:
+                self._observed.line_times.stop()
 
     def _save(
         self, status: str, frame: types.FrameType | None, failure: dict[str, object] | None
@@ -484,8 +545,9 @@ class Recorder:
             )
         self._stage = Stage.SAVING
         self._host.progress(self._stage.value, 0, 1)
-        # Kept until the process ends, because taking them apart takes longer than saving them.
-        results = self._results = self._stop_profiler()
+        results = self._stop_profiler()
+        if self._observed.line_times is not None:
+            self._observed.line_times.stop()
         folder = os.path.abspath(self._spec.out)
         if status == "complete":
             self._log.save(os.path.join(folder, "lines.bin"))
@@ -509,6 +571,7 @@ class Recorder:
         sparsity = self._tolerating("the zeros in activations", self._sparsity.json, self._table)
         settings = self._tolerating("the settings", settings_json, self._device, self._autocasts)
         compiled = self._compiled.json()
+        observed = self._observed.json(self._table, self._compiled) if complete else {}
         memory, batch = self._measured or (MemoryWatch(self._device), self._batch)
         self._tolerating("the names of weights", memory.name_weights, frame)
         self._sources.read_texts(self._began_ns)
@@ -546,6 +609,7 @@ class Recorder:
             "loaders": self._loader_times.json(),
             "sparsity": sparsity or [],
             "memory": memory.json(facts["capacity_bytes"]),
+            "observed": observed,
             "compiled": compiled,
             "shares_from": "eager" if self._spec.eager else None,
             "line_log": self._log.json(),

@@ -156,6 +156,16 @@ class Sources:
             frame = frame.f_back
         return stack
 
+    def innermost(self, frame: types.FrameType | None) -> tuple[int, int] | None:
+        """`(file, line)` of the user's innermost frame from `frame` outwards."""
+        while frame is not None:
+            if self.code(frame.f_code) is not None:
+                file = self.file(frame.f_code.co_filename)
+                if file is not None:
+                    return (file, frame.f_lineno)
+            frame = frame.f_back
+        return None
+
     def read_texts(self, since_ns: int) -> None:
         """Reads the files of all user modules that are imported by now.
 

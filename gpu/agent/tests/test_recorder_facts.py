@@ -46,9 +46,12 @@ def manifest(program: str = PROGRAM, **request: Any) -> dict[str, Any]:
 
 
 def test_a_program_with_a_loader_and_autocast() -> None:
-    found = manifest()
+    recording = record(PROGRAM)
+    found = recording.manifest
+    assert recording.outcome == "complete" and found["notes"] == []
     (loader,) = found["loaders"]
     fetches = loader.pop("fetch_ns")
+    (first_batch,) = loader.pop("first_batch_ns")
     assert len(fetches) == len(found["iterations"]["timed_ns"])
     assert all(took >= 4 * 2e6 for took in fetches), "four samples of 2 ms each"
     assert all(
@@ -60,7 +63,11 @@ def test_a_program_with_a_loader_and_autocast() -> None:
         "persistent": False,
         "prefetch_factor": None,
         "batch_size": 4,
+        "at": {"file": 0, "line": recording.line_of("loader = DataLoader")},
+        "passes": 1,
+        "distinct_shapes": 1,
     }
+    assert first_batch >= 4 * 2e6
     settings = found["settings"]
     assert settings["autocast"] == ["bfloat16"]
     assert settings["matmul_precision"] == "high"

@@ -2,6 +2,7 @@
 // nobody vouches for: what is missing, absurd or too much is put right here, so that no view has to.
 
 import { readDevices, type Devices } from "./devices/document";
+import { readFindings, type Findings } from "./findings/document";
 import {
   amount,
   array,
@@ -159,6 +160,8 @@ export interface PanelDocument {
   devices: Devices | null;
   /** What optimizations would bring; null where nothing was measured. */
   whatIfs: WhatIfs | null;
+  /** What was found to be slow or wasteful; null where nothing was measured. */
+  findings: Findings | null;
 }
 
 /** The version of the document that this page reads. */
@@ -189,6 +192,7 @@ export function readDocument(value: unknown): PanelDocument {
     devices: readDevices(fields(it.predictions).devices),
     batchSize: readBatchSize(it),
     whatIfs: readWhatIfs(it.what_ifs),
+    findings: readFindings(it.findings),
   };
 }
 

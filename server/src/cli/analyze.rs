@@ -1,16 +1,23 @@
 //! `ridgeline analyze TRACE`. It starts nothing but the reading of one file: no runtime, no Python.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
-use ridgeline_analysis::attribution;
+use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::metrics::summary::{TraceSummary, summarize};
+use ridgeline_analysis::present::findings::{self, Entry as Found};
 use ridgeline_analysis::present::json::{self, KernelTotal};
 use ridgeline_analysis::present::terminal as present;
 use ridgeline_analysis::present::trace_summary::trace_summary;
+use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::trace::Trace;
+use ridgeline_analysis::source::batch_site::Entry;
+use ridgeline_analysis::{attribution, diagnose};
+use serde::Serialize;
 
 use super::AnalyzeArgs;
 use super::exit::Failure;
@@ -24,17 +31,61 @@ pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
     if args.trace.is_dir() {
         return analyze_recording(args, terminal, style);
     }
-    let summary = read_trace(&args.trace)?;
+    let trace = read_trace(&args.trace)?;
+    let mut summary = summarize(&trace);
+    let recording = Recording { trace, lines: None, manifest: None };
+    let profile = attribution::attribute(&recording).map(Arc::new);
+    let profile = profile.map_err(|error| error.to_string());
+    if let Ok(profile) = &profile {
+        summary.explain(profile);
+    }
+    let found = profile.and_then(|profile| {
+        let findings = found_in(recording, profile.clone())?;
+        Ok((findings, profile))
+    });
     if let Some(file) = &args.json {
-        output_file::write(&summary, file)?;
+        let findings = match &found {
+            Ok((findings, profile)) => Some(Found::all(findings, profile)),
+            Err(why) => {
+                summary.notes.push(format!("Findings are not known: {why}"));
+                None
+            }
+        };
+        output_file::write(&Analysis { summary: &summary, findings }, file)?;
     }
     if output_file::is_stdout(args.json.as_deref()) {
         return Ok(());
     }
-    terminal.print(&trace_summary(&summary, args.top, style))
+    let mut page = trace_summary(&summary, args.top, style);
+    if let Ok((findings, profile)) = &found {
+        page.push_str(&findings::page(findings, profile, style));
+    }
+    terminal.print(&page)
 }
 
-fn read_trace(path: &Path) -> Result<TraceSummary, Failure> {
+/// What `--json` writes of a trace.
+#[derive(Serialize)]
+struct Analysis<'a> {
+    #[serde(flatten)]
+    summary: &'a TraceSummary,
+    findings: Option<Vec<Found>>,
+}
+
+/// What a recording shows without the texts that ran.
+///
+/// # Errors
+/// Why nothing can be said: a sentence without a full stop.
+fn found_in(recording: Recording, profile: Arc<Profile>) -> Result<Vec<Finding>, String> {
+    let here = std::env::current_dir().unwrap_or_default();
+    let subject = pipeline::subject(recording, &here, profile)?;
+    let no_texts: HashMap<String, Arc<str>> = HashMap::new();
+    let findings = diagnose::diagnose(&subject, &no_texts, &Entry::default());
+    // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
+    std::mem::forget(subject);
+    Ok(findings)
+}
+
+fn read_trace(path: &Path) -> Result<Trace, Failure> {
     let wrong = |why: String| {
         Failure::failed(
             format!("{}: {why}", path.display()),
@@ -53,14 +104,7 @@ fn read_trace(path: &Path) -> Result<TraceSummary, Failure> {
     if is_empty {
         return Err(wrong("it has no operator, no kernel and no memory event in it".to_owned()));
     }
-    let mut summary = summarize(&trace);
-    let recording = Recording { trace, lines: None, manifest: None };
-    if let Ok(profile) = attribution::attribute(&recording) {
-        summary.explain(&profile);
-    }
-    // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
-    std::mem::forget(recording);
-    Ok(summary)
+    Ok(trace)
 }
 
 /// A recording of Ridgeline's own says more than its trace alone.
@@ -77,9 +121,13 @@ fn analyze_recording(
     };
     let recording = pipeline::load(&args.trace).map_err(|error| wrong(error.to_string()))?;
     let profile = attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
+    let kernels = args.json.as_ref().map(|_| summarize(&recording.trace).kernels);
+    let profile = Arc::new(profile);
+    let found = found_in(recording, profile.clone());
+    let found = found.as_deref().map_err(String::as_str);
     if let Some(file) = &args.json {
-        let kernels = summarize(&recording.trace)
-            .kernels
+        let kernels = kernels
+            .unwrap_or_default()
             .into_iter()
             .map(|kernel| KernelTotal {
                 name: kernel.name,
@@ -87,10 +135,12 @@ fn analyze_recording(
                 total_ns: kernel.total_ns,
             })
             .collect();
-        output_file::write(&json::analysis_document(&profile, &[], kernels), file)?;
+        let document = json::analysis_document(&profile, &[], kernels);
+        output_file::write(&document.with_findings(found, &profile), file)?;
     }
     if output_file::is_stdout(args.json.as_deref()) {
         return Ok(());
     }
-    terminal.print(&present::summary(&profile, style))
+    let found = found.map(|found| findings::page(found, &profile, style)).unwrap_or_default();
+    terminal.print(&format!("{}{found}", present::summary(&profile, style)))
 }

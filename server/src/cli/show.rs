@@ -2,7 +2,8 @@
 
 use ridgeline_analysis::present::printable::printable;
 
-use ridgeline_analysis::present::{json, terminal as present};
+use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::present::{findings as found, json, terminal as present};
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::source::{CostMap, SourceIndex};
 
@@ -58,7 +59,25 @@ fn style(terminal: &Terminal) -> present::Style {
     present::Style { color: terminal.colors(), width: terminal.width() }
 }
 
+/// What was found to be slow or wasteful, or why that is not known; empty where nothing was found.
+pub fn findings(
+    profiled: &Profiled,
+    findings: &Result<Vec<Finding>, String>,
+    terminal: &Terminal,
+) -> String {
+    match findings {
+        Ok(findings) => found::page(findings, &profiled.profile, style(terminal)),
+        Err(why) => format!("\nFindings are not known: {}\n", printable(why)),
+    }
+}
+
 /// What `--json` writes.
-pub fn json(profiled: &Profiled, sources: &Sources) -> json::Document {
-    json::document(&profiled.profile, &sources.texts())
+pub fn json(
+    profiled: &Profiled,
+    sources: &Sources,
+    findings: &Result<Vec<Finding>, String>,
+) -> json::Document {
+    let document = json::document(&profiled.profile, &sources.texts());
+    let findings = findings.as_ref().map(Vec::as_slice).map_err(String::as_str);
+    document.with_findings(findings, &profiled.profile)
 }

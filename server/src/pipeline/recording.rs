@@ -77,6 +77,10 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
         elsewhere.notes.extend(left_out);
         profile.elsewhere = Some(Arc::new(elsewhere));
     }
+    if let Some((ranks, notes)) = super::ranks::read(folder, &profile) {
+        profile.ranks = Some(Arc::new(ranks));
+        profile.notes.extend(notes);
+    }
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
     Ok(Read { profile, compiled_regions })

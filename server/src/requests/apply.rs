@@ -2,14 +2,14 @@
 //! and the command. Each is one ordinary edit of today's text, which the editor can undo.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::diagnose::today::Today;
+use ridgeline_analysis::present::panel;
 use ridgeline_analysis::present::what_ifs::speedup;
 use ridgeline_analysis::profile::FileId;
-use ridgeline_analysis::recording::manifest;
 use ridgeline_analysis::source::batch_site::{Entry, Project as _};
 use ridgeline_analysis::source::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
 use ridgeline_analysis::source::{
@@ -17,7 +17,6 @@ use ridgeline_analysis::source::{
 };
 use ridgeline_analysis::units;
 use ridgeline_analysis::whatif::study::Study;
-use serde::Deserialize;
 use tower_lsp::ls_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, DocumentChanges, OneOf,
     OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri, WorkspaceEdit,
@@ -26,6 +25,8 @@ use tower_lsp::ls_types::{
 use super::batch_size::Edits;
 use crate::batch::Sources;
 use crate::documents::{DocumentId, DocumentSnapshot, real_path};
+use crate::findings::Kept;
+use crate::findings::entry::entry_of;
 use crate::lsp::client::Importance;
 use crate::lsp::position::to_range;
 use crate::lsp::to_proto::uri_text;
@@ -39,9 +40,6 @@ const WORTH_TELLING: f64 = 1.02;
 
 /// Lines that one edit is about.
 const MOST_LINES: usize = 64;
-
-/// A manifest beyond this is not read: a model of 100,000 modules has less.
-const MOST_MANIFEST: u64 = 64 << 20;
 
 /// What an edit of a program needs.
 #[derive(Clone, Debug)]
@@ -65,6 +63,19 @@ struct Program {
 }
 
 impl Applying {
+    /// The project's root, today's texts, and what runs, where that is known. It reads files.
+    pub fn read(&self) -> Option<(&Path, Sources, Entry)> {
+        let Program { sources, entry } = self.program().ok()?;
+        Some((&self.root, sources, entry))
+    }
+
+    /// The open texts of the project.
+    pub fn texts(&self) -> impl Iterator<Item = Arc<str>> {
+        let is_python = |path: &Path| path.extension().is_some_and(|ending| ending == "py");
+        let open = self.open.iter().filter(move |(path, _)| is_python(path));
+        open.map(|(_, open)| open.index.shared_text())
+    }
+
     /// Today's texts, and what runs. It reads files.
     ///
     /// # Errors
@@ -96,7 +107,7 @@ impl Applying {
     /// The lines that a prediction is about, where they are in today's texts.
     fn lines(&self, sources: &Sources, kind: EditKind) -> Vec<(String, u32)> {
         let study = self.what_ifs.as_deref();
-        let prediction = study.and_then(|study| study.prediction(kind.optimization()));
+        let prediction = study.and_then(|study| study.prediction(kind.name()));
         let Some((prediction, measured)) = prediction.zip(self.measured.as_deref()) else {
             return Vec::new();
         };
@@ -138,7 +149,7 @@ impl Applying {
     /// By the names of optimizations whether their edits can be made in today's texts, or why not: a
     /// sentence without a full stop. It reads files.
     pub fn possible(&self) -> Vec<(String, Result<(), String>)> {
-        let names = EditKind::ALL.map(|kind| kind.optimization().to_owned());
+        let names = EditKind::ALL.map(|kind| kind.name().to_owned());
         match self.program() {
             Ok(program) => {
                 let all = self.all(&program, &EditKind::ALL).into_iter();
@@ -186,12 +197,127 @@ impl Applying {
         })
     }
 
-    /// The edit of one optimization.
-    fn make(&self, name: &str, edits: Edits) -> Result<(WorkspaceEdit, Rewrite), String> {
-        let kind = EditKind::of_optimization(name)
+    /// The edits that mend findings at lines of today's texts, each by itself: what is asked for, and
+    /// the lines that it is about.
+    ///
+    /// # Errors
+    /// Where it is not known what runs.
+    pub fn mend(
+        &self,
+        wanted: &[(EditKind, Vec<(String, u32)>)],
+        edits: Edits,
+    ) -> Result<Vec<Result<(WorkspaceEdit, Rewrite), Refusal>>, String> {
+        let program = self.program()?;
+        let lines: Vec<Vec<(&str, u32)>> = wanted
+            .iter()
+            .map(|(_, lines)| lines.iter().map(|(path, line)| (path.as_str(), *line)).collect())
+            .collect();
+        let requests: Vec<Request<'_>> = wanted
+            .iter()
+            .zip(&lines)
+            .map(|((kind, _), lines)| Request { kind: *kind, lines, count: Some(worker_count()) })
+            .collect();
+        let made = rewrites(&program.sources, &program.entry, &requests);
+        let made = made.into_iter().map(|made| {
+            let rewrite = made?;
+            let edit = self.edit(&program.sources, &rewrite, edits);
+            let gone = || Refusal::NotUnderstood("the text has just changed".to_owned());
+            Ok((edit.ok_or_else(gone)?, rewrite))
+        });
+        Ok(made.collect())
+    }
+
+    /// Whether this is the project at `root`.
+    pub fn is_about(&self, root: &Path) -> bool {
+        self.root == root
+    }
+
+    /// Where a measured line is today; nothing where its statement reads differently.
+    fn today(&self, sources: &Sources, path: &str, line: u32) -> Option<u32> {
+        let measured = self.measured.as_deref()?;
+        let file = measured.profile.files.iter().find(|file| file.path == path)?;
+        let index = SourceIndex::new(sources.text(path)?);
+        Today::new(&file.fingerprint, &index).line(line)
+    }
+
+    /// Findings as the panel shows them: without those that are silenced in today's texts, and with
+    /// whether their edits can be made there, or why not: a sentence without a full stop. It reads files.
+    pub fn found(&self, kept: &Kept) -> Vec<panel::Found> {
+        let program = match self.program() {
+            Ok(program) => program,
+            Err(why) => {
+                let why = why.trim_end_matches('.').to_owned();
+                let all = kept.findings.iter().map(|finding| panel::Found {
+                    finding: finding.clone(),
+                    edit: finding.fix.map(|_| Err(why.clone())),
+                });
+                return all.collect();
+            }
+        };
+        let mut texts: HashMap<&str, Option<SourceIndex>> = HashMap::new();
+        for finding in &kept.findings {
+            let path = finding.at.path.as_str();
+            let text = || program.sources.text(path).map(SourceIndex::new);
+            texts.entry(path).or_insert_with(text);
+        }
+        let todays: HashMap<&str, Today<'_>> = texts
+            .iter()
+            .filter_map(|(path, index)| {
+                Some((*path, Today::new(kept.then(path)?, index.as_ref()?)))
+            })
+            .collect();
+        let placed = kept.findings.iter().filter_map(|finding| {
+            let today = todays.get(finding.at.path.as_str());
+            let line = today.and_then(|today| today.line(finding.at.line));
+            let is_silenced =
+                today.zip(line).is_some_and(|(today, line)| today.is_silenced(finding.rule, line));
+            (!is_silenced).then_some((finding, line))
+        });
+        let placed: Vec<(&Finding, Option<u32>)> = placed.collect();
+        let lines: Vec<[(&str, u32); 1]> = placed
+            .iter()
+            .map(|(finding, line)| [(finding.at.path.as_str(), line.unwrap_or_default())])
+            .collect();
+        let wanted = placed.iter().zip(&lines).take(MOST_LINES);
+        let wanted = wanted.filter_map(|((finding, line), lines)| {
+            line.and(finding.fix).map(|kind| Request { kind, lines, count: Some(worker_count()) })
+        });
+        let wanted: Vec<Request<'_>> = wanted.collect();
+        let mut made = rewrites(&program.sources, &program.entry, &wanted).into_iter();
+        let found = placed.iter().map(|(finding, line)| {
+            let edit = finding.fix.map(|_| match line {
+                None => Err("the line reads differently than when it was measured".to_owned()),
+                Some(_) => match made.next() {
+                    Some(made) => made.map(|_| ()).map_err(|refusal| refusal.to_string()),
+                    None => Err("there are many findings before it".to_owned()),
+                },
+            });
+            panel::Found { finding: (*finding).clone(), edit }
+        });
+        found.collect()
+    }
+
+    /// The edit of one optimization, or one that mends a finding at a line of the text that ran.
+    fn make(
+        &self,
+        name: &str,
+        at: Option<&(String, u32)>,
+        edits: Edits,
+    ) -> Result<(WorkspaceEdit, Rewrite), String> {
+        let kind = EditKind::of_name(name)
             .ok_or_else(|| format!("There is no edit that makes `{name}`."))?;
         let program = self.program()?;
-        let made = self.all(&program, &[kind]).pop();
+        let made = match at {
+            None => self.all(&program, &[kind]).pop(),
+            Some((path, line)) => {
+                let line = self.today(&program.sources, path, *line).ok_or_else(|| {
+                    format!("{path}:{line} reads differently than when it was measured.")
+                })?;
+                let lines = [(path.as_str(), line)];
+                let request = Request { kind, lines: &lines, count: Some(worker_count()) };
+                rewrites(&program.sources, &program.entry, &[request]).pop()
+            }
+        };
         let rewrite = match made.ok_or("Nothing was asked for.")? {
             Ok(rewrite) => rewrite,
             Err(Refusal::Done(what)) => return Err(format!("It is there already: {what}.")),
@@ -205,29 +331,6 @@ impl Applying {
         let edit = edit.filter(|_| is_current).ok_or("The text has just changed.")?;
         Ok((edit, rewrite))
     }
-}
-
-/// What ran, as the recording says it.
-fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
-    #[derive(Deserialize)]
-    struct Told {
-        entry: Option<manifest::Entry>,
-    }
-    let file = File::open(recording.join("manifest.json")).ok()?;
-    let mut text = String::new();
-    file.take(MOST_MANIFEST).read_to_string(&mut text).ok()?;
-    let told = serde_json::from_str::<Told>(&text).ok()?.entry?;
-    let provider = told.kind == "provider";
-    let path = match (told.path, told.name) {
-        (Some(path), _) => path,
-        (None, Some(name)) => {
-            let base = name.replace('.', "/");
-            let file = format!("{base}.py");
-            if sources.text(&file).is_some() { file } else { format!("{base}/__main__.py") }
-        }
-        (None, None) => return None,
-    };
-    Some(Entry { path, provider, ..Entry::default() })
 }
 
 /// The actions for a range: at the training loop, and at the lines that an edit changes. None before
@@ -271,7 +374,7 @@ pub fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeAction
 /// None where it is known to bring nothing here.
 fn brings(study: Option<&Study>, kind: EditKind) -> Option<String> {
     let Some(study) = study else { return Some(String::new()) };
-    let name = kind.optimization();
+    let name = kind.name();
     if study.what_ifs.refusals.iter().any(|refused| refused.name == name) {
         return None;
     }
@@ -324,7 +427,7 @@ impl GlobalState {
             return to_client.show_message(Importance::Info, message);
         };
         let file = file.or(self.last_touched.as_deref()).filter(|file| file.starts_with(root));
-        let work = self.apply_what_if(root, file, name);
+        let work = self.apply_what_if(root, file, name, None);
         tokio::spawn(async move {
             if let Err(why) = work.await {
                 to_client.show_message(Importance::Warning, &why);
@@ -332,13 +435,14 @@ impl GlobalState {
         });
     }
 
-    /// Finds the edit that makes an optimization in today's text, and has the editor make it. Gives what
-    /// a person should know of it.
+    /// Finds the edit that makes an optimization in today's text, or mends a finding at a line of the text
+    /// that ran, and has the editor make it. Gives what a person should know of it.
     pub fn apply_what_if(
         &self,
         root: &Path,
         file: Option<&Path>,
         name: &str,
+        at: Option<(String, u32)>,
     ) -> impl Future<Output = Result<Vec<String>, String>> + use<> {
         let applying = self.applying(root, file);
         let (to_client, client) = (self.to_client.clone(), self.client.clone());
@@ -348,7 +452,8 @@ impl GlobalState {
             if !client.applies_edits {
                 return Err("This editor takes no edits from outside.".to_owned());
             }
-            let sought = tokio::task::spawn_blocking(move || applying.make(&name, edits));
+            let sought =
+                tokio::task::spawn_blocking(move || applying.make(&name, at.as_ref(), edits));
             let sought = sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?;
             let (edit, rewrite) = sought?;
             to_client.apply_edit(rewrite.title, &edit).await?;

@@ -8,7 +8,7 @@ use tower_lsp::ls_types::{
 };
 
 use super::apply::{self, Applying};
-use super::batch_size;
+use super::{batch_size, quick_fix};
 use crate::batch::BatchView;
 use crate::lsp::ext::command;
 use crate::view::View;
@@ -26,8 +26,9 @@ pub struct Edited {
 /// consent, everywhere, to give it; edits of the batch size and those that make an optimization, where
 /// they change something.
 ///
-/// None where the editor looks for actions by itself (a light bulb on every line would be noise), or
-/// for kinds that ours are not: "on save" in an editor's settings must allow nothing.
+/// Where the editor looks for actions by itself, only quick fixes of findings at the range (a light bulb
+/// on every line would be noise), and none for kinds that ours are not: "on save" in an editor's settings
+/// must allow nothing.
 pub fn code_actions(
     view: &View,
     range: Range,
@@ -35,19 +36,30 @@ pub fn code_actions(
     consent_is_wanted: bool,
     edited: &Edited,
 ) -> Option<Vec<CodeActionOrCommand>> {
+    let kinds = context.only.as_ref().filter(|kinds| !kinds.is_empty());
+    let wants = |ours: &[CodeActionKind]| {
+        kinds.is_none_or(|kinds| kinds.iter().any(|kind| ours.contains(kind)))
+    };
+    let fixes = match wants(&[CodeActionKind::QUICKFIX]) {
+        true => quick_fix::actions(view, edited.applying.as_ref(), range, &context.diagnostics),
+        false => Vec::new(),
+    };
     if context.trigger_kind == Some(CodeActionTriggerKind::AUTOMATIC) {
-        return None;
+        return (!fixes.is_empty()).then_some(fixes);
     }
     let edits = || -> Vec<CodeActionOrCommand> {
         let batch = edited.batch.iter().flat_map(|batch| batch_size::actions(view, batch, range));
         let applying = edited.applying.iter();
         batch.chain(applying.flat_map(|applying| apply::actions(view, applying, range))).collect()
     };
-    if let Some(kinds) = context.only.as_ref().filter(|kinds| !kinds.is_empty()) {
-        // Kinds are a tree: who asks for all refactorings means rewrites, too.
-        let ours = [CodeActionKind::REFACTOR, CodeActionKind::REFACTOR_REWRITE];
-        let is_wanted = kinds.iter().any(|kind| ours.contains(kind));
-        return is_wanted.then(edits);
+    if kinds.is_some() {
+        // Who asks for all refactorings means rewrites, too.
+        let rewrites = match wants(&[CodeActionKind::REFACTOR, CodeActionKind::REFACTOR_REWRITE]) {
+            true => Some(edits()),
+            false => None,
+        };
+        let is_any = rewrites.is_some() || !fixes.is_empty();
+        return is_any.then(|| fixes.into_iter().chain(rewrites.unwrap_or_default()).collect());
     }
     let mut found = Vec::new();
     if consent_is_wanted {
@@ -85,5 +97,5 @@ pub fn code_actions(
         let arguments = Some(vec![argument.clone()]);
         CodeActionOrCommand::Command(Command::new(title.to_owned(), name.to_owned(), arguments))
     });
-    Some(commands.chain(edits()).collect())
+    Some(fixes.into_iter().chain(commands).chain(edits()).collect())
 }

@@ -1,13 +1,16 @@
 //! `textDocument/diagnostic` and `textDocument/publishDiagnostics`: a failing run at the line that
-//! failed, with its traceback as related information, and remarks on costs.
+//! failed, with its traceback as related information, findings, and remarks on costs.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::diagnose::severity::Severity;
+use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::present::failure::{FailureFrame, FailureReport};
+use ridgeline_analysis::present::findings::told;
 use ridgeline_analysis::present::remarks::remarks;
-use ridgeline_analysis::source::{LineMap, Lines, fingerprint};
+use ridgeline_analysis::source::{LineMap, Lines, SourceIndex, fingerprint};
 use tower_lsp::ls_types::{
     Diagnostic, DiagnosticRelatedInformation, DiagnosticSeverity, DocumentDiagnosticReport,
     DocumentDiagnosticReportResult, FullDocumentDiagnosticReport, Location, NumberOrString, Range,
@@ -15,11 +18,15 @@ use tower_lsp::ls_types::{
 };
 
 use crate::documents::{DocumentId, DocumentSnapshot, text_on_disk};
+use crate::findings::{Kept, Placed as Found, in_text};
 use crate::live::Told;
 use crate::lsp::position::{Encoding, line_range, to_range};
 use crate::lsp::to_proto;
 use crate::state::GlobalState;
 use crate::view::View;
+
+/// Files that findings are shown in at once.
+const MOST_FILES: usize = 256;
 
 /// Frames of a traceback that are shown; a recursion has a thousand.
 const RELATED_LIMIT: usize = 32;
@@ -69,9 +76,20 @@ pub struct Report {
     failures: Vec<Arc<Failure>>,
     told: Vec<Arc<Told>>,
     remarked: Vec<View>,
+    /// What was found, and where it is shown; nothing where findings are not wanted.
+    found: Option<(Vec<Arc<Kept>>, Wanted)>,
+    minimum: Severity,
     open: HashMap<PathBuf, DocumentSnapshot>,
     encoding: Encoding,
     related_information: bool,
+}
+
+/// Where findings are shown.
+enum Wanted {
+    /// In every file that they are in.
+    Everywhere,
+    /// In one.
+    In(PathBuf),
 }
 
 /// The diagnostics that are shown in a document.
@@ -82,7 +100,12 @@ pub fn report(state: &GlobalState, id: &DocumentId) -> Report {
     let told = state.workspaces.iter().filter_map(|workspace| workspace.live.told.clone());
     let told = told.filter_map(|told| Some(told.of(real.as_deref()?)).filter(Told::says));
     let told = told.map(Arc::new).collect();
-    gather(state, here.collect(), told, state.view(id).into_iter().collect())
+    let mut report = gather(state, here.collect(), told, state.view(id).into_iter().collect());
+    report.found = real.filter(|_| state.settings.findings.is_some()).map(|real| {
+        let around = state.findings_around(&real);
+        (around, Wanted::In(real))
+    });
+    report
 }
 
 /// The diagnostics of a workspace: its failure, wherever that is shown, and remarks on its open
@@ -95,7 +118,13 @@ pub fn report_of(state: &GlobalState, root: &Path) -> Report {
         document.real.as_deref().and_then(|file| state.root_of(file)).as_deref() == Some(root)
     });
     let views = ours.filter_map(|(id, _)| state.view(id)).collect();
-    gather(state, failure.into_iter().collect(), told.into_iter().collect(), views)
+    let mut report =
+        gather(state, failure.into_iter().collect(), told.into_iter().collect(), views);
+    report.found = state.settings.findings.and(workspace).map(|workspace| {
+        let all = workspace.findings.all().cloned().collect();
+        (all, Wanted::Everywhere)
+    });
+    report
 }
 
 fn gather(
@@ -113,6 +142,8 @@ fn gather(
         failures: if failing { failures } else { Vec::new() },
         told: if failing { told } else { Vec::new() },
         remarked: if remarks { views } else { Vec::new() },
+        found: None,
+        minimum: state.settings.findings.unwrap_or(Severity::Hint),
         open: open.collect(),
         encoding: state.client.encoding,
         related_information: state.client.related_information,
@@ -150,6 +181,7 @@ impl Report {
             }
         }
         self.told.iter().flat_map(|told| self.live(told)).for_each(&mut add);
+        self.found().into_iter().for_each(&mut add);
         self.remarked.iter().filter_map(|view| self.remarks(view)).for_each(add);
         placements
     }
@@ -194,6 +226,52 @@ impl Report {
         let (_, estimated) = estimated?;
         let place = LineMap::new(estimated, open.index.lines().checksums()).place(at.line)?;
         (!place.changed).then_some(place.line)
+    }
+
+    /// What was found, by file.
+    fn found(&self) -> Vec<Placed> {
+        let Some((all, wanted)) = &self.found else { return Vec::new() };
+        let mut files = match wanted {
+            Wanted::In(file) => vec![file.clone()],
+            Wanted::Everywhere => all.iter().flat_map(|kept| kept.files()).collect(),
+        };
+        files.sort_unstable();
+        files.dedup();
+        files.truncate(MOST_FILES);
+        files.iter().filter_map(|file| self.found_in(all, file)).collect()
+    }
+
+    fn found_in(&self, all: &[Arc<Kept>], file: &Path) -> Option<Placed> {
+        let (uri, index) = match self.open.get(file) {
+            Some(open) => (open.uri.clone(), open.index.clone()),
+            None => (to_proto::uri_text(file), SourceIndex::new(text_on_disk(file)?)),
+        };
+        let related = |found: &Found<'_>| self.related(found);
+        let place = |found: &Found<'_>| diagnostic(found, &index, self.encoding, related(found));
+        let diagnostics: Vec<Diagnostic> =
+            in_text(all, file, &index, self.minimum).iter().map(place).collect();
+        (!diagnostics.is_empty()).then_some(Placed { uri, diagnostics })
+    }
+
+    /// The places that belong to a finding, as far as they read as they did.
+    fn related(&self, found: &Found<'_>) -> Vec<DiagnosticRelatedInformation> {
+        if !self.related_information {
+            return Vec::new();
+        }
+        let places = found.finding.related.iter().take(RELATED_LIMIT);
+        let places = places.filter_map(|(place, what)| {
+            let file = found.kept.root.join(&place.path);
+            let then = found.kept.then(&place.path).unwrap_or_default();
+            let (uri, index) = match self.open.get(&file) {
+                Some(open) => (open.uri.parse().ok()?, open.index.clone()),
+                None => (to_proto::uri(&file)?, SourceIndex::new(text_on_disk(&file)?)),
+            };
+            let line = Today::new(then, &index).line(place.line)?;
+            let range = line_range(index.text(), index.lines(), self.encoding, line);
+            let location = Location { uri, range };
+            Some(DiagnosticRelatedInformation { location, message: what.clone() })
+        });
+        places.collect()
     }
 
     /// A line of today's text.
@@ -277,6 +355,28 @@ impl Report {
         let line = map.place(line).map_or(line, |place| place.line);
         let range = line_range(index.text(), index.lines(), self.encoding, line);
         Some((document.uri.parse().ok()?, range))
+    }
+}
+
+/// A finding at its line of today's text.
+pub fn diagnostic(
+    found: &Found<'_>,
+    index: &SourceIndex,
+    encoding: Encoding,
+    related: Vec<DiagnosticRelatedInformation>,
+) -> Diagnostic {
+    Diagnostic {
+        range: line_range(index.text(), index.lines(), encoding, found.line),
+        severity: Some(match found.severity {
+            Severity::Warning => DiagnosticSeverity::WARNING,
+            Severity::Information => DiagnosticSeverity::INFORMATION,
+            Severity::Hint => DiagnosticSeverity::HINT,
+        }),
+        code: Some(NumberOrString::String(found.finding.rule.to_owned())),
+        source: Some("ridgeline".to_owned()),
+        message: told(found.finding, found.profile()),
+        related_information: (!related.is_empty()).then_some(related),
+        ..Diagnostic::default()
     }
 }
 

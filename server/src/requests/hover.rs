@@ -1,6 +1,8 @@
 //! `textDocument/hover`: everything that is known of a line.
 
-use ridgeline_analysis::present::hover::{Beside, hover as present};
+use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::present::hover::{Beside, hover as present, of_findings};
+use ridgeline_analysis::profile::Profile;
 use tower_lsp::ls_types::{Hover, Position};
 
 use crate::lsp::{position, to_proto};
@@ -14,8 +16,20 @@ pub fn hover(view: &View, at: Position) -> Option<Hover> {
     }
     let index = &view.document.index;
     let offset = position::to_offset(index.text(), index.lines(), view.encoding, at);
-    let (profile, costs) = view.costs()?;
-    let elsewhere = priced(profile, &view.settings.prices);
-    let beside = Beside { elsewhere: elsewhere.as_deref(), what_ifs: view.what_ifs.as_deref() };
-    present(profile, beside, costs, index, offset).map(|hover| to_proto::hover(view, hover))
+    let line = index.lines().line_of(offset);
+    let found = view.findings();
+    let here = found.iter().filter(|one| (one.statement.0..=one.statement.1).contains(&line));
+    let findings: Vec<(&Finding, Option<&Profile>)> =
+        here.map(|one| (one.finding, one.profile())).collect();
+    let alone = || of_findings(&findings, index, offset);
+    let hover = match view.costs() {
+        Some((profile, costs)) => {
+            let elsewhere = priced(profile, &view.settings.prices);
+            let what_ifs = view.what_ifs.as_deref();
+            let beside = Beside { elsewhere: elsewhere.as_deref(), what_ifs, findings: &findings };
+            present(profile, beside, costs, index, offset).or_else(alone)
+        }
+        None => alone(),
+    };
+    hover.map(|hover| to_proto::hover(view, hover))
 }

@@ -24,6 +24,7 @@ mod heat;
 mod hover;
 mod inlay_hint;
 mod panel;
+mod quick_fix;
 
 /// Everything that a client can ask.
 pub enum Request {

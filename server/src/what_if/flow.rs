@@ -9,7 +9,10 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{Found, study, subject};
+use crate::batch::Sources;
+use crate::documents::real_path;
 use crate::event::Event;
+use crate::findings::Kept;
 use crate::pipeline;
 use crate::pool::Pool;
 use crate::state::GlobalState;
@@ -49,13 +52,36 @@ impl GlobalState {
         workspace.what_if.probing = probing.clone();
         feed.changed(workspace.number);
         let root = root.to_owned();
+        let project = real_path(&measured.root);
+        let open: Vec<_> = self
+            .open_texts(&project)
+            .into_iter()
+            .map(|(path, open)| (path, open.index.shared_text()))
+            .collect();
         tokio::spawn(async move {
             let work = async {
                 // It would disturb what is being timed.
                 let alone = unless(&cancel, async { Ok(machine.lock().await) }).await?;
                 let of = measured.clone();
-                let subject = unless(&cancel, on_pool(&pool, move || subject(&of))).await??;
-                let subject = Arc::new(subject);
+                let subject =
+                    unless(&cancel, on_pool(&pool, move || subject(&of).map(Arc::new))).await?;
+                // What was found comes first: a person waits for it, and it takes no probes.
+                let kept = match &subject {
+                    Ok(subject) => {
+                        let (subject, profiler) = (subject.clone(), profiler.clone());
+                        let work = move || {
+                            let sources = Sources::new(&project, open);
+                            let found = profiler.findings(&subject, &sources, &project);
+                            let profile = Some(subject.profile.clone());
+                            Kept::new(&project, found, profile, &sources)
+                        };
+                        Some(unless(&cancel, on_pool(&pool, work)).await?)
+                    }
+                    Err(_) => None,
+                };
+                // Where the event loop is over, nobody wants it.
+                let _ = events.send(Event::FindingsFound(root.clone(), generation, kept)).await;
+                let subject = subject?;
                 let recording = measured.recording.clone();
                 let probes = match may_run {
                     // Its token ends it, and it is waited for: left alone, the agent would go on with it

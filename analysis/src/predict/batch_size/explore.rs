@@ -28,8 +28,8 @@ pub struct Bounds {
 /// Estimates of one exploration. Halving finds any largest batch up to [`FAR`] times the current one
 /// with fewer.
 const MOST_ESTIMATES: usize = 16;
-/// Runs at other batches than the current one. Of a straight line through five points from three
-/// quarters to seven quarters, the error at half and double is hardly more than that of one point.
+/// Runs at other batches than the current one: half and double, where people look first, and one on
+/// either side between, which show whether the curve is straight.
 const MOST_RUNS: usize = 4;
 /// Runs at the current batch before others: the measurement, which timed few iterations, and one more
 /// that times as many as the others. After each other run it is run once more: machines become slower
@@ -42,14 +42,12 @@ const FAR: u64 = 64;
 
 /// The batches near the current one that are worth a run, the best first.
 ///
-/// They lie on both sides, so that half and double the current one are not far. A multiple of a
-/// power of two stays one of a quarter of it. Half and double come last, for programs that cannot do
-/// with less even numbers.
+/// Half and double the current one, and between them multiples of a quarter of it, so that a multiple
+/// of a power of two stays one. The odd quarters come last: for programs that take those before not.
 pub fn probes(current: u64) -> Vec<u64> {
     let quarters = |quarters: u64| (current.saturating_mul(quarters).saturating_add(2)) / 4;
     let mut probes: Vec<u64> = Vec::new();
-    let near = [6, 3, 7, 5].map(quarters);
-    for batch in near.into_iter().chain([current / 2, current.saturating_mul(2)]) {
+    for batch in [2, 8, 6, 3, 5, 7].map(quarters) {
         if batch > 0 && batch != current && !probes.contains(&batch) {
             probes.push(batch);
         }

@@ -8,6 +8,9 @@
 //! iterations says most about the program (Chen and Revels, "Robust benchmarking in noisy
 //! environments", 2016). The line goes through those; its height is then set so that it meets the
 //! *median* iterations, which are what is shown everywhere else.
+//!
+//! Not every program is a straight line: caches end, and other kernels are chosen. Where the runs lie
+//! further from it than runs differ by themselves, the curve leaves it towards them.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +34,8 @@ const PER_DOUBLING_OF_ESTIMATES: f64 = 0.12;
 pub(super) struct Time {
     work: Work,
     line: Fitted,
+    /// `(batch, share)`: by how much of itself the line is left towards what ran, by batch.
+    bends: Vec<(f64, f64)>,
     /// From the quickest iteration to the median one.
     usual: f64,
     /// The smallest and the largest batch that ran.
@@ -65,7 +70,7 @@ impl Time {
             let (batch, times) = measured.first_key_value()?;
             let ratio = quickest(times) / work.at(*batch as f64);
             let line = Fitted::Ratio(ratio);
-            return ratio.is_finite().then_some(Time { work, line, usual, ran });
+            return ratio.is_finite().then_some(Time { work, line, bends: Vec::new(), usual, ran });
         }
         let fit = |work: &Work| {
             let points =
@@ -80,7 +85,9 @@ impl Time {
             }
             _ => (Work::Batch, plain),
         };
-        Some(Time { work, line: Fitted::Line(line), usual, ran })
+        let points = measured.iter().map(|(batch, times)| (*batch as f64, quickest(times)));
+        let bends = bends(&line, &work, points);
+        Some(Time { work, line: Fitted::Line(line), bends, usual, ran })
     }
 
     /// Nanoseconds of an iteration.
@@ -90,7 +97,8 @@ impl Time {
         let (value, share) = match &self.line {
             Fitted::Line(line) => {
                 let noise = line.deviation(work, line.scatter.max(SCATTER));
-                (line.at(work), FOUR_OF_FIVE * noise + PER_DOUBLING * doublings)
+                let value = line.at(work) * (1.0 + between(&self.bends, batch as f64));
+                (value, FOUR_OF_FIVE * noise + PER_DOUBLING * doublings)
             }
             Fitted::Ratio(ratio) => {
                 (ratio * work, FOUR_OF_FIVE * SCATTER + PER_DOUBLING_OF_ESTIMATES * doublings)
@@ -98,6 +106,30 @@ impl Time {
         };
         let value = value * self.usual;
         Range { low: value / (1.0 + share), value, high: value * (1.0 + share) }
+    }
+}
+
+/// How far what ran lies from the line, as shares of it, less what is likely to be noise: of a
+/// deviation of which so much is noise, the rest is what it is best taken for (James and Stein,
+/// "Estimation with quadratic loss", 1961).
+fn bends(line: &Line, work: &Work, points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let kept = 1.0 - (SCATTER / line.scatter.max(SCATTER)).powi(2);
+    let share = |(batch, time): (f64, f64)| {
+        let height = line.at(work.at(batch));
+        let share = if height > 0.0 { time / height - 1.0 } else { 0.0 };
+        (batch, kept * share)
+    };
+    points.map(share).filter(|(_, share)| share.is_finite()).collect()
+}
+
+/// Between two points in proportion, and beyond the outer ones as at them; 0 without points.
+fn between(points: &[(f64, f64)], x: f64) -> f64 {
+    let after = points.partition_point(|(knot, _)| *knot < x);
+    let before = after.checked_sub(1).and_then(|before| points.get(before));
+    match (before, points.get(after)) {
+        (Some((x0, y0)), Some((x1, y1))) => y0 + (y1 - y0) * (x - x0) / (x1 - x0),
+        (Some((_, y)), None) | (None, Some((_, y))) => *y,
+        (None, None) => 0.0,
     }
 }
 

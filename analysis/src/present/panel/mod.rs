@@ -10,6 +10,7 @@ mod breakdown;
 mod changes;
 mod code;
 mod devices;
+mod findings;
 mod headline;
 mod memory;
 #[cfg(test)]
@@ -20,13 +21,15 @@ mod what_ifs;
 use serde::{Deserialize, Serialize};
 
 use super::page::{clean, shorten};
+use crate::compare::run::text_hash;
 use crate::predict::device_comparison::Comparison;
 use crate::profile::{FileId, Profile};
 
 pub use batch_size::{BatchSizes, Site};
-pub(in crate::present) use changes::difference;
+pub(crate) use changes::difference;
 pub use changes::{Better, Change, Verdict};
 pub use devices::Devices;
+pub use findings::{Findings, Found};
 pub use headline::Number;
 pub use memory::{Holder, Memory};
 pub use tree::{Breakdown, Node};
@@ -70,6 +73,8 @@ pub struct PanelInput<'a> {
     pub batch_sizes: Option<&'a BatchSizes>,
     /// What is known of what-ifs.
     pub what_ifs: Option<&'a WhatIfs>,
+    /// What was found to be slow or wasteful.
+    pub findings: Option<&'a Findings>,
 }
 
 /// One run in the project's history.
@@ -91,6 +96,8 @@ pub struct RunRecord {
     pub commit: Option<String>,
     /// Whether the text that ran was that commit's.
     pub clean: bool,
+    /// The hash of the texts that ran, where they are known.
+    pub text: Option<String>,
     /// Where the measurement is still at hand: its generation.
     pub generation: Option<u64>,
 }
@@ -105,6 +112,7 @@ impl RunRecord {
             peak_bytes: profile.memory.peak_bytes,
             batch_size: profile.iteration.batch_size,
             device: name(&profile.device.name),
+            text: text_hash(&profile.files),
             ..RunRecord::default()
         }
     }
@@ -116,6 +124,7 @@ impl RunRecord {
             samples_per_second: self.samples_per_second.filter(|rate| rate.is_finite()),
             device: name(&self.device),
             commit: self.commit.as_deref().map(name),
+            text: self.text.as_deref().map(name),
             ..self.clone()
         }
     }
@@ -134,7 +143,7 @@ pub struct PanelDocument {
     history: Vec<RunRecord>,
     predictions: Option<Predictions>,
     what_ifs: Option<what_ifs::Shown>,
-    findings: Kept,
+    findings: Option<findings::Shown>,
 }
 
 /// What the iteration would be otherwise or elsewhere.
@@ -154,9 +163,6 @@ impl Predictions {
         is_known.then_some(Predictions { batch_size, devices })
     }
 }
-
-/// A place in the document that is kept for later: always `null`.
-type Kept = Option<()>;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Measurement {
@@ -242,7 +248,10 @@ pub fn document(input: &PanelInput<'_>) -> PanelDocument {
             .profile
             .zip(input.what_ifs)
             .map(|(profile, known)| what_ifs::Shown::of(known, profile)),
-        findings: None,
+        findings: input
+            .profile
+            .zip(input.findings)
+            .map(|(profile, found)| findings::Shown::of(found, profile)),
     }
 }
 
@@ -290,7 +299,7 @@ pub(super) fn memory_in_words(profile: &Profile) -> Option<String> {
 }
 
 /// A name out of the program, fit to show on one line.
-pub(super) fn name(text: &str) -> String {
+pub(crate) fn name(text: &str) -> String {
     clean(&shorten(text, NAME_CHARACTERS))
 }
 

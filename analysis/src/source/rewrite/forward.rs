@@ -14,7 +14,7 @@ use super::syntax::{callee, calls_in, object_of, reads, statement_of, targets, w
 
 /// One `loss.backward()`.
 #[derive(Clone, Debug)]
-pub(super) struct Backward<'a> {
+pub(crate) struct Backward<'a> {
     pub scope: Scope,
     pub call: Node<'a>,
     /// What it is called on.
@@ -29,7 +29,7 @@ const ENGINES: [&str; 4] = ["accelerator", "fabric", "engine", "model_engine"];
 ///
 /// # Errors
 /// Where there is none.
-pub(super) fn backwards<'a>(program: &Program<'a>) -> Result<Vec<Backward<'a>>, Refusal> {
+pub(crate) fn backwards<'a>(program: &Program<'a>) -> Result<Vec<Backward<'a>>, Refusal> {
     let mut found = Vec::new();
     for (module, call) in program.calls().filter(|(_, call)| call.name() == "backward") {
         let text = program.module(module);

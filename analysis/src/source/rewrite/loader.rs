@@ -14,7 +14,7 @@ use super::syntax::{mentions, written};
 const USUAL: u32 = 4;
 
 /// A `DataLoader` that trains.
-pub(super) struct Loader<'a> {
+pub(crate) struct Loader<'a> {
     pub module: usize,
     pub call: Node<'a>,
 }
@@ -23,7 +23,7 @@ pub(super) struct Loader<'a> {
 ///
 /// # Errors
 /// Where there is none.
-pub(super) fn loaders<'a>(program: &Program<'a>) -> Result<Vec<Loader<'a>>, Refusal> {
+pub(crate) fn loaders<'a>(program: &Program<'a>) -> Result<Vec<Loader<'a>>, Refusal> {
     let mut found = Vec::new();
     for (module, call) in program.calls() {
         let whole = program.called(module, call);

@@ -9,18 +9,19 @@ mod checkpoint;
 mod compile;
 mod devices;
 mod edits;
-mod forward;
+pub(crate) mod forward;
 mod frameworks;
 mod imports;
 mod layout;
-mod loader;
-mod models;
-mod optimizers;
+pub(crate) mod loader;
+mod mend;
+pub(crate) mod models;
+pub(crate) mod optimizers;
 mod origins;
-mod pinned_memory;
+pub(crate) mod pinned_memory;
 pub(crate) mod program;
 mod scaler;
-mod syntax;
+pub(crate) mod syntax;
 mod tf32;
 mod zero_grad;
 
@@ -56,10 +57,30 @@ pub enum EditKind {
     LoaderWorkers,
     /// `pin_memory` of the loader, and copies that do not block.
     PinnedMemory,
+    /// `total += loss.detach()`.
+    DetachAccumulated,
+    /// `@torch.no_grad()` at the function that validates.
+    NoGradInValidation,
+    /// `model.eval()` before the validation and `model.train()` after it.
+    EvalModeInValidation,
+    /// Without `torch.autograd.set_detect_anomaly(True)`.
+    RemoveAnomalyDetection,
+    /// `persistent_workers=True` of the loader.
+    PersistentWorkers,
+    /// `non_blocking=True` of a copy.
+    NonBlockingCopy,
+    /// `model.no_sync()` around the backward passes that no step follows.
+    NoSyncInAccumulation,
+    /// `torch.backends.cudnn.benchmark`.
+    CudnnBenchmark,
+    /// `bias=False` of a convolution before a batch norm.
+    ConvWithoutBias,
+    /// `inplace=True` of an activation.
+    InPlaceActivation,
 }
 
 impl EditKind {
-    /// All of them.
+    /// Those that make an optimization that a what-if predicts.
     pub const ALL: [EditKind; 11] = [
         EditKind::AutocastBFloat16,
         EditKind::AutocastFloat16,
@@ -74,8 +95,29 @@ impl EditKind {
         EditKind::PinnedMemory,
     ];
 
-    /// The optimization that it makes, by the name that what-ifs have for it.
-    pub fn optimization(self) -> &'static str {
+    /// Those that mend a finding and make no what-if.
+    pub const FIXES: [EditKind; 10] = [
+        EditKind::DetachAccumulated,
+        EditKind::NoGradInValidation,
+        EditKind::EvalModeInValidation,
+        EditKind::RemoveAnomalyDetection,
+        EditKind::PersistentWorkers,
+        EditKind::NonBlockingCopy,
+        EditKind::NoSyncInAccumulation,
+        EditKind::CudnnBenchmark,
+        EditKind::ConvWithoutBias,
+        EditKind::InPlaceActivation,
+    ];
+
+    /// The optimization that it makes, by the name that what-ifs have for it; nothing for what only
+    /// mends a finding.
+    pub fn optimization(self) -> Option<&'static str> {
+        EditKind::ALL.contains(&self).then(|| self.name())
+    }
+
+    /// What it is called in commands and documents: where it makes an optimization, by the name that
+    /// what-ifs have for it.
+    pub fn name(self) -> &'static str {
         match self {
             EditKind::AutocastBFloat16 => "amp-bf16",
             EditKind::AutocastFloat16 => "amp-fp16",
@@ -88,6 +130,16 @@ impl EditKind {
             EditKind::Checkpoint => "recompute",
             EditKind::LoaderWorkers => "loader-workers",
             EditKind::PinnedMemory => "pinned-memory",
+            EditKind::DetachAccumulated => "detach-accumulated",
+            EditKind::NoGradInValidation => "no-grad-in-validation",
+            EditKind::EvalModeInValidation => "eval-mode-in-validation",
+            EditKind::RemoveAnomalyDetection => "remove-anomaly-detection",
+            EditKind::PersistentWorkers => "persistent-workers",
+            EditKind::NonBlockingCopy => "non-blocking-copy",
+            EditKind::NoSyncInAccumulation => "no-sync-in-accumulation",
+            EditKind::CudnnBenchmark => "cudnn-benchmark",
+            EditKind::ConvWithoutBias => "conv-without-bias",
+            EditKind::InPlaceActivation => "in-place-activation",
         }
     }
 
@@ -105,12 +157,27 @@ impl EditKind {
             EditKind::Checkpoint => "Compute activations again in the backward pass (checkpoint)",
             EditKind::LoaderWorkers => "Load data in worker processes (num_workers)",
             EditKind::PinnedMemory => "Copy batches from pinned memory (pin_memory, non_blocking)",
+            EditKind::DetachAccumulated => "Add the loss up without its graph (detach)",
+            EditKind::NoGradInValidation => "Validate without gradients (torch.no_grad)",
+            EditKind::EvalModeInValidation => "Validate in evaluation mode (model.eval)",
+            EditKind::RemoveAnomalyDetection => "Switch anomaly detection off",
+            EditKind::PersistentWorkers => "Keep the loader's workers (persistent_workers)",
+            EditKind::NonBlockingCopy => "Copy without waiting (non_blocking)",
+            EditKind::NoSyncInAccumulation => "Exchange gradients once a step (no_sync)",
+            EditKind::CudnnBenchmark => "Let cuDNN try its algorithms (cudnn.benchmark)",
+            EditKind::ConvWithoutBias => "Leave the convolution's bias out (bias=False)",
+            EditKind::InPlaceActivation => "Activate in place (inplace=True)",
         }
     }
 
     /// The edit that makes an optimization of this name; nothing where none does.
     pub fn of_optimization(name: &str) -> Option<EditKind> {
-        EditKind::ALL.into_iter().find(|kind| kind.optimization() == name)
+        EditKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The edit of this name, whether it makes an optimization or mends a finding.
+    pub fn of_name(name: &str) -> Option<EditKind> {
+        EditKind::ALL.into_iter().chain(EditKind::FIXES).find(|kind| kind.name() == name)
     }
 }
 
@@ -233,6 +300,7 @@ fn one(program: &Program<'_>, request: &Request<'_>) -> Result<Rewrite, Refusal>
         EditKind::Checkpoint => checkpoint::rewrite(program, edits, request.lines),
         EditKind::LoaderWorkers => loader::rewrite(program, edits, request.count),
         EditKind::PinnedMemory => pinned_memory::rewrite(program, edits),
+        _ => mend::rewrite(program, edits, request.kind, request.lines),
     }?;
     std::mem::replace(edits, Edits::new(program)).finish(request.kind)
 }

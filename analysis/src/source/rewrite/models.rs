@@ -21,7 +21,7 @@ const WRAPPERS: [&str; 5] =
 const DEEPEST: u32 = 4;
 
 /// The variables of a program that hold models: `model`, `self.net`.
-pub(super) struct Models {
+pub(crate) struct Models {
     names: BTreeSet<String>,
 }
 

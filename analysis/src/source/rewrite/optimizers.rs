@@ -41,7 +41,7 @@ pub(super) fn foreach(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
 }
 
 /// Whether a callee makes an optimizer of PyTorch's.
-pub(super) fn makes_optimizer(program: &Program<'_>, module: usize, callee: &str) -> bool {
+pub(crate) fn makes_optimizer(program: &Program<'_>, module: usize, callee: &str) -> bool {
     let whole = program.absolute(module, callee);
     let is_class = last_name(&whole).starts_with(|c: char| c.is_ascii_uppercase());
     whole.starts_with("torch.optim.")

@@ -51,7 +51,7 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
 }
 
 /// The copies of batches: within the loops that train, and in functions that those call.
-fn copies<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
+pub(crate) fn copies<'a>(program: &Program<'a>) -> Result<Vec<(usize, Node<'a>)>, Refusal> {
     let models = Models::of(program);
     let mut scopes: Vec<(Scope, Option<std::ops::Range<usize>>)> = Vec::new();
     for backward in backwards(program)? {

@@ -11,7 +11,7 @@ use super::super::batch_site::module::Module;
 const MOST_NODES: usize = 50_000;
 
 /// The statement that a node is in: a child of a block or of the file.
-pub(super) fn statement_of(node: Node<'_>) -> Option<Node<'_>> {
+pub(crate) fn statement_of(node: Node<'_>) -> Option<Node<'_>> {
     let mut node = node;
     while let Some(parent) = node.parent() {
         if matches!(parent.kind(), "block" | "module") {
@@ -24,7 +24,7 @@ pub(super) fn statement_of(node: Node<'_>) -> Option<Node<'_>> {
 
 /// The nodes below a node and itself, in the order of the text; those in functions and classes that
 /// are defined there are left out, because they run at another time.
-pub(super) fn within(node: Node<'_>) -> Vec<Node<'_>> {
+pub(crate) fn within(node: Node<'_>) -> Vec<Node<'_>> {
     let mut found = vec![node];
     let mut cursor = node.walk();
     if !cursor.goto_first_child() {
@@ -52,22 +52,22 @@ pub(super) fn within(node: Node<'_>) -> Vec<Node<'_>> {
 }
 
 /// The calls in a node.
-pub(super) fn calls_in(node: Node<'_>) -> Vec<Node<'_>> {
+pub(crate) fn calls_in(node: Node<'_>) -> Vec<Node<'_>> {
     within(node).into_iter().filter(|node| node.kind() == "call").collect()
 }
 
 /// What is called, without whitespace: `self.model`.
-pub(super) fn callee(module: &Module, call: Node<'_>) -> String {
+pub(crate) fn callee(module: &Module, call: Node<'_>) -> String {
     call.child_by_field_name("function").map(|one| written(module, one)).unwrap_or_default()
 }
 
 /// What stands there, without whitespace.
-pub(super) fn written(module: &Module, node: Node<'_>) -> String {
+pub(crate) fn written(module: &Module, node: Node<'_>) -> String {
     module.text(&node.byte_range()).chars().filter(|c| !c.is_whitespace()).collect()
 }
 
 /// The object that a method is called on, where a call calls a method of that name.
-pub(super) fn object_of<'t>(module: &Module, call: Node<'t>, method: &str) -> Option<Node<'t>> {
+pub(crate) fn object_of<'t>(module: &Module, call: Node<'t>, method: &str) -> Option<Node<'t>> {
     let function = call.child_by_field_name("function")?;
     let name = function.child_by_field_name("attribute")?;
     let object = function.child_by_field_name("object")?;
@@ -89,7 +89,7 @@ fn variable(module: &Module, node: Node<'_>) -> Option<String> {
 }
 
 /// The variables that an expression or a statement reads: names, and attributes of `self`.
-pub(super) fn reads(module: &Module, node: Node<'_>) -> BTreeSet<String> {
+pub(crate) fn reads(module: &Module, node: Node<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![node];
     while let Some(node) = waiting.pop() {
@@ -117,7 +117,7 @@ pub(super) fn reads(module: &Module, node: Node<'_>) -> BTreeSet<String> {
 }
 
 /// The variables that a statement gives a value, also in what it encloses. `x.append(…)` changes `x`.
-pub(super) fn writes(module: &Module, statement: Node<'_>) -> BTreeSet<String> {
+pub(crate) fn writes(module: &Module, statement: Node<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for node in within(statement) {
         let target = match node.kind() {
@@ -139,7 +139,7 @@ pub(super) fn writes(module: &Module, statement: Node<'_>) -> BTreeSet<String> {
 }
 
 /// The variables of a target: `a, (b, self.c)`, `d[0]`, `e.f`.
-pub(super) fn targets(module: &Module, target: Node<'_>) -> BTreeSet<String> {
+pub(crate) fn targets(module: &Module, target: Node<'_>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![target];
     while let Some(node) = waiting.pop() {
@@ -157,7 +157,7 @@ pub(super) fn targets(module: &Module, target: Node<'_>) -> BTreeSet<String> {
 }
 
 /// Whether a text has a name as a word of its own.
-pub(super) fn mentions(text: &str, name: &str) -> bool {
+pub(crate) fn mentions(text: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     !name.is_empty()
         && text.match_indices(name).any(|(at, _)| {

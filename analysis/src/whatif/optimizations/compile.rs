@@ -26,6 +26,9 @@ const ENTER_NS: Range = Range { low: 20_000.0, value: 50_000.0, high: 100_000.0 
 /// is asked. Assumed.
 const CALL_LEFT: Range = Range { low: 0.4, value: 0.6, high: 0.9 };
 
+/// By how much what is fused may take longer or shorter on a processor.
+const PROCESSOR_RANGE: f64 = 1.3;
+
 pub(super) struct Compile;
 
 impl Optimization for Compile {
@@ -103,8 +106,9 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
     let mut before: Option<&Call> = None;
     for (((call, operator), parts), role) in known.into_iter().zip(parts).zip(roles) {
         let family = work(operator).map_or(Family::Unknown, |work| work.family);
-        let ratio = if is_apart(family) && !facts.is_gpu() {
-            on_processor(graph, facts, call)
+        let ratio = if !facts.is_gpu() {
+            let ratio = on_processor(graph, facts, call);
+            bound.within_factor(ratio, if is_apart(family) { 1.0 } else { PROCESSOR_RANGE })
         } else {
             let ratio = factors.operator_ratio(&parts).unwrap_or(1.0);
             bound.within_factor(ratio, if is_apart(family) { 1.0 } else { factors.range })
@@ -141,7 +145,9 @@ fn is_apart(family: Family) -> bool {
 
 /// On a processor with oneDNN the compiler runs convolutions with channels last
 /// (`torch/_inductor/graph.py`, `decide_layout_opt`); products stay. The fitted factors are those of
-/// GPUs.
+/// GPUs. What a processor gains by fusing it loses again in the backward pass: of fourteen chains of
+/// operators, run forward and backward on two cores, most took as long or longer compiled
+/// (`docs/accuracy.md`, "Compiling for a processor").
 fn on_processor(graph: &Graph, facts: &Facts<'_>, call: &Call) -> f64 {
     if graph.applied.contains(&"channels-last") {
         return 1.0;

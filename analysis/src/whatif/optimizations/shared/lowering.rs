@@ -1,12 +1,13 @@
 //! An iteration under `torch.autocast`: which calls run in the lower type, and the casts between.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use super::autocast::{self, Rule, Types};
 use super::calls::{Added, Call, Inserter, has_kernels};
 use super::retyped::{cast, retyped};
 use super::{factors, mixed_precision, overhead};
-use crate::predict::operator::{ElementType, Operator};
+use crate::predict::operator::{ElementType, Operator, Tensor};
 use crate::profile::Phase;
 use crate::whatif::facts::{Facts, Variant};
 use crate::whatif::graph::{Graph, Resource, TaskId};
@@ -37,7 +38,7 @@ pub fn lower(
         element,
         bound,
         on_gpu: has_kernels(graph),
-        operators: graph.operators.clone(),
+        operators: graph.operators.as_slice().into(),
         host_ns: overhead::small_call_ns(graph, calls),
         of_machine: overhead::of_machine(graph, facts, calls),
         inserter: Inserter::new(graph),
@@ -74,7 +75,7 @@ struct Lowering<'a, 'g> {
     bound: Bound,
     on_gpu: bool,
     /// As they were before.
-    operators: Vec<Operator>,
+    operators: Rc<[Operator]>,
     host_ns: f64,
     of_machine: f64,
     inserter: Inserter,
@@ -93,38 +94,32 @@ struct Lowering<'a, 'g> {
 
 impl Lowering<'_, '_> {
     fn call(&mut self, place: usize, call: &Call) {
-        let Some(operator) = self.operators.get(call.operator as usize).cloned() else { return };
+        let operators = Rc::clone(&self.operators);
+        let Some(operator) = operators.get(call.operator as usize) else { return };
         let forward = call.phase != Phase::Backward;
-        let inputs: Vec<(Vec<u64>, autocast::Made)> = self
-            .types
-            .of_inputs(&operator, call.phase)
-            .into_iter()
-            .map(|(tensor, made)| (tensor.shape.clone(), made))
-            .collect();
+        let inputs = self.types.of_inputs(operator, call.phase);
         let rule = autocast::rule(operator.base_name().unwrap_or_default(), self.on_gpu);
         let is_lower = match rule {
             Rule::Lower => operator.input_tensors().any(|it| it.element == Some(Float32)),
             Rule::Full | Rule::FullWithin => false,
             Rule::Widest => {
-                let most = inputs.iter().map(|(shape, _)| shape.iter().product::<u64>()).max();
-                let mut widest = inputs
-                    .iter()
-                    .filter(|(shape, _)| Some(shape.iter().product::<u64>()) == most)
-                    .peekable();
+                let elements = |(tensor, _): &(&Tensor, autocast::Made)| tensor.elements();
+                let most = inputs.iter().map(elements).fold(0.0, f64::max);
+                let mut widest = inputs.iter().filter(|input| elements(input) == most).peekable();
                 widest.peek().is_some() && widest.all(|(_, made)| made.is_lower)
             }
         };
         if forward && matches!(rule, Rule::Lower | Rule::Full) {
-            for (shape, made) in inputs.iter().filter(|(_, made)| made.is_lower != is_lower) {
-                self.cast_input(call, shape, *made, is_lower);
+            for (tensor, made) in inputs.iter().filter(|(_, made)| made.is_lower != is_lower) {
+                self.cast_input(call, &tensor.shape, *made, is_lower);
             }
         }
         if forward && is_lower {
-            self.cast_weights(call, &operator);
+            self.cast_weights(call, operator);
         }
-        self.types.make(&operator, is_lower, call.number);
+        self.types.make(operator, is_lower, call.number);
         if is_lower {
-            self.lower(call, &operator);
+            self.lower(call, operator);
             self.done.calls.push(place);
         }
         if !forward {

@@ -14,8 +14,8 @@ pub(super) mod lowering;
 pub mod mixed_precision;
 pub(super) mod overhead;
 pub mod parts;
-pub(super) mod retyped;
+pub(crate) mod retyped;
 pub(super) mod streams;
 #[cfg(test)]
-pub(super) mod testing;
+pub(crate) mod testing;
 pub(super) mod update;

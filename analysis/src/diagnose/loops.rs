@@ -1,0 +1,333 @@
+//! Loops of Python that one call could do the work of: what the text says of a `for`.
+
+use std::collections::BTreeSet;
+
+use tree_sitter::Node;
+
+use super::layers::layer;
+use crate::source::batch_site::gather::named_children;
+use crate::source::batch_site::module::{Module, last_name};
+use crate::source::rewrite::program::Program;
+use crate::source::rewrite::syntax::{
+    callee, calls_in, object_of, reads, targets, within, written,
+};
+
+/// How the rounds of a loop hang together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rounds {
+    /// No round needs what another one made.
+    Independent,
+    /// Each round hands its state to the next through one `nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell`, and
+    /// what it is given besides is there before the loop.
+    Cell,
+    /// Each round changes one parameter in place.
+    Parameters,
+}
+
+/// A `for` whose rounds are of one of these kinds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loop<'a> {
+    /// The text, as a place in [`Program::modules`].
+    pub module: usize,
+    pub node: Node<'a>,
+    pub rounds: Rounds,
+}
+
+/// Statements within which no loop is followed.
+const UNCLEAR: [&str; 12] = [
+    "for_statement",
+    "while_statement",
+    "if_statement",
+    "try_statement",
+    "with_statement",
+    "match_statement",
+    "return_statement",
+    "break_statement",
+    "continue_statement",
+    "yield",
+    "await",
+    "named_expression",
+];
+
+/// Calls by which a loop trains, or depends on what was computed.
+const TRAINS: [&str; 7] = ["backward", "step", "zero_grad", "item", "next", "print", "all_reduce"];
+
+/// The loops of the code that runs that are of one of these kinds.
+pub(crate) fn loops<'a>(program: &Program<'a>) -> Vec<Loop<'a>> {
+    let mut found = Vec::new();
+    for (module, text) in program.modules().iter().enumerate() {
+        for one in &text.loops {
+            if one.iterable.is_none() || !program.is_reached((module, one.function)) {
+                continue;
+            }
+            // A loop that is all that a function does has the bytes of the function's block.
+            let node = text.node(&one.span).and_then(|node| match node.kind() {
+                "block" => node.named_child(0),
+                _ => Some(node),
+            });
+            let node = node.filter(|node| node.kind() == "for_statement");
+            if let Some((node, rounds)) =
+                node.and_then(|node| Some((node, rounds(program, module, node)?)))
+            {
+                found.push(Loop { module, node, rounds });
+            }
+        }
+    }
+    found
+}
+
+impl<'a> Loop<'a> {
+    /// The statements of a round.
+    pub fn body(&self) -> Vec<Node<'a>> {
+        self.node.child_by_field_name("body").map(named_children).unwrap_or_default()
+    }
+
+    /// The lines of a round, the first and the last.
+    pub fn lines(&self, program: &Program<'_>) -> (u32, u32) {
+        let text = program.module(self.module);
+        let body = self.node.child_by_field_name("body");
+        let span = body.map_or(self.node.byte_range(), |body| body.byte_range());
+        (text.line(span.start), text.line(span.end.saturating_sub(1)))
+    }
+}
+
+fn rounds(program: &Program<'_>, module: usize, node: Node<'_>) -> Option<Rounds> {
+    let text = program.module(module);
+    let field = |name: &str| node.child_by_field_name(name);
+    let (left, iterable, body) = (field("left")?, field("right")?, field("body")?);
+    let is_unclear = field("alternative").is_some()
+        || within(body).into_iter().any(|one| UNCLEAR.contains(&one.kind()));
+    if is_unclear {
+        return None;
+    }
+    let turning = targets(text, left);
+    let over = written(text, iterable);
+    let statements = named_children(body);
+    if over.contains("parameters()") || over.contains("state_dict()") {
+        let all = statements.iter().all(|one| changes_in_place(text, *one));
+        return (all && !statements.is_empty()).then_some(Rounds::Parameters);
+    }
+    if over.contains("modules()") || over.contains("children()") || over.contains("param_groups") {
+        return None;
+    }
+    let is_foreign = |call: Node<'_>| {
+        let name = callee(text, call);
+        let kind = call.child_by_field_name("function").map(|function| function.kind());
+        // `layer(x)`, `self.layers[i](x)`: each round is another layer.
+        turning.contains(&name)
+            || matches!(kind, Some("subscript" | "call"))
+            || TRAINS.contains(&last_name(&name))
+    };
+    if calls_in(body).into_iter().any(is_foreign) {
+        return None;
+    }
+    let flow = Flow::of(text, &statements)?;
+    if !flow.reads.iter().any(|read| !read.is_disjoint(&turning)) {
+        // Nothing tells the rounds apart.
+        return None;
+    }
+    let carried = flow.carried();
+    if carried.is_empty() {
+        return Some(Rounds::Independent);
+    }
+    is_one_cell(program, module, &statements, &flow, &carried).then_some(Rounds::Cell)
+}
+
+/// `average.mul_(decay)`: a statement that changes a tensor in place and no more.
+fn changes_in_place(text: &Module, statement: Node<'_>) -> bool {
+    let call = statement.named_child(0).filter(|one| one.kind() == "call");
+    call.is_some_and(|call| {
+        let name = callee(text, call);
+        let last = last_name(&name);
+        last.ends_with('_') && !last.ends_with("__") && last != "requires_grad_"
+    })
+}
+
+/// What each statement of a round reads and gives a value.
+struct Flow {
+    reads: Vec<BTreeSet<String>>,
+    writes: Vec<BTreeSet<String>>,
+}
+
+impl Flow {
+    /// Nothing where a statement may do something else, or where what is collected is looked at.
+    fn of(text: &Module, statements: &[Node<'_>]) -> Option<Flow> {
+        let mut flow = Flow { reads: Vec::new(), writes: Vec::new() };
+        let mut collected: BTreeSet<String> = BTreeSet::new();
+        for statement in statements {
+            let inner =
+                statement.named_child(0).filter(|_| statement.kind() == "expression_statement")?;
+            let (read, written, into) = step(text, inner)?;
+            flow.reads.push(read);
+            flow.writes.push(written);
+            collected.extend(into);
+        }
+        let mut all = flow.reads.iter().chain(&flow.writes);
+        all.all(|names| names.is_disjoint(&collected)).then_some(flow)
+    }
+
+    /// What a round reads that the round before gave a value.
+    fn carried(&self) -> BTreeSet<String> {
+        let all: BTreeSet<&String> = self.writes.iter().flatten().collect();
+        let mut given: BTreeSet<&String> = BTreeSet::new();
+        let mut carried = BTreeSet::new();
+        for (read, written) in self.reads.iter().zip(&self.writes) {
+            let open = read.iter().filter(|name| all.contains(name) && !given.contains(name));
+            carried.extend(open.cloned());
+            given.extend(written);
+        }
+        carried
+    }
+}
+
+type Names = BTreeSet<String>;
+
+/// What a statement reads, gives a value, and collects into.
+fn step(text: &Module, inner: Node<'_>) -> Option<(Names, Names, Names)> {
+    let field = |name: &str| inner.child_by_field_name(name);
+    match inner.kind() {
+        "assignment" => {
+            let (left, right) = (field("left")?, field("right")?);
+            if left.kind() == "subscript" {
+                return collected(text, left, right);
+            }
+            // `total = total + part`
+            let name = written(text, left);
+            if right.kind() == "binary_operator" && left.kind() == "identifier" {
+                let part = |name: &str| right.child_by_field_name(name);
+                let (one, other) = (part("left")?, part("right")?);
+                let is_sum = part("operator").is_some_and(|it| it.kind() == "+");
+                if is_sum && written(text, one) == name && !reads(text, other).contains(&name) {
+                    return Some((reads(text, other), Names::new(), Names::from([name])));
+                }
+            }
+            Some((reads(text, right), targets(text, left), Names::new()))
+        }
+        "augmented_assignment" => {
+            let (left, right) = (field("left")?, field("right")?);
+            let is_sum = field("operator").is_some_and(|it| it.kind() == "+=");
+            match left.kind() {
+                _ if !is_sum => None,
+                "subscript" => collected(text, left, right),
+                _ => Some((reads(text, right), Names::new(), targets(text, left))),
+            }
+        }
+        "call" => {
+            let list = object_of(text, inner, "append")?;
+            let arguments = field("arguments")?;
+            Some((reads(text, arguments), Names::new(), targets(text, list)))
+        }
+        _ => None,
+    }
+}
+
+/// `outputs[:, t] = step`
+fn collected(text: &Module, left: Node<'_>, right: Node<'_>) -> Option<(Names, Names, Names)> {
+    let base = left.child_by_field_name("value")?;
+    let mut read = reads(text, right);
+    for index in named_children(left).into_iter().filter(|one| *one != base) {
+        read.extend(reads(text, index));
+    }
+    Some((read, Names::new(), targets(text, base)))
+}
+
+/// Whether all that is carried is what one cell gives, which is given nothing that hangs on it besides
+/// its state.
+fn is_one_cell(
+    program: &Program<'_>,
+    module: usize,
+    statements: &[Node<'_>],
+    flow: &Flow,
+    carried: &Names,
+) -> bool {
+    let text = program.module(module);
+    let mut writers = flow.writes.iter().enumerate().filter(|(_, one)| !one.is_disjoint(carried));
+    let (Some((place, gives)), None) = (writers.next(), writers.next()) else { return false };
+    let value = statements.get(place).and_then(|one| one.named_child(0));
+    let call = value.and_then(|value| value.child_by_field_name("right"));
+    let Some(call) = call.filter(|call| call.kind() == "call") else { return false };
+    let arguments = call.child_by_field_name("arguments").map(named_children).unwrap_or_default();
+    let Some(given) = arguments.first() else { return false };
+    let mut tainted = carried.clone();
+    for (read, written) in flow.reads.iter().zip(&flow.writes).take(place) {
+        if !read.is_disjoint(&tainted) {
+            tainted.extend(written.iter().cloned());
+        }
+    }
+    let is_cell = made_by(program, module, &callee(text, call))
+        .is_some_and(|layer| matches!(layer.as_str(), "LSTMCell" | "GRUCell" | "RNNCell"));
+    is_cell && carried.is_subset(gives) && reads(text, *given).is_disjoint(&tainted)
+}
+
+/// The layer of PyTorch's that a variable holds: `GRUCell`.
+fn made_by(program: &Program<'_>, module: usize, variable: &str) -> Option<String> {
+    let text = program.module(module);
+    let made = text.assignments.iter().filter(|one| one.target == variable);
+    let mut layers = made.map(|one| layer(program, module, text.node(&one.value)?));
+    let first = layers.next()??;
+    layers.all(|other| other.as_deref() == Some(&first)).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::with_program;
+
+    /// The kinds of the loops of a function's body.
+    #[track_caller]
+    fn check(body: &str, expected: &[Rounds]) {
+        let body = body.replace('\n', "\n        ");
+        let text = format!(
+            "import torch\nfrom torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        \
+             self.cell = nn.GRUCell(8, 8)\n        self.lin = nn.Linear(8, 8)\n    def forward(self, x, h):\n        {body}\n\nNet()(1, 2)\n"
+        );
+        let found = with_program(&text, |program| {
+            loops(program).iter().map(|one| one.rounds).collect::<Vec<_>>()
+        });
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn rounds_that_need_nothing_of_one_another() {
+        let expected = &[Rounds::Independent];
+        check(
+            "out = []\nfor t in range(9):\n    y = self.lin(x[:, t])\n    out.append(y.relu())",
+            expected,
+        );
+        check("for t in range(9):\n    out[:, t] = self.lin(x[:, t])", expected);
+        check("total = 0\nfor row in x:\n    total = total + (row * row).sum()", expected);
+        check("for i, row in enumerate(x):\n    total += torch.dot(row, h[i])", expected);
+    }
+
+    #[test]
+    fn a_cell_whose_inputs_are_all_there() {
+        let body = "out = []\nfor t in range(9):\n    h = self.cell(x[:, t], h)\n    out.append(h)";
+        check(body, &[Rounds::Cell]);
+        // The next input is the last output: nothing can be done at once.
+        check("for t in range(9):\n    h = self.cell(h, h)\n    out.append(x[t])", &[]);
+        check("for t in range(9):\n    y = self.lin(h) + x[t]\n    h = self.cell(y, h)", &[]);
+        // The state is changed in between, or the step is the program's own.
+        check("for t in range(9):\n    h = self.cell(x[t], h)\n    h = self.lin(h)", &[]);
+        check("for t in range(9):\n    h = torch.tanh(self.lin(h) + x[t])", &[]);
+    }
+
+    #[test]
+    fn loops_over_layers_and_loops_that_train_are_left_alone() {
+        check("for layer in self.layers:\n    x = layer(x)", &[]);
+        check("for i in range(9):\n    out.append(self.layers[i](x))", &[]);
+        check("for i in range(9):\n    out.append(getattr(self, f'l{i}')(x[i]))", &[]);
+        check("for b in x:\n    loss = self.lin(b).sum()\n    loss.backward()", &[]);
+        check("for t in range(9):\n    if t > 3:\n        out.append(x[t])", &[]);
+        check("for _ in range(9):\n    out.append(self.lin(x))", &[]);
+        check("for t in range(9):\n    out.append(x[t] + out[-1])", &[]);
+        check("for m in self.modules():\n    total += m.weight.sum()", &[]);
+    }
+
+    #[test]
+    fn parameters_one_by_one() {
+        let body = "for a, p in zip(self.parameters(), x.parameters()):\n    a.mul_(0.9).add_(p)";
+        check(body, &[Rounds::Parameters]);
+        check("for p in self.parameters():\n    p.requires_grad_(False)", &[]);
+        check("for p in self.parameters():\n    total += p.norm()", &[]);
+    }
+}

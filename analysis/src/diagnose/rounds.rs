@@ -1,0 +1,146 @@
+//! What the rounds of a loop cost, and what one call for all of them would save.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::evidence::Evidence;
+use super::loops::Loop;
+use super::tally::{Line, of_line};
+use crate::predict::op_cost::{Family, work};
+use crate::predict::operator::Operator;
+use crate::profile::{LineCost, Phase};
+use crate::whatif::graph::TaskKind;
+
+/// Tensors of so many elements take no time beside the call.
+const SMALL: f64 = 4096.0;
+/// The share of a loop's time that has to be of the same operators with the same shapes in each round.
+const ALIKE: f64 = 0.7;
+
+/// A loop as it ran.
+pub(crate) struct Rounds {
+    /// The line of the `for`.
+    pub at: Line,
+    /// Rounds each time that the loop ran.
+    pub trips: f64,
+    /// Nanoseconds that one call for all rounds would save.
+    pub saved_ns: f64,
+}
+
+/// What a loop costs that ran for at least so many rounds each time, and whose own lines do the work:
+/// the same in each round. Nothing where it is otherwise, or not known.
+pub(crate) fn rounds(
+    evidence: &Evidence<'_>,
+    one: &Loop<'_>,
+    fewest: f64,
+    all_alike: bool,
+) -> Option<Rounds> {
+    let text = evidence.program.module(one.module);
+    let line_of = |offset: usize| evidence.ran(one.module, text.line(offset));
+    let at = line_of(one.node.start_byte())?;
+    let (first, last) = one.lines(evidence.program);
+    let lines: BTreeSet<Line> =
+        (first..=last).filter_map(|line| evidence.ran(one.module, line)).collect();
+    let ran = |line: Line| line_cost(evidence, line).map(|cost| cost.calls);
+    let body = one.body().first().and_then(|statement| line_of(statement.start_byte()))?;
+    // How often the loop itself began: as often as the statement beside it ran.
+    let beside = one.node.prev_named_sibling().or(one.node.next_named_sibling());
+    let times = beside.and_then(|beside| ran(line_of(beside.start_byte())?)).unwrap_or(1.0);
+    let trips = ran(body)? / times.max(1.0);
+    if trips < fewest || !does_its_own_work(evidence, &lines) {
+        return None;
+    }
+    if all_alike && !is_alike(evidence, &lines, trips) {
+        return None;
+    }
+    let saved_ns = saved_ns(evidence, &lines, trips);
+    Some(Rounds { at, trips, saved_ns })
+}
+
+fn line_cost<'e>(evidence: &'e Evidence<'_>, (file, line): Line) -> Option<&'e LineCost> {
+    let lines = evidence.profile().lines.get(file.0 as usize)?;
+    let place = lines.binary_search_by_key(&line, |cost| cost.line).ok()?;
+    lines.get(place)
+}
+
+/// Whether the time is that of the lines themselves: what they call of the program's own is not looked
+/// into, and may need what another round left behind.
+fn does_its_own_work(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> bool {
+    let (mut own, mut whole) = (0.0, 0.0);
+    for cost in lines.iter().filter_map(|line| line_cost(evidence, *line)) {
+        own += cost.self_time.total();
+        whole += cost.total_time.total();
+    }
+    own >= ALIKE * whole
+}
+
+/// Whether most of the forward pass's time is of operators that came in each round with the same shapes,
+/// and of no more module instances than one round has.
+fn is_alike(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> bool {
+    let (mut alike, mut whole) = (0.0, 0.0);
+    for line in lines {
+        for (key, work) in of_line(evidence, *line) {
+            if matches!(key.2, Phase::Forward | Phase::Other) {
+                whole += work.host_ns;
+                alike += if f64::from(work.calls) >= 0.9 * trips { work.host_ns } else { 0.0 };
+            }
+        }
+    }
+    let tasks = evidence.graph().tasks.iter();
+    let of_loop = tasks.filter(|task| task.line.is_some_and(|line| lines.contains(&line)));
+    let modules: BTreeSet<u32> = of_loop.filter_map(|task| task.module).collect();
+    whole > 0.0 && alike >= ALIKE * whole && (modules.len() as f64) < trips
+}
+
+/// With one call instead of many, Python and what each call costs besides its work are left once.
+fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> f64 {
+    let call_ns = small_call_ns(evidence);
+    let left = 1.0 / trips.max(1.0);
+    // By call the nanoseconds of the host, as of the recording.
+    let mut calls: BTreeMap<u32, f64> = BTreeMap::new();
+    let is_ours = |line: Option<Line>| line.is_some_and(|line| lines.contains(&line));
+    let graph = evidence.graph();
+    for task in graph.tasks.iter().filter(|task| is_ours(task.line) && task.kind.is_host()) {
+        if let Some(call) = task.call {
+            *calls.entry(call).or_default() += task.duration_ns;
+        }
+    }
+    evidence.saved(|graph| {
+        for task in graph.tasks.iter_mut().filter(|task| is_ours(task.line) && !task.is_removed) {
+            let whole = task.call.and_then(|call| calls.get(&call)).copied().unwrap_or(0.0);
+            match task.kind {
+                TaskKind::HostGap => task.duration_ns *= left,
+                TaskKind::HostOperator | TaskKind::Launch if whole > 0.0 => {
+                    let overhead = call_ns.min(whole) / whole;
+                    task.duration_ns *= 1.0 - overhead * (1.0 - left);
+                }
+                _ => {}
+            }
+        }
+    })
+}
+
+/// Nanoseconds of the host for a call that has next to nothing to do: the median over the iteration.
+/// 0 where there are none.
+pub(crate) fn small_call_ns(evidence: &Evidence<'_>) -> f64 {
+    let is_small = |operator: &Operator| {
+        let family = work(operator).map(|work| work.family);
+        let mut tensors = operator.input_tensors().peekable();
+        let counts = matches!(family, Some(Family::Elementwise | Family::Reduction | Family::Copy));
+        counts && tensors.peek().is_some() && tensors.all(|tensor| tensor.elements() <= SMALL)
+    };
+    let mut times: Vec<(f64, u32)> = Vec::new();
+    for (key, work) in evidence.work.iter().filter(|(_, work)| work.calls > 0) {
+        if evidence.operator(key).is_some_and(is_small) {
+            times.push((work.host_ns / f64::from(work.calls), work.calls));
+        }
+    }
+    times.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = times.iter().map(|(_, calls)| u64::from(*calls)).sum::<u64>() / 2;
+    let mut seen = 0;
+    for (time_ns, calls) in times {
+        seen += u64::from(calls);
+        if seen > half {
+            return time_ns;
+        }
+    }
+    0.0
+}

@@ -1,0 +1,412 @@
+//! `attention-written-out`: product, softmax and product by themselves, so that the scores of all pairs
+//! go through memory (Dao et al., "FlashAttention", NeurIPS 2022; `scaled_dot_product_attention`).
+
+use tree_sitter::Node;
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding, Place};
+use crate::diagnose::rule::Rule;
+use crate::diagnose::tally::of_line;
+use crate::predict::op_cost::{Family, work};
+use crate::source::batch_site::module::{Call, last_name};
+use crate::source::rewrite::program::Program;
+use crate::source::rewrite::syntax::{callee, mentions, object_of, statement_of, within, written};
+
+/// A smaller share of the iteration or of the peak is not worth another function.
+const LEAST: f64 = 0.02;
+/// Products, by the last part of their names.
+const PRODUCTS: [&str; 4] = ["matmul", "bmm", "baddbmm", "einsum"];
+/// What may be done with scores and weights on the way, and the one kernel does too.
+const PASSING: [&str; 14] = [
+    "masked_fill",
+    "masked_fill_",
+    "where",
+    "div",
+    "div_",
+    "mul",
+    "mul_",
+    "add",
+    "to",
+    "type_as",
+    "float",
+    "half",
+    "dropout",
+    "view",
+];
+/// Steps from one name to the next.
+const DEEPEST: u32 = 12;
+
+pub(super) struct AttentionWrittenOut;
+
+impl Rule for AttentionWrittenOut {
+    fn name(&self) -> &'static str {
+        "attention-written-out"
+    }
+
+    fn title(&self) -> &'static str {
+        "Attention that is written out"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        find(evidence).unwrap_or_default()
+    }
+
+    fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
+        let places = sites(program)
+            .into_iter()
+            .map(|(module, line)| Place { path: program.module(module).path.clone(), line });
+        places.map(finding).collect()
+    }
+}
+
+fn finding(at: Place) -> Finding {
+    Finding {
+        rule: "attention-written-out",
+        at,
+        message: "attention is written out: the scores of all pairs go through memory".to_owned(),
+        why: "`torch.nn.functional.scaled_dot_product_attention(q, k, v, …)` computes the same, mask, scale \
+              and dropout among it, in one operator that keeps no scores."
+            .to_owned(),
+        ..Finding::default()
+    }
+}
+
+fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
+    // Softmax of three dimensions on a line that is written so: nothing else can be one.
+    let sites: Vec<_> = sites(evidence.program)
+        .into_iter()
+        .filter_map(|(module, line)| evidence.ran(module, line))
+        .filter_map(|line| {
+            let softmax = of_line(evidence, line).filter(|(key, _)| {
+                let operator = evidence.operator(key);
+                let family = operator.and_then(work).map(|work| work.family);
+                let dimensions = operator.and_then(|it| it.shape(0)).map_or(0, <[u64]>::len);
+                family == Some(Family::Softmax) && dimensions >= 3
+            });
+            let time_ns: f64 = softmax.map(|(_, work)| work.time_ns()).sum();
+            (time_ns > 0.0).then_some((line, time_ns))
+        })
+        .collect();
+    let whole: f64 = sites.iter().map(|(_, time_ns)| time_ns).sum();
+    if sites.is_empty() {
+        return None;
+    }
+    let saved = evidence.what_if("fused-attention")?;
+    let peak = evidence.profile().memory.peak_bytes as f64;
+    let found = sites.into_iter().filter_map(|((file, line), time_ns)| {
+        let share = time_ns / whole;
+        let cost = Cost {
+            time_ns: share * saved.time_ns.max(0.0),
+            bytes: share * saved.bytes.unwrap_or(0.0).max(0.0),
+            is_predicted: true,
+        };
+        let is_large = peak > 0.0 && cost.bytes >= LEAST * peak;
+        (evidence.share(cost.time_ns) >= LEAST || is_large)
+            .then(|| Finding { cost: Some(cost), ..finding(evidence.place(file, line)) })
+    });
+    Some(found.collect())
+}
+
+/// The lines of softmaxes that are in the midst of an attention: text and line.
+fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
+    let softmaxes = program.calls().filter(|(_, call)| call.name() == "softmax");
+    let attentions = softmaxes.filter(|(module, call)| {
+        let scores = scores(program, *module, call);
+        scores.is_some_and(|scores| {
+            comes_from_product(program, *module, call.function, scores, scores.start_byte(), 0)
+        }) && goes_to_product(program, *module, call) == Some(true)
+    });
+    let lines =
+        attentions.map(|(module, call)| (module, program.module(module).line(call.span.start)));
+    let mut lines: Vec<(usize, u32)> = lines.collect();
+    lines.dedup();
+    lines
+}
+
+/// What a softmax over the last dimension is of.
+fn scores<'a>(program: &Program<'a>, module: usize, call: &Call) -> Option<Node<'a>> {
+    let text = program.module(module);
+    let node = program.node(module, call)?;
+    let arguments = program.arguments(module, node)?;
+    let object = object_of(text, node, "softmax");
+    let owner = object.map(|object| written(text, object)).unwrap_or_default();
+    let is_function = object.is_none()
+        || ["F", "nn.functional", "functional", "torch", "torch.nn.functional", "f"]
+            .contains(&owner.as_str());
+    let (scores, place) = match is_function {
+        true => (arguments.positional.first().copied().or(arguments.named("input"))?, 1),
+        false if owner.starts_with("self.") => return None,
+        false => (object?, 0),
+    };
+    let dimension = arguments.named("dim").or(arguments.positional.get(place).copied())?;
+    matches!(written(text, dimension).as_str(), "-1" | "3").then_some(scores)
+}
+
+/// Whether scores are a product that was at most scaled and masked.
+fn comes_from_product(
+    program: &Program<'_>,
+    module: usize,
+    function: Option<usize>,
+    node: Node<'_>,
+    before: usize,
+    depth: u32,
+) -> bool {
+    if depth > DEEPEST {
+        return false;
+    }
+    let text = program.module(module);
+    let follow =
+        |node: Node<'_>| comes_from_product(program, module, function, node, before, depth + 1);
+    let field = |name: &str| node.child_by_field_name(name);
+    match node.kind() {
+        "parenthesized_expression" => node.named_child(0).is_some_and(follow),
+        "binary_operator" => {
+            let is_product = field("operator").is_some_and(|operator| operator.kind() == "@");
+            is_product || field("left").is_some_and(follow) || field("right").is_some_and(follow)
+        }
+        "call" => {
+            let name = callee(text, node);
+            if PRODUCTS.contains(&last_name(&name)) {
+                return true;
+            }
+            let object = field("function").and_then(|it| it.child_by_field_name("object"));
+            let list = field("arguments").map(crate::source::batch_site::gather::named_children);
+            let is_passing = PASSING.contains(&last_name(&name));
+            is_passing && object.into_iter().chain(list.into_iter().flatten()).any(follow)
+        }
+        "conditional_expression" => {
+            crate::source::batch_site::gather::named_children(node).into_iter().any(follow)
+        }
+        "identifier" => {
+            let name = written(text, node);
+            let mut made = text.assignments.iter().rev().filter(|one| {
+                one.function == function && one.target == name && one.value.end <= before
+            });
+            // What it was before it was scaled in place, and before a mask in a branch.
+            let value = made.find(|one| !one.is_augmented);
+            value.is_some_and(|one| {
+                let value = text.node(&one.value).filter(|_| one.element.is_none());
+                value.is_some_and(|value| {
+                    let at = one.at.start;
+                    comes_from_product(program, module, function, value, at, depth + 1)
+                })
+            })
+        }
+        _ => false,
+    }
+}
+
+/// Whether what a softmax gives is dropped out, multiplied and no more: whoever wants to see the weights
+/// has to write attention out. Nothing where it is not followed.
+fn goes_to_product(program: &Program<'_>, module: usize, call: &Call) -> Option<bool> {
+    let text = program.module(module);
+    let node = program.node(module, call)?;
+    let statement = statement_of(node)?;
+    if is_factor(text, node, statement) {
+        return Some(true);
+    }
+    // `weights = softmax(…)`, and then what reads `weights`, in the same block.
+    let mut name = target(text, statement)?;
+    if !leads_on(text, node, statement) {
+        return Some(false);
+    }
+    let mut is_multiplied = false;
+    let mut next = statement.next_named_sibling();
+    while let Some(one) = next {
+        next = one.next_named_sibling();
+        let readers: Vec<Node<'_>> = within(one)
+            .into_iter()
+            .filter(|it| it.kind() == "identifier" && written(text, *it) == name)
+            .collect();
+        // What is given a new value by itself is no reader.
+        let read: Vec<Node<'_>> = readers.into_iter().filter(|it| !is_target(*it)).collect();
+        if read.is_empty() {
+            continue;
+        }
+        let all = |holds: &dyn Fn(Node<'_>) -> bool| read.iter().all(|it| holds(*it));
+        if all(&|it| is_factor(text, it, one)) {
+            is_multiplied = true;
+        } else if all(&|it| leads_on(text, it, one)) && !is_multiplied {
+            name = target(text, one)?;
+        } else {
+            return Some(false);
+        }
+    }
+    // A function within that sees it.
+    let function = call.function.and_then(|at| text.functions.get(at));
+    let is_seen = function.is_some_and(|it| {
+        let inner = text
+            .functions
+            .iter()
+            .filter(|one| one.outer.is_some() && it.span.contains(&one.span.start));
+        inner.filter(|one| one.span != it.span).any(|one| mentions(text.text(&one.span), &name))
+    });
+    Some(is_multiplied && !is_seen)
+}
+
+/// The name that a statement gives a value, where it is one.
+fn target(text: &crate::source::batch_site::module::Module, statement: Node<'_>) -> Option<String> {
+    let inner = statement.named_child(0).filter(|one| one.kind() == "assignment")?;
+    let left = inner.child_by_field_name("left").filter(|left| left.kind() == "identifier")?;
+    Some(written(text, left))
+}
+
+fn is_target(node: Node<'_>) -> bool {
+    let parent = node.parent().filter(|parent| parent.kind() == "assignment");
+    parent.and_then(|parent| parent.child_by_field_name("left")) == Some(node)
+}
+
+/// Whether an expression is a factor of a product, dropped out on the way or not.
+fn is_factor(
+    text: &crate::source::batch_site::module::Module,
+    node: Node<'_>,
+    statement: Node<'_>,
+) -> bool {
+    let mut at = node;
+    while let Some(parent) = at.parent().filter(|_| at != statement) {
+        match parent.kind() {
+            "binary_operator" => {
+                let operator = parent.child_by_field_name("operator");
+                return operator.is_some_and(|operator| operator.kind() == "@");
+            }
+            "call" => {
+                let name = callee(text, parent);
+                if PRODUCTS.contains(&last_name(&name)) {
+                    return true;
+                }
+                if !passes(&name) {
+                    return false;
+                }
+            }
+            "argument_list" | "parenthesized_expression" | "attribute" => {}
+            _ => return false,
+        }
+        at = parent;
+    }
+    false
+}
+
+/// Whether an expression is all that a statement gives its target, dropped out on the way or not.
+fn leads_on(
+    text: &crate::source::batch_site::module::Module,
+    node: Node<'_>,
+    statement: Node<'_>,
+) -> bool {
+    let mut at = node;
+    while let Some(parent) = at.parent().filter(|_| at != statement) {
+        let is_fine = match parent.kind() {
+            "call" => passes(&callee(text, parent)),
+            "argument_list" | "parenthesized_expression" | "attribute" => true,
+            "assignment" => return target(text, statement).is_some(),
+            _ => false,
+        };
+        if !is_fine {
+            return false;
+        }
+        at = parent;
+    }
+    false
+}
+
+/// `F.dropout`, `self.attn_drop`, `.to`: what weights may go through.
+fn passes(name: &str) -> bool {
+    let last = last_name(name);
+    PASSING.contains(&last) || (name.starts_with("self.") && last.contains("drop"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, lines_read, operator};
+    use crate::profile::Phase;
+
+    const WRITTEN_OUT: &str = "import math\nimport torch\nfrom torch.nn import functional as F\n\n\
+        def attention(q, k, v, mask, drop):\n\
+        \x20   scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])\n\
+        \x20   if mask is not None:\n\
+        \x20       scores = scores.masked_fill(mask == 0, float('-inf'))\n\
+        \x20   weights = F.softmax(scores, dim=-1)\n\
+        \x20   weights = F.dropout(weights, drop)\n\
+        \x20   out = torch.matmul(weights, v)\n\
+        \x20   return out\n\n\
+        attention(1, 2, 3, 4, 5)\n";
+
+    #[test]
+    fn product_mask_softmax_dropout_product() {
+        assert_eq!(lines_read(&AttentionWrittenOut, WRITTEN_OUT), [9]);
+    }
+
+    fn body(lines: &str) -> &'static str {
+        let body = lines.replace('\n', "\n    ");
+        let text = format!(
+            "import torch\nimport torch.nn.functional as F\ndef f(self, q, k, v):\n    {body}\nf(1, 2, 3)\n"
+        );
+        Box::leak(text.into_boxed_str())
+    }
+
+    #[test]
+    fn in_one_expression_and_by_methods() {
+        let one = body("return F.softmax(q @ k.mT, dim=-1) @ v");
+        assert_eq!(lines_read(&AttentionWrittenOut, one), [4]);
+        let two = body("a = torch.bmm(q, k)\na = a.softmax(-1)\nreturn self.drop(a).bmm(v)");
+        assert_eq!(lines_read(&AttentionWrittenOut, two), [5]);
+        let three = body(
+            "a = torch.einsum('bhd,bkd->bhk', q, k)\na *= 2\nw = torch.softmax(a, dim=-1)\nw = self.attn_drop(w)\nx = (w @ v).transpose(1, 2)\nreturn x",
+        );
+        assert_eq!(lines_read(&AttentionWrittenOut, three), [6]);
+    }
+
+    #[test]
+    fn what_the_one_kernel_does_not_do_is_left_alone() {
+        for near in [
+            // Weights that somebody wants to see.
+            "w = F.softmax(q @ k, dim=-1)\nreturn w @ v, w",
+            "w = F.softmax(q @ k, dim=-1)\nself.seen = w\nreturn w @ v",
+            // Another dimension, another function, no product.
+            "w = F.softmax(q @ k, dim=1)\nreturn w @ v",
+            "w = F.softmax(self.mix(q @ k), dim=-1)\nreturn w @ v",
+            "w = F.softmax(torch.tanh(q @ k), dim=-1)\nreturn w @ v",
+            "w = F.softmax(q, dim=-1)\nreturn w @ v",
+            "w = F.softmax(q @ k, dim=-1)\nreturn w * v",
+            "w = F.softmax(q @ k, dim=-1)\nw = self.mix(w)\nreturn w @ v",
+            "w = F.softmax(q @ k, dim=-1)\nreturn w",
+            "return F.scaled_dot_product_attention(q, k, v)",
+        ] {
+            assert!(lines_read(&AttentionWrittenOut, body(near)).is_empty(), "{near}");
+        }
+    }
+
+    const ROWS: &[u64] = &[96, 512, 64];
+    const SCORES: &[u64] = &[96, 512, 512];
+
+    fn measured(on_gpu: bool, others_us: f64) -> Example {
+        let example =
+            if on_gpu { Example::on_gpu(WRITTEN_OUT) } else { Example::on_cpu(WRITTEN_OUT) };
+        example
+            .call(6, Phase::Forward, &operator("bmm", &[ROWS, &[96, 64, 512], SCORES]), 1000.0)
+            .call(6, Phase::Forward, &operator("div", &[SCORES, SCORES]), 800.0)
+            .call(9, Phase::Forward, &operator("softmax", &[SCORES, SCORES]), 800.0)
+            .call(11, Phase::Forward, &operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0)
+            .call(14, Phase::Forward, &operator("add", &[&[9], &[9], &[9]]), others_us)
+    }
+
+    #[test]
+    fn the_what_if_says_what_it_costs() {
+        let found = measured(true, 10.0).found(&AttentionWrittenOut);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 9);
+        assert!(found[0].cost.is_some_and(|cost| cost.is_predicted && cost.time_ns > 5e5));
+        assert!(measured(true, 1e6).found(&AttentionWrittenOut).is_empty());
+    }
+
+    #[test]
+    fn a_softmax_that_did_not_run_says_nothing() {
+        let other = Example::on_gpu(WRITTEN_OUT).call(
+            14,
+            Phase::Forward,
+            &operator("softmax", &[SCORES, SCORES]),
+            900.0,
+        );
+        assert!(other.found(&AttentionWrittenOut).is_empty());
+    }
+}

@@ -1,0 +1,270 @@
+//! `bias-before-batch-norm`: a bias that batch norm takes away again, since it subtracts the mean of each
+//! channel (Ioffe and Szegedy, 2015, section 3.2; PyTorch, "Performance Tuning Guide").
+
+use std::collections::HashSet;
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding, Place};
+use crate::diagnose::layers::{Pair, argument, layer, pairs};
+use crate::diagnose::rule::Rule;
+use crate::diagnose::tally::Line;
+use crate::profile::Phase;
+use crate::source::rewrite::EditKind;
+use crate::source::rewrite::program::Program;
+use crate::source::rewrite::syntax::written;
+use crate::whatif::graph::Task;
+
+/// A smaller share of the iteration is not worth an argument.
+const LEAST: f64 = 0.005;
+
+pub(super) struct BiasBeforeBatchNorm;
+
+impl Rule for BiasBeforeBatchNorm {
+    fn name(&self) -> &'static str {
+        "bias-before-batch-norm"
+    }
+
+    fn title(&self) -> &'static str {
+        "Biases that batch norm takes away again"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let sites = sites(evidence.program);
+        let found = sites.into_iter().filter_map(|(module, line)| {
+            let line = evidence.ran(module, line)?;
+            let cost = cost(evidence, line)?;
+            let place = evidence.place(line.0, line.1);
+            (evidence.share(cost.time_ns) >= LEAST)
+                .then(|| Finding { cost: Some(cost), ..finding(place) })
+        });
+        found.collect()
+    }
+
+    fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
+        let places = sites(program)
+            .into_iter()
+            .map(|(module, line)| Place { path: program.module(module).path.clone(), line });
+        places.map(finding).collect()
+    }
+}
+
+fn finding(at: Place) -> Finding {
+    Finding {
+        rule: "bias-before-batch-norm",
+        at,
+        message: "the bias of this layer is taken away by the batch norm behind it".to_owned(),
+        why: "Batch norm subtracts the mean of each channel, and the bias is part of that. With `bias=False` \
+              the model computes the same without adding it and without its gradient. Weights that were \
+              saved before have one name more."
+            .to_owned(),
+        fix: Some(EditKind::ConvWithoutBias),
+        ..Finding::default()
+    }
+}
+
+/// Where layers with such a bias are made: the text and the line.
+fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
+    let mut found = Vec::new();
+    for pair in pairs(program) {
+        let site = (pair.module, program.module(pair.module).line(pair.first.start_byte()));
+        if has_vain_bias(program, &pair) == Some(true) && !found.contains(&site) {
+            found.push(site);
+        }
+    }
+    found
+}
+
+fn has_vain_bias(program: &Program<'_>, pair: &Pair<'_>) -> Option<bool> {
+    let Pair { module, first, second } = *pair;
+    let (one, norm) = (layer(program, module, first)?, layer(program, module, second)?);
+    // The places of `bias` and of the number of channels.
+    let (place, channels) = match one.as_str() {
+        "Linear" => (2, 1),
+        "Conv1d" | "Conv2d" | "Conv3d" => (7, 1),
+        "ConvTranspose1d" | "ConvTranspose2d" | "ConvTranspose3d" => (7, 1),
+        _ => return Some(false),
+    };
+    if !norm.starts_with("BatchNorm") && norm != "SyncBatchNorm" {
+        return Some(false);
+    }
+    let text = program.module(module);
+    let (in_front, bias) = argument(program, module, first, "bias")?;
+    let is_on = bias.is_none_or(|bias| written(text, bias) == "True");
+    // Over rows of several positions, `BatchNorm1d` norms another dimension than that of a linear
+    // layer's bias: as many channels as the layer gives are those of the bias.
+    let given = |call, place: usize| {
+        let value = program.arguments(module, call)?.positional.get(place).copied()?;
+        Some(written(text, value))
+    };
+    let same = one != "Linear" || given(first, channels)? == given(second, 0)?;
+    Some(is_on && in_front <= place && same)
+}
+
+/// What adding the bias and its gradient take: their kernels on a GPU. On a processor the addition is
+/// part of the product; the gradient is an operator of its own behind a linear layer, and is part of a
+/// convolution's, where it reads what the layer gave once more.
+fn cost(evidence: &Evidence<'_>, line: Line) -> Option<Cost> {
+    let profile = evidence.profile();
+    let modules: HashSet<u32> = (0_u32..)
+        .zip(&profile.modules)
+        .filter(|(_, module)| module.definition.contains(&line))
+        .filter(|(_, module)| module.type_name.contains("Conv") || module.type_name == "Linear")
+        .map(|(index, _)| index)
+        .collect();
+    let graph = evidence.graph();
+    let mut cost = Cost::default();
+    let mut call = None;
+    for task in graph.tasks.iter().filter(|task| !task.is_removed) {
+        if !task.module.is_some_and(|module| modules.contains(&module)) {
+            continue;
+        }
+        let Some(name) = graph.operator_of(task).and_then(|operator| operator.base_name()) else {
+            continue;
+        };
+        let backward = task.phase == Phase::Backward;
+        if evidence.on_gpu() {
+            if is_of_bias(graph.name_of(task), backward) && !task.kind.is_host() {
+                cost.time_ns += task.duration_ns;
+            }
+        } else if backward && name == "sum" {
+            cost.time_ns += task.duration_ns;
+        } else if backward && name == "convolution_backward" && task.call != call {
+            call = task.call;
+            cost.time_ns += reading_ns(evidence, task);
+            cost.is_predicted = true;
+        }
+    }
+    (cost.time_ns > 0.0).then_some(cost)
+}
+
+/// A kernel that adds a bias, or sums up its gradient.
+fn is_of_bias(kernel: &str, backward: bool) -> bool {
+    match backward {
+        true => kernel.contains("reduce_kernel"),
+        false => kernel.contains("elementwise"),
+    }
+}
+
+/// Nanoseconds of reading the gradient of what a convolution gave.
+fn reading_ns(evidence: &Evidence<'_>, task: &Task) -> f64 {
+    let operator = evidence.graph().operator_of(task);
+    let bytes = operator.and_then(|operator| operator.tensor(0)?.bytes()).unwrap_or(0.0);
+    let bandwidth = evidence.subject.device.bandwidth;
+    if bandwidth > 0.0 { 1e9 * bytes / bandwidth } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, lines_read, operator};
+
+    const SEQUENTIAL: &str = "from torch import nn\n\n\
+        net = nn.Sequential(\n\
+        \x20   nn.Conv2d(3, 8, 3),\n\
+        \x20   nn.BatchNorm2d(8),\n\
+        \x20   nn.ReLU(),\n\
+        \x20   nn.Conv2d(8, 8, 3, bias=False),\n\
+        \x20   nn.BatchNorm2d(8),\n\
+        \x20   nn.Conv2d(8, 8, 3, bias=True),\n\
+        \x20   nn.BatchNorm2d(8),\n\
+        \x20   nn.Conv2d(8, 8, 3),\n\
+        \x20   nn.GroupNorm(4, 8),\n\
+        \x20   nn.Conv2d(8, 8, 3, bias=use_bias),\n\
+        \x20   nn.BatchNorm2d(8),\n\
+        \x20   nn.Conv2d(*sizes),\n\
+        \x20   nn.BatchNorm2d(8),\n\
+        )\n";
+
+    #[test]
+    fn layers_side_by_side() {
+        assert_eq!(lines_read(&BiasBeforeBatchNorm, SEQUENTIAL), [4, 9]);
+    }
+
+    #[test]
+    fn lists_of_layers_that_become_a_sequence_and_others() {
+        let text = "import torch.nn as nn\n\
+            def block(a, b):\n\
+            \x20   layers = [nn.Linear(a, b), nn.BatchNorm1d(b)]\n\
+            \x20   layers += [nn.Linear(b, b), nn.BatchNorm1d(length)]\n\
+            \x20   other = [nn.Linear(a, b), nn.BatchNorm1d(b)]\n\
+            \x20   return nn.Sequential(*layers), nn.ModuleList(other)\n\
+            block(1, 2)\n";
+        assert_eq!(lines_read(&BiasBeforeBatchNorm, text), [3]);
+    }
+
+    const FORWARD: &str = "import torch\nfrom torch import nn\n\n\
+        class Net(nn.Module):\n\
+        \x20   def __init__(self, norm):\n\
+        \x20       super().__init__()\n\
+        \x20       self.conv1 = nn.Conv2d(3, 8, 3)\n\
+        \x20       self.bn1 = nn.BatchNorm2d(8)\n\
+        \x20       self.conv2 = nn.Conv2d(8, 8, 3)\n\
+        \x20       self.bn2 = nn.BatchNorm2d(8)\n\
+        \x20       self.conv3 = nn.Conv2d(8, 8, 3)\n\
+        \x20       self.bn3 = nn.BatchNorm2d(8)\n\
+        \x20       self.conv4 = nn.Conv2d(8, 8, 3)\n\
+        \x20       self.bn4 = nn.BatchNorm2d(8)\n\
+        \x20   def forward(self, x):\n\
+        \x20       x = torch.relu(self.bn1(self.conv1(x)))\n\
+        \x20       x = self.conv2(x)\n\
+        \x20       x = self.bn2(x)\n\
+        \x20       y = self.conv3(x)\n\
+        \x20       x = self.bn3(y)\n\
+        \x20       y = self.conv4(x)\n\
+        \x20       return self.bn4(x) + y\n\n\
+        Net(None)(1)\n";
+
+    #[test]
+    fn layers_called_one_on_the_other() {
+        // What somebody else may use (`y`) and what is not given to the norm are left alone.
+        assert_eq!(lines_read(&BiasBeforeBatchNorm, FORWARD), [7, 9]);
+    }
+
+    #[test]
+    fn a_layer_that_is_used_twice_is_left_alone() {
+        let text = "from torch import nn\n\n\
+            class Net(nn.Module):\n\
+            \x20   def __init__(self):\n\
+            \x20       self.conv = nn.Conv2d(3, 3, 3)\n\
+            \x20       self.bn = nn.BatchNorm2d(3)\n\
+            \x20   def forward(self, x):\n\
+            \x20       return self.bn(self.conv(x)) + self.conv(x)\n\n\
+            Net()(1)\n";
+        assert!(lines_read(&BiasBeforeBatchNorm, text).is_empty());
+    }
+
+    const SHAPE: &[u64] = &[16, 8, 64, 64];
+
+    #[test]
+    fn on_a_gpu_the_kernels_of_the_bias_are_its_cost() {
+        let conv = operator("conv2d", &[SHAPE, &[8, 8, 3, 3], SHAPE]);
+        let back = operator("convolution_backward", &[SHAPE, SHAPE, &[8, 8, 3, 3], SHAPE]);
+        let example = Example::on_gpu(SEQUENTIAL)
+            .module("0", "Conv2d", 4)
+            .call(3, Phase::Forward, &conv, 500.0)
+            .kernel("void at::native::elementwise_kernel<…>", 30.0)
+            .call(3, Phase::Backward, &back, 900.0)
+            .kernel("void at::native::reduce_kernel<…>", 40.0)
+            .module("8", "Conv2d", 17)
+            .call(3, Phase::Forward, &conv, 500.0)
+            .kernel("void at::native::elementwise_kernel<…>", 30.0);
+        let found = example.found(&BiasBeforeBatchNorm);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].at.line, found[0].cost), (4, Some(Cost::time(70e3))));
+    }
+
+    #[test]
+    fn on_a_processor_a_linear_layer_sums_its_gradient_up() {
+        let text =
+            "from torch import nn\n\nnet = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\n";
+        let example = |sum_us: f64| {
+            Example::on_cpu(text)
+                .module("0", "Linear", 3)
+                .call(3, Phase::Forward, &operator("linear", &[&[64, 8], &[4, 8], &[64, 4]]), 500.0)
+                .call(3, Phase::Backward, &operator("sum", &[&[64, 4], &[4]]), sum_us)
+        };
+        let found = example(50.0).found(&BiasBeforeBatchNorm);
+        assert_eq!(found[0].cost, Some(Cost::time(50e3)));
+        assert!(example(1.0).found(&BiasBeforeBatchNorm).is_empty());
+    }
+}

@@ -1,0 +1,94 @@
+//! `cudnn-benchmark-changing`: with `cudnn.benchmark` on, cuDNN tries its algorithms again for each new
+//! shape of a batch (PyTorch, `torch.backends.cudnn.benchmark`).
+
+use super::cudnn_benchmark_off::convolutions;
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
+use crate::diagnose::rule::Rule;
+
+/// With fewer shapes it soon has tried all of them; a smaller last batch is one more.
+const FEWEST: u32 = 4;
+
+pub(super) struct CudnnBenchmarkChanging;
+
+impl Rule for CudnnBenchmarkChanging {
+    fn name(&self) -> &'static str {
+        "cudnn-benchmark-changing"
+    }
+
+    fn title(&self) -> &'static str {
+        "cudnn.benchmark with batches of changing shapes"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        find(evidence).into_iter().collect()
+    }
+}
+
+fn find(evidence: &Evidence<'_>) -> Option<Finding> {
+    let manifest = evidence.manifest()?;
+    let is_cuda = evidence.profile().device.kind == "cuda";
+    if !is_cuda || manifest.settings.cudnn_benchmark != Some(true) {
+        return None;
+    }
+    let shapes = manifest.loaders.iter().filter_map(|loader| loader.distinct_shapes).max()?;
+    let ((file, line), _) = *convolutions(evidence).first()?;
+    (shapes >= FEWEST).then(|| Finding {
+        rule: "cudnn-benchmark-changing",
+        at: evidence.place(file, line),
+        message: format!(
+            "cudnn.benchmark is on, and batches came in {shapes} different shapes"
+        ),
+        why: "For each shape that it has not seen, cuDNN tries all of its algorithms before it goes on. \
+              Without `torch.backends.cudnn.benchmark = True`, or with batches that are padded to a few \
+              shapes, it does not."
+            .to_owned(),
+        ..Finding::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, operator};
+    use crate::profile::Phase;
+    use crate::recording::manifest::Loader;
+
+    const TEXT: &str = "import torch\n\ny = model(x)\n";
+
+    fn example(is_on: bool, shapes: Option<u32>) -> Example {
+        let shape: &[u64] = &[32, 64, 56, 56];
+        Example::on_gpu(TEXT)
+            .told(|it| {
+                it.settings.cudnn_benchmark = Some(is_on);
+                it.loaders = vec![Loader { distinct_shapes: shapes, ..Loader::default() }];
+            })
+            .call(3, Phase::Forward, &operator("conv2d", &[shape, &[64, 64, 3, 3], shape]), 900.0)
+    }
+
+    #[test]
+    fn many_shapes_are_tried_again_and_again() {
+        let found = example(true, Some(6)).found(&CudnnBenchmarkChanging);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].message.contains("6 different shapes"), "{}", found[0].message);
+    }
+
+    #[test]
+    fn a_smaller_last_batch_or_a_switch_that_is_off_is_no_fault() {
+        assert!(example(true, Some(2)).found(&CudnnBenchmarkChanging).is_empty());
+        assert!(example(true, None).found(&CudnnBenchmarkChanging).is_empty());
+        assert!(example(false, Some(6)).found(&CudnnBenchmarkChanging).is_empty());
+    }
+
+    #[test]
+    fn without_convolutions_it_does_not_matter() {
+        let product = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
+        let example = Example::on_gpu(TEXT)
+            .told(|it| {
+                it.settings.cudnn_benchmark = Some(true);
+                it.loaders = vec![Loader { distinct_shapes: Some(9), ..Loader::default() }];
+            })
+            .call(3, Phase::Forward, &product, 900.0);
+        assert!(example.found(&CudnnBenchmarkChanging).is_empty());
+    }
+}

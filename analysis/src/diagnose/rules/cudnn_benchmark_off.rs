@@ -1,0 +1,120 @@
+//! `cudnn-benchmark-off`: convolutions of one size, and cuDNN takes its algorithms by a rule of thumb
+//! rather than by trying them (PyTorch, "Performance Tuning Guide").
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
+use crate::diagnose::rule::Rule;
+use crate::diagnose::tally::{Line, by_line, highest_first};
+use crate::predict::op_cost::{Family, work};
+use crate::source::rewrite::EditKind;
+
+/// Convolutions that take a smaller share of the iteration do not matter here.
+const LEAST: f64 = 0.2;
+
+pub(super) struct CudnnBenchmarkOff;
+
+impl Rule for CudnnBenchmarkOff {
+    fn name(&self) -> &'static str {
+        "cudnn-benchmark-off"
+    }
+
+    fn title(&self) -> &'static str {
+        "Convolutions of fixed sizes without cudnn.benchmark"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        find(evidence).into_iter().collect()
+    }
+}
+
+/// The kernel time of convolutions by line, the longest first.
+pub(super) fn convolutions(evidence: &Evidence<'_>) -> Vec<(Line, f64)> {
+    highest_first(by_line(evidence, |_, done, operator| {
+        let is_one = work(operator)?.family == Family::Convolution;
+        (is_one && done.kernel_ns > 0.0).then_some(done.kernel_ns)
+    }))
+}
+
+fn find(evidence: &Evidence<'_>) -> Option<Finding> {
+    let manifest = evidence.manifest()?;
+    let settings = &manifest.settings;
+    let is_off = settings.cudnn_benchmark == Some(false) && settings.deterministic != Some(true);
+    let sizes = manifest.loaders.iter().map(|loader| loader.distinct_shapes);
+    let is_fixed = !manifest.loaders.is_empty() && sizes.clone().all(|count| count == Some(1));
+    // Who wrote one of these has thought about it: `cudnn.deterministic = True`.
+    let mut texts = evidence.program.modules().iter().map(|module| module.index.text());
+    let is_chosen = texts.any(|text| text.contains("cudnn."));
+    if evidence.profile().device.kind != "cuda" || !is_off || !is_fixed || is_chosen {
+        return None;
+    }
+    let lines = convolutions(evidence);
+    let total_ns: f64 = lines.iter().map(|(_, time_ns)| time_ns).sum();
+    let ((file, line), _) = *lines.first()?;
+    (evidence.share(total_ns) >= LEAST).then(|| Finding {
+        rule: "cudnn-benchmark-off",
+        at: evidence.place(file, line),
+        message: "cuDNN does not try which of its algorithms is the fastest here".to_owned(),
+        why: "All batches have one shape, so `torch.backends.cudnn.benchmark = True` lets it try them once \
+              and keep the best. What that brings differs by GPU and sizes; only a run tells."
+            .to_owned(),
+        fix: Some(EditKind::CudnnBenchmark),
+        ..Finding::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, operator};
+    use crate::profile::Phase;
+    use crate::recording::manifest::Loader;
+
+    const TEXT: &str = "import torch\n\ny = model(x)\n";
+
+    fn example(text: &'static str, shapes: Option<u32>) -> Example {
+        let shape: &[u64] = &[32, 64, 56, 56];
+        Example::on_gpu(text)
+            .told(|it| {
+                it.settings.cudnn_benchmark = Some(false);
+                it.loaders = vec![Loader { distinct_shapes: shapes, ..Loader::default() }];
+            })
+            .call(3, Phase::Forward, &conv(shape), 900.0)
+    }
+
+    fn conv(shape: &[u64]) -> crate::predict::operator::Operator {
+        operator("conv2d", &[shape, &[64, 64, 3, 3], shape])
+    }
+
+    #[test]
+    fn fixed_sizes_and_nothing_tried() {
+        let found = example(TEXT, Some(1)).found(&CudnnBenchmarkOff);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].at.line, found[0].cost), (3, None));
+    }
+
+    #[test]
+    fn not_where_sizes_change_or_nobody_knows() {
+        assert!(example(TEXT, Some(2)).found(&CudnnBenchmarkOff).is_empty());
+        assert!(example(TEXT, None).found(&CudnnBenchmarkOff).is_empty());
+        let provider = example(TEXT, Some(1)).told(|it| it.loaders.clear());
+        assert!(provider.found(&CudnnBenchmarkOff).is_empty());
+    }
+
+    #[test]
+    fn not_where_it_is_on_or_chosen_or_another_vendors() {
+        let on = example(TEXT, Some(1)).told(|it| it.settings.cudnn_benchmark = Some(true));
+        assert!(on.found(&CudnnBenchmarkOff).is_empty());
+        let chosen = "import torch\ntorch.backends.cudnn.deterministic = True\ny = model(x)\n";
+        assert!(example(chosen, Some(1)).found(&CudnnBenchmarkOff).is_empty());
+        let mut rocm = example(TEXT, Some(1));
+        rocm.profile.device.kind = "rocm".to_owned();
+        assert!(rocm.found(&CudnnBenchmarkOff).is_empty());
+    }
+
+    #[test]
+    fn not_where_convolutions_are_a_small_part() {
+        let product = operator("mm", &[&[4096, 4096], &[4096, 4096], &[4096, 4096]]);
+        let example = example(TEXT, Some(1)).call(3, Phase::Forward, &product, 20_000.0);
+        assert!(example.found(&CudnnBenchmarkOff).is_empty());
+    }
+}

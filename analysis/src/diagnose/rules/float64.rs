@@ -1,0 +1,210 @@
+//! `float64`: operators on numbers of 64 bits where the rest of the program has 32: what NumPy makes, and
+//! what it is added to, is of 64 bits. GPUs compute them 2 to 64 times slower, processors at half the
+//! speed, and each takes twice the memory.
+
+use std::collections::BTreeMap;
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding, Place};
+use crate::diagnose::rule::Rule;
+use crate::diagnose::tally::{Line, highest_first};
+use crate::predict::operator::{ElementType, Operator};
+use crate::profile::Phase;
+use crate::source::rewrite::program::Program;
+use crate::whatif::optimizations::shared::retyped::retyped;
+
+/// A smaller share of the iteration does not matter.
+const LEAST: f64 = 0.02;
+/// Tensors of fewer elements are counters and rates, whose type is nobody's concern.
+const SMALL: f64 = 1024.0;
+/// On a processor half of the bytes and half of the operations of a vector are left.
+const OF_PROCESSOR: f64 = 0.5;
+
+pub(super) struct Float64;
+
+impl Rule for Float64 {
+    fn name(&self) -> &'static str {
+        "float64"
+    }
+
+    fn title(&self) -> &'static str {
+        "Computing with 64 bits where nobody asked for it"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        find(evidence).into_iter().collect()
+    }
+}
+
+fn find(evidence: &Evidence<'_>) -> Option<Finding> {
+    // Physics that trains in double precision says so once, for everything.
+    if sets_default(evidence.program) {
+        return None;
+    }
+    let is_double: Vec<bool> = evidence.graph().operators.iter().map(is_double).collect();
+    let saved: Vec<f64> = (0_u32..)
+        .zip(&evidence.graph().operators)
+        .map(
+            |(index, operator)| if is(&is_double, index) { saved(evidence, operator) } else { 0.0 },
+        )
+        .collect();
+    let mut by_line: BTreeMap<Line, f64> = BTreeMap::new();
+    for (key, work) in &evidence.work {
+        let share = saved.get(key.3 as usize).copied().unwrap_or(0.0);
+        if share > 0.0 {
+            *by_line.entry((key.0, key.1)).or_default() += share * work.time_ns();
+        }
+    }
+    let total_ns: f64 = by_line.values().sum();
+    if evidence.share(total_ns) < LEAST {
+        return None;
+    }
+    // Where it begins: the first line of the forward pass that computes with it.
+    let tasks = evidence.graph().tasks.iter();
+    let mut tasks = tasks.filter(|task| task.kind.is_host() && task.phase == Phase::Forward);
+    let begin = tasks.find_map(|task| {
+        let line = task.line?;
+        (is(&is_double, task.operator?) && by_line.contains_key(&line)).then_some(line)
+    });
+    let lines = highest_first(by_line);
+    let (file, line) = begin.or(lines.first().map(|(line, _)| *line))?;
+    let mut related = origins(evidence);
+    let others = lines.iter().filter(|(other, _)| *other != (file, line)).take(3);
+    related.extend(
+        others.map(|((file, line), _)| (evidence.place(*file, *line), "computes with it".into())),
+    );
+    Some(Finding {
+        rule: "float64",
+        at: evidence.place(file, line),
+        related,
+        message: "this computes with numbers of 64 bits (float64)".to_owned(),
+        why: "NumPy makes float64 unless told otherwise, and a tensor of it turns all that it meets into \
+              float64. `.float()`, or `dtype=torch.float32` where it is made, keeps training in 32 bits."
+            .to_owned(),
+        cost: Some(Cost::time(total_ns).predicted()),
+        ..Finding::default()
+    })
+}
+
+fn is(flags: &[bool], index: u32) -> bool {
+    flags.get(index as usize) == Some(&true)
+}
+
+fn is_double(operator: &Operator) -> bool {
+    operator
+        .input_tensors()
+        .any(|tensor| tensor.element == Some(ElementType::Float64) && tensor.elements() >= SMALL)
+}
+
+/// The share of an operator's time that 32 bits would save.
+fn saved(evidence: &Evidence<'_>, operator: &Operator) -> f64 {
+    if !evidence.on_gpu() {
+        return OF_PROCESSOR;
+    }
+    let single = retyped(operator, ElementType::Float64, ElementType::Float32);
+    (1.0 - evidence.facts().modelled_ratio(operator, &single).value).clamp(0.0, 1.0)
+}
+
+fn sets_default(program: &Program<'_>) -> bool {
+    program.calls().any(|(module, call)| {
+        let text = program.module(module).text(&call.span);
+        let sets = matches!(call.name(), "set_default_dtype" | "set_default_tensor_type");
+        sets && (text.contains("64") || text.to_lowercase().contains("double"))
+    })
+}
+
+/// Lines that make a tensor of 64 bits: by a type that they name, or of what NumPy made.
+fn origins(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
+    let program = evidence.program;
+    let mut found: BTreeMap<(usize, u32), &'static str> = BTreeMap::new();
+    for (module, call) in program.calls() {
+        let text = program.module(module);
+        let written = text.text(&call.span);
+        let said = match call.name() {
+            "double" => "`.double()` makes it float64",
+            "from_numpy" => "what NumPy made is float64 unless told otherwise",
+            "tensor" | "as_tensor" if written.contains("np.") || written.contains("numpy.") => {
+                "what NumPy made is float64 unless told otherwise"
+            }
+            _ if written.contains("torch.float64") || written.contains("torch.double") => {
+                "its type is float64"
+            }
+            _ => continue,
+        };
+        if written.contains("float32") || written.contains("int64") || written.ends_with(".float()")
+        {
+            continue;
+        }
+        found.entry((module, text.line(call.span.start))).or_insert(said);
+    }
+    let places = found.into_iter().filter_map(|((module, line), said)| {
+        let (file, line) = evidence.ran(module, line)?;
+        Some((evidence.place(file, line), said.to_owned()))
+    });
+    places.take(3).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, of_type, operator};
+
+    const TEXT: &str = "import numpy as np\nimport torch\n\n\
+        weights = torch.from_numpy(np.ones(4096))\n\
+        y = model(x)\n\
+        z = y * weights\n\
+        loss = z.square().mean()\n";
+    const SHAPE: &[u64] = &[256, 4096];
+
+    fn example(text: &'static str, element: ElementType, double_us: f64) -> Example {
+        let step = of_type(element, "mul", &[SHAPE, SHAPE, SHAPE]);
+        Example::on_cpu(text)
+            .call(5, Phase::Forward, &operator("relu", &[SHAPE, SHAPE]), 1000.0)
+            .call(6, Phase::Forward, &step, double_us)
+            .call(7, Phase::Forward, &of_type(element, "pow", &[SHAPE, SHAPE]), 2.0 * double_us)
+            .call(6, Phase::Backward, &step, double_us)
+    }
+
+    #[test]
+    fn the_line_where_it_begins_with_where_it_comes_from() {
+        let found = example(TEXT, ElementType::Float64, 500.0).found(&Float64);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 6);
+        assert_eq!(found[0].cost, Some(Cost::time(1e6).predicted()));
+        let related: Vec<u32> = found[0].related.iter().map(|(place, _)| place.line).collect();
+        assert_eq!(related, [4, 7]);
+    }
+
+    #[test]
+    fn single_precision_and_little_work_are_no_fault() {
+        assert!(example(TEXT, ElementType::Float32, 500.0).found(&Float64).is_empty());
+        assert!(example(TEXT, ElementType::Float64, 1.0).found(&Float64).is_empty());
+        let counter = of_type(ElementType::Float64, "add", &[&[1], &[1], &[1]]);
+        let small = Example::on_cpu(TEXT).calls(100, 6, Phase::Forward, &counter, 5.0);
+        assert!(small.found(&Float64).is_empty());
+    }
+
+    #[test]
+    fn who_asks_for_it_for_everything_gets_it() {
+        let text =
+            "import torch\ntorch.set_default_dtype(torch.float64)\n\n\ny = model(x)\nz = y\n";
+        assert!(example(text, ElementType::Float64, 500.0).found(&Float64).is_empty());
+    }
+
+    #[test]
+    fn on_a_gpu_the_model_says_what_is_saved() {
+        let mut example = Example::on_gpu(TEXT);
+        example = example.call(
+            6,
+            Phase::Forward,
+            &of_type(ElementType::Float64, "mul", &[SHAPE, SHAPE, SHAPE]),
+            900.0,
+        );
+        let found = example.found(&Float64);
+        assert!(
+            found.iter().all(|one| one.cost.is_some_and(|cost| cost.time_ns < 9e5)),
+            "{found:?}"
+        );
+        assert_eq!(found.len(), 1);
+    }
+}

@@ -1,0 +1,165 @@
+//! Validation that builds graphs which nobody goes back through (PyTorch, "Performance Tuning Guide:
+//! Disable gradient calculation for validation or inference").
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding, Place};
+use crate::diagnose::rule::Rule;
+use crate::diagnose::validation::{has_gradients, seen, stretches, written};
+use crate::profile::FileId;
+use crate::source::rewrite::EditKind;
+use crate::source::rewrite::program::Program;
+
+pub(super) struct GradientsInValidation;
+
+impl Rule for GradientsInValidation {
+    fn name(&self) -> &'static str {
+        "gradients-in-validation"
+    }
+
+    fn title(&self) -> &'static str {
+        "Validation builds graphs for a backward pass that never comes"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let with_graphs = seen(evidence).into_iter().filter(|one| one.seen.with_gradients);
+        let found = with_graphs.map(|one| {
+            let at = one.seen.at;
+            let stretches = stretches(evidence, &one);
+            let held = stretches.held_bytes(evidence).filter(|_| !stretches.is_empty());
+            let cost = held.filter(|bytes| *bytes > 0.0).map(Cost::bytes);
+            finding(evidence.place(FileId(at.file), at.line), cost)
+        });
+        found.collect()
+    }
+
+    fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
+        let all = written(program).into_iter().filter(|one| has_gradients(program, one));
+        let place = |module: usize, line| Place { path: program.module(module).path.clone(), line };
+        all.map(|one| finding(place(one.module, one.line), None)).collect()
+    }
+
+    fn measurement_decides(&self) -> bool {
+        // Few iterations may not come to the validation.
+        false
+    }
+}
+
+fn finding(at: Place, cost: Option<Cost>) -> Finding {
+    Finding {
+        rule: "gradients-in-validation",
+        at,
+        message: "Validation runs with gradients on".to_owned(),
+        why: "Every layer keeps what a backward pass would need, and none comes. Under \
+              `torch.no_grad()` or `torch.inference_mode()` that memory is free, and a larger batch fits."
+            .to_owned(),
+        cost,
+        fix: Some(EditKind::NoGradInValidation),
+        ..Finding::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::harness::{Case, lines_in};
+    use crate::profile::Phase;
+    use crate::recording::observed::Evaluation;
+    use crate::whatif::graph::TaskKind;
+    use crate::whatif::memory::BlockKind;
+
+    const PROGRAM: &str = "\
+import torch
+model = torch.nn.Linear(2, 2)
+def evaluate(model, loader):
+    total = 0.0
+    for x, y in loader:
+        out = model(x)  # call
+        total += criterion(out, y).item()  # after
+    return total
+for x, y in train_loader:
+    criterion(model(x), y).backward()  # train
+evaluate(model, val_loader)
+";
+
+    #[track_caller]
+    fn check(text: &str, expected: &[u32]) {
+        assert_eq!(lines_in(&GradientsInValidation, text), expected, "{text}");
+    }
+
+    #[test]
+    fn a_function_of_validation_without_no_grad() {
+        check(PROGRAM, &[6]);
+    }
+
+    #[test]
+    fn whatever_turns_gradients_off_is_seen() {
+        let with = |old: &str, new: &str| check(&PROGRAM.replace(old, new), &[]);
+        with("def evaluate", "@torch.no_grad()\ndef evaluate");
+        with(
+            "        out = model(x)",
+            "        with torch.inference_mode():\n            out = model(x)",
+        );
+        with(
+            "evaluate(model, val_loader)\n",
+            "with torch.no_grad():\n    evaluate(model, val_loader)\n",
+        );
+        with("import torch\n", "import torch\ntorch.set_grad_enabled(False)\n");
+        // A library calls it, and may do so without gradients.
+        with("\nevaluate(model, val_loader)\n", "\n");
+        // It goes back, or says nothing of validation.
+        with("    return total", "    out.sum().backward()\n    return total");
+        check(&PROGRAM.replace("evaluate", "run"), &[]);
+        // Two steps above.
+        let above = PROGRAM.replace(
+            "\nevaluate(model, val_loader)\n",
+            "\n@torch.no_grad()\ndef finish():\n    evaluate(model, val_loader)\nfinish()\n",
+        );
+        check(&above, &[]);
+    }
+
+    fn recorded(with_gradients: bool) -> Case {
+        let mut case = Case::new(PROGRAM);
+        let (call, after) = (case.line("call"), case.line("after"));
+        case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(case.line("train")));
+        let mut layer = |line| case.host(TaskKind::HostOperator, 1e6, Phase::Forward, line);
+        let layers = [layer(Some(call)), layer(None), layer(None), layer(None)];
+        let last = layer(Some(after));
+        // Three layers' outputs, the result, and what the last layer needs for itself.
+        for (layer, bytes) in layers.into_iter().zip([6e6, 6e6, 6e6, 1e6]) {
+            case.block(bytes, BlockKind::Temporaries, Some(layer), Some(last));
+        }
+        case.block(2e6, BlockKind::Temporaries, Some(layers[3]), Some(layers[3]));
+        let at = case.location("call");
+        case.manifest.observed.evaluations =
+            vec![Evaluation { at, calls: 2, with_gradients, ..Evaluation::default() }];
+        case
+    }
+
+    #[test]
+    fn what_the_graph_holds_at_the_peak_is_the_cost() {
+        let found = recorded(true).finds(&GradientsInValidation, "call");
+        // 21 MB with all of them, 12 with two at a time.
+        assert_eq!(found.cost, Some(Cost::bytes(9e6)));
+        assert_eq!(recorded(false).measured(&GradientsInValidation), []);
+    }
+
+    #[test]
+    fn a_peak_elsewhere_is_not_lowered() {
+        let mut case = recorded(true);
+        let at = case.line("train");
+        let train = case.host(TaskKind::HostOperator, 1e6, Phase::Backward, Some(at));
+        case.block(50e6, BlockKind::Activations, Some(train), Some(train));
+        assert_eq!(case.finds(&GradientsInValidation, "call").cost, None);
+    }
+
+    #[test]
+    fn a_call_that_nobody_named_validation_is_left_alone() {
+        // The fake pictures of a discriminator's step.
+        let text = PROGRAM
+            .replace("evaluate", "step")
+            .replace("def step(model, loader)", "def step(m, l)");
+        let mut case = recorded(true);
+        case.file("train.py", &text);
+        assert_eq!(case.measured(&GradientsInValidation), []);
+    }
+}

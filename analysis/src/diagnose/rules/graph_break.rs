@@ -1,0 +1,86 @@
+//! `graph-break`: a line at which `torch.compile` gives up a graph and goes back to Python (PyTorch,
+//! "Fixing Graph Breaks").
+
+use std::collections::BTreeMap;
+
+use super::recompilation::quoted;
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::Finding;
+use crate::diagnose::rule::Rule;
+use crate::profile::FileId;
+
+/// In torch's reason where the program asked for it.
+const WANTED: [&str; 4] =
+    ["compiler.disable", "dynamo.disable", "graph_break()", "disallow_in_graph"];
+
+pub(super) struct GraphBreak;
+
+impl Rule for GraphBreak {
+    fn name(&self) -> &'static str {
+        "graph-break"
+    }
+
+    fn title(&self) -> &'static str {
+        "Lines that break a compiled graph"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let Some(manifest) = evidence.manifest() else { return Vec::new() };
+        let mut by_line: BTreeMap<(u32, u32), &str> = BTreeMap::new();
+        for one in manifest.observed.graph_breaks.iter().filter(|one| one.count > 0) {
+            if !WANTED.iter().any(|mark| one.reason.contains(mark)) {
+                by_line.entry((one.at.file, one.at.line)).or_insert(&one.reason);
+            }
+        }
+        let found = by_line.into_iter().map(|((file, line), reason)| Finding {
+            rule: "graph-break",
+            at: evidence.place(FileId(file), line),
+            message: "torch.compile gives up the graph here and goes back to Python".to_owned(),
+            why: format!(
+                "{}What stands before and after becomes two graphs, between which nothing is fused and \
+                 Python runs. Moved out of the compiled function, or written in tensor operations, the \
+                 line leaves one graph.",
+                quoted(reason)
+            ),
+            ..Finding::default()
+        });
+        found.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, operator};
+    use crate::profile::Phase;
+    use crate::recording::manifest::Location;
+    use crate::recording::observed;
+
+    const TEXT: &str = "import torch\n\ndef f(x):\n    print(x)\n    return x.item()\n";
+
+    fn example(breaks: &[(u32, u32, &str)]) -> Example {
+        let one = |(line, count, reason): &(u32, u32, &str)| observed::GraphBreak {
+            at: Location { file: 0, line: *line },
+            count: *count,
+            reason: (*reason).to_owned(),
+        };
+        Example::on_cpu(TEXT)
+            .told(|it| it.observed.graph_breaks = breaks.iter().map(one).collect())
+            .call(5, Phase::Forward, &operator("sum", &[&[8], &[]]), 10.0)
+    }
+
+    #[test]
+    fn each_line_once_with_what_torch_says() {
+        let breaks = [(4, 1, "builtin print"), (4, 2, "again"), (5, 1, "Tensor.item")];
+        let found = example(&breaks).found(&GraphBreak);
+        assert_eq!(found.iter().map(|one| one.at.line).collect::<Vec<_>>(), [4, 5]);
+        assert!(found[0].why.starts_with("torch says: builtin print. "), "{}", found[0].why);
+    }
+
+    #[test]
+    fn what_the_program_asked_for_is_no_fault() {
+        let breaks = [(4, 1, "Skip function `f` decorated by torch.compiler.disable"), (5, 0, "x")];
+        assert!(example(&breaks).found(&GraphBreak).is_empty());
+        assert!(example(&[]).found(&GraphBreak).is_empty());
+    }
+}

@@ -1,0 +1,396 @@
+//! A loss that is added up over iterations with its graph (PyTorch, "Frequently Asked Questions: my
+//! model reports out of memory").
+
+use tree_sitter::Node;
+
+use crate::diagnose::carried::{Carried, base_of};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding, Place};
+use crate::diagnose::reading::{is_without_gradients, lines_of, loops_around};
+use crate::diagnose::rule::Rule;
+use crate::source::batch_site::module::{Assignment, Module};
+use crate::source::rewrite::EditKind;
+use crate::source::rewrite::models::Models;
+use crate::source::rewrite::program::Program;
+use crate::source::rewrite::syntax::{mentions, object_of, statement_of, within, written};
+
+/// Bytes of an iteration that are worth telling: a sum of losses is a few bytes, and its graph is not
+/// in the recording.
+const LEAST_BYTES: f64 = 1024.0;
+
+pub(super) struct GraphKept;
+
+impl Rule for GraphKept {
+    fn name(&self) -> &'static str {
+        "graph-kept"
+    }
+
+    fn title(&self) -> &'static str {
+        "A value is kept over iterations with its graph"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let kept = kept(evidence.program).into_iter();
+        let found = kept.filter_map(|kept| {
+            let (file, line) = evidence.ran(kept.module, kept.lines.0)?;
+            evidence.line(file, line).filter(|cost| cost.calls > 0.0)?;
+            let last = line.saturating_add(kept.lines.1.saturating_sub(kept.lines.0));
+            let bytes = evidence.left_behind(file, line..=last);
+            let bytes = bytes.filter(|bytes| *bytes >= LEAST_BYTES);
+            Some(finding(evidence.place(file, line), &kept.what, bytes.map(Cost::bytes)))
+        });
+        found.collect()
+    }
+
+    fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
+        let place = |kept: &Kept| {
+            let path = program.module(kept.module).path.clone();
+            Place { path, line: kept.lines.0 }
+        };
+        kept(program).into_iter().map(|kept| finding(place(&kept), &kept.what, None)).collect()
+    }
+
+    fn measurement_decides(&self) -> bool {
+        // A line that did not run in the measured iteration may run in others.
+        false
+    }
+}
+
+fn finding(at: Place, what: &str, cost: Option<Cost>) -> Finding {
+    Finding {
+        rule: "graph-kept",
+        at,
+        message: format!("`{what}` keeps the graph of every iteration alive"),
+        why: "The value carries all that a backward pass through it would need, and it is held for as \
+              long as the sum or list is. Memory grows with every iteration. Add `.item()` or \
+              `.detach()` of it instead."
+            .to_owned(),
+        cost,
+        fix: Some(EditKind::DetachAccumulated),
+        ..Finding::default()
+    }
+}
+
+/// A value that is added to something that outlives the iteration.
+struct Kept {
+    module: usize,
+    lines: (u32, u32),
+    /// As it is written, in short.
+    what: String,
+}
+
+fn kept(program: &Program<'_>) -> Vec<Kept> {
+    let models = Models::of(program);
+    let mut found = Vec::new();
+    for (module, text) in program.modules().iter().enumerate() {
+        let outside = std::iter::once(None);
+        let functions = outside.chain((0..text.functions.len()).map(Some));
+        for function in functions.filter(|function| program.is_reached((module, *function))) {
+            let carried = Carried::new(program, &models, module, function);
+            for (target, value) in additions(program, module, function) {
+                if is_kept(program, &carried, (module, function), &target, value) {
+                    let statement = statement_of(value);
+                    let what = statement.map(|one| shown(text, one)).unwrap_or_default();
+                    found.push(Kept { module, lines: lines_of(value), what });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What a function adds to variables: `x += value`, `x = x + value`, `x.append(value)`.
+fn additions<'a>(
+    program: &Program<'a>,
+    module: usize,
+    function: Option<usize>,
+) -> Vec<(Target, Node<'a>)> {
+    let text = program.module(module);
+    let own = |one: &&Assignment| one.function == function && one.class.is_none();
+    let sums = text.assignments.iter().filter(own).filter_map(|one| {
+        let value = text.node(&one.value)?;
+        let target = Target { name: one.target.clone(), is_list: false };
+        if one.is_augmented {
+            let operator = value.parent()?.child_by_field_name("operator")?;
+            return (operator.kind() == "+=").then_some((target, value));
+        }
+        Some((target, added(text, one, value)?))
+    });
+    let lists = text.calls.iter().filter(|call| call.function == function).filter_map(|call| {
+        let name = call.callee.strip_suffix(".append")?.replace('\'', "\"");
+        let node = program.node(module, call)?;
+        object_of(text, node, "append")?;
+        let value = program.arguments(module, node)?.positional.first().copied()?;
+        Some((Target { name, is_list: true }, value))
+    });
+    sums.chain(lists).collect()
+}
+
+/// What something is added to.
+struct Target {
+    /// As it is written: `total`, `metrics["loss"]`, `self.losses`.
+    name: String,
+    is_list: bool,
+}
+
+/// `value` of `total = total + value`.
+fn added<'a>(text: &'a Module, one: &Assignment, value: Node<'a>) -> Option<Node<'a>> {
+    let field = |name: &str| value.child_by_field_name(name);
+    let is_sum = value.kind() == "binary_operator" && field("operator")?.kind() == "+";
+    let (left, right) = (field("left").filter(|_| is_sum)?, field("right")?);
+    let is_itself = |side: Node<'_>| written(text, side).replace('\'', "\"") == one.target;
+    match (is_itself(left), is_itself(right)) {
+        (true, false) => Some(right),
+        (false, true) => Some(left),
+        _ => None,
+    }
+}
+
+fn is_kept<'a>(
+    program: &Program<'a>,
+    carried: &Carried<'a, '_>,
+    (module, function): (usize, Option<usize>),
+    target: &Target,
+    value: Node<'a>,
+) -> bool {
+    let text = program.module(module);
+    let loops = loops_around(value);
+    let inner: Vec<usize> = carried
+        .roots
+        .iter()
+        .filter_map(|root| loops_around(root.call).first().map(Node::id))
+        .collect();
+    let mut trained = loops.iter().copied().filter(|one| inner.contains(&one.id()));
+    // The loop that goes backward in each of its iterations; or one that calls a training step.
+    let carries = match trained.next() {
+        Some(around) if carried.carries(value, around) => Some(around),
+        Some(_) => None,
+        None => {
+            let gives = value.kind() == "call" && carried.gives_its_loss(value);
+            loops.first().copied().filter(|_| gives)
+        }
+    };
+    let Some(around) = carries else { return false };
+    !carried.leads_to_a_backward(&target.name)
+        && !goes_back_twice(text, around)
+        && !is_without_gradients(text, value)
+        && outlives(text, function, target, around)
+        && begins_empty(text, function, target, around)
+}
+
+/// Whether a loop keeps graphs on purpose: `backward(retain_graph=True)`.
+fn goes_back_twice(text: &Module, around: Node<'_>) -> bool {
+    let whole = text.text(&around.byte_range());
+    mentions(whole, "retain_graph") || mentions(whole, "create_graph")
+}
+
+/// Whether nothing in a loop gives a variable a new value or takes something out of it.
+fn outlives(text: &Module, function: Option<usize>, target: &Target, around: Node<'_>) -> bool {
+    let base = base_of(&target.name);
+    let inside = around.byte_range();
+    let is_set = text.assignments.iter().any(|one| {
+        let is_it = one.target == target.name || one.target == base;
+        let is_sum = |value| added(text, one, value).is_some();
+        is_it
+            && one.function == function
+            && inside.contains(&one.at.start)
+            && !one.is_augmented
+            && !text.node(&one.value).is_some_and(is_sum)
+    });
+    let takes = |node: &Node<'_>| match node.kind() {
+        "call" => ["clear", "pop", "popleft", "detach_"].iter().any(|method| {
+            object_of(text, *node, method).is_some_and(|of| base_of(&written(text, of)) == base)
+        }),
+        "for_statement" => node
+            .child_by_field_name("left")
+            .is_some_and(|left| mentions(text.text(&left.byte_range()), base)),
+        "delete_statement" => mentions(text.text(&node.byte_range()), base),
+        _ => false,
+    };
+    !is_set && !within(around).iter().any(takes)
+}
+
+/// Whether a variable is seen to begin as a number, an empty list or a dictionary before a loop: what
+/// else adds things up may do so without their graphs.
+fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around: Node<'_>) -> bool {
+    let base = base_of(&target.name);
+    let is_attribute = base.starts_with("self.");
+    let own = text.assignments.iter().filter(|one| {
+        one.target == base
+            && !one.is_augmented
+            && !around.byte_range().contains(&one.at.start)
+            && (is_attribute || one.function == function)
+    });
+    let begins: Vec<&Assignment> = own.collect();
+    // An attribute that other methods set anew is not followed.
+    let is_plain = !is_attribute || begins.len() == 1;
+    let is_in_dictionary = base != target.name;
+    let is_empty = |one: &&Assignment| {
+        let written: String = text.text(&one.value).split_whitespace().collect();
+        let is_dictionary = written.starts_with('{')
+            || written.starts_with("dict(")
+            || written.starts_with("defaultdict(")
+            || written.starts_with("collections.defaultdict(")
+            || written.starts_with("Counter(");
+        match (is_in_dictionary, target.is_list) {
+            (true, _) => is_dictionary,
+            (false, true) => matches!(written.as_str(), "[]" | "list()"),
+            (false, false) => {
+                written.parse::<f64>().is_ok()
+                    || written.starts_with("torch.zeros(")
+                    || written.starts_with("torch.tensor(0")
+            }
+        }
+    };
+    is_plain && begins.last().is_some_and(is_empty)
+}
+
+/// A statement in one line of at most so many characters.
+fn shown(text: &Module, statement: Node<'_>) -> String {
+    const MOST: usize = 60;
+    let whole = text.text(&statement.byte_range());
+    let line: String = whole.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= MOST {
+        return line;
+    }
+    line.chars().take(MOST - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::harness::{Case, lines_in};
+    use crate::profile::Phase;
+    use crate::whatif::graph::TaskKind;
+    use crate::whatif::memory::BlockKind;
+
+    /// A training loop whose body ends so, with `total` and `losses` to add to.
+    fn program(end: &str) -> String {
+        let end = end.replace('\n', "\n        ");
+        format!(
+            "\
+import torch
+from torch import nn
+model = nn.Linear(4, 4)
+criterion = nn.MSELoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+losses, history = [], {{'loss': 0.0}}
+for epoch in range(3):
+    total = 0.0
+    for step, (x, y) in enumerate(loader):
+        out = model(x)
+        loss = criterion(out, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        {end}
+print(total)
+"
+        )
+    }
+
+    #[track_caller]
+    fn check(end: &str, expected: &[u32]) {
+        assert_eq!(lines_in(&GraphKept, &program(end)), expected, "{end}");
+    }
+
+    #[test]
+    fn what_is_added_up_with_its_graph() {
+        check("total += loss", &[15]);
+        check("total = total + loss / 4", &[15]);
+        check("losses.append(loss)", &[15]);
+        check("history['loss'] += loss", &[15]);
+        check("total += out.softmax(dim=-1).max(dim=-1).values.mean()", &[15]);
+        check("if step % 10 == 0:\n    losses.append(loss)", &[16]);
+        check("extra = criterion(out, y)\ntotal += extra", &[16]);
+    }
+
+    #[test]
+    fn what_is_added_up_without_it() {
+        for right in [
+            "total += loss.item()",
+            "total += loss.detach()",
+            "total += float(loss)",
+            "total += loss.data",
+            "total += len(x)",
+            "total += (out.argmax(1) == y).sum()",
+            "losses.append(loss.item())",
+            "losses.append(loss.detach().cpu())",
+            "losses.append(step)",
+            "with torch.no_grad():\n    total += loss",
+            "loss = loss.item()\ntotal += loss",
+            "mean = loss.detach()\ntotal += mean",
+            "total += f(loss)",
+        ] {
+            check(right, &[]);
+        }
+    }
+
+    #[test]
+    fn what_is_emptied_in_each_iteration_or_gone_back_from_is_kept_for_a_reason() {
+        check("total = 0.0\ntotal += loss", &[]);
+        check("losses.append(loss)\nlosses.clear()", &[]);
+        check("losses.append(loss)\nif len(losses) > 9:\n    losses.pop(0)", &[]);
+        check("total += loss\nif step % 4 == 0:\n    total.backward()", &[]);
+        check("total += loss\nmean = total / 4\nmean.backward()", &[]);
+        let text = "\
+for x, y in loader:
+    losses = []
+    for t in range(8):
+        losses.append(criterion(model(x[t]), y[t]))
+    loss = torch.stack(losses).mean()
+    loss.backward()
+";
+        assert_eq!(lines_in(&GraphKept, text), [0; 0]);
+    }
+
+    #[test]
+    fn a_list_of_bounded_length_or_one_that_is_not_seen_is_left_alone() {
+        let text = program("window.append(loss)");
+        let bounded = text.replace("losses, history", "window = deque(maxlen=9)\nlosses, history");
+        assert_eq!(lines_in(&GraphKept, &bounded), [0; 0]);
+        assert_eq!(lines_in(&GraphKept, &text), [0; 0]);
+    }
+
+    #[test]
+    fn a_training_step_that_gives_its_loss_back() {
+        let text = |given: &str| {
+            format!(
+                "\
+def step(model, x, y):
+    loss = criterion(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return {given}
+
+def train(model, loader):
+    total = 0.0
+    for x, y in loader:
+        total += step(model, x, y)
+    return total
+
+train(model, loader)
+"
+            )
+        };
+        assert_eq!(lines_in(&GraphKept, &text("loss")), [10]);
+        assert_eq!(lines_in(&GraphKept, &text("loss.item()")), [0; 0]);
+    }
+
+    #[test]
+    fn what_the_line_leaves_behind_is_its_cost() {
+        let text = program("total += out.softmax(dim=-1).mean()  # kept");
+        let mut case = Case::new(&text);
+        let at = case.line("kept");
+        let softmax = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(at));
+        let after = case.host(TaskKind::HostOperator, 1e6, Phase::Optimizer, None);
+        case.block(4e6, BlockKind::Activations, Some(softmax), None);
+        case.block(8e6, BlockKind::Activations, Some(softmax), Some(after));
+        case.block(16e6, BlockKind::Weights, None, None);
+        assert_eq!(case.measured(&GraphKept), [], "it did not run");
+        case.ran("kept", 1.0);
+        let found = case.finds(&GraphKept, "kept");
+        assert_eq!(found.cost, Some(Cost::bytes(4e6)));
+        assert!(found.message.contains("total += out.softmax(dim=-1).mean()"), "{}", found.message);
+    }
+}

@@ -1,0 +1,432 @@
+//! Reading a tensor in the loop, for which the host waits until the GPU has computed it (PyTorch,
+//! "Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronization").
+
+use std::collections::BTreeMap;
+
+use tree_sitter::Node;
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding};
+use crate::diagnose::reading::{conditions_around, loops_around, nodes_of_line};
+use crate::diagnose::rule::Rule;
+use crate::diagnose::waits::Waits;
+use crate::profile::{FileId, Phase};
+use crate::source::batch_site::module::{Module, last_name};
+use crate::source::rewrite::syntax::{callee, within, written};
+use crate::whatif::graph::{Graph, Resource, Task, TaskId, TaskKind};
+
+/// What is saved of an iteration has to be more than this share to be told.
+const LEAST_SHARE: f64 = 0.005;
+/// Lines of an iteration that are looked at, those with the longest waits first: each is replayed.
+const MOST_LINES: usize = 4;
+
+pub(super) struct HiddenSync;
+
+impl Rule for HiddenSync {
+    fn name(&self) -> &'static str {
+        "hidden-sync"
+    }
+
+    fn title(&self) -> &'static str {
+        "The host waits for the GPU within the loop"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        if !evidence.on_gpu() || !evidence.is_replayed() {
+            return Vec::new();
+        }
+        let mut lines = waiting(evidence);
+        lines.sort_by(|one, other| other.waited_ns.total_cmp(&one.waited_ns));
+        lines.truncate(MOST_LINES);
+        if lines.is_empty() {
+            return Vec::new();
+        }
+        let waits = Waits::new(evidence);
+        let saved = |these: &[TaskId]| waits.saved_ns(these);
+        let least_ns = LEAST_SHARE * evidence.iteration_ns();
+        let alone: Vec<f64> = lines.iter().map(|line| saved(&line.waits)).collect();
+        let all: Vec<TaskId> = lines.iter().flat_map(|line| line.waits.iter().copied()).collect();
+        let together = if lines.len() > 1 { saved(&all) } else { alone.iter().sum() };
+        // Where two lines wait for the same, one alone saves nothing. What both save is divided by how
+        // long each waits.
+        let shared_ns = (together - alone.iter().sum::<f64>()).max(0.0);
+        let waited_ns: f64 = lines.iter().map(|line| line.waited_ns).sum();
+        let found = lines.iter().zip(alone).filter_map(|(line, alone_ns)| {
+            let time_ns = alone_ns + shared_ns * line.waited_ns / waited_ns.max(1.0);
+            let is_worth = time_ns >= least_ns && time_ns > 0.0;
+            is_worth.then(|| finding(evidence, line, time_ns))
+        });
+        found.collect()
+    }
+}
+
+fn finding(evidence: &Evidence<'_>, line: &Line, time_ns: f64) -> Finding {
+    Finding {
+        rule: "hidden-sync",
+        at: evidence.place(line.at.0, line.at.1),
+        message: format!("{} waits for the GPU in every iteration", line.what.shown()),
+        why: line.what.why().to_owned(),
+        cost: Some(Cost::time(time_ns).predicted()),
+        ..Finding::default()
+    }
+}
+
+/// A line that waits, and what of it does.
+struct Line {
+    at: (FileId, u32),
+    waits: Vec<TaskId>,
+    /// Nanoseconds for which the host stands there in the replayed iteration.
+    waited_ns: f64,
+    what: What,
+}
+
+/// What makes a line wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    /// `.item()`, `print` and the like.
+    Read(String),
+    Condition,
+    Nonzero(String),
+    Mask,
+    Upload,
+    Explicit(String),
+}
+
+impl What {
+    fn shown(&self) -> String {
+        match self {
+            What::Read(name) | What::Nonzero(name) | What::Explicit(name) => format!("`{name}`"),
+            What::Condition => "A condition on a tensor".to_owned(),
+            What::Mask => "Indexing with a mask".to_owned(),
+            What::Upload => "A copy to the GPU that blocks".to_owned(),
+        }
+    }
+
+    fn why(&self) -> &'static str {
+        match self {
+            What::Read(_) => {
+                "The host stops until the GPU has computed the value, and meanwhile launches nothing \
+                 more, so that the GPU is idle after it. Keep the tensor (detached), and read it once \
+                 in many iterations or at the end."
+            }
+            What::Condition => {
+                "Python has to know the value to go on, so the host stops until the GPU has computed \
+                 it, and launches nothing meanwhile. `torch.where` decides on the GPU; a check can be \
+                 made once in many iterations."
+            }
+            What::Nonzero(_) | What::Mask => {
+                "How many elements there are depends on the data, so the host stops until the GPU has \
+                 counted them, and launches nothing meanwhile. `torch.where` or a multiplication with \
+                 the mask keep the size."
+            }
+            What::Upload => {
+                "The host waits until all that the GPU was given before is done and the copy is made. \
+                 Make the tensor on the GPU (`device=…`) or once before the loop, or copy it from \
+                 pinned memory with `non_blocking=True`."
+            }
+            What::Explicit(_) => {
+                "The host stops until the GPU is done with everything, and launches nothing meanwhile. \
+                 It is needed to measure times by hand, not to train."
+            }
+        }
+    }
+}
+
+/// The lines of the loop that wait for a GPU, where the text says why.
+fn waiting(evidence: &Evidence<'_>) -> Vec<Line> {
+    let graph = evidence.graph();
+    let Some(host) = graph.find(&Resource::Host) else { return Vec::new() };
+    let ends = &evidence.subject.recorded.schedule.end_ns;
+    let end = |id: Option<TaskId>| id.and_then(|id| ends.get(id.index())).copied();
+    let copies = uploads(graph);
+    let mut lines: BTreeMap<(FileId, u32), Vec<(TaskId, &Task, f64)>> = BTreeMap::new();
+    for (id, task) in graph.iter() {
+        let is_wait = task.kind == TaskKind::Wait && !task.is_removed && task.resource == host;
+        let Some(at) = task.line.filter(|_| is_wait) else { continue };
+        let waited_ns = end(Some(id)).zip(end(graph.before(id)).or(Some(0.0)));
+        let waited_ns = waited_ns.map_or(0.0, |(until, from)| (until - from).max(0.0));
+        lines.entry(at).or_default().push((id, task, waited_ns));
+    }
+    let found = lines.into_iter().filter_map(|(at, waits)| {
+        let (module, line) = evidence.today(at.0, at.1)?;
+        let text = evidence.program.module(module);
+        let is_once = evidence.line(at.0, at.1).is_some_and(|cost| cost.calls < 0.99);
+        if is_once || is_now_and_then(text, line) {
+            return None;
+        }
+        let shown = waits.into_iter().filter_map(|(id, task, waited_ns)| {
+            let kind = kind(graph, task, &copies)?;
+            Some((id, waited_ns, what(text, line, kind)?))
+        });
+        let shown: Vec<(TaskId, f64, What)> = shown.collect();
+        Some(Line {
+            at,
+            waited_ns: shown.iter().map(|(_, waited_ns, _)| waited_ns).sum(),
+            waits: shown.iter().map(|(id, ..)| *id).collect(),
+            what: shown.into_iter().next()?.2,
+        })
+    });
+    found.collect()
+}
+
+/// The calls that copy from the host to a GPU.
+fn uploads(graph: &Graph) -> Vec<u32> {
+    let is_one = |task: &&Task| crate::whatif::loading::is_upload(graph, task);
+    graph.tasks.iter().filter(is_one).filter_map(|task| task.call).collect()
+}
+
+/// What an operator waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A number that Python reads.
+    Scalar,
+    /// A tensor that is copied to the host.
+    Download,
+    Upload,
+    /// A size that depends on the data.
+    Size,
+    /// No operator: `torch.cuda.synchronize()`.
+    None,
+}
+
+fn kind(graph: &Graph, task: &Task, uploads: &[u32]) -> Option<Kind> {
+    let Some(operator) = graph.operator_of(task) else { return Some(Kind::None) };
+    match operator.base_name()? {
+        "_local_scalar_dense" | "item" | "is_nonzero" | "equal" | "allclose" => Some(Kind::Scalar),
+        "nonzero" | "index" | "index_put_" | "_index_put_impl_" | "masked_select" | "argwhere"
+        | "where" | "unique" | "_unique" | "_unique2" | "unique_dim" | "unique_consecutive"
+        | "bincount" | "repeat_interleave" => Some(Kind::Size),
+        "copy_" | "_to_copy" | "to" | "clone" | "lift_fresh" => {
+            let is_upload = task.call.is_some_and(|call| uploads.contains(&call));
+            // Batches on their way to the GPU are told of by the rules of loaders.
+            let is_batch = is_upload && matches!(task.phase, Phase::Data | Phase::Other);
+            let kind = if is_upload { Kind::Upload } else { Kind::Download };
+            (!is_batch).then_some(kind)
+        }
+        _ => None,
+    }
+}
+
+/// What on a line waits so; nothing where the text does not show it, as in a library's function.
+fn what(text: &Module, line: u32, kind: Kind) -> Option<What> {
+    let nodes = nodes_of_line(text, line);
+    let called = |names: &[&str]| -> Option<String> {
+        let calls = nodes.iter().filter(|node| node.kind() == "call");
+        let mut names_of = calls.map(|call| callee(text, *call));
+        let found = names_of.find(|name| names.contains(&last_name(name)))?;
+        Some(match found.rsplit_once('.') {
+            Some((_, last)) => format!(".{last}()"),
+            None => format!("{found}()"),
+        })
+    };
+    let reads =
+        ["item", "tolist", "cpu", "numpy", "print", "float", "int", "bool", "str", "format"];
+    let logs = ["info", "debug", "warning", "write", "log", "add_scalar", "set_postfix"];
+    let interpolates = || nodes.iter().any(|node| node.kind() == "interpolation");
+    let read = || {
+        let read = called(&reads).or_else(|| called(&logs)).map(What::Read);
+        read.or_else(|| interpolates().then(|| What::Read("f\"…\"".to_owned())))
+    };
+    match kind {
+        Kind::Scalar => read()
+            .or_else(|| called(&["equal", "allclose", "isclose"]).map(What::Read))
+            .or_else(|| is_condition(&nodes).then_some(What::Condition)),
+        Kind::Download => {
+            let moves = || {
+                let calls = nodes.iter().filter(|node| node.kind() == "call");
+                let mut whole = calls.map(|call| written(text, *call));
+                whole.find(|call| call.contains(".to(\"cpu\"") || call.contains(".to('cpu'"))
+            };
+            let arrays = || called(&["asarray", "array"]).map(What::Read);
+            read()
+                .or_else(arrays)
+                .or_else(|| moves().map(|_| What::Read(".to(\"cpu\")".to_owned())))
+        }
+        Kind::Upload => {
+            called(&["to", "cuda", "tensor", "as_tensor", "from_numpy"]).map(|_| What::Upload)
+        }
+        Kind::Size => {
+            let names = [
+                "nonzero",
+                "masked_select",
+                "argwhere",
+                "where",
+                "unique",
+                "unique_consecutive",
+                "bincount",
+                "repeat_interleave",
+            ];
+            let is_mask = nodes.iter().any(|node| node.kind() == "subscript");
+            called(&names).map(What::Nonzero).or_else(|| is_mask.then_some(What::Mask))
+        }
+        Kind::None => called(&["synchronize"]).map(What::Explicit),
+    }
+}
+
+fn is_condition(nodes: &[Node<'_>]) -> bool {
+    nodes.iter().any(|node| {
+        let is_one = matches!(
+            node.kind(),
+            "assert_statement" | "conditional_expression" | "not_operator" | "boolean_operator"
+        );
+        let of_statement = node.parent().is_some_and(|parent| {
+            let condition = parent.child_by_field_name("condition");
+            condition.is_some_and(|condition| condition.id() == node.id())
+        });
+        is_one || of_statement
+    })
+}
+
+/// Whether a line runs in some iterations alone, such as one in a hundred: it stands behind a condition
+/// that counts or compares.
+fn is_now_and_then(text: &Module, line: u32) -> bool {
+    let nodes = nodes_of_line(text, line);
+    let Some(first) = nodes.first() else { return true };
+    let conditions = conditions_around(*first, loops_around(*first).into_iter().next());
+    conditions.into_iter().any(|condition| {
+        let mut all = within(condition).into_iter();
+        all.any(|node| {
+            let is_modulo =
+                node.child_by_field_name("operator").is_some_and(|operator| operator.kind() == "%");
+            is_modulo || matches!(node.kind(), "comparison_operator" | "call")
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::harness::{At, Case};
+
+    const PROGRAM: &str = "\
+import torch
+for step, (x, y) in enumerate(loader):
+    loss = criterion(model(x), y)  # forward
+    loss.backward()
+    optimizer.step()
+    total += loss.item()  # item
+    if loss > 10:  # if
+        break
+    kept = x[mask]  # mask
+    scaler.step(optimizer)  # scaler
+    if step % 10 == 0:
+        print(loss)  # now and then
+    print(f'{loss}')  # print
+    torch.cuda.synchronize()  # explicit
+";
+
+    /// Kernels of 10 ms that the host launches in 1 ms, a line that waits for them by an operator, and
+    /// 4 ms of the host after it.
+    fn waiting_at(mark: &str, operator: Option<&str>) -> Case {
+        let mut case = Case::new(PROGRAM).on_gpu();
+        kernels_and_wait(&mut case, Some(mark), operator);
+        case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
+        case
+    }
+
+    fn kernels_and_wait(case: &mut Case, mark: Option<&str>, operator: Option<&str>) {
+        let at: At = case.line("forward");
+        case.host(TaskKind::HostGap, 1e6, Phase::Forward, Some(at));
+        let (_, kernel) = case.launch(TaskKind::Kernel, "k", 10e6, Some(at));
+        let at = mark.map(|mark| case.line(mark));
+        let wait = case.host(TaskKind::Wait, 0.0, Phase::Other, at);
+        if let Some(operator) = operator {
+            case.operator(wait, operator);
+        }
+        case.graph.wait(kernel, wait, 0.0);
+    }
+
+    #[track_caller]
+    fn check(mark: &str, operator: Option<&str>, shown: &str) {
+        let found = waiting_at(mark, operator).finds(&HiddenSync, mark);
+        assert!(found.message.starts_with(shown), "{}", found.message);
+        // The host's 5 ms run beside the kernel's 10, and then it is the kernels that count.
+        let cost = found.cost.expect("a cost");
+        assert!((cost.time_ns - 5e6).abs() < 0.1e6 && cost.is_predicted, "{cost:?}");
+    }
+
+    #[test]
+    fn what_waits_is_told_with_what_the_iteration_is_longer_by() {
+        check("item", Some("aten::_local_scalar_dense"), "`.item()`");
+        check("if", Some("aten::_local_scalar_dense"), "A condition on a tensor");
+        check("mask", Some("aten::index"), "Indexing with a mask");
+        check("print", Some("aten::copy_"), "`print()`");
+        check("explicit", None, "`.synchronize()`");
+    }
+
+    #[test]
+    fn a_library_s_wait_or_one_now_and_then_is_none() {
+        // The gradient scaler reads whether gradients overflowed: it has to.
+        waiting_at("scaler", Some("aten::_local_scalar_dense")).finds_nothing(&HiddenSync);
+        waiting_at("now and then", Some("aten::copy_")).finds_nothing(&HiddenSync);
+        let mut seldom = waiting_at("item", Some("aten::_local_scalar_dense"));
+        seldom.ran("item", 0.5);
+        seldom.finds_nothing(&HiddenSync);
+        // The end of the measurement waits by itself.
+        waiting_at("item", None).finds_nothing(&HiddenSync);
+    }
+
+    #[test]
+    fn on_a_processor_nothing_waits() {
+        let mut case = waiting_at("item", Some("aten::_local_scalar_dense"));
+        case.profile.device.kind = "cpu".to_owned();
+        case.finds_nothing(&HiddenSync);
+    }
+
+    #[test]
+    fn a_wait_that_nothing_is_lost_by_is_none() {
+        // A host that is busy for longer than the GPU finds the value there.
+        let mut case = Case::new(PROGRAM).on_gpu();
+        let (_, kernel) = case.launch(TaskKind::Kernel, "k", 1e6, None);
+        case.host(TaskKind::HostGap, 20e6, Phase::Forward, None);
+        let at = case.line("item");
+        let wait = case.host(TaskKind::Wait, 0.0, Phase::Other, Some(at));
+        case.operator(wait, "aten::_local_scalar_dense");
+        case.graph.wait(kernel, wait, 0.0);
+        case.finds_nothing(&HiddenSync);
+    }
+
+    #[test]
+    fn the_recording_s_own_wait_hides_nothing() {
+        let mut case = waiting_at("item", Some("aten::_local_scalar_dense"));
+        let kernels = case.graph.select(|task| task.kind == TaskKind::Kernel);
+        let wait = case.host(TaskKind::Wait, 0.0, Phase::Other, None);
+        case.graph.wait(kernels[0], wait, 0.0);
+        let cost = case.finds(&HiddenSync, "item").cost.expect("a cost");
+        assert!((cost.time_ns - 5e6).abs() < 0.1e6, "{cost:?}");
+    }
+
+    #[test]
+    fn two_lines_that_wait_for_the_same_share_what_both_save() {
+        let mut case = Case::new(PROGRAM).on_gpu();
+        kernels_and_wait(&mut case, Some("item"), Some("aten::_local_scalar_dense"));
+        kernels_and_wait(&mut case, Some("print"), Some("aten::copy_"));
+        case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
+        let found = case.measured(&HiddenSync);
+        let all: f64 = found.iter().filter_map(|one| one.cost).map(|cost| cost.time_ns).sum();
+        // 26 ms with both waits; without any the GPU's 20 count.
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!((all - 6e6).abs() < 0.2e6, "{all}");
+    }
+
+    #[test]
+    fn a_batch_on_its_way_to_the_gpu_is_another_rule_s() {
+        let mut case = Case::new("for x in loader:\n    x = x.to(device)  # to\n").on_gpu();
+        let at = case.line("to");
+        case.host(TaskKind::HostGap, 1e6, Phase::Other, Some(at));
+        let (launch, copy) =
+            case.launch(TaskKind::HostCopy, "Memcpy HtoD (Pageable -> Device)", 10e6, Some(at));
+        let call = case.operator(launch, "aten::copy_");
+        let wait = case.host(TaskKind::Wait, 0.0, Phase::Other, Some(at));
+        for task in [copy, wait] {
+            let task = case.graph.task_mut(task).expect("a task");
+            (task.operator, task.call) = (Some(call), Some(call));
+        }
+        case.graph.wait(copy, wait, 0.0);
+        case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
+        case.finds_nothing(&HiddenSync);
+        // The same within the forward pass waits for all that came before it.
+        case.graph.task_mut(wait).expect("a task").phase = Phase::Forward;
+        assert_eq!(case.finds(&HiddenSync, "to").message.split(' ').next(), Some("A"));
+    }
+}

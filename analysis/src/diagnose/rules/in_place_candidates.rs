@@ -1,0 +1,196 @@
+//! `in-place-candidates`: activation functions that keep what they are given beside what they give, where
+//! the layer before does not need it and the function could write over it (PyTorch, `inplace=True`;
+//! Rota Bulò et al., "In-Place Activated BatchNorm", 2018).
+//!
+//! Of the derivatives of PyTorch those of `leaky_relu`, `elu` and `hardtanh` are of their input, and in
+//! place of their output: then the input is not kept. That of `relu` is always of its output.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::diagnose::at_peak::alive_at_peak;
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding};
+use crate::diagnose::rule::Rule;
+use crate::diagnose::tally::{Line, megabytes};
+use crate::profile::{ModuleId, Phase, Profile};
+use crate::source::rewrite::EditKind;
+use crate::whatif::memory::peak;
+
+/// A smaller share of the peak, or fewer bytes, are not worth it.
+const LEAST: f64 = 0.03;
+const LEAST_BYTES: f64 = 4e6;
+/// Layers whose gradients do not need what they gave.
+const BEFORE: [&str; 13] = [
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "Linear",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "GroupNorm",
+    "LayerNorm",
+    "InstanceNorm2d",
+];
+/// Activation functions that can write over their input.
+const ACTIVATIONS: [&str; 6] = ["ReLU", "ReLU6", "LeakyReLU", "ELU", "CELU", "Hardtanh"];
+/// Their operators, not in place.
+const OPERATORS: [&str; 6] = ["relu", "relu6", "leaky_relu", "elu", "celu", "hardtanh"];
+
+pub(super) struct InPlaceCandidates;
+
+impl Rule for InPlaceCandidates {
+    fn name(&self) -> &'static str {
+        "in-place-candidates"
+    }
+
+    fn title(&self) -> &'static str {
+        "Activation functions that keep a copy of their input"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        find(evidence).unwrap_or_default()
+    }
+}
+
+fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
+    let recorded = &evidence.subject.recorded;
+    let (graph, schedule) = (&recorded.graph, &recorded.schedule);
+    let pairs = pairs(evidence.profile());
+    if pairs.is_empty() || !graph.memory.is_known {
+        return None;
+    }
+    // The calls of these activation functions, each with the bytes that it is given.
+    let mut given: HashMap<u32, (u32, f64)> = HashMap::new();
+    for task in graph.tasks.iter().filter(|task| task.phase == Phase::Forward) {
+        let Some(before) = task.module.and_then(|module| pairs.get(&module)) else { continue };
+        let Some(operator) = graph.operator_of(task) else { continue };
+        let is_one = operator.base_name().is_some_and(|name| OPERATORS.contains(&name));
+        if let Some(bytes) = operator.tensor(0).and_then(|it| it.bytes()).filter(|_| is_one) {
+            given.insert(*before, (task.module.unwrap_or_default(), bytes));
+        }
+    }
+    if given.is_empty() {
+        return None;
+    }
+    let alive = alive_at_peak(graph, schedule);
+    let mut changed = graph.clone();
+    let mut by_line: BTreeMap<Line, f64> = BTreeMap::new();
+    for (block, _) in changed.memory.blocks.iter_mut().zip(alive).filter(|(_, alive)| *alive) {
+        let known = block.module.and_then(|module| given.get(&module));
+        let Some((activation, bytes)) = known else { continue };
+        // What the layer gave, with what the allocator rounds up; not its statistics or workspace.
+        let is_output = block.bytes >= *bytes && block.bytes < bytes + 4096.0;
+        let module = evidence.profile().modules.get(*activation as usize);
+        let line = module.and_then(|module| module.definition.first().copied());
+        if let Some(line) = line.filter(|_| is_output && block.allocated.is_some()) {
+            *by_line.entry(line).or_default() += block.bytes;
+            block.bytes = 0.0;
+        }
+    }
+    let whole: f64 = by_line.values().sum();
+    let (now, then) = (peak(graph, schedule)?, peak(&changed, schedule)?);
+    let saved = (now - then).max(0.0);
+    let found = by_line.into_iter().filter_map(|((file, line), bytes)| {
+        let bytes = saved * bytes / whole;
+        (bytes >= LEAST_BYTES && bytes >= LEAST * now).then(|| Finding {
+            rule: "in-place-candidates",
+            at: evidence.place(file, line),
+            message: "this activation function keeps its input beside its output".to_owned(),
+            why: format!(
+                "Nothing but this function needs what the layer before gave. With `inplace=True` it writes \
+                 over it, and {} of the peak are not needed.",
+                megabytes(bytes)
+            ),
+            cost: Some(Cost::bytes(bytes).predicted()),
+            fix: Some(EditKind::InPlaceActivation),
+            ..Finding::default()
+        })
+    });
+    Some(found.collect())
+}
+
+/// By activation function in an `nn.Sequential` the layer right before it, where that does not need
+/// what it gave. In an `nn.Sequential` nobody else sees that.
+fn pairs(profile: &Profile) -> HashMap<u32, u32> {
+    let modules = || (0_u32..).zip(&profile.modules);
+    let is_sequential = |parent: Option<ModuleId>| {
+        let parent = parent.and_then(|parent| profile.modules.get(parent.0 as usize));
+        parent.is_some_and(|parent| parent.type_name == "Sequential")
+    };
+    let mut places: HashMap<(u32, u32), u32> = HashMap::new();
+    for (index, module) in modules().filter(|(_, module)| is_sequential(module.parent)) {
+        let number = module.path.rsplit('.').next().and_then(|name| name.parse::<u32>().ok());
+        if let (Some(number), Some(parent)) = (number, module.parent) {
+            places.insert((parent.0, number), index);
+        }
+    }
+    let found = places.iter().filter_map(|((parent, number), index)| {
+        let before = *places.get(&(*parent, number.checked_sub(1)?))?;
+        let of = |index: u32| Some(profile.modules.get(index as usize)?.type_name.as_str());
+        let is_pair = ACTIVATIONS.contains(&of(*index)?) && BEFORE.contains(&of(before)?);
+        is_pair.then_some((*index, before))
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, operator};
+
+    const TEXT: &str =
+        "import torch\n\nnet = Sequential(\n    Conv2d(),\n    LeakyReLU(),\n)\ny = net(x)\n";
+    const SHAPE: &[u64] = &[16, 64, 128, 128];
+    /// Of a tensor of that shape.
+    const BYTES: f64 = 67_108_864.0;
+
+    /// A convolution and an activation function; the layer's output is freed in the backward pass or
+    /// right away, and beside it the function's own output is alive until the end.
+    fn example(outer: &str, layer: &str, function: &str, name: &str, kept: bool) -> Example {
+        let step = operator(name, &[SHAPE, SHAPE]);
+        let mut example = Example::on_cpu(TEXT)
+            .module("", outer, 3)
+            .module("0", layer, 4)
+            .call(7, Phase::Forward, &operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]), 900.0)
+            .makes(BYTES)
+            .module("1", function, 5)
+            .call(7, Phase::Forward, &step, 100.0)
+            .makes(BYTES);
+        if !kept {
+            example = example.frees(0);
+        }
+        let loss = operator("sum", &[SHAPE, &[]]);
+        let back = operator("leaky_relu_backward", &[SHAPE, SHAPE, SHAPE]);
+        example = example.call(7, Phase::Forward, &loss, 10.0).makes(BYTES).call(
+            7,
+            Phase::Backward,
+            &back,
+            100.0,
+        );
+        if kept { example.frees(0) } else { example }
+    }
+
+    #[test]
+    fn the_input_is_kept_until_the_backward_pass() {
+        let found = example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu", true)
+            .found(&InPlaceCandidates);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 5);
+        let cost = found[0].cost.expect("a cost");
+        assert!(cost.is_predicted && (cost.bytes - BYTES).abs() < 1.0, "{cost:?}");
+    }
+
+    #[test]
+    fn not_where_it_is_freed_or_in_place_or_others_may_see_it() {
+        let none = |example: Example| assert!(example.found(&InPlaceCandidates).is_empty());
+        none(example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu", false));
+        none(example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu_", true));
+        none(example("Net", "Conv2d", "LeakyReLU", "leaky_relu", true));
+        none(example("Sequential", "Softmax", "LeakyReLU", "leaky_relu", true));
+        none(example("Sequential", "Conv2d", "GELU", "gelu", true));
+    }
+}

@@ -1,0 +1,167 @@
+//! Iterations that take unequally long because of one line.
+//!
+//! What else runs on a machine makes iterations unequal, too. It slows all lines down alike, and seldom
+//! a quarter of the iterations by much. So quartiles are compared, of the iteration's times and again of
+//! the line's, and the other lines have to be steady meanwhile.
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding};
+use crate::diagnose::loading::quantile;
+use crate::diagnose::rule::Rule;
+use crate::profile::FileId;
+use crate::recording::observed::LineTimes;
+use crate::units::duration;
+
+/// The upper quartile of the iterations over the lower one.
+const UNEQUAL: f64 = 1.3;
+/// The same of all other lines together is below.
+const STEADY: f64 = 1.1;
+/// Fewer iterations tell nothing.
+const FEWEST: usize = 8;
+/// The part of the iteration's spread that the line has to have.
+const MOST_OF_IT: f64 = 0.6;
+/// Lines that are not the one have to take this share, to be able to tell that they are steady.
+const LEAST_REST: f64 = 0.05;
+
+pub(super) struct IterationVaries;
+
+impl Rule for IterationVaries {
+    fn name(&self) -> &'static str {
+        "iteration-varies"
+    }
+
+    fn title(&self) -> &'static str {
+        "Iterations take unequally long because of one line"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        finding(evidence).into_iter().collect()
+    }
+}
+
+fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
+    let timed = &evidence.profile().iteration.timed_ns;
+    Some(timed.len()).filter(|count| *count >= FEWEST)?;
+    Quartiles::of(timed).filter(Quartiles::is_unequal)?;
+    let lines = &evidence.manifest()?.observed.line_times;
+    let count = lines.iter().map(|line| line.ns.len()).max().filter(|count| *count >= FEWEST)?;
+    // Of lines that ran in some of them only, the others are nothing.
+    let times = |line: &LineTimes| -> Vec<f64> {
+        let mut ns: Vec<f64> = line.ns.iter().map(|ns| *ns as f64).collect();
+        ns.resize(count, 0.0);
+        ns
+    };
+    let all: Vec<Vec<f64>> = lines.iter().map(times).collect();
+    let sums: Vec<f64> =
+        (0..count).map(|at| all.iter().filter_map(|line| line.get(at)).sum()).collect();
+    let of_all = Quartiles::of(&sums).filter(Quartiles::is_unequal)?;
+    let spread = |line: &Vec<f64>| Quartiles::of(line).map_or(0.0, |one| one.high - one.low);
+    let most = all.iter().enumerate().max_by(|a, b| spread(a.1).total_cmp(&spread(b.1)))?;
+    let (index, line) = most;
+    let rest: Vec<f64> = sums.iter().zip(line).map(|(sum, own)| sum - own).collect();
+    let of_rest = Quartiles::of(&rest)?;
+    let is_told = of_rest.high <= STEADY * of_rest.low
+        && of_rest.low >= LEAST_REST * of_all.low
+        && spread(line) >= MOST_OF_IT * (of_all.high - of_all.low);
+    let at = lines.get(index).map(|line| line.at).filter(|_| is_told)?;
+    let own = Quartiles::of(line)?;
+    let mean_ns = line.iter().sum::<f64>() / line.len().max(1) as f64;
+    Some(Finding {
+        rule: "iteration-varies",
+        at: evidence.place(FileId(at.file), at.line),
+        message: format!(
+            "This line takes {} in some iterations and {} in others",
+            duration(own.high),
+            duration(own.low)
+        ),
+        why: "What runs elsewhere on the machine slows all lines down, but the others are steady here: this \
+              one has more to do at times. Spread its work evenly, do it less often, or beside the training. \
+              The cost is what it takes on average beyond its quick iterations."
+            .to_owned(),
+        cost: Some(Cost::time((mean_ns - own.low).max(0.0))),
+        ..Finding::default()
+    })
+}
+
+/// A quarter of the values is below the one, and a quarter above the other.
+struct Quartiles {
+    low: f64,
+    high: f64,
+}
+
+impl Quartiles {
+    fn of(values: &[f64]) -> Option<Quartiles> {
+        Some(Quartiles { low: quantile(values, 0.25)?, high: quantile(values, 0.75)? })
+    }
+
+    fn is_unequal(&self) -> bool {
+        self.low > 0.0 && self.high >= UNEQUAL * self.low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::harness::Case;
+    use crate::profile::Phase;
+    use crate::whatif::graph::TaskKind;
+
+    const PROGRAM: &str =
+        "for x in loader:\n    step(x)  # step\n    save(x)  # save\n    log(x)  # log\n";
+
+    /// Milliseconds of the three lines by iteration.
+    fn lines(step: &[f64], save: &[f64], log: &[f64]) -> Case {
+        let mut case = Case::new(PROGRAM);
+        case.host(TaskKind::HostGap, 10e6, Phase::Forward, None);
+        let all = [("step", step), ("save", save), ("log", log)];
+        case.profile.iteration.timed_ns =
+            (0..step.len()).map(|at| 1e6 * all.iter().map(|(_, ms)| ms[at]).sum::<f64>()).collect();
+        let times = all.map(|(mark, ms)| LineTimes {
+            at: case.location(mark),
+            ns: ms.iter().map(|ms| (ms * 1e6) as u64).collect(),
+        });
+        case.manifest.observed.line_times = times.to_vec();
+        case
+    }
+
+    const STEP: [f64; 9] = [10.0, 10.1, 10.3, 9.9, 10.0, 10.2, 10.1, 10.0, 9.9];
+    const LOG: [f64; 9] = [1.0; 9];
+
+    #[test]
+    fn a_line_that_takes_long_in_every_third_iteration() {
+        let save = [0.0, 0.0, 9.0, 0.0, 0.0, 9.0, 0.0, 0.0, 9.0];
+        let cost = lines(&STEP, &save, &LOG).finds(&IterationVaries, "save").cost;
+        assert_eq!(cost, Some(Cost::time(3e6)));
+    }
+
+    #[test]
+    fn a_busy_machine_slows_all_lines_down() {
+        let slow = [1.0, 2.0, 1.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0];
+        let by =
+            |times: &[f64; 9]| -> Vec<f64> { times.iter().zip(slow).map(|(a, b)| a * b).collect() };
+        let nothing = [0.0; 9];
+        lines(&by(&STEP), &nothing, &by(&LOG)).finds_nothing(&IterationVaries);
+    }
+
+    #[test]
+    fn one_slow_iteration_of_nine_is_none() {
+        let save = [0.0, 0.0, 90.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+        lines(&STEP, &save, &LOG).finds_nothing(&IterationVaries);
+    }
+
+    #[test]
+    fn little_or_few_are_none() {
+        let save = [0.0, 0.0, 2.0, 0.0, 0.0, 2.0, 0.0, 0.0, 2.0];
+        lines(&STEP, &save, &LOG).finds_nothing(&IterationVaries);
+        lines(&STEP[..6], &[0.0, 0.0, 9.0, 0.0, 0.0, 9.0], &LOG[..6])
+            .finds_nothing(&IterationVaries);
+    }
+
+    #[test]
+    fn without_the_lines_times_nothing_can_be_told() {
+        let save = [0.0, 0.0, 9.0, 0.0, 0.0, 9.0, 0.0, 0.0, 9.0];
+        let mut case = lines(&STEP, &save, &LOG);
+        case.manifest.observed.line_times.clear();
+        case.finds_nothing(&IterationVaries);
+    }
+}

@@ -1,0 +1,174 @@
+//! Decoding or augmentation that takes longer than the training itself, so that the loop waits whatever
+//! loads it.
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding};
+use crate::diagnose::loading::{batches, loader, median, place};
+use crate::diagnose::rule::Rule;
+use crate::profile::{FileId, Phase};
+use crate::recording::manifest::Loader;
+use crate::units::duration;
+use crate::whatif::loading::workers as workers_to_be_had;
+
+/// A line that takes less of an iteration in loading is not what dominates.
+const LEAST_SHARE: f64 = 0.2;
+/// A line that takes less of the loading is one of many.
+const LEAST_OF_LOADING: f64 = 0.3;
+/// What taking a batch from a worker costs at most, in nanoseconds: waiting less is no waiting.
+const HANDOVER_NS: f64 = 2.5e6;
+
+pub(super) struct LoaderTransform;
+
+impl Rule for LoaderTransform {
+    fn name(&self) -> &'static str {
+        "loader-transform"
+    }
+
+    fn title(&self) -> &'static str {
+        "Decoding or augmentation takes longer than training"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let Some(loader) = loader(evidence) else { return Vec::new() };
+        let found = match loader.workers {
+            Some(0) => in_the_loop(evidence),
+            Some(workers) => despite_workers(evidence, loader, workers),
+            None => None,
+        };
+        found.into_iter().collect()
+    }
+}
+
+/// Without workers the lines are in the recording.
+fn in_the_loop(evidence: &Evidence<'_>) -> Option<Finding> {
+    let loading_ns = evidence.profile().iteration.phases.data;
+    let training_ns = evidence.iteration_ns() - loading_ns;
+    let workers = workers_to_be_had(evidence.manifest());
+    // With workers that hide it, their number is what is missing, and not a quicker transform.
+    if loading_ns / f64::from(workers) <= training_ns {
+        return None;
+    }
+    let (file, line, line_ns) = costliest(evidence)?;
+    if line_ns < LEAST_SHARE * evidence.iteration_ns() || line_ns < LEAST_OF_LOADING * loading_ns {
+        return None;
+    }
+    let with = if workers == 1 {
+        "a worker".to_owned()
+    } else {
+        format!("the {workers} workers that there are cores for")
+    };
+    Some(Finding {
+        rule: "loader-transform",
+        at: evidence.place(file, line),
+        message: "Making the samples on this line takes longer than training on them".to_owned(),
+        why: format!(
+            "Of an iteration {} go into loading and {} into training, so that {with} cannot hide it. Do \
+             it once before training, for a whole batch at a time, or on the GPU.",
+            duration(loading_ns),
+            duration(training_ns)
+        ),
+        cost: Some(Cost::time(line_ns)),
+        ..Finding::default()
+    })
+}
+
+/// The line with the most time of its own in loading; not the loop's, whose waiting it is.
+fn costliest(evidence: &Evidence<'_>) -> Option<(FileId, u32, f64)> {
+    let profile = evidence.profile();
+    let mut best: Option<(FileId, u32, f64)> = None;
+    for (file, lines) in (0_u32..).map(FileId).zip(&profile.lines) {
+        for cost in lines {
+            let ns = cost.self_time.get(Phase::Data);
+            let is_loop = profile.iteration.loop_line == Some((file, cost.line));
+            if !is_loop && best.is_none_or(|(.., most)| ns > most) {
+                best = Some((file, cost.line, ns));
+            }
+        }
+    }
+    best
+}
+
+/// With workers only the waiting is seen.
+fn despite_workers(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option<Finding> {
+    let each_ns = median(&loader.fetch_ns)? - HANDOVER_NS;
+    let waited_ns = each_ns * batches(evidence, loader);
+    if waited_ns < LEAST_SHARE * evidence.iteration_ns() || waited_ns <= 0.0 {
+        return None;
+    }
+    let (s, keep) = if workers == 1 { ("", "does") } else { ("s", "do") };
+    Some(Finding {
+        rule: "loader-transform",
+        at: place(evidence, loader)?,
+        message: format!("{workers} worker{s} {keep} not load as fast as the loop trains"),
+        why: "The loop waits for batches although workers load them. More workers help where cores are \
+              idle; else decode and augment less, once before training, or on the GPU."
+            .to_owned(),
+        cost: Some(Cost::time(waited_ns)),
+        ..Finding::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::harness::Case;
+    use crate::recording::manifest::Machine;
+    use crate::whatif::graph::TaskKind;
+
+    const PROGRAM: &str = "\
+from torch.utils.data import DataLoader
+class Pictures:
+    def __getitem__(self, index):
+        return augment(self.pictures[index])  # augment
+loader = DataLoader(data, num_workers=2)  # loader
+for x in loader:  # loop
+    model(x).backward()
+";
+
+    /// An iteration that trains for 10 ms; loading takes so long, on one line, on four cores.
+    fn loading(load_ns: f64, workers: u32) -> Case {
+        let mut case = Case::new(PROGRAM);
+        case.host(TaskKind::HostGap, load_ns, Phase::Data, None);
+        case.host(TaskKind::HostGap, 10e6, Phase::Forward, None);
+        case.profile.iteration.phases.data = load_ns;
+        case.profile.iteration.timed_ns = vec![10e6 + load_ns; 2];
+        case.profile.iteration.loop_line = Some(case.line("loop"));
+        case.ran("augment", 8.0).self_time.data = 0.7 * load_ns;
+        case.ran("loop", 1.0).self_time.data = 0.3 * load_ns;
+        case.manifest.machine = Some(Machine { cores: Some(4) });
+        case.manifest.loaders = vec![Loader {
+            workers: Some(workers),
+            fetch_ns: vec![load_ns as u64; 2],
+            ..Loader::default()
+        }];
+        case
+    }
+
+    #[test]
+    fn the_line_that_loading_spends_its_time_on() {
+        let cost = loading(100e6, 0).finds(&LoaderTransform, "augment").cost;
+        assert_eq!(cost, Some(Cost::time(70e6)));
+    }
+
+    #[test]
+    fn what_workers_would_hide_is_none() {
+        // 36 ms by four workers are 9.
+        loading(36e6, 0).finds_nothing(&LoaderTransform);
+    }
+
+    #[test]
+    fn many_lines_that_take_little_are_none() {
+        let mut case = loading(100e6, 0);
+        for line in &mut case.profile.lines[0] {
+            line.self_time.data *= 0.3;
+        }
+        case.finds_nothing(&LoaderTransform);
+    }
+
+    #[test]
+    fn waiting_despite_workers() {
+        let cost = loading(30e6, 2).finds(&LoaderTransform, "loader").cost;
+        assert_eq!(cost, Some(Cost::time(27.5e6)));
+        loading(3e6, 2).finds_nothing(&LoaderTransform);
+    }
+}

@@ -1,0 +1,124 @@
+//! Workers of a loader that end with each epoch and start again with the next (PyTorch,
+//! "torch.utils.data: persistent_workers").
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding};
+use crate::diagnose::loading::{batches, median, place};
+use crate::diagnose::rule::Rule;
+use crate::recording::manifest::Loader;
+use crate::source::rewrite::EditKind;
+use crate::units::duration;
+
+/// What is saved of an iteration has to be more than this share to be told.
+const LEAST_SHARE: f64 = 0.01;
+
+pub(super) struct LoaderWorkersRestarted;
+
+impl Rule for LoaderWorkersRestarted {
+    fn name(&self) -> &'static str {
+        "loader-workers-restarted"
+    }
+
+    fn title(&self) -> &'static str {
+        "The loader's workers are started anew for every epoch"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let loaders = evidence.manifest().map(|manifest| manifest.loaders.as_slice());
+        let loaders = loaders.unwrap_or_default().iter();
+        loaders.filter_map(|loader| finding(evidence, loader)).collect()
+    }
+}
+
+fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
+    let workers = loader.workers.filter(|workers| *workers > 0)?;
+    let passes = loader.passes.filter(|passes| *passes >= 2)?;
+    if loader.persistent != Some(false) {
+        return None;
+    }
+    let each_ns = starting_ns(evidence, loader, workers)?;
+    let iterations = evidence.manifest()?.iterations.seen.filter(|seen| *seen > 0)?;
+    let time_ns = each_ns * f64::from(passes) / f64::from(iterations);
+    if time_ns < LEAST_SHARE * evidence.iteration_ns() {
+        return None;
+    }
+    let s = if workers == 1 { "" } else { "s" };
+    Some(Finding {
+        rule: "loader-workers-restarted",
+        at: place(evidence, loader)?,
+        message: format!("{workers} worker{s} are started anew for every epoch")
+            .replace("1 worker are", "1 worker is"),
+        why: format!(
+            "Each epoch waits {} for processes that start. With `persistent_workers=True` they stay. The \
+             cost is told for one iteration: that of the epochs that were seen, over their iterations.",
+            duration(each_ns)
+        ),
+        cost: Some(Cost::time(time_ns)),
+        fix: Some(EditKind::PersistentWorkers),
+        ..Finding::default()
+    })
+}
+
+/// Nanoseconds for which an epoch waits for its workers to start: until its first batch is there, less
+/// what a usual batch is waited for, and less what loading the first one takes at most. That is what all
+/// workers together take for as many batches as there are workers, while the loop takes those.
+fn starting_ns(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option<f64> {
+    // The first pass of all has other things to start, too.
+    let later = loader.first_batch_ns.get(1..).filter(|later| !later.is_empty())?;
+    let usual_ns = median(&loader.fetch_ns)?;
+    let batch_ns = evidence.iteration_ns() / batches(evidence, loader);
+    let loading_ns = f64::from(workers) * batch_ns;
+    let each_ns = median(later)? - usual_ns - loading_ns;
+    (each_ns > 0.0).then_some(each_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::harness::Case;
+    use crate::profile::Phase;
+    use crate::whatif::graph::TaskKind;
+
+    const PROGRAM: &str = "\
+from torch.utils.data import DataLoader
+loader = DataLoader(data, num_workers=2)  # loader
+for epoch in range(9):
+    for x in loader:
+        model(x).backward()
+";
+
+    /// Epochs of ten iterations of 5 ms, each with a first batch after so many milliseconds.
+    fn epochs(first_ms: &[u64], persistent: bool, workers: u32) -> Case {
+        let mut case = Case::new(PROGRAM);
+        case.host(TaskKind::HostGap, 5e6, Phase::Forward, None);
+        let loader = Loader {
+            workers: Some(workers),
+            persistent: Some(persistent),
+            passes: u32::try_from(first_ms.len()).ok(),
+            first_batch_ns: first_ms.iter().map(|ms| ms * 1_000_000).collect(),
+            fetch_ns: vec![100_000; 4],
+            ..Loader::default()
+        };
+        case.profile.iteration.timed_ns = vec![5e6; 4];
+        case.manifest.loaders = vec![loader];
+        case.manifest.iterations.seen = Some(10 * first_ms.len() as u32);
+        case
+    }
+
+    #[test]
+    fn starting_is_divided_among_the_iterations() {
+        let cost = epochs(&[300, 80, 82], false, 2).finds(&LoaderWorkersRestarted, "loader").cost;
+        // 81 ms, less 0.1 of a usual batch and 10 of loading, over ten iterations.
+        let time_ns = cost.expect("a cost").time_ns;
+        assert!((time_ns - 7.09e6).abs() < 0.01e6, "{time_ns}");
+    }
+
+    #[test]
+    fn workers_that_stay_or_start_once_or_quickly_are_none() {
+        epochs(&[300, 80, 82], true, 2).finds_nothing(&LoaderWorkersRestarted);
+        epochs(&[300], false, 2).finds_nothing(&LoaderWorkersRestarted);
+        epochs(&[300, 80, 82], false, 0).finds_nothing(&LoaderWorkersRestarted);
+        // Loading the first batch may take as long.
+        epochs(&[300, 10, 10], false, 2).finds_nothing(&LoaderWorkersRestarted);
+    }
+}

@@ -1,0 +1,160 @@
+//! `padding-waste`: batches of which much is padding, that the model computes with as with words
+//! (Krell et al., "Efficient Sequence Packing without Cross-contamination", 2021).
+
+use crate::diagnose::evidence::{Evidence, Key};
+use crate::diagnose::finding::{Cost, Finding};
+use crate::diagnose::rule::Rule;
+use crate::predict::operator::{Operator, Tensor};
+use crate::profile::Phase;
+use crate::recording::observed::Padding;
+
+/// A smaller share of padding is what batches have.
+const LEAST_PADDING: f64 = 0.2;
+/// A smaller share of the iteration is not worth another order of the data.
+const LEAST: f64 = 0.05;
+
+pub(super) struct PaddingWaste;
+
+impl Rule for PaddingWaste {
+    fn name(&self) -> &'static str {
+        "padding-waste"
+    }
+
+    fn title(&self) -> &'static str {
+        "Batches of which much is padding"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let Some(manifest) = evidence.manifest() else { return Vec::new() };
+        manifest.observed.padding.iter().filter_map(|one| find(evidence, one)).collect()
+    }
+}
+
+fn find(evidence: &Evidence<'_>, one: &Padding) -> Option<Finding> {
+    let share = (one.tokens > 0).then(|| one.padding as f64 / one.tokens as f64)?;
+    if !(LEAST_PADDING..=1.0).contains(&share) {
+        return None;
+    }
+    let tokens = Tokens::of(evidence, one)?;
+    let phases = [Phase::Forward, Phase::Backward];
+    let time_ns: f64 = evidence
+        .work
+        .iter()
+        .filter(|(key, _)| phases.contains(&key.2))
+        .filter(|(key, _)| evidence.operator(key).is_some_and(|it| tokens.are_in(it)))
+        .map(|(_, work)| work.time_ns())
+        .sum();
+    let cost_ns = share * time_ns;
+    (evidence.share(cost_ns) >= LEAST).then(|| Finding {
+        rule: "padding-waste",
+        at: evidence.place(crate::profile::FileId(one.at.file), one.at.line),
+        message: format!("{:.0}% of the tokens that come here are padding", 100.0 * share),
+        why: "Padding is computed with as words are. Batches of sentences that are about as long (sorted, or \
+              in buckets by length), or several sentences packed into one row, have less of it."
+            .to_owned(),
+        cost: Some(Cost::time(cost_ns).predicted()),
+        ..Finding::default()
+    })
+}
+
+/// The rows and columns of what an embedding is given.
+struct Tokens {
+    rows: u64,
+    columns: u64,
+}
+
+impl Tokens {
+    /// Of the embedding that a line calls.
+    fn of(evidence: &Evidence<'_>, one: &Padding) -> Option<Tokens> {
+        let is_it = |key: &&Key| key.0.0 == one.at.file && key.1 == one.at.line;
+        let embeddings = evidence.work.keys().filter(is_it).filter_map(|key| {
+            let operator = evidence.operator(key)?;
+            (operator.base_name() == Some("embedding")).then(|| operator.shape(1)).flatten()
+        });
+        let mut shapes = embeddings.filter_map(|shape| match shape {
+            [rows, columns] if *rows > 1 && *columns > 1 => Some((*rows, *columns)),
+            _ => None,
+        });
+        let (rows, columns) = shapes.next()?;
+        Some(Tokens { rows, columns })
+    }
+
+    fn are_in(&self, operator: &Operator) -> bool {
+        operator.input_tensors().any(|tensor| self.are_in_tensor(tensor))
+    }
+
+    /// Batch and positions beside each other in either order, or as one; or the scores of positions by
+    /// positions.
+    fn are_in_tensor(&self, tensor: &Tensor) -> bool {
+        let shape = tensor.shape.as_slice();
+        let (rows, columns) = (self.rows, self.columns);
+        let all = rows.checked_mul(columns);
+        let begins = |pair: [u64; 2]| shape.starts_with(&pair);
+        let is_pair = begins([rows, columns]) || begins([columns, rows]);
+        let is_flat = shape.len() >= 2 && shape.first().copied() == all;
+        // `[batch * heads, positions, …]` and `[batch, heads, positions, …]`.
+        let first_is_batch = shape.first().is_some_and(|first| first % rows == 0);
+        let has_positions =
+            shape.len() >= 3 && shape.get(1..).unwrap_or_default().contains(&columns);
+        is_pair || is_flat || (first_is_batch && has_positions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, operator};
+    use crate::recording::manifest::Location;
+
+    const TEXT: &str = "import torch\n\nx = embedding(tokens)\ny = layer(x)\nz = other(w)\n";
+    const ROWS: &[u64] = &[16, 24, 128];
+
+    fn example(padding: u64) -> Example {
+        let (table, layer): (&[u64], &[u64]) = (&[1000, 128], &[128, 128]);
+        let at = Location { file: 0, line: 3 };
+        Example::on_cpu(TEXT)
+            .told(|it| {
+                it.observed.padding = vec![Padding { at, module: 0, tokens: 1000, padding }];
+            })
+            .call(3, Phase::Forward, &operator("embedding", &[table, &[16, 24], ROWS]), 100.0)
+            .call(4, Phase::Forward, &operator("linear", &[ROWS, layer, ROWS]), 500.0)
+            .call(4, Phase::Backward, &operator("mm", &[&[384, 128], layer, &[384, 128]]), 400.0)
+            .call(5, Phase::Forward, &operator("linear", &[&[16, 7], &[7, 7], &[16, 7]]), 1000.0)
+    }
+
+    #[test]
+    fn the_share_of_the_time_of_what_the_tokens_come_to() {
+        let found = example(400).found(&PaddingWaste);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 3);
+        assert!(found[0].message.starts_with("40%"), "{}", found[0].message);
+        // The table's lookup, the layer and its gradient; not the other layer.
+        assert_eq!(found[0].cost, Some(Cost::time(0.4 * 1e6).predicted()));
+    }
+
+    #[test]
+    fn little_padding_and_little_time_are_no_fault() {
+        assert!(example(150).found(&PaddingWaste).is_empty());
+        let large = operator("linear", &[&[16, 7], &[7, 7], &[16, 7]]);
+        let example = example(400).call(5, Phase::Forward, &large, 100_000.0);
+        assert!(example.found(&PaddingWaste).is_empty());
+    }
+
+    #[test]
+    fn absurd_counts_say_nothing() {
+        assert!(example(2000).found(&PaddingWaste).is_empty());
+        let none = example(400).told(|it| it.observed.padding[0].tokens = 0);
+        assert!(none.found(&PaddingWaste).is_empty());
+        let elsewhere = example(400).told(|it| it.observed.padding[0].at.line = 5);
+        assert!(elsewhere.found(&PaddingWaste).is_empty());
+    }
+
+    #[test]
+    fn where_tokens_are() {
+        let tokens = Tokens { rows: 16, columns: 24 };
+        let has = |shape: &[u64]| tokens.are_in_tensor(&crate::diagnose::example::float(shape));
+        assert!(has(&[16, 24, 128]) && has(&[24, 16, 128]) && has(&[384, 128]));
+        assert!(has(&[64, 24, 24]) && has(&[16, 4, 24, 24]));
+        assert!(!has(&[16, 128]) && !has(&[128, 24]) && !has(&[384]));
+    }
+}

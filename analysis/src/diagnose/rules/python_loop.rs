@@ -1,0 +1,121 @@
+//! `python-loop`: a `for` over time steps or samples that runs the same small operators again and again,
+//! where one call could take all of them.
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding};
+use crate::diagnose::loops::{self, loops};
+use crate::diagnose::rounds::{Rounds, rounds};
+use crate::diagnose::rule::Rule;
+
+/// A smaller share of the iteration is not worth other code.
+const LEAST: f64 = 0.03;
+/// Fewer rounds are a loop over heads or scales.
+const FEWEST: f64 = 8.0;
+
+pub(super) struct PythonLoop;
+
+impl Rule for PythonLoop {
+    fn name(&self) -> &'static str {
+        "python-loop"
+    }
+
+    fn title(&self) -> &'static str {
+        "Python loops over time steps or samples"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let loops = loops(evidence.program).into_iter();
+        let found = loops.filter(|one| one.rounds != loops::Rounds::Parameters).filter_map(|one| {
+            let rounds = rounds(evidence, &one, FEWEST, true)?;
+            let is_worth = evidence.share(rounds.saved_ns) >= LEAST;
+            is_worth.then(|| finding(evidence, &rounds, one.rounds))
+        });
+        found.collect()
+    }
+}
+
+fn finding(evidence: &Evidence<'_>, found: &Rounds, kind: loops::Rounds) -> Finding {
+    let instead = match kind {
+        loops::Rounds::Cell => {
+            "All inputs of the cell are there before the loop: `nn.LSTM`, `nn.GRU` or `nn.RNN` takes all \
+             steps in one call."
+        }
+        _ => {
+            "No round needs what another one made, so that the same operators can take all of them at \
+             once, with one dimension more."
+        }
+    };
+    Finding {
+        rule: "python-loop",
+        at: evidence.place(found.at.0, found.at.1),
+        message: format!(
+            "a Python loop runs the same operators {:.0} times, where one call could take all",
+            found.trips
+        ),
+        why: format!("Each round pays for Python and for its calls anew. {instead}"),
+        cost: Some(Cost::time(found.saved_ns).predicted()),
+        ..Finding::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, operator};
+    use crate::profile::Phase;
+
+    const TEXT: &str = "import torch\nfrom torch import nn\n\n\
+        def score(x, w):\n\
+        \x20   total = 0\n\
+        \x20   for t in range(x.shape[1]):\n\
+        \x20       row = x[:, t]\n\
+        \x20       total = total + (row * w).sum()\n\
+        \x20   return total\n\n\
+        score(1, 2)\n";
+
+    /// 64 rounds, `same` of them with the same shapes, beside other work.
+    fn example(rounds: u32, same: bool, other_us: f64) -> Example {
+        let mut example = Example::on_cpu(TEXT)
+            .ran(5, 1.0)
+            .ran(6, f64::from(rounds) + 1.0)
+            .ran(7, f64::from(rounds))
+            .ran(8, f64::from(rounds))
+            .call(9, Phase::Forward, &operator("add", &[&[1], &[1], &[1]]), other_us);
+        for round in 0..rounds {
+            let rows = if same { 32 } else { u64::from(round) + 2 };
+            let shape: &[u64] = &[rows, 16];
+            example = example
+                .gap(8, Phase::Forward, 2.0)
+                .call(8, Phase::Forward, &operator("mul", &[shape, shape, shape]), 5.0)
+                .call(8, Phase::Forward, &operator("sum", &[shape, &[]]), 5.0);
+        }
+        example
+    }
+
+    #[test]
+    fn a_loop_over_time_steps() {
+        let found = example(64, true, 10.0).found(&PythonLoop);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 6);
+        let cost = found[0].cost.expect("a cost");
+        // Of 64 rounds of 12 µs one is left.
+        assert!(cost.is_predicted && (cost.time_ns - 63.0 * 12e3).abs() < 1e3, "{cost:?}");
+    }
+
+    #[test]
+    fn few_rounds_other_shapes_and_little_time_are_no_fault() {
+        assert!(example(4, true, 10.0).found(&PythonLoop).is_empty());
+        assert!(example(64, false, 10.0).found(&PythonLoop).is_empty());
+        assert!(example(64, true, 1e6).found(&PythonLoop).is_empty());
+    }
+
+    #[test]
+    fn what_other_functions_do_in_it_is_not_looked_into() {
+        let mut calls_others = example(64, true, 10.0);
+        for cost in &mut calls_others.profile.lines[0] {
+            cost.self_time.forward = 1e5;
+            cost.total_time.forward = 1e6;
+        }
+        assert!(calls_others.found(&PythonLoop).is_empty());
+    }
+}

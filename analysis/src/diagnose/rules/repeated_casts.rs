@@ -1,0 +1,189 @@
+//! `repeated-casts`: the same tensor cast to another type again and again in one iteration.
+
+use std::collections::BTreeSet;
+
+use tree_sitter::Node;
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding};
+use crate::diagnose::rule::Rule;
+use crate::diagnose::tally::{Line, of_line};
+use crate::source::batch_site::module::{Call, Module};
+use crate::source::rewrite::program::Program;
+use crate::source::rewrite::syntax::{object_of, targets, within, writes, written};
+
+/// A smaller share of the iteration is not worth a name.
+const LEAST: f64 = 0.01;
+/// Fewer casts of one line are not again and again.
+const FEWEST: u32 = 4;
+/// Methods that cast by their name alone.
+const CASTS: [&str; 4] = ["float", "half", "double", "bfloat16"];
+
+pub(super) struct RepeatedCasts;
+
+impl Rule for RepeatedCasts {
+    fn name(&self) -> &'static str {
+        "repeated-casts"
+    }
+
+    fn title(&self) -> &'static str {
+        "The same tensor cast again and again"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let mut seen: BTreeSet<Line> = BTreeSet::new();
+        let mut found = Vec::new();
+        for (module, call) in evidence.program.calls() {
+            let Some(name) = repeated(evidence.program, module, call) else { continue };
+            let line = evidence.program.module(module).line(call.span.end.saturating_sub(1));
+            let Some(line) = evidence.ran(module, line).filter(|line| seen.insert(*line)) else {
+                continue;
+            };
+            found.extend(finding(evidence, line, &name));
+        }
+        found
+    }
+}
+
+fn finding(evidence: &Evidence<'_>, line: Line, name: &str) -> Option<Finding> {
+    let (mut time_ns, mut calls) = (0.0, 0);
+    for (key, work) in of_line(evidence, line) {
+        let operator = evidence.operator(key).and_then(|it| it.base_name());
+        if operator == Some("_to_copy") && work.calls >= FEWEST {
+            // One of them is needed.
+            time_ns += work.time_ns() * (1.0 - 1.0 / f64::from(work.calls));
+            calls = calls.max(work.calls);
+        }
+    }
+    (evidence.share(time_ns) >= LEAST).then(|| Finding {
+        rule: "repeated-casts",
+        at: evidence.place(line.0, line.1),
+        message: format!("`{name}` is cast to another type {calls} times in an iteration"),
+        why: "It is the same tensor each time. Cast once, in front of the loop or where the model is made, \
+              it is read only once."
+            .to_owned(),
+        cost: Some(Cost::time(time_ns)),
+        ..Finding::default()
+    })
+}
+
+/// What a call casts that is the same in each round of the loop around it; nothing for other calls.
+fn repeated(program: &Program<'_>, module: usize, call: &Call) -> Option<String> {
+    let text = program.module(module);
+    let name = call.name();
+    if name != "to" && !CASTS.contains(&name) {
+        return None;
+    }
+    let node = program.node(module, call)?;
+    let arguments = program.arguments(module, node)?;
+    let object = object_of(text, node, name)?;
+    let is_plain = match name {
+        "to" => {
+            let given = arguments.positional.first().copied().or(arguments.named("dtype"))?;
+            is_type(&written(text, given)) || arguments.named("dtype").is_some()
+        }
+        _ => arguments.positional.is_empty() && arguments.by_name.is_empty(),
+    };
+    let is_name = matches!(object.kind(), "identifier" | "attribute");
+    if !is_plain || !is_name {
+        return None;
+    }
+    let whole = written(text, object);
+    let around = innermost_loop(node)?;
+    (!changes(text, around, &whole)).then_some(whole)
+}
+
+/// `torch.float16`, `x.dtype`, `dtype`.
+fn is_type(value: &str) -> bool {
+    let last = value.rsplit('.').next().unwrap_or(value);
+    last == "dtype" || (value.starts_with("torch.") && (last.contains("float") || last == "half"))
+}
+
+/// The loop around a node, in the same function.
+fn innermost_loop(node: Node<'_>) -> Option<Node<'_>> {
+    let mut at = node;
+    while let Some(parent) = at.parent() {
+        if matches!(parent.kind(), "function_definition" | "lambda" | "class_definition") {
+            return None;
+        }
+        // What is looped over is read once.
+        let is_body = parent.child_by_field_name("body") == Some(at);
+        if matches!(parent.kind(), "for_statement" | "while_statement") && is_body {
+            return Some(parent);
+        }
+        at = parent;
+    }
+    None
+}
+
+/// Whether a loop gives a name, or a part of it, another value or changes it in place.
+fn changes(text: &Module, around: Node<'_>, name: &str) -> bool {
+    let mut given = writes(text, around);
+    if let Some(left) = around.child_by_field_name("left") {
+        given.extend(targets(text, left));
+    }
+    let root = name.split('.').next().unwrap_or(name);
+    let is_given = given.iter().any(|one| one == name || one == root);
+    let in_place = within(around).into_iter().filter(|it| it.kind() == "attribute").any(|it| {
+        let method = it.child_by_field_name("attribute").map(|it| written(text, it));
+        let object = it.child_by_field_name("object").map(|it| written(text, it));
+        object.as_deref() == Some(name) && method.is_some_and(|method| method.ends_with('_'))
+    });
+    // A trained weight changes in the optimizer's step.
+    let trains = crate::source::rewrite::syntax::calls_in(around)
+        .into_iter()
+        .any(|call| crate::source::rewrite::syntax::callee(text, call).ends_with(".step"));
+    is_given || in_place || trains
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, operator};
+    use crate::profile::Phase;
+
+    fn example(body: &str, calls: u32, cast_us: f64) -> Example {
+        let text = format!(
+            "import torch\n\ndef f(x, mask, table):\n    for t in range(9):\n        {body}\n    return x\n\nf(1, 2, 3)\n"
+        );
+        let cast = operator("_to_copy", &[&[512, 512], &[512, 512]]);
+        let other = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
+        Example::on_cpu(Box::leak(text.into_boxed_str()))
+            .call(8, Phase::Forward, &other, 1000.0)
+            .calls(calls, 5, Phase::Forward, &cast, cast_us)
+    }
+
+    #[test]
+    fn all_but_one_are_the_cost() {
+        for body in
+            ["x = x * mask.float()", "x = x * mask.to(torch.float16)", "x = x @ table.to(x.dtype)"]
+        {
+            let found = example(body, 9, 100.0).found(&RepeatedCasts);
+            assert_eq!(found.len(), 1, "{body}");
+            assert_eq!(found[0].at.line, 5);
+            let cost = found[0].cost.expect("a cost");
+            assert!((cost.time_ns - 800e3).abs() < 1.0 && !cost.is_predicted, "{cost:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_another_tensor_each_time_is_left_alone() {
+        for body in [
+            "x = x.float()",
+            "y = x[t].float()",
+            "mask.add_(1); y = mask.float()",
+            "mask = table; y = mask.float()",
+            "y = t.float()",
+            "y = mask.to(device)",
+            "y = mask.float(1)",
+        ] {
+            assert!(example(body, 9, 100.0).found(&RepeatedCasts).is_empty(), "{body}");
+        }
+    }
+
+    #[test]
+    fn few_casts_and_little_time_are_no_fault() {
+        assert!(example("x = x * mask.float()", 2, 100.0).found(&RepeatedCasts).is_empty());
+        assert!(example("x = x * mask.float()", 9, 0.5).found(&RepeatedCasts).is_empty());
+    }
+}

@@ -1,0 +1,177 @@
+//! `tiny-kernels`: so many small operators that starting them takes longer than what they do: parameters
+//! changed one by one, and on a GPU lines that start kernels faster than the host can (PyTorch,
+//! "Performance Tuning Guide"; `torch._foreach_*`, CUDA graphs).
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding};
+use crate::diagnose::loops::{Rounds, loops};
+use crate::diagnose::rounds::rounds;
+use crate::diagnose::rule::Rule;
+use crate::diagnose::tally::{Line, by_line, highest_first};
+use crate::profile::Phase;
+use crate::source::rewrite::EditKind;
+use crate::whatif::graph::TaskKind;
+
+/// A smaller share of the iteration is not worth other code.
+const LEAST: f64 = 0.03;
+/// Fewer parameters are soon gone through.
+const FEWEST: f64 = 16.0;
+/// Fewer kernels from one line are no crowd.
+const FEWEST_KERNELS: u32 = 100;
+/// Kernels that take less on average are shorter than their launch.
+const TINY_NS: f64 = 10_000.0;
+/// A GPU that computes for a smaller share of the iteration waits for the host.
+const BUSY: f64 = 0.5;
+
+pub(super) struct TinyKernels;
+
+impl Rule for TinyKernels {
+    fn name(&self) -> &'static str {
+        "tiny-kernels"
+    }
+
+    fn title(&self) -> &'static str {
+        "Many small operators that take longer to start than to run"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let mut found = parameters(evidence);
+        found.extend(launches(evidence).unwrap_or_default());
+        found
+    }
+}
+
+/// Loops over parameters.
+fn parameters(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let loops = loops(evidence.program).into_iter();
+    let found = loops.filter(|one| one.rounds == Rounds::Parameters).filter_map(|one| {
+        let found = rounds(evidence, &one, FEWEST, false)?;
+        (evidence.share(found.saved_ns) >= LEAST).then(|| Finding {
+            rule: "tiny-kernels",
+            at: evidence.place(found.at.0, found.at.1),
+            message: format!("{:.0} parameters are changed one by one", found.trips),
+            why: "Each change of a small tensor takes longer to call than to compute. `torch._foreach_mul_`, \
+                  `torch._foreach_add_`, `torch._foreach_lerp_` and their like take all of them in one call."
+                .to_owned(),
+            cost: Some(Cost::time(found.saved_ns).predicted()),
+            ..Finding::default()
+        })
+    });
+    found.collect()
+}
+
+/// Lines that a GPU waits for.
+fn launches(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
+    if !evidence.on_gpu() {
+        return None;
+    }
+    let tasks = evidence.graph().tasks.iter();
+    let kernels = tasks.filter(|task| task.kind == TaskKind::Kernel && !task.is_removed);
+    let busy_ns: f64 = kernels.map(|task| task.duration_ns).sum();
+    if evidence.share(busy_ns) > BUSY {
+        return None;
+    }
+    // The optimizer's step has a rule of its own.
+    let counted =
+        |key: &crate::diagnose::evidence::Key| matches!(key.2, Phase::Forward | Phase::Backward);
+    let count = by_line(evidence, |key, work, _| counted(key).then(|| f64::from(work.kernels)));
+    let time = by_line(evidence, |key, work, _| counted(key).then_some(work.kernel_ns));
+    let host = by_line(evidence, |key, work, _| counted(key).then_some(work.host_ns));
+    let all_ns: f64 = host.values().sum();
+    let of = |line: &Line, map: &std::collections::BTreeMap<Line, f64>| {
+        map.get(line).copied().unwrap_or(0.0)
+    };
+    let crowded: Vec<(Line, f64)> = highest_first(host)
+        .into_iter()
+        .filter(|(line, _)| of(line, &count) >= f64::from(FEWEST_KERNELS))
+        .filter(|(line, _)| of(line, &time) < TINY_NS * of(line, &count))
+        .take(3)
+        .collect();
+    if crowded.is_empty() {
+        return None;
+    }
+    // Without launches, the rest of the host has to be done still: what a graph of all of them brings.
+    let saved_ns = evidence.what_if("cuda-graphs").map(|found| found.time_ns)?;
+    let found = crowded.into_iter().filter_map(|(line, host_ns)| {
+        let cost_ns = saved_ns * host_ns / all_ns;
+        let kernels = of(&line, &count);
+        (evidence.share(cost_ns) >= LEAST).then(|| Finding {
+            rule: "tiny-kernels",
+            at: evidence.place(line.0, line.1),
+            message: format!(
+                "{kernels:.0} kernels of {:.1} µs on average are started from here",
+                of(&line, &time) / kernels / 1e3
+            ),
+            why: "The GPU is done with each before the host has started the next, and waits. `torch.compile` \
+                  joins them (with `mode=\"reduce-overhead\"` it starts all at once), and a larger batch \
+                  gives each more to do."
+                .to_owned(),
+            cost: Some(Cost::time(cost_ns).predicted()),
+            fix: Some(EditKind::Compile),
+            ..Finding::default()
+        })
+    });
+    Some(found.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, operator};
+
+    const EMA: &str = "import torch\n\n\
+        def update(average, model):\n\
+        \x20   done = 0\n\
+        \x20   for a, p in zip(average.parameters(), model.parameters()):\n\
+        \x20       a.lerp_(p, 0.1)\n\n\
+        update(1, 2)\n";
+    const SMALL: &[u64] = &[64];
+
+    fn ema(parameters: u32, others_us: f64) -> Example {
+        let mut example = Example::on_cpu(EMA).ran(4, 1.0).ran(6, f64::from(parameters)).call(
+            8,
+            Phase::Forward,
+            &operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]),
+            others_us,
+        );
+        for size in 0..parameters {
+            let shape: &[u64] = &[64 + u64::from(size)];
+            let step = operator("lerp_", &[shape, shape, shape]);
+            example = example.gap(6, Phase::Other, 3.0).call(6, Phase::Other, &step, 4.0);
+        }
+        example
+    }
+
+    #[test]
+    fn parameters_one_by_one() {
+        let found = ema(40, 500.0).found(&TinyKernels);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 5);
+        let cost = found[0].cost.expect("a cost");
+        assert!((cost.time_ns - 39.0 * 7e3).abs() < 1e3 && cost.is_predicted, "{cost:?}");
+        assert!(ema(4, 500.0).found(&TinyKernels).is_empty());
+        assert!(ema(40, 1e6).found(&TinyKernels).is_empty());
+    }
+
+    const MODEL: &str = "import torch\n\ny = model(x)\ny.backward()\n";
+
+    fn model(kernels: u32, kernel_us: f64) -> Example {
+        let step = operator("relu", &[SMALL, SMALL]);
+        Example::on_gpu(MODEL).calls(kernels, 3, Phase::Forward, &step, kernel_us)
+    }
+
+    #[test]
+    fn a_line_that_the_gpu_waits_for() {
+        let found = model(300, 2.0).found(&TinyKernels);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 3);
+        assert!(found[0].message.starts_with("300 kernels of 2.0 µs"), "{}", found[0].message);
+        assert!(found[0].cost.is_some_and(|cost| cost.time_ns > 1e6));
+    }
+
+    #[test]
+    fn a_gpu_that_is_busy_or_has_little_to_start_is_left_alone() {
+        assert!(model(300, 50.0).found(&TinyKernels).is_empty());
+        assert!(model(20, 2.0).found(&TinyKernels).is_empty());
+    }
+}

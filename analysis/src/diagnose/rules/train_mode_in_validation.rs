@@ -1,0 +1,165 @@
+//! Validation of a model in training mode: dropout drops, and batch norm learns from what it should not
+//! see (PyTorch, "nn.Module.eval").
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding, Place};
+use crate::diagnose::reading::is_validation_name;
+use crate::diagnose::rule::Rule;
+use crate::diagnose::validation::{seen, stays_in_training_mode, stretches, written};
+use crate::profile::FileId;
+use crate::source::rewrite::EditKind;
+use crate::source::rewrite::program::Program;
+use crate::source::rewrite::syntax::mentions;
+
+pub(super) struct TrainModeInValidation;
+
+impl Rule for TrainModeInValidation {
+    fn name(&self) -> &'static str {
+        "train-mode-in-validation"
+    }
+
+    fn title(&self) -> &'static str {
+        "Validation runs with the model in training mode"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let in_training = seen(evidence).into_iter().filter(|one| one.seen.in_training_mode);
+        let found = in_training.filter(|one| !is_meant(evidence.program, one.module, one.line));
+        let found = found.map(|one| {
+            let at = one.seen.at;
+            let dropout = |name: &str| name.starts_with("Dropout") || name == "AlphaDropout";
+            let time_ns = stretches(evidence, &one).time_of(evidence, dropout);
+            let cost = (time_ns > 0.0).then(|| Cost::time(time_ns));
+            finding(evidence.place(FileId(at.file), at.line), cost)
+        });
+        found.collect()
+    }
+
+    fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
+        if !stays_in_training_mode(program) {
+            return Vec::new();
+        }
+        let all = written(program).into_iter();
+        let all = all.filter(|one| !is_meant(program, one.module, one.line));
+        let place = |module: usize, line| Place { path: program.module(module).path.clone(), line };
+        all.map(|one| finding(place(one.module, one.line), None)).collect()
+    }
+
+    fn measurement_decides(&self) -> bool {
+        // Few iterations may not come to the validation.
+        false
+    }
+}
+
+/// Whether a function asks for training mode itself, or samples with dropout on purpose.
+fn is_meant(program: &Program<'_>, module: usize, line: u32) -> bool {
+    let text = program.module(module);
+    let start = text.index.lines().start_of(line);
+    let function = text.function_at(start).and_then(|at| text.functions.get(at));
+    function.is_some_and(|one| {
+        let whole = text.text(&one.span).to_lowercase();
+        let names = one.name.to_lowercase();
+        let asks = text.calls.iter().any(|call| {
+            call.name() == "train"
+                && call.callee.contains('.')
+                && one.span.contains(&call.span.start)
+        });
+        let samples = ["dropout", "monte", "mc"].iter().any(|word| mentions(&whole, word))
+            || names.contains("dropout")
+            || names.contains("mc_");
+        // A loop that trains and validates in one function asks for both.
+        (asks && is_validation_name(&one.name)) || samples
+    })
+}
+
+fn finding(at: Place, cost: Option<Cost>) -> Finding {
+    Finding {
+        rule: "train-mode-in-validation",
+        at,
+        message: "Validation runs with the model in training mode".to_owned(),
+        why: "Dropout drops activations, and batch norm takes its statistics from the validation's \
+              batches and learns from them. The result is another one than the model would give. Call \
+              `model.eval()` before and `model.train()` after."
+            .to_owned(),
+        cost,
+        fix: Some(EditKind::EvalModeInValidation),
+        ..Finding::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::harness::{Case, lines_in};
+    use crate::profile::{ModuleCost, Phase};
+    use crate::recording::observed::Evaluation;
+    use crate::whatif::graph::TaskKind;
+
+    const PROGRAM: &str = "\
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
+@torch.no_grad()
+def evaluate(model, loader):
+    total = 0.0
+    for x, y in loader:
+        out = model(x)  # call
+        total += criterion(out, y).item()  # after
+    return total
+for x, y in train_loader:
+    criterion(model(x), y).backward()  # train
+evaluate(model, val_loader)
+";
+
+    #[test]
+    fn a_function_of_validation_without_eval() {
+        assert_eq!(lines_in(&TrainModeInValidation, PROGRAM), [7]);
+    }
+
+    #[test]
+    fn a_switch_anywhere_or_a_model_without_such_layers_is_none() {
+        let with = |old: &str, new: &str| {
+            let text = PROGRAM.replace(old, new);
+            assert_eq!(lines_in(&TrainModeInValidation, &text), [0; 0], "{text}");
+        };
+        with("    total = 0.0", "    model.eval()\n    total = 0.0");
+        with("    total = 0.0", "    model.train(False)\n    total = 0.0");
+        with("\nevaluate(model, val_loader)", "\nmodel.eval()\nevaluate(model, val_loader)");
+        with("torch.nn.Dropout()", "torch.nn.ReLU()");
+        with("evaluate", "mc_dropout_evaluate");
+    }
+
+    fn recorded(in_training_mode: bool) -> Case {
+        let mut case = Case::new(PROGRAM);
+        let (call, after) = (case.line("call"), case.line("after"));
+        let linear = case.host(TaskKind::HostOperator, 4e6, Phase::Forward, Some(call));
+        let dropout = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(call));
+        case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(after));
+        let train = case.line("train");
+        let trained = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(train));
+        for (task, module) in [(linear, 1), (dropout, 2), (trained, 2)] {
+            case.graph.task_mut(task).expect("a task").module = Some(module);
+        }
+        let types = ["Sequential", "Linear", "Dropout"];
+        let modules =
+            types.map(|name| ModuleCost { type_name: name.into(), ..ModuleCost::default() });
+        case.profile.modules = modules.to_vec();
+        let at = case.location("call");
+        case.manifest.observed.evaluations =
+            vec![Evaluation { at, calls: 2, in_training_mode, ..Evaluation::default() }];
+        case
+    }
+
+    #[test]
+    fn dropout_within_the_validation_is_the_cost() {
+        let found = recorded(true).finds(&TrainModeInValidation, "call");
+        assert_eq!(found.cost, Some(Cost::time(1e6)));
+        assert_eq!(recorded(false).measured(&TrainModeInValidation), []);
+    }
+
+    #[test]
+    fn fake_pictures_of_a_generator_are_none() {
+        let mut case = recorded(true);
+        case.file("train.py", &PROGRAM.replace("evaluate", "discriminate"));
+        assert_eq!(case.measured(&TrainModeInValidation), []);
+    }
+}

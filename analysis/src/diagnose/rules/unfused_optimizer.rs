@@ -1,0 +1,156 @@
+//! `unfused-optimizer`: an update that goes parameter by parameter, or list by list, where PyTorch has
+//! one kernel for all of it (NVIDIA Apex, FusedAdam; PyTorch, `fused=True`).
+
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::finding::{Cost, Finding, Place};
+use crate::diagnose::rule::Rule;
+use crate::diagnose::tally::{by_line, highest_first};
+use crate::profile::Phase;
+use crate::source::rewrite::EditKind;
+use crate::source::rewrite::optimizers::makes_optimizer;
+
+/// A smaller share of the iteration is not worth an argument.
+const LEAST: f64 = 0.03;
+/// The first version whose optimizers are all fused on a processor, and on a GPU.
+const FUSED_ON_CPU: (u32, u32) = (2, 5);
+const FUSED_ON_GPU: (u32, u32) = (2, 3);
+
+pub(super) struct UnfusedOptimizer;
+
+impl Rule for UnfusedOptimizer {
+    fn name(&self) -> &'static str {
+        "unfused-optimizer"
+    }
+
+    fn title(&self) -> &'static str {
+        "Optimizer steps of many small operators"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        find(evidence).into_iter().collect()
+    }
+}
+
+fn find(evidence: &Evidence<'_>) -> Option<Finding> {
+    let manifest = evidence.manifest()?;
+    let all_fused = manifest.optimizers.iter().all(|optimizer| optimizer.fused == Some(true));
+    if manifest.optimizers.is_empty() || all_fused {
+        return None;
+    }
+    // Gradients are zeroed in the optimizer's part of the iteration too.
+    let of_update = by_line(evidence, |key, done, operator| {
+        let is_zeroing = operator.name.contains("zero");
+        (key.2 == Phase::Optimizer && !is_zeroing).then(|| done.host_ns.max(done.kernel_ns))
+    });
+    let total_ns: f64 = of_update.values().sum();
+    if evidence.share(total_ns) < LEAST {
+        return None;
+    }
+    let needed = if evidence.on_gpu() { FUSED_ON_GPU } else { FUSED_ON_CPU };
+    let has_fused = version(&manifest.torch).is_some_and(|version| version >= needed);
+    let ask =
+        |name: &str| evidence.what_if(name).filter(|found| evidence.share(found.time_ns) >= LEAST);
+    let fused = has_fused.then(|| ask("fused-optimizer")).flatten();
+    let (found, fix, argument) = match fused {
+        Some(found) => (found, EditKind::FusedOptimizer, "fused=True"),
+        None => (ask("foreach-optimizer")?, EditKind::ForeachOptimizer, "foreach=True"),
+    };
+    let ((file, line), _) = *highest_first(of_update).first()?;
+    let names: Vec<&str> =
+        manifest.optimizers.iter().map(|optimizer| optimizer.type_name.as_str()).collect();
+    Some(Finding {
+        rule: "unfused-optimizer",
+        at: evidence.place(file, line),
+        related: made_at(evidence),
+        message: format!("the step of {} runs as many small operators", names.join(" and ")),
+        why: format!(
+            "Each parameter's update is several operators, and each of them reads and writes all of it. \
+             With `{argument}` at the optimizer's construction they are joined; the numbers stay the same \
+             but for rounding."
+        ),
+        cost: Some(Cost::time(found.time_ns).predicted()),
+        fix: Some(fix),
+    })
+}
+
+/// Where optimizers are made.
+fn made_at(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
+    let program = evidence.program;
+    let made =
+        program.calls().filter(|(module, call)| makes_optimizer(program, *module, &call.callee));
+    let places = made.filter_map(|(module, call)| {
+        let (file, line) = evidence.ran(module, program.module(module).line(call.span.start))?;
+        Some((evidence.place(file, line), "the optimizer is made here".to_owned()))
+    });
+    places.take(4).collect()
+}
+
+/// `(2, 15)` of `2.15.0+cu128`.
+fn version(torch: &str) -> Option<(u32, u32)> {
+    let mut parts = torch.split(['.', '+']);
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnose::example::{Example, operator};
+    use crate::recording::manifest::{Module, Optimizer, Parameter};
+
+    const TEXT: &str = "import torch\n\
+        optimizer = torch.optim.Adam(model.parameters())\n\
+        for x in data:\n\
+        \x20   loss = model(x).sum()\n\
+        \x20   loss.backward()\n\
+        \x20   optimizer.step()\n";
+    const SIZE: &[u64] = &[64, 64];
+
+    /// An Adam that goes through 40 small parameters, beside a forward pass of so many microseconds.
+    fn example(on_gpu: bool, forward_us: f64, fused: Option<bool>) -> Example {
+        let start = if on_gpu { Example::on_gpu(TEXT) } else { Example::on_cpu(TEXT) };
+        let mut example = start
+            .told(|it| {
+                it.optimizers =
+                    vec![Optimizer { type_name: "Adam".to_owned(), fused, ..Optimizer::default() }];
+                let weight = Parameter { elements: 4096, bytes: 16384, ..Parameter::default() };
+                it.modules = vec![Module { parameters: vec![weight; 40], ..Module::default() }];
+            })
+            .call(4, Phase::Forward, &operator("mm", &[SIZE, SIZE, SIZE]), forward_us);
+        for _ in 0..40 {
+            for name in ["lerp_", "mul_", "addcmul_", "sqrt", "addcdiv_"] {
+                let step = operator(name, &[SIZE, SIZE, SIZE]);
+                example = example.call(6, Phase::Optimizer, &step, 8.0);
+            }
+        }
+        example
+    }
+
+    #[test]
+    fn parameter_by_parameter_on_both() {
+        for on_gpu in [false, true] {
+            let found = example(on_gpu, 1000.0, None).found(&UnfusedOptimizer);
+            assert_eq!(found.len(), 1, "{on_gpu}");
+            assert_eq!(found[0].at.line, 6);
+            assert_eq!(found[0].related[0].0.line, 2);
+            assert_eq!(found[0].fix, Some(EditKind::FusedOptimizer));
+            assert!(found[0].cost.is_some_and(|cost| cost.is_predicted && cost.time_ns > 5e5));
+        }
+    }
+
+    #[test]
+    fn not_where_it_is_fused_or_takes_little() {
+        assert!(example(false, 1000.0, Some(true)).found(&UnfusedOptimizer).is_empty());
+        assert!(example(false, 1e6, None).found(&UnfusedOptimizer).is_empty());
+        let none = example(false, 1000.0, None).told(|it| it.optimizers.clear());
+        assert!(none.found(&UnfusedOptimizer).is_empty());
+    }
+
+    #[test]
+    fn what_an_older_torch_does_not_have_is_not_asked_for() {
+        let old = example(false, 1000.0, None).told(|it| it.torch = "2.1.0+cpu".to_owned());
+        let found = old.found(&UnfusedOptimizer);
+        assert!(found.iter().all(|one| one.fix == Some(EditKind::ForeachOptimizer)), "{found:?}");
+        assert_eq!(version("2.15.0+cu128"), Some((2, 15)));
+        assert_eq!(version("nightly"), None);
+    }
+}

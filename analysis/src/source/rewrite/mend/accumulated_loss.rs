@@ -1,0 +1,159 @@
+//! A loss that is added up with its graph, which keeps the activations of every iteration alive.
+
+use tree_sitter::Node;
+
+use super::super::super::batch_site::module::{Call, Module};
+use super::super::Refusal;
+use super::super::edits::Edits;
+use super::super::forward::{Backward, backwards};
+use super::super::program::Program;
+use super::super::syntax::{object_of, within, written};
+use super::Wanted;
+
+/// Calls after which a value has no graph.
+const WITHOUT_GRAPH: [&str; 5] = ["item", "detach", "tolist", "numpy", "float"];
+
+/// `total += loss.detach()`, and `losses.append(loss.detach())`.
+pub(super) fn rewrite<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    at: &Wanted<'_>,
+) -> Result<(), Refusal> {
+    let mut done = None;
+    let backwards = backwards(program)?;
+    for backward in &backwards {
+        let (module, function) = backward.scope;
+        let text = program.module(module);
+        let loss = written(text, backward.loss);
+        if !matches!(backward.loss.kind(), "identifier" | "attribute") {
+            continue;
+        }
+        let added = text.assignments.iter().filter(|one| one.function == function);
+        let added = added.filter(|one| is_added(text, one.is_augmented, &one.target, &one.value));
+        // What goes back itself needs its graph.
+        let kept = added.filter(|one| !goes_back(program, &backwards, &one.target));
+        let values = kept.filter_map(|one| text.node(&one.value));
+        let appended = text.calls.iter().filter(|call| call.function == function);
+        let appended =
+            appended.filter_map(|call| appended_value(program, &backwards, module, call));
+        for value in values.chain(appended) {
+            if !at.meets(program, module, value) {
+                continue;
+            }
+            for name in mentions_of(text, value, &loss) {
+                if has_no_graph(text, name, value) {
+                    done.get_or_insert(program.at(module, value.start_byte()));
+                } else {
+                    edits.replace(module, name.byte_range(), format!("{loss}.detach()"));
+                }
+            }
+        }
+    }
+    if edits.is_empty() && !at.is_anywhere() {
+        others(program, edits, &backwards, at);
+    }
+    match done {
+        _ if !edits.is_empty() => Ok(()),
+        Some(at) => Err(Refusal::done(format!("{at} adds it up without its graph already"))),
+        None => Err(Refusal::not_understood("no loss that goes back is added up here")),
+    }
+}
+
+/// At the line of a finding other values keep their graphs as well: `total += criterion(out, y)`.
+fn others<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    backwards: &[Backward<'a>],
+    at: &Wanted<'_>,
+) {
+    for (module, text) in program.modules().iter().enumerate() {
+        let added = text
+            .assignments
+            .iter()
+            .filter(|one| one.is_augmented && !goes_back(program, backwards, &one.target));
+        let values = added.filter_map(|one| text.node(&one.value));
+        let calls = text.calls.iter();
+        let appended = calls.filter_map(|call| appended_value(program, backwards, module, call));
+        for value in values.chain(appended) {
+            let is_plain =
+                matches!(value.kind(), "identifier" | "attribute" | "call" | "subscript");
+            let mut parts = within(value).into_iter();
+            let is_known = !parts.any(|part| has_no_graph(text, part, value));
+            if is_plain && is_known && at.meets(program, module, value) {
+                edits.insert(module, value.end_byte(), ".detach()");
+            }
+        }
+    }
+}
+
+/// `total += …`, or `total = total + …`.
+fn is_added(
+    text: &Module,
+    is_augmented: bool,
+    target: &str,
+    value: &std::ops::Range<usize>,
+) -> bool {
+    let node = text.node(value);
+    let is_sum = || {
+        let sum = node.filter(|node| node.kind() == "binary_operator");
+        sum.and_then(|sum| sum.child_by_field_name("left"))
+            .is_some_and(|left| written(text, left) == target)
+    };
+    is_augmented || is_sum()
+}
+
+/// Whether a variable is what some backward pass begins from.
+fn goes_back(program: &Program<'_>, backwards: &[Backward<'_>], variable: &str) -> bool {
+    backwards.iter().any(|one| {
+        let text = program.module(one.scope.0);
+        mentions_of(text, one.loss, variable).next().is_some()
+    })
+}
+
+/// What is put into a list: `losses.append(loss)`.
+fn appended_value<'a>(
+    program: &Program<'a>,
+    backwards: &[Backward<'a>],
+    module: usize,
+    call: &Call,
+) -> Option<Node<'a>> {
+    let node = program.node(module, call).filter(|_| call.name() == "append")?;
+    let text = program.module(module);
+    let list = object_of(text, node, "append")?;
+    // `sum(losses).backward()`
+    if goes_back(program, backwards, &written(text, list)) {
+        return None;
+    }
+    program.arguments(module, node)?.positional.first().copied()
+}
+
+/// Where a variable is read in an expression.
+fn mentions_of<'t>(
+    text: &'t Module,
+    value: Node<'t>,
+    variable: &'t str,
+) -> impl Iterator<Item = Node<'t>> {
+    let all = within(value).into_iter();
+    all.filter(move |node| {
+        matches!(node.kind(), "identifier" | "attribute") && written(text, *node) == variable
+    })
+}
+
+/// Whether what is made of a variable within an expression has no graph: `loss.item()`, `float(loss)`.
+fn has_no_graph(text: &Module, name: Node<'_>, value: Node<'_>) -> bool {
+    let mut node = name;
+    while let Some(around) = node.parent().filter(|_| node.id() != value.id()) {
+        if around.kind() == "call"
+            && let Some(function) = around.child_by_field_name("function")
+        {
+            let called = written(text, function);
+            let last = called.rsplit('.').next().unwrap_or_default();
+            if WITHOUT_GRAPH.contains(&last) {
+                return true;
+            }
+        }
+        node = around;
+    }
+    // `loss.data`
+    name.parent().is_some_and(|parent| written(text, parent).ends_with(".data"))
+}

@@ -1,0 +1,62 @@
+//! cuDNN's choice among its algorithms (NVIDIA cuDNN; PyTorch, "Performance Tuning Guide"): worth it
+//! where sizes stay the same, and a loss where they change.
+
+use super::super::edits::Edits;
+use super::super::imports::{self, leading_imports};
+use super::super::layout::Layout;
+use super::super::program::Program;
+use super::super::{Refusal, syntax::mentions};
+use super::Wanted;
+
+/// `torch.backends.cudnn.benchmark = True`, once, where the program begins; where a finding is at the
+/// line that switches it on, it is switched off there.
+pub(super) fn rewrite(
+    program: &Program<'_>,
+    edits: &mut Edits<'_>,
+    at: &Wanted<'_>,
+) -> Result<(), Refusal> {
+    for (module, text) in program.modules().iter().enumerate() {
+        let set = text.assignments.iter().find(|one| one.target.ends_with("cudnn.benchmark"));
+        let Some(set) = set else { continue };
+        let Some(value) = text.node(&set.value) else { continue };
+        let is_here = !at.is_anywhere() && at.meets(program, module, value);
+        match text.text(&set.value) {
+            "True" if is_here => edits.replace(module, set.value.clone(), "False"),
+            "True" => {
+                let at = program.at(module, set.at.start);
+                return Err(Refusal::done(format!("{at} switches it on already")));
+            }
+            "False" => edits.replace(module, set.value.clone(), "True"),
+            _ => return Err(program.refuse(module, set.at.start, "sets it from elsewhere")),
+        }
+        return Ok(());
+    }
+    repeats_itself(program)?;
+    let text = program.module(0);
+    let torch = imports::torch(edits, 0, text);
+    let line = format!("{torch}.backends.cudnn.benchmark = True");
+    let Some((last, _)) = leading_imports(text).pop() else {
+        return Err(Refusal::not_understood(format!("{} imports nothing", text.path)));
+    };
+    // With an empty line in front.
+    let layout = Layout::of(text);
+    let end = layout.line_end_at(last.end_byte());
+    edits.insert(0, end, format!("{0}{0}{line}", layout.line_end));
+    Ok(())
+}
+
+/// Who asks for the same numbers in every run does not want algorithms chosen by a race.
+fn repeats_itself(program: &Program<'_>) -> Result<(), Refusal> {
+    for (module, text) in program.modules().iter().enumerate() {
+        for name in ["use_deterministic_algorithms", "deterministic"] {
+            let whole = text.index.text();
+            if !mentions(whole, name) {
+                continue;
+            }
+            let at = whole.find(name).unwrap_or_default();
+            let why = "asks for the same results in each run";
+            return Err(program.refuse(module, at, why));
+        }
+    }
+    Ok(())
+}

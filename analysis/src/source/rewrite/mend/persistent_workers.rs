@@ -1,0 +1,57 @@
+//! Workers of a loader that stay from one epoch to the next (PyTorch `DataLoader`).
+
+use super::super::Refusal;
+use super::super::edits::Edits;
+use super::super::loader::loaders;
+use super::super::program::Program;
+use super::super::syntax::written;
+use super::Wanted;
+
+/// `persistent_workers=True`.
+pub(super) fn rewrite(
+    program: &Program<'_>,
+    edits: &mut Edits<'_>,
+    at: &Wanted<'_>,
+) -> Result<(), Refusal> {
+    let mut done = None;
+    for loader in loaders(program)? {
+        let (module, call) = (loader.module, loader.call);
+        if !at.meets(program, module, call) {
+            continue;
+        }
+        let text = program.module(module);
+        let start = call.start_byte();
+        let Some(arguments) = program.arguments(module, call) else { continue };
+        if arguments.has_star || !arguments.splats.is_empty() {
+            let why =
+                "gives the loader starred arguments, which may hold persistent_workers already";
+            return Err(program.refuse(module, start, why));
+        }
+        let workers = arguments.named("num_workers").map(|given| written(text, given));
+        let Some(workers) = workers.filter(|workers| workers != "0") else {
+            return Err(program.refuse(module, start, "has no workers that could stay"));
+        };
+        // Without workers the loader would refuse.
+        let value = match workers.parse::<u32>() {
+            Ok(_) => "True".to_owned(),
+            Err(_) => format!("{workers} > 0"),
+        };
+        match arguments.named("persistent_workers") {
+            None => {
+                let argument = format!("persistent_workers={value}");
+                edits.add_arguments(program, module, call, &[&argument])?;
+            }
+            Some(given) if written(text, given) == "False" => {
+                edits.replace(module, given.byte_range(), value);
+            }
+            Some(_) => {
+                done.get_or_insert(program.at(module, start));
+            }
+        }
+    }
+    match done {
+        _ if !edits.is_empty() => Ok(()),
+        Some(at) => Err(Refusal::done(format!("{at} keeps its workers already"))),
+        None => Err(Refusal::not_understood("no DataLoader that trains is here")),
+    }
+}

@@ -1,0 +1,125 @@
+"""What is seen of the program's habits: `observed` of the manifest.
+
+Modules are looked at in the iterations that warm up, from the first boundary on: what came before
+it need not belong to the loop. None of it runs while iterations are timed.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .compiled import CompiledRegions
+from .evaluations import Evaluations
+from .gpu_state import GpuState
+from .graph_marks import BackwardPasses
+from .line_times import LineTimes
+from .modules import ModuleTable
+from .own_profilers import OwnProfilers
+from .padding import Padding
+from .recompilations import graph_breaks_json, recompilations_json
+from .replicas import Replicas
+from .sources import Sources
+
+# Calls what the recording can do without: the name, the function, and its arguments.
+Tolerating = Callable[..., Any]
+
+
+class Observed:
+    """Collects all of it; the recorder says what happens."""
+
+    def __init__(self, sources: Sources, tolerating: Tolerating) -> None:
+        self._sources = sources
+        self._tolerating = tolerating
+        self._passes = BackwardPasses()
+        self._evaluations = Evaluations(sources, self._passes)
+        self._replicas = Replicas(self._passes)
+        self._padding = Padding(sources)
+        self._gpu: GpuState | None = None
+        self.profilers = OwnProfilers(sources)
+        self.line_times: LineTimes | None = None
+        # Whether modules are looked at.
+        self.is_looking = False
+
+    def begin(self, anew: bool = False) -> None:
+        """An iteration begins that is looked at; `anew` where those before it were none."""
+        self.is_looking = True
+        if anew:
+            self._evaluations.forget()
+            self._replicas.forget()
+            self._padding.forget()
+
+    def entered(
+        self,
+        module: nn.Module,
+        args: Any,
+        kwargs: Any,
+        is_outermost: bool,
+        frame: types.FrameType | None,
+    ) -> None:
+        """A module is called on the thread that trains, outside of backward passes."""
+        if is_outermost:
+            self._evaluations.entered(module, frame)
+        self._padding.entered(module, args, kwargs, frame)
+
+    def gave(self, module: nn.Module, output: Any) -> None:
+        """It returned."""
+        self._evaluations.gave(module, output)
+        self._replicas.gave(module, output)
+
+    def left(self) -> None:
+        """An outermost call ended."""
+        self._evaluations.left()
+        self._padding.left()
+
+    def went_backward(self) -> None:
+        """A backward pass ended."""
+        self._passes.number += 1
+
+    def stepped(self, optimizer: object) -> None:
+        """An optimizer has stepped."""
+        if self.is_looking:
+            self._replicas.stepped(optimizer)
+
+    def timing_begins(self, device: torch.device) -> None:
+        """No module is looked at any more."""
+        self.is_looking = False
+        self._tolerating("the padding", self._padding.settle)
+        self._tolerating("the program's own profilers", self.profilers.timing_begins)
+        self._gpu = self._tolerating("the GPU's state", GpuState.of, device)
+        self.look_at_gpu()
+
+    def look_at_gpu(self, now_ns: int | None = None) -> None:
+        """Between two timed iterations."""
+        if self._gpu is not None:
+            self._tolerating("the GPU's state", self._gpu.look, now_ns)
+
+    def timing_ended(self) -> None:
+        """Before a profiler of ours starts."""
+        self._tolerating("the program's own profilers", self.profilers.timing_ended)
+        if self._gpu is not None:
+            self._tolerating("the GPU's state", self._gpu.look_at_processes)
+        self._tolerating("the program's own profilers", self.profilers.silence)
+
+    def json(self, table: ModuleTable, compiled: CompiledRegions) -> dict[str, object]:
+        """`observed` of the manifest."""
+        tolerating, lines, gpu = self._tolerating, self.line_times, self._gpu
+        return {
+            "evaluations": tolerating("the evaluations", self._evaluations.json, table) or [],
+            "recompilations": tolerating(
+                "recompilations", recompilations_json, self._sources, compiled.asked_at
+            )
+            or [],
+            "graph_breaks": tolerating("graph breaks", graph_breaks_json, self._sources) or [],
+            "padding": tolerating("the padding", self._padding.json, table) or [],
+            "profilers": tolerating("the program's own profilers", self.profilers.json) or [],
+            "line_times": []
+            if lines is None
+            else tolerating("the times of lines", lines.json) or [],
+            "gpu": None if gpu is None else tolerating("the GPU's state", gpu.json),
+            "distributed": tolerating("the ranks", self._replicas.json, table),
+        }

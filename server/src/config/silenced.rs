@@ -1,0 +1,57 @@
+//! [`Silenced`]: findings that a project does not want to see.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use super::{SHOWN, clipped};
+
+/// A longer one is no mistake of a person.
+const LONGEST: usize = 1024;
+
+/// A rule, `hidden-sync`, or a rule in some files, `hidden-sync:old/*.py`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silenced(String);
+
+impl Silenced {
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Silenced {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Silenced, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let (rule, glob) = text.split_once(':').unwrap_or((&text, "*"));
+        let is_rule = rule == "*"
+            || (!rule.is_empty() && rule.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
+        let is_glob = !glob.is_empty() && !glob.contains(['\\', '\0']) && !glob.starts_with('/');
+        if is_rule && is_glob && text.len() <= LONGEST {
+            return Ok(Silenced(text));
+        }
+        let text = clipped(&text, SHOWN);
+        Err(D::Error::custom(format!(
+            "`{text}` silences nothing: it has to be the name of a finding such as `hidden-sync`, or \
+             that and files such as `hidden-sync:old/*.py`"
+        )))
+    }
+}
+
+impl JsonSchema for Silenced {
+    fn schema_name() -> Cow<'static, str> {
+        "Silenced".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "The name of a finding, `hidden-sync`, or that and files relative to the \
+                            project's root: `hidden-sync:old/*.py`. `*` is every finding.",
+            "type": "string",
+            "pattern": "^([a-z-]+|\\*)(:[^/\\\\].*)?$",
+            "maxLength": LONGEST,
+        })
+    }
+}

@@ -1,0 +1,41 @@
+//! What runs, as a recording says it.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use ridgeline_analysis::recording::manifest;
+use ridgeline_analysis::source::batch_site::{Entry, Project as _};
+use serde::Deserialize;
+
+use crate::batch::Sources;
+
+/// A manifest beyond this is not read: a model of 100,000 modules has less.
+const MOST_MANIFEST: u64 = 64 << 20;
+
+/// What ran, by the manifest in a recording's folder.
+pub fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
+    #[derive(Deserialize)]
+    struct Told {
+        entry: Option<manifest::Entry>,
+    }
+    let file = File::open(recording.join("manifest.json")).ok()?;
+    let mut text = String::new();
+    file.take(MOST_MANIFEST).read_to_string(&mut text).ok()?;
+    entry_told(&serde_json::from_str::<Told>(&text).ok()?.entry?, sources)
+}
+
+/// What ran, by what a manifest says of it.
+pub fn entry_told(told: &manifest::Entry, sources: &Sources) -> Option<Entry> {
+    let provider = told.kind == "provider";
+    let path = match (&told.path, &told.name) {
+        (Some(path), _) => path.clone(),
+        (None, Some(name)) => {
+            let base = name.replace('.', "/");
+            let file = format!("{base}.py");
+            if sources.text(&file).is_some() { file } else { format!("{base}/__main__.py") }
+        }
+        (None, None) => return None,
+    };
+    Some(Entry { path, provider, ..Entry::default() })
+}

@@ -1,0 +1,242 @@
+//! From a measurement, or a pause in typing, to findings that are shown; and what ends it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ridgeline_analysis::source::SourceIndex;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::Kept;
+use crate::event::Event;
+use crate::profiler::Profiler;
+use crate::requests::Applying;
+use crate::state::GlobalState;
+
+/// Programs of one workspace that are read at once.
+const MOST_PROGRAMS: usize = 8;
+/// After an opening: the editor asks for its hints first.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What was found in a workspace.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// By measurement: its generation, and what it shows.
+    measured: Option<(u64, Arc<Kept>)>,
+    /// What the texts alone show.
+    read: Vec<Arc<Kept>>,
+    /// When the pause in typing is over.
+    due: Option<Instant>,
+    /// A task waits for that.
+    is_awaited: bool,
+    /// The reading under way, and what stops it.
+    running: Option<(u64, CancellationToken)>,
+}
+
+impl Findings {
+    /// Everything that is shown.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Kept>> {
+        self.measured.iter().map(|(_, kept)| kept).chain(&self.read)
+    }
+
+    /// What a measurement shows, by its generation.
+    pub fn of(&self, generation: u64) -> Option<&Arc<Kept>> {
+        self.measured.as_ref().filter(|(of, _)| *of == generation).map(|(_, kept)| kept)
+    }
+
+    /// Lets go of everything.
+    pub fn clear(&mut self) {
+        self.stop();
+        self.measured = None;
+        self.read.clear();
+        self.due = None;
+    }
+
+    fn stop(&mut self) {
+        if let Some((_, cancel)) = self.running.take() {
+            cancel.cancel();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.all().all(|kept| kept.findings.is_empty())
+    }
+}
+
+impl Drop for Findings {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl GlobalState {
+    /// What was found in the projects around a file.
+    pub fn findings_around(&self, file: &Path) -> Vec<Arc<Kept>> {
+        if self.settings.findings.is_none() {
+            return Vec::new();
+        }
+        let all = self.workspaces.iter().flat_map(|workspace| workspace.findings.all());
+        all.filter(|kept| file.starts_with(&kept.root)).cloned().collect()
+    }
+
+    /// Whether something of a workspace is shown that moves with its text.
+    pub fn has_findings(&self, root: &Path) -> bool {
+        let workspace = self.workspaces.iter().find(|workspace| workspace.root == root);
+        self.settings.findings.is_some() && workspace.is_some_and(|one| !one.findings.is_empty())
+    }
+
+    /// A measurement was looked at; nothing can be said where there is no graph of it.
+    pub fn findings_found(&mut self, root: &Path, generation: u64, found: Option<Kept>) {
+        let feed = self.feed.clone();
+        let Some(workspace) = self.workspace(root) else { return };
+        // The person may have had it cleared, and a later run may have taken its place.
+        if workspace.measured.first().is_none_or(|(newest, _)| *newest != generation) {
+            return;
+        }
+        workspace.findings.measured = found.map(|kept| (generation, Arc::new(kept)));
+        feed.changed(workspace.number);
+        self.show_diagnostics(root);
+    }
+
+    /// A text of a workspace is another one now: it is read after a pause.
+    pub fn read_after_pause(&mut self, file: &Path, is_new: bool) {
+        let is_python = file.extension().is_some_and(|ending| ending == "py");
+        if let Some(root) = self.root_of(file).filter(|_| is_python) {
+            let pause = self.settings.live_delay;
+            self.read_in(&root, if is_new { pause.max(IDLE) } else { pause });
+        }
+    }
+
+    fn read_in(&mut self, root: &Path, pause: Duration) {
+        if self.settings.findings.is_none() {
+            return;
+        }
+        let due = Instant::now() + pause;
+        let Some(workspace) = self.workspace(root) else { return };
+        workspace.findings.stop();
+        workspace.findings.due = Some(due);
+        self.await_reading(root, due);
+    }
+
+    /// One task waits, however often somebody types.
+    fn await_reading(&mut self, root: &Path, due: Instant) {
+        let events = self.events.clone();
+        let Some(workspace) = self.workspace(root) else { return };
+        if workspace.findings.is_awaited {
+            return;
+        }
+        workspace.findings.is_awaited = true;
+        let root = root.to_owned();
+        tokio::spawn(async move {
+            sleep_until(due).await;
+            // Where the event loop is over, nobody wants it.
+            let _ = events.send(Event::ReadingDue(root)).await;
+        });
+    }
+
+    /// The pause is over, unless somebody typed meanwhile.
+    pub fn reading_due(&mut self, root: &Path) {
+        let Some(workspace) = self.workspace(root) else { return };
+        workspace.findings.is_awaited = false;
+        match workspace.findings.due {
+            Some(due) if due > Instant::now() => self.await_reading(root, due),
+            Some(_) => self.begin_reading(root),
+            None => {}
+        }
+    }
+
+    fn begin_reading(&mut self, root: &Path) {
+        let open = self.documents.iter().filter_map(|(_, document)| document.real.clone());
+        let is_here = |file: &PathBuf| {
+            let is_python = file.extension().is_some_and(|ending| ending == "py");
+            is_python && self.root_of(file).as_deref() == Some(root)
+        };
+        let mut files: Vec<PathBuf> = open.filter(is_here).collect();
+        // The programs that a person works on come first.
+        files.sort_by_key(|file| Some(file) != self.last_touched.as_ref());
+        files.truncate(MOST_PROGRAMS);
+        let programs: Vec<Applying> =
+            files.iter().map(|file| self.applying(root, Some(file))).collect();
+        let number = self.next_number();
+        let (events, pool, profiler) =
+            (self.events.clone(), self.slow_pool.clone(), self.profiler.clone());
+        let Some(workspace) = self.workspace(root) else { return };
+        workspace.findings.stop();
+        workspace.findings.due = None;
+        if workspace.live.cleared {
+            return;
+        }
+        let cancel = CancellationToken::new();
+        workspace.findings.running = Some((number, cancel.clone()));
+        let root = root.to_owned();
+        tokio::spawn(async move {
+            let (reply, answer) = oneshot::channel();
+            let stop = cancel.clone();
+            pool.answer(reply, move || Ok(read(&programs, &*profiler, &|| stop.is_cancelled())));
+            // It is not begun where nobody waits for it any more.
+            let found = tokio::select! {
+                found = answer => found,
+                () = cancel.cancelled() => return,
+            };
+            // A panic in there has been logged by the hook: what is shown stays.
+            let found = found.ok().and_then(Result::ok).flatten();
+            // Where the event loop is over, nobody wants it.
+            let _ = events.send(Event::TextsRead(root, number, found)).await;
+        });
+    }
+
+    /// The texts were read; nothing where they are no Python at the moment, which keeps the last
+    /// picture.
+    pub fn texts_read(&mut self, root: &Path, number: u64, found: Option<Vec<Kept>>) {
+        let Some(workspace) = self.workspace(root) else { return };
+        let findings = &mut workspace.findings;
+        if findings.running.take_if(|(own, _)| *own == number).is_none() {
+            return;
+        }
+        let Some(found) = found else { return };
+        let said = |all: &[Arc<Kept>]| all.iter().any(|kept| !kept.findings.is_empty());
+        let before = said(&findings.read);
+        findings.read = found.into_iter().map(Arc::new).collect();
+        if before || said(&findings.read) {
+            self.show_diagnostics(root);
+        }
+    }
+
+    /// Findings are shown, or are not any more.
+    pub fn findings_settings_changed(&mut self, root: &Path) {
+        let Some(workspace) = self.workspace(root) else { return };
+        if workspace.findings.due.is_none() && workspace.findings.read.is_empty() {
+            self.read_in(root, Duration::ZERO);
+        }
+    }
+}
+
+/// What the texts of programs alone show; nothing where one is no Python at the moment, or where it is
+/// not wanted any more.
+fn read(
+    programs: &[Applying],
+    profiler: &dyn Profiler,
+    stop: &dyn Fn() -> bool,
+) -> Option<Vec<Kept>> {
+    let mut found: Vec<Kept> = Vec::new();
+    let mut known: Vec<(PathBuf, String)> = Vec::new();
+    for applying in programs {
+        let Some((root, sources, entry)) = applying.read() else { continue };
+        let program = (root.to_owned(), entry.path.clone());
+        if known.contains(&program) {
+            continue;
+        }
+        known.push(program);
+        if applying.texts().any(|text| SourceIndex::new(text).first_syntax_error().is_some()) {
+            return None;
+        }
+        let findings = profiler.read(&sources, &entry, root, stop);
+        if stop() {
+            return None;
+        }
+        found.push(Kept::new(root, findings, None, &sources));
+    }
+    Some(found)
+}

@@ -1,0 +1,216 @@
+//! Findings that are shown, and where they are in today's texts.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ridgeline_analysis::diagnose;
+use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::diagnose::severity::{Severity, severity};
+use ridgeline_analysis::diagnose::today::Today;
+use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::source::batch_site::Project as _;
+use ridgeline_analysis::source::{SourceIndex, fingerprint};
+
+use crate::batch::Sources;
+
+/// What was found in a project at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// The project's root, without links.
+    pub root: PathBuf,
+    /// What was found, the costliest first.
+    pub findings: Vec<Finding>,
+    /// The measurement that shows it; nothing where the texts alone do.
+    pub profile: Option<Arc<Profile>>,
+    /// The lines' checksums of the texts then, by path relative to the root.
+    texts: Vec<(String, Vec<u32>)>,
+}
+
+impl Kept {
+    /// What was found in `sources`, or in the texts that were measured.
+    pub fn new(
+        root: &Path,
+        findings: Vec<Finding>,
+        profile: Option<Arc<Profile>>,
+        sources: &Sources,
+    ) -> Kept {
+        let files = profile.iter().flat_map(|profile| &profile.files);
+        let mut texts: Vec<(String, Vec<u32>)> =
+            files.map(|file| (file.path.clone(), file.fingerprint.clone())).collect();
+        for finding in &findings {
+            let related = finding.related.iter().map(|(place, _)| place);
+            for place in std::iter::once(&finding.at).chain(related) {
+                if !texts.iter().any(|(path, _)| *path == place.path) {
+                    let then = sources.text(&place.path).map(|text| fingerprint(&text));
+                    texts.extend(then.map(|then| (place.path.clone(), then)));
+                }
+            }
+        }
+        Kept { root: root.to_owned(), findings, profile, texts }
+    }
+
+    /// A text of then, by its path relative to the root.
+    pub fn then(&self, path: &str) -> Option<&[u32]> {
+        self.texts.iter().find(|(known, _)| known == path).map(|(_, then)| then.as_slice())
+    }
+
+    /// The path of a file relative to the root, with `/` between.
+    fn relative(&self, file: &Path) -> Option<String> {
+        Some(file.strip_prefix(&self.root).ok()?.to_string_lossy().replace('\\', "/"))
+    }
+
+    /// The files that something was found in.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> =
+            self.findings.iter().map(|one| self.root.join(&one.at.path)).collect();
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+}
+
+/// A finding in today's text.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed<'a> {
+    /// What was found.
+    pub finding: &'a Finding,
+    /// When, and in what.
+    pub kept: &'a Kept,
+    /// The line today, counted from 1.
+    pub line: u32,
+    /// The first and the last line of its statement.
+    pub statement: (u32, u32),
+    /// How much it matters.
+    pub severity: Severity,
+}
+
+impl Placed<'_> {
+    /// The measurement that shows it.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.kept.profile.as_deref()
+    }
+}
+
+/// The findings in one of today's texts, in their order. What was measured stands for what the text
+/// alone shows, and what reads differently now or is silenced is left out.
+pub fn in_text<'a>(
+    all: &'a [Arc<Kept>],
+    file: &Path,
+    index: &SourceIndex,
+    minimum: Severity,
+) -> Vec<Placed<'a>> {
+    let sides = all.iter().filter_map(|kept| {
+        let path = kept.relative(file)?;
+        let then = kept.then(&path)?;
+        Some((&**kept, path, Today::new(then, index)))
+    });
+    let sides: Vec<(&Kept, String, Today<'_>)> = sides.collect();
+    let (measured, read): (Vec<_>, Vec<_>) =
+        sides.iter().partition(|(kept, ..)| kept.profile.is_some());
+    let mut found: Vec<Placed<'a>> = Vec::new();
+    for (kept, path, today) in measured.iter().chain(&read) {
+        for finding in kept.findings.iter().filter(|finding| finding.at.path == *path) {
+            let Some(line) = today.line(finding.at.line) else { continue };
+            let is_known =
+                found.iter().any(|one| one.finding.rule == finding.rule && one.line == line);
+            let is_decided = kept.profile.is_none()
+                && diagnose::measurement_decides(finding.rule)
+                && measured.iter().any(|(_, _, ran)| ran.is_as_then(line));
+            if is_known || is_decided || today.is_silenced(finding.rule, line) {
+                continue;
+            }
+            let severity = match &kept.profile {
+                Some(profile) => severity(finding, profile),
+                None => Severity::Hint,
+            };
+            let statement = today.statement(line);
+            if severity >= minimum {
+                found.push(Placed { finding, kept: *kept, line, statement, severity });
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use ridgeline_analysis::diagnose::finding::{Cost, Place};
+    use ridgeline_analysis::profile::FileFacts;
+
+    use super::*;
+
+    const THEN: &str = "a()\nb()\nc()\n";
+
+    fn finding(rule: &'static str, line: u32, cost: Option<Cost>) -> Finding {
+        let at = Place { path: "train.py".to_owned(), line };
+        Finding { rule, at, cost, ..Finding::default() }
+    }
+
+    fn sources() -> Sources {
+        Sources::new(Path::new("/nowhere"), [])
+    }
+
+    fn measured(findings: Vec<Finding>) -> Arc<Kept> {
+        let file = FileFacts { path: "train.py".to_owned(), fingerprint: fingerprint(THEN) };
+        let mut profile = Profile { files: vec![file], ..Profile::default() };
+        profile.iteration.time_ns = 100.0;
+        Arc::new(Kept::new(Path::new("/w"), findings, Some(profile.into()), &sources()))
+    }
+
+    fn read(findings: Vec<Finding>, text: &str) -> Arc<Kept> {
+        let kept = Kept::new(Path::new("/w"), findings, None, &sources());
+        let texts = vec![("train.py".to_owned(), fingerprint(text))];
+        Arc::new(Kept { texts, ..kept })
+    }
+
+    #[track_caller]
+    fn check(all: &[Arc<Kept>], now: &str, minimum: Severity, expected: &[(&str, u32)]) {
+        let index = SourceIndex::new(now);
+        let found = in_text(all, Path::new("/w/train.py"), &index, minimum);
+        let found: Vec<(&str, u32)> =
+            found.iter().map(|one| (one.finding.rule, one.line)).collect();
+        assert_eq!(found, expected, "{now}");
+    }
+
+    #[test]
+    fn measured_ones_follow_their_statements() {
+        let all = [measured(vec![finding("x", 2, Some(Cost::time(10.0)))])];
+        check(&all, THEN, Severity::Hint, &[("x", 2)]);
+        check(&all, "z()\na()\nb()\nc()\n", Severity::Hint, &[("x", 3)]);
+        check(&all, "a()\nbb()\nc()\n", Severity::Hint, &[]);
+        check(&all, "# ridgeline: ignore[x]\na()\nb()\nc()\n", Severity::Hint, &[("x", 3)]);
+        check(&all, "a()\n# ridgeline: ignore[x]\nb()\nc()\n", Severity::Hint, &[]);
+    }
+
+    #[test]
+    fn little_ones_are_not_shown_where_they_are_not_wanted() {
+        let all = [measured(vec![
+            finding("x", 1, Some(Cost::time(10.0))),
+            finding("y", 2, Some(Cost::time(2.0))),
+            finding("z", 3, None),
+        ])];
+        check(&all, THEN, Severity::Warning, &[("x", 1)]);
+        check(&all, THEN, Severity::Information, &[("x", 1), ("y", 2)]);
+        check(&all, THEN, Severity::Hint, &[("x", 1), ("y", 2), ("z", 3)]);
+    }
+
+    #[test]
+    fn what_was_measured_stands_for_what_the_text_shows() {
+        // No rule of this name is known: a measurement decides.
+        let now = "a()\nb()\nnew()\n";
+        let of_text = read(vec![finding("x", 1, None), finding("x", 3, None)], now);
+        check(&[of_text.clone()], now, Severity::Hint, &[("x", 1), ("x", 3)]);
+        check(&[of_text.clone(), measured(vec![])], now, Severity::Hint, &[("x", 3)]);
+        let both = [of_text, measured(vec![finding("x", 1, Some(Cost::time(10.0)))])];
+        check(&both, now, Severity::Hint, &[("x", 1), ("x", 3)]);
+        check(&both, now, Severity::Warning, &[("x", 1)]);
+    }
+
+    #[test]
+    fn another_project_has_nothing_to_do_with_it() {
+        let all = [measured(vec![finding("x", 1, None)])];
+        let index = SourceIndex::new(THEN);
+        assert!(in_text(&all, Path::new("/v/train.py"), &index, Severity::Hint).is_empty());
+        assert!(in_text(&all, Path::new("/w/other.py"), &index, Severity::Hint).is_empty());
+    }
+}

@@ -1,0 +1,100 @@
+//! Findings: worked out from a measurement, or read from the texts alone, and where they are in
+//! today's texts.
+//!
+//! Nothing of a workspace runs for it, so it needs no consent. It reads files and computes, so it is
+//! for threads on which that disturbs nobody.
+
+pub mod entry;
+mod flow;
+mod kept;
+
+use std::path::Path;
+
+use ridgeline_analysis::diagnose;
+use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::diagnose::silence::Ignored;
+use ridgeline_analysis::diagnose::today::Today;
+use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::source::SourceIndex;
+use ridgeline_analysis::source::batch_site::{Entry, Project as _};
+use ridgeline_analysis::whatif::study::Subject;
+
+use crate::batch::Sources;
+use crate::config;
+use crate::documents::real_path;
+use crate::profiler::Profiled;
+use crate::what_if;
+pub use flow::Findings;
+pub use kept::{Kept, Placed, in_text};
+
+/// What a measured iteration shows, the costliest first, without what the project silences by its
+/// configuration. `sources` are today's texts.
+pub fn measured(subject: &Subject, sources: &Sources, root: &Path) -> Vec<Finding> {
+    let told = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
+    let entry = told.and_then(|told| entry::entry_told(told, sources)).unwrap_or_default();
+    let ignored = ignored(root);
+    let found = diagnose::diagnose(subject, sources, &entry);
+    found.into_iter().filter(|one| !ignored.silence(one.rule, &one.at.path)).collect()
+}
+
+/// What the texts of a program alone show, in the same way.
+pub fn read(
+    sources: &Sources,
+    entry: &Entry,
+    root: &Path,
+    stop: &dyn Fn() -> bool,
+) -> Vec<Finding> {
+    let ignored = ignored(root);
+    let found = diagnose::read_until(sources, entry, stop);
+    found.into_iter().filter(|one| !ignored.silence(one.rule, &one.at.path)).collect()
+}
+
+/// The findings of a finished run without those that today's texts silence, for a command line. It
+/// reads the recording once more.
+///
+/// # Errors
+/// Why there are none: a sentence without a full stop.
+pub fn of_run(profiled: &Profiled) -> Result<Vec<Finding>, String> {
+    Ok(of_subject(profiled, &what_if::subject(profiled)?).findings)
+}
+
+/// The same, where the recording is at hand.
+pub fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
+    let root = real_path(&profiled.root);
+    let sources = Sources::new(&root, []);
+    let found = measured(subject, &sources, &root);
+    let found = unsilenced(found, &profiled.profile, &sources);
+    Kept::new(&root, found, Some(profiled.profile.clone()), &sources)
+}
+
+/// Leaves out what comments in today's texts silence.
+fn unsilenced(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> Vec<Finding> {
+    let mut kept = Vec::with_capacity(found.len());
+    let mut texts: Vec<(String, Option<SourceIndex>)> = Vec::new();
+    for finding in found {
+        let path = &finding.at.path;
+        if !texts.iter().any(|(known, _)| known == path) {
+            texts.push((path.clone(), sources.text(path).map(SourceIndex::new)));
+        }
+        let index =
+            texts.iter().find(|(known, _)| known == path).and_then(|(_, index)| index.as_ref());
+        let file = profile.files.iter().find(|file| file.path == *path);
+        let ran = file.map_or(&[][..], |file| &file.fingerprint);
+        let is_silenced = index.is_some_and(|index| {
+            let today = Today::new(ran, index);
+            let line = today.line(finding.at.line);
+            line.is_some_and(|line| today.is_silenced(finding.rule, line))
+        });
+        if !is_silenced {
+            kept.push(finding);
+        }
+    }
+    kept
+}
+
+/// What the project's configuration silences; a broken one silences nothing, and is told of where
+/// something is to run.
+fn ignored(root: &Path) -> Ignored {
+    let config = config::load(root).map(|loaded| loaded.config).unwrap_or_default();
+    Ignored::new(config.findings.ignore.iter().map(|entry| entry.as_str()))
+}

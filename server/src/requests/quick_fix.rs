@@ -1,0 +1,127 @@
+//! Quick fixes of findings: the edit that mends one, and the comment that silences it.
+
+use std::collections::HashMap;
+
+use ridgeline_analysis::diagnose::silence;
+use ridgeline_analysis::source::rewrite::EditKind;
+use tower_lsp::ls_types::{
+    CodeAction, CodeActionKind, CodeActionOrCommand, Diagnostic, DocumentChanges, NumberOrString,
+    OneOf, OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri,
+    WorkspaceEdit,
+};
+
+use super::apply::Applying;
+use super::batch_size::Edits;
+use super::diagnostic::diagnostic;
+use crate::findings::Placed;
+use crate::lsp::position::to_range;
+use crate::view::View;
+
+/// Findings of one place that fixes are made for.
+const MOST: usize = 8;
+
+/// The quick fixes of the findings whose statements a range touches. `given` are the diagnostics that
+/// the editor has there.
+pub fn actions(
+    view: &View,
+    applying: Option<&Applying>,
+    range: Range,
+    given: &[Diagnostic],
+) -> Vec<CodeActionOrCommand> {
+    let found = view.findings();
+    let touches = |placed: &&Placed<'_>| {
+        let (first, last) = placed.statement;
+        range.start.line < last && first <= range.end.line.saturating_add(1)
+    };
+    let here: Vec<&Placed<'_>> = found.iter().filter(touches).take(MOST).collect();
+    if here.is_empty() {
+        return Vec::new();
+    }
+    let mut actions = mending(view, applying, &here, given);
+    actions.extend(here.iter().filter_map(|placed| silencing(view, placed, given)));
+    actions
+}
+
+/// The edits that mend findings; those that are refused in today's text are left out.
+fn mending(
+    view: &View,
+    applying: Option<&Applying>,
+    here: &[&Placed<'_>],
+    given: &[Diagnostic],
+) -> Vec<CodeActionOrCommand> {
+    let Some(applying) = applying else { return Vec::new() };
+    let fixable = here.iter().filter(|placed| applying.is_about(&placed.kept.root));
+    let (placed, wanted): (Vec<&Placed<'_>>, Vec<(EditKind, Vec<(String, u32)>)>) = fixable
+        .filter_map(|placed| {
+            let at = &placed.finding.at;
+            Some((*placed, (placed.finding.fix?, vec![(at.path.clone(), placed.line)])))
+        })
+        .unzip();
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let edits = Edits { encoding: view.encoding, versioned: view.client.versioned_edits };
+    let Ok(made) = applying.mend(&wanted, edits) else { return Vec::new() };
+    let made = placed.into_iter().zip(made).filter_map(|(placed, made)| {
+        let (edit, rewrite) = made.ok()?;
+        Some(CodeActionOrCommand::CodeAction(CodeAction {
+            title: rewrite.title.to_owned(),
+            kind: Some(CodeActionKind::QUICKFIX),
+            diagnostics: Some(vec![shown(view, placed, given)]),
+            edit: Some(edit),
+            is_preferred: Some(true),
+            ..CodeAction::default()
+        }))
+    });
+    made.collect()
+}
+
+/// The comment that silences a finding where it is.
+fn silencing(
+    view: &View,
+    placed: &Placed<'_>,
+    given: &[Diagnostic],
+) -> Option<CodeActionOrCommand> {
+    let index = &view.document.index;
+    let rule = placed.finding.rule;
+    let (first, last) = placed.statement;
+    let lines = [placed.line, last, first];
+    let (at, new) = lines.into_iter().find_map(|line| silence::comment(index, rule, line))?;
+    let range = to_range(index.text(), index.lines(), view.encoding, at..at);
+    let text_edit = TextEdit::new(range, new);
+    let uri: Uri = view.document.uri.parse().ok()?;
+    let edit = match view.client.versioned_edits {
+        true => WorkspaceEdit {
+            document_changes: Some(DocumentChanges::Edits(vec![TextDocumentEdit {
+                text_document: OptionalVersionedTextDocumentIdentifier {
+                    uri,
+                    version: Some(view.document.version),
+                },
+                edits: vec![OneOf::Left(text_edit)],
+            }])),
+            ..WorkspaceEdit::default()
+        },
+        false => WorkspaceEdit {
+            changes: Some(HashMap::from([(uri, vec![text_edit])])),
+            ..WorkspaceEdit::default()
+        },
+    };
+    Some(CodeActionOrCommand::CodeAction(CodeAction {
+        title: format!("Ridgeline: silence `{rule}` here"),
+        kind: Some(CodeActionKind::QUICKFIX),
+        diagnostics: Some(vec![shown(view, placed, given)]),
+        edit: Some(edit),
+        ..CodeAction::default()
+    }))
+}
+
+/// The diagnostic that a finding is shown as: the editor's own where it sent it along, because editors
+/// compare them.
+fn shown(view: &View, placed: &Placed<'_>, given: &[Diagnostic]) -> Diagnostic {
+    let own = diagnostic(placed, &view.document.index, view.encoding, Vec::new());
+    let is_it = |one: &&Diagnostic| {
+        let same_code = one.code == Some(NumberOrString::String(placed.finding.rule.to_owned()));
+        same_code && one.source == own.source && one.range.start.line == own.range.start.line
+    };
+    given.iter().find(is_it).cloned().unwrap_or(own)
+}
