@@ -72,10 +72,10 @@ fn find(root: &Path, name: &str) -> Result<ObjectId, Box<dyn Error>> {
         return Err("too many ancestors".into());
     }
     let repository = Repository::around(root)?;
-    let mut commit = repository.references.find(name)?.peel_to_id(
-        &repository.references,
-        &repository.objects,
-    )?;
+    let mut commit = repository
+        .references
+        .find(name)?
+        .peel_to_id(&repository.references, &repository.objects)?;
     let mut buffer = Vec::new();
     for _ in 0..back {
         let found = repository.objects.find_commit(&commit, &mut buffer)?;

@@ -4,6 +4,7 @@
 #![allow(missing_docs)]
 
 mod edits;
+mod planted;
 #[path = "../cli/sandbox.rs"]
 #[allow(dead_code, reason = "the command line's tests use the rest of it")]
 mod sandbox;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use super::contexts::{ContextId, Contexts};
 use super::device::Launches;
-use super::timeline::{self, Piece};
 use super::join::Join;
+use super::timeline::{self, Piece};
 use crate::metrics::activity::{is_communication, union_ns};
 use crate::profile::{FileId, Phase};
 use crate::ranks::exchange::{Exchange, ExposedLine};
@@ -84,7 +84,8 @@ impl Found {
         let computing = trace.activities.iter().filter(|activity| {
             activity.kind == ActivityKind::Kernel && !is_communication(trace.text(activity.name))
         });
-        let computing = merged(computing.map(|kernel| (kernel.start_ns, kernel.end_ns())).collect());
+        let computing =
+            merged(computing.map(|kernel| (kernel.start_ns, kernel.end_ns())).collect());
         for &(index, stretch) in operations {
             let exposed = without(stretch, &computing);
             self.exposed.entry(launches.context(index)).or_default().extend(exposed);
@@ -147,8 +148,7 @@ fn gpu_operations(join: &Join<'_>) -> Vec<(usize, Stretch)> {
 /// The ranges of operations on the host, as far as they are within the windows.
 fn host_operations(join: &Join<'_>) -> Vec<Stretch> {
     let trace = join.trace;
-    let is_operation =
-        |name: &str| ON_THE_HOST.iter().any(|backend| name.starts_with(backend));
+    let is_operation = |name: &str| ON_THE_HOST.iter().any(|backend| name.starts_with(backend));
     let annotations = trace
         .annotations
         .iter()

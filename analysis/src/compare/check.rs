@@ -116,19 +116,10 @@ pub struct Judged<'a> {
     pub at: &'a Place,
 }
 
-/// A severity as the command line and the configuration name it.
-pub fn severity_name(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Warning => "warning",
-        Severity::Information => "information",
-        Severity::Hint => "hint",
-    }
-}
-
 /// The severity of this name.
 pub fn severity_named(name: &str) -> Option<Severity> {
     let all = [Severity::Warning, Severity::Information, Severity::Hint];
-    all.into_iter().find(|severity| severity_name(*severity) == name)
+    all.into_iter().find(|severity| severity.name() == name)
 }
 
 /// Holds a run to budgets.
@@ -139,7 +130,10 @@ pub fn check(judged: &Judged<'_>, budgets: &Budgets) -> Check {
     items.extend(budgets.max_time_ns.map(|most| time_budget(judged.run, most, &at)));
     items.extend(budgets.max_memory_bytes.map(|most| memory_budget(judged.run, most, &at)));
     items.extend(
-        budgets.max_findings.iter().map(|(least, most)| findings_budget(judged, *least, *most, &at)),
+        budgets
+            .max_findings
+            .iter()
+            .map(|(least, most)| findings_budget(judged, *least, *most, &at)),
     );
     if let Some(comparison) = &comparison {
         items.push(time_regression(comparison, budgets.max_regression, &at));
@@ -205,7 +199,7 @@ fn memory_budget(run: &Run, most: u64, at: &Location) -> Item {
 }
 
 fn findings_budget(judged: &Judged<'_>, least: Severity, most: u32, at: &Location) -> Item {
-    let name = format!("findings-{}", severity_name(least));
+    let name = format!("findings-{}", least.name());
     let findings = match judged.findings {
         Ok(findings) => findings,
         Err(why) => return item(name, Status::NotJudged, why.to_owned(), at),
@@ -214,7 +208,7 @@ fn findings_budget(judged: &Judged<'_>, least: Severity, most: u32, at: &Locatio
     let at = counted.clone().next().map_or(at.clone(), |(_, finding)| Location::of(&finding.at));
     let count = counted.by_ref().count();
     let above = if least == Severity::Warning { "" } else { " or above" };
-    let what = format!("findings of severity {}{above}", severity_name(least));
+    let what = format!("findings of severity {}{above}", least.name());
     let message = format!("{count} {what}; the budget is {most}");
     item(name, status(count > most as usize), message, &at)
 }
@@ -234,7 +228,11 @@ fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
     };
     let by = difference(ratio);
     let p = comparison.test.map_or(String::new(), |test| {
-        format!(", {} p = {:.3}", test.name, if ratio >= 1.0 { test.p_slower } else { test.p_faster })
+        format!(
+            ", {} p = {:.3}",
+            test.name,
+            if ratio >= 1.0 { test.p_slower } else { test.p_faster }
+        )
     });
     let message = match measure.verdict {
         Verdict::WithinNoise => format!("as fast as the baseline ({by}, within noise{p})"),
@@ -290,7 +288,7 @@ fn noted((severity, finding): &(Severity, Finding)) -> Noted {
     };
     Noted {
         rule: finding.rule.to_owned(),
-        severity: severity_name(*severity),
+        severity: severity.name(),
         message,
         time_ns: finding.cost.map(|cost| cost.time_ns).filter(|time| time.is_finite()),
         bytes: finding.cost.map(|cost| cost.bytes).filter(|bytes| bytes.is_finite()),
@@ -359,15 +357,22 @@ mod tests {
     fn a_regression_is_told_at_its_line() {
         use Status::{Broken, NotJudged, Passed};
         let (before, worse) = (run(10.0, 1000, 5), run(12.0, 1200, 8));
-        let regressions = |of: [Status; 2]| vec![("time-regression", of[0]), ("memory-regression", of[1])];
+        let regressions =
+            |of: [Status; 2]| vec![("time-regression", of[0]), ("memory-regression", of[1])];
         let found = of(&worse, Some(&before), &Budgets::default());
         assert_eq!(told(&found), regressions([Broken, Broken]));
         assert_eq!(found.items[0].at.line, 12);
         assert!(found.items[0].message.starts_with("slower than the baseline by 20%"), "{found:?}");
         let allowed = Budgets { max_regression: 0.25, ..Budgets::default() };
         assert_eq!(told(&of(&worse, Some(&before), &allowed)), regressions([Passed, Passed]));
-        assert_eq!(told(&of(&before, Some(&before), &Budgets::default())), regressions([Passed, Passed]));
-        assert_eq!(told(&of(&before, Some(&worse), &Budgets::default())), regressions([Passed, Passed]));
+        assert_eq!(
+            told(&of(&before, Some(&before), &Budgets::default())),
+            regressions([Passed, Passed])
+        );
+        assert_eq!(
+            told(&of(&before, Some(&worse), &Budgets::default())),
+            regressions([Passed, Passed])
+        );
         let elsewhere = Run { device: "NVIDIA H200".to_owned(), ..before.clone() };
         let found = of(&worse, Some(&elsewhere), &Budgets::default());
         assert_eq!(told(&found), regressions([NotJudged, NotJudged]));

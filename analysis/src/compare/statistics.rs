@@ -105,7 +105,9 @@ impl Ranked {
             let rank = rank as usize;
             for chosen in (1..=self.count_after).rev() {
                 let (fewer, these) = ways.split_at_mut(chosen);
-                let (Some(fewer), Some(these)) = (fewer.last(), these.first_mut()) else { continue };
+                let (Some(fewer), Some(these)) = (fewer.last(), these.first_mut()) else {
+                    continue;
+                };
                 for (to, from) in these.iter_mut().skip(rank).zip(fewer) {
                     *to += from;
                 }
@@ -175,8 +177,8 @@ mod tests {
         check(&[4.0, 5.0, 6.0], &[1.0, 2.0, 3.0], 1.0, 1.0 / 20.0);
         check(&[1.0, 2.0, 4.0], &[3.0, 5.0, 6.0], 2.0 / 20.0, 19.0 / 20.0);
         check(&[1.0, 2.0, 3.0, 4.0, 5.0], &[6.0, 7.0, 8.0, 9.0, 10.0], 1.0 / 252.0, 1.0);
-        // U = 3 of 16: 7 of 70 ways are at most as small.
-        check(&[2.0, 5.0, 7.0, 8.0], &[1.0, 3.0, 4.0, 6.0], 66.0 / 70.0, 7.0 / 70.0);
+        // U = 4 of 16: 12 of 70 ways are at most as small.
+        check(&[2.0, 5.0, 7.0, 8.0], &[1.0, 3.0, 4.0, 6.0], 63.0 / 70.0, 12.0 / 70.0);
     }
 
     #[test]

@@ -59,7 +59,10 @@ fn lines(before: &str, after: &str) -> Vec<String> {
 
 #[test]
 fn lines_that_moved_are_the_same_lines() {
-    assert_eq!(lines("a # 10\nb # 20\n", "\n\nx\na # 10\nb # 20\n"), ["1>4 within noise", "2>5 within noise"]);
+    assert_eq!(
+        lines("a # 10\nb # 20\n", "\n\nx\na # 10\nb # 20\n"),
+        ["1>4 within noise", "2>5 within noise"]
+    );
     assert_eq!(
         lines("a # 10\nb # 20\nc # 30\n", "c # 30\na # 10\nb # 40\n"),
         ["3>1 within noise", "1>2 within noise", "2>3 slower"]
@@ -120,7 +123,11 @@ fn iterations_are_judged_by_the_test_and_by_what_matters() {
     // Told by the test, and too little to matter.
     check_time(&[100.0; 9], &[101.5; 9], Verdict::WithinNoise);
     // Much, and an accident as well as not.
-    check_time(&[80.0, 100.0, 140.0, 90.0, 120.0], &[85.0, 110.0, 150.0, 95.0, 130.0], Verdict::WithinNoise);
+    check_time(
+        &[80.0, 100.0, 140.0, 90.0, 120.0],
+        &[85.0, 110.0, 150.0, 95.0, 130.0],
+        Verdict::WithinNoise,
+    );
     // Three and three can tell, where all of one are longer, and by more.
     check_time(&[100.0, 101.0, 102.0], &[120.0, 121.0, 122.0], Verdict::Slower);
     check_time(&[100.0, 101.0, 102.0], &[104.0, 105.0, 106.0], Verdict::WithinNoise);
@@ -225,7 +232,10 @@ fn a_profile_is_kept_without_its_text_and_bounded() {
     let costs: Vec<_> = (1..5000)
         .map(|line| crate::profile::LineCost {
             line,
-            total_time: crate::profile::PhaseTimes { forward: f64::from(line), ..Default::default() },
+            total_time: crate::profile::PhaseTimes {
+                forward: f64::from(line),
+                ..Default::default()
+            },
             ..Default::default()
         })
         .collect();

@@ -18,7 +18,7 @@ use crate::source::rewrite::syntax::{callee, object_of, reads, written};
 const DEEPEST: u32 = 8;
 
 /// Methods and functions whose result depends on their tensor smoothly, so that it has its graph.
-const SMOOTH: [&str; 36] = [
+const SMOOTH: [&str; 38] = [
     "mean",
     "sum",
     "softmax",
@@ -55,6 +55,8 @@ const SMOOTH: [&str; 36] = [
     "mul",
     "div",
     "neg",
+    "amax",
+    "amin",
 ];
 
 /// A backward pass of the text, and the variables that it begins from.

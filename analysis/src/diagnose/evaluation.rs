@@ -1,8 +1,10 @@
 //! Calls of a model that no backward pass uses: what they hold and what they spend.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::profile::FileId;
 use crate::whatif::graph::{Graph, Resource, TaskId, TaskKind};
-use crate::whatif::memory::peak;
+use crate::whatif::memory::{Moment, peak};
 
 use super::evidence::Evidence;
 
@@ -39,28 +41,33 @@ impl Stretches {
         self.spans.is_empty()
     }
 
-    /// Bytes of the peak that are there because what the calls made outlives them: all but what each
-    /// call made last, which is its result. Nothing where the recording does not tell of memory.
+    /// Bytes of the peak that are there because what the calls made outlives them. Without a graph each
+    /// such tensor lives until the one after the next is made, as a layer's input and output do, and
+    /// the last one is the result. Nothing where the recording does not tell of memory.
     pub fn held_bytes(&self, evidence: &Evidence<'_>) -> Option<f64> {
         let graph = evidence.graph();
         let schedule = &evidence.subject.recorded.schedule;
         let now = peak(graph, schedule)?;
-        let place: std::collections::HashMap<TaskId, usize> =
+        let place: HashMap<TaskId, usize> =
             self.host.iter().enumerate().map(|(place, id)| (*id, place)).collect();
         let mut without = graph.clone();
         for (from, until) in &self.spans {
             let within = |task: TaskId| place.get(&task).is_some_and(|at| from <= at && at < until);
-            let mut held: Vec<(u32, usize)> = Vec::new();
+            let mut held: Vec<(Moment, usize)> = Vec::new();
             for (index, block) in graph.memory.blocks.iter().enumerate() {
                 let made = block.allocated.filter(|made| within(made.task));
                 let outlives = block.freed.is_none_or(|freed| !within(freed.task));
-                held.extend(made.filter(|_| outlives).map(|made| (made.event, index)));
+                held.extend(made.filter(|_| outlives).map(|made| (made, index)));
             }
-            held.sort_unstable();
-            held.pop();
-            for (_, index) in held {
-                if let Some(block) = without.memory.blocks.get_mut(index) {
-                    block.bytes = 0.0;
+            held.sort_unstable_by_key(|(made, index)| (made.event, *index));
+            for (at, (_, index)) in held.iter().enumerate() {
+                let before =
+                    |made: &Moment| Moment { event: made.event.saturating_sub(1), ..*made };
+                let after = |made: &Moment| Moment { event: made.event.saturating_add(1), ..*made };
+                let freed = held.get(at + 2).map(|(made, _)| before(made));
+                let freed = freed.or_else(|| held.get(at + 1).map(|(made, _)| after(made)));
+                if let (Some(freed), Some(block)) = (freed, without.memory.blocks.get_mut(*index)) {
+                    block.freed = Some(freed);
                 }
             }
         }
@@ -78,7 +85,7 @@ impl Stretches {
         };
         let inside =
             |place: usize| self.spans.iter().any(|(from, to)| (*from..*to).contains(&place));
-        let here: std::collections::HashSet<TaskId> = (self.host.iter().enumerate())
+        let here: HashSet<TaskId> = (self.host.iter().enumerate())
             .filter(|(place, _)| inside(*place))
             .map(|(_, id)| *id)
             .collect();

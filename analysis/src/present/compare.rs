@@ -98,7 +98,11 @@ fn sides(comparison: &Comparison) -> String {
     let told = [&comparison.before, &comparison.after].map(|side| {
         let batch = side.batch_size.map(|batch| format!(", batch of {batch}")).unwrap_or_default();
         let device = if side.device.is_empty() { "unknown device" } else { &side.device };
-        format!("{}{batch}, {} iterations timed", clean(&shorten(device, NAME)), side.timed_iterations)
+        format!(
+            "{}{batch}, {} iterations timed",
+            clean(&shorten(device, NAME)),
+            side.timed_iterations
+        )
     });
     let [before, after] = told;
     if before == after { before } else { format!("{before} → {after}") }
@@ -179,7 +183,8 @@ fn told(rows: &mut Vec<Row>, name: String, own: &Measure, memory: &Measure) {
 }
 
 fn table(rows: &[Row], style: Style) -> Vec<String> {
-    let width = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).width()).max().unwrap_or(0);
+    let width =
+        |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).width()).max().unwrap_or(0);
     let (names, before) = (width(|row| &row.name), width(|row| &row.before));
     let (after, change) = (width(|row| &row.after), width(|row| &row.change));
     let pad = |text: &str, width: usize| " ".repeat(width.saturating_sub(text.width()));
@@ -226,7 +231,9 @@ fn about(comparison: &Comparison) -> Vec<String> {
          from a tenth on, and from the iterations' own spread where that is more."
             .to_owned(),
     );
-    told.extend(comparison.notes.iter().map(|note| format!("Note: {}.", clean(&shorten(note, 200)))));
+    told.extend(
+        comparison.notes.iter().map(|note| format!("Note: {}.", clean(&shorten(note, 200)))),
+    );
     told
 }
 
@@ -267,7 +274,29 @@ mod tests {
         let found = compare(&before, &after);
         let style = Style { color: false, width: 100 };
         let shown = page(&found, [&commit("HEAD", true), &commit("last", false)], style);
-        expect![[r#""#]].assert_eq(&shown);
+        expect![[r#"
+            HEAD (a1b2c3d) → last (a1b2c3d with changes)
+            NVIDIA H200, batch of 32, 5 iterations timed
+
+            iteration     100 ms →  130 ms  +30%  slower
+            samples        320/s →   246/s  −23%  slower
+            peak memory   120 MB →  170 MB  +42%  larger
+              data        8.0 ms →  8.0 ms   ±0%  within noise
+              forward      25 ms →   25 ms   ±0%  within noise
+              backward     40 ms →   40 ms   ±0%  within noise
+              optimizer  20.2 ms → 20.2 ms   ±0%  within noise
+              other       6.8 ms →  6.8 ms   ±0%  within noise
+
+            lines, by their own time or memory
+            train.py:8  50 ms → 80 ms  +60%  slower
+
+            modules, by their own time or memory
+            conv Conv2d  0 ns → 30 ms    slower
+
+            The iteration: Mann-Whitney U over 5 and 5 iterations, p = 0.004 for slower.
+            Lines, modules and phases: the profiler sees a few iterations alone, so that a change is told from a tenth on, and from the iterations' own spread where that is more.
+            Note: the same text ran both times.
+        "#]].assert_eq(&shown);
     }
 
     #[test]

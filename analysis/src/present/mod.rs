@@ -4,6 +4,7 @@
 pub mod check;
 pub mod compare;
 pub mod devices;
+pub mod explained;
 pub mod failure;
 pub mod findings;
 #[cfg(test)]

@@ -112,7 +112,8 @@ impl Spread {
     /// Of values by rank; nothing where there is none.
     pub fn of(values: impl Iterator<Item = (u32, f64)> + Clone) -> Option<Spread> {
         let count = values.clone().count();
-        let least = values.clone().reduce(|one, other| if other.1 < one.1 { other } else { one })?;
+        let least =
+            values.clone().reduce(|one, other| if other.1 < one.1 { other } else { one })?;
         let most = values.clone().reduce(|one, other| if other.1 > one.1 { other } else { one })?;
         let sum: f64 = values.map(|(_, value)| value).sum();
         Some(Spread { mean: sum / count as f64, least, most })

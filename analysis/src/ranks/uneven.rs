@@ -69,13 +69,15 @@ pub fn uneven(ranks: &Ranks) -> Option<Uneven> {
     }
     let slow = all.iter().max_by(|one, other| one.computing_ns.total_cmp(&other.computing_ns))?;
     let others: Vec<&RankCost> = all.iter().filter(|rank| rank.rank != slow.rank).collect();
-    let of_others = |value: &dyn Fn(&RankCost) -> f64| median(others.iter().map(|rank| value(rank)));
+    let of_others =
+        |value: &dyn Fn(&RankCost) -> f64| median(others.iter().map(|rank| value(rank)));
     let surplus_ns = slow.computing_ns - of_others(&|rank| rank.computing_ns)?;
     let varies_ns = all.iter().map(|rank| rank.varies_ns).fold(0.0, f64::max);
     if surplus_ns < LEAST_SHARE * slow.time_ns || surplus_ns <= varies_ns {
         return None;
     }
-    if let Some(line) = runs_alone(slow, &others).filter(|it| it.surplus_ns >= MOST_OF_IT * surplus_ns)
+    if let Some(line) =
+        runs_alone(slow, &others).filter(|it| it.surplus_ns >= MOST_OF_IT * surplus_ns)
     {
         let cause = Cause::Alone;
         return Some(Uneven { rank: slow.rank, surplus_ns, cause, lines: vec![line] });
@@ -84,9 +86,8 @@ pub fn uneven(ranks: &Ranks) -> Option<Uneven> {
         .lines
         .iter()
         .filter_map(|((path, line), cost)| {
-            let theirs = of_others(&|rank| {
-                rank.line(path, *line).map_or(0.0, |cost| cost.computing_ns)
-            })?;
+            let theirs =
+                of_others(&|rank| rank.line(path, *line).map_or(0.0, |cost| cost.computing_ns))?;
             let surplus_ns = cost.computing_ns - theirs;
             Some(SlowLine { path: path.clone(), line: *line, surplus_ns })
         })

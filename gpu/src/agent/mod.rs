@@ -23,8 +23,9 @@ use tokio_util::sync::CancellationToken;
 use connection::Connection;
 use protocol::ToAgent;
 pub use protocol::{
-    AgentFacts, Claim, DroppedImport, Entry, EstimateRequest, Frame, Iterations, Launcher, Mode, Outcome,
-    PROTOCOL_VERSION, Prepare, ProbeRequest, RunEvent, RunLimits, RunOutcome, RunRequest, Stage,
+    AgentFacts, Claim, DroppedImport, Entry, EstimateRequest, Frame, Iterations, Launcher, Mode,
+    Outcome, PROTOCOL_VERSION, Prepare, ProbeRequest, RunEvent, RunLimits, RunOutcome, RunRequest,
+    Stage,
 };
 use run::{Attempt, Run, State, Work};
 

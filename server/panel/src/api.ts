@@ -37,6 +37,11 @@ export class Api {
     return this.#get("timeline", `&generation=${generation}`);
   }
 
+  /** Two runs of the history side by side, by when they were, in milliseconds since 1970. */
+  compare(before: number, after: number): Promise<unknown> {
+    return this.#get("compare", `&before=${before}&after=${after}`);
+  }
+
   /** `generation` says which measurement's files the place means. */
   jump(place: Place, generation: number): Promise<Answer> {
     return this.#post("jump", { ...place, generation });

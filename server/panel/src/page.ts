@@ -3,7 +3,9 @@
 import type { Actions } from "./actions";
 import { Gone, type Answer, type Api } from "./api";
 import { BatchSection } from "./batch/section";
+import { BoundSection } from "./bound";
 import { BreakdownSection } from "./breakdown";
+import { CompareSection } from "./compare/section";
 import { Cursor } from "./cursor";
 import type { PanelDocument, Place, Status } from "./document";
 import { DevicesSection } from "./devices/section";
@@ -33,11 +35,13 @@ export class Page {
   readonly #actions: Actions;
   readonly #header: Header;
   readonly #batch: BatchSection;
+  readonly #bound: BoundSection;
   readonly #breakdown: BreakdownSection;
   readonly #timeline: TimelineSection;
   readonly #memory: MemorySection;
   readonly #kernels: KernelsSection;
   readonly #history: HistorySection;
+  readonly #compare: CompareSection | null;
   readonly #devices: DevicesSection;
   readonly #whatIfs: WhatIfSection;
   readonly #findings: FindingsSection;
@@ -103,11 +107,13 @@ export class Page {
     this.#batch = new BatchSection(byId("batch-body"), this.#actions, (batch) => {
       if (api !== null) void this.#setBatch(api, batch);
     });
+    this.#bound = new BoundSection(byId("bound-body"), this.#actions);
     this.#breakdown = new BreakdownSection(byId("breakdown-body"), this.#actions, tooltip);
     this.#timeline = new TimelineSection(byId("timeline-body"), this.#actions, tooltip, cursor);
     this.#memory = new MemorySection(byId("memory-body"), this.#actions, tooltip, cursor);
     this.#kernels = new KernelsSection(byId("kernels-body"));
     this.#history = new HistorySection(byId("history-body"), api !== null);
+    this.#compare = api === null ? null : new CompareSection(byId("compare-body"), (before, after) => api.compare(before, after));
     this.#devices = new DevicesSection(byId("devices-body"), tooltip);
     this.#whatIfs = new WhatIfSection(byId("what-ifs-body"), this.#actions, {
       ask: api === null ? null : (name, action) => void this.#askWhatIf(api, name, action),
@@ -157,6 +163,8 @@ export class Page {
     this.#showEmpty(panel);
     if (recording !== null) {
       showHeadline(byId("headline"), byId("against"), recording);
+      byId("bound").hidden = recording.bound === null;
+      this.#bound.show(recording);
       byId("batch").hidden = panel.batchSize === null;
       this.#batch.show(panel.batchSize, this.#api !== null && panel.canJump);
       this.#breakdown.show(recording);
@@ -177,6 +185,7 @@ export class Page {
     if (panel.findings !== null) this.#findings.show(panel.findings, panel.canJump);
     byId("history").hidden = panel.history.length === 0;
     this.#history.show(panel);
+    this.#compare?.show(panel.history);
     restore();
     document.documentElement.dataset.ready = "true";
   }

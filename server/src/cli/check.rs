@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use ridgeline_analysis::compare::check::{
-    Budgets, Check, Judged, Status, check, severity_named,
-};
+use ridgeline_analysis::compare::check::{Budgets, Check, Judged, Status, check, severity_named};
 use ridgeline_analysis::compare::run::Run;
 use ridgeline_analysis::diagnose;
 use ridgeline_analysis::diagnose::finding::{Finding, Place};
@@ -50,7 +48,8 @@ pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = profile::absolute(&args.path)?;
     let store = run::open_store()?;
     let is_recording = pipeline::is_recording(&path);
-    let root = if path.is_dir() && !is_recording { path.clone() } else { project_root(&path, None) };
+    let root =
+        if path.is_dir() && !is_recording { path.clone() } else { project_root(&path, None) };
     let config = match is_recording {
         true => Config::default(),
         false => config::load(&root).map_err(|why| Failure::usage(why.to_string(), ""))?.config,
@@ -74,10 +73,9 @@ pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
     tell(args, &check, &prefix, terminal)?;
     match check.items.iter().filter(|item| item.status == Status::Broken).count() {
         0 => Ok(()),
-        broken => Err(Failure::failed(
-            format!("{broken} of {} checks failed", check.items.len()),
-            "",
-        )),
+        broken => {
+            Err(Failure::failed(format!("{broken} of {} checks failed", check.items.len()), ""))
+        }
     }
 }
 
@@ -96,7 +94,8 @@ fn of_program(
         let profiled = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
         let mut found = judge(&profiled);
         if found.is_slow() {
-            terminal.say("It was too slow; it is measured once more, to tell that from an accident.");
+            terminal
+                .say("It was too slow; it is measured once more, to tell that from an accident.");
             let again = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
             found = found.confirmed(&judge(&again));
         }
@@ -114,7 +113,7 @@ fn judged(profiled: &Profiled, baseline: Option<&Run>, budgets: &Budgets) -> Che
 
 /// What was found in a run, with its severity, the costliest first.
 fn findings(profiled: &Profiled) -> Result<Vec<(Severity, Finding)>, String> {
-    let found = super::check_findings::of_run(profiled)?;
+    let found = crate::findings::of_run(profiled)?;
     Ok(found.into_iter().map(|one| (severity(&one, &profiled.profile), one)).collect())
 }
 
@@ -204,7 +203,10 @@ impl Asked {
         let max_regression = own.max_regression.map(Percent::share);
         let standard = Budgets::default();
         Budgets {
-            max_regression: self.max_regression.or(max_regression).unwrap_or(standard.max_regression),
+            max_regression: self
+                .max_regression
+                .or(max_regression)
+                .unwrap_or(standard.max_regression),
             max_time_ns: self.max_time.or(own.max_time.map(Milliseconds::nanoseconds)),
             max_memory_bytes: self.max_memory.or(own.max_memory.map(Size::bytes)),
             max_findings,
@@ -271,7 +273,8 @@ fn tell(args: &CheckArgs, check: &Check, prefix: &str, terminal: &Terminal) -> R
 fn prefix(root: &Path) -> String {
     let here = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok());
     let root = root.canonicalize().ok();
-    let below = here.zip(root).and_then(|(here, root)| Some(root.strip_prefix(here).ok()?.to_owned()));
+    let below =
+        here.zip(root).and_then(|(here, root)| Some(root.strip_prefix(here).ok()?.to_owned()));
     below.unwrap_or_default().to_string_lossy().replace('\\', "/")
 }
 

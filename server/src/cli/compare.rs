@@ -115,9 +115,8 @@ pub fn of_document(file: &Path) -> Result<Option<Run>, Failure> {
         return Ok(None);
     }
     let mut bytes = Vec::new();
-    let opened = File::open(file).and_then(|file| {
-        file.take(DOCUMENT_LIMIT).read_to_end(&mut bytes)
-    });
+    let opened =
+        File::open(file).and_then(|file| file.take(DOCUMENT_LIMIT).read_to_end(&mut bytes));
     opened.map_err(|error| wrong(format!("cannot be read: {error}")))?;
     match Run::read(&bytes) {
         Ok(run) => Ok(Some(run)),
@@ -144,7 +143,8 @@ fn in_history<'a>(name: &str, runs: &'a [RunRecord], root: &Path) -> Option<&'a 
         let of = |commit: &str| {
             let here = |run: &&RunRecord| {
                 run.commit.as_deref().is_some_and(|known| {
-                    known == commit || (is_start && (known.starts_with(commit) || commit.starts_with(known)))
+                    known == commit
+                        || (is_start && (known.starts_with(commit) || commit.starts_with(known)))
                 })
             };
             // The text of the commit itself stands before what was changed since.
@@ -221,11 +221,16 @@ mod tests {
             run(1600, "a1b2c3d4e5f6", true),
             run(1500, "ffff00001111", false),
         ];
-        let found = |name: &str| {
-            in_history(name, &runs, Path::new("/nowhere")).map(|run| run.when_unix_ms)
-        };
-        assert_eq!((found("last"), found("last~"), found("last~2")), (Some(1700), Some(1600), Some(1500)));
-        assert_eq!((found("1500"), found("a1b2c3d"), found("FFFF")), (Some(1500), Some(1600), Some(1500)));
+        let found =
+            |name: &str| in_history(name, &runs, Path::new("/nowhere")).map(|run| run.when_unix_ms);
+        assert_eq!(
+            (found("last"), found("last~"), found("last~2")),
+            (Some(1700), Some(1600), Some(1500))
+        );
+        assert_eq!(
+            (found("1500"), found("a1b2c3d"), found("FFFF")),
+            (Some(1500), Some(1600), Some(1500))
+        );
         assert_eq!(found("a1b2c3d4e5f60000000000000000000000000000"), Some(1600));
         for nothing in ["last~3", "lastly", "last~x", "a1", "HEAD", "", "12"] {
             assert_eq!(found(nothing), None, "{nothing}");

@@ -11,7 +11,6 @@ use self::exit::Failure;
 
 mod analyze;
 mod check;
-mod check_findings;
 mod compare;
 mod demo;
 mod doctor;

@@ -167,7 +167,17 @@ impl Shown {
                 let timelines = self.timelines.clone();
                 self.pool.answer(reply, move || timelines.of(generation, recording.as_deref()));
             }
-            Question::Document(_, reply) | Question::Timeline(_, _, reply) => {
+            Question::Compare(WORKSPACE, before, after, reply) => {
+                let facts = self.facts();
+                let root = facts.measured.as_ref().map(|(_, profiled)| profiled.root.clone());
+                self.pool.answer(reply, move || {
+                    let root = root.unwrap_or_default();
+                    answer::compared(facts.store.as_ref(), &root, before, after)
+                });
+            }
+            Question::Document(_, reply)
+            | Question::Timeline(_, _, reply)
+            | Question::Compare(_, _, _, reply) => {
                 let _ = reply.send(Err(RequestError::Invalid("there is no such workspace".into())));
             }
         }

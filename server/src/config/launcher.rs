@@ -173,7 +173,9 @@ impl<'de> Deserialize<'de> for Launcher {
         impl<'de> de::Visitor<'de> for Either {
             type Value = Launcher;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a list such as [\"torchrun\", \"--nproc-per-node\", \"2\"], or a table")
+                f.write_str(
+                    "a list such as [\"torchrun\", \"--nproc-per-node\", \"2\"], or a table",
+                )
             }
             fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<Launcher, A::Error> {
                 let command = Vec::<Argument>::deserialize(SeqAccessDeserializer::new(list))?;
@@ -257,9 +259,8 @@ mod tests {
         expect!["invalid type: integer `3`, expected a list such as [\"torchrun\", \"--nproc-per-node\", \"2\"], or a table"]
             .assert_eq(&said("launcher = 3"));
         expect!["the launcher names no program"].assert_eq(&said("launcher = []"));
-        expect!["`there` has to be an absolute path, as the ranks see it"].assert_eq(&said(
-            "[launcher]\ncommand = [\"srun\"]\npaths = { there = \".\" }",
-        ));
+        expect!["`there` has to be an absolute path, as the ranks see it"]
+            .assert_eq(&said("[launcher]\ncommand = [\"srun\"]\npaths = { there = \".\" }"));
         assert!(said("[launcher]\ncomand = [\"srun\"]").contains("unknown field `comand`"));
     }
 }

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub use budgets::{Check, MaxFindings, Milliseconds, Percent};
+pub use budgets::{Check, Milliseconds, Percent};
 pub use count::Count;
 pub use device_choice::{DEVICES, DeviceChoice};
 pub use environment::Environment;

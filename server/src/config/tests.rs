@@ -109,26 +109,11 @@ fn prices_that_cannot_be() {
 
 #[test]
 fn budgets_that_cannot_be() {
-    check(
-        "[check]\nmax_regression = 5\n",
-        expect![[r#""#]],
-    );
-    check(
-        "[check]\nmax_regression = \"-5%\"\n",
-        expect![[r#""#]],
-    );
-    check(
-        "[check]\nmax_time = 0\n",
-        expect![[r#""#]],
-    );
-    check(
-        "[check.max_findings]\nwarning = -1\n",
-        expect![[r#""#]],
-    );
-    check(
-        "[check]\nbaseline = \"../elsewhere.json\"\n",
-        expect![[r#""#]],
-    );
+    check("[check]\nmax_regression = 5\n", expect![[r#""#]]);
+    check("[check]\nmax_regression = \"-5%\"\n", expect![[r#""#]]);
+    check("[check]\nmax_time = 0\n", expect![[r#""#]]);
+    check("[check.max_findings]\nwarning = -1\n", expect![[r#""#]]);
+    check("[check]\nbaseline = \"../elsewhere.json\"\n", expect![[r#""#]]);
 }
 
 #[test]
@@ -148,7 +133,7 @@ fn unknown_keys_name_the_known_ones() {
     check(
         "\nscrpt = \"train.py\"\n",
         expect![
-            "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`, `check`"
+            "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`, `findings`, `check`"
         ],
     );
 }
@@ -267,7 +252,7 @@ fn pyproject() {
     check_files(
         &[(PYPROJECT, "[tool.ridgeline]\n\nscrpt = 1\n")],
         expect![
-            "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`, `check`"
+            "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`, `findings`, `check`"
         ],
     );
     check_files(

@@ -13,6 +13,8 @@ pub enum Question {
     Document(u32, Reply<Arc<str>>),
     /// The timeline of a measurement (its generation), as JSON.
     Timeline(u32, u64, Reply<Arc<str>>),
+    /// Two runs of the project side by side, by when they were, as JSON: the earlier and the later one.
+    Compare(u32, u64, u64, Reply<Arc<str>>),
     /// Move the editor to a line.
     Jump(u32, Line, Reply<Done>),
     /// Mark a line in the editor, or none any more.

@@ -53,6 +53,7 @@ pub fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Ro
         .route("/{token}/panel.css", get(page::style))
         .route("/{token}/api/panel", get(document))
         .route("/{token}/api/timeline", get(timeline))
+        .route("/{token}/api/compare", get(compare))
         .route("/{token}/api/events", get(events))
         .route("/{token}/api/jump", post(jump))
         .route("/{token}/api/highlight", post(highlight))
@@ -92,6 +93,13 @@ struct OfWorkspace {
 struct OfMeasurement {
     workspace: u32,
     generation: u64,
+}
+
+#[derive(Deserialize)]
+struct OfRuns {
+    workspace: u32,
+    before: u64,
+    after: u64,
 }
 
 #[derive(Deserialize)]
@@ -146,6 +154,15 @@ async fn timeline(
 ) -> Result<Response, Response> {
     let Query(of) = query.map_err(IntoResponse::into_response)?;
     desk.ask(|reply| Question::Timeline(of.workspace, of.generation, reply)).await.map(json)
+}
+
+async fn compare(
+    State(desk): State<Desk>,
+    query: Result<Query<OfRuns>, QueryRejection>,
+) -> Result<Response, Response> {
+    let Query(of) = query.map_err(IntoResponse::into_response)?;
+    let asked = |reply| Question::Compare(of.workspace, of.before, of.after, reply);
+    desk.ask(asked).await.map(json)
 }
 
 async fn jump(

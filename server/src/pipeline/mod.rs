@@ -276,7 +276,11 @@ impl Pipeline {
     }
 
     /// The agent that measures a plan. One for launched runs has nothing to keep warm.
-    async fn agent_of(&self, plan: &Plan, interpreter: &Interpreter) -> Result<Arc<Agent>, Outcome> {
+    async fn agent_of(
+        &self,
+        plan: &Plan,
+        interpreter: &Interpreter,
+    ) -> Result<Arc<Agent>, Outcome> {
         if plan.launched_by.is_none() {
             return self.agent(plan, interpreter).await;
         }
@@ -316,7 +320,9 @@ impl Pipeline {
                 while agents.len() >= WARM_AGENTS {
                     agents.remove(0);
                 }
-                let agent = Agent::start(self.agent_options(plan, interpreter)).await.map_err(agent_problem)?;
+                let agent = Agent::start(self.agent_options(plan, interpreter))
+                    .await
+                    .map_err(agent_problem)?;
                 Warm {
                     root: plan.root.clone(),
                     interpreter: interpreter.path.clone(),

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use ridgeline_analysis::attribution::{self, AttributionError};
 use ridgeline_analysis::predict::device_comparison::{Subject, compare};
-use ridgeline_analysis::predict::device_table;
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
@@ -72,7 +71,6 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
         Some(eager) => attribution::attribute_compiled(&recording, &load(eager)?)?,
         None => attribution::attribute(&recording)?,
     };
-    profile.device.roof = device_table::roof(&profile.device.name);
     let step = attribution::recorded_step(&recording, &profile);
     let (table, left_out) = known_devices::of_project(root);
     if let Some(mut elsewhere) = compare(Subject::Recorded(&step), &table) {

@@ -69,6 +69,9 @@ impl GlobalState {
             Question::Timeline(number, generation, reply) => {
                 self.panel_timeline(number, generation, reply);
             }
+            Question::Compare(number, before, after, reply) => {
+                self.panel_compare(number, (before, after), reply);
+            }
             Question::Jump(number, line, reply) => {
                 if let Some((reply, sought)) = self.sought(number, line, reply) {
                     let (to_client, can_show) =
@@ -183,6 +186,17 @@ impl GlobalState {
             prices: self.settings.prices.clone(),
         };
         self.slow_pool.answer(reply, move || answer::document(&facts));
+    }
+
+    fn panel_compare(&self, number: u32, (before, after): (u64, u64), reply: Reply<Arc<str>>) {
+        let measured = self.numbered(number).and_then(|workspace| workspace.measured.first());
+        let Some(root) = measured.map(|(_, profiled)| profiled.root.clone()) else {
+            let _ = reply.send(Err(no_workspace()));
+            return;
+        };
+        let store = self.store.clone();
+        let work = move || answer::compared(store.as_ref(), &root, before, after);
+        self.slow_pool.answer(reply, work);
     }
 
     fn panel_timeline(&self, number: u32, generation: u64, reply: Reply<Arc<str>>) {

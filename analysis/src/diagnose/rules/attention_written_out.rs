@@ -180,7 +180,7 @@ fn comes_from_product(
         "identifier" => {
             let name = written(text, node);
             let mut made = text.assignments.iter().rev().filter(|one| {
-                one.function == function && one.target == name && one.at.start < before
+                one.function == function && one.target == name && one.value.end <= before
             });
             // What it was before it was scaled in place, and before a mask in a branch.
             let value = made.find(|one| !one.is_augmented);

@@ -10,6 +10,7 @@ use crate::diagnose::rule::Rule;
 use crate::diagnose::waits::Waits;
 use crate::profile::FileId;
 use crate::source::batch_site::module::Module;
+use crate::source::rewrite::EditKind;
 use crate::source::rewrite::syntax::{object_of, written};
 use crate::whatif::graph::{Graph, TaskId, TaskKind};
 use crate::whatif::loading::is_upload;
@@ -54,8 +55,7 @@ impl Rule for BlockingCopy {
                       on. Without `non_blocking=True` the host waits until it is there."
                     .to_owned(),
                 cost: Some(Cost::time(saved_ns).predicted()),
-                // The edit NonBlockingCopy mends it.
-                fix: None,
+                fix: Some(EditKind::NonBlockingCopy),
                 ..Finding::default()
             })
         });
@@ -115,6 +115,8 @@ for x, y in loader:
         let name = format!("Memcpy HtoD ({memory} -> Device)");
         let (_, copy) = case.launch(TaskKind::HostCopy, &name, 10e6, Some(at));
         let wait = case.host(TaskKind::Wait, 0.0, Phase::Other, Some(at));
+        let call = case.operator(wait, "aten::copy_");
+        case.graph.task_mut(copy).expect("a task").call = Some(call);
         case.graph.wait(copy, wait, 0.0);
         case.host(TaskKind::HostGap, 10e6, Phase::Forward, None);
         case.launch(TaskKind::Kernel, "k", 5e6, None);

@@ -9,6 +9,7 @@ use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::reading::{is_without_gradients, lines_of, loops_around};
 use crate::diagnose::rule::Rule;
 use crate::source::batch_site::module::{Assignment, Module};
+use crate::source::rewrite::EditKind;
 use crate::source::rewrite::models::Models;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::{mentions, object_of, statement_of, within, written};
@@ -65,8 +66,7 @@ fn finding(at: Place, what: &str, cost: Option<Cost>) -> Finding {
               `.detach()` of it instead."
             .to_owned(),
         cost,
-        // The edit DetachAccumulated mends it.
-        fix: None,
+        fix: Some(EditKind::DetachAccumulated),
         ..Finding::default()
     }
 }

@@ -50,7 +50,11 @@ impl Rule for Imbalance {
             // The data that a rank gets is the loop's matter, not that of the lines which it reaches.
             let at_loop = evidence.profile().iteration.loop_line.map(|(file, line)| {
                 let place = evidence.place(file, line);
-                crate::ranks::uneven::SlowLine { path: place.path, line: place.line, surplus_ns: 0.0 }
+                crate::ranks::uneven::SlowLine {
+                    path: place.path,
+                    line: place.line,
+                    surplus_ns: 0.0,
+                }
             });
             found.lines.splice(0..0, at_loop);
         }

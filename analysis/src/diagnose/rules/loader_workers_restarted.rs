@@ -6,6 +6,7 @@ use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::loading::{batches, median, place};
 use crate::diagnose::rule::Rule;
 use crate::recording::manifest::Loader;
+use crate::source::rewrite::EditKind;
 use crate::units::duration;
 
 /// What is saved of an iteration has to be more than this share to be told.
@@ -53,8 +54,7 @@ fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
             duration(each_ns)
         ),
         cost: Some(Cost::time(time_ns)),
-        // The edit PersistentWorkers mends it.
-        fix: None,
+        fix: Some(EditKind::PersistentWorkers),
         ..Finding::default()
     })
 }

@@ -142,6 +142,8 @@ pub fn estimate(input: &Input<'_>) -> Profile {
         exchange: None,
         ranks: None,
         since: None,
+        metrics: None,
+        bound: None,
     }
 }
 

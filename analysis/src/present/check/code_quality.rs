@@ -52,7 +52,9 @@ mod tests {
             assert!(severities.contains(&issue["severity"].as_str().expect("a severity")));
             assert!(issue["location"]["path"].is_string());
             assert!(issue["location"]["lines"]["begin"].as_u64().is_some_and(|line| line > 0));
-            assert!(prints.insert(issue["fingerprint"].as_str().expect("a fingerprint").to_owned()));
+            assert!(
+                prints.insert(issue["fingerprint"].as_str().expect("a fingerprint").to_owned())
+            );
         }
         assert_eq!(code_quality(&Check::default(), ""), json!([]));
     }

@@ -65,9 +65,7 @@ fn case(writer: &mut Writer<impl Write>, item: &Item, prefix: &str) -> io::Resul
 
 /// The characters that XML 1.0 has; others cannot be written in any way.
 fn allowed(text: &str) -> String {
-    let is_allowed = |c: char| {
-        matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
-    };
+    let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
     text.chars().map(|c| if is_allowed(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
@@ -97,7 +95,10 @@ mod tests {
                 }
                 Event::Empty(start) => note(&start, &mut cases, &mut failures),
                 Event::End(end) => {
-                    assert_eq!(open.pop().map(String::into_bytes).as_deref(), Some(end.name().as_ref()));
+                    assert_eq!(
+                        open.pop().map(String::into_bytes).as_deref(),
+                        Some(end.name().as_ref())
+                    );
                 }
                 _ => {}
             }

@@ -62,7 +62,12 @@ pub fn page(check: &Check, style: Style) -> String {
     }
     for finding in &check.findings {
         let text = message(&finding.message);
-        say(&format!("{}  {} {}: {text}", place(&finding.at), finding.severity, clean(&finding.rule)));
+        say(&format!(
+            "{}  {} {}: {text}",
+            place(&finding.at),
+            finding.severity,
+            clean(&finding.rule)
+        ));
     }
     page
 }
@@ -94,7 +99,10 @@ fn fingerprint(name: &str, at: &Location, number: usize) -> String {
 }
 
 /// How many before this one have the same name and file.
-fn number<'a>(mut before: impl Iterator<Item = (&'a str, &'a Location)>, of: (&str, &Location)) -> usize {
+fn number<'a>(
+    mut before: impl Iterator<Item = (&'a str, &'a Location)>,
+    of: (&str, &Location),
+) -> usize {
     let mut count = 0;
     before.by_ref().for_each(|(name, at)| {
         count += usize::from(name == of.0 && at.file == of.1.file);
@@ -127,7 +135,11 @@ mod tests {
         };
         Check {
             items: vec![
-                item("time-budget", Status::Passed, "an iteration takes 10 ms; the budget is 11 ms"),
+                item(
+                    "time-budget",
+                    Status::Passed,
+                    "an iteration takes 10 ms; the budget is 11 ms",
+                ),
                 item("time-regression", Status::Broken, "slower by 20%, p < 0.01 & \"so on\""),
                 item("memory-regression", Status::NotJudged, "they ran on a and on b"),
             ],
@@ -143,7 +155,16 @@ mod tests {
     #[test]
     fn a_page() {
         let shown = page(&hard(), Style { color: false, width: 80 });
-        expect![[r#""#]].assert_eq(&shown);
+        expect![[r#"
+            passed      time-budget: an iteration takes 10 ms; the budget is 11 ms
+            BROKEN      time-regression: slower by 20%, p < 0.01 & "so on"  src/a b&c.py:3
+            not judged  memory-regression: they ran on a and on b
+
+            train.py:7  warning hidden-sync: "waits" <here> & there ]]> �[2J � ￾
+            train.py:9  hint hidden-sync: "waits" <here> & there ]]> �[2J � ￾
+            train.py:0  information loader-workers: "waits" <here> & there ]]> �[2J � ￾
+        "#]]
+        .assert_eq(&shown);
         let nothing = page(&Check::default(), Style { color: false, width: 80 });
         assert!(nothing.starts_with("Nothing was asked"), "{nothing}");
     }

@@ -5,6 +5,7 @@
 //! is finite, every list has a bound, and names are fit to show.
 
 mod batch_size;
+mod bound;
 mod breakdown;
 mod changes;
 mod code;
@@ -173,6 +174,8 @@ struct Measurement {
     duration_ns: u64,
     headline: Vec<Number>,
     changes_against: ChangesAgainst,
+    bound: Option<bound::BoundShown>,
+    utilization: Vec<bound::PartShown>,
     breakdowns: Vec<Breakdown>,
     memory: Option<Memory>,
     kernels: Vec<Kernel>,
@@ -266,6 +269,8 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
             last: against.last.map(|last| against.describe(last)),
             head: against.head.map(|head| against.describe_head(head)),
         },
+        bound: bound::shown(profile),
+        utilization: bound::parts(profile),
         breakdowns: breakdown::all(profile, input.texts),
         memory: memory::memory(profile),
         kernels: profile.kernels.iter().take(MOST_KERNELS).map(kernel).collect(),

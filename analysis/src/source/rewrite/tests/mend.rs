@@ -97,6 +97,20 @@ fn only_the_line_that_was_asked_for() {
     );
 }
 
+#[test]
+fn at_the_line_of_a_finding_every_value_counts() {
+    let script = loop_with("total += criterion(model(x), y)\ntotal += (x * 2)");
+    let of = |line: u32| {
+        let lines: &'static [(&str, u32)] =
+            if line == 11 { &[("train.py", 11)] } else { &[("train.py", 12)] };
+        let (texts, entry) = project(&[("train.py", &script)]);
+        rewrite(&texts, &entry, &at(DETACH, lines))
+    };
+    let made = of(11).expect("made");
+    assert!(made.files[0].applied(&script).contains("total += criterion(model(x), y).detach()\n"));
+    assert!(matches!(of(12), Err(Refusal::NotUnderstood(_))));
+}
+
 const VALIDATES: &str = "\
 import torch
 from torch import nn

@@ -1,0 +1,33 @@
+"""Fit a function to all of its data at once, and validate after every step."""
+
+import torch
+from torch import nn
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+    predicted = model(x)  # fault
+    return nn.functional.mse_loss(predicted, y).item()
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(512, 64), torch.randn(512, 1)
+    held_out, expected = torch.randn(4096, 64), torch.randn(4096, 1)
+    layers = [nn.Linear(64, 512), nn.ReLU(), nn.Dropout(0.2)]
+    for _ in range(2):
+        layers += [nn.Linear(512, 512), nn.ReLU(), nn.Dropout(0.2)]
+    model = nn.Sequential(*layers, nn.Linear(512, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    for step in range(60):
+        loss = nn.functional.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        error = evaluate(model, held_out, expected)
+    print(f"step {step}: loss {loss.item():.3f}, validation {error:.3f}")
+
+
+if __name__ == "__main__":
+    main()
