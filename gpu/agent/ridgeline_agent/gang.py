@@ -181,15 +181,13 @@ class Gang:
         gone = {rank for rank, state in states.items() if state.outcome is None}
         killed = process_tree.kernel_memory_kills() > self._kernel_kills
         if gone and killed:
-            return End(
-                "memory", "the machine ran out of memory, and the kernel ended the program"
-            )
+            return End("memory", "the machine ran out of memory, and the kernel ended the program")
         code = f"the launcher ended with {describe_status(status)}"
         return End(None, code, gone=self._first_gone or gone, status=status)
 
     def _gone(self, states: dict[int, RankState]) -> set[int]:
-        """Ranks of this machine whose process has ended and that did not say how. Processes of other
-        machines cannot be seen from here; what their launcher says of them has to do.
+        """Ranks of this machine whose process has ended and that did not say how. Processes of
+        other machines cannot be seen from here; what their launcher says of them has to do.
         """
         below = set(process_tree.descendants(os.getpid()))
         gone: set[int] = set()

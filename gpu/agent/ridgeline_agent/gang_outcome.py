@@ -34,7 +34,9 @@ def finished(
     """The event that ends the run. `frames` are where each rank stood, in the ranks' order."""
     places = dict(zip(sorted(states), frames))
     outcome, message = _outcome(states, end, places)
-    least = min(states.values(), key=lambda state: (state.outcome is not None, state.rank), default=None)
+    least = min(
+        states.values(), key=lambda state: (state.outcome is not None, state.rank), default=None
+    )
     status = end.status
     return {
         "event": "finished",
@@ -127,4 +129,3 @@ def _at(frames: list[dict[str, Any]]) -> str:
         return ""
     innermost = frames[-1]
     return f" at {innermost['path']}:{innermost['line']} in {innermost['name']}"
-

@@ -107,7 +107,10 @@ def test_a_rank_that_raises_is_named(launches: Agent, tmp_path: Path) -> None:
 def test_all_ranks_raise(launches: Agent, tmp_path: Path) -> None:
     finished = run(launches, tmp_path, "[][1]")
     assert finished["outcome"] == "failed"
-    assert finished["message"] == "rank 0: IndexError: list index out of range (1 more rank failed, too)"
+    assert (
+        finished["message"]
+        == "rank 0: IndexError: list index out of range (1 more rank failed, too)"
+    )
 
 
 def test_a_rank_that_exits_is_named(launches: Agent, tmp_path: Path) -> None:
@@ -270,8 +273,11 @@ def other_machine(tmp_path: Path, daemon: Daemon) -> dict[str, Any]:
     return {
         "remote": [str(ssh), "127.0.0.2"],
         "python": sys.executable,
-        "command": [*TORCHRUN[:3], "--nproc-per-node", "2", "--master-addr", "127.0.0.2"]
-        + ["--master-port", str(20000 + os.getpid() % 10000)],
+        "command": [
+            *TORCHRUN[:3],
+            *("--nproc-per-node", "2", "--master-addr", "127.0.0.2"),
+            *("--master-port", str(20000 + os.getpid() % 10000)),
+        ],
         "paths": {str(project): str(there / "tree")},
     }
 
@@ -282,7 +288,9 @@ def left_there(tmp_path: Path) -> list[Path]:
 
 def test_another_machine(launches: Agent, tmp_path: Path, other_machine: dict[str, Any]) -> None:
     tree = tmp_path / "there" / "tree"
-    text = TRAINING.replace("{misbehave}", "print('here', os.getcwd(), __file__, sorted(os.environ))")
+    text = TRAINING.replace(
+        "{misbehave}", "print('here', os.getcwd(), __file__, sorted(os.environ))"
+    )
     (tree / "train.py").write_text(text)
     project = tmp_path / "project"
     variables = {"OF_THE_CONFIGURATION": "x"}
@@ -390,7 +398,8 @@ def test_words_for_a_shell_are_quoted_for_ssh_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "/etc/passwd", "rank-1/../../manifest.json", "x.py", "rank-1/rank-2/trace.json"]
+    "name",
+    ["../x", "/etc/passwd", "rank-1/../../manifest.json", "x.py", "rank-1/rank-2/trace.json"],
 )
 def test_only_parts_of_a_recording_are_taken(tmp_path: Path, name: str) -> None:
     received = Received(str(tmp_path), lambda data: None)
@@ -402,5 +411,5 @@ def test_only_parts_of_a_recording_are_taken(tmp_path: Path, name: str) -> None:
 def test_what_is_broken_is_not_taken(tmp_path: Path) -> None:
     received = Received(str(tmp_path), lambda data: None)
     for data in ("!", "AAAA", 3, None):
-        with pytest.raises(OSError, match="broken|no part"):
+        with pytest.raises(OSError, match=r"broken|no part"):
             received.take({"path": "trace.json", "data": data})
