@@ -5,6 +5,7 @@ use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::rule::Rule;
 use crate::profile::{FileId, Phase};
 use crate::source::batch_site::module::Call;
+use crate::source::rewrite::EditKind;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::written;
 
@@ -60,8 +61,7 @@ fn finding(at: Place, cost: Option<Cost>) -> Finding {
               NaNs. That is for finding one, not for training. The cost told is that of the search alone."
             .to_owned(),
         cost,
-        // The edit RemoveAnomalyDetection mends it.
-        fix: None,
+        fix: Some(EditKind::RemoveAnomalyDetection),
         ..Finding::default()
     }
 }

@@ -10,6 +10,7 @@ use crate::diagnose::rule::Rule;
 use crate::diagnose::waits::Waits;
 use crate::profile::FileId;
 use crate::source::batch_site::module::Module;
+use crate::source::rewrite::EditKind;
 use crate::source::rewrite::syntax::{object_of, written};
 use crate::whatif::graph::{Graph, TaskId, TaskKind};
 use crate::whatif::loading::is_upload;
@@ -54,8 +55,7 @@ impl Rule for BlockingCopy {
                       on. Without `non_blocking=True` the host waits until it is there."
                     .to_owned(),
                 cost: Some(Cost::time(saved_ns).predicted()),
-                // The edit NonBlockingCopy mends it.
-                fix: None,
+                fix: Some(EditKind::NonBlockingCopy),
                 ..Finding::default()
             })
         });

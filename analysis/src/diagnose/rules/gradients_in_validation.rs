@@ -6,6 +6,7 @@ use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::validation::{has_gradients, seen, stretches, written};
 use crate::profile::FileId;
+use crate::source::rewrite::EditKind;
 use crate::source::rewrite::program::Program;
 
 pub(super) struct GradientsInValidation;
@@ -52,8 +53,7 @@ fn finding(at: Place, cost: Option<Cost>) -> Finding {
               `torch.no_grad()` or `torch.inference_mode()` that memory is free, and a larger batch fits."
             .to_owned(),
         cost,
-        // The edit NoGradInValidation mends it.
-        fix: None,
+        fix: Some(EditKind::NoGradInValidation),
         ..Finding::default()
     }
 }

@@ -7,6 +7,7 @@ use crate::diagnose::reading::loops_around;
 use crate::diagnose::rule::Rule;
 use crate::profile::FileId;
 use crate::source::batch_site::module::{Branch, last_name};
+use crate::source::rewrite::EditKind;
 use crate::source::rewrite::forward::backwards;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::{mentions, within, written};
@@ -69,8 +70,7 @@ fn finding(at: Place, each: Option<f64>, cost: Option<Cost>) -> Finding {
               each step under `with model.no_sync():`, and they are exchanged once."
             .to_owned(),
         cost,
-        // The edit NoSyncInAccumulation mends it.
-        fix: None,
+        fix: Some(EditKind::NoSyncInAccumulation),
         ..Finding::default()
     }
 }

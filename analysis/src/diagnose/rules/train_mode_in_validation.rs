@@ -7,6 +7,7 @@ use crate::diagnose::reading::is_validation_name;
 use crate::diagnose::rule::Rule;
 use crate::diagnose::validation::{seen, stays_in_training_mode, stretches, written};
 use crate::profile::FileId;
+use crate::source::rewrite::EditKind;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::mentions;
 
@@ -81,8 +82,7 @@ fn finding(at: Place, cost: Option<Cost>) -> Finding {
               `model.eval()` before and `model.train()` after."
             .to_owned(),
         cost,
-        // The edit EvalModeInValidation mends it.
-        fix: None,
+        fix: Some(EditKind::EvalModeInValidation),
         ..Finding::default()
     }
 }
