@@ -171,14 +171,16 @@ impl Evidence<'_> {
         let (new, old): (Vec<&Block>, Vec<&Block>) =
             stays.partition(|block| block.allocated.is_some());
         let is_here = |at: (FileId, u32)| at.0 == file && lines.contains(&at.1);
-        let sizes: Vec<f64> = new
-            .iter()
-            .filter(|block| block.line.is_some_and(is_here))
-            .map(|block| block.bytes)
-            .collect();
+        let (here, elsewhere): (Vec<&Block>, Vec<&Block>) =
+            new.into_iter().partition(|block| block.line.is_some_and(is_here));
+        let sizes: Vec<f64> = here.iter().map(|block| block.bytes).collect();
         let each = sizes.iter().sum();
-        let is_alike = |bytes: f64| sizes.contains(&bytes);
-        let before: f64 = old.iter().map(|block| block.bytes).filter(|of| is_alike(*of)).sum();
+        let alike = |blocks: &[&Block]| -> f64 {
+            let bytes = blocks.iter().map(|block| block.bytes);
+            bytes.filter(|bytes| sizes.contains(bytes)).sum()
+        };
+        // What other lines leave takes the place of what they left before.
+        let before = (alike(&old) - alike(&elsewhere)).max(0.0);
         memory.is_known.then_some(Left { each, all: each + before })
     }
 }

@@ -395,6 +395,10 @@ train(model, loader)
         case.block(4e6, BlockKind::Other, None, None);
         case.block(4e6, BlockKind::Other, None, None);
         case.block(5e6, BlockKind::Other, None, None);
+        // The model's output, which is as large, and that of the iteration before.
+        let forward = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, None);
+        case.block(4e6, BlockKind::Activations, Some(forward), None);
+        case.block(4e6, BlockKind::Other, None, None);
         assert_eq!(case.measured(&GraphKept), [], "it did not run");
         case.ran("kept", 1.0);
         let found = case.finds(&GraphKept, "kept");

@@ -15,7 +15,7 @@ use crate::units::duration;
 /// The upper quartile of the iterations over the lower one.
 const UNEQUAL: f64 = 1.3;
 /// The same of all other lines together is below.
-const STEADY: f64 = 1.1;
+const STEADY: f64 = 1.25;
 /// Fewer iterations whose lines were timed tell nothing.
 const FEWEST: usize = 8;
 /// The same of iterations that were timed alone.

@@ -3,7 +3,7 @@
 
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
-use crate::diagnose::loading::{batches, median, place};
+use crate::diagnose::loading::{batches, median, place, quantile};
 use crate::diagnose::rule::Rule;
 use crate::recording::manifest::Loader;
 use crate::source::rewrite::EditKind;
@@ -64,7 +64,9 @@ fn starting_ns(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option
     // The first pass of all has other things to start, too.
     let later = loader.first_batch_ns.get(1..).filter(|later| !later.is_empty())?;
     let usual_ns = median(&loader.fetch_ns)?;
-    let batch_ns = evidence.iteration_ns() / batches(evidence, loader);
+    // Of short epochs many an iteration waits for workers; the quickest one does not.
+    let timed = &evidence.profile().iteration.timed_ns;
+    let batch_ns = quantile(timed, 0.0)? / batches(evidence, loader);
     let loading_ns = f64::from(workers) * batch_ns;
     let each_ns = median(later)? - usual_ns - loading_ns;
     (each_ns > 0.0).then_some(each_ns)
