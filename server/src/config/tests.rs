@@ -109,11 +109,11 @@ fn prices_that_cannot_be() {
 
 #[test]
 fn budgets_that_cannot_be() {
-    check("[check]\nmax_regression = 5\n", expect![[r#""#]]);
-    check("[check]\nmax_regression = \"-5%\"\n", expect![[r#""#]]);
-    check("[check]\nmax_time = 0\n", expect![[r#""#]]);
-    check("[check.max_findings]\nwarning = -1\n", expect![[r#""#]]);
-    check("[check]\nbaseline = \"../elsewhere.json\"\n", expect![[r#""#]]);
+    check("[check]\nmax_regression = 5\n", expect![[r#"ridgeline.toml:2: invalid type: integer `5`, expected a percentage from "0%" to "1000%""#]]);
+    check("[check]\nmax_regression = \"-5%\"\n", expect![[r#"ridgeline.toml:2: invalid value: string "-5%", expected a percentage from "0%" to "1000%""#]]);
+    check("[check]\nmax_time = 0\n", expect!["ridgeline.toml:2: invalid value: floating point `0.0`, expected milliseconds: a number above 0 and at most 86400000"]);
+    check("[check.max_findings]\nwarning = -1\n", expect!["ridgeline.toml:2: invalid value: integer `-1`, expected a whole number between 0 and 1000000"]);
+    check("[check]\nbaseline = \"../elsewhere.json\"\n", expect!["ridgeline.toml:2: `../elsewhere.json` leads out of the project"]);
 }
 
 #[test]
