@@ -11,6 +11,7 @@ mod http;
 mod panel;
 mod predict;
 mod profile;
+mod ranks;
 mod sandbox;
 mod schema;
 mod usage;

@@ -209,7 +209,82 @@ fn without((start, end): Stretch, union: &[Stretch]) -> Vec<Stretch> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attribution::attribute;
+    use crate::attribution::fixture::{TraceBuilder, recording};
+    use crate::recording::line_log::{LINE, PHASE_ENTER, PHASE_EXIT, PUSH};
+    use expect_test::{Expect, expect};
     use proptest::prelude::*;
+
+    /// Line 31 runs forward until 100 µs, line 32 backward until 400, line 33 asks for something until
+    /// 500 and computes until 600.
+    #[track_caller]
+    fn check(mut trace: TraceBuilder, expected: Expect) {
+        const US: i64 = 1_000;
+        trace.op("aten::linear", 10 * US, 80 * US);
+        trace.node("AddmmBackward0", 110 * US, 90 * US);
+        trace.op("aten::mm", 120 * US, 70 * US);
+        trace.op("aten::copy_", 350 * US, 20 * US);
+        trace.op("aten::add_", 510 * US, 80 * US);
+        let records = [
+            (0, PUSH, 0, 1),
+            (0, LINE, 0, 31),
+            (100 * US, LINE, 0, 32),
+            (100 * US, PHASE_ENTER, 2, 0),
+            (400 * US, PHASE_EXIT, 2, 0),
+            (400 * US, LINE, 0, 33),
+        ];
+        let profile = attribute(&recording(trace, &records, 600 * US)).expect("a profile");
+        let us = |ns: f64| ns / 1e3;
+        let said = profile.exchange.map(|it| {
+            let lines = it.lines.iter().map(|line| {
+                let backward = if line.in_backward { " backward" } else { "" };
+                format!(" | {}: {}{backward}", line.line, us(line.exposed_ns))
+            });
+            let lines: String = lines.collect();
+            format!("{} exposed {}{lines}", us(it.total_ns), us(it.exposed_ns))
+        });
+        expected.assert_eq(said.as_deref().unwrap_or("nothing"));
+    }
+
+    fn with(ranges: &[(&str, i64, i64)]) -> TraceBuilder {
+        let mut trace = TraceBuilder::new();
+        for (name, start_us, end_us) in ranges {
+            trace.annotation(name, start_us * 1_000, (end_us - start_us) * 1_000);
+        }
+        trace
+    }
+
+    #[test]
+    fn what_runs_beside_operators_is_hidden() {
+        check(with(&[("gloo:all_reduce", 120, 190)]), expect!["70 exposed 0"]);
+        check(with(&[("Optimizer.step#SGD", 120, 190)]), expect!["nothing"]);
+        // It ends in a gap that is too short to be a wait.
+        check(with(&[("gloo:all_reduce", 20, 105)]), expect!["85 exposed 0"]);
+    }
+
+    #[test]
+    fn the_gap_in_which_an_operation_ends_is_a_wait_until_then() {
+        check(
+            with(&[("gloo:all_reduce", 130, 340)]),
+            expect!["210 exposed 140 | 32: 140 backward"],
+        );
+        // Two at once wait no longer than the longer of them.
+        check(
+            with(&[("gloo:all_reduce", 130, 340), ("gloo:all_reduce", 180, 330)]),
+            expect!["210 exposed 140 | 32: 140 backward"],
+        );
+        check(with(&[("gloo:broadcast", 410, 500)]), expect!["90 exposed 90 | 33: 90"]);
+    }
+
+    #[test]
+    fn only_kernels_that_compute_hide_those_that_communicate() {
+        let mut trace = TraceBuilder::new();
+        trace.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 150_000, 160_000, 100_000);
+        trace.kernel("gemm", 155_000, 200_000, 20_000);
+        // What gloo does beside it is the host's matter.
+        trace.annotation("gloo:barrier", 130_000, 200_000);
+        check(trace, expect!["100 exposed 80 | 32: 80 backward"]);
+    }
 
     proptest! {
         #[test]

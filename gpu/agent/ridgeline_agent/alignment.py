@@ -17,8 +17,8 @@ _PATIENCE = timedelta(seconds=20)
 
 
 class Alignment:
-    """Meeting points, counted. Every rank comes to the same ones, because all of them count the same
-    iterations.
+    """Meeting points, counted. Every rank comes to the same ones, because all of them count the
+    same iterations.
     """
 
     def __init__(self, is_rank: bool) -> None:
@@ -26,8 +26,8 @@ class Alignment:
         self._met = 0
 
     def wait(self) -> None:
-        """Waits until the other ranks are here, too. Raises where they do not come, and from then on
-        waits no more.
+        """Waits until the other ranks are here, too. Raises where they do not come, and from then
+        on waits no more.
         """
         distributed: Any = sys.modules.get("torch.distributed")
         if not self._is_on or distributed is None:

@@ -17,7 +17,9 @@ from typing import Any
 from .run_log import FILE_NAME as LOG
 
 # What a recording has (docs/recording.md), and nothing else: the names come from another machine.
-_NAME = re.compile(r"(rank-[0-9]{1,6}/)?(manifest\.json|trace\.json|lines\.bin|batch\.json)|log\.txt")
+_NAME = re.compile(
+    r"(rank-[0-9]{1,6}/)?(manifest\.json|trace\.json|lines\.bin|batch\.json)|log\.txt"
+)
 _CHUNK = 2**20
 # A trace may have a gigabyte.
 _MOST_BYTES = 16 * 2**30

@@ -57,6 +57,8 @@ class Gang:
         self._log = RunLog(out, spec.limits.log_bytes)
         self._told: tuple[str, int, int] | None = None
         self._alive: set[int] = set()
+        # The ranks that were gone first: others may have been ended for it.
+        self._first_gone: set[int] = set()
         self._kernel_kills = process_tree.kernel_memory_kills()
 
     def run(self) -> dict[str, Any]:
@@ -162,7 +164,7 @@ class Gang:
             elif first_end is None:
                 first_end = now
             elif now - first_end > patience:
-                return End(None, None, gone=gone)
+                return End(None, None, gone=self._first_gone or gone)
             if limits.memory_bytes is not None and now > next_memory_check:
                 next_memory_check = now + 2 * _TICK_SECONDS
                 below = process_tree.descendants(os.getpid())
@@ -179,15 +181,13 @@ class Gang:
         gone = {rank for rank, state in states.items() if state.outcome is None}
         killed = process_tree.kernel_memory_kills() > self._kernel_kills
         if gone and killed:
-            return End(
-                "memory", "the machine ran out of memory, and the kernel ended the program"
-            )
+            return End("memory", "the machine ran out of memory, and the kernel ended the program")
         code = f"the launcher ended with {describe_status(status)}"
-        return End(None, code, gone=gone, status=status)
+        return End(None, code, gone=self._first_gone or gone, status=status)
 
     def _gone(self, states: dict[int, RankState]) -> set[int]:
-        """Ranks of this machine whose process has ended and that did not say how. Processes of other
-        machines cannot be seen from here; what their launcher says of them has to do.
+        """Ranks of this machine whose process has ended and that did not say how. Processes of
+        other machines cannot be seen from here; what their launcher says of them has to do.
         """
         below = set(process_tree.descendants(os.getpid()))
         gone: set[int] = set()
@@ -196,6 +196,7 @@ class Gang:
                 self._alive.add(rank)
             elif rank in self._alive and state.outcome is None:
                 gone.add(rank)
+        self._first_gone = self._first_gone or gone
         return gone
 
     def _tell_progress(self, states: dict[int, RankState]) -> None:

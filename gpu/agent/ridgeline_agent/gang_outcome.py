@@ -9,6 +9,8 @@ from .rank_states import RankState
 
 # Ranks that a message names; the others are counted.
 _MOST_NAMED = 4
+# Of what each of them said.
+_MOST_TOLD = 200
 
 
 @dataclass
@@ -32,7 +34,9 @@ def finished(
     """The event that ends the run. `frames` are where each rank stood, in the ranks' order."""
     places = dict(zip(sorted(states), frames))
     outcome, message = _outcome(states, end, places)
-    least = min(states.values(), key=lambda state: (state.outcome is not None, state.rank), default=None)
+    least = min(
+        states.values(), key=lambda state: (state.outcome is not None, state.rank), default=None
+    )
     status = end.status
     return {
         "event": "finished",
@@ -64,6 +68,8 @@ def _outcome(
     if not missing and outcomes == {"complete"}:
         return "complete", None
     for outcome in ("failed", "exited"):
+        if end.gone:
+            break  # What the others raised is mostly that their connection to it was closed.
         told = [state for state in states.values() if state.outcome == outcome]
         if told:
             text = "; ".join(f"rank {one.rank}: {one.message}" for one in told[:1])
@@ -71,7 +77,8 @@ def _outcome(
     if not missing and outcomes <= {"complete", "short"} and "complete" not in outcomes:
         return "short", None
     parts = [f"rank {rank} did not begin" for rank in missing[:_MOST_NAMED]]
-    parts += [_fate(state, end, places) for _, state in sorted(states.items())]
+    first = sorted(states.values(), key=lambda state: (state.rank not in end.gone, state.rank))
+    parts += [_fate(state, end, places) for state in first]
     more = len(parts) - _MOST_NAMED
     text = "; ".join(parts[:_MOST_NAMED]) + (f"; and {more} more ranks" if more > 0 else "")
     return "exited", text if end.message is None else f"{text}; {end.message}"
@@ -92,7 +99,8 @@ def _fate(state: RankState, end: End, places: dict[int, list[dict[str, Any]]]) -
     if state.outcome == "short":
         return f"{rank} came to its end before enough iterations ran"
     if state.outcome is not None:
-        return f"{rank} ended ({state.outcome})"
+        told = "" if state.message is None else f": {state.message[:_MOST_TOLD]}"
+        return f"{rank} {state.outcome}{told}"
     if state.rank in end.gone:
         return f"{rank} was ended in the stage '{state.stage}'{_at(places.get(state.rank, []))}"
     return f"{rank} was waiting in the stage '{state.stage}'"
@@ -121,4 +129,3 @@ def _at(frames: list[dict[str, Any]]) -> str:
         return ""
     innermost = frames[-1]
     return f" at {innermost['path']}:{innermost['line']} in {innermost['name']}"
-

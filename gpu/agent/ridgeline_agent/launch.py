@@ -109,9 +109,7 @@ class Launches:
                 return finished_with_files(gang.run(), out, self._server.send)
             if spec.launcher.remote:
                 return Carrier(spec, request, self._boot, self._server.send, is_cancelled).run()
-            return Gang(
-                spec, request, spec.out, self._boot, self._server.send, is_cancelled
-            ).run()
+            return Gang(spec, request, spec.out, self._boot, self._server.send, is_cancelled).run()
         except BrokenPipeError:
             raise
         except OSError as error:

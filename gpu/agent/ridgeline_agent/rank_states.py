@@ -36,7 +36,7 @@ class RankState:
 
 
 def rank_folder(out: str, rank: int) -> str:
-    """Where a rank's recording is: the first rank's is the recording that the others stand beside."""
+    """Where a rank's recording is: the first one's is the run's, and the others' are within it."""
     return out if rank == 0 else os.path.join(out, f"rank-{rank}")
 
 

@@ -83,3 +83,72 @@ fn on_critical_path(evidence: &Evidence<'_>) -> f64 {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::diagnose::harness::Case;
+    use crate::profile::Phase;
+    use crate::ranks::exchange::{Exchange, ExposedLine};
+    use crate::ranks::{RankCost, Ranks};
+
+    const TEXT: &str = "\
+for batch in batches:
+    loss.backward()  # backward
+    for parameter in parameters:
+        dist.all_reduce(parameter.grad)  # exchange
+";
+
+    fn case(mark: &str, exposed_ms: f64) -> Case {
+        let mut case = Case::new(TEXT);
+        let (file, line) = case.line(mark);
+        let (exposed_ns, in_backward) = (exposed_ms * 1e6, mark == "backward");
+        let lines = vec![ExposedLine { file, line, exposed_ns, in_backward }];
+        case.profile.iteration.time_ns = 100e6;
+        case.profile.exchange = Some(Arc::new(Exchange { total_ns: 50e6, exposed_ns, lines }));
+        case.host(TaskKind::HostOperator, 100e6, Phase::Forward, None);
+        case
+    }
+
+    #[test]
+    fn what_nothing_hides_is_found_where_it_is_waited_for() {
+        let found = case("exchange", 30.0).finds(&ExposedCommunication, "exchange");
+        assert!(found.message.contains("outside of the backward pass"), "{}", found.message);
+        assert_eq!(found.cost, Some(Cost::time(30e6)));
+        let found = case("backward", 30.0).finds(&ExposedCommunication, "backward");
+        assert_eq!(found.message, "the exchange of gradients outlasts the backward pass");
+    }
+
+    #[test]
+    fn a_little_is_what_every_program_has() {
+        case("backward", 8.0).finds_nothing(&ExposedCommunication);
+        let mut none = case("backward", 30.0);
+        none.profile.exchange = None;
+        none.finds_nothing(&ExposedCommunication);
+    }
+
+    #[test]
+    fn waiting_for_a_slower_rank_is_not_the_networks() {
+        let mut waits = case("backward", 40.0);
+        let slow = case("backward", 4.0);
+        let costs = [&waits, &slow].map(|case| &case.profile);
+        let costs = (0..).zip(costs).map(|(rank, profile)| RankCost::new(rank, profile));
+        waits.profile.ranks = Ranks::new(2, costs.collect()).map(Arc::new);
+        waits.finds_nothing(&ExposedCommunication);
+    }
+
+    #[test]
+    fn a_gpu_that_waits_for_its_host_loses_nothing() {
+        let mut hidden = case("backward", 40.0).on_gpu();
+        // The host takes 100 ms; the kernels are done long before.
+        hidden.launch(TaskKind::Communication, "ncclDevKernel_AllReduce", 40e6, None);
+        hidden.host(TaskKind::HostOperator, 100e6, Phase::Optimizer, None);
+        hidden.finds_nothing(&ExposedCommunication);
+        let mut alone = Case::new(TEXT).on_gpu();
+        alone.profile = case("backward", 40.0).profile;
+        alone.launch(TaskKind::Communication, "ncclDevKernel_AllReduce", 40e6, None);
+        alone.finds(&ExposedCommunication, "backward");
+    }
+}

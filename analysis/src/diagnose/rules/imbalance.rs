@@ -11,6 +11,12 @@ use crate::units;
 /// See the module's page.
 pub(crate) struct Imbalance;
 
+/// A count of one iteration, which over several may be no whole number.
+fn times(calls: f64) -> String {
+    let whole = (calls - calls.round()).abs() < 0.05;
+    if whole { format!("{calls:.0}") } else { format!("{calls:.1}") }
+}
+
 impl Rule for Imbalance {
     fn name(&self) -> &'static str {
         "imbalance"
@@ -31,8 +37,8 @@ impl Rule for Imbalance {
             }
             Cause::MoreCalls(own, theirs) => format!(
                 "rank {rank} runs this {} times in an iteration, the others {} times",
-                units::significant(own),
-                units::significant(theirs)
+                times(own),
+                times(theirs)
             ),
             Cause::MoreOperations(own, theirs) => format!(
                 "rank {rank} computes {} % more than the others",

@@ -2,10 +2,9 @@
 
 import torch
 import torch.distributed as dist
+from sentences import batches, sentences
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-from sentences import batches, sentences
 
 
 def main():
