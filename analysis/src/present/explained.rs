@@ -25,8 +25,7 @@ pub fn label(by: Bottleneck, on_gpu: bool) -> &'static str {
         (Bottleneck::Compute, false) => "compute",
         (Bottleneck::MemoryBandwidth, true) => "GPU memory bandwidth",
         (Bottleneck::MemoryBandwidth, false) => "memory bandwidth",
-        (Bottleneck::Operators, true) => "operators",
-        (Bottleneck::Operators, false) => "calls of operators",
+        (Bottleneck::Operators, _) => "operators",
         (Bottleneck::Launches, _) => "kernel launches",
         (Bottleneck::Synchronization, _) => "synchronization",
         (Bottleneck::DataLoading, _) => "data loading",
@@ -41,9 +40,9 @@ pub fn label(by: Bottleneck, on_gpu: bool) -> &'static str {
 fn told(by: Bottleneck, on_gpu: bool) -> &'static str {
     match (by, on_gpu) {
         (Bottleneck::Compute, true) => "the GPU's arithmetic is what takes its time",
-        (Bottleneck::Compute, false) => "is operators that compute",
+        (Bottleneck::Compute, false) => "is in operators that compute",
         (Bottleneck::MemoryBandwidth, true) => "the GPU moves data in its memory",
-        (Bottleneck::MemoryBandwidth, false) => "is operators that move data",
+        (Bottleneck::MemoryBandwidth, false) => "is in operators that move data",
         (Bottleneck::Operators, _) => {
             "is operators, too small or too slow for the processor's limits"
         }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::explained;
-use super::headline::{headline, peak};
+use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::{kinds, told};
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
 use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
@@ -192,7 +192,8 @@ impl Writer<'_> {
         }
         if profile.memory.peak_bytes > 0 {
             page.gap();
-            page.line(&[strong(format!("What is in memory at the peak of {}", peak(profile)))]);
+            let (peak, moment) = (peak(profile), moment_of_peak(profile));
+            page.line(&[strong(format!("What is in memory at the peak of {peak}{moment}"))]);
             self.memory_items(page, &profile.memory.at_peak);
         }
         if let Some(metrics) = profile.metrics.as_ref().filter(|metrics| metrics.on_gpu) {

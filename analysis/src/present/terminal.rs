@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style as Ansi};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::explained;
-use super::headline::{headline, peak};
+use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::kinds;
 use super::page::{clean, shorten};
 use super::share::{gpu_busy, share_of_peak, share_of_whole};
@@ -368,7 +368,8 @@ impl Summary<'_> {
         if memory.peak_bytes == 0 {
             return;
         }
-        self.section("Memory at the peak", &peak(self.profile));
+        let (peak, moment) = (peak(self.profile), moment_of_peak(self.profile));
+        self.section("Memory at the peak", &format!("{peak}{moment}"));
         for (kind, bytes) in memory.at_peak.named() {
             if bytes > 0 {
                 let share = share_of_peak(bytes, self.profile);

@@ -387,7 +387,18 @@ mod tests {
             range(&both),
             range(fused)
         );
-        check(&trace, 10, expect![""]);
+        check(
+            &trace,
+            10,
+            expect![[r#"
+            unknown device (cpu)
+
+            Hardware counters (CUPTI)
+            kernels                                   2
+            FLOP outside tensor cores       4.0 million
+            tensor core instructions           not read
+        "#]],
+        );
     }
 
     #[test]

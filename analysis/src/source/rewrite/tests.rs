@@ -186,4 +186,9 @@ fn the_documented_edits_are_these() {
     let edits = EditKind::ALL;
     let expected = edits.map(|kind| format!("| `{}` | {} |", kind.name(), kind.title()));
     assert_eq!(rows, expected);
+    let page = include_str!("../../../../docs/findings/README.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    let fixes = EditKind::FIXES;
+    let expected = fixes.map(|kind| format!("| `{}` | {} |", kind.name(), kind.title()));
+    assert_eq!(rows, expected);
 }

@@ -8,10 +8,7 @@ from torch import nn
 
 def main() -> None:
     torch.manual_seed(0)
-    layers = []
-    for _ in range(24):
-        layers += [nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU()]
-    model = nn.Sequential(*layers)
+    model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(40)))
     average = copy.deepcopy(model).requires_grad_(False)
     kept, weights = list(average.parameters()), list(model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
@@ -23,7 +20,8 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         with torch.no_grad():
-            torch._foreach_lerp_(kept, weights, 0.01)
+            torch._foreach_mul_(kept, 0.99)
+            torch._foreach_add_(kept, weights, alpha=0.01)
     print(f"loss {loss.item():.3f}")
 
 

@@ -8,10 +8,7 @@ from torch import nn
 
 def main() -> None:
     torch.manual_seed(0)
-    layers = []
-    for _ in range(24):
-        layers += [nn.Linear(32, 32), nn.LayerNorm(32), nn.GELU()]
-    model = nn.Sequential(*layers)
+    model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(40)))
     average = copy.deepcopy(model).requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
 
@@ -23,7 +20,7 @@ def main() -> None:
         optimizer.step()
         with torch.no_grad():
             for kept, weight in zip(average.parameters(), model.parameters()):  # fault
-                kept.lerp_(weight, 0.01)
+                kept.mul_(0.99).add_(weight, alpha=0.01)
     print(f"loss {loss.item():.3f}")
 
 
