@@ -350,6 +350,8 @@ fn the_page_names_every_key() {
         ("Devices", "devices"),
         ("Findings", "findings"),
         ("Check", "check"),
+        ("MaxFindings", "check.max_findings"),
+        ("Launcher/anyOf/1", "launcher"),
     ];
     let mut all = keys("/properties");
     all.retain(|key| !tables.iter().any(|(_, table)| key == table));
