@@ -50,8 +50,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
     let found = diagnose::diagnose(&subject, &project, &entry);
     println!(
-        "measured, an iteration of {:.2} ms, in {:.0?}:",
+        "measured, an iteration of {:.2} ms and {:.1} MB, in {:.0?}:",
         subject.profile.iteration.time_ns / 1e6,
+        subject.profile.memory.peak_bytes as f64 / 1e6,
         began.elapsed()
     );
     for finding in found {

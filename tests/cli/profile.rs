@@ -292,3 +292,41 @@ fn an_interrupt_ends_everything() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
+
+/// A loop that leaves anomaly detection on, at the line of `set_detect_anomaly`.
+const ANOMALY: &str = "\
+import torch
+torch.autograd.set_detect_anomaly(True)
+net = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)])
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(100):
+    optimizer.zero_grad()
+    net(torch.randn(16, 64)).sum().backward()
+    optimizer.step()
+";
+
+/// The findings of a rule in what `--json` writes.
+fn found(ended: &Ended, rule: &str) -> Vec<Value> {
+    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    schema::holds(&json, "profile");
+    let findings = json["findings"].as_array().expect("findings").clone();
+    findings.into_iter().filter(|one| one["rule"] == rule).collect()
+}
+
+#[test]
+fn what_was_found_is_told_until_it_is_silenced() {
+    let sandbox = Sandbox::new();
+    let Some(ended) = profile(&sandbox, ANOMALY, &["--json", "-"]) else { return };
+    let ended = ended.exits_with(0);
+    let [finding] = &found(&ended, "anomaly-detection")[..] else { panic!("{}", ended.stdout) };
+    assert_eq!((&finding["file"], &finding["line"]), (&"train.py".into(), &2.into()));
+    assert_eq!(finding["fix"], "remove-anomaly-detection");
+    let told = profile(&sandbox, ANOMALY, &[]).expect("a Python").exits_with(0);
+    told.prints("Findings").prints("train.py:2").prints("anomaly-detection");
+    let comment = ANOMALY.replace("(True)", "(True)  # ridgeline: ignore[anomaly-detection]");
+    let silenced = profile(&sandbox, &comment, &["--json", "-"]).expect("a Python").exits_with(0);
+    assert_eq!(found(&silenced, "anomaly-detection"), Vec::<Value>::new());
+    sandbox.write("ridgeline.toml", "[findings]\nignore = [\"anomaly-detection:*.py\"]\n");
+    let silenced = profile(&sandbox, ANOMALY, &["--json", "-"]).expect("a Python").exits_with(0);
+    assert_eq!(found(&silenced, "anomaly-detection"), Vec::<Value>::new());
+}

@@ -199,3 +199,69 @@ for step in range(100):
     assert!(texts["train.py"].contains("extra.grad = None"));
     trains(&texts, "train.py", "zero-grad-none");
 }
+
+/// A program with what the edits mend that need no GPU and no second rank.
+const FAULTY: &str = "\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.autograd.set_detect_anomaly(True)
+model = nn.Sequential(
+    nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.LazyLinear(2)
+)
+model(torch.randn(2, 3, 8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+criterion = nn.CrossEntropyLoss()
+data = TensorDataset(torch.randn(64, 3, 8, 8), torch.zeros(64, dtype=torch.long))
+
+
+def validate(loader):
+    for x, y in loader:
+        print('loss', criterion(model(x), y).item())
+
+
+if __name__ == '__main__':
+    train_loader = DataLoader(data, batch_size=8, num_workers=1)
+    val_loader = DataLoader(data, batch_size=32)
+    total = 0
+    for epoch in range(20):
+        for x, y in train_loader:
+            optimizer.zero_grad()
+            loss = criterion(model(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss
+        validate(val_loader)
+";
+
+#[test]
+fn mended_programs_still_train() {
+    let mut texts = HashMap::from([("train.py".to_owned(), Arc::from(FAULTY))]);
+    let demo = Demo { folder: "none", script: "train.py", refused: &[] };
+    let kinds = [
+        EditKind::DetachAccumulated,
+        EditKind::NoGradInValidation,
+        EditKind::EvalModeInValidation,
+        EditKind::RemoveAnomalyDetection,
+        EditKind::PersistentWorkers,
+        EditKind::ConvWithoutBias,
+        EditKind::InPlaceActivation,
+        EditKind::CudnnBenchmark,
+    ];
+    assert!(kinds.into_iter().all(|kind| edit(&mut texts, &demo, kind)));
+    let text = &texts["train.py"];
+    for part in [
+        "total += loss.detach()",
+        "@torch.no_grad()",
+        "model.eval()",
+        "set_detect_anomaly(False)",
+        "persistent_workers=True",
+        "bias=False",
+        "inplace=True",
+        "cudnn.benchmark = True",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    trains(&texts, "train.py", "what was mended");
+}

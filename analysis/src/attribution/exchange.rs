@@ -3,13 +3,15 @@
 //! On a GPU an operation is a kernel of its own, and what no computing kernel runs beside is exposed.
 //! gloo's operations are ranges of the trace (`gloo:all_reduce`), from the request to the end, while
 //! threads of gloo's own work. There the loop's thread waits for an operation in the gap between two
-//! of its operators: of the gap in which an operation ends, the part before that end was a wait.
+//! of its operators: of the gap in which an operation ends, or which ended right before, the part while
+//! it was under way was a wait.
 
 use std::collections::BTreeMap;
 
 use super::contexts::{ContextId, Contexts};
 use super::device::Launches;
 use super::join::Join;
+use super::steps::Steps;
 use super::timeline::{self, Piece};
 use crate::metrics::activity::{is_communication, union_ns};
 use crate::profile::{FileId, Phase};
@@ -21,6 +23,8 @@ use crate::recording::trace::ActivityKind;
 const ON_THE_HOST: [&str; 3] = ["gloo:", "mpi:", "ucc:"];
 /// A shorter gap is Python between two operators that an operation happened to end in.
 const SHORTEST_WAIT_NS: i64 = 20_000;
+/// gloo's thread wakes the one that waits, and then notes the operation's end: so much later at most.
+const WOKEN_BEFORE_NS: i64 = 1_000_000;
 
 /// A stretch of time.
 type Stretch = (i64, i64);
@@ -31,6 +35,7 @@ pub(super) fn exchange(
     contexts: &Contexts<'_>,
     pieces: &[Piece],
     launches: &Launches,
+    steps: &Steps,
     manifest: Option<&Manifest>,
 ) -> Option<Exchange> {
     let on_gpu = gpu_operations(join);
@@ -46,7 +51,10 @@ pub(super) fn exchange(
     if total.is_empty() {
         return None;
     }
-    let iterations = join.windows.len().max(1) as f64;
+    // The profiler makes an iteration longer, and the others wait for that, too.
+    let slowed = (steps.profiled_mean_ns() / steps.iteration_ns()).max(1.0);
+    let slowed = if slowed.is_finite() { slowed } else { 1.0 };
+    let iterations = join.windows.len().max(1) as f64 * slowed;
     let all: Vec<Stretch> = found.exposed.values().flatten().copied().collect();
     let mut lines: Vec<ExposedLine> = Vec::new();
     let mut by_line: BTreeMap<(FileId, u32, bool), Vec<Stretch>> = BTreeMap::new();
@@ -93,37 +101,55 @@ impl Found {
     }
 
     fn on_host(&mut self, join: &Join<'_>, pieces: &[Piece], operations: &[Stretch]) {
+        let gaps = gaps(join, pieces);
         for &(start_ns, end_ns) in operations {
-            // The gap in which it ended: pieces without an operator, one after the other.
-            let Some(last) = timeline::position(pieces, end_ns.saturating_sub(1)) else { continue };
-            let mut at = last;
-            let mut waits: Vec<(ContextId, Stretch)> = Vec::new();
-            while let Some(piece) = pieces.get(at) {
-                let is_gap = piece.operator.is_none_or(|operator| is_waiting(join, operator));
-                if !is_gap || piece.end_ns <= start_ns {
-                    break;
-                }
-                let stretch = (piece.start_ns.max(start_ns), piece.end_ns.min(end_ns));
-                waits.push((piece.context, stretch));
-                match at.checked_sub(1) {
-                    Some(before)
-                        if pieces.get(before).is_some_and(|it| it.end_ns == piece.start_ns) =>
-                    {
-                        at = before;
-                    }
-                    _ => break,
-                }
-            }
-            let waited: i64 = waits.iter().map(|(_, (from, to))| to.saturating_sub(*from)).sum();
-            if waited < SHORTEST_WAIT_NS {
+            let from = end_ns.saturating_sub(WOKEN_BEFORE_NS);
+            let first = gaps.partition_point(|gap| gap.end_ns() <= from);
+            let near = gaps.get(first..).unwrap_or_default().iter();
+            let near = near.take_while(|gap| gap.start_ns() < end_ns);
+            let Some(gap) = near.max_by_key(|gap| gap.within((start_ns, end_ns))) else { continue };
+            if gap.within((start_ns, end_ns)) < SHORTEST_WAIT_NS {
                 continue;
             }
             // The line that waits is the one on which the wait ends.
-            let Some((context, _)) = waits.first().copied() else { continue };
-            let stretches = waits.into_iter().map(|(_, stretch)| stretch);
-            self.exposed.entry(Some(context)).or_default().extend(stretches);
+            let Some(context) = gap.pieces.last().map(|piece| piece.context) else { continue };
+            let waits = gap
+                .pieces
+                .iter()
+                .map(|piece| (piece.start_ns.max(start_ns), piece.end_ns.min(end_ns)));
+            let waits = waits.filter(|(from, to)| from < to);
+            self.exposed.entry(Some(context)).or_default().extend(waits);
         }
     }
+}
+
+/// Time between two operators of the loop's thread.
+struct Gap<'a> {
+    /// One after the other, at least one.
+    pieces: &'a [Piece],
+}
+
+impl Gap<'_> {
+    fn start_ns(&self) -> i64 {
+        self.pieces.first().map_or(i64::MIN, |piece| piece.start_ns)
+    }
+
+    fn end_ns(&self) -> i64 {
+        self.pieces.last().map_or(i64::MIN, |piece| piece.end_ns)
+    }
+
+    /// Nanoseconds of a stretch that are within it.
+    fn within(&self, (start_ns, end_ns): Stretch) -> i64 {
+        self.end_ns().min(end_ns).saturating_sub(self.start_ns().max(start_ns))
+    }
+}
+
+fn gaps<'a>(join: &Join<'_>, pieces: &'a [Piece]) -> Vec<Gap<'a>> {
+    let is_gap = |piece: &Piece| piece.operator.is_none_or(|operator| is_waiting(join, operator));
+    let goes_on =
+        |one: &Piece, next: &Piece| is_gap(one) == is_gap(next) && one.end_ns == next.start_ns;
+    let groups = pieces.chunk_by(goes_on);
+    groups.filter(|group| group.first().is_some_and(is_gap)).map(|pieces| Gap { pieces }).collect()
 }
 
 /// Operators that ask for an operation and may wait for it: they compute nothing.

@@ -172,7 +172,7 @@ fn attribute_with(
         let piece = timeline::at(&pieces, peak_ns)?;
         Some(contexts.get(piece.context)?.phase)
     });
-    let exchange = exchange::exchange(&join, &contexts, &pieces, &sums.launches, manifest);
+    let exchange = exchange::exchange(&join, &contexts, &pieces, &sums.launches, &steps, manifest);
     let mut profile = Profile {
         exchange: exchange.map(Arc::new),
         ranks: None,

@@ -9,7 +9,7 @@ use crate::recording::manifest::Manifest;
 use crate::source::LineMap;
 use crate::source::rewrite::program::Program;
 use crate::whatif::graph::{Graph, Task, TaskKind};
-use crate::whatif::memory::BlockKind;
+use crate::whatif::memory::{Block, BlockKind};
 use crate::whatif::optimization::Bound;
 use crate::whatif::simulate;
 use crate::whatif::study::{self, Subject, TRUSTED_REPLAY};
@@ -158,20 +158,40 @@ impl Evidence<'_> {
         lines.iter().find(|cost| cost.line == line)
     }
 
-    /// Bytes that the operators of some lines of a file made in the iteration and that outlive it,
-    /// and are no gradient, weight, batch or state of the optimizer. Nothing where the recording does
-    /// not tell of memory.
-    pub fn left_behind(&self, file: FileId, lines: RangeInclusive<u32>) -> Option<f64> {
+    /// What the operators of some lines of a file made in the iteration that outlives it, and is no
+    /// gradient, weight, batch or state of the optimizer. Nothing where the recording does not tell of
+    /// memory.
+    pub fn left_behind(&self, file: FileId, lines: RangeInclusive<u32>) -> Option<Left> {
         let memory = &self.graph().memory;
         let is_loose = |kind: BlockKind| {
             matches!(kind, BlockKind::Activations | BlockKind::Temporaries | BlockKind::Other)
         };
-        let left = memory.blocks.iter().filter(|block| {
-            let is_here = block.line.is_some_and(|(of, line)| of == file && lines.contains(&line));
-            is_here && is_loose(block.kind) && block.allocated.is_some() && block.freed.is_none()
-        });
-        memory.is_known.then(|| left.map(|block| block.bytes).sum())
+        let stays = memory.blocks.iter().filter(|block| block.freed.is_none());
+        let stays = stays.filter(|block| is_loose(block.kind));
+        let (new, old): (Vec<&Block>, Vec<&Block>) =
+            stays.partition(|block| block.allocated.is_some());
+        let is_here = |at: (FileId, u32)| at.0 == file && lines.contains(&at.1);
+        let (here, elsewhere): (Vec<&Block>, Vec<&Block>) =
+            new.into_iter().partition(|block| block.line.is_some_and(is_here));
+        let sizes: Vec<f64> = here.iter().map(|block| block.bytes).collect();
+        let each = sizes.iter().sum();
+        let alike = |blocks: &[&Block]| -> f64 {
+            let bytes = blocks.iter().map(|block| block.bytes);
+            bytes.filter(|bytes| sizes.contains(bytes)).sum()
+        };
+        // What other lines leave takes the place of what they left before.
+        let before = (alike(&old) - alike(&elsewhere)).max(0.0);
+        memory.is_known.then_some(Left { each, all: each + before })
     }
+}
+
+/// Bytes that a line leaves behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Left {
+    /// In the measured iteration.
+    pub each: f64,
+    /// With what was there before and is of the same sizes: what earlier iterations left.
+    pub all: f64,
 }
 
 /// The graph's tasks by line and operator.

@@ -46,7 +46,12 @@ pub(crate) fn batches(evidence: &Evidence<'_>, loader: &Loader) -> f64 {
 
 /// The median of some nanoseconds; nothing of none.
 pub(crate) fn median(ns: &[u64]) -> Option<f64> {
-    quantile(&ns.iter().map(|ns| *ns as f64).collect::<Vec<f64>>(), 0.5)
+    quantile(&self::ns(ns), 0.5)
+}
+
+/// Whole nanoseconds as numbers to reckon with.
+pub(crate) fn ns(whole: &[u64]) -> Vec<f64> {
+    whole.iter().map(|ns| *ns as f64).collect()
 }
 
 /// The value below which a share of the values lies, between two of them in proportion.

@@ -9,6 +9,7 @@ import pytest
 
 from agent_driver import Agent, manifest
 from recording import Recording, record
+from ridgeline_agent.line_times import iterations_to_look_at
 
 ITERATIONS = {"warmup": 3, "timed": 2, "profiled": 2}
 
@@ -232,6 +233,12 @@ USED = {
         found = torch.func.grad(loss)({name: one.detach() for name, one in net.named_parameters()})
         for name, one in net.named_parameters():
             one.grad = found[name]
+    """,
+    "a forward derivative": """
+        def loss(x):
+            return torch.func.functional_call(net, dict(net.named_parameters()), (x,)).mean()
+        _, slope = torch.func.jvp(loss, (batch(),), (batch(),))
+        net(batch()).mean().mul(slope.detach()).backward()
     """,
     "a distribution": """
         policy = torch.distributions.Categorical(logits=net(batch()))
@@ -655,6 +662,28 @@ def test_a_line_that_varies() -> None:
     # The line that calls it has its own time alone.
     assert max(found[file, recording.line_of("# call")]) < 50e6
     assert len(recording.manifest["iterations"]["profiled"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("timed_ms", "seconds_left", "wanted"),
+    [
+        ([10, 11, 10, 10], None, 0),
+        ([10, 10, 10, 14], None, 24),
+        # Half of them are slow, so that the median is.
+        ([10, 20, 10, 20, 20, 20], None, 24),
+        ([100, 100, 100, 140], None, 9),
+        ([1000, 1000, 1000, 1400], None, 8),
+        ([2000, 2000, 2000, 2900], None, 0),
+        ([1000, 1000, 1000, 1400], 30.0, 0),
+        ([10, 20, 30], None, 0),
+        ([0, 0, 0, 0], None, 0),
+    ],
+)
+def test_how_many_more_iterations_are_looked_at(
+    timed_ms: list[int], seconds_left: float | None, wanted: int
+) -> None:
+    timed_ns = [took * 1_000_000 for took in timed_ms]
+    assert iterations_to_look_at(timed_ns, seconds_left) == wanted
 
 
 def test_iterations_that_do_not_vary_are_not_looked_at_again() -> None:

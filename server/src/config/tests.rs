@@ -350,6 +350,11 @@ fn the_page_names_every_key() {
         ("Devices", "devices"),
         ("Findings", "findings"),
         ("Check", "check"),
+<<<<<<< HEAD
+        ("MaxFindings", "check.max_findings"),
+        ("Launcher/anyOf/1", "launcher"),
+=======
+>>>>>>> compare
     ];
     let mut all = keys("/properties");
     all.retain(|key| !tables.iter().any(|(_, table)| key == table));

@@ -4,7 +4,7 @@
 use tree_sitter::Node;
 
 use crate::diagnose::carried::{Carried, base_of};
-use crate::diagnose::evidence::Evidence;
+use crate::diagnose::evidence::{Evidence, Left};
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::reading::{is_without_gradients, lines_of, loops_around};
 use crate::diagnose::rule::Rule;
@@ -13,6 +13,7 @@ use crate::source::rewrite::EditKind;
 use crate::source::rewrite::models::Models;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::{mentions, object_of, statement_of, within, written};
+use crate::units::bytes;
 
 /// Bytes of an iteration that are worth telling: a sum of losses is a few bytes, and its graph is not
 /// in the recording.
@@ -35,9 +36,9 @@ impl Rule for GraphKept {
             let (file, line) = evidence.ran(kept.module, kept.lines.0)?;
             evidence.line(file, line).filter(|cost| cost.calls > 0.0)?;
             let last = line.saturating_add(kept.lines.1.saturating_sub(kept.lines.0));
-            let bytes = evidence.left_behind(file, line..=last);
-            let bytes = bytes.filter(|bytes| *bytes >= LEAST_BYTES);
-            Some(finding(evidence.place(file, line), &kept.what, bytes.map(Cost::bytes)))
+            let left = evidence.left_behind(file, line..=last);
+            let left = left.filter(|left| left.each >= LEAST_BYTES);
+            Some(finding(evidence.place(file, line), &kept.what, left))
         });
         found.collect()
     }
@@ -56,16 +57,19 @@ impl Rule for GraphKept {
     }
 }
 
-fn finding(at: Place, what: &str, cost: Option<Cost>) -> Finding {
+fn finding(at: Place, what: &str, left: Option<Left>) -> Finding {
+    let grows = left.map_or("Memory grows with every iteration.".to_owned(), |left| {
+        format!("Memory grows by {} with every iteration.", bytes(left.each))
+    });
     Finding {
         rule: "graph-kept",
         at,
         message: format!("`{what}` keeps the graph of every iteration alive"),
-        why: "The value carries all that a backward pass through it would need, and it is held for as \
-              long as the sum or list is. Memory grows with every iteration. Add `.item()` or \
-              `.detach()` of it instead."
-            .to_owned(),
-        cost,
+        why: format!(
+            "The value carries all that a backward pass through it would need, and it is held for as \
+             long as the sum or list is. {grows} Add `.item()` or `.detach()` of it instead."
+        ),
+        cost: left.map(|left| Cost::bytes(left.all)),
         fix: Some(EditKind::DetachAccumulated),
         ..Finding::default()
     }
@@ -387,10 +391,19 @@ train(model, loader)
         case.block(4e6, BlockKind::Activations, Some(softmax), None);
         case.block(8e6, BlockKind::Activations, Some(softmax), Some(after));
         case.block(16e6, BlockKind::Weights, None, None);
+        // Of two iterations before.
+        case.block(4e6, BlockKind::Other, None, None);
+        case.block(4e6, BlockKind::Other, None, None);
+        case.block(5e6, BlockKind::Other, None, None);
+        // The model's output, which is as large, and that of the iteration before.
+        let forward = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, None);
+        case.block(4e6, BlockKind::Activations, Some(forward), None);
+        case.block(4e6, BlockKind::Other, None, None);
         assert_eq!(case.measured(&GraphKept), [], "it did not run");
         case.ran("kept", 1.0);
         let found = case.finds(&GraphKept, "kept");
-        assert_eq!(found.cost, Some(Cost::bytes(4e6)));
+        assert_eq!(found.cost, Some(Cost::bytes(12e6)));
+        assert!(found.why.contains("grows by 4.0 MB"), "{}", found.why);
         assert!(found.message.contains("total += out.softmax(dim=-1).mean()"), "{}", found.message);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
-use crate::diagnose::loading::{batches, median, place};
+use crate::diagnose::loading::{batches, median, place, quantile};
 use crate::diagnose::rule::Rule;
 use crate::recording::manifest::Loader;
 use crate::source::rewrite::EditKind;
@@ -32,13 +32,11 @@ impl Rule for LoaderWorkersRestarted {
 
 fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
     let workers = loader.workers.filter(|workers| *workers > 0)?;
-    let passes = loader.passes.filter(|passes| *passes >= 2)?;
     if loader.persistent != Some(false) {
         return None;
     }
     let each_ns = starting_ns(evidence, loader, workers)?;
-    let iterations = evidence.manifest()?.iterations.seen.filter(|seen| *seen > 0)?;
-    let time_ns = each_ns * f64::from(passes) / f64::from(iterations);
+    let time_ns = each_ns / iterations_of_a_pass(evidence, loader)?;
     if time_ns < LEAST_SHARE * evidence.iteration_ns() {
         return None;
     }
@@ -50,7 +48,7 @@ fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
             .replace("1 worker are", "1 worker is"),
         why: format!(
             "Each epoch waits {} for processes that start. With `persistent_workers=True` they stay. The \
-             cost is told for one iteration: that of the epochs that were seen, over their iterations.",
+             cost is that of an epoch over its iterations.",
             duration(each_ns)
         ),
         cost: Some(Cost::time(time_ns)),
@@ -66,10 +64,24 @@ fn starting_ns(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option
     // The first pass of all has other things to start, too.
     let later = loader.first_batch_ns.get(1..).filter(|later| !later.is_empty())?;
     let usual_ns = median(&loader.fetch_ns)?;
-    let batch_ns = evidence.iteration_ns() / batches(evidence, loader);
+    // Of short epochs many an iteration waits for workers; the quickest one does not.
+    let timed = &evidence.profile().iteration.timed_ns;
+    let batch_ns = quantile(timed, 0.0)? / batches(evidence, loader);
     let loading_ns = f64::from(workers) * batch_ns;
     let each_ns = median(later)? - usual_ns - loading_ns;
     (each_ns > 0.0).then_some(each_ns)
+}
+
+/// Iterations of one pass through the data: as the loader's length tells, else of those that were seen.
+fn iterations_of_a_pass(evidence: &Evidence<'_>, loader: &Loader) -> Option<f64> {
+    let manifest = evidence.manifest()?;
+    let passes = loader.passes.filter(|passes| *passes >= 2)?;
+    let seen = f64::from(manifest.iterations.seen?) / f64::from(passes);
+    let told = manifest.batch.as_ref().and_then(|batch| {
+        Some(batch.samples_per_epoch? as f64 / batch.size.filter(|size| *size > 0)? as f64)
+    });
+    // The passes that were seen are not whole at their ends, so that each has as many at least.
+    Some(told.unwrap_or(seen).max(1.0))
 }
 
 #[cfg(test)]
@@ -77,6 +89,7 @@ mod tests {
     use super::*;
     use crate::diagnose::harness::Case;
     use crate::profile::Phase;
+    use crate::recording::manifest::Batch;
     use crate::whatif::graph::TaskKind;
 
     const PROGRAM: &str = "\
@@ -111,6 +124,15 @@ for epoch in range(9):
         // 81 ms, less 0.1 of a usual batch and 10 of loading, over ten iterations.
         let time_ns = cost.expect("a cost").time_ns;
         assert!((time_ns - 7.09e6).abs() < 0.01e6, "{time_ns}");
+    }
+
+    #[test]
+    fn the_length_of_the_data_counts_first() {
+        let mut case = epochs(&[300, 80, 82], false, 2);
+        let batch = Batch { size: Some(8), samples_per_epoch: Some(160), ..Batch::default() };
+        case.manifest.batch = Some(batch);
+        let cost = case.finds(&LoaderWorkersRestarted, "loader").cost.expect("a cost");
+        assert!((cost.time_ns - 3.545e6).abs() < 0.01e6, "{cost:?}");
     }
 
     #[test]

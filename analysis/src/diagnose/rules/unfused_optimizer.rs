@@ -1,6 +1,8 @@
 //! `unfused-optimizer`: an update that goes parameter by parameter, or list by list, where PyTorch has
 //! one kernel for all of it (NVIDIA Apex, FusedAdam; PyTorch, `fused=True`).
 
+use std::collections::BTreeSet;
+
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::rule::Rule;
@@ -56,8 +58,9 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         None => (ask("foreach-optimizer")?, EditKind::ForeachOptimizer, "foreach=True"),
     };
     let ((file, line), _) = *highest_first(of_update).first()?;
-    let names: Vec<&str> =
-        manifest.optimizers.iter().map(|optimizer| optimizer.type_name.as_str()).collect();
+    let names = manifest.optimizers.iter().map(|optimizer| optimizer.type_name.as_str());
+    let names: BTreeSet<&str> = names.collect();
+    let names: Vec<&str> = names.into_iter().collect();
     Some(Finding {
         rule: "unfused-optimizer",
         at: evidence.place(file, line),

@@ -10,7 +10,7 @@ def main() -> None:
     for _ in range(6):
         layers += [nn.LayerNorm(512), nn.GELU(), nn.Linear(512, 512)]
     model = nn.Sequential(*layers, nn.Linear(512, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
 
     for step in range(80):
         x, y = torch.randn(256, 32), torch.randint(10, (256,))

@@ -13,7 +13,7 @@ def main() -> None:
     features = torch.randn(100 * BATCH, 64)
     words = torch.randint(VOCABULARY, (100 * BATCH,))
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, VOCABULARY))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
 
     for epoch in range(2):
         confidence = 0.0

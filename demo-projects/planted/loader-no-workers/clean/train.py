@@ -26,7 +26,7 @@ def main() -> None:
     model = nn.Sequential(
         nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 10)
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
 
     for epoch in range(2):
         for x, y in loader:

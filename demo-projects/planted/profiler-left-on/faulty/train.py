@@ -12,7 +12,7 @@ def main() -> None:
     for _ in range(8):
         layers += [nn.Linear(64, 64), nn.Tanh()]
     model = nn.Sequential(*layers, nn.Linear(64, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
 
     profiler = cProfile.Profile()
     profiler.enable()  # fault

@@ -1,0 +1,66 @@
+//! Findings of recordings of real programs, and of traces that others recorded: tuned or not, they hold
+//! none that is not true of them.
+
+mod recorded;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use recorded::{recording, recordings, sample_traces, trace};
+use ridgeline_analysis::attribution::{attribute, step_graph};
+use ridgeline_analysis::diagnose::{self, finding::Finding};
+use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::recording::Recording;
+use ridgeline_analysis::source::batch_site::{Entry, Project};
+use ridgeline_analysis::whatif::study::{Subject, device_of};
+
+/// The sources of a recording.
+struct Sources(std::path::PathBuf);
+
+impl Project for Sources {
+    fn text(&self, path: &str) -> Option<Arc<str>> {
+        std::fs::read_to_string(self.0.join(path)).ok().map(Arc::from)
+    }
+}
+
+fn found(recording: Recording, project: &dyn Project) -> Option<Vec<Finding>> {
+    let profile = attribute(&recording).expect("a profile");
+    let recorded = step_graph(&recording, &profile).expect("a graph");
+    let on_gpu = !recording.trace.activities.is_empty();
+    let device = device_of(&profile, on_gpu, DeviceTable::shipped(), 2).ok()?;
+    let profile = Arc::new(profile);
+    let subject = Subject { recorded, profile, manifest: recording.manifest, device };
+    let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
+    Some(diagnose::diagnose(&subject, project, &entry))
+}
+
+/// A trace of another profiler says nothing of lines or settings, so that nothing is certain.
+#[test]
+fn traces_of_others_raise_nothing() {
+    let Some(traces) = sample_traces() else { return };
+    for path in traces {
+        let recording = Recording { trace: trace(&path), ..Recording::default() };
+        let none: HashMap<String, Arc<str>> = HashMap::new();
+        let told = found(recording, &none).unwrap_or_default();
+        assert!(told.is_empty(), "{}: {told:#?}", path.display());
+    }
+}
+
+/// Every finding of our own recordings is at a line of the program and costs no more than all of it.
+#[test]
+fn findings_of_recordings_are_within_the_program() {
+    for (name, folder) in recordings() {
+        let recording = recording(&folder);
+        let project = Sources(folder.join("src"));
+        for finding in found(recording, &project).expect("a processor is known") {
+            let text = project.text(&finding.at.path).unwrap_or_default();
+            let lines = text.lines().count();
+            let line = finding.at.line as usize;
+            assert!(line >= 1 && line <= lines, "{name}: {finding:?}");
+            assert!(finding.why.ends_with('.') && !finding.message.ends_with('.'), "{finding:?}");
+            let cost = finding.cost.unwrap_or_default();
+            assert!(cost.time_ns >= 0.0 && cost.time_ns.is_finite(), "{name}: {finding:?}");
+            assert!(cost.bytes >= 0.0 && cost.bytes.is_finite(), "{name}: {finding:?}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+// What was found to be slow or wasteful, as the page shows it: `tests/panel/run`.
+
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { pathToFileURL } from "node:url";
+
+import { findBrowser, launch, pictureFolder } from "./browser.mjs";
+import { panelDocument, timelineDocument } from "./documents.mjs";
+import { reportPage } from "./report_page.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, sent, until, withPage, withPanel } from "./session.mjs";
+
+const found = findBrowser();
+if (found.reason !== undefined) console.log(`SKIPPED the panel's findings in Chromium: ${found.reason}`);
+
+let browser;
+before(async () => {
+  if (found.reason === undefined) browser = await launch(found);
+});
+after(() => browser?.close());
+
+const finding = (text, more = {}) => ({
+  rule: "hidden-sync",
+  severity: "warning",
+  text,
+  why: "Python stands still until the GPU is done.",
+  cost: "12 ms of an iteration (12%)",
+  time_ns: 12e6,
+  bytes: null,
+  is_predicted: false,
+  where: "train.py:57",
+  place: { file: 1, line: 57 },
+  related: [{ text: "it is made here", where: "model.py:24", place: { file: 0, line: 24 } }],
+  fix: null,
+  ...more,
+});
+
+const FIX = { name: "detach-accumulated", title: "Add the loss up without its graph (detach)", possible: true, why: null };
+
+const ROWS = [
+  finding(".item() waits for the GPU"),
+  finding("`total += loss` keeps the graph of every iteration alive", { rule: "graph-kept", severity: "information", cost: "~40 MB at the peak (2%)", fix: FIX }),
+  finding("Anomaly detection is on", {
+    rule: "anomaly-detection",
+    severity: "hint",
+    cost: null,
+    related: [],
+    fix: { name: "remove-anomaly-detection", title: "Switch anomaly detection off", possible: false, why: "train.py:5 takes it from `args.debug`" },
+  }),
+  ...Array.from({ length: 6 }, (_, at) => finding(`something small, ${at}`, { severity: "hint" })),
+];
+
+const documents = (more = {}) => ({
+  panel: { ...panelDocument(), findings: { message: null, rows: ROWS, left_out: 0, ...more } },
+  timeline: timelineDocument(),
+});
+
+const section = (page) => page.locator("#findings");
+const row = (page, text) => page.locator(".finding", { hasText: text });
+
+describe("findings", { skip: found.reason }, () => {
+  test("are listed costliest first, each with what it costs and why", () =>
+    withPanel(browser, documents(), async (page) => {
+      assert.match(await row(page, ".item() waits").innerText(), /costs much\s+\.item\(\) waits for the GPU\s+train\.py:57 · 12 ms of an iteration \(12%\) · hidden-sync\s+Python stands still until the GPU is done\.\s+model\.py:24 it is made here/i);
+      assert.match(await row(page, "Anomaly").innerText(), /not measured · anomaly-detection/);
+      assert.equal(await page.locator(".finding").count(), 6);
+      await section(page).getByRole("button", { name: "Show all 9" }).click();
+      assert.equal(await page.locator(".finding").count(), 9);
+    }));
+
+  test("lead to their lines", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      await row(page, ".item() waits").getByRole("button", { name: "train.py:57" }).click();
+      assert.deepEqual(await sent(site, "jump", 1), [{ workspace: 0, file: 1, line: 57, generation: 7 }]);
+      await row(page, ".item() waits").getByRole("button", { name: "model.py:24" }).click();
+      assert.equal((await sent(site, "jump", 2))[1].line, 24);
+    }));
+
+  test("are mended by a press, or say why not", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      await page.getByRole("button", { name: "Fix: Add the loss up without its graph (detach)" }).click();
+      assert.deepEqual(await sent(site, "whatif", 1), [{ workspace: 0, name: "detach-accumulated", action: "apply", file: 1, line: 57, generation: 7 }]);
+      const refused = page.getByRole("button", { name: "Fix: Switch anomaly detection off" });
+      assert.equal(await refused.getAttribute("aria-disabled"), "true");
+      await refused.focus();
+      await page.keyboard.press("Enter");
+      await page.locator("#notice", { hasText: "Switch anomaly detection off: train.py:5 takes it from" }).waitFor();
+      assert.equal((await sent(site, "whatif", 1)).length, 1);
+    }));
+
+  test("say what goes on, and that there is nothing", () =>
+    withPanel(browser, documents({ rows: [], message: "What is slow or wasteful is being worked out." }), async (page, site) => {
+      assert.equal(await section(page).getByRole("status").innerText(), "What is slow or wasteful is being worked out.");
+      await until(() => site.streams.size === 1, "the page to listen");
+      site.panel = documents({ rows: [] }).panel;
+      site.send("panel", null);
+      await section(page).getByText("Nothing was found that is slow or wasteful.").waitFor();
+    }));
+
+  test("are hidden where nothing was measured", () =>
+    withPanel(browser, { panel: { ...panelDocument(), findings: null }, timeline: timelineDocument() }, async (page) => {
+      assert.equal(await section(page).isVisible(), false);
+    }));
+
+  test("fit a narrow window, in both themes, for everybody", { skip: noAxe }, async () => {
+    const folder = await pictureFolder();
+    for (const [theme, width] of [["light", 1280], ["dark", 400]]) {
+      await withPanel(browser, { ...documents(), theme, width }, async (page) => {
+        await checkNoSidewaysScroll(page, `${theme}, ${width}`);
+        await checkAccessibility(page, `${theme}, ${width}`);
+        await section(page).screenshot({ path: join(folder, `findings-${theme}-${width}.png`) });
+      });
+    }
+  });
+
+  test("stand in a report without an editor", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "ridgeline-report-"));
+    try {
+      const file = join(folder, "report.html");
+      await writeFile(file, reportPage(documents().panel, timelineDocument()));
+      await withPage(browser, { address: pathToFileURL(file).href, origin: "file:" }, async (page) => {
+        assert.match(await row(page, "keeps the graph").innerText(), /In the editor: Add the loss up without its graph/);
+        assert.equal(await page.getByRole("button", { name: /^Fix:/ }).count(), 0);
+      });
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+});
