@@ -61,7 +61,9 @@ fn two_ranks(ended: Ended) -> Value {
 #[test]
 fn every_rank_is_told_of() {
     let sandbox = Sandbox::new();
-    let Some(ended) = profile(&sandbox, "", &["--launcher", LAUNCHER, "--json", "-"]) else { return };
+    let Some(ended) = profile(&sandbox, "", &["--launcher", LAUNCHER, "--json", "-"]) else {
+        return;
+    };
     two_ranks(ended);
     // What was recorded tells the same later.
     let folders = std::fs::read_dir(sandbox.path("cache").join("recordings")).expect("recordings");

@@ -29,7 +29,13 @@ fn rank(lines: &[(u32, f64, f64, f64)]) -> Profile {
     let computing: f64 = lines.iter().map(|(_, _, ms, _)| ms).sum();
     let exposed_ns = (100.0 - computing) * MS;
     let time = PhaseTimes { backward: exposed_ns, ..PhaseTimes::default() };
-    costs.push(LineCost { line: 9, calls: 1.0, self_time: time, total_time: time, ..LineCost::default() });
+    costs.push(LineCost {
+        line: 9,
+        calls: 1.0,
+        self_time: time,
+        total_time: time,
+        ..LineCost::default()
+    });
     let waits = ExposedLine { file: FileId(0), line: 9, exposed_ns, in_backward: true };
     let exchange = Exchange { total_ns: 100.0 * MS, exposed_ns, lines: vec![waits] };
     let mut profile = Profile {
@@ -86,10 +92,7 @@ fn a_rank_that_is_slower_everywhere_has_no_line() {
 #[test]
 fn a_line_that_one_rank_alone_runs_is_found() {
     let alone = rank(&[(4, 1.0, 40.0, 1.0), (6, 1.0, 30.0, 1.0)]);
-    check(
-        &[alone, rank(&[(4, 1.0, 40.0, 1.0)])],
-        expect!["rank 0, 30 ms, Alone: train.py:6 30"],
-    );
+    check(&[alone, rank(&[(4, 1.0, 40.0, 1.0)])], expect!["rank 0, 30 ms, Alone: train.py:6 30"]);
 }
 
 #[test]

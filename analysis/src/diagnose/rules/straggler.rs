@@ -157,7 +157,9 @@ for step in steps:  # loop
 
     #[test]
     fn a_slower_rank_is_found_at_the_loop() {
-        let at = |ms: f64| [("loop", 1.0, ms, 0.0), ("forward", 1.0, ms, 1e9), ("backward", 1.0, ms, 0.0)];
+        let at = |ms: f64| {
+            [("loop", 1.0, ms, 0.0), ("forward", 1.0, ms, 1e9), ("backward", 1.0, ms, 0.0)]
+        };
         let case = case(&[&at(15.0), &at(25.0)]);
         let found = case.finds(&Straggler, "loop");
         assert_eq!(found.message, "rank 1 is slower than the others on all of its lines");
