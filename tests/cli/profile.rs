@@ -298,10 +298,10 @@ const ANOMALY: &str = "\
 import torch
 torch.autograd.set_detect_anomaly(True)
 net = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)])
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 for step in range(100):
     optimizer.zero_grad()
-    net(torch.randn(16, 64)).sum().backward()
+    net(torch.randn(16, 64)).square().mean().backward()
     optimizer.step()
 ";
 
