@@ -12,7 +12,7 @@ use super::contexts::{ContextId, Contexts};
 use super::device::Launches;
 use super::join::Join;
 use super::steps::Steps;
-use super::timeline::{self, Piece};
+use super::timeline::Piece;
 use crate::metrics::activity::{is_communication, union_ns};
 use crate::profile::{FileId, Phase};
 use crate::ranks::exchange::{Exchange, ExposedLine};

@@ -125,7 +125,7 @@ pub fn in_text<'a>(
             };
             let statement = today.statement(line);
             if severity >= minimum {
-                found.push(Placed { finding, kept: *kept, line, statement, severity });
+                found.push(Placed { finding, kept, line, statement, severity });
             }
         }
     }
@@ -199,7 +199,7 @@ mod tests {
         // No rule of this name is known: a measurement decides.
         let now = "a()\nb()\nnew()\n";
         let of_text = read(vec![finding("x", 1, None), finding("x", 3, None)], now);
-        check(&[of_text.clone()], now, Severity::Hint, &[("x", 1), ("x", 3)]);
+        check(std::slice::from_ref(&of_text), now, Severity::Hint, &[("x", 1), ("x", 3)]);
         check(&[of_text.clone(), measured(vec![])], now, Severity::Hint, &[("x", 3)]);
         let both = [of_text, measured(vec![finding("x", 1, Some(Cost::time(10.0)))])];
         check(&both, now, Severity::Hint, &[("x", 1), ("x", 3)]);

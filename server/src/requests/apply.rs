@@ -56,6 +56,12 @@ pub struct Applying {
     open: Vec<(PathBuf, DocumentSnapshot)>,
 }
 
+/// An edit, and the lines that it is about: path relative to the root, line from 1.
+pub type Wanted = (EditKind, Vec<(String, u32)>);
+
+/// What became of it.
+pub type Mended = Result<(WorkspaceEdit, Rewrite), Refusal>;
+
 /// What edits of a program look at.
 struct Program {
     sources: Sources,
@@ -202,11 +208,7 @@ impl Applying {
     ///
     /// # Errors
     /// Where it is not known what runs.
-    pub fn mend(
-        &self,
-        wanted: &[(EditKind, Vec<(String, u32)>)],
-        edits: Edits,
-    ) -> Result<Vec<Result<(WorkspaceEdit, Rewrite), Refusal>>, String> {
+    pub fn mend(&self, wanted: &[Wanted], edits: Edits) -> Result<Vec<Mended>, String> {
         let program = self.program()?;
         let lines: Vec<Vec<(&str, u32)>> = wanted
             .iter()

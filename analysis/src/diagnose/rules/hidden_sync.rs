@@ -139,7 +139,9 @@ fn waiting(evidence: &Evidence<'_>) -> Vec<Line> {
     let ends = &evidence.subject.recorded.schedule.end_ns;
     let end = |id: Option<TaskId>| id.and_then(|id| ends.get(id.index())).copied();
     let copies = uploads(graph);
-    let mut lines: BTreeMap<(FileId, u32), Vec<(TaskId, &Task, f64)>> = BTreeMap::new();
+    /// A wait, and nanoseconds for which the host stands there.
+    type Waited<'a> = (TaskId, &'a Task, f64);
+    let mut lines: BTreeMap<(FileId, u32), Vec<Waited<'_>>> = BTreeMap::new();
     for (id, task) in graph.iter() {
         let is_wait = task.kind == TaskKind::Wait && !task.is_removed && task.resource == host;
         let Some(at) = task.line.filter(|_| is_wait) else { continue };

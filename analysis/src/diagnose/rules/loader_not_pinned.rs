@@ -49,7 +49,6 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
             .to_owned(),
         cost: Some(Cost::time(evidence.saved_by("pinned-memory", Bound::Likely)?).predicted()),
         fix: Some(EditKind::PinnedMemory),
-        ..Finding::default()
     })
 }
 

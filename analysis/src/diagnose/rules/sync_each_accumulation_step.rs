@@ -142,8 +142,7 @@ fn accumulates_without_no_sync(program: &Program<'_>) -> Option<(usize, u32)> {
         let own = branches.iter().filter(|branch| !of_backward.branches.contains(branch));
         own.filter(counts).count() > 0
     };
-    let is_one =
-        of_backward.branches.is_empty() && !steps.is_empty() && steps.iter().all(|one| seldom(one));
+    let is_one = of_backward.branches.is_empty() && !steps.is_empty() && steps.iter().all(seldom);
     is_one.then(|| (module, text.line(backward.call.start_byte())))
 }
 
