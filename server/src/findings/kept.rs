@@ -125,7 +125,7 @@ pub fn in_text<'a>(
             };
             let statement = today.statement(line);
             if severity >= minimum {
-                found.push(Placed { finding, kept: *kept, line, statement, severity });
+                found.push(Placed { finding, kept, line, statement, severity });
             }
         }
     }

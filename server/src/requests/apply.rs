@@ -56,6 +56,12 @@ pub struct Applying {
     open: Vec<(PathBuf, DocumentSnapshot)>,
 }
 
+/// An edit that is asked for, and the lines of today's texts that it is about.
+pub type Wanted = (EditKind, Vec<(String, u32)>);
+
+/// An edit as the client takes it, and what it does.
+pub type Made = (WorkspaceEdit, Rewrite);
+
 /// What edits of a program look at.
 struct Program {
     sources: Sources,
@@ -204,9 +210,9 @@ impl Applying {
     /// Where it is not known what runs.
     pub fn mend(
         &self,
-        wanted: &[(EditKind, Vec<(String, u32)>)],
+        wanted: &[Wanted],
         edits: Edits,
-    ) -> Result<Vec<Result<(WorkspaceEdit, Rewrite), Refusal>>, String> {
+    ) -> Result<Vec<Result<Made, Refusal>>, String> {
         let program = self.program()?;
         let lines: Vec<Vec<(&str, u32)>> = wanted
             .iter()

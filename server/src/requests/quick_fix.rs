@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 
 use ridgeline_analysis::diagnose::silence;
-use ridgeline_analysis::source::rewrite::EditKind;
 use tower_lsp::ls_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, Diagnostic, DocumentChanges, NumberOrString,
     OneOf, OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri,
     WorkspaceEdit,
 };
 
-use super::apply::Applying;
+use super::apply::{Applying, Wanted};
 use super::batch_size::Edits;
 use super::diagnostic::diagnostic;
 use crate::findings::Placed;
@@ -51,7 +50,7 @@ fn mending(
 ) -> Vec<CodeActionOrCommand> {
     let Some(applying) = applying else { return Vec::new() };
     let fixable = here.iter().filter(|placed| applying.is_about(&placed.kept.root));
-    let (placed, wanted): (Vec<&Placed<'_>>, Vec<(EditKind, Vec<(String, u32)>)>) = fixable
+    let (placed, wanted): (Vec<&Placed<'_>>, Vec<Wanted>) = fixable
         .filter_map(|placed| {
             let at = &placed.finding.at;
             Some((*placed, (placed.finding.fix?, vec![(at.path.clone(), placed.line)])))
