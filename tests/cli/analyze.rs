@@ -62,7 +62,8 @@ fn compare(trace: &str, ours: &Value, reference: &Value) {
     }
     let streams = ours["gpu"]["streams"].as_array().expect("streams");
     for (stream, theirs) in reference["streams"].as_object().expect("streams") {
-        let same = |ours: &&Value| ours["stream"].to_string() == *stream;
+        let number: i64 = stream.parse().expect("a number");
+        let same = |ours: &&Value| ours["stream"] == number;
         let ours = streams.iter().find(same).expect("the stream");
         assert_eq!(ours["activities"], theirs["n"], "{trace}: stream {stream}");
         assert_eq!(ours["busy_ns"], theirs["busy"], "{trace}: stream {stream}");

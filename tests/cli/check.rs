@@ -173,7 +173,8 @@ fn a_program_is_held_to_its_configuration() {
         let mut changed = kept.clone();
         let run = &mut changed["run"];
         let scaled = |value: &Value| json!(value.as_f64().expect("a time") * factor);
-        run["time_ns"] = scaled(&run["time_ns"]);
+        let time_ns = scaled(&run["time_ns"]);
+        run["time_ns"] = time_ns;
         run["timed_ns"] = run["timed_ns"].as_array().expect("times").iter().map(scaled).collect();
         for line in run["lines"].as_array_mut().expect("lines") {
             line["own_ns"] = json!(0);

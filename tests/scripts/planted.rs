@@ -67,8 +67,8 @@ fn every_fault_is_found_and_its_clean_twin_has_none() {
     let Some(python) = python_with_torch() else { return };
     let mut wrong = Vec::new();
     for (rule, folder) in projects() {
-        let faulty = profile(&folder.join("faulty"), &python);
-        let clean = profile(&folder.join("clean"), &python);
+        let faulty = profile(&folder.join("faulty"), python);
+        let clean = profile(&folder.join("clean"), python);
         let own = |json: &Value| -> Vec<Value> {
             let all = json["findings"].as_array().into_iter().flatten();
             all.filter(|one| one["rule"] == rule.as_str()).cloned().collect()

@@ -56,11 +56,11 @@ pub struct Applying {
     open: Vec<(PathBuf, DocumentSnapshot)>,
 }
 
-/// An edit, and the lines that it is about: path relative to the root, line from 1.
+/// An edit that is asked for, and the lines of today's texts that it is about.
 pub type Wanted = (EditKind, Vec<(String, u32)>);
 
-/// What became of it.
-pub type Mended = Result<(WorkspaceEdit, Rewrite), Refusal>;
+/// An edit as the client takes it, and what it does.
+pub type Made = (WorkspaceEdit, Rewrite);
 
 /// What edits of a program look at.
 struct Program {
@@ -208,7 +208,11 @@ impl Applying {
     ///
     /// # Errors
     /// Where it is not known what runs.
-    pub fn mend(&self, wanted: &[Wanted], edits: Edits) -> Result<Vec<Mended>, String> {
+    pub fn mend(
+        &self,
+        wanted: &[Wanted],
+        edits: Edits,
+    ) -> Result<Vec<Result<Made, Refusal>>, String> {
         let program = self.program()?;
         let lines: Vec<Vec<(&str, u32)>> = wanted
             .iter()
