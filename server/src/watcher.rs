@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Duration;
 
 use ignore::WalkBuilder;
@@ -27,10 +27,10 @@ const QUEUE_LIMIT: usize = 1024;
 /// Changed files that are told at once; after a `git checkout` one is as good as a thousand.
 const FILE_LIMIT: usize = 256;
 
-/// A thread that watches folders.
+/// A thread that watches folders, as long as this lives.
 #[derive(Debug)]
 pub struct Watcher {
-    orders: std_mpsc::SyncSender<Order>,
+    orders: Arc<std_mpsc::SyncSender<Order>>,
 }
 
 enum Order {
@@ -44,7 +44,9 @@ impl Watcher {
     /// watched, saves in the editor are all there is.
     pub fn start(events: mpsc::Sender<Event>) -> Option<Watcher> {
         let (orders, received) = std_mpsc::sync_channel(QUEUE_LIMIT);
-        let news = orders.clone();
+        let orders = Arc::new(orders);
+        // What the thread owns must not keep it waiting for orders.
+        let news = Arc::downgrade(&orders);
         let told = move |result: DebounceEventResult| {
             let changes = match result {
                 Ok(changes) => changes,
@@ -57,7 +59,8 @@ impl Watcher {
             let accesses = |kind: notify_debouncer_full::notify::EventKind| kind.is_access();
             let changes = changes.into_iter().filter(|change| !accesses(change.kind));
             let paths: Vec<PathBuf> = changes.flat_map(|change| change.event.paths).collect();
-            if !paths.is_empty() && news.try_send(Order::Changed(paths)).is_err() {
+            let Some(news) = news.upgrade().filter(|_| !paths.is_empty()) else { return };
+            if news.try_send(Order::Changed(paths)).is_err() {
                 tracing::warn!("files change faster than they can be looked at");
             }
         };
@@ -199,6 +202,14 @@ mod tests {
             }
             others.extend(files);
         }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_watched_once_nobody_wants_it() {
+        let (sender, mut events) = mpsc::channel(1);
+        drop(Watcher::start(sender).expect("files can be watched here"));
+        // The thread has ended where the last sender of events is gone.
+        assert!(events.recv().await.is_none());
     }
 
     #[tokio::test]
