@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::shared::calls::{Call, calls};
+use super::shared::calls::{Call, calls, has_kernels};
 use super::shared::lines;
 use crate::predict::op_cost::{self, Family, work};
 use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
@@ -72,6 +72,7 @@ struct Attention<'c> {
 /// The operators around each softmax that take or give tensors as large as the scores.
 fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
     let mut found = Vec::new();
+    let on_cpu = !has_kernels(graph);
     for (place, call) in calls.iter().enumerate() {
         let Some(operator) = call.operator(graph) else { continue };
         if work(operator).map(|work| work.family) != Some(Family::Softmax) {
@@ -103,8 +104,9 @@ fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
         let around = around.get(first..=last).unwrap_or_default().to_vec();
         let backward = call.name(graph).ends_with("_backward_data");
         let products = around.iter().copied().filter(is_product).count();
-        let fused =
-            around.first().and_then(|first| fused(first.operator(graph)?, scores, backward, graph));
+        let fused = around
+            .first()
+            .and_then(|first| fused(first.operator(graph)?, scores, backward, on_cpu));
         if let Some(fused) = fused.filter(|_| products >= if backward { 3 } else { 2 }) {
             found.push(Attention { calls: around, scores: size, fused });
         }
@@ -113,7 +115,7 @@ fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
 }
 
 /// The one kernel, by the first product: queries by keys, or backward the output's gradient by values.
-fn fused(product: &Operator, scores: &Tensor, backward: bool, graph: &Graph) -> Option<Operator> {
+fn fused(product: &Operator, scores: &Tensor, backward: bool, on_cpu: bool) -> Option<Operator> {
     let place = usize::from(matches!(product.base_name(), Some("baddbmm")));
     let left = product.tensor(place)?;
     let width = *left.shape.last()?;
@@ -125,7 +127,6 @@ fn fused(product: &Operator, scores: &Tensor, backward: bool, graph: &Graph) -> 
     };
     let (query, key) = (tensor(*queries), tensor(*keys));
     let arg = |tensor: &Tensor| Arg::Tensor(tensor.clone());
-    let on_cpu = !super::shared::calls::has_kernels(graph);
     let name = match (on_cpu, backward) {
         (true, false) => "aten::_scaled_dot_product_flash_attention_for_cpu",
         (true, true) => "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
