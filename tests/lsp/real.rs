@@ -66,7 +66,8 @@ async fn the_panel_shows_every_run_of_a_project() {
         return;
     };
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
-    let mut server = Server::greeted(capabilities, json!({"interpreter": python})).await;
+    let options = json!({"interpreter": python, "findings": {"enable": false}});
+    let mut server = Server::greeted(capabilities, options).await;
     std::fs::create_dir(server.root.join("nested")).expect("made");
     server.write("nested/ridgeline.toml", "");
     let script = server.write("nested/train.py", SCRIPT);
@@ -250,7 +251,8 @@ async fn unsaved_text_is_estimated() {
         println!("skipped: RIDGELINE_TEST_PYTHON names no Python with torch");
         return;
     };
-    let mut server = Server::greeted(json!({}), json!({"interpreter": python})).await;
+    let options = json!({"interpreter": python, "findings": {"enable": false}});
+    let mut server = Server::greeted(json!({}), options).await;
     let demo = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../demo-projects/gpt");
     let mut uris = std::collections::HashMap::new();
     for name in ["corpus.py", "model.py", "train.py"] {
