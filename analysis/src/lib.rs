@@ -8,12 +8,14 @@
 //! today's text and carries costs onto it, [`present`] turns both into what a person reads.
 
 pub mod attribution;
+pub mod compare;
 pub mod diagnose;
 pub mod evaluate;
 pub mod metrics;
 pub mod predict;
 pub mod present;
 pub mod profile;
+pub mod ranks;
 pub mod recording;
 pub mod source;
 pub mod units;

@@ -8,7 +8,12 @@
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
+use crate::compare::since::Since;
+use crate::diagnose::bound::Bound;
+use crate::metrics::utilization::{Metrics, Utilization};
 use crate::predict::device_comparison::Comparison;
+use crate::ranks::Ranks;
+use crate::ranks::exchange::Exchange;
 
 /// Where a number comes from. It is part of what is shown: `~` for estimates, faded for stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -343,6 +348,8 @@ pub struct LineCost {
     pub operators: Vec<OperatorCost>,
     /// The module instances that ran from here (at most [`MODULES_PER_LINE`]).
     pub modules: Vec<ModuleId>,
+    /// What the line's own work gets out of the device; nothing where that is not known.
+    pub utilization: Option<Utilization>,
     /// Measured, or a compiled region's total split by an eager pass's shares.
     pub provenance: Provenance,
 }
@@ -422,6 +429,8 @@ pub struct ModuleCost {
     pub calls: f64,
     /// Parameters, by number of elements, its children included.
     pub parameters: u64,
+    /// What it gets out of the device, its children included; nothing where that is not known.
+    pub utilization: Option<Utilization>,
     /// Measured, or a compiled region's total split by an eager pass's shares.
     pub provenance: Provenance,
 }
@@ -483,6 +492,16 @@ pub struct Profile {
     pub estimate: Option<Estimate>,
     /// The same iteration on other devices, where that was predicted.
     pub elsewhere: Option<Arc<Comparison>>,
+    /// What it spends on talking with other ranks; nothing where it exchanges nothing.
+    pub exchange: Option<Arc<Exchange>>,
+    /// What the ranks of the run cost that this is the first of; nothing where it is alone.
+    pub ranks: Option<Arc<Ranks>>,
+    /// What changed since earlier runs, where there are some.
+    pub since: Option<Arc<Since>>,
+    /// What the iteration and its phases get out of the device; nothing where it cannot be replayed.
+    pub metrics: Option<Arc<Metrics>>,
+    /// What bounds the iteration; nothing likewise.
+    pub bound: Option<Arc<Bound>>,
 }
 
 /// What a profile rests on that no run measured: that of a text that has not run, or of a device

@@ -2,16 +2,21 @@
 
 /// `4.2 ms`, `830 µs`, `1.30 s`: a duration in nanoseconds, three significant digits at the most.
 pub fn duration(nanoseconds: f64) -> String {
-    let (value, unit) = if nanoseconds < 999.5 {
-        (nanoseconds, "ns")
+    let (unit, one) = scale(nanoseconds);
+    format!("{} {unit}", significant(nanoseconds / one))
+}
+
+/// The unit that a duration in nanoseconds is written in, and how many nanoseconds it has.
+pub fn scale(nanoseconds: f64) -> (&'static str, f64) {
+    if nanoseconds < 999.5 {
+        ("ns", 1.0)
     } else if nanoseconds < 999.5e3 {
-        (nanoseconds / 1e3, "µs")
+        ("µs", 1e3)
     } else if nanoseconds < 999.5e6 {
-        (nanoseconds / 1e6, "ms")
+        ("ms", 1e6)
     } else {
-        (nanoseconds / 1e9, "s")
-    };
-    format!("{} {unit}", significant(value))
+        ("s", 1e9)
+    }
 }
 
 /// `86 MB`, `1.2 GB`: a size in bytes, in decimal units as GPU makers and disk makers use them.

@@ -11,6 +11,7 @@ use expect_test::expect_file;
 use recorded::large::large;
 use recorded::{recording, recordings, root, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, attribute_compiled, recorded_step};
+use ridgeline_analysis::metrics::utilization::Utilization;
 use ridgeline_analysis::predict::Range;
 use ridgeline_analysis::predict::device_comparison::{Subject, compare};
 use ridgeline_analysis::predict::device_table::DeviceTable;
@@ -479,6 +480,10 @@ fn full_profile() -> Profile {
     profile.kernels.push(KernelCost { occupancy: Some(0.5), ..KernelCost::default() });
     profile.notes.push("a note".to_owned());
     profile.untracked.push(Untracked::default());
+    let products = Utilization { kernel_ns: 1.0, tensor_core_ns: 1.0, ..Utilization::default() };
+    for module in &mut profile.modules {
+        module.utilization = Some(products);
+    }
     profile
 }
 

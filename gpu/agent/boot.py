@@ -24,6 +24,14 @@ def main() -> None:
         from ridgeline_agent.worker import serve
 
         serve(sys.argv[1:], FOLDER, LOADED_AT_START)
+    elif "--rank" in sys.argv[1:]:
+        from ridgeline_agent.rank import serve_rank
+
+        serve_rank(sys.argv[-1], FOLDER, LOADED_AT_START)
+    elif "--launch" in sys.argv[1:]:
+        from ridgeline_agent.launch import serve_launches
+
+        serve_launches(sys.argv[1:], os.path.abspath(__file__))
     elif "--list-models" in sys.argv[1:]:
         from ridgeline_agent.list_models import main as list_models
 

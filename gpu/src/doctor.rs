@@ -54,6 +54,7 @@ async fn try_agent(interpreter: &Interpreter, cache: &Path) -> Result<AgentFacts
         env: BTreeMap::new(),
         standby: false,
         cuda: false,
+        launch: false,
         patience: Patience::default(),
     };
     let agent = Agent::start(options).await.map_err(|error| error.to_string())?;

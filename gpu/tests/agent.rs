@@ -40,6 +40,7 @@ impl Fake {
             env: BTreeMap::new(),
             standby: false,
             cuda: false,
+            launch: false,
             // Short where a scenario is about waiting in vain, long enough for a loaded machine.
             patience: Patience {
                 startup: Duration::from_secs(20),
@@ -79,6 +80,7 @@ fn request(seconds: u64) -> RunRequest {
         batch_size: None,
         eager: false,
         overlay: BTreeMap::new(),
+        launcher: None,
         limits: RunLimits {
             seconds,
             memory_bytes: 1 << 34,

@@ -50,6 +50,7 @@ impl Project {
             env: BTreeMap::new(),
             standby: false,
             cuda: false,
+            launch: false,
             patience: Patience::default(),
         })
         .await
@@ -80,6 +81,7 @@ impl Project {
             batch_size: None,
             eager: false,
             overlay: BTreeMap::new(),
+            launcher: None,
             limits: default_limits(&Machine::query()),
         }
     }

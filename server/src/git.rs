@@ -47,22 +47,74 @@ pub fn head(root: &Path, ran: &[Ran<'_>]) -> Option<Head> {
     }
 }
 
-fn read(root: &Path, ran: &[Ran<'_>]) -> Result<Head, Box<dyn Error>> {
-    let (found, _) = gix_discover::upwards(root)?;
-    let (own, folder) = found.into_repository_and_work_tree_directories();
-    // A linked worktree has a HEAD of its own and shares everything else.
-    let shared = match gix_discover::path::from_plain_file(&own.join("commondir")) {
-        Some(shared) => own.join(shared?),
-        None => own.clone(),
+/// The first digits of the commit that a name stands for: `HEAD`, a branch, a tag, or one of these with
+/// `~3` for its third ancestor. Nothing where there is none.
+pub fn commit(root: &Path, name: &str) -> Option<String> {
+    match find(root, name) {
+        Ok(commit) => Some(commit.to_hex_with_len(COMMIT_DIGITS).to_string()),
+        Err(why) => {
+            tracing::debug!("{name} is no commit of {}: {why}", root.display());
+            None
+        }
+    }
+}
+
+/// Ancestors that are gone back.
+const MOST_ANCESTORS: u32 = 10_000;
+
+fn find(root: &Path, name: &str) -> Result<ObjectId, Box<dyn Error>> {
+    let (name, back) = match name.split_once('~') {
+        Some((name, "")) => (name, 1),
+        Some((name, back)) => (name, back.parse::<u32>()?),
+        None => (name, 0),
     };
-    let limits = Options { alloc_limit_bytes: Some(SIZE_LIMIT), ..Options::default() };
-    let objects = gix_odb::at_opts(shared.join("objects"), Kind::Sha1, None, limits)?;
-    let references = References::for_linked_worktree(own, shared, Kind::Sha1);
+    if back > MOST_ANCESTORS {
+        return Err("too many ancestors".into());
+    }
+    let repository = Repository::around(root)?;
+    let mut commit = repository
+        .references
+        .find(name)?
+        .peel_to_id(&repository.references, &repository.objects)?;
+    let mut buffer = Vec::new();
+    for _ in 0..back {
+        let found = repository.objects.find_commit(&commit, &mut buffer)?;
+        commit = found.parents().next().ok_or("it has no such ancestor")?;
+    }
+    Ok(commit)
+}
+
+/// What is read of a repository.
+struct Repository {
+    objects: Handle,
+    references: References,
+    /// The folder of its files, without links.
+    folder: Option<PathBuf>,
+}
+
+impl Repository {
+    fn around(root: &Path) -> Result<Repository, Box<dyn Error>> {
+        let (found, _) = gix_discover::upwards(root)?;
+        let (own, folder) = found.into_repository_and_work_tree_directories();
+        // A linked worktree has a HEAD of its own and shares everything else.
+        let shared = match gix_discover::path::from_plain_file(&own.join("commondir")) {
+            Some(shared) => own.join(shared?),
+            None => own.clone(),
+        };
+        let limits = Options { alloc_limit_bytes: Some(SIZE_LIMIT), ..Options::default() };
+        let objects = gix_odb::at_opts(shared.join("objects"), Kind::Sha1, None, limits)?;
+        let references = References::for_linked_worktree(own, shared, Kind::Sha1);
+        let folder = folder.as_deref().and_then(|folder| folder.canonicalize().ok());
+        Ok(Repository { objects, references, folder })
+    }
+}
+
+fn read(root: &Path, ran: &[Ran<'_>]) -> Result<Head, Box<dyn Error>> {
+    let Repository { objects, references, folder } = Repository::around(root)?;
     let commit = references.find("HEAD")?.peel_to_id(&references, &objects)?;
 
     let mut buffer = Vec::new();
     let tree = objects.find_commit(&commit, &mut buffer)?.tree();
-    let folder = folder.as_deref().and_then(|folder| folder.canonicalize().ok());
     let is_clean = |&(file, checksums): &Ran<'_>| {
         reads_as(&objects, tree, inside(folder.as_deref(), file), checksums)
     };
@@ -145,6 +197,24 @@ mod tests {
         assert_eq!(clean("a = 1\nb = 3\n"), Some(false));
         let commit = head(&project, &[]).expect("a commit");
         assert!(commit.commit.len() == COMMIT_DIGITS && !commit.clean, "{commit:?}");
+    }
+
+    #[test]
+    fn commits_have_names() {
+        let Some((folder, project)) = repository("a = 1\n") else { return };
+        let first = commit(&project, "HEAD").expect("a commit");
+        fs::write(project.join("train.py"), "a = 2\n").expect("written");
+        for arguments in [&["add", "."][..], &["commit", "-q", "-m", "y"], &["tag", "v1"]] {
+            assert!(git(folder.path(), arguments));
+        }
+        let second = commit(&project, "HEAD").expect("a commit");
+        assert!(first != second && first.len() == COMMIT_DIGITS);
+        assert_eq!(commit(&project, "HEAD~1").as_ref(), Some(&first));
+        assert_eq!(commit(&project, "v1~").as_ref(), Some(&first));
+        assert_eq!(commit(&project, "v1"), Some(second));
+        for nothing in ["HEAD~2", "HEAD~99999999999", "HEAD~x", "gone", "", "../HEAD", "a b", "~"] {
+            assert_eq!(commit(&project, nothing), None, "{nothing}");
+        }
     }
 
     #[test]

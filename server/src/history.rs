@@ -1,13 +1,19 @@
 //! The runs of a project, oldest first, a line each: what the panel compares the newest run with.
 //!
 //! It lies in the state folder, because unlike a recording it cannot be made again. An entry holds
-//! numbers, the device and the commit; nothing that says whose machine or which folder it was.
+//! numbers, the device and the commit; nothing that says whose machine or which folder it was. What a
+//! run cost by line and module lies beside it, a file for each run, so that two can be compared.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use ridgeline_analysis::compare::run::Run;
+use ridgeline_analysis::compare::since::{Changes, Since};
 use ridgeline_analysis::present::panel::RunRecord;
+use ridgeline_analysis::profile::Profile;
+use serde::Serialize;
 
 use crate::git;
 use crate::profiler::Profiled;
@@ -22,6 +28,9 @@ const RUNS_AT_MOST: usize = 2 * RUNS_KEPT;
 /// Of a file that something else has written into, only the end is read, in bytes.
 const READ_LIMIT: u64 = 1 << 20;
 
+/// What a run cost by line has less than this, in bytes.
+const RUN_LIMIT: u64 = 1 << 20;
+
 /// Adds a measurement to its project's history.
 ///
 /// # Errors
@@ -35,13 +44,85 @@ pub fn add(store: &Store, profiled: &Profiled) -> Result<(), StoreError> {
     let text = tail(&file);
     append(&file, &line, text.is_empty() || text.ends_with('\n'))
         .map_err(|error| StoreError::at(&file, error))?;
+    keep(&folder, profiled)?;
     let lines: Vec<&str> = text.lines().chain([line.as_str()]).collect();
     if lines.len() > RUNS_AT_MOST || text.len() as u64 >= READ_LIMIT {
         let mut kept: Vec<&str> = lines.into_iter().filter(|line| parse(line).is_some()).collect();
         kept.drain(..kept.len().saturating_sub(RUNS_KEPT));
         write_atomic(&file, format!("{}\n", kept.join("\n")).as_bytes())?;
+        remove_runs(&folder, &kept.into_iter().filter_map(parse).collect::<Vec<_>>());
     }
     Ok(())
+}
+
+/// What a run of a project cost by line and module. Nothing where it is not kept, or cannot be read.
+pub fn run(store: &Store, root: &Path, when_unix_ms: u64) -> Option<Run> {
+    let file = runs_in(&store.workspace_state(root)).join(format!("{when_unix_ms}.json"));
+    if !file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() <= RUN_LIMIT) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    File::open(&file).ok()?.take(RUN_LIMIT).read_to_end(&mut bytes).ok()?;
+    Run::read(&bytes).ok()
+}
+
+/// What changed from the runs before to a measurement, line by line.
+pub fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -> Since {
+    let history = read(store, root);
+    let own = history.iter().find(|run| run.when_unix_ms == when_unix_ms);
+    let mut earlier = history.iter().filter(|run| run.when_unix_ms < when_unix_ms);
+    let head = own.and_then(|own| own.commit.as_ref()).and_then(|head| {
+        earlier.clone().find(|run| run.clean && run.commit.as_ref() == Some(head))
+    });
+    let changes = |record: Option<&RunRecord>| {
+        let before = run(store, root, record?.when_unix_ms)?;
+        Some(Changes::of(&before, profile))
+    };
+    Since { last: changes(earlier.next()), head: changes(head) }
+}
+
+/// A measurement with what changed since the runs before it.
+pub fn with_changes(store: &Store, mut profiled: Profiled) -> Profiled {
+    if let Some(when) = profiled.when_unix_ms {
+        let since = since(store, &profiled.root, &profiled.profile, when);
+        Arc::make_mut(&mut profiled.profile).since = Some(Arc::new(since));
+    }
+    profiled
+}
+
+/// Writes what a measurement cost by line and module. A file that is cut short is read as none.
+fn keep(folder: &Path, profiled: &Profiled) -> Result<(), StoreError> {
+    #[derive(Serialize)]
+    struct Document {
+        run: Run,
+    }
+    let folder = runs_in(folder);
+    create_private(&folder)?;
+    let file = folder.join(format!("{}.json", profiled.when_unix_ms.unwrap_or_default()));
+    let wrong = |error: std::io::Error| StoreError::at(&file, error);
+    let text = serde_json::to_vec(&Document { run: Run::of(&profiled.profile) })
+        .map_err(|error| wrong(error.into()))?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(&file).and_then(|mut open| open.write_all(&text)).map_err(wrong)
+}
+
+/// Removes what runs cost that are in the history no more.
+fn remove_runs(folder: &Path, kept: &[RunRecord]) {
+    for entry in fs::read_dir(runs_in(folder)).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let when = name.to_str().and_then(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
+        if when.is_some_and(|when| kept.iter().all(|run| run.when_unix_ms != when)) {
+            // It is tried again when more runs have come.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn runs_in(folder: &Path) -> PathBuf {
+    folder.join("runs")
 }
 
 /// The runs of a project, newest first. What cannot be read is left out.
@@ -115,9 +196,7 @@ fn parse(line: &str) -> Option<RunRecord> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use ridgeline_analysis::profile::{IterationCost, Profile};
+    use ridgeline_analysis::profile::IterationCost;
 
     use super::*;
 
@@ -153,6 +232,11 @@ mod tests {
         let runs = read(&store, Path::new("/nowhere/project"));
         assert_eq!(runs.len(), RUNS_KEPT);
         assert_eq!(times(&runs)[..2], [999.0, 998.0]);
+        let kept = |when| run(&store, Path::new("/nowhere/project"), when);
+        assert_eq!(kept(998).map(|run| run.time_ns), Some(998e6));
+        assert!(kept(1).is_none() && kept(1_000_000).is_none());
+        let folder = runs_in(&store.workspace_state(Path::new("/nowhere/project")));
+        assert!(fs::read_dir(&folder).expect("a folder").count() <= RUNS_AT_MOST);
         let file = file_in(&store.workspace_state(Path::new("/nowhere/project")));
         let text = fs::read_to_string(&file).expect("text");
         assert!(text.lines().count() <= RUNS_AT_MOST, "{}", text.lines().count());
@@ -181,6 +265,37 @@ mod tests {
         add(&store, &measured(3.0, 3)).expect("written");
         assert_eq!(times(&read(&store, root)), [3.0]);
         assert!(fs::metadata(&file).expect("there").len() < 1000);
+    }
+
+    #[test]
+    fn what_a_run_cost_is_read_whatever_is_there() {
+        let (_folder, store) = store();
+        let root = Path::new("/nowhere/project");
+        add(&store, &measured(1.0, 1)).expect("written");
+        let file = runs_in(&store.workspace_state(root)).join("1.json");
+        let whole = fs::read(&file).expect("bytes");
+        assert!(run(&store, root, 1).is_some());
+        let half = whole.get(..whole.len() / 2).expect("half of it");
+        let deep = "[".repeat(100_000);
+        for text in [half, b"", b"\xff", b"{}", b"{\"run\": 3}", deep.as_bytes()] {
+            fs::write(&file, text).expect("written");
+            assert!(run(&store, root, 1).is_none());
+        }
+        fs::write(&file, vec![b' '; 2 << 20]).expect("written");
+        assert!(run(&store, root, 1).is_none());
+    }
+
+    #[test]
+    fn changes_are_since_the_run_before() {
+        let (_folder, store) = store();
+        let root = Path::new("/nowhere/project");
+        add(&store, &measured(1.0, 1)).expect("written");
+        add(&store, &measured(2.0, 2)).expect("written");
+        let changes = |when| since(&store, root, &measured(2.0, when).profile, when);
+        assert!(changes(2).last.is_some() && changes(2).head.is_none());
+        assert!(changes(1).last.is_none());
+        let profiled = with_changes(&store, measured(2.0, 2));
+        assert!(profiled.profile.since.as_ref().is_some_and(|since| since.last.is_some()));
     }
 
     #[test]

@@ -11,12 +11,18 @@ use crate::pipeline;
 use crate::profiler::Profiled;
 use crate::store::Store;
 
-/// The page; `texts` are those of the profile's files, by the same index, and `store` is where the
+/// The page; `texts` are those of the profile's files, by the same index, `findings` what was found in
+/// it, where that is known, and `store` is where the
 /// project's history is kept.
 ///
 /// # Errors
 /// Where the recording cannot be read any more, or the built page is not one that can hold it.
-pub fn page(profiled: &Profiled, texts: &[Option<&str>], store: &Store) -> anyhow::Result<String> {
+pub fn page(
+    profiled: &Profiled,
+    texts: &[Option<&str>],
+    findings: Option<&panel::Findings>,
+    store: &Store,
+) -> anyhow::Result<String> {
     let title = profiled.root.file_name().map(|name| name.to_string_lossy().into_owned());
     let title = title.unwrap_or_else(|| "Ridgeline".to_owned());
     let profile = &*profiled.profile;
@@ -29,6 +35,7 @@ pub fn page(profiled: &Profiled, texts: &[Option<&str>], store: &Store) -> anyho
         texts,
         history: &history::up_to(history::read(store, &profiled.root), profiled, 0),
         elsewhere: profile.elsewhere.as_deref(),
+        findings,
         ..PanelInput::default()
     });
     let timeline = timeline_of(profiled)?;

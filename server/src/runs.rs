@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::config;
 use crate::event::Event;
 use crate::lsp::client::{Asked, Importance};
 use crate::profiler::{ProfileOutcome, ProfileRequest, ProgressEvent};
@@ -57,10 +58,14 @@ impl GlobalState {
         }
         workspace.trust_asked = true;
         let root = root.to_owned();
+        // A launcher may reach other machines, so that it is named.
+        let launcher = config::load(&root).ok().and_then(|loaded| loaded.config.launcher);
+        let launcher = launcher.map(|it| format!(", launched by `{}`", it.shown()));
         let message = format!(
             "Ridgeline measures {} by running a few iterations of its training script with its \
-             Python. Run code of this workspace?",
-            root.display()
+             Python{}. Run code of this workspace?",
+            root.display(),
+            launcher.unwrap_or_default()
         );
         tokio::spawn(async move {
             let titles = Answer::ALL.map(|answer| answer.title().to_owned());

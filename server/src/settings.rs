@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ridgeline_analysis::diagnose::severity::Severity;
-use ridgeline_analysis::present::hints::HintOptions;
+use ridgeline_analysis::present::hints::{HintOptions, Since};
 use ridgeline_analysis::present::lenses::LensOptions;
 use serde_json::Value;
 
@@ -108,6 +108,11 @@ pub const TABLE: &[Setting] = &[
         "inlayHints.headline",
         "\"auto\"",
         "Show the iteration's time at the training loop: `on`, `off`, or `auto`, which is on in editors without code lenses.",
+    ),
+    row(
+        "inlayHints.change",
+        "\"off\"",
+        "Show at a hint what changed, where it can be told from noise, such as `4.2 ms · 8% ▲0.6`: since the `lastRun`, since the run of `head` (git's HEAD, without changes), or `off`.",
     ),
     row("codeLens.enable", "true", "Show lines of text above lines of code."),
     row("codeLens.memory", "true", "Show the memory of lines that hold much of it."),
@@ -208,6 +213,7 @@ impl Settings {
             min_duration_ns: reader.number("inlayHints.minimumMicroseconds", 0.0, 1e12) * 1e3,
             definitions: reader.switch("inlayHints.definitions"),
             headline: reader.automatic("inlayHints.headline", !client.shows_lenses),
+            change: reader.change("inlayHints.change"),
         };
         let lenses = LensOptions {
             min_memory_share: reader.share("codeLens.minimumMemoryShare"),
@@ -320,6 +326,15 @@ impl Reader<'_> {
             }
         };
         self.switch("findings.enable").then_some(minimum)
+    }
+
+    fn change(&mut self, name: &'static str) -> Since {
+        match self.value(name).map(Value::as_str) {
+            None | Some(Some("off")) => Since::Off,
+            Some(Some("lastRun")) => Since::LastRun,
+            Some(Some("head")) => Since::Head,
+            Some(_) => self.complain(name, "off, lastRun or head", Since::Off),
+        }
     }
 
     /// A size in bytes, as in a project's configuration. Empty text is none.
@@ -461,6 +476,18 @@ mod tests {
         assert_eq!(settings.findings, Some(Severity::Warning));
         let (settings, complaints) = read(json!({"findings.minimum": "much"}));
         assert_eq!((settings.findings, complaints.len()), (Some(Severity::Hint), 1));
+    }
+
+    #[test]
+    fn changes_are_shown_where_somebody_wants_them() {
+        let change = |value: Value| {
+            let (settings, complaints) = Settings::read(&value, &lenses());
+            (settings.hints.map(|hints| hints.change), complaints.len())
+        };
+        assert_eq!(change(json!({})), (Some(Since::Off), 0));
+        assert_eq!(change(json!({"inlayHints": {"change": "lastRun"}})), (Some(Since::LastRun), 0));
+        assert_eq!(change(json!({"inlayHints.change": "head"})), (Some(Since::Head), 0));
+        assert_eq!(change(json!({"inlayHints.change": true})), (Some(Since::Off), 1));
     }
 
     #[test]

@@ -257,6 +257,9 @@ pub fn create_private(folder: &Path) -> Result<(), StoreError> {
     builder.create(folder).map_err(|error| StoreError::at(folder, error))
 }
 
+/// How the folders of the ranks after the first begin, within the first one's.
+pub const RANK: &str = "rank-";
+
 /// Leaves of a run without a measurement what a person reads: its output, and why it failed.
 pub fn discard_data(recording: &Path) {
     for name in DATA {
@@ -265,6 +268,14 @@ pub fn discard_data(recording: &Path) {
                 tracing::debug!("{name} of a failed run stays: {error}");
             }
             _ => {}
+        }
+    }
+    // What other ranks of the run recorded.
+    let folders = fs::read_dir(recording).into_iter().flatten().flatten();
+    let of_ranks = folders.filter(|entry| entry.file_name().to_string_lossy().starts_with(RANK));
+    for folder in of_ranks {
+        if let Err(error) = fs::remove_dir_all(folder.path()) {
+            tracing::debug!("a rank's part of a failed run stays: {error}");
         }
     }
 }

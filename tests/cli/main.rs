@@ -1,6 +1,8 @@
 //! Drives the built `ridgeline` from outside, as a person at a terminal or a script does.
 
 mod analyze;
+mod check;
+mod compare;
 mod demo;
 mod evaluate;
 #[allow(dead_code, reason = "the tests of the language server use the rest")]
@@ -9,6 +11,7 @@ mod http;
 mod panel;
 mod predict;
 mod profile;
+mod ranks;
 mod sandbox;
 mod schema;
 mod usage;

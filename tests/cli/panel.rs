@@ -11,13 +11,13 @@ use crate::http::Panel;
 use crate::sandbox::{Sandbox, repository};
 
 /// A panel that is served, and its process, which ends with it.
-struct Served {
-    panel: Panel,
+pub struct Served {
+    pub panel: Panel,
     process: Child,
 }
 
 impl Served {
-    fn of(sandbox: &Sandbox, path: impl AsRef<OsStr>) -> Served {
+    pub fn of(sandbox: &Sandbox, path: impl AsRef<OsStr>) -> Served {
         let mut process = sandbox
             .ridgeline()
             .arg("panel")

@@ -23,10 +23,11 @@ export function builtFile(name) {
 
 /**
  * A site with `panel` and `timeline` as its documents; both may be changed while it runs. `posts` holds
- * what the page sent. `send(event, data)` sends to every page that listens.
+ * what the page sent, and `compared` which runs it had compared, for which `compare` gives the document.
+ * `send(event, data)` sends to every page that listens.
  */
 export async function openSite({ panel, timeline = null }) {
-  const site = { panel, timeline, posts: [], streams: new Set(), refuse: false, answer: { done: true } };
+  const site = { panel, timeline, compare: () => null, compared: [], posts: [], streams: new Set(), refuse: false, answer: { done: true } };
   const policy = contentPolicy();
   const server = createServer((request, response) => {
     const url = new URL(request.url, "http://127.0.0.1");
@@ -49,6 +50,10 @@ export async function openSite({ panel, timeline = null }) {
       json(site.panel);
     } else if (name === "api/timeline") {
       json(site.timeline);
+    } else if (name === "api/compare") {
+      const [before, after] = ["before", "after"].map((key) => Number(url.searchParams.get(key)));
+      site.compared.push([before, after]);
+      json(site.compare(before, after));
     } else if (name === "api/events") {
       response.writeHead(200, { "content-type": "text/event-stream", "content-security-policy": policy });
       response.write(":\n\n");

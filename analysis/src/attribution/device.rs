@@ -7,6 +7,7 @@
 use super::contexts::{ContextId, Contexts};
 use super::join::Join;
 use crate::metrics::activity::activity_facts;
+use crate::predict::device_table;
 use crate::profile::{Device, GpuActivity};
 use crate::recording::correlation;
 use crate::recording::manifest::Manifest;
@@ -154,15 +155,16 @@ pub(super) fn facts(manifest: Option<&Manifest>, trace: &Trace) -> Device {
         }
         .to_owned()
     });
+    let name = recorded
+        .name
+        .or_else(|| in_trace.map(|device| device.name.clone()))
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "unknown".to_owned());
     Device {
-        name: recorded
-            .name
-            .or_else(|| in_trace.map(|device| device.name.clone()))
-            .filter(|name| !name.is_empty())
-            .unwrap_or_else(|| "unknown".to_owned()),
+        roof: if kind == "cpu" { None } else { device_table::roof(&name) },
+        name,
         kind,
         capability: recorded.capability.or_else(|| in_trace?.capability),
         multiprocessors: recorded.multiprocessors.or_else(|| in_trace?.multiprocessors),
-        roof: None,
     }
 }

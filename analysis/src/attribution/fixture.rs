@@ -80,6 +80,14 @@ impl TraceBuilder {
         self
     }
 
+    /// A range that somebody named, on a thread of its own.
+    pub fn annotation(&mut self, name: &str, start_ns: i64, duration_ns: i64) -> &mut Self {
+        let name = self.id(name);
+        let thread = ThreadId(1);
+        self.trace.annotations.push(trace::Annotation { name, thread, start_ns, duration_ns });
+        self
+    }
+
     /// A launch from the main thread at a time, and the kernel that it starts.
     pub fn kernel(&mut self, name: &str, launch_ns: i64, start_ns: i64, duration_ns: i64) {
         let correlation = Some(self.trace.activities.len() as u64 + 1);

@@ -14,6 +14,7 @@ mod correlate;
 mod costs;
 mod coverage;
 mod device;
+mod exchange;
 #[cfg(test)]
 mod fixture;
 mod join;
@@ -37,6 +38,8 @@ mod timeline;
 pub use recorded_step::recorded_step;
 pub use step_graph::step_graph;
 
+use std::sync::Arc;
+
 use compiled::EagerShares;
 use contexts::{Context, ContextId, Contexts};
 use costs::{Cost, Costs};
@@ -46,14 +49,18 @@ use lines::{Lines, Sources};
 use memory_kinds::Classifier;
 use modules::Modules;
 use scale::Scale;
+use step_graph::Joined;
 use steps::Steps;
 
+use crate::diagnose::bound::bound;
+use crate::metrics::utilization::{Measured, measure};
 use crate::profile::{
     Coverage, Device, FileFacts, FileId, IterationCost, Phase, PhaseTimes, Profile, Untracked,
 };
 use crate::recording::Recording;
 use crate::recording::line_log::LineLog;
 use crate::recording::manifest::{Manifest, Region};
+use crate::whatif::recorded::Recorded;
 
 /// Why a recording has no costs.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -165,7 +172,10 @@ fn attribute_with(
         let piece = timeline::at(&pieces, peak_ns)?;
         Some(contexts.get(piece.context)?.phase)
     });
-    let profile = Profile {
+    let exchange = exchange::exchange(&join, &contexts, &pieces, &sums.launches, manifest);
+    let mut profile = Profile {
+        exchange: exchange.map(Arc::new),
+        ranks: None,
         iteration: iteration(&steps, manifest, phases(&contexts, &sums)),
         memory: replay.cost,
         coverage,
@@ -180,8 +190,44 @@ fn attribute_with(
         device: sums.device,
         estimate: None,
         elsewhere: None,
+        since: None,
+        metrics: None,
+        bound: None,
     };
+    if regions.is_empty() {
+        let joined = Joined {
+            recording,
+            steps: &steps,
+            join: &join,
+            pieces: &pieces,
+            launches: &sums.launches,
+        };
+        // An iteration that cannot be replayed is shown without what the replay tells.
+        if let Ok(recorded) = joined.graph(&mut contexts, &profile) {
+            explain(&mut profile, &recorded);
+        }
+    }
     Ok((profile, shares))
+}
+
+/// What the graph of the iteration tells: what it gets out of its device, and what bounds it.
+fn explain(profile: &mut Profile, recorded: &Recorded) {
+    let Measured { metrics, lines, modules } = measure(recorded, profile);
+    for ((file, line), found) in lines {
+        let of_file = profile.lines.get_mut(file.0 as usize);
+        let at = of_file.and_then(|costs| {
+            let at = costs.binary_search_by_key(&line, |cost| cost.line).ok()?;
+            costs.get_mut(at)
+        });
+        if let Some(cost) = at {
+            cost.utilization = Some(found);
+        }
+    }
+    for (module, found) in profile.modules.iter_mut().zip(modules) {
+        module.utilization = Some(found);
+    }
+    profile.bound = bound(recorded, profile.device.roof.as_ref()).map(Arc::new);
+    profile.metrics = Some(Arc::new(metrics));
 }
 
 /// What the iterations add up to, before it is given to lines.

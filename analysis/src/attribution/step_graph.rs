@@ -42,10 +42,24 @@ const MOST_TASKS: usize = 2_000_000;
 /// Where the recording has no iteration, nothing ran in it, it holds more than can be replayed, or its
 /// times contradict each other.
 pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, NoGraph> {
-    let trace = &recording.trace;
     let steps = Steps::new(recording);
+    check(recording, &steps)?;
     let manifest = recording.manifest.as_ref();
-    let window = match manifest {
+    let empty_log = LineLog::default();
+    let log = recording.lines.as_ref().unwrap_or(&empty_log);
+    let join = Join::new(&recording.trace, log, &steps.windows);
+    let mut contexts = Contexts::new(&join, manifest, recording.lines.is_none());
+    let pieces = timeline::pieces(&join, &mut contexts);
+    let launches = Launches::new(&join, &mut contexts);
+    let joined =
+        Joined { recording, steps: &steps, join: &join, pieces: &pieces, launches: &launches };
+    joined.graph(&mut contexts, profile)
+}
+
+/// The window of the iteration, where it can be replayed.
+fn check(recording: &Recording, steps: &Steps) -> Result<(i64, i64), NoGraph> {
+    let trace = &recording.trace;
+    let window = match &recording.manifest {
         Some(_) => steps.measured,
         None => median_window(&steps.windows),
     };
@@ -53,57 +67,75 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
     if trace.operators.len() + trace.activities.len() + trace.runtime_calls.len() > MOST_TASKS {
         return Err(NoGraph::TooLarge { most: MOST_TASKS });
     }
-    let empty_log = LineLog::default();
-    let log = recording.lines.as_ref().unwrap_or(&empty_log);
-    let join = Join::new(trace, log, &steps.windows);
-    let mut contexts = Contexts::new(&join, manifest, recording.lines.is_none());
-    let pieces = timeline::pieces(&join, &mut contexts);
-    let launches = Launches::new(&join, &mut contexts);
-    let asked = Asked::new(trace, window);
-    let mut graph = Graph::default();
-    graph.operators = asked.operators();
-    graph.loader_has_workers = loader_has_workers(trace);
-    let mut builder = Builder {
-        join: &join,
-        manifest,
-        window,
-        asked,
-        ranges: OwnRanges::new(trace),
-        pieces: &pieces,
-        launches: &launches,
-        graph,
-        host_starts: Vec::new(),
-        task_contexts: HashMap::new(),
-        launched_by: HashMap::new(),
-        order: Vec::new(),
-        busy_until_ns: Vec::new(),
-    };
-    builder.host(&mut contexts);
-    builder.other_threads();
-    builder.gpu(&contexts);
-    builder.memory(&mut contexts, recording, profile);
-    builder.gradients();
-    let Builder { mut graph, busy_until_ns, task_contexts, .. } = builder;
-    if graph.tasks.is_empty() {
-        return Err(NoGraph::NoIteration);
-    }
+    Ok(window)
+}
 
-    let recorded_ns = recorded_end(&join, window, &graph, &launches);
-    let replayed = simulate::once(&graph, &busy_until_ns)?;
-    let replay_error = replayed.iteration_ns / recorded_ns - 1.0;
-    if graph.memory.is_known {
-        let of_blocks = peak(&graph, &replayed).unwrap_or(0.0);
-        graph.memory.unexplained = profile.memory.peak_bytes as f64 - of_blocks;
+/// What attribution knows of a recording.
+pub(super) struct Joined<'a> {
+    pub recording: &'a Recording,
+    pub steps: &'a Steps,
+    pub join: &'a Join<'a>,
+    pub pieces: &'a [Piece],
+    pub launches: &'a Launches,
+}
+
+impl<'a> Joined<'a> {
+    /// See [`step_graph`].
+    pub fn graph(
+        &self,
+        contexts: &mut Contexts<'a>,
+        profile: &Profile,
+    ) -> Result<Recorded, NoGraph> {
+        let Joined { recording, steps, join, pieces, launches } = *self;
+        let window = check(recording, steps)?;
+        let trace = &recording.trace;
+        let manifest = recording.manifest.as_ref();
+        let asked = Asked::new(trace, window);
+        let mut graph = Graph::default();
+        graph.operators = asked.operators();
+        graph.loader_has_workers = loader_has_workers(trace);
+        let mut builder = Builder {
+            join,
+            manifest,
+            window,
+            asked,
+            ranges: OwnRanges::new(trace),
+            pieces,
+            launches,
+            graph,
+            host_starts: Vec::new(),
+            task_contexts: HashMap::new(),
+            launched_by: HashMap::new(),
+            order: Vec::new(),
+            busy_until_ns: Vec::new(),
+        };
+        builder.host(contexts);
+        builder.other_threads();
+        builder.gpu(contexts);
+        builder.memory(contexts, recording, profile);
+        builder.gradients();
+        let Builder { mut graph, busy_until_ns, task_contexts, .. } = builder;
+        if graph.tasks.is_empty() {
+            return Err(NoGraph::NoIteration);
+        }
+
+        let recorded_ns = recorded_end(join, window, &graph, launches);
+        let replayed = simulate::once(&graph, &busy_until_ns)?;
+        let replay_error = replayed.iteration_ns / recorded_ns - 1.0;
+        if graph.memory.is_known {
+            let of_blocks = peak(&graph, &replayed).unwrap_or(0.0);
+            graph.memory.unexplained = profile.memory.peak_bytes as f64 - of_blocks;
+        }
+        if trace.activities.is_empty() {
+            // On a CPU each context takes what attribution says that it takes without a profiler.
+            let costs = Costs::new(join, contexts, pieces, launches);
+            let rest_ns = costs.leaked_ns + costs.unexplained_ns;
+            let time_ns = steps.iteration_ns();
+            let scale = Scale::new(&costs.contexts, rest_ns, steps.windows.len(), time_ns);
+            scale_host(&mut graph, &task_contexts, &costs, &scale);
+        }
+        calibrated(graph, steps.iteration_ns(), replay_error)
     }
-    if trace.activities.is_empty() {
-        // On a CPU each context takes what attribution says that it takes without a profiler.
-        let costs = Costs::new(&join, &contexts, &pieces, &launches);
-        let rest_ns = costs.leaked_ns + costs.unexplained_ns;
-        let time_ns = steps.iteration_ns();
-        let scale = Scale::new(&costs.contexts, rest_ns, steps.windows.len(), time_ns);
-        scale_host(&mut graph, &task_contexts, &costs, &scale);
-    }
-    calibrated(graph, steps.iteration_ns(), replay_error)
 }
 
 /// When the last task of the iteration ended, in nanoseconds since it began.

@@ -52,8 +52,13 @@ pub(super) fn pieces(join: &Join<'_>, contexts: &mut Contexts<'_>) -> Vec<Piece>
 
 /// The piece that holds an instant; pieces are in order and free of overlaps.
 pub(super) fn at(pieces: &[Piece], time_ns: i64) -> Option<&Piece> {
+    pieces.get(position(pieces, time_ns)?)
+}
+
+/// Its index.
+pub(super) fn position(pieces: &[Piece], time_ns: i64) -> Option<usize> {
     let index = pieces.partition_point(|piece| piece.end_ns <= time_ns);
-    pieces.get(index).filter(|piece| piece.start_ns <= time_ns)
+    pieces.get(index).filter(|piece| piece.start_ns <= time_ns).map(|_| index)
 }
 
 struct Sweep<'a, 'b> {

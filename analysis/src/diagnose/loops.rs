@@ -60,9 +60,14 @@ pub(crate) fn loops<'a>(program: &Program<'a>) -> Vec<Loop<'a>> {
             if one.iterable.is_none() || !program.is_reached((module, one.function)) {
                 continue;
             }
-            let node = text.node(&one.span).filter(|node| node.kind() == "for_statement");
+            // A loop that is all that a function does has the bytes of the function's block.
+            let node = text.node(&one.span).and_then(|node| match node.kind() {
+                "block" => node.named_child(0),
+                _ => Some(node),
+            });
+            let node = node.filter(|node| node.kind() == "for_statement");
             if let Some((node, rounds)) =
-                node.and_then(|it| Some((it, rounds(program, module, it)?)))
+                node.and_then(|node| Some((node, rounds(program, module, node)?)))
             {
                 found.push(Loop { module, node, rounds });
             }

@@ -5,6 +5,7 @@
 //! costs more trust than ten findings earn: a rule that is not sure says nothing.
 
 pub(crate) mod at_peak;
+pub mod bound;
 pub(crate) mod carried;
 pub(crate) mod evaluation;
 pub(crate) mod evidence;
@@ -13,6 +14,7 @@ pub(crate) mod example;
 pub mod finding;
 #[cfg(test)]
 pub(crate) mod harness;
+mod kernel_bound;
 pub(crate) mod layers;
 pub(crate) mod loading;
 pub(crate) mod loops;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::communication::Communication;
 use crate::recording::StringId;
 use crate::recording::trace::{Activity, ActivityKind, Trace};
 
@@ -27,6 +28,8 @@ pub struct ActivityFacts {
     pub compute_ns: u64,
     /// Union of kernels that communicate with other GPUs.
     pub communication_ns: u64,
+    /// Of `communication_ns`, the moments at which no kernel computed.
+    pub exposed_communication_ns: u64,
     /// Union of copies and fills.
     pub memory_ns: u64,
     /// Busy without computing: `busy - compute`.
@@ -121,6 +124,12 @@ pub fn activity_facts(trace: &Trace, calls: &[Option<usize>]) -> Option<Activity
     let span_ns = last_end_ns.abs_diff(first_start_ns);
     let busy_ns = union_where(&|_, _| true);
     let compute_ns = union_where(&|activity, communicating| is_kernel(activity) && !communicating);
+    let stretches = |communicates: bool| -> Vec<(i64, i64)> {
+        let all = activities.iter().zip(&communicating);
+        let chosen = all.filter(|(activity, of)| is_kernel(activity) && **of == communicates);
+        chosen.map(|(activity, _)| (activity.start_ns, activity.end_ns())).collect()
+    };
+    let communication = Communication::of(stretches(true), stretches(false));
     let copies = activities.iter().filter(|activity| activity.kind == ActivityKind::Memcpy);
     let mut names = totals(activities.iter());
     names.sort_by_key(|total| std::cmp::Reverse(total.total_ns));
@@ -133,7 +142,8 @@ pub fn activity_facts(trace: &Trace, calls: &[Option<usize>]) -> Option<Activity
         idle_ns: span_ns.saturating_sub(busy_ns),
         kernel_ns: sum_ns(kernels()),
         compute_ns,
-        communication_ns: union_where(&|_, communicating| communicating),
+        communication_ns: communication.total_ns,
+        exposed_communication_ns: communication.exposed_ns,
         memory_ns: union_where(&|activity, _| !is_kernel(activity)),
         exposed_ns: busy_ns.saturating_sub(compute_ns),
         unlinked: unlinked().count() as u64,

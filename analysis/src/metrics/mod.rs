@@ -1,12 +1,16 @@
 //! Numbers that stand for themselves: what GPUs did, how full kernels kept them, how long iterations
-//! took, how much work operators were.
+//! took, how much work operators were, what a part of an iteration gets out of its device.
 
 pub mod activity;
+pub mod communication;
 mod host_lines;
+pub mod launch_overhead;
 pub mod occupancy;
 pub mod op_flops;
 mod operator_time;
 pub mod roofline;
 mod step_time;
 pub mod summary;
+pub mod tensor_cores;
 pub mod throughput;
+pub mod utilization;

@@ -10,10 +10,14 @@ use serde::{Serialize, Serializer};
 
 use super::activity::{ActivityFacts, LaunchDelay, NameTotal, StreamFacts, activity_facts};
 use super::host_lines::{HostLine, host_lines};
+use super::launch_overhead::{LaunchOverhead, launch_overhead};
 use super::occupancy::occupancy_of;
 use super::operator_time::{operator_phases, operator_places, operator_totals};
 use super::step_time::{median_step, profiler_steps, steps};
-use crate::profile::PhaseTimes;
+use crate::present::explained::{
+    BoundEntry, UtilizationEntry, bound_entry, facts, utilization_entry,
+};
+use crate::profile::{PhaseTimes, Profile};
 use crate::recording::StringId;
 use crate::recording::correlation::{operator_of_runtime_calls, runtime_call_of_activities};
 use crate::recording::trace::{ActivityKind, Trace};
@@ -51,8 +55,36 @@ pub struct TraceSummary {
     pub steps: Vec<StepSummary>,
     /// What the file itself is like.
     pub trace: FileSummary,
+    /// What bounds an iteration; null where none can be replayed.
+    pub bound: Option<BoundEntry>,
+    /// What an iteration gets out of its device; null likewise.
+    pub utilization: Option<Explained>,
+    /// What the GPUs' own counters counted, where the profiler was asked to read them.
+    pub counters: Option<CounterSummary>,
     /// What a person should know about how far to trust this.
     pub notes: Vec<String>,
+}
+
+/// Hardware counters, over the whole trace.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CounterSummary {
+    /// Kernels, or ranges of them.
+    pub ranges: u64,
+    /// Floating-point operations outside tensor cores.
+    pub flops: Option<f64>,
+    /// Instructions of tensor cores.
+    pub tensor_instructions: Option<f64>,
+}
+
+/// What an iteration gets out of its device.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explained {
+    /// As JSON has it.
+    #[serde(flatten)]
+    pub entry: UtilizationEntry,
+    /// As a person reads it.
+    #[serde(skip)]
+    pub facts: Vec<String>,
 }
 
 /// The device that the trace was recorded on.
@@ -188,6 +220,8 @@ pub struct GpuSummary {
     pub compute_ns: u64,
     /// Union of kernels that communicate.
     pub communication_ns: u64,
+    /// Of that, while no kernel computed.
+    pub exposed_communication_ns: u64,
     /// Union of copies and fills.
     pub memory_ns: u64,
     /// Busy without computing.
@@ -204,6 +238,8 @@ pub struct GpuSummary {
     pub streams: Vec<StreamFacts>,
     /// From launch to start.
     pub launch_to_start: Option<LaunchDelay>,
+    /// What starting all that took the host.
+    pub launch_overhead: Option<LaunchOverhead>,
 }
 
 /// All activities of one name.
@@ -335,8 +371,30 @@ pub fn summarize(trace: &Trace) -> TraceSummary {
             .collect(),
         trace: file(trace),
         notes: notes(trace, facts.as_ref(), &memory),
-        gpu: facts.map(gpu),
+        gpu: facts.map(|facts| GpuSummary {
+            launch_overhead: launch_overhead(trace, &calls),
+            ..gpu(facts)
+        }),
         memory,
+        bound: None,
+        utilization: None,
+        counters: trace.counters.map(|counters| CounterSummary {
+            ranges: counters.ranges,
+            flops: counters.flops,
+            tensor_instructions: counters.tensor_instructions,
+        }),
+    }
+}
+
+impl TraceSummary {
+    /// Adds what only the replay of an iteration tells: `profile` is what attribution makes of the
+    /// same trace.
+    pub fn explain(&mut self, profile: &Profile) {
+        self.bound = profile.bound.as_ref().map(|bound| bound_entry(bound, profile));
+        self.utilization = profile.metrics.as_ref().map(|metrics| Explained {
+            entry: utilization_entry(&metrics.whole, metrics.iteration_ns, profile),
+            facts: facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu),
+        });
     }
 }
 
@@ -443,6 +501,7 @@ fn gpu(facts: ActivityFacts) -> GpuSummary {
         kernel_ns: facts.kernel_ns,
         compute_ns: facts.compute_ns,
         communication_ns: facts.communication_ns,
+        exposed_communication_ns: facts.exposed_communication_ns,
         memory_ns: facts.memory_ns,
         exposed_ns: facts.exposed_ns,
         activities: facts.activities,
@@ -451,6 +510,7 @@ fn gpu(facts: ActivityFacts) -> GpuSummary {
         leaked_ns: facts.unlinked_ns,
         streams: facts.streams,
         launch_to_start: facts.launch_delay,
+        launch_overhead: None,
     }
 }
 

@@ -60,6 +60,19 @@ pub fn on_several(step: &SingleStep, topology: &Topology, fitted: &Fitted) -> Ra
     }
 }
 
+/// The other way: milliseconds of the step on one GPU that takes so many on all of them. `step` tells what
+/// is exchanged; its own time is not looked at. What is exchanged never explains a step wholly.
+pub fn on_one(milliseconds: f64, step: &SingleStep, topology: &Topology, fitted: &Fitted) -> f64 {
+    /// The share of a step that computes, at the least.
+    const LEAST: f64 = 0.1;
+    let whole = |milliseconds: f64| {
+        on_several(&SingleStep { milliseconds, ..*step }, topology, fitted).value
+    };
+    // A straight line in the time on one.
+    let (exchange, slope) = (whole(0.0), whole(1.0) - whole(0.0));
+    ((milliseconds - exchange) / slope).max(LEAST * milliseconds / slope)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +91,17 @@ mod tests {
     #[test]
     fn one_gpu_takes_what_it_took() {
         assert_eq!(milliseconds(1, 1e9), 100.0);
+    }
+
+    #[test]
+    fn what_one_gpu_takes_is_found_again() {
+        let step = SingleStep { milliseconds: 0.0, gradient_bytes: 1e8, is_fed_by_host: true };
+        let several = SingleStep { milliseconds: 100.0, ..step };
+        let all = on_several(&several, &topology(4), &SHIPPED).value;
+        let found = on_one(all, &step, &topology(4), &SHIPPED);
+        assert!((found - 100.0).abs() < 1e-6, "{found}");
+        // An exchange that is longer than the step explains most of it.
+        assert!(on_one(1.0, &step, &topology(4), &SHIPPED) > 0.0);
     }
 
     #[test]

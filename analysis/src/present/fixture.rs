@@ -9,7 +9,7 @@ use crate::source::{CostMap, SourceIndex, fingerprint};
 /// A small training script. Behind `#=` stands what a line costs: milliseconds of data, forward,
 /// backward, optimizer; megabytes of activations and weights; `s`, the share that is the line's
 /// own; `n`, calls; `L`, the training loop; `M`, a module that the line makes; `R`, one that runs.
-pub(super) const TRAIN: &str = "\
+pub(crate) const TRAIN: &str = "\
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -38,7 +38,7 @@ main()                                         #= d8 f25 b40 o20.2 a90 w9 s0 n0
 ";
 
 /// The text without the marks, and the profile that they say.
-pub(super) fn profile(marked: &str) -> (String, Profile) {
+pub(crate) fn profile(marked: &str) -> (String, Profile) {
     let mut text = String::new();
     let mut profile = Profile::default();
     let mut lines = Vec::new();
@@ -145,7 +145,7 @@ pub(super) fn profile(marked: &str) -> (String, Profile) {
 }
 
 /// The profile of `marked`, on `today` or on the same text.
-pub(super) fn costs(marked: &str, today: Option<&str>) -> (Profile, CostMap, SourceIndex) {
+pub(crate) fn costs(marked: &str, today: Option<&str>) -> (Profile, CostMap, SourceIndex) {
     let (text, profile) = profile(marked);
     let index = SourceIndex::new(today.unwrap_or(&text));
     let costs = CostMap::build(&profile, FileId(0), &index);

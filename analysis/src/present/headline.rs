@@ -6,7 +6,7 @@
 
 use super::lenses::told;
 use super::panel::difference;
-use crate::profile::{Before, Estimate, Profile, Provenance};
+use crate::profile::{Before, Estimate, Phase, Profile, Provenance};
 use crate::units;
 
 /// Changes below this share are not told: the estimate knows no better, and they would be noise.
@@ -77,6 +77,12 @@ pub(super) fn peak(profile: &Profile) -> String {
         (Some((value, unit)), Some((_, of))) if unit == of => format!("{value} / {capacity}"),
         _ => format!("{peak} / {capacity}"),
     }
+}
+
+/// When the peak is: `, in backward`; empty where that is not known.
+pub(super) fn moment_of_peak(profile: &Profile) -> String {
+    let phase = profile.memory.peak_phase.filter(|phase| *phase != Phase::Other);
+    phase.map_or_else(String::new, |phase| format!(", in {}", phase.name()))
 }
 
 /// `+4%`, `−12%`; nothing where nothing changed, or nobody knows.

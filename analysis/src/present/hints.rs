@@ -6,6 +6,9 @@
 //!   training loop they stay, because that is where a person looks;
 //! - the `for` of the training loop, but for its wait for data: the iteration's time is in the lens
 //!   above it.
+//!
+//! A hint says what changed since an earlier run where a person wants that and it can be told from
+//! noise: `4.2 ms · 8% ▲0.6`, in the unit of the time.
 
 use std::ops::Range;
 
@@ -42,6 +45,20 @@ pub struct HintOptions {
     pub definitions: bool,
     /// The loop's line says how long an iteration takes, for editors that show no lenses.
     pub headline: bool,
+    /// What changed is shown since this run.
+    pub change: Since,
+}
+
+/// The run that changes are counted from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Since {
+    /// No changes are shown.
+    #[default]
+    Off,
+    /// The run before.
+    LastRun,
+    /// The newest run of the commit that HEAD was.
+    Head,
 }
 
 impl Default for HintOptions {
@@ -51,6 +68,7 @@ impl Default for HintOptions {
             min_duration_ns: 1_000.0,
             definitions: true,
             headline: false,
+            change: Since::Off,
         }
     }
 }
@@ -125,10 +143,46 @@ fn statement_label(
         return None;
     }
     let label = label(time, share, cost.provenance);
+    // A loop's time is its wait alone, and what changed is all that runs in it.
+    let changed = changed(profile, costs, cost, options.change).filter(|_| !is_loop);
+    if let Some(changed) = changed.filter(|_| cost.provenance == Provenance::Measured) {
+        return Some(with_change(time, &label, changed));
+    }
     let named = format!("data {label}");
     let waits = is_loop || (cost.is_for && cost.total_time.data > 0.5 * time);
     let is_short = named.chars().count() < MAX_CHARACTERS;
     Some(if waits && is_short { named } else { label })
+}
+
+/// By how many nanoseconds the statement takes longer than in the run that changes are counted from;
+/// nothing where that cannot be told from noise.
+fn changed(profile: &Profile, costs: &CostMap, cost: &StatementCost, since: Since) -> Option<f64> {
+    let kept = profile.since.as_ref()?;
+    let changes = match since {
+        Since::Off => None,
+        Since::LastRun => kept.last.as_ref(),
+        Since::Head => kept.head.as_ref(),
+    }?;
+    let file = costs.file?;
+    let lines = costs.recorded_lines(profile, cost);
+    let told = lines.filter_map(|line| changes.line(file, line.line));
+    told.reduce(|sum, line| sum + line).filter(|sum| *sum != 0.0)
+}
+
+/// `4.2 ms · 8% ▲0.6`; without the share where that is too long.
+fn with_change(time_ns: f64, label: &str, changed_ns: f64) -> String {
+    let time = units::duration(time_ns);
+    let (_, unit) = units::scale(time_ns);
+    let arrow = if changed_ns > 0.0 { '▲' } else { '▼' };
+    let number = units::significant(changed_ns.abs() / unit);
+    let number = match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => &number,
+    };
+    let change = format!(" {arrow}{number}");
+    let shown = [format!("{label}{change}"), format!("{time}{change}")];
+    let is_short = |text: &String| text.chars().count() < MAX_CHARACTERS;
+    shown.into_iter().find(is_short).unwrap_or_else(|| label.to_owned())
 }
 
 /// Whether the statement only leads to the loop: all phases run below it, hardly any in it, and it
@@ -306,6 +360,39 @@ mod tests {
         let line = index.lines().trimmed(index.text(), 8);
         let found = hints(&profile, &costs, &index, line, &HintOptions::default());
         assert_eq!(found.iter().map(|hint| hint.line).collect::<Vec<_>>(), [8]);
+    }
+
+    /// The labels with line 8 so many milliseconds longer than in the run before.
+    fn labels_since(longer_ms: f64, change: Since) -> Vec<String> {
+        let (mut profile, costs, index) = costs(TRAIN, None);
+        let mut before = crate::compare::run::Run::of(&profile);
+        for line in before.lines.iter_mut().filter(|line| line.line == 8) {
+            line.total_ns = (line.total_ns as f64 - longer_ms * 1e6) as u64;
+        }
+        let changes = crate::compare::since::Changes::of(&before, &profile);
+        let since = crate::compare::since::Since { last: Some(changes), head: None };
+        profile.since = Some(std::sync::Arc::new(since));
+        let options = HintOptions { change, ..HintOptions::default() };
+        let found = hints(&profile, &costs, &index, 0..index.text().len(), &options);
+        found.into_iter().filter(|hint| hint.line == 8).map(|hint| hint.label).collect()
+    }
+
+    #[test]
+    fn what_changed_since_the_last_run() {
+        assert_eq!(labels_since(12.0, Since::LastRun), ["50 ms · 50% ▲12"]);
+        assert_eq!(labels_since(-25.0, Since::LastRun), ["50 ms · 50% ▼25"]);
+        // Within noise, against a run that is not known, and where nobody wants it.
+        assert_eq!(labels_since(2.0, Since::LastRun), ["50 ms · 50%"]);
+        assert_eq!(labels_since(12.0, Since::Head), ["50 ms · 50%"]);
+        assert_eq!(labels_since(12.0, Since::Off), ["50 ms · 50%"]);
+    }
+
+    #[test]
+    fn a_change_is_told_in_the_unit_of_its_time() {
+        assert_eq!(with_change(4.2e6, "4.2 ms · 8%", 0.6e6), "4.2 ms · 8% ▲0.6");
+        assert_eq!(with_change(830e3, "830 µs · 0.4%", -120e3), "830 µs · 0.4% ▼120");
+        assert_eq!(with_change(830e3, "830 µs · <0.1%", -1120e3), "830 µs ▼1120");
+        assert_eq!(with_change(1.3e9, "1.3 s · 99%", 1e30), "1.3 s · 99%");
     }
 
     proptest! {

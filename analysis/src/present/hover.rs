@@ -3,14 +3,17 @@
 
 use std::ops::Range;
 
-use super::headline::{headline, peak};
+use super::explained;
+use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::{kinds, told};
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
-use super::share::{rank, share_of, share_of_peak, share_of_whole};
+use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
 use super::what_ifs;
 use super::{devices, findings};
 use crate::diagnose::finding::Finding;
+use crate::metrics::utilization::Utilization;
 use crate::predict::device_comparison::Comparison;
+use crate::predict::product_kernel::{ProductType, product_type};
 use crate::profile::{
     Estimate, MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase,
     PhaseTimes, Profile, Provenance,
@@ -174,6 +177,7 @@ impl Writer<'_> {
         if !about.is_empty() {
             page.line(&[text(about.join(" · "))]);
         }
+        self.bound(page);
         page.gap();
         page.line(&[strong("Where an iteration's time goes")]);
         for phase in Phase::ALL {
@@ -188,11 +192,19 @@ impl Writer<'_> {
         }
         if profile.memory.peak_bytes > 0 {
             page.gap();
-            page.line(&[strong(format!("What is in memory at the peak of {}", peak(profile)))]);
+            let (peak, moment) = (peak(profile), moment_of_peak(profile));
+            page.line(&[strong(format!("What is in memory at the peak of {peak}{moment}"))]);
             self.memory_items(page, &profile.memory.at_peak);
         }
-        if let Some(gpu) = profile.gpu.filter(|gpu| gpu.span_ns > 0) {
-            let busy = units::percent(share_of(gpu.busy_ns as f64, gpu.span_ns as f64));
+        if let Some(metrics) = profile.metrics.as_ref().filter(|metrics| metrics.on_gpu) {
+            let whole = &metrics.whole;
+            let facts = explained::facts(whole, metrics.iteration_ns, profile, metrics.on_gpu);
+            page.gap();
+            page.line(&[strong("What the GPU does in it")]);
+            for fact in facts {
+                page.item(0, &[text(fact)]);
+            }
+        } else if let Some(busy) = gpu_busy(profile).map(units::percent) {
             page.gap();
             page.line(&[text(format!("The GPU was at work {busy} of the time"))]);
         }
@@ -205,6 +217,38 @@ impl Writer<'_> {
         for note in profile.notes.iter().take(NOTES) {
             page.gap();
             page.line(&[text(note.clone())]);
+        }
+    }
+
+    /// The verdict, and the other shares that are worth a word.
+    fn bound(&self, page: &mut Page) {
+        let Some(bound) = &self.profile.bound else { return };
+        page.gap();
+        page.line(&[strong(explained::verdict(bound, self.profile))]);
+        let others = explained::others(bound);
+        if !others.is_empty() {
+            page.line(&[text(format!("then {others}"))]);
+        }
+    }
+
+    /// What the line's own kernels reach; nothing of a line that keeps the GPU for a moment only.
+    fn reached(&self, page: &mut Page, cost: &StatementCost) {
+        const LEAST: f64 = 0.01;
+        if !self.profile.metrics.as_ref().is_some_and(|metrics| metrics.on_gpu) {
+            return;
+        }
+        let mut own = Utilization::default();
+        for line in self.costs.recorded_lines(self.profile, cost) {
+            if let Some(utilization) = &line.utilization {
+                own.add(utilization);
+            }
+        }
+        if share_of_whole(own.kernel_ns, self.profile) < LEAST {
+            return;
+        }
+        let reached = explained::reached(&own, self.profile.device.roof.as_ref());
+        if !reached.is_empty() {
+            page.line(&[text(reached.join(" · "))]);
         }
     }
 
@@ -274,6 +318,13 @@ impl Writer<'_> {
         if cost.calls > 0.0 && (cost.calls - 1.0).abs() > 0.05 {
             page.line(&[text(format!("runs {} times in an iteration", count(cost.calls)))]);
         }
+        let of_ranks = self.costs.file.and_then(|file| {
+            let lines = self.costs.recorded_lines(self.profile, cost);
+            super::ranks::of_lines(self.profile, file, lines)
+        });
+        if let Some(of_ranks) = of_ranks {
+            page.line(&[text(of_ranks)]);
+        }
         if let Some(device) = cost.device_time {
             let mut parts = vec![format!("GPU at work {}", units::duration(device.kernel_ns))];
             if device.launch_ns > 0.0 {
@@ -284,6 +335,7 @@ impl Writer<'_> {
             }
             page.line(&[text(parts.join(" · "))]);
         }
+        self.reached(page, cost);
         self.memory(page, &cost.total_memory);
         let mut modules: Vec<ModuleId> = Vec::new();
         for module in self.costs.recorded_lines(self.profile, cost).flat_map(|line| &line.modules) {
@@ -369,6 +421,9 @@ impl Writer<'_> {
             if module.parameters > 0 {
                 about += &format!(" · {} parameters", quantity(module.parameters));
             }
+            if let Some(used) = module.utilization.as_ref().and_then(explained::tensor_cores) {
+                about += &format!(" · {used}");
+            }
             page.item(0, &[name(path), text(" "), name(&module.type_name), text(about)]);
         }
         if listed.len() > MODULES {
@@ -424,7 +479,12 @@ impl Writer<'_> {
         let roof = self.profile.device.roof.unwrap_or_default();
         let inputs = operator.inputs.to_lowercase();
         let is_half = ["half", "float16", "bf16", "fp16"].iter().any(|name| inputs.contains(name));
-        let flops_roof = if is_half { roof.fp16_flops } else { roof.fp32_flops };
+        let mut products = operator.kernels.iter().filter_map(|kernel| product_type(&kernel.name));
+        let flops_roof = match products.next() {
+            _ if is_half => roof.fp16_flops,
+            Some(ProductType::Tf32) => roof.tf32_flops,
+            _ => roof.fp32_flops,
+        };
         let rates =
             [(operator.flops, flops_roof, "FLOP/s"), (operator.bytes, roof.bandwidth, "B/s")];
         let rates = rates.into_iter().filter_map(|(amount, roof, unit)| {

@@ -6,10 +6,15 @@
 
 use serde::Serialize;
 
+use super::explained::{BoundEntry, UtilizationEntry, bound_entry, utilization_entry};
 use super::findings::Entry;
+use super::ranks::{self, RanksEntry};
+use crate::compare::run::Run;
 use crate::diagnose::finding::Finding;
+use crate::metrics::utilization::Utilization;
 use crate::profile::{
-    DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Profile, Provenance,
+    DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Phase, Profile,
+    Provenance,
 };
 use crate::source::{SourceIndex, fingerprint};
 
@@ -30,10 +35,44 @@ pub struct Document {
     torch: Option<String>,
     findings: Option<Vec<Entry>>,
     notes: Vec<String>,
+    run: Run,
+    bound: Option<BoundEntry>,
+    utilization: Option<Parts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<Gpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    ranks: Option<RanksEntry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     kernels: Option<Vec<KernelTotal>>,
+}
+
+/// What the iteration and its phases get out of the device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Parts {
+    iteration: UtilizationEntry,
+    data: UtilizationEntry,
+    forward: UtilizationEntry,
+    backward: UtilizationEntry,
+    optimizer: UtilizationEntry,
+    other: UtilizationEntry,
+}
+
+impl Parts {
+    fn of(profile: &Profile) -> Option<Parts> {
+        let metrics = profile.metrics.as_ref()?;
+        let [data, forward, backward, optimizer, other] = &metrics.phases;
+        let times = &profile.iteration.phases;
+        let of =
+            |part: &Utilization, phase: Phase| utilization_entry(part, times.get(phase), profile);
+        Some(Parts {
+            iteration: utilization_entry(&metrics.whole, times.total(), profile),
+            data: of(data, Phase::Data),
+            forward: of(forward, Phase::Forward),
+            backward: of(backward, Phase::Backward),
+            optimizer: of(optimizer, Phase::Optimizer),
+            other: of(other, Phase::Other),
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -111,6 +150,9 @@ struct Line {
     device: Option<LineDevice>,
     modules: Vec<String>,
     operators: Vec<Operator>,
+    utilization: Option<UtilizationEntry>,
+    #[serde(skip)]
+    own: (Utilization, f64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -144,6 +186,7 @@ struct Module {
     calls: f64,
     parameters: u64,
     memory: Kinds,
+    utilization: Option<UtilizationEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -229,7 +272,11 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
         torch: Some(profile.torch_version.clone()).filter(|version| !version.is_empty()),
         findings: None,
         notes: profile.notes.clone(),
+        run: Run::of(profile),
+        bound: profile.bound.as_ref().map(|bound| bound_entry(bound, profile)),
+        utilization: Parts::of(profile),
         gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
+        ranks: profile.ranks.as_deref().map(ranks::entry),
         kernels: None,
     }
 }
@@ -277,7 +324,7 @@ fn lines_of_file(
         });
         let entry = line_entry(profile, path, cost, (first, last));
         match entries.last_mut().filter(|before| before.line == first && before.end_line == last) {
-            Some(before) => merge(before, entry),
+            Some(before) => merge(profile, before, entry),
             None => entries.push(entry),
         }
     }
@@ -309,13 +356,17 @@ fn line_entry(profile: &Profile, path: &str, cost: &LineCost, lines: (u32, u32))
             .filter_map(|module| Some(profile.modules.get(module.0 as usize)?.path.clone()))
             .collect(),
         operators: cost.operators.iter().map(operator_entry).collect(),
+        utilization: cost
+            .utilization
+            .map(|own| utilization_entry(&own, cost.self_time.total(), profile)),
+        own: (cost.utilization.unwrap_or_default(), cost.self_time.total()),
     }
 }
 
 /// Lines of one statement run at different times, so what they cost adds up. A statement that
 /// spans lines comes back to the first of them for each call within, so it ran as often as the one
 /// that was reached least.
-fn merge(into: &mut Line, other: Line) {
+fn merge(profile: &Profile, into: &mut Line, other: Line) {
     let add = |into: &mut f64, other: f64| *into = rounded(*into + other, 1e6);
     add(&mut into.self_ms, other.self_ms);
     add(&mut into.total_ms, other.total_ms);
@@ -340,6 +391,11 @@ fn merge(into: &mut Line, other: Line) {
         }),
         (a, b) => a.or(b),
     };
+    into.own.0.add(&other.own.0);
+    into.own.1 += other.own.1;
+    if into.utilization.is_some() || other.utilization.is_some() {
+        into.utilization = Some(utilization_entry(&into.own.0, into.own.1, profile));
+    }
     for module in other.modules {
         if !into.modules.contains(&module) {
             into.modules.push(module);
@@ -364,13 +420,16 @@ fn module_entry(profile: &Profile, module: &ModuleCost) -> Module {
         calls: rounded(module.calls, 1e3),
         parameters: module.parameters,
         memory: kinds(&module.memory),
+        utilization: module
+            .utilization
+            .map(|part| utilization_entry(&part, module.total_time.total(), profile)),
     }
 }
 
 fn operator_entry(operator: &OperatorCost) -> Operator {
     Operator {
         name: operator.name.clone(),
-        phase: operator.phase.map(crate::profile::Phase::name),
+        phase: operator.phase.map(Phase::name),
         calls: rounded(operator.calls, 1e3),
         time_ms: milliseconds(operator.time_ns),
         inputs: operator.inputs.clone(),

@@ -1,11 +1,14 @@
 //! What a person reads: hints, lenses, hovers, the terminal's pages and the report, as plain values
 //! with byte offsets. It knows no editor and no protocol.
 
+pub mod check;
+pub mod compare;
 pub mod devices;
+pub mod explained;
 pub mod failure;
 pub mod findings;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 pub mod headline;
 pub mod heat;
 pub mod hints;
@@ -16,6 +19,7 @@ pub mod network;
 mod page;
 pub mod panel;
 pub mod printable;
+pub mod ranks;
 pub mod remarks;
 pub mod report;
 mod share;

@@ -18,6 +18,17 @@ pub(super) fn share_of(part: f64, whole: f64) -> f64 {
     if share.is_finite() && whole > 0.0 { share.clamp(0.0, 1.0) } else { 0.0 }
 }
 
+/// The share of an iteration, 0 to 1, in which a GPU was at work: without the profiler, as far as the
+/// iteration could be replayed, else over the recording. Nothing without a GPU.
+pub(super) fn gpu_busy(profile: &Profile) -> Option<f64> {
+    let replayed = profile.metrics.as_ref().filter(|metrics| metrics.on_gpu);
+    let recorded = profile.gpu.filter(|gpu| gpu.span_ns > 0);
+    match replayed {
+        Some(metrics) => Some(share_of(metrics.whole.busy_ns, metrics.iteration_ns)),
+        None => recorded.map(|gpu| share_of(gpu.busy_ns as f64, gpu.span_ns as f64)),
+    }
+}
+
 /// Bytes of the peak, 0 to 1; 0 where that is not known.
 pub(super) fn share_of_peak(bytes: u64, profile: &Profile) -> f64 {
     share_of(bytes as f64, profile.memory.peak_bytes as f64)

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style as Ansi};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::headline::{headline, peak};
+use super::explained;
+use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::kinds;
 use super::page::{clean, shorten};
-use super::share::{share_of, share_of_peak, share_of_whole};
+use super::share::{gpu_busy, share_of_peak, share_of_whole};
 use crate::profile::{LineCost, MemoryByKind, ModuleCost, Phase, PhaseTimes, Profile, Provenance};
 use crate::source::{CostMap, SourceIndex};
 use crate::units;
@@ -241,7 +242,9 @@ impl Margin {
 pub fn summary(profile: &Profile, style: Style) -> String {
     let mut page = Summary { profile, style, text: String::new() };
     page.headline();
+    page.bound();
     page.phases();
+    page.ranks();
     page.memory();
     page.lines();
     page.modules();
@@ -294,9 +297,45 @@ impl Summary<'_> {
     fn bar_line(&mut self, name: &str, amount: &str, share: f64, look: Ansi) {
         let percent = units::percent(share);
         let width = self.style.width.clamp(MIN_WIDTH, MAX_WIDTH);
-        let bar = bar(share, width.saturating_sub(36).min(40));
-        let text = format!("  {name:<16}{amount:>9}{percent:>7} {}", self.style.paint(look, &bar));
+        let bar = bar(share, width.saturating_sub(40).min(40));
+        let text = format!("  {name:<20}{amount:>9}{percent:>7} {}", self.style.paint(look, &bar));
         self.line(&text);
+    }
+
+    /// The verdict with its shares, and what the device is used for.
+    fn bound(&mut self) {
+        let profile = self.profile;
+        if let Some(bound) = &profile.bound {
+            self.section("What bounds it", "");
+            self.line(&format!("  {}", explained::verdict(bound, profile)));
+            for share in explained::shown(bound) {
+                let time = units::duration(share.time_ns);
+                self.bar_line(explained::label(share.by, bound.on_gpu), &time, share.share, HOT);
+            }
+        }
+        let Some(metrics) = &profile.metrics else { return };
+        let on_gpu = metrics.on_gpu;
+        let whole = explained::facts(&metrics.whole, metrics.iteration_ns, profile, on_gpu);
+        if !whole.is_empty() {
+            self.line(&self.style.faint(&format!("  {}", whole.join(" · "))));
+        }
+        for (phase, part) in Phase::ALL.into_iter().zip(&metrics.phases) {
+            let time = profile.iteration.phases.get(phase);
+            if on_gpu && share_of_whole(time, profile) >= 0.01 {
+                let facts = explained::facts(part, time, profile, on_gpu);
+                let text = format!("  {:<10}{}", phase.name(), facts.join(" · "));
+                self.line(&self.style.faint(&text));
+            }
+        }
+    }
+
+    fn ranks(&mut self) {
+        let Some(ranks) = self.profile.ranks.as_deref() else { return };
+        let about = format!("{} of them; everything else here is rank 0's", ranks.world_size);
+        self.section("Ranks", &about);
+        for row in super::ranks::rows(ranks) {
+            self.line(&row);
+        }
     }
 
     fn phases(&mut self) {
@@ -329,7 +368,8 @@ impl Summary<'_> {
         if memory.peak_bytes == 0 {
             return;
         }
-        self.section("Memory at the peak", &peak(self.profile));
+        let (peak, moment) = (peak(self.profile), moment_of_peak(self.profile));
+        self.section("Memory at the peak", &format!("{peak}{moment}"));
         for (kind, bytes) in memory.at_peak.named() {
             if bytes > 0 {
                 let share = share_of_peak(bytes, self.profile);
@@ -402,8 +442,7 @@ impl Summary<'_> {
     }
 
     fn kernels(&mut self) {
-        let Some(gpu) = self.profile.gpu.filter(|gpu| gpu.span_ns > 0) else { return };
-        let busy = units::percent(share_of(gpu.busy_ns as f64, gpu.span_ns as f64));
+        let Some(busy) = gpu_busy(self.profile).map(units::percent) else { return };
         self.section("Costliest kernels", &format!("the GPU was at work {busy} of the time"));
         let width = self.style.width.clamp(MIN_WIDTH, MAX_WIDTH).saturating_sub(40).max(20);
         for kernel in self.profile.kernels.iter().take(TOP) {
@@ -676,17 +715,17 @@ mod tests {
             NVIDIA H200 · PyTorch 2.15.0 · batch of 32
 
             Time of an iteration
-              data               8.0 ms     8% ███▎
-              forward             25 ms    25% ██████████
-              backward            40 ms    40% ████████████████
-              optimizer         20.2 ms    20% ████████▏
-              other              6.8 ms     7% ██▊
+              data                   8.0 ms     8% ███▎
+              forward                 25 ms    25% ██████████
+              backward                40 ms    40% ████████████████
+              optimizer             20.2 ms    20% ████████▏
+              other                  6.8 ms     7% ██▊
 
             Memory at the peak  120 MB / 23.7 GB
-              weights            9.0 MB     8% ███
-              gradients          9.0 MB     8% ███
-              activations         90 MB    75% ██████████████████████████████
-              batch               12 MB    10% ████
+              weights                9.0 MB     8% ███
+              gradients              9.0 MB     8% ███
+              activations             90 MB    75% ██████████████████████████████
+              batch                   12 MB    10% ████
 
             Costliest lines
                   50 ms    50%  train.py:8  activations 80 MB

@@ -15,9 +15,11 @@ pub fn trace_summary(summary: &TraceSummary, top: usize, style: Style) -> String
     let mut page = Page { text: String::new(), style };
     page.device(summary);
     page.iteration(summary);
+    page.bound(summary);
     if let Some(gpu) = &summary.gpu {
         page.gpu(gpu);
     }
+    page.counters(summary);
     page.kernels(summary, top);
     page.operators(summary, top);
     page.lines(summary, top);
@@ -34,7 +36,7 @@ struct Page {
 /// Characters of a column of numbers.
 const NUMBER: usize = 10;
 /// Characters of the names on the left of facts.
-const LABEL: usize = 16;
+const LABEL: usize = 20;
 
 impl Page {
     fn device(&mut self, summary: &TraceSummary) {
@@ -74,6 +76,28 @@ impl Page {
         }
     }
 
+    fn bound(&mut self, summary: &TraceSummary) {
+        let Some(bound) = &summary.bound else { return };
+        let is_iteration = summary.iteration.found_by == Some("profiler steps");
+        self.title(match is_iteration {
+            true => "What bounds an iteration",
+            false => "What bounds the trace, taken as one iteration",
+        });
+        self.line(&one_line(&bound.text, self.style.width.max(240)));
+        const LEAST: f64 = 0.01;
+        for entry in bound.shares.iter().filter(|entry| entry.share >= LEAST) {
+            let operators = entry.operators.iter().map(|one| one_line(&one.name, 30));
+            let operators = operators.collect::<Vec<_>>().join(", ");
+            self.fact(entry.label, entry.ms * 1e6, Some(entry.share), &operators);
+        }
+        let facts = summary.utilization.iter().flat_map(|explained| &explained.facts);
+        let facts: Vec<&str> = facts.map(String::as_str).collect();
+        if !facts.is_empty() {
+            let faint = self.faint();
+            self.line(&format!("{faint}{}{faint:#}", facts.join(" · ")));
+        }
+    }
+
     fn gpu(&mut self, gpu: &GpuSummary) {
         self.title("GPU");
         let span = gpu.span_ns as f64;
@@ -83,6 +107,7 @@ impl Page {
         for (name, part_ns) in [
             ("  computing", gpu.compute_ns),
             ("  communicating", gpu.communication_ns),
+            ("    exposed", gpu.exposed_communication_ns),
             ("  copying", gpu.memory_ns),
         ] {
             if part_ns > 0 {
@@ -105,6 +130,19 @@ impl Page {
                 "launch to start"
             ));
         }
+        if let Some(overhead) = &gpu.launch_overhead {
+            let many = counted(overhead.launches, "launch", "launches");
+            let median = duration(overhead.median_ns as f64);
+            let shorter = match overhead.shorter_kernels {
+                0 => String::new(),
+                many => {
+                    let many = counted(many, "kernel", "kernels");
+                    format!("; {many} shorter than their launch")
+                }
+            };
+            let about = format!("of the host in {many}, median {median}{shorter}");
+            self.fact("launching", overhead.host_ns as f64, None, &about);
+        }
         if gpu.streams.len() > 1 {
             const SHOWN: usize = 8;
             for stream in gpu.streams.iter().take(SHOWN) {
@@ -116,6 +154,19 @@ impl Page {
             }
             self.left_out(gpu.streams.len(), SHOWN, "streams");
         }
+    }
+
+    /// What the hardware counted, named as such.
+    fn counters(&mut self, summary: &TraceSummary) {
+        let Some(counters) = &summary.counters else { return };
+        self.title("Hardware counters (CUPTI)");
+        let mut fact = |name: &str, counted: Option<f64>| {
+            let counted = counted.map_or_else(|| "not read".to_owned(), quantity);
+            self.line(&format!("{name:<26} {counted:>16}"));
+        };
+        fact("kernels", Some(counters.ranges as f64));
+        fact("FLOP outside tensor cores", counters.flops);
+        fact("tensor core instructions", counters.tensor_instructions);
     }
 
     fn kernels(&mut self, summary: &TraceSummary, top: usize) {
@@ -272,6 +323,11 @@ fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
+/// `1.2 billion`, roughly.
+fn quantity(value: f64) -> String {
+    super::page::quantity(value as u64)
+}
+
 /// `22,290`: thousands apart.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -316,6 +372,36 @@ mod tests {
      ]}"#;
 
     #[test]
+    fn hardware_counters_are_named_as_such() {
+        let range = |values: &str| {
+            format!(
+                r#"{{"ph": "X", "cat": "cuda_profiler_range", "name": "gemm", "pid": 0, "tid": 0,
+                    "ts": 1, "dur": 2, "args": {{{values}}}}}"#
+            )
+        };
+        let fused = r#""smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": 1000000.0"#;
+        let single = r#""smsp__sass_thread_inst_executed_op_hadd_pred_on.sum": 5"#;
+        let both = format!("{fused}, {single}, \"smsp__cycles_active.avg\": 77");
+        let trace = format!(
+            r#"{{"schemaVersion": 1, "traceEvents": [{}, {}]}}"#,
+            range(&both),
+            range(fused)
+        );
+        check(
+            &trace,
+            10,
+            expect![[r#"
+            unknown device (cpu)
+
+            Hardware counters (CUPTI)
+            kernels                                   2
+            FLOP outside tensor cores       4.0 million
+            tensor core instructions           not read
+        "#]],
+        );
+    }
+
+    #[test]
     fn a_trace_with_a_gpu() {
         check(
             GPU,
@@ -324,16 +410,17 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                  21 µs          from the first activity to the end of the last
-                busy                11.5 µs    55%
-                  computing         10.5 µs    50%
-                  copying            1.0 µs     5%
-                idle                 9.5 µs    45%
-                kernels             10.5 µs          sum of 1 kernel
-                leaked in            1.0 µs          1 activity from before the recording
-                launch to start       10 µs          median; 95% within 10 µs
-                  stream 7          10.5 µs    50%   1 activity
-                  stream 8           1.0 µs     5%   1 activity
+                span                      21 µs          from the first activity to the end of the last
+                busy                    11.5 µs    55%
+                  computing             10.5 µs    50%
+                  copying                1.0 µs     5%
+                idle                     9.5 µs    45%
+                kernels                 10.5 µs          sum of 1 kernel
+                leaked in                1.0 µs          1 activity from before the recording
+                launch to start           10 µs          median; 95% within 10 µs
+                launching                5.0 µs          of the host in 1 launch, median 5.0 µs
+                  stream 7              10.5 µs    50%   1 activity
+                  stream 8               1.0 µs     5%   1 activity
 
                 Kernels, copies and fills
                       time      share      calls  occupancy  name
@@ -358,16 +445,17 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                  21 µs          from the first activity to the end of the last
-                busy                11.5 µs    55%
-                  computing         10.5 µs    50%
-                  copying            1.0 µs     5%
-                idle                 9.5 µs    45%
-                kernels             10.5 µs          sum of 1 kernel
-                leaked in            1.0 µs          1 activity from before the recording
-                launch to start       10 µs          median; 95% within 10 µs
-                  stream 7          10.5 µs    50%   1 activity
-                  stream 8           1.0 µs     5%   1 activity
+                span                      21 µs          from the first activity to the end of the last
+                busy                    11.5 µs    55%
+                  computing             10.5 µs    50%
+                  copying                1.0 µs     5%
+                idle                     9.5 µs    45%
+                kernels                 10.5 µs          sum of 1 kernel
+                leaked in                1.0 µs          1 activity from before the recording
+                launch to start           10 µs          median; 95% within 10 µs
+                launching                5.0 µs          of the host in 1 launch, median 5.0 µs
+                  stream 7              10.5 µs    50%   1 activity
+                  stream 8               1.0 µs     5%   1 activity
 
                 Kernels, copies and fills
                       time      share      calls  occupancy  name
@@ -436,12 +524,13 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                10.5 µs          from the first activity to the end of the last
-                busy                10.5 µs   100%
-                  computing         10.5 µs   100%
-                idle                   0 ns   0.0%
-                kernels             10.5 µs          sum of 1 kernel
-                launch to start       10 µs          median; 95% within 10 µs
+                span                    10.5 µs          from the first activity to the end of the last
+                busy                    10.5 µs   100%
+                  computing             10.5 µs   100%
+                idle                       0 ns   0.0%
+                kernels                 10.5 µs          sum of 1 kernel
+                launch to start           10 µs          median; 95% within 10 µs
+                launching                5.0 µs          of the host in 1 launch, median 5.0 µs
 
                 note: the file ends too early, after 716 bytes of JSON: what came before is counted, the rest is missing
             "#]],

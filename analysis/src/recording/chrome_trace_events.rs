@@ -9,8 +9,8 @@ use super::chrome_trace::{Options, TraceError};
 use super::chrome_trace_json::{Scanner, Stop, Token, utf8};
 use super::strings::{Interner, StringId};
 use super::trace::{
-    Activity, ActivityKind, Annotation, Instant, Launch, MemoryEvent, Operator, PythonFrame,
-    RuntimeCall, Thread, ThreadId, Trace,
+    Activity, ActivityKind, Annotation, HardwareCounters, Instant, Launch, MemoryEvent, Operator,
+    PythonFrame, RuntimeCall, Thread, ThreadId, Trace,
 };
 
 /// Times beyond these are no times: they keep `base + start + duration` within an `i64`.
@@ -58,6 +58,7 @@ pub(super) struct Arguments<'a> {
     python_id: Token<'a>,
     python_parent: Token<'a>,
     name: Token<'a>,
+    counters: HardwareCounters,
 }
 
 impl<'a> Event<'a> {
@@ -94,7 +95,14 @@ impl<'a> Arguments<'a> {
             return scanner.skip();
         }
         scanner.object(|key, scanner| {
-            let Some(slot) = self.slot(key) else { return scanner.skip() };
+            let Some(slot) = self.slot(key) else {
+                if !key.starts_with(b"sm") {
+                    return scanner.skip();
+                }
+                let value = scanner.value()?;
+                count(&mut self.counters, key, value);
+                return Ok(());
+            };
             *slot = scanner.value()?;
             Ok(())
         })
@@ -131,6 +139,24 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// Adds what a metric of CUPTI counted. A fused multiplication and addition is two operations.
+fn count(counters: &mut HardwareCounters, metric: &[u8], value: Token<'_>) {
+    let text = value.number().and_then(|number| std::str::from_utf8(number).ok());
+    let value: Option<f64> = text.and_then(|text| text.parse().ok());
+    let Some(value) = value.filter(|value| value.is_finite() && *value >= 0.0) else { return };
+    const INSTRUCTIONS: &[u8] = b"smsp__sass_thread_inst_executed_op_";
+    if metric == b"sm__inst_executed_pipe_tensor.sum" {
+        *counters.tensor_instructions.get_or_insert(0.0) += value;
+    } else if let Some(instruction) = metric.strip_prefix(INSTRUCTIONS) {
+        let operations = match instruction.strip_suffix(b"_pred_on.sum") {
+            Some(b"dadd" | b"dmul" | b"hadd" | b"hmul" | b"fadd" | b"fmul") => 1.0,
+            Some(b"dfma" | b"hfma" | b"ffma") => 2.0,
+            _ => return,
+        };
+        *counters.flops.get_or_insert(0.0) += operations * value;
+    }
+}
+
 /// What an event is, by its phase, category and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
@@ -141,6 +167,8 @@ enum Class {
     PythonFrame,
     Memory,
     Instant,
+    /// What CUPTI's range profiler counted in one kernel or range.
+    Counters,
     ProcessName,
     /// Arrows between events, synchronisation, the profiler's own overhead: not kept.
     Other,
@@ -169,6 +197,7 @@ fn classify(event: &Event<'_>) -> Class {
         (b"X", b"gpu_memcpy" | b"Memcpy") => Class::Activity(ActivityKind::Memcpy),
         (b"X", b"gpu_memset" | b"Memset") => Class::Activity(ActivityKind::Memset),
         (b"X", b"python_function") => Class::PythonFrame,
+        (b"X", b"cuda_profiler_range") => Class::Counters,
         (b"i" | b"I", _) if name == b"[memory]" => Class::Memory,
         (b"i" | b"I", _) => Class::Instant,
         (b"M", _) if name == b"process_name" => Class::ProcessName,
@@ -233,6 +262,17 @@ impl<'o> Builder<'o> {
             let process = event.process.signed();
             let called = self.intern(arguments.name.text())?;
             self.trace.process_names.extend(process.zip(called));
+            return Ok(Some(()));
+        }
+        if class == Class::Counters {
+            let counted = &arguments.counters;
+            let counters = self.trace.counters.get_or_insert_default();
+            counters.ranges += 1;
+            let add = |sum: &mut Option<f64>, value: Option<f64>| {
+                *sum = sum.zip(value).map(|(sum, value)| sum + value).or(*sum).or(value);
+            };
+            add(&mut counters.flops, counted.flops);
+            add(&mut counters.tensor_instructions, counted.tensor_instructions);
             return Ok(Some(()));
         }
         let Some(start_ns) = time(event.time) else { return Ok(None) };

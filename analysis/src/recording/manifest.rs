@@ -9,7 +9,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
-use super::observed::Observed;
+use super::observed::{Observed, or_default};
 
 /// The version of the format that this crate reads.
 pub const SCHEMA: u32 = 1;
@@ -83,7 +83,7 @@ pub struct Manifest {
     #[serde(default)]
     pub compiled: Vec<Region>,
     /// What was seen of the program's habits.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub observed: Observed,
     /// `eager`: the recording exists for its shares alone.
     #[serde(default, deserialize_with = "optional_text")]
@@ -328,11 +328,12 @@ pub struct Loader {
     pub fetch_ns: Vec<u64>,
     /// Where the program made it.
     pub at: Option<Location>,
-    /// How often the program began to go through it, over the iterations that were seen.
+    /// How often the program began to go through it, over the run.
     pub passes: Option<u32>,
     /// Nanoseconds until the first batch of each pass.
+    #[serde(deserialize_with = "or_default")]
     pub first_batch_ns: Vec<u64>,
-    /// Shapes of batches that differ from one another, over the iterations that were seen.
+    /// Shapes of the largest tensor of each batch that differ from one another, over the run.
     pub distinct_shapes: Option<u32>,
 }
 
@@ -632,6 +633,26 @@ mod tests {
         assert_eq!((loader.workers, loader.prefetch_factor), (Some(0), None));
         assert_eq!(loader.fetch_ns, [5, 7]);
         assert_eq!(parsed(r#"{"schema": 1, "machine": null}"#).machine, None);
+    }
+
+    #[test]
+    fn passes_through_a_loader_are_read_and_unknown_where_they_are_missing() {
+        let manifest = parsed(
+            r#"{"schema": 1, "loaders": [
+                {"at": {"file": 0, "line": 20}, "passes": 3, "first_batch_ns": [9, 8],
+                 "distinct_shapes": 1},
+                {"at": null, "passes": null, "first_batch_ns": null, "distinct_shapes": null}, {}]}"#,
+        );
+        let [told, unknown, missing] = &manifest.loaders[..] else { panic!("three loaders") };
+        assert_eq!(told.at, Some(Location { file: 0, line: 20 }));
+        assert_eq!((told.passes, told.distinct_shapes), (Some(3), Some(1)));
+        assert_eq!(told.first_batch_ns, [9, 8]);
+        assert_eq!(unknown, missing);
+        check_error(r#"{"schema": 1, "loaders": [{"passes": -1}]}"#, "loaders[0].passes");
+        check_error(
+            r#"{"schema": 1, "loaders": [{"first_batch_ns": [1, "2"]}]}"#,
+            "loaders[0].first_batch_ns[1]",
+        );
     }
 
     #[test]

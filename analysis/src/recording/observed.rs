@@ -2,7 +2,7 @@
 //!
 //! What an agent did not look at is empty or `None`, which is never the same as "it is well".
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::manifest::{Location, optional_text, text};
 
@@ -10,17 +10,23 @@ use super::manifest::{Location, optional_text, text};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Observed {
-    /// Calls of a whole model in the iterations that were seen, whose results no backward pass used.
+    /// Calls of a model whose results no backward pass used, in the warm-up's iterations but the first.
+    #[serde(deserialize_with = "or_default")]
     pub evaluations: Vec<Evaluation>,
     /// Functions that `torch.compile` compiled again.
+    #[serde(deserialize_with = "or_default")]
     pub recompilations: Vec<Recompilation>,
     /// Where `torch.compile` gave up a graph.
+    #[serde(deserialize_with = "or_default")]
     pub graph_breaks: Vec<GraphBreak>,
     /// Tokens of the batches that are padding.
+    #[serde(deserialize_with = "or_default")]
     pub padding: Vec<Padding>,
     /// Profilers and tracers of the program's own that were on.
+    #[serde(deserialize_with = "or_default")]
     pub profilers: Vec<ProfilerLeftOn>,
     /// What lines took in each of several iterations, under the line clock alone.
+    #[serde(deserialize_with = "or_default")]
     pub line_times: Vec<LineTimes>,
     /// The GPU while it was timed.
     pub gpu: Option<GpuState>,
@@ -36,9 +42,9 @@ pub struct Evaluation {
     pub at: Location,
     /// Index into [`Manifest::modules`](super::manifest::Manifest::modules).
     pub module: u32,
-    /// Calls, over all iterations that were seen.
+    /// Calls, over the iterations that were looked at.
     pub calls: u32,
-    /// Whether its results carried a graph: gradients were on.
+    /// Whether it made a graph: gradients were on, and something of it takes some.
     pub with_gradients: bool,
     /// Whether the model was in training mode and has layers for which that matters (dropout, batch norm).
     pub in_training_mode: bool,
@@ -90,7 +96,8 @@ pub struct Padding {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ProfilerLeftOn {
-    /// `torch.profiler`, `cProfile`, `sys.settrace`, `emit_nvtx`, `record_memory_history`.
+    /// `torch.profiler`, `cProfile`, `sys.settrace`, `sys.setprofile`, `emit_nvtx`,
+    /// `record_memory_history`, or what another tool calls itself.
     #[serde(deserialize_with = "text")]
     pub name: String,
     /// The user's line that turned it on.
@@ -104,6 +111,7 @@ pub struct LineTimes {
     /// The line.
     pub at: Location,
     /// Nanoseconds of the host on it and in calls from it that reach no other user line, by iteration.
+    #[serde(deserialize_with = "or_default")]
     pub ns: Vec<u64>,
 }
 
@@ -112,10 +120,12 @@ pub struct LineTimes {
 #[serde(default)]
 pub struct GpuState {
     /// The clock of the multiprocessors, in MHz, looked at several times.
+    #[serde(deserialize_with = "or_default")]
     pub clock_mhz: Vec<u32>,
     /// The highest that it can be.
     pub highest_clock_mhz: Option<u32>,
     /// Why it was lower: `power`, `heat`, `hardware`.
+    #[serde(deserialize_with = "or_default")]
     pub limited_by: Vec<String>,
     /// Other processes that computed on it.
     pub other_processes: Option<u32>,
@@ -135,6 +145,7 @@ pub struct Distributed {
     #[serde(deserialize_with = "optional_text")]
     pub backend: Option<String>,
     /// Models that are wrapped in `DistributedDataParallel`.
+    #[serde(deserialize_with = "or_default")]
     pub models: Vec<Replica>,
 }
 
@@ -144,10 +155,128 @@ pub struct Distributed {
 pub struct Replica {
     /// Index into [`Manifest::modules`](super::manifest::Manifest::modules).
     pub module: u32,
-    /// Backward passes through it in the iterations that were seen.
+    /// Backward passes through it in the iterations that were looked at.
     pub backwards: u32,
     /// Those of them that exchanged gradients.
     pub exchanges: u32,
     /// Steps of an optimizer in them.
     pub steps: u32,
+}
+
+/// A value, with `null` for what was not looked at.
+pub(super) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::manifest::Manifest;
+
+    /// The key `observed` as a whole, which a manifest holds.
+    #[track_caller]
+    fn read(observed: &str) -> Observed {
+        let json = format!(r#"{{"schema": 1, "observed": {observed}}}"#);
+        Manifest::parse(json.as_bytes()).expect("it should be read").observed
+    }
+
+    #[track_caller]
+    fn check_error(observed: &str, path: &str) {
+        let json = format!(r#"{{"schema": 1, "observed": {observed}}}"#);
+        let error = Manifest::parse(json.as_bytes()).expect_err("it should be refused");
+        let expected = format!("observed{path}");
+        assert!(error.to_string().contains(&expected), "{error}");
+    }
+
+    const AT: Location = Location { file: 0, line: 40 };
+
+    #[test]
+    fn what_was_not_looked_at_is_nothing() {
+        let before = Manifest::parse(br#"{"schema": 1}"#).expect("a recording of before");
+        assert_eq!(before.observed, Observed::default());
+        for observed in [
+            "null",
+            "{}",
+            r#"{"later": [[[]]]}"#,
+            r#"{"evaluations": null, "recompilations": null, "graph_breaks": null,
+                "padding": null, "profilers": null, "line_times": null, "gpu": null,
+                "distributed": null}"#,
+        ] {
+            assert_eq!(read(observed), Observed::default(), "{observed}");
+        }
+    }
+
+    #[test]
+    fn habits_of_the_loop_are_read() {
+        let observed = read(
+            r#"{"evaluations": [{"at": {"file": 0, "line": 40}, "module": 3, "calls": 2,
+                    "with_gradients": true, "in_training_mode": false}],
+                "padding": [{"at": {"file": 0, "line": 40}, "module": 1, "tokens": 4096,
+                    "padding": 1500}],
+                "profilers": [{"name": "cProfile", "at": null},
+                    {"name": "torch.profiler", "at": {"file": 0, "line": 40}}],
+                "line_times": [{"at": {"file": 0, "line": 40}, "ns": [100, 900]}]}"#,
+        );
+        let evaluation = Evaluation {
+            at: AT,
+            module: 3,
+            calls: 2,
+            with_gradients: true,
+            in_training_mode: false,
+        };
+        assert_eq!(observed.evaluations, [evaluation]);
+        let padding = Padding { at: AT, module: 1, tokens: 4096, padding: 1500 };
+        assert_eq!(observed.padding, [padding]);
+        let places: Vec<_> = observed.profilers.iter().map(|one| one.at).collect();
+        assert_eq!(places, [None, Some(AT)]);
+        assert_eq!(observed.line_times, [LineTimes { at: AT, ns: vec![100, 900] }]);
+    }
+
+    #[test]
+    fn what_is_compiled_again_is_read() {
+        let observed = read(
+            r#"{"recompilations": [{"at": {"file": 0, "line": 40}, "count": 3, "time_ns": 5,
+                    "reason": "a\udc80"}, {}],
+                "graph_breaks": [{"at": {"file": 0, "line": 40}, "count": 1, "reason": null}]}"#,
+        );
+        let reasons: Vec<_> = observed.recompilations.iter().map(|one| &one.reason).collect();
+        assert!(reasons.iter().any(|reason| reason.starts_with('a')), "{reasons:?}");
+        assert_eq!(observed.recompilations.last(), Some(&Recompilation::default()));
+        let broken = GraphBreak { at: AT, count: 1, reason: String::new() };
+        assert_eq!(observed.graph_breaks, [broken]);
+    }
+
+    #[test]
+    fn the_gpu_and_the_ranks_are_read() {
+        let observed = read(
+            r#"{"gpu": {"clock_mhz": [1500, 1490], "highest_clock_mhz": null,
+                    "limited_by": ["power"], "other_processes": 1, "other_bytes": null},
+                "distributed": {"rank": 1, "world_size": 2, "backend": null, "models":
+                    [{"module": 0, "backwards": 4, "exchanges": 4, "steps": 1}]}}"#,
+        );
+        let gpu = observed.gpu.expect("a state");
+        assert_eq!((gpu.clock_mhz.as_slice(), gpu.highest_clock_mhz), (&[1500, 1490][..], None));
+        assert_eq!((gpu.other_processes, gpu.other_bytes), (Some(1), None));
+        let ranks = observed.distributed.expect("ranks");
+        assert_eq!((ranks.rank, ranks.world_size, ranks.backend), (1, 2, None));
+        assert_eq!(ranks.models, [Replica { module: 0, backwards: 4, exchanges: 4, steps: 1 }]);
+    }
+
+    #[test]
+    fn a_wrong_value_names_its_path() {
+        check_error("3", "");
+        check_error(r#"{"evaluations": {}}"#, ".evaluations");
+        check_error(r#"{"evaluations": [{}, {"calls": -1}]}"#, ".evaluations[1].calls");
+        check_error(r#"{"evaluations": [{"calls": 4294967296}]}"#, ".evaluations[0].calls");
+        check_error(r#"{"evaluations": [{"at": {"file": 0}}]}"#, ".evaluations[0].at");
+        check_error(r#"{"padding": [{"tokens": "1"}]}"#, ".padding[0].tokens");
+        check_error(r#"{"profilers": [{"name": 3}]}"#, ".profilers[0].name");
+        check_error(r#"{"line_times": [{"ns": [1, -1]}]}"#, ".line_times[0].ns[1]");
+        check_error(r#"{"gpu": {"clock_mhz": [1e99]}}"#, ".gpu.clock_mhz[0]");
+        check_error(r#"{"distributed": {"models": 3}}"#, ".distributed.models");
+        let deep = "[".repeat(20_000);
+        check_error(&format!(r#"{{"line_times": {deep}"#), ".line_times");
+    }
 }

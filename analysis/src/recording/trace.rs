@@ -31,6 +31,8 @@ pub struct Trace {
     pub python_frames: Vec<PythonFrame>,
     /// Instants without a duration, such as `Iteration Start: PyTorch Profiler`.
     pub instants: Vec<Instant>,
+    /// What the GPUs' own counters counted, where the profiler was asked to read them.
+    pub counters: Option<HardwareCounters>,
     /// The GPUs of the machine, used or not.
     pub devices: Vec<DeviceProperties>,
     /// This process's place in a distributed run.
@@ -275,6 +277,20 @@ impl PythonFrame {
     pub fn end_ns(&self) -> i64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
+}
+
+/// What NVIDIA's counters counted, as torch's profiler has it from CUPTI's range profiler
+/// (`_ExperimentalConfig(profiler_metrics=["kineto__cuda_core_flops", "kineto__tensor_core_insts"])`).
+/// It runs each kernel several times and records no kernels beside, so there are no times to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HardwareCounters {
+    /// Kernels, or ranges of them.
+    pub ranges: u64,
+    /// Floating-point operations outside tensor cores, of threads whose predicate was on; nothing where
+    /// they were not asked for.
+    pub flops: Option<f64>,
+    /// Instructions of tensor cores; nothing likewise.
+    pub tensor_instructions: Option<f64>,
 }
 
 /// Something that happened at a moment.

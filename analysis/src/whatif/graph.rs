@@ -97,6 +97,9 @@ pub struct Task {
     pub operator: Option<u32>,
     /// The call of that operator: tasks of one call share the number.
     pub call: Option<u32>,
+    /// Of a [`TaskKind::HostGap`]: the host was within an operator all the same, of which the
+    /// recording tells no shapes.
+    pub is_in_operator: bool,
     /// The kernel's name: index into [`Graph::names`].
     pub name: Option<u32>,
     /// Bytes of a copy, a fill or a message.
@@ -129,6 +132,7 @@ impl Task {
             after_ns: 0.0,
             operator: None,
             call: None,
+            is_in_operator: false,
             name: None,
             bytes: None,
             phase,

@@ -6,6 +6,7 @@
 //! [`optimization`] changes the graph by a few [`primitives`]; running it again says what it brings.
 
 pub mod accuracy;
+pub mod critical_path;
 pub mod distributed;
 pub mod facts;
 #[cfg(test)]

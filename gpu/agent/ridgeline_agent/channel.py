@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 # A longer line is no request. Without an end to it, a mistaken peer could fill the memory.
 LONGEST_LINE = 16 * 2**20
@@ -14,6 +14,13 @@ _CHUNK = 65536
 # Programs that close "all" descriptors often stop at a small number; programs that open files get
 # small ones.
 _LEAST_DESCRIPTOR = 100
+
+
+class Events(Protocol):
+    """Takes what a run tells."""
+
+    def send(self, event: dict[str, Any]) -> None:
+        """Takes one event. Raises OSError where nobody listens any more."""
 
 
 class Sender:

@@ -55,7 +55,12 @@ def ask_for_place(process: int | None, out: str) -> None:
 
 def take(spec: RunSpec) -> list[dict[str, Any]]:
     """The user's frames that a crash or `ask_for_place` left, outermost first. Removes the file."""
-    path = os.path.join(spec.out, _FILE_NAME)
+    return take_from(spec.out, spec)
+
+
+def take_from(out: str, spec: RunSpec) -> list[dict[str, Any]]:
+    """The same of the process that had the folder `out`, such as a rank's."""
+    path = os.path.join(out, _FILE_NAME)
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read(_LARGEST)

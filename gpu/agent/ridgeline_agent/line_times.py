@@ -17,9 +17,11 @@ from .sources import Sources
 # The slowest iteration over the one in the middle, from which iterations are said to vary.
 _VARYING = 1.3
 _FEWEST_TIMED = 4
-_MOST_ITERATIONS = 8
-_FEWEST_ITERATIONS = 4
-_MOST_NS = 5_000_000_000
+# Fewer tell nothing of what comes now and then. More run where they are quick.
+_FEWEST_ITERATIONS = 8
+_MOST_ITERATIONS = 24
+_ENOUGH_NS = 1_000_000_000
+_MOST_NS = 10_000_000_000
 _MOST_LINES = 64
 
 Line = tuple[int, int]
@@ -33,8 +35,10 @@ def iterations_to_look_at(timed_ns: list[int], seconds_left: float | None) -> in
     if middle <= 0 or max(timed_ns) <= _VARYING * middle:
         return 0
     room = _MOST_NS if seconds_left is None else min(_MOST_NS, seconds_left * 1e9 / 4)
-    fitting = int(room / statistics.fmean(timed_ns))
-    return min(_MOST_ITERATIONS, fitting) if fitting >= _FEWEST_ITERATIONS else 0
+    mean = statistics.fmean(timed_ns)
+    if _FEWEST_ITERATIONS * mean > room:
+        return 0
+    return max(_FEWEST_ITERATIONS, min(_MOST_ITERATIONS, int(_ENOUGH_NS / mean)))
 
 
 class LineTimes:

@@ -8,7 +8,7 @@ import sys
 import time
 import types
 import weakref
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -39,7 +39,7 @@ class _Passes:
         self.count = 0
         self.began_ns: int | None = None
         self.first_batch_ns: list[int] = []
-        self.shapes: set[Hashable] = set()
+        self.shapes: set[tuple[int, ...] | None] = set()
 
 
 class LoaderTimes:
@@ -124,7 +124,7 @@ class LoaderTimes:
                 passes.first_batch_ns.append(time.perf_counter_ns() - passes.began_ns)
             passes.began_ns = None
             if len(passes.shapes) < _MOST_SHAPES:
-                passes.shapes.add(_shapes(batch))
+                passes.shapes.add(_shape(batch))
 
     def forget_times(self) -> None:
         """What was timed counts for nothing: the timing begins anew."""
@@ -147,19 +147,23 @@ def _passes_json(passes: _Passes) -> dict[str, Any]:
         "passes": passes.count,
         "first_batch_ns": passes.first_batch_ns,
         # A batch without tensors has no shape.
-        "distinct_shapes": len(passes.shapes - {()}) or None,
+        "distinct_shapes": len(passes.shapes - {None}) or None,
     }
 
 
-def _shapes(batch: object) -> Hashable:
-    """The shapes of a batch's first tensors. Cheap: each batch of the timed iterations is asked."""
+def _shape(batch: object) -> tuple[int, ...] | None:
+    """The shape of the largest of a batch's first tensors; labels may be as many as they are.
+
+    Cheap, because each batch of the timed iterations is asked.
+    """
     if isinstance(batch, torch.Tensor):
-        return (tuple(batch.shape),)
-    shapes: list[tuple[int, ...]] = []
+        return tuple(batch.shape)
+    largest, shape = -1, None
     waiting: list[tuple[Any, int]] = [(batch, 0)]
     for part, depth in waiting:
         if isinstance(part, torch.Tensor):
-            shapes.append(tuple(part.shape))
+            if part.numel() > largest:
+                largest, shape = part.numel(), tuple(part.shape)
         elif depth < _DEEPEST_PARTS and len(waiting) < _MOST_PARTS:
             parts: Any = ()
             if isinstance(part, (list, tuple)):
@@ -167,7 +171,7 @@ def _shapes(batch: object) -> Hashable:
             elif isinstance(part, Mapping):
                 parts = list(part.values())[:_MOST_PARTS]
             waiting.extend((one, depth + 1) for one in parts)
-    return tuple(shapes)
+    return shape
 
 
 def _described(loader: Any) -> dict[str, Any]:

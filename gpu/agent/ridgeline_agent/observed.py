@@ -89,7 +89,7 @@ class Observed:
         """No module is looked at any more."""
         self.is_looking = False
         self._tolerating("the padding", self._padding.settle)
-        self._tolerating("the program's own profilers", self.profilers.look)
+        self._tolerating("the program's own profilers", self.profilers.timing_begins)
         self._gpu = self._tolerating("the GPU's state", GpuState.of, device)
         self.look_at_gpu()
 
@@ -100,7 +100,7 @@ class Observed:
 
     def timing_ended(self) -> None:
         """Before a profiler of ours starts."""
-        self._tolerating("the program's own profilers", self.profilers.look)
+        self._tolerating("the program's own profilers", self.profilers.timing_ended)
         if self._gpu is not None:
             self._tolerating("the GPU's state", self._gpu.look_at_processes)
         self._tolerating("the program's own profilers", self.profilers.silence)

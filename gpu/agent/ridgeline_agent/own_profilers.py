@@ -30,13 +30,14 @@ Place = tuple[int, int]
 
 
 class OwnProfilers:
-    """Listens from `install` on; `look` says what is on."""
+    """Listens from `install` on, and looks at both ends of the timing."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         # Where each was last turned on.
         self._places: dict[str, Place | None] = {}
-        self._found: dict[str, None] = {}
+        # What was on when the timing began, and what of it still was when it ended.
+        self._found: list[str] = []
         self._memory_history = False
         self._before: tuple[Any, Any, Any] = (None, None, None)
         # What starts from now on is ours.
@@ -66,22 +67,32 @@ class OwnProfilers:
         self._memory_history = enabled not in (None, False)
         self._on(_MEMORY)
 
-    def look(self) -> None:
-        """Notes what is on at this moment, before a profiler of ours is."""
+    def timing_begins(self) -> None:
+        """Notes what is on."""
+        self._found = self._on_now()
+
+    def timing_ended(self) -> None:
+        """Notes what still is: a profiler with a schedule is on in a few iterations alone."""
+        on = self._on_now()
+        self._found = [name for name in self._found if name in on]
+
+    def _on_now(self) -> list[str]:
+        found: list[str] = []
         if torch.autograd._profiler_enabled():
-            self._found[_NVTX if _is_nvtx() else _PROFILER] = None
+            found.append(_NVTX if _is_nvtx() else _PROFILER)
         if self._memory_history:
-            self._found[_MEMORY] = None
+            found.append(_MEMORY)
         trace, profile, tool = _python_tools()
         trace_before, profile_before, tool_before = self._before
         if trace is not None and trace is not trace_before:
-            self._found[_SETTRACE] = None
+            found.append(_SETTRACE)
         if profile is not None and profile is not profile_before:
             # Before Python 3.12 cProfile is such a function; its type is `cProfile.Profile`.
             is_c = type(profile).__module__ in ("cProfile", "_lsprof")
-            self._found[_CPROFILE if is_c else _SETPROFILE] = None
+            found.append(_CPROFILE if is_c else _SETPROFILE)
         if tool is not None and tool != tool_before:
-            self._found[_CPROFILE if tool == "cProfile" else str(tool)[:100]] = None
+            found.append(_CPROFILE if tool == "cProfile" else str(tool)[:100])
+        return found
 
     def silence(self) -> None:
         """Ends those of torch, and keeps them from beginning again: only one can run.
@@ -106,7 +117,7 @@ class OwnProfilers:
     def json(self) -> list[dict[str, object]]:
         """`observed.profilers` of the manifest."""
         profilers: list[dict[str, object]] = []
-        for name in list(self._found)[:_MOST_PROFILERS]:
+        for name in self._found[:_MOST_PROFILERS]:
             place = self._places.get(name) or self._written(name)
             at = None if place is None else {"file": place[0], "line": place[1]}
             profilers.append({"name": name, "at": at})

@@ -127,8 +127,9 @@ def _padding_at_ends(tokens: torch.Tensor, padding: int) -> tuple[int, torch.Ten
     is_padding = rows == padding
     count = _at_ends(is_padding)
     if tokens.dim() == 2 and min(rows.shape) > 1:
-        # Time may come first; then a row is a column.
-        count = torch.maximum(count, _at_ends(is_padding.t()))
+        # Time may come first; then a row is a column, and none of them is empty.
+        columns = _at_ends(is_padding.t()) * ~is_padding.all(0).any()
+        count = torch.maximum(count, columns)
     return rows.numel(), count
 
 

@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 from . import __version__, device, hooks, line_clock, loops, manifest
+from .alignment import Alignment
 from .batch import BatchWatch
 from .compiled import CompiledRegions
 from .failure import describe_failure
@@ -107,6 +108,7 @@ class Recorder:
         self._provided: object = ()
         self._iterations: tuple[Callable[..., Any], ...] = ()
         self._open = OpenPhases()
+        self._alignment = Alignment(spec.rank is not None)
 
         self._stage = Stage.WARM_UP
         # Without warm-up, the first iteration begins with the first thing that a loop does.
@@ -395,6 +397,7 @@ class Recorder:
         self._timer = Timer(self._device)
         self._stage = Stage.TIMING
         self._host.progress(self._stage.value, 0, self._spec.iterations.timed)
+        self._meet_other_ranks()
         self._timer.begin()
 
     def _timed_one(self, now_ns: int) -> None:
@@ -452,6 +455,7 @@ class Recorder:
             "the baseline", self._memory.begin, self._table, optimizers, self._provided
         )
         self._stack_before = loops.stack_frames(frame, self._sources)
+        self._meet_other_ranks()
         self._first_record = self._log.position()
         self._log.add(line_clock.ITERATION, len(self._profiled))
         self._iteration_began_ns = time.time_ns()
@@ -510,6 +514,9 @@ class Recorder:
         self._host.finish("complete")
 
     # Helpers.
+
+    def _meet_other_ranks(self) -> None:
+        self._tolerating("the wait for the other ranks", self._alignment.wait)
 
     def _tolerating(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
         """Calls what the recording can do without: its errors become notes."""

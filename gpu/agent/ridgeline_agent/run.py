@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from . import crash_report
-from .channel import Sender
+from .channel import Events
 from .entry import Provided, run_entry
 from .estimate import estimator_of
 from .estimator import Estimator
@@ -23,7 +23,7 @@ from .recorder import Recorder
 from .spec import RunSpec
 
 
-def run_here(request: dict[str, Any], events: Sender, interpreter: Interpreter) -> NoReturn:
+def run_here(request: dict[str, Any], events: Events, interpreter: Interpreter) -> NoReturn:
     """Runs the program in this process and ends it. Nothing that the caller would do afterwards is
     done.
     """
@@ -42,7 +42,7 @@ def run_here(request: dict[str, Any], events: Sender, interpreter: Interpreter) 
 class RunHost:
     """The recorder's host (host.Host)."""
 
-    def __init__(self, spec: RunSpec, events: Sender) -> None:
+    def __init__(self, spec: RunSpec, events: Events) -> None:
         self._spec = spec
         self._events = events
         self._process = os.getpid()
@@ -83,7 +83,7 @@ class RunHost:
         return os.getpid() == self._process
 
 
-def _start(spec: RunSpec, host: RunHost, events: Sender, interpreter: Interpreter) -> NoReturn:
+def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interpreter) -> NoReturn:
     os.makedirs(spec.out, exist_ok=True)
     _no_core_dump()
     crash_report.install(spec.out)

@@ -16,6 +16,7 @@ FINDERS = ("optimizer", "backward", "module", "provider")
 MOST_ITERATIONS = 10_000
 MOST_SECONDS = 7 * 24 * 3600.0
 MOST_OVERLAY_CHARACTERS = 8 * 2**20
+MOST_RANKS = 100_000
 
 
 class SpecError(ValueError):
@@ -57,6 +58,19 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Launcher:
+    """What starts the ranks of a run (docs/ranks.md)."""
+
+    command: tuple[str, ...]
+    # The words that carry a command to another machine, none where the launcher runs here; and the
+    # Python there.
+    remote: tuple[str, ...] = ()
+    python: str = "python3"
+    # Folders as the ranks see them, by what they are called here.
+    paths: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """One run. Paths are absolute."""
 
@@ -82,6 +96,9 @@ class RunSpec:
     batches: str | None = None
     # Of a probe: the file that says what to measure. It has no program.
     probe: str | None = None
+    # Of a run with many ranks: what starts them. Each rank has none, and knows its own number.
+    launcher: Launcher | None = None
+    rank: int | None = None
     limits: Limits = field(default_factory=Limits)
 
     @staticmethod
@@ -112,6 +129,8 @@ class RunSpec:
             claim=_claim(keys),
             batches=None if keys.get("batches") is None else _text(keys, "batches"),
             probe=_text(keys, "request") if is_probe else None,
+            launcher=_launcher(keys),
+            rank=_optional_whole(keys, "rank", 0, MOST_RANKS),
             limits=_limits(keys),
         )
 
@@ -227,6 +246,24 @@ def _device(keys: Mapping[str, Any]) -> str:
     if not (index.isascii() and index.isdigit() and len(index) <= 4):
         raise SpecError(f"device is {device!r}; after 'cuda:' comes the number of a GPU")
     return device
+
+
+def _launcher(keys: Mapping[str, Any]) -> Launcher | None:
+    value = keys.get("launcher")
+    if value is None:
+        return None
+    part = _object(value, "launcher")
+    command, remote = _texts(part, "command"), _texts(part, "remote")
+    if not command and not remote:
+        raise SpecError("launcher.command must name a program")
+    paths = _object(part.get("paths") or {}, "launcher.paths")
+    for here, there in paths.items():
+        if not os.path.isabs(here) or not isinstance(there, str) or not there.startswith("/"):
+            raise SpecError(f"launcher.paths: {here!r} and what it is there must be absolute paths")
+        _checked(here, "launcher.paths")
+        _checked(there, "launcher.paths")
+    python = _text(part, "python", Launcher.python, "launcher.")
+    return Launcher(command, remote, python, dict(paths))
 
 
 def _claim(keys: Mapping[str, Any]) -> str:

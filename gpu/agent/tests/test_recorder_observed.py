@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent_driver import Agent, manifest
 from recording import Recording, record
 
 ITERATIONS = {"warmup": 3, "timed": 2, "profiled": 2}
@@ -372,3 +374,369 @@ def test_graphs_are_freed_as_without_us() -> None:
     """
     )
     assert recording.manifest["observed"]["evaluations"]
+
+
+def place(recording: Recording, mark: str) -> dict[str, int]:
+    """The line of `train.py` that holds the mark."""
+    files = [file["path"] for file in recording.manifest["files"]]
+    return {"file": files.index("train.py"), "line": recording.line_of(mark)}
+
+
+def test_a_profiler_of_torch_that_was_left_on() -> None:
+    recording = recorded(
+        START
+        + """
+    with torch.profiler.profile() as profiler:  # here
+        while True:
+            train()
+            profiler.step()
+    """
+    )
+    found = recording.manifest["observed"]["profilers"]
+    assert found == [{"name": "torch.profiler", "at": place(recording, "# here")}]
+    assert recording.operators("aten::addmm"), "ours records in its place"
+
+
+def test_a_profiler_with_a_schedule_does_not_disturb_ours() -> None:
+    recording = recorded(
+        START
+        + """
+    schedule = torch.profiler.schedule(wait=3, warmup=1, active=1)
+    with torch.profiler.profile(schedule=schedule) as profiler:
+        while True:
+            train()
+            profiler.step()
+    """
+    )
+    # It is off where the timing begins.
+    assert recording.manifest["observed"]["profilers"] == []
+    assert recording.operators("aten::addmm")
+
+
+def test_cprofile_that_was_left_on() -> None:
+    recording = recorded(
+        START
+        + """
+    import cProfile
+    profile = cProfile.Profile()
+    profile.enable()  # here
+    while True:
+        train()
+    """
+    )
+    found = recording.manifest["observed"]["profilers"]
+    assert found == [{"name": "cProfile", "at": place(recording, "# here")}]
+
+
+def test_tracing_that_was_left_on() -> None:
+    recording = recorded(
+        START
+        + """
+    import sys
+    # sys.settrace(None) would end it
+    sys.settrace(lambda frame, event, argument: None)  # here
+    while True:
+        train()
+    """
+    )
+    found = recording.manifest["observed"]["profilers"]
+    assert found == [{"name": "sys.settrace", "at": place(recording, "# here")}]
+
+
+def test_profilers_that_were_turned_off() -> None:
+    found = observed(
+        START
+        + """
+    import cProfile, sys
+    profile = cProfile.Profile()
+    profile.enable()
+    sys.settrace(lambda frame, event, argument: None)
+    with torch.profiler.profile():
+        train()
+    sys.settrace(None)
+    profile.disable()
+    while True:
+        train()
+    """
+    )
+    assert found["profilers"] == []
+
+
+PADDED = """
+    import torch
+    from torch import nn
+    class Net(nn.Module):
+        def __init__(self, padding_idx):
+            super().__init__()
+            self.words = nn.Embedding(50, 4, padding_idx=padding_idx)
+            self.out = nn.Linear(4, 2)
+        def forward(self, tokens, attention_mask=None):
+            return self.out(self.words(tokens))  # embedding
+    def tokens(lengths, longest=10):
+        rows = torch.randint(1, 50, (len(lengths), longest))
+        for row, length in zip(rows, lengths):
+            row[length:] = 0
+        return rows
+"""
+TRAIN_PADDED = """
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    while True:
+        optimizer.zero_grad()
+        {call}.mean().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("batch", ["tokens([10, 4, 6])", "tokens([10, 4, 6]).t().contiguous()"])
+def test_padding_of_an_embedding(batch: str) -> None:
+    train = TRAIN_PADDED.format(call=f"net({batch})")
+    recording = recorded(PADDED + "    net = Net(0)" + train)
+    (found,) = recording.manifest["observed"]["padding"]
+    assert found.pop("at") == place(recording, "# embedding")
+    assert recording.manifest["modules"][found.pop("module")]["path"] == "words"
+    assert found == {"tokens": 2 * 30, "padding": 2 * 10}
+
+
+@pytest.mark.parametrize(
+    "batch", ["tokens([3, 3, 3]).flip(1)", "tokens([9, 9, 9]).roll(4, 1)", "tokens([10, 10, 10])"]
+)
+def test_zeros_that_do_not_end_their_row(batch: str) -> None:
+    train = TRAIN_PADDED.format(call=f"net({batch})")
+    (found,) = observed(PADDED + "    net = Net(0)" + train)["padding"]
+    assert (found["tokens"], found["padding"]) == (60, 0)
+
+
+def test_an_embedding_without_padding_says_nothing() -> None:
+    found = observed(
+        PADDED + "    net = Net(None)" + TRAIN_PADDED.format(call="net(tokens([3, 3]))")
+    )
+    assert found["padding"] == []
+
+
+def test_padding_by_a_mask() -> None:
+    train = TRAIN_PADDED.format(
+        call="net(tokens([10, 5]), attention_mask=(tokens([10, 5]) != 0).long())"
+    )
+    (found,) = observed(PADDED + "    net = Net(None)" + train)["padding"]
+    assert (found["module"], found["tokens"], found["padding"]) == (0, 2 * 20, 2 * 5)
+    # Where the embedding tells, the mask does not count again.
+    (found,) = observed(PADDED + "    net = Net(0)" + train)["padding"]
+    assert found["module"] != 0 and found["padding"] == 2 * 5
+
+
+def test_a_causal_mask_is_no_padding() -> None:
+    train = TRAIN_PADDED.format(
+        call="net(tokens([9, 9]), attention_mask=torch.zeros(2, 9).fill_(float('-inf')).triu(1))"
+    )
+    assert observed(PADDED + "    net = Net(None)" + train)["padding"] == []
+
+
+LOADER = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+    class Data(Dataset):
+        def __len__(self):
+            return 8
+        def __getitem__(self, index):
+            return torch.randn(4), {"label": index}
+    class Loader(DataLoader):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def test_passes_through_a_loader() -> None:
+    recording = recorded(
+        LOADER
+        + """
+    loader = Loader(Data(), batch_size=4)  # here
+    while True:
+        for x, _ in loader:
+            optimizer.zero_grad()
+            model(x).mean().backward()
+            optimizer.step()
+    """
+    )
+    (loader,) = recording.manifest["loaders"]
+    assert loader["at"] == place(recording, "# here")
+    # 3 + 2 + 2 iterations of two batches a pass.
+    assert loader["passes"] == 4 and len(loader["first_batch_ns"]) == 4
+    assert loader["distinct_shapes"] == 1
+
+
+def test_batches_of_different_shapes() -> None:
+    recording = recorded(
+        LOADER
+        + """
+    data = Data()
+    def collate(samples):
+        return [{"x": torch.randn(len(samples), 2 + len(samples))}]
+    while True:
+        for (batch,) in DataLoader(data, batch_size=3, collate_fn=collate):
+            optimizer.zero_grad()
+            model(batch["x"][:, :1].expand(-1, 4)).mean().backward()
+            optimizer.step()
+    """
+    )
+    (loader,) = recording.manifest["loaders"]
+    # Three samples, three, and two.
+    assert (loader["passes"], loader["distinct_shapes"]) == (3, 2)
+
+
+def test_recompilations_and_graph_breaks() -> None:
+    recording = recorded(
+        START
+        + """
+    @torch.compile(backend="eager", dynamic=False)
+    def forward(x):  # again
+        y = net(x)
+        print("a line")  # break
+        return y.relu()
+    size = 3
+    while True:
+        size = min(size + 1, 6)
+        optimizer.zero_grad()
+        forward(torch.randn(size, 4)).mean().backward()
+        optimizer.step()
+    """
+    )
+    (again,) = recording.manifest["observed"]["recompilations"]
+    assert again["at"] == place(recording, "# again")
+    assert again["count"] == 2 and again["time_ns"] > 0
+    assert "size mismatch" in again["reason"]
+    (broken,) = recording.manifest["observed"]["graph_breaks"]
+    assert broken["at"] == place(recording, "# break")
+    assert broken["count"] == 3 and "print" in broken["reason"]
+    assert "a line" not in str(recording.manifest["observed"])
+
+
+@pytest.mark.parametrize("compiled", ["torch.compile(net, backend='eager')", "net"])
+def test_what_is_compiled_once(compiled: str) -> None:
+    found = observed(
+        START
+        + f"""
+    compiled = {compiled}
+    net.compile(backend="eager")
+    while True:
+        optimizer.zero_grad()
+        compiled(batch()).mean().backward()
+        optimizer.step()
+    """
+    )
+    assert found["recompilations"] == [] and found["graph_breaks"] == []
+    assert found["evaluations"] == []
+
+
+VARYING = """
+    import time
+    number = 0
+    def wait():
+        time.sleep(0.05 if number % 3 == 0 else 0.005)  # here
+    while True:
+        number += 1
+        train()
+        wait()  # call
+"""
+
+
+def test_a_line_that_varies() -> None:
+    recording = recorded(START + VARYING, iterations={"warmup": 2, "timed": 6, "profiled": 2})
+    found = {
+        (line["at"]["file"], line["at"]["line"]): line["ns"]
+        for line in recording.manifest["observed"]["line_times"]
+    }
+    file = place(recording, "# here")["file"]
+    slow = found[file, recording.line_of("# here")]
+    assert 8 <= len(slow) <= 24
+    assert all(took >= 5e6 for took in slow)
+    assert len(slow) // 3 <= sum(took >= 50e6 for took in slow) <= len(slow) // 3 + 1
+    # The line that calls it has its own time alone.
+    assert max(found[file, recording.line_of("# call")]) < 50e6
+    assert len(recording.manifest["iterations"]["profiled"]) == 2
+
+
+def test_iterations_that_do_not_vary_are_not_looked_at_again() -> None:
+    recording = recorded(START + "    while True:\n        train()\n")
+    # Two timed ones say too little.
+    assert recording.manifest["observed"]["line_times"] == []
+    assert recording.manifest["iterations"]["seen"] == 7
+
+
+@pytest.mark.parametrize("end", ["break", "raise RuntimeError('late')"])
+@pytest.mark.parametrize(("last", "wanted"), [(14, 0), (19, 9)])
+def test_a_program_that_ends_while_lines_are_looked_at(end: str, last: int, wanted: int) -> None:
+    ends = f"number += 1\n        if number > {last}:\n            {end}"
+    program = START + VARYING.replace("number += 1", ends)
+    recording = recorded(program, iterations={"warmup": 2, "timed": 6, "profiled": 2})
+    assert recording.manifest["status"] == "complete"
+    found = recording.manifest["observed"]["line_times"]
+    assert all(len(line["ns"]) == wanted for line in found) and bool(found) == (wanted > 0)
+
+
+DISTRIBUTED = (
+    START
+    + """
+    import torch.distributed
+    from torch.nn.parallel import DistributedDataParallel
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    ranked = DistributedDataParallel(net)
+    while True:
+        optimizer.zero_grad()
+        for step in range(4):
+            with CONTEXT:
+                (ranked(batch()).mean() / 4).backward()
+        optimizer.step()
+        with torch.no_grad():
+            ranked(batch())
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("context", "exchanges"),
+    [
+        ("torch.enable_grad()", 8),
+        ("torch.enable_grad() if step == 3 else ranked.no_sync()", 2),
+    ],
+)
+def test_exchanges_of_one_rank(context: str, exchanges: int) -> None:
+    recording = recorded(DISTRIBUTED.replace("CONTEXT", context))
+    found = recording.manifest["observed"]["distributed"]
+    (model,) = found.pop("models")
+    assert found == {"rank": 0, "world_size": 1, "backend": "gloo"}
+    module = recording.manifest["modules"][model.pop("module")]
+    assert module["type"] == "DistributedDataParallel"
+    assert model == {"backwards": 8, "exchanges": exchanges, "steps": 2}
+
+
+PROVIDER = """\
+import torch
+def skyline_model_provider():
+    return torch.nn.Linear(4, 2)
+def skyline_input_provider(batch_size=16):
+    return (torch.randn(batch_size, 4),)
+def skyline_iteration_provider(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    def iteration(inputs):
+        optimizer.zero_grad()
+        model(inputs).sum().backward()
+        optimizer.step()
+        model(inputs)
+    return iteration
+"""
+
+
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_a_provider(agent: Agent, tmp_path: Path, evaluates: bool) -> None:
+    text = PROVIDER if evaluates else PROVIDER.replace("        model(inputs)\n", "")
+    (tmp_path / "entry_point.py").write_text(text)
+    entry = {"kind": "provider", "path": str(tmp_path / "entry_point.py")}
+    started = agent.start_entry(tmp_path, entry, iterations=ITERATIONS)
+    assert agent.wait_for("finished", id=started)["outcome"] == "complete"
+    found = manifest(tmp_path)["observed"]["evaluations"]
+    # The first iteration is none that warms up: only its end tells that there is a provider.
+    assert [(one["at"]["line"], one["calls"]) for one in found] == [(12, 3)] * evaluates

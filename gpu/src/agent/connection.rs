@@ -58,6 +58,7 @@ impl Connection {
             .arg(boot)
             .args(options.standby.then_some("--standby"))
             .args(options.cuda.then_some("--cuda"))
+            .args(options.launch.then_some("--launch"))
             .current_dir(neutral_folder())
             .envs(&options.env)
             .stdin(Stdio::piped())

@@ -23,8 +23,9 @@ use tokio_util::sync::CancellationToken;
 use connection::Connection;
 use protocol::ToAgent;
 pub use protocol::{
-    AgentFacts, Claim, DroppedImport, Entry, EstimateRequest, Frame, Iterations, Mode, Outcome,
-    PROTOCOL_VERSION, Prepare, ProbeRequest, RunEvent, RunLimits, RunOutcome, RunRequest, Stage,
+    AgentFacts, Claim, DroppedImport, Entry, EstimateRequest, Frame, Iterations, Launcher, Mode,
+    Outcome, PROTOCOL_VERSION, Prepare, ProbeRequest, RunEvent, RunLimits, RunOutcome, RunRequest,
+    Stage,
 };
 use run::{Attempt, Run, State, Work};
 
@@ -42,6 +43,8 @@ pub struct AgentOptions {
     pub standby: bool,
     /// Keep a CUDA context ready for the next run; it holds memory on the device.
     pub cuda: bool,
+    /// Serve runs that have a launcher, and those alone: nothing is imported ahead of them.
+    pub launch: bool,
     /// How long to wait for what.
     pub patience: Patience,
 }

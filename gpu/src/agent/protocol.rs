@@ -61,6 +61,21 @@ pub struct RunLimits {
     pub line_events: u64,
 }
 
+/// What starts the processes of a run with many ranks (`docs/ranks.md`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Launcher {
+    /// The program and its words, without those of the training script: `torchrun`,
+    /// `--nproc-per-node`, `2`.
+    pub command: Vec<String>,
+    /// The words that carry a command to another machine with which no folder is shared: `ssh`,
+    /// `host`. Empty where the launcher runs here.
+    pub remote: Vec<String>,
+    /// The Python to start there.
+    pub python: String,
+    /// Folders of this machine (absolute) by what the ranks call them (absolute).
+    pub paths: BTreeMap<PathBuf, String>,
+}
+
 /// One profiling run. The agent's run number is given by [`super::Agent::run`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunRequest {
@@ -94,6 +109,9 @@ pub struct RunRequest {
     /// are not touched.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub overlay: BTreeMap<String, String>,
+    /// What starts its processes, for an agent that was started for launched runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launcher: Option<Launcher>,
     /// What it may use.
     pub limits: RunLimits,
 }

@@ -37,6 +37,11 @@ export class Api {
     return this.#get("timeline", `&generation=${generation}`);
   }
 
+  /** Two runs of the history side by side, by when they were, in milliseconds since 1970. */
+  compare(before: number, after: number): Promise<unknown> {
+    return this.#get("compare", `&before=${before}&after=${after}`);
+  }
+
   /** `generation` says which measurement's files the place means. */
   jump(place: Place, generation: number): Promise<Answer> {
     return this.#post("jump", { ...place, generation });
@@ -54,6 +59,11 @@ export class Api {
   /** Makes an optimization's edit in the code, or runs the edited code beside it. */
   whatIf(name: string, action: "apply" | "measure"): Promise<Answer> {
     return this.#post("whatif", { name, action });
+  }
+
+  /** Makes the edit that mends a finding at its line, of the measurement that the page shows. */
+  mend(name: string, place: Place, generation: number): Promise<Answer> {
+    return this.#post("whatif", { name, action: "apply", ...place, generation });
   }
 
   command(command: Command): Promise<Answer> {

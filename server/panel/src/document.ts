@@ -2,6 +2,7 @@
 // nobody vouches for: what is missing, absurd or too much is put right here, so that no view has to.
 
 import { readDevices, type Devices } from "./devices/document";
+import { readFindings, type Findings } from "./findings/document";
 import {
   amount,
   array,
@@ -55,6 +56,25 @@ export interface CostNode {
   /** Part of it is a measured total that was divided by an estimate. */
   estimated: boolean;
   place: Place | null;
+  /** What it gets out of a GPU, in words. */
+  facts: string[];
+}
+
+/** A part of the iteration that something is waited for. */
+export interface BoundShare {
+  key: string;
+  label: string;
+  share: number;
+  timeNs: number;
+  /** What it is made of, in words. */
+  evidence: string;
+  place: Place | null;
+}
+
+/** What bounds the iteration. The shares add up to 1. */
+export interface Bound {
+  text: string;
+  shares: BoundShare[];
 }
 
 export interface Breakdown {
@@ -103,6 +123,10 @@ export interface Recording {
   durationNs: number;
   headline: Headline[];
   changesAgainst: { last: string | null; head: string | null };
+  /** What bounds the iteration; null where it could not be replayed. */
+  bound: Bound | null;
+  /** What the iteration and its phases get out of the device. */
+  utilization: { name: string; facts: string[] }[];
   breakdowns: Breakdown[];
   memory: Memory | null;
   kernels: Kernel[];
@@ -136,6 +160,8 @@ export interface PanelDocument {
   devices: Devices | null;
   /** What optimizations would bring; null where nothing was measured. */
   whatIfs: WhatIfs | null;
+  /** What was found to be slow or wasteful; null where nothing was measured. */
+  findings: Findings | null;
 }
 
 /** The version of the document that this page reads. */
@@ -166,6 +192,7 @@ export function readDocument(value: unknown): PanelDocument {
     devices: readDevices(fields(it.predictions).devices),
     batchSize: readBatchSize(it),
     whatIfs: readWhatIfs(it.what_ifs),
+    findings: readFindings(it.findings),
   };
 }
 
@@ -194,6 +221,8 @@ function readRecording(it: Fields): Recording {
     durationNs: amount(it.duration_ns),
     headline: list(it.headline, 20).map(readHeadline),
     changesAgainst: { last: text(against.last) || null, head: text(against.head) || null },
+    bound: isFields(it.bound) ? readBound(it.bound) : null,
+    utilization: list(it.utilization, 10).map((part) => ({ name: text(part.name), facts: array(part.facts, 20).map(text) })),
     breakdowns: list(it.breakdowns, 10).map(readBreakdown),
     memory: isFields(it.memory) ? readMemory(it.memory) : null,
     kernels: list(it.kernels, ENTRIES).map((kernel) => ({
@@ -230,6 +259,20 @@ function readChange(value: unknown): Change | null {
   };
 }
 
+function readBound(it: Fields): Bound {
+  return {
+    text: text(it.text),
+    shares: list(it.shares, 20).map((share) => ({
+      key: text(share.key),
+      label: text(share.label),
+      share: maybeShare(share.share) ?? 0,
+      timeNs: amount(share.time_ns),
+      evidence: text(share.evidence),
+      place: readPlace(share.place),
+    })),
+  };
+}
+
 function readBreakdown(it: Fields): Breakdown {
   const key = text(it.key);
   return {
@@ -253,6 +296,7 @@ function readNode(it: Fields, index: number): CostNode {
     calls: maybeAmount(it.calls),
     estimated: it.estimated === true,
     place: readPlace(it.place),
+    facts: array(it.facts, 20).map(text),
   };
 }
 

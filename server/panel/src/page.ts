@@ -3,13 +3,17 @@
 import type { Actions } from "./actions";
 import { Gone, type Answer, type Api } from "./api";
 import { BatchSection } from "./batch/section";
+import { BoundSection } from "./bound";
 import { BreakdownSection } from "./breakdown";
+import { CompareSection } from "./compare/section";
 import { Cursor } from "./cursor";
 import type { PanelDocument, Place, Status } from "./document";
 import { DevicesSection } from "./devices/section";
 import { byId, fill } from "./dom";
 import { rememberFocus } from "./focus";
 import { emptyState } from "./empty";
+import type { Finding } from "./findings/document";
+import { FindingsSection } from "./findings/section";
 import { Header } from "./header";
 import { showHeadline } from "./headline";
 import { Highlighter } from "./highlighter";
@@ -31,13 +35,16 @@ export class Page {
   readonly #actions: Actions;
   readonly #header: Header;
   readonly #batch: BatchSection;
+  readonly #bound: BoundSection;
   readonly #breakdown: BreakdownSection;
   readonly #timeline: TimelineSection;
   readonly #memory: MemorySection;
   readonly #kernels: KernelsSection;
   readonly #history: HistorySection;
+  readonly #compare: CompareSection | null;
   readonly #devices: DevicesSection;
   readonly #whatIfs: WhatIfSection;
+  readonly #findings: FindingsSection;
   #timelineGeneration: number | null = null;
   #panel: PanelDocument | null = null;
   #fetching = false;
@@ -100,14 +107,22 @@ export class Page {
     this.#batch = new BatchSection(byId("batch-body"), this.#actions, (batch) => {
       if (api !== null) void this.#setBatch(api, batch);
     });
+    this.#bound = new BoundSection(byId("bound-body"), this.#actions);
     this.#breakdown = new BreakdownSection(byId("breakdown-body"), this.#actions, tooltip);
     this.#timeline = new TimelineSection(byId("timeline-body"), this.#actions, tooltip, cursor);
     this.#memory = new MemorySection(byId("memory-body"), this.#actions, tooltip, cursor);
     this.#kernels = new KernelsSection(byId("kernels-body"));
     this.#history = new HistorySection(byId("history-body"), api !== null);
+    this.#compare = api === null ? null : new CompareSection(byId("compare-body"), (before, after) => api.compare(before, after));
     this.#devices = new DevicesSection(byId("devices-body"), tooltip);
     this.#whatIfs = new WhatIfSection(byId("what-ifs-body"), this.#actions, {
       ask: api === null ? null : (name, action) => void this.#askWhatIf(api, name, action),
+      explain: (why) => {
+        this.#notice.say(why);
+      },
+    });
+    this.#findings = new FindingsSection(byId("findings-body"), this.#actions, {
+      mend: api === null ? null : (finding) => void this.#mend(api, finding),
       explain: (why) => {
         this.#notice.say(why);
       },
@@ -148,6 +163,8 @@ export class Page {
     this.#showEmpty(panel);
     if (recording !== null) {
       showHeadline(byId("headline"), byId("against"), recording);
+      byId("bound").hidden = recording.bound === null;
+      this.#bound.show(recording);
       byId("batch").hidden = panel.batchSize === null;
       this.#batch.show(panel.batchSize, this.#api !== null && panel.canJump);
       this.#breakdown.show(recording);
@@ -164,8 +181,11 @@ export class Page {
     if (panel.devices !== null) this.#devices.show(panel.devices);
     byId("what-ifs").hidden = panel.whatIfs === null;
     if (panel.whatIfs !== null) this.#whatIfs.show(panel.whatIfs, panel.canJump);
+    byId("findings").hidden = panel.findings === null;
+    if (panel.findings !== null) this.#findings.show(panel.findings, panel.canJump);
     byId("history").hidden = panel.history.length === 0;
     this.#history.show(panel);
+    this.#compare?.show(panel.history);
     restore();
     document.documentElement.dataset.ready = "true";
   }
@@ -228,6 +248,13 @@ export class Page {
 
   async #askWhatIf(api: Api, name: string, action: Action): Promise<void> {
     await this.#tell(api.whatIf(name, action));
+    await this.#fetch();
+  }
+
+  async #mend(api: Api, { fix, place }: Finding): Promise<void> {
+    if (fix === null) return;
+    const generation = this.#panel?.generation ?? 0;
+    await this.#tell(place === null ? api.whatIf(fix.name, "apply") : api.mend(fix.name, place, generation));
     await this.#fetch();
   }
 

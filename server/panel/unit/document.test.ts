@@ -12,6 +12,10 @@ it("reads a real document whole", () => {
   expect(panel.recording?.breakdowns.map(({ key }) => key)).toEqual(["module", "line", "phase"]);
   expect(panel.recording?.memory?.curve.length).toBeGreaterThan(10);
   expect(panel.history.length).toBeGreaterThan(0);
+  const shares = panel.recording?.bound?.shares ?? [];
+  expect(shares.reduce((sum, { share }) => sum + share, 0)).toBeCloseTo(1, 6);
+  expect(panel.recording?.bound?.text).toMatch(/^Bound by /);
+  expect(panel.recording?.utilization[0]?.name).toBe("iteration");
   expect(panel.whatIfs?.rows.map(({ name }) => name)).toEqual(["zero-grad-none", "amp-bf16"]);
   expect(panel.whatIfs?.rows[0]?.measured).toMatchObject({ beforeNs: 10e6, timeNs: 5.5e6 });
   expect(panel.whatIfs).toMatchObject({ replayError: 0.004, measuring: "amp-bf16", accuracy: { pairs: 1 }, notes: ["The recording is a small one"] });
@@ -46,6 +50,8 @@ it("puts absurd values right", () => {
       ],
       memory: { curve: [[10, 5], "x", [3, 7]], duration_ns: null },
       kernels: { 0: "no list" },
+      bound: { text: 7, shares: [{ key: "x", share: "much", time_ns: -1, place: 3 }, "y"] },
+      utilization: [{ name: null, facts: "no list" }],
     },
   });
   const nodes = panel.recording?.breakdowns[0]?.nodes;
@@ -56,6 +62,8 @@ it("puts absurd values right", () => {
   ]);
   expect(nodes?.[0]?.phases).toEqual([0, 0, 0, 0, 0]);
   expect(panel.recording?.memory).toMatchObject({ curve: [[10, 5], [10, 7]], durationNs: 10 });
+  expect(panel.recording?.bound).toMatchObject({ shares: [{ key: "x", share: 0, timeNs: 0, place: null }, { share: 0 }] });
+  expect(panel.recording?.utilization).toEqual([{ name: "", facts: [] }]);
   expect(panel.recording).toMatchObject({ durationNs: 0, batchSize: null, kernels: [] });
 });
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::metrics::summary::{TraceSummary, summarize};
-use ridgeline_analysis::predict::device_table;
 use ridgeline_analysis::present::findings::{self, Entry as Found};
 use ridgeline_analysis::present::json::{self, KernelTotal};
 use ridgeline_analysis::present::terminal as present;
@@ -35,7 +34,15 @@ pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
     let trace = read_trace(&args.trace)?;
     let mut summary = summarize(&trace);
     let recording = Recording { trace, lines: None, manifest: None };
-    let found = found_in(recording);
+    let profile = attribution::attribute(&recording).map(Arc::new);
+    let profile = profile.map_err(|error| error.to_string());
+    if let Ok(profile) = &profile {
+        summary.explain(profile);
+    }
+    let found = profile.and_then(|profile| {
+        let findings = found_in(recording, profile.clone())?;
+        Ok((findings, profile))
+    });
     if let Some(file) = &args.json {
         let findings = match &found {
             Ok((findings, profile)) => Some(Found::all(findings, profile)),
@@ -64,20 +71,18 @@ struct Analysis<'a> {
     findings: Option<Vec<Found>>,
 }
 
-/// What a recording shows without the texts that ran, and the iteration that it is about.
+/// What a recording shows without the texts that ran.
 ///
 /// # Errors
 /// Why nothing can be said: a sentence without a full stop.
-fn found_in(recording: Recording) -> Result<(Vec<Finding>, Arc<Profile>), String> {
-    let profile = attribution::attribute(&recording).map_err(|error| error.to_string())?;
-    let profile = Arc::new(profile);
+fn found_in(recording: Recording, profile: Arc<Profile>) -> Result<Vec<Finding>, String> {
     let here = std::env::current_dir().unwrap_or_default();
-    let subject = pipeline::subject(recording, &here, profile.clone())?;
+    let subject = pipeline::subject(recording, &here, profile)?;
     let no_texts: HashMap<String, Arc<str>> = HashMap::new();
     let findings = diagnose::diagnose(&subject, &no_texts, &Entry::default());
     // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
     std::mem::forget(subject);
-    Ok((findings, profile))
+    Ok(findings)
 }
 
 fn read_trace(path: &Path) -> Result<Trace, Failure> {
@@ -94,7 +99,8 @@ fn read_trace(path: &Path) -> Result<Trace, Failure> {
         && trace.runtime_calls.is_empty()
         && trace.memory.is_empty()
         && trace.python_frames.is_empty()
-        && trace.annotations.is_empty();
+        && trace.annotations.is_empty()
+        && trace.counters.is_none();
     if is_empty {
         return Err(wrong("it has no operator, no kernel and no memory event in it".to_owned()));
     }
@@ -114,12 +120,11 @@ fn analyze_recording(
         )
     };
     let recording = pipeline::load(&args.trace).map_err(|error| wrong(error.to_string()))?;
-    let mut profile =
-        attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
-    profile.device.roof = device_table::roof(&profile.device.name);
+    let profile = attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
     let kernels = args.json.as_ref().map(|_| summarize(&recording.trace).kernels);
-    let found = found_in(recording);
-    let found = found.as_ref().map(|(found, _)| found.as_slice()).map_err(String::as_str);
+    let profile = Arc::new(profile);
+    let found = found_in(recording, profile.clone());
+    let found = found.as_deref().map_err(String::as_str);
     if let Some(file) = &args.json {
         let kernels = kernels
             .unwrap_or_default()

@@ -9,7 +9,8 @@ use super::terminal::Terminal;
 
 /// Everything that was asked for was done.
 pub const OK: u8 = 0;
-/// The program raised, ran out of time or memory, or a file could not be read or written.
+/// The program raised, ran out of time or memory, a file could not be read or written, or a check
+/// failed.
 pub const FAILED: u8 = 1;
 /// The command line or the configuration is wrong. Clap uses the same number.
 pub const USAGE: u8 = 2;
@@ -24,7 +25,7 @@ pub const INTERRUPTED: u8 = 130;
 pub const HELP: &str = "\
 Exit codes:
   0    done
-  1    the program failed or went over a limit, or a file could not be read or written
+  1    the program failed or went over a limit, a file could not be read or written, or a check failed
   2    the command line or the configuration is wrong
   3    there is nothing to run, or several scripts fit and none was chosen
   4    there is no Python with torch

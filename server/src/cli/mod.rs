@@ -10,6 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use self::exit::Failure;
 
 mod analyze;
+mod check;
+mod compare;
 mod demo;
 mod doctor;
 mod evaluate;
@@ -65,6 +67,10 @@ enum Command {
     Predict(Box<PredictArgs>),
     /// Say what optimizations would bring: time, memory, and the lines that they touch.
     Whatif(Box<WhatifArgs>),
+    /// Show two runs side by side, with noise told from change.
+    Compare(CompareArgs),
+    /// Run a project as `profile` does and hold it to a baseline and to budgets.
+    Check(Box<CheckArgs>),
     /// Summarize a trace that torch.profiler recorded, or a recording of Ridgeline's.
     Analyze(AnalyzeArgs),
     /// Write the newest profile of a project as a page to open in a browser.
@@ -121,6 +127,9 @@ struct ProfileArgs {
     /// The batch size that a provider file is asked for.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Option<u32>,
+    /// What starts the processes of the script: "torchrun --nproc-per-node 2", "srun -n 4", "ssh host".
+    #[arg(long, value_name = "COMMAND")]
+    launcher: Option<String>,
     #[command(flatten)]
     run: RunArgs,
     /// Write the profile as JSON here; `-` is standard output.
@@ -178,6 +187,60 @@ struct WhatifArgs {
     /// Write the predictions as JSON here; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct CompareArgs {
+    /// The earlier run; without it, the project's runs are listed.
+    ///
+    /// `last`, `last~1`, a run's number in the list, a commit such as `HEAD~1`, the folder of a
+    /// recording, a trace, or what `profile --json` or `check --write-baseline` wrote.
+    before: Option<String>,
+    /// The later run.
+    #[arg(default_value = "last")]
+    after: String,
+    /// The project whose runs are meant.
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    project: PathBuf,
+    /// Write the comparison as JSON here; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// What is run as `profile` does, the folder of a recording, or a Kineto trace.
+    #[arg(default_value = ".")]
+    path: PathBuf,
+    /// Compare with this: what `--write-baseline` or `profile --json` wrote, a recording or a trace.
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Write what later runs are compared with here; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    write_baseline: Option<PathBuf>,
+    /// By how much an iteration may be slower and its peak larger than the baseline's [default: 5%].
+    #[arg(long, value_name = "PERCENT")]
+    max_regression: Option<String>,
+    /// What an iteration may hold at its peak, such as `16 GB`.
+    #[arg(long, value_name = "SIZE")]
+    max_memory: Option<String>,
+    /// Milliseconds that an iteration may take.
+    #[arg(long, value_name = "MS")]
+    max_time: Option<String>,
+    /// How many findings of a severity and above there may be: `warning/0`, `information/5`, `hint/20`.
+    #[arg(long, value_name = "SEVERITY/N", num_args = 1..)]
+    max_findings: Vec<String>,
+    /// How the check is written.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = check::Format::Text)]
+    format: check::Format,
+    /// Write it here, and a page for people on standard output.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The batch size that a provider file is asked for.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: Option<u32>,
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 #[derive(Debug, Args)]
@@ -267,6 +330,8 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Profile(args)) => profile::run(&args, &terminal),
         Some(Command::Predict(args)) => predict::run(&args, &terminal),
         Some(Command::Whatif(args)) => whatif::run(&args, &terminal),
+        Some(Command::Compare(args)) => compare::run(&args, &terminal),
+        Some(Command::Check(args)) => check::run(&args, &terminal),
         Some(Command::Analyze(args)) => analyze::run(&args, &terminal),
         Some(Command::Report(args)) => report::run(&args, &terminal),
         Some(Command::Panel(args)) => panel::run(&args, &terminal),

@@ -14,7 +14,8 @@ use super::exit::Failure;
 use super::terminal::Terminal;
 use super::{profile, run};
 use crate::discover::project_root;
-use crate::panel::answer::{self, Facts, Timelines, WhatIfs};
+use crate::findings::{self, Kept};
+use crate::panel::answer::{self, Facts, Findings, Timelines, WhatIfs};
 use crate::panel::feed::Feed;
 use crate::panel::question::{Done, Question};
 use crate::panel::{LOOK_EVERY, Panel};
@@ -89,7 +90,7 @@ struct Shown {
     /// When a recording was made last, of whatever project.
     seen: Option<SystemTime>,
     measured: Option<(u64, Arc<Profiled>)>,
-    what_ifs: Arc<OnceLock<Found>>,
+    studied: Arc<OnceLock<Studied>>,
     feed: Feed,
     pool: Pool,
     timelines: Timelines,
@@ -101,7 +102,7 @@ impl Shown {
             source,
             seen: None,
             measured: None,
-            what_ifs: Arc::default(),
+            studied: Arc::default(),
             feed: Feed::default(),
             pool: Pool::default(),
             timelines: Timelines::default(),
@@ -133,10 +134,10 @@ impl Shown {
         Ok(())
     }
 
-    /// Works out what optimizations would bring, while the page shows the rest.
+    /// Works out what was found and what optimizations would bring, while the page shows the rest.
     fn study(&mut self, profiled: Arc<Profiled>) {
-        let (found, feed) = (Arc::<OnceLock<Found>>::default(), self.feed.clone());
-        self.what_ifs = found.clone();
+        let (found, feed) = (Arc::<OnceLock<Studied>>::default(), self.feed.clone());
+        self.studied = found.clone();
         tokio::task::spawn_blocking(move || {
             found.get_or_init(|| studied(&profiled));
             feed.changed(WORKSPACE);
@@ -152,6 +153,7 @@ impl Shown {
             }
             Question::Command(_, _, reply)
             | Question::Batch(_, _, _, reply)
+            | Question::Mend(_, _, _, reply)
             | Question::WhatIf(_, _, _, reply) => {
                 let _ = reply.send(no_editor());
             }
@@ -165,7 +167,17 @@ impl Shown {
                 let timelines = self.timelines.clone();
                 self.pool.answer(reply, move || timelines.of(generation, recording.as_deref()));
             }
-            Question::Document(_, reply) | Question::Timeline(_, _, reply) => {
+            Question::Compare(WORKSPACE, before, after, reply) => {
+                let facts = self.facts();
+                let root = facts.measured.as_ref().map(|(_, profiled)| profiled.root.clone());
+                self.pool.answer(reply, move || {
+                    let root = root.unwrap_or_default();
+                    answer::compared(facts.store.as_ref(), &root, before, after)
+                });
+            }
+            Question::Document(_, reply)
+            | Question::Timeline(_, _, reply)
+            | Question::Compare(_, _, _, reply) => {
                 let _ = reply.send(Err(RequestError::Invalid("there is no such workspace".into())));
             }
         }
@@ -179,7 +191,14 @@ impl Shown {
             can_highlight: false,
             status: json!({"state": "idle", "message": null, "run": null}),
             batch: None,
-            what_ifs: WhatIfs { found: self.what_ifs.get().cloned(), ..WhatIfs::default() },
+            what_ifs: WhatIfs {
+                found: self.studied.get().map(|studied| studied.what_ifs.clone()),
+                ..WhatIfs::default()
+            },
+            findings: Some(Findings {
+                kept: self.studied.get().and_then(|studied| studied.findings.clone()),
+                is_known: self.studied.get().is_some(),
+            }),
             store: match &self.source {
                 Source::Project(store, _) => Some(store.clone()),
                 Source::Recording(_) => None,
@@ -189,12 +208,26 @@ impl Shown {
     }
 }
 
-/// What optimizations would bring. Nothing is run for it.
-fn studied(profiled: &Profiled) -> Found {
-    let subject = what_if::subject(profiled)?;
+/// What was worked out of a measurement.
+#[derive(Debug)]
+struct Studied {
+    /// What optimizations would bring.
+    what_ifs: Found,
+    /// What was found; nothing where nothing can be said.
+    findings: Option<Arc<Kept>>,
+}
+
+/// Works it out. Nothing is run for it.
+fn studied(profiled: &Profiled) -> Studied {
+    let subject = match what_if::subject(profiled) {
+        Ok(subject) => subject,
+        Err(why) => return Studied { what_ifs: Err(why), findings: None },
+    };
+    let findings = Some(Arc::new(findings::of_subject(profiled, &subject)));
     let recording = profiled.recording.as_deref();
     let probes = recording.map(|recording| pipeline::kept_probes(recording, &subject));
-    Ok(Arc::new(what_if::study(&subject, &probes.unwrap_or_default(), None, &|| false)))
+    let study = what_if::study(&subject, &probes.unwrap_or_default(), None, &|| false);
+    Studied { what_ifs: Ok(Arc::new(study)), findings }
 }
 
 /// The measurement that is newer than the `known` one, and when a recording was made last.

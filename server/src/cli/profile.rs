@@ -6,14 +6,15 @@ use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{ProfileArgs, RunArgs};
 use super::{output_file, report, run, show};
-use crate::config::{DEVICES, DeviceChoice};
+use crate::config::{DEVICES, DeviceChoice, Launcher};
 use crate::discover::project_root;
 use crate::findings;
 use crate::pipeline::{Overrides, Pipeline, Request};
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
 pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
-    let request = request(&args.path, args.batch_size, &args.run)?;
+    let mut request = request(&args.path, args.batch_size, &args.run)?;
+    request.overrides.launcher = args.launcher.as_deref().map(parse_launcher).transpose()?;
     let store = run::open_store()?;
     let pipeline = Pipeline::new(store.clone());
     let profiled = run::block_on(|cancel| async move {
@@ -21,10 +22,10 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
         run::run_plan(&pipeline, &plan, terminal, &cancel).await
     })??;
     let sources = show::Sources::read(&profiled);
-    if let Some(file) = &args.report {
-        report::write(&profiled, &sources, &store, file)?;
-    }
     let found = findings::of_run(&profiled);
+    if let Some(file) = &args.report {
+        report::write(&profiled, &sources, &found, &store, file)?;
+    }
     if let Some(file) = &args.json {
         output_file::write(&show::json(&profiled, &sources, &found), file)?;
     }
@@ -58,9 +59,11 @@ pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<
         device,
         batch_size,
         iterations: args.iterations,
+        least_iterations: 0,
         seconds: args.seconds,
         arguments: (!args.arguments.is_empty()).then(|| args.arguments.clone()),
         working_directory: None,
+        launcher: None,
     };
     if metadata.is_dir() {
         return Ok(Request { workspace: path, overrides, ..Request::default() });
@@ -71,6 +74,12 @@ pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<
     let here = std::env::current_dir().ok().filter(|here| here.starts_with(&workspace));
     overrides.working_directory = here.or_else(|| path.parent().map(Path::to_owned));
     Ok(Request { workspace, script: Some(path), overrides, ..Request::default() })
+}
+
+fn parse_launcher(text: &str) -> Result<Launcher, Failure> {
+    Launcher::parse(text).map_err(|why| {
+        Failure::usage(format!("--launcher: {why}"), "It is a command without the script")
+    })
 }
 
 /// Reads a device as the command line has it.

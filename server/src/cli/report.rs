@@ -2,14 +2,18 @@
 
 use std::path::Path;
 
+use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::present::panel;
+
 use super::ReportArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{output_file, profile, run, show};
 use crate::discover::project_root;
+use crate::panel::answer::unmended;
 use crate::profiler::Profiled;
 use crate::store::Store;
-use crate::{pipeline, report};
+use crate::{findings, pipeline, report};
 
 /// Runs the subcommand. It reads what an earlier run left and runs nothing.
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
@@ -25,7 +29,8 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
         Some(file) => file.clone(),
         None => store.recordings(&profiled.root).join("report.html"),
     };
-    write(&profiled, &show::Sources::read(&profiled), &store, &file)?;
+    let found = findings::of_run(&profiled);
+    write(&profiled, &show::Sources::read(&profiled), &found, &store, &file)?;
     terminal.print(&format!("{}\n", file.display()))
 }
 
@@ -33,10 +38,13 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
 pub fn write(
     profiled: &Profiled,
     sources: &show::Sources,
+    found: &Result<Vec<Finding>, String>,
     store: &Store,
     file: &Path,
 ) -> Result<(), Failure> {
-    let page = report::page(profiled, &sources.texts(), store)
+    let found = found.as_ref().ok().map(|found| unmended(found));
+    let found = found.map(|found| panel::Findings { found, message: None });
+    let page = report::page(profiled, &sources.texts(), found.as_ref(), store)
         .map_err(|error| Failure::failed(format!("the report was not written: {error:#}"), ""))?;
     output_file::save(file, page.as_bytes())
 }

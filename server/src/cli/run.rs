@@ -122,7 +122,9 @@ pub async fn announce(
         Entry::Provider { .. } => format!("{} (a provider file)", plan.entry_name()),
         _ => plan.entry_name(),
     };
-    terminal.say(&format!("Profiling {what} in {}", plan.root.display()));
+    let launched = plan.launched_by.as_ref().map(|by| format!(", launched by `{by}`"));
+    let launched = launched.unwrap_or_default();
+    terminal.say(&format!("Profiling {what} in {}{launched}", plan.root.display()));
     for note in &plan.notes {
         terminal.say(&format!("note: {note}"));
     }

@@ -4,10 +4,12 @@
 //! every value is checked, and every error says file, line and what is allowed. The published
 //! schema `docs/ridgeline.schema.json` is made from these types; a test holds the two equal.
 
+mod budgets;
 mod count;
 mod device_choice;
 mod environment;
 mod hourly_price;
+mod launcher;
 mod load;
 mod path_inside;
 mod program;
@@ -22,10 +24,12 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use budgets::{Check, Milliseconds, Percent};
 pub use count::Count;
 pub use device_choice::{DEVICES, DeviceChoice};
 pub use environment::Environment;
 pub use hourly_price::HourlyPrice;
+pub use launcher::Launcher;
 pub use load::{FILE_NAME, Loaded, PYPROJECT, load};
 pub use path_inside::{PathInside, inside};
 pub use program::{Argument, ModuleName};
@@ -51,6 +55,9 @@ pub struct Config {
     pub arguments: Vec<Argument>,
     /// Environment variables for the program, added to those that Ridgeline itself runs with.
     pub environment: Environment,
+    /// What starts the processes of a program that trains with many ranks: a list such as
+    /// `["torchrun", "--nproc-per-node", "2"]`, or a table (docs/ranks.md).
+    pub launcher: Option<Launcher>,
     /// The folder that the program runs in, relative to this file. Default: this file's folder.
     pub working_directory: Option<PathInside>,
     /// The Python to run with: a path (a relative one is relative to this file) of an interpreter
@@ -70,6 +77,8 @@ pub struct Config {
     pub devices: Devices,
     /// What was found to be slow or wasteful, and is not to be shown.
     pub findings: Findings,
+    /// What `ridgeline check` holds a run to.
+    pub check: Check,
 }
 
 /// What counts as the project's own code.

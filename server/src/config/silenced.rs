@@ -22,12 +22,15 @@ impl Silenced {
     }
 }
 
+fn is_of_a_name(letter: char) -> bool {
+    letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-'
+}
+
 impl<'de> Deserialize<'de> for Silenced {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Silenced, D::Error> {
         let text = String::deserialize(deserializer)?;
         let (rule, glob) = text.split_once(':').unwrap_or((&text, "*"));
-        let is_rule = rule == "*"
-            || (!rule.is_empty() && rule.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
+        let is_rule = rule == "*" || (!rule.is_empty() && rule.chars().all(is_of_a_name));
         let is_glob = !glob.is_empty() && !glob.contains(['\\', '\0']) && !glob.starts_with('/');
         if is_rule && is_glob && text.len() <= LONGEST {
             return Ok(Silenced(text));
@@ -50,8 +53,37 @@ impl JsonSchema for Silenced {
             "description": "The name of a finding, `hidden-sync`, or that and files relative to the \
                             project's root: `hidden-sync:old/*.py`. `*` is every finding.",
             "type": "string",
-            "pattern": "^([a-z-]+|\\*)(:[^/\\\\].*)?$",
+            "pattern": "^([a-z0-9-]+|\\*)(:[^/\\\\].*)?$",
             "maxLength": LONGEST,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ridgeline_analysis::diagnose;
+
+    use super::*;
+
+    fn read(text: &str) -> Option<Silenced> {
+        serde_json::from_value(serde_json::Value::from(text)).ok()
+    }
+
+    #[test]
+    fn every_rule_can_be_silenced() {
+        for (rule, _) in diagnose::rules() {
+            assert!(read(rule).is_some() && read(&format!("{rule}:old/*.py")).is_some(), "{rule}");
+        }
+        assert!(read("*:old").is_some());
+    }
+
+    #[test]
+    fn what_silences_nothing_is_refused() {
+        for wrong in
+            ["", "Hidden", "hidden sync", "hidden-sync:", "hidden-sync:/tmp", "x:a\\b", ":a"]
+        {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        assert_eq!(read(&"x".repeat(2000)), None);
     }
 }

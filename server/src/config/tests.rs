@@ -63,6 +63,12 @@ fn everything_that_may_be_written() {
         [devices.prices]
         T4 = 1
         "H100-SXM5-80GB" = { usd_per_hour = 2.2, date = "2026-11-01" }
+        [check]
+        baseline = "ci/baseline.json"
+        max_regression = "7.5%"
+        max_memory = "8 GB"
+        max_time = 120
+        max_findings = { warning = 0, information = 5 }
         "#,
     );
     assert_eq!(config.script, Some(PathInside("train.py".into())));
@@ -71,6 +77,10 @@ fn everything_that_may_be_written() {
     assert_eq!(config.limits.memory, Some(Size(16_000_000_000)));
     assert_eq!(config.environment.variables()["WANDB_MODE"], "disabled");
     assert_eq!(config.devices.prices["T4"].price().usd_per_hour, 1.0);
+    assert_eq!(config.check.max_regression.map(Percent::share), Some(0.075));
+    assert_eq!(config.check.max_time.map(Milliseconds::nanoseconds), Some(120e6));
+    assert_eq!(config.check.max_findings.information.map(Count::get), Some(5));
+    assert_eq!(config.check.max_findings.hint, None);
     let dated = config.devices.prices["H100-SXM5-80GB"].price();
     assert_eq!((dated.usd_per_hour, dated.date.as_deref()), (2.2, Some("2026-11-01")));
 }
@@ -98,6 +108,15 @@ fn prices_that_cannot_be() {
 }
 
 #[test]
+fn budgets_that_cannot_be() {
+    check("[check]\nmax_regression = 5\n", expect![[r#""#]]);
+    check("[check]\nmax_regression = \"-5%\"\n", expect![[r#""#]]);
+    check("[check]\nmax_time = 0\n", expect![[r#""#]]);
+    check("[check.max_findings]\nwarning = -1\n", expect![[r#""#]]);
+    check("[check]\nbaseline = \"../elsewhere.json\"\n", expect![[r#""#]]);
+}
+
+#[test]
 fn nothing_written_means_the_defaults() {
     assert_eq!(parsed(""), Config::default());
     check_files(&[], expect!["ok, script None, notes []"]);
@@ -114,7 +133,7 @@ fn unknown_keys_name_the_known_ones() {
     check(
         "\nscrpt = \"train.py\"\n",
         expect![
-            "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`"
+            "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`, `findings`, `check`"
         ],
     );
 }
@@ -233,7 +252,7 @@ fn pyproject() {
     check_files(
         &[(PYPROJECT, "[tool.ridgeline]\n\nscrpt = 1\n")],
         expect![
-            "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`"
+            "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`, `findings`, `check`"
         ],
     );
     check_files(
@@ -306,6 +325,7 @@ fn the_page_names_every_key() {
         ("Iterations", "iterations"),
         ("Limits", "limits"),
         ("Devices", "devices"),
+        ("Findings", "findings"),
     ];
     let mut all = keys("/properties");
     all.retain(|key| !tables.iter().any(|(_, table)| key == table));

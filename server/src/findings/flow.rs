@@ -49,7 +49,9 @@ impl Findings {
     /// Lets go of everything.
     pub fn clear(&mut self) {
         self.stop();
-        *self = Findings { is_awaited: self.is_awaited, ..Findings::default() };
+        self.measured = None;
+        self.read.clear();
+        self.due = None;
     }
 
     fn stop(&mut self) {

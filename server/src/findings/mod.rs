@@ -21,6 +21,7 @@ use ridgeline_analysis::whatif::study::Subject;
 
 use crate::batch::Sources;
 use crate::config;
+use crate::documents::real_path;
 use crate::profiler::Profiled;
 use crate::what_if;
 pub use flow::Findings;
@@ -54,15 +55,20 @@ pub fn read(
 /// # Errors
 /// Why there are none: a sentence without a full stop.
 pub fn of_run(profiled: &Profiled) -> Result<Vec<Finding>, String> {
-    let subject = what_if::subject(profiled)?;
-    let root = profiled.root.canonicalize().unwrap_or_else(|_| profiled.root.clone());
+    Ok(of_subject(profiled, &what_if::subject(profiled)?).findings)
+}
+
+/// The same, where the recording is at hand.
+pub fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
+    let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
-    let found = measured(&subject, &sources, &root);
-    Ok(unsilenced(found, &profiled.profile, &sources))
+    let found = measured(subject, &sources, &root);
+    let found = unsilenced(found, &profiled.profile, &sources);
+    Kept::new(&root, found, Some(profiled.profile.clone()), &sources)
 }
 
 /// Leaves out what comments in today's texts silence.
-pub fn unsilenced(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> Vec<Finding> {
+fn unsilenced(found: Vec<Finding>, profile: &Profile, sources: &Sources) -> Vec<Finding> {
     let mut kept = Vec::with_capacity(found.len());
     let mut texts: Vec<(String, Option<SourceIndex>)> = Vec::new();
     for finding in found {

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ridgeline_analysis::compare::compare;
+use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::predict::device_comparison::Comparison;
+use ridgeline_analysis::present::compare::{self as present, Named};
 use ridgeline_analysis::present::panel::{self, PanelInput, document as panel_document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
 use ridgeline_analysis::profile::Profile;
@@ -14,6 +17,7 @@ use serde_json::Value;
 
 use crate::batch::BatchView;
 use crate::documents::texts_on_disk;
+use crate::findings;
 use crate::history;
 use crate::pipeline;
 use crate::pool::RequestError;
@@ -47,6 +51,17 @@ pub struct Facts {
     pub batch: Option<(BatchView, bool)>,
     /// What optimizations would bring.
     pub what_ifs: WhatIfs,
+    /// What was found to be slow or wasteful; nothing where nobody looks.
+    pub findings: Option<Findings>,
+}
+
+/// What is known of findings.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What a measurement shows.
+    pub kept: Option<Arc<findings::Kept>>,
+    /// Whether the measurement was looked at, or cannot be.
+    pub is_known: bool,
 }
 
 /// What is known of what-ifs.
@@ -92,7 +107,60 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
         elsewhere: elsewhere.as_deref(),
         batch_sizes: batch_sizes.as_ref(),
         what_ifs: Some(&what_ifs(facts)),
+        findings: facts.findings.as_ref().map(|known| found(facts, known)).as_ref(),
     }))
+}
+
+/// Two runs of a project side by side, by when they were, as JSON.
+///
+/// # Errors
+/// Where what one of them cost is not kept.
+pub fn compared(
+    store: Option<&Store>,
+    root: &Path,
+    before: u64,
+    after: u64,
+) -> Result<Arc<str>, RequestError> {
+    let history = store.map(|store| history::read(store, root)).unwrap_or_default();
+    let find = |when: u64| {
+        let run = store.and_then(|store| history::run(store, root, when));
+        let run = run.ok_or_else(|| {
+            RequestError::Invalid("what that run cost by line is not kept".to_owned())
+        })?;
+        let record = history.iter().find(|record| record.when_unix_ms == when);
+        let named = Named {
+            name: String::new(),
+            when_unix_ms: Some(when),
+            commit: record.and_then(|record| record.commit.clone()),
+            clean: record.is_some_and(|record| record.clean),
+        };
+        Ok::<_, RequestError>((run, named))
+    };
+    let ((before, named_before), (after, named_after)) = (find(before)?, find(after)?);
+    let comparison = compare(&before, &after);
+    json(&present::document(&comparison, [&named_before, &named_after]))
+}
+
+fn found(facts: &Facts, known: &Findings) -> panel::Findings {
+    let Findings { kept, is_known } = known;
+    let Some(kept) = kept else {
+        let message = match is_known {
+            true => "What is slow or wasteful cannot be told of this measurement.",
+            false => "What is slow or wasteful is being worked out.",
+        };
+        return panel::Findings { found: Vec::new(), message: Some(message.to_owned()) };
+    };
+    let applying = facts.what_ifs.applying.as_ref();
+    let found = match applying {
+        Some(applying) => applying.found(kept),
+        None => unmended(&kept.findings),
+    };
+    panel::Findings { found, message: None }
+}
+
+/// Findings of which nobody can make the edits.
+pub fn unmended(findings: &[Finding]) -> Vec<panel::Found> {
+    findings.iter().map(|finding| panel::Found { finding: finding.clone(), edit: None }).collect()
 }
 
 fn what_ifs(facts: &Facts) -> panel::WhatIfs {

@@ -13,6 +13,8 @@ pub enum Question {
     Document(u32, Reply<Arc<str>>),
     /// The timeline of a measurement (its generation), as JSON.
     Timeline(u32, u64, Reply<Arc<str>>),
+    /// Two runs of the project side by side, by when they were, as JSON: the earlier and the later one.
+    Compare(u32, u64, u64, Reply<Arc<str>>),
     /// Move the editor to a line.
     Jump(u32, Line, Reply<Done>),
     /// Mark a line in the editor, or none any more.
@@ -21,12 +23,14 @@ pub enum Question {
     Command(u32, Wish, Reply<Done>),
     /// Make the edit of an optimization, or measure it.
     WhatIf(u32, String, Action, Reply<Done>),
+    /// Make the edit of this name that mends the finding at a line.
+    Mend(u32, String, Line, Reply<Done>),
     /// Set the batch size in the text, of which the page shows this measurement (its generation).
     Batch(u32, u64, u64, Reply<Done>),
 }
 
 /// A line of the text that ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 pub struct Line {
     /// Index into the document's `files`.
     pub file: u32,

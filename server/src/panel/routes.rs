@@ -53,6 +53,7 @@ pub fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Ro
         .route("/{token}/panel.css", get(page::style))
         .route("/{token}/api/panel", get(document))
         .route("/{token}/api/timeline", get(timeline))
+        .route("/{token}/api/compare", get(compare))
         .route("/{token}/api/events", get(events))
         .route("/{token}/api/jump", post(jump))
         .route("/{token}/api/highlight", post(highlight))
@@ -95,6 +96,13 @@ struct OfMeasurement {
 }
 
 #[derive(Deserialize)]
+struct OfRuns {
+    workspace: u32,
+    before: u64,
+    after: u64,
+}
+
+#[derive(Deserialize)]
 struct OfLine {
     workspace: u32,
     file: Option<u32>,
@@ -127,6 +135,9 @@ struct OfWhatIf {
     workspace: u32,
     name: String,
     action: Action,
+    /// The line of a finding that is to be mended; a name alone means the whole program.
+    #[serde(flatten)]
+    line: Option<Line>,
 }
 
 async fn document(
@@ -143,6 +154,15 @@ async fn timeline(
 ) -> Result<Response, Response> {
     let Query(of) = query.map_err(IntoResponse::into_response)?;
     desk.ask(|reply| Question::Timeline(of.workspace, of.generation, reply)).await.map(json)
+}
+
+async fn compare(
+    State(desk): State<Desk>,
+    query: Result<Query<OfRuns>, QueryRejection>,
+) -> Result<Response, Response> {
+    let Query(of) = query.map_err(IntoResponse::into_response)?;
+    let asked = |reply| Question::Compare(of.workspace, of.before, of.after, reply);
+    desk.ask(asked).await.map(json)
 }
 
 async fn jump(
@@ -183,7 +203,11 @@ async fn what_if(
     body: Result<Json<OfWhatIf>, JsonRejection>,
 ) -> Result<Json<Done>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
-    let asked = |reply| Question::WhatIf(of.workspace, of.name, of.action, reply);
+    let OfWhatIf { workspace, name, action, line } = of;
+    let asked = |reply| match line.filter(|_| action == Action::Apply) {
+        Some(line) => Question::Mend(workspace, name, line, reply),
+        None => Question::WhatIf(workspace, name, action, reply),
+    };
     desk.ask(asked).await.map(Json)
 }
 

@@ -8,6 +8,7 @@ mod outcome;
 mod plan;
 mod probe_cache;
 mod probes;
+mod ranks;
 mod recording;
 mod server;
 mod step;
@@ -132,6 +133,10 @@ impl Pipeline {
     /// Where there is no Python with torch, or the agent does not start in it.
     pub async fn warm(&self, plan: &Plan) -> Result<(), Outcome> {
         let interpreter = self.interpreter(plan).await?;
+        if plan.launched_by.is_some() {
+            // What a launcher starts cannot be ready ahead of it.
+            return Ok(());
+        }
         self.agent(plan, &interpreter).await.map(|_| ())
     }
 
@@ -164,12 +169,12 @@ impl Pipeline {
         tell(progress, "looking for a Python with torch", 0.0);
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
         tell(progress, "starting Python", 0.02);
-        let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
+        let agent = or_cancelled(cancel, self.agent_of(plan, &interpreter)).await?;
         let store = self.store.clone();
         let root = plan.root.clone();
         let folder = blocking(move || store.new_recording(&root)).await?.map_err(files_problem)?;
 
-        let mut request = plan.run_request(folder.clone());
+        let mut request = plan.launched_request(folder.clone());
         let mut ended = self.run_once(&agent, &request, progress, cancel).await;
         let mut notes = plan.notes.clone();
         if ended.outcome == Ended::Short
@@ -216,7 +221,7 @@ impl Pipeline {
                 let note = format!("this run is not in the history of the project: {error}");
                 Arc::make_mut(&mut profiled.profile).notes.push(note);
             }
-            profiled
+            history::with_changes(&store, profiled)
         })
         .await
     }
@@ -270,6 +275,32 @@ impl Pipeline {
         mode.is_some_and(|mode| mode == wanted)
     }
 
+    /// The agent that measures a plan. One for launched runs has nothing to keep warm.
+    async fn agent_of(
+        &self,
+        plan: &Plan,
+        interpreter: &Interpreter,
+    ) -> Result<Arc<Agent>, Outcome> {
+        if plan.launched_by.is_none() {
+            return self.agent(plan, interpreter).await;
+        }
+        let options = AgentOptions { launch: true, ..self.agent_options(plan, interpreter) };
+        Agent::start(options).await.map(Arc::new).map_err(agent_problem)
+    }
+
+    fn agent_options(&self, plan: &Plan, interpreter: &Interpreter) -> AgentOptions {
+        AgentOptions {
+            interpreter: interpreter.path.clone(),
+            cache: self.store.cache().to_owned(),
+            env: plan.environment().clone(),
+            standby: self.mode_is("standby"),
+            // Not by default before it has run on a GPU: docs/gpu-status.md.
+            cuda: self.mode_is("warm-cuda"),
+            launch: false,
+            patience: Patience::default(),
+        }
+    }
+
     /// The agent of a plan: a warm one, or a new one in place of the one used longest ago.
     async fn agent(&self, plan: &Plan, interpreter: &Interpreter) -> Result<Arc<Agent>, Outcome> {
         let mut agents = self.agents.lock().await;
@@ -289,16 +320,9 @@ impl Pipeline {
                 while agents.len() >= WARM_AGENTS {
                     agents.remove(0);
                 }
-                let options = AgentOptions {
-                    interpreter: interpreter.path.clone(),
-                    cache: self.store.cache().to_owned(),
-                    env: plan.environment().clone(),
-                    standby: self.mode_is("standby"),
-                    // Not by default before it has run on a GPU: docs/gpu-status.md.
-                    cuda: self.mode_is("warm-cuda"),
-                    patience: Patience::default(),
-                };
-                let agent = Agent::start(options).await.map_err(agent_problem)?;
+                let agent = Agent::start(self.agent_options(plan, interpreter))
+                    .await
+                    .map_err(agent_problem)?;
                 Warm {
                     root: plan.root.clone(),
                     interpreter: interpreter.path.clone(),
@@ -327,7 +351,7 @@ impl Pipeline {
 pub fn newest(store: &Store, folder: &Path) -> Result<Profiled, String> {
     let (root, folder) = newest_recording(store, folder)
         .ok_or_else(|| format!("{} was not profiled yet", folder.display()))?;
-    measured(&root, &folder)
+    measured(&root, &folder).map(|profiled| history::with_changes(store, profiled))
 }
 
 /// The same; nothing where there is none, or where it is the `known` one.
@@ -341,7 +365,8 @@ pub fn newer(
 ) -> Result<Option<Profiled>, String> {
     let newest = newest_recording(store, folder);
     let newer = newest.filter(|(_, recording)| Some(recording.as_path()) != known);
-    newer.map(|(root, recording)| measured(&root, &recording)).transpose()
+    let newer = newer.map(|(root, recording)| measured(&root, &recording)).transpose()?;
+    Ok(newer.map(|profiled| history::with_changes(store, profiled)))
 }
 
 /// The newest finished recording of the project at `folder` and of those below it, with its

@@ -100,7 +100,10 @@ pub(super) async fn without_measurement(
     if ended.outcome == Ended::Failed {
         let folder = folder.clone();
         let failure = tokio::task::spawn_blocking(move || recording::failure(&folder)).await;
-        if let Ok(Some(failure)) = failure {
+        if let Ok(Some(mut failure)) = failure {
+            if let Some(rank) = rank_of(request, ended) {
+                failure.message = format!("{} (on {rank})", failure.message);
+            }
             let root = plan.root.clone();
             return Outcome::Failed(Box::new(ProgramFailure { failure, root, log }));
         }
@@ -117,6 +120,14 @@ pub(super) async fn without_measurement(
     };
     let (what, next) = explain(&plan.entry_name(), request, ended, seen);
     Outcome::Problem(Problem { kind: ProblemKind::Run, what, next, log })
+}
+
+/// The rank that failed first, as the agent's message begins: `rank 1`.
+fn rank_of<'a>(request: &RunRequest, ended: &'a RunOutcome) -> Option<&'a str> {
+    request.launcher.as_ref()?;
+    let (rank, _) = ended.message.as_deref()?.split_once(": ")?;
+    let number = rank.strip_prefix("rank ")?;
+    number.bytes().all(|digit| digit.is_ascii_digit()).then_some(rank)
 }
 
 /// The program's output beside a recording.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ridgeline_analysis::source::batch_site::{self, Project, Refusal};
-use ridgeline_gpu::agent::{Entry, Iterations, Prepare, RunLimits, RunRequest};
+use ridgeline_gpu::agent::{Entry, Iterations, Launcher, Prepare, RunLimits, RunRequest};
 use ridgeline_gpu::environment;
 use ridgeline_gpu::interpreter::Search;
 use ridgeline_gpu::limits::{Machine, default_limits};
@@ -44,12 +44,16 @@ pub struct Overrides {
     pub batch_size: Option<u32>,
     /// Iterations to time.
     pub iterations: Option<u32>,
+    /// Iterations to time at the least where nobody set how many for this run.
+    pub least_iterations: u32,
     /// Seconds until the run is stopped.
     pub seconds: Option<u32>,
     /// The program's arguments.
     pub arguments: Option<Vec<String>>,
     /// The folder to run in.
     pub working_directory: Option<PathBuf>,
+    /// What starts the processes of the program.
+    pub launcher: Option<config::Launcher>,
 }
 
 /// What will be run.
@@ -65,6 +69,9 @@ pub struct Plan {
     pub python_is_named: bool,
     /// What the person should know about how this was decided.
     pub notes: Vec<String>,
+    /// What starts its processes, as a person reads it; nothing where the agent does.
+    pub launched_by: Option<String>,
+    launcher: Option<Launcher>,
     request: RunRequest,
 }
 
@@ -72,6 +79,11 @@ impl Plan {
     /// The request to the agent, for a recording into `out`.
     pub fn run_request(&self, out: PathBuf) -> RunRequest {
         RunRequest { out, ..self.request.clone() }
+    }
+
+    /// The same with the launcher, for a plan that has one: for an agent that serves launched runs.
+    pub fn launched_request(&self, out: PathBuf) -> RunRequest {
+        RunRequest { launcher: self.launcher.clone(), ..self.run_request(out) }
     }
 
     /// The same with another batch size: a provider is asked for it, a script finds it in its text. No
@@ -205,6 +217,7 @@ pub fn plan(request: &Request, store: &Store, discovery: &mut Discovery) -> Resu
             .map(u64::from),
         eager: false,
         overlay: BTreeMap::new(),
+        launcher: None,
         limits: limits(&config, overrides),
     };
     let search = Search {
@@ -215,7 +228,19 @@ pub fn plan(request: &Request, store: &Store, discovery: &mut Discovery) -> Resu
         private: environment::installed(store.cache()),
     };
     let python_is_named = overrides.python.is_some();
-    Ok(Plan { root, search, entry, python_is_named, notes, request: run })
+    let launcher = overrides.launcher.as_ref().or(config.launcher.as_ref());
+    // A provider's iterations are its own: it has no ranks.
+    let launcher = launcher.filter(|_| !matches!(entry, Entry::Provider { .. }));
+    Ok(Plan {
+        launched_by: launcher.map(config::Launcher::shown),
+        launcher: launcher.map(|launcher| launcher.of_project(&root)),
+        root,
+        search,
+        entry,
+        python_is_named,
+        notes,
+        request: run,
+    })
 }
 
 /// The Python that the configuration names, from the root of the file system.
@@ -335,7 +360,9 @@ fn not_user_code(root: &Path, config: &Config) -> Vec<PathBuf> {
 fn iterations(config: &Config, overrides: &Overrides) -> Iterations {
     Iterations {
         warmup: config.iterations.warmup.get(),
-        timed: overrides.iterations.unwrap_or(config.iterations.timed.get()),
+        timed: overrides
+            .iterations
+            .unwrap_or(config.iterations.timed.get().max(overrides.least_iterations)),
         profiled: config.iterations.profiled.get(),
         found_by: config.iterations.found_by.map(|found_by| found_by.name().to_owned()),
     }

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use ridgeline_analysis::attribution::{self, AttributionError};
 use ridgeline_analysis::predict::device_comparison::{Subject, compare};
-use ridgeline_analysis::predict::device_table;
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
@@ -72,12 +71,15 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
         Some(eager) => attribution::attribute_compiled(&recording, &load(eager)?)?,
         None => attribution::attribute(&recording)?,
     };
-    profile.device.roof = device_table::roof(&profile.device.name);
     let step = attribution::recorded_step(&recording, &profile);
     let (table, left_out) = known_devices::of_project(root);
     if let Some(mut elsewhere) = compare(Subject::Recorded(&step), &table) {
         elsewhere.notes.extend(left_out);
         profile.elsewhere = Some(Arc::new(elsewhere));
+    }
+    if let Some((ranks, notes)) = super::ranks::read(folder, &profile) {
+        profile.ranks = Some(Arc::new(ranks));
+        profile.notes.extend(notes);
     }
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());

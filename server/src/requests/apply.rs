@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::diagnose::today::Today;
+use ridgeline_analysis::present::panel;
 use ridgeline_analysis::present::what_ifs::speedup;
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::source::batch_site::{Entry, Project as _};
@@ -22,6 +25,7 @@ use tower_lsp::ls_types::{
 use super::batch_size::Edits;
 use crate::batch::Sources;
 use crate::documents::{DocumentId, DocumentSnapshot, real_path};
+use crate::findings::Kept;
 use crate::findings::entry::entry_of;
 use crate::lsp::client::Importance;
 use crate::lsp::position::to_range;
@@ -228,12 +232,92 @@ impl Applying {
         self.root == root
     }
 
-    /// The edit of one optimization.
-    fn make(&self, name: &str, edits: Edits) -> Result<(WorkspaceEdit, Rewrite), String> {
-        let kind = EditKind::of_optimization(name)
+    /// Where a measured line is today; nothing where its statement reads differently.
+    fn today(&self, sources: &Sources, path: &str, line: u32) -> Option<u32> {
+        let measured = self.measured.as_deref()?;
+        let file = measured.profile.files.iter().find(|file| file.path == path)?;
+        let index = SourceIndex::new(sources.text(path)?);
+        Today::new(&file.fingerprint, &index).line(line)
+    }
+
+    /// Findings as the panel shows them: without those that are silenced in today's texts, and with
+    /// whether their edits can be made there, or why not: a sentence without a full stop. It reads files.
+    pub fn found(&self, kept: &Kept) -> Vec<panel::Found> {
+        let program = match self.program() {
+            Ok(program) => program,
+            Err(why) => {
+                let why = why.trim_end_matches('.').to_owned();
+                let all = kept.findings.iter().map(|finding| panel::Found {
+                    finding: finding.clone(),
+                    edit: finding.fix.map(|_| Err(why.clone())),
+                });
+                return all.collect();
+            }
+        };
+        let mut texts: HashMap<&str, Option<SourceIndex>> = HashMap::new();
+        for finding in &kept.findings {
+            let path = finding.at.path.as_str();
+            let text = || program.sources.text(path).map(SourceIndex::new);
+            texts.entry(path).or_insert_with(text);
+        }
+        let todays: HashMap<&str, Today<'_>> = texts
+            .iter()
+            .filter_map(|(path, index)| {
+                Some((*path, Today::new(kept.then(path)?, index.as_ref()?)))
+            })
+            .collect();
+        let placed = kept.findings.iter().filter_map(|finding| {
+            let today = todays.get(finding.at.path.as_str());
+            let line = today.and_then(|today| today.line(finding.at.line));
+            let is_silenced =
+                today.zip(line).is_some_and(|(today, line)| today.is_silenced(finding.rule, line));
+            (!is_silenced).then_some((finding, line))
+        });
+        let placed: Vec<(&Finding, Option<u32>)> = placed.collect();
+        let lines: Vec<[(&str, u32); 1]> = placed
+            .iter()
+            .map(|(finding, line)| [(finding.at.path.as_str(), line.unwrap_or_default())])
+            .collect();
+        let wanted = placed.iter().zip(&lines).take(MOST_LINES);
+        let wanted = wanted.filter_map(|((finding, line), lines)| {
+            line.and(finding.fix).map(|kind| Request { kind, lines, count: Some(worker_count()) })
+        });
+        let wanted: Vec<Request<'_>> = wanted.collect();
+        let mut made = rewrites(&program.sources, &program.entry, &wanted).into_iter();
+        let found = placed.iter().map(|(finding, line)| {
+            let edit = finding.fix.map(|_| match line {
+                None => Err("the line reads differently than when it was measured".to_owned()),
+                Some(_) => match made.next() {
+                    Some(made) => made.map(|_| ()).map_err(|refusal| refusal.to_string()),
+                    None => Err("there are many findings before it".to_owned()),
+                },
+            });
+            panel::Found { finding: (*finding).clone(), edit }
+        });
+        found.collect()
+    }
+
+    /// The edit of one optimization, or one that mends a finding at a line of the text that ran.
+    fn make(
+        &self,
+        name: &str,
+        at: Option<&(String, u32)>,
+        edits: Edits,
+    ) -> Result<(WorkspaceEdit, Rewrite), String> {
+        let kind = EditKind::of_name(name)
             .ok_or_else(|| format!("There is no edit that makes `{name}`."))?;
         let program = self.program()?;
-        let made = self.all(&program, &[kind]).pop();
+        let made = match at {
+            None => self.all(&program, &[kind]).pop(),
+            Some((path, line)) => {
+                let line = self.today(&program.sources, path, *line).ok_or_else(|| {
+                    format!("{path}:{line} reads differently than when it was measured.")
+                })?;
+                let lines = [(path.as_str(), line)];
+                let request = Request { kind, lines: &lines, count: Some(worker_count()) };
+                rewrites(&program.sources, &program.entry, &[request]).pop()
+            }
+        };
         let rewrite = match made.ok_or("Nothing was asked for.")? {
             Ok(rewrite) => rewrite,
             Err(Refusal::Done(what)) => return Err(format!("It is there already: {what}.")),
@@ -343,7 +427,7 @@ impl GlobalState {
             return to_client.show_message(Importance::Info, message);
         };
         let file = file.or(self.last_touched.as_deref()).filter(|file| file.starts_with(root));
-        let work = self.apply_what_if(root, file, name);
+        let work = self.apply_what_if(root, file, name, None);
         tokio::spawn(async move {
             if let Err(why) = work.await {
                 to_client.show_message(Importance::Warning, &why);
@@ -351,13 +435,14 @@ impl GlobalState {
         });
     }
 
-    /// Finds the edit that makes an optimization in today's text, and has the editor make it. Gives what
-    /// a person should know of it.
+    /// Finds the edit that makes an optimization in today's text, or mends a finding at a line of the text
+    /// that ran, and has the editor make it. Gives what a person should know of it.
     pub fn apply_what_if(
         &self,
         root: &Path,
         file: Option<&Path>,
         name: &str,
+        at: Option<(String, u32)>,
     ) -> impl Future<Output = Result<Vec<String>, String>> + use<> {
         let applying = self.applying(root, file);
         let (to_client, client) = (self.to_client.clone(), self.client.clone());
@@ -367,7 +452,8 @@ impl GlobalState {
             if !client.applies_edits {
                 return Err("This editor takes no edits from outside.".to_owned());
             }
-            let sought = tokio::task::spawn_blocking(move || applying.make(&name, edits));
+            let sought =
+                tokio::task::spawn_blocking(move || applying.make(&name, at.as_ref(), edits));
             let sought = sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?;
             let (edit, rewrite) = sought?;
             to_client.apply_edit(rewrite.title, &edit).await?;

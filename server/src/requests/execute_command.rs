@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+use ridgeline_analysis::present::panel;
 use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
 use crate::documents::{real_path, texts_on_disk};
+use crate::findings::Kept;
 use crate::live::target_gpu;
 use crate::lsp::client::Importance;
 use crate::lsp::ext::command;
 use crate::lsp::from_proto::path_argument;
 use crate::lsp::to_proto::uri_text;
+use crate::panel::answer::unmended;
 use crate::pool::{Reply, RequestError, guarded};
 use crate::profiler::Profiled;
 use crate::report;
@@ -149,15 +152,19 @@ fn show(state: &GlobalState, file: PathBuf, external: bool, what: &'static str) 
 }
 
 fn show_report(state: &mut GlobalState, root: &Path) {
-    let newest = state.workspace(root).and_then(|workspace| workspace.measured.first().cloned());
-    let (Some((_, profiled)), Some(store)) = (newest, state.store.clone()) else {
+    let newest = state.workspace(root).and_then(|workspace| {
+        let (generation, profiled) = workspace.measured.first().cloned()?;
+        Some((workspace.findings.of(generation).cloned(), profiled))
+    });
+    let (Some((kept, profiled)), Some(store)) = (newest, state.store.clone()) else {
         let message = "There is no report: nothing of this workspace was measured yet.";
         return state.to_client.show_message(Importance::Info, message);
     };
     let (to_client, can_show) = (state.to_client.clone(), state.client.shows_documents);
     tokio::spawn(async move {
-        let written =
-            tokio::task::spawn_blocking(move || guarded(|| write_report(&store, &profiled)));
+        let written = tokio::task::spawn_blocking(move || {
+            guarded(|| write_report(&store, &profiled, kept.as_deref()))
+        });
         let shown = match written.await {
             Ok(Ok(file)) => {
                 if can_show && to_client.show_document(&uri_text(&file), true).await {
@@ -173,10 +180,15 @@ fn show_report(state: &mut GlobalState, root: &Path) {
 }
 
 /// Writes the report of a profile into the cache; gives its path.
-fn write_report(store: &Store, profiled: &Profiled) -> Result<PathBuf, RequestError> {
+fn write_report(
+    store: &Store,
+    profiled: &Profiled,
+    kept: Option<&Kept>,
+) -> Result<PathBuf, RequestError> {
     let texts = texts_on_disk(&profiled.files);
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
-    let page = report::page(profiled, &texts, store)
+    let found = kept.map(|kept| panel::Findings { found: unmended(&kept.findings), message: None });
+    let page = report::page(profiled, &texts, found.as_ref(), store)
         .map_err(|error| RequestError::Internal(format!("{error:#}")))?;
     let folder = store.recordings(&profiled.root);
     let file = folder.join("report.html");

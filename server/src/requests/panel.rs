@@ -18,7 +18,7 @@ use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::ext::command;
 use crate::lsp::position::{Encoding, line_range};
 use crate::lsp::to_proto::uri_text;
-use crate::panel::answer::{self, Facts, WhatIfs};
+use crate::panel::answer::{self, Facts, Findings, WhatIfs};
 use crate::panel::question::{Action, Done, Line, Question, Wish};
 use crate::panel::{LOOK_EVERY, Panel};
 use crate::pool::{Reply, RequestError};
@@ -69,6 +69,9 @@ impl GlobalState {
             Question::Timeline(number, generation, reply) => {
                 self.panel_timeline(number, generation, reply);
             }
+            Question::Compare(number, before, after, reply) => {
+                self.panel_compare(number, (before, after), reply);
+            }
             Question::Jump(number, line, reply) => {
                 if let Some((reply, sought)) = self.sought(number, line, reply) {
                     let (to_client, can_show) =
@@ -86,6 +89,9 @@ impl GlobalState {
             Question::WhatIf(number, name, action, reply) => {
                 self.panel_what_if(number, &name, action, reply);
             }
+            Question::Mend(number, name, line, reply) => {
+                self.panel_mend(number, &name, line, reply);
+            }
             Question::Command(number, wish, reply) => {
                 let root = self.numbered(number).map(|workspace| workspace.root.clone());
                 let done = root.map(|root| self.wished(&root, wish));
@@ -101,7 +107,7 @@ impl GlobalState {
             return;
         };
         let done = match action {
-            Action::Apply => return self.panel_apply(&root, name, reply),
+            Action::Apply => return self.panel_apply(&root, name, None, reply),
             Action::Measure => match self.measure_what_if(&root, name) {
                 Ok(()) => self.consented(&root),
                 Err(why) => Done::no(why),
@@ -111,9 +117,22 @@ impl GlobalState {
         let _ = reply.send(Ok(done));
     }
 
-    /// Has the editor make the edit of an optimization.
-    fn panel_apply(&self, root: &Path, name: &str, reply: Reply<Done>) {
-        let work = self.apply_what_if(root, None, name);
+    /// Has the editor make the edit that mends a finding.
+    fn panel_mend(&self, number: u32, name: &str, line: Line, reply: Reply<Done>) {
+        let root = self.numbered(number).map(|workspace| workspace.root.clone());
+        let Some(root) = root else {
+            let _ = reply.send(Err(no_workspace()));
+            return;
+        };
+        if let Some((reply, sought)) = self.sought(number, line, reply) {
+            self.panel_apply(&root, name, Some((sought.name(), sought.line)), reply);
+        }
+    }
+
+    /// Has the editor make the edit of an optimization, or one that mends a finding: at a file's line of
+    /// the text that ran.
+    fn panel_apply(&self, root: &Path, name: &str, at: Option<(String, u32)>, reply: Reply<Done>) {
+        let work = self.apply_what_if(root, None, name, at);
         tokio::spawn(async move {
             let done = match work.await {
                 Ok(notes) if notes.is_empty() => Done::yes(),
@@ -159,10 +178,25 @@ impl GlobalState {
                 measuring: self.what_if_measured_now(&workspace.root),
                 applying: measured.is_some().then(|| self.applying(&workspace.root, None)),
             },
+            findings: generation.map(|generation| Findings {
+                kept: workspace.findings.of(generation).cloned(),
+                is_known: workspace.what_if.is_looked_at(generation),
+            }),
             measured,
             prices: self.settings.prices.clone(),
         };
         self.slow_pool.answer(reply, move || answer::document(&facts));
+    }
+
+    fn panel_compare(&self, number: u32, (before, after): (u64, u64), reply: Reply<Arc<str>>) {
+        let measured = self.numbered(number).and_then(|workspace| workspace.measured.first());
+        let Some(root) = measured.map(|(_, profiled)| profiled.root.clone()) else {
+            let _ = reply.send(Err(no_workspace()));
+            return;
+        };
+        let store = self.store.clone();
+        let work = move || answer::compared(store.as_ref(), &root, before, after);
+        self.slow_pool.answer(reply, work);
     }
 
     fn panel_timeline(&self, number: u32, generation: u64, reply: Reply<Arc<str>>) {

@@ -40,6 +40,11 @@ impl WhatIf {
         self.newest.as_ref().filter(|(of, _)| *of == generation).map(|(_, found)| found)
     }
 
+    /// Whether a measurement was looked at to its end.
+    pub fn is_looked_at(&self, generation: u64) -> bool {
+        self.of(generation).is_some()
+    }
+
     /// Whether it is known, or on its way.
     fn is_about(&self, generation: u64) -> bool {
         let running = self.running.as_ref().map(|(of, _)| *of);

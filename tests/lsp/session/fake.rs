@@ -5,16 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::profile::{
     FileFacts, FileId, IterationCost, LineCost, PhaseTimes, Profile,
 };
+use ridgeline_analysis::source::batch_site::Entry;
 use ridgeline_analysis::source::fingerprint;
+use ridgeline_analysis::whatif::study::Subject;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::strict_client::StrictClient;
-use crate::batch::{Exploration, ExploreRequest};
+use crate::batch::{Exploration, ExploreRequest, Sources};
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::profiler::{
     Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
@@ -63,6 +66,10 @@ pub struct Fake {
     prepared: AtomicUsize,
     /// What somebody measured beside the session.
     pub beside: std::sync::Mutex<Option<Profiled>>,
+    /// What each measurement shows.
+    pub found: std::sync::Mutex<Vec<Finding>>,
+    /// What the texts alone show.
+    pub of_text: std::sync::Mutex<Vec<Finding>>,
 }
 
 impl Profiler for Fake {
@@ -126,6 +133,14 @@ impl Profiler for Fake {
         })
     }
 
+    fn findings(&self, _: &Subject, _: &Sources, _: &Path) -> Vec<Finding> {
+        self.found.lock().expect("no test panics with it").clone()
+    }
+
+    fn read(&self, _: &Sources, _: &Entry, _: &Path, _: &dyn Fn() -> bool) -> Vec<Finding> {
+        self.of_text.lock().expect("no test panics with it").clone()
+    }
+
     fn prepare(&self, _request: ProfileRequest) -> Boxed<()> {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Box::pin(async {})
@@ -183,6 +198,8 @@ impl Session {
             begun,
             prepared: AtomicUsize::new(0),
             beside: Default::default(),
+            found: Default::default(),
+            of_text: Default::default(),
         });
         let (to_server, input) = tokio::io::duplex(1 << 16);
         let (output, from_server) = tokio::io::duplex(1 << 16);

@@ -15,6 +15,7 @@ mod clients;
 mod diagnostics;
 mod editing;
 mod fake;
+mod findings;
 mod live;
 mod panel;
 mod runs;

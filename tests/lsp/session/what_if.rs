@@ -18,7 +18,7 @@ const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recording
 const NAME: &str = "compile";
 
 /// A measurement with its recording, of a copy of the program in the session's folder.
-fn recorded(session: &Session) -> Profiled {
+pub fn recorded(session: &Session) -> Profiled {
     let folder = Path::new(RECORDING);
     for file in fs::read_dir(folder.join("src")).expect("sources").flatten() {
         fs::copy(file.path(), session.root.join(file.file_name())).expect("copied");

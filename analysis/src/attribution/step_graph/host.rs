@@ -117,7 +117,10 @@ impl Builder<'_> {
             while part_ns < end_ns {
                 let until = self.ranges.next_border(part_ns).map_or(end_ns, |at| at.min(end_ns));
                 let gap = TaskKind::HostGap;
-                self.add_host(sweep.host, contexts, (part_ns, until), gap, None, context);
+                let id = self.add_host(sweep.host, contexts, (part_ns, until), gap, None, context);
+                if let Some(task) = self.graph.task_mut(id) {
+                    task.is_in_operator = piece.operator.is_some();
+                }
                 part_ns = until;
             }
             now = now.max(end_ns);

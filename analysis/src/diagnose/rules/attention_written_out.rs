@@ -6,8 +6,10 @@ use tree_sitter::Node;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::rule::Rule;
-use crate::diagnose::tally::of_line;
+use crate::diagnose::tally::{Line, of_line};
 use crate::predict::op_cost::{Family, work};
+use crate::predict::operator::Operator;
+use crate::profile::Phase;
 use crate::source::batch_site::module::{Call, last_name};
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::{callee, mentions, object_of, statement_of, within, written};
@@ -91,7 +93,12 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     if sites.is_empty() {
         return None;
     }
-    let saved = evidence.what_if("fused-attention")?;
+    let mut saved = evidence.what_if("fused-attention")?;
+    if !evidence.on_gpu() {
+        // The cost model knows little of a processor's fused attention; its products take what they took,
+        // and what goes over the scores besides them is gone.
+        saved.time_ns = beside_products_ns(evidence, &sites);
+    }
     let peak = evidence.profile().memory.peak_bytes as f64;
     let found = sites.into_iter().filter_map(|((file, line), time_ns)| {
         let share = time_ns / whole;
@@ -105,6 +112,28 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
             .then(|| Finding { cost: Some(cost), ..finding(evidence.place(file, line)) })
     });
     Some(found.collect())
+}
+
+/// Nanoseconds of what is neither product nor view and goes over tensors as large as the scores, in the
+/// forward and the backward pass.
+fn beside_products_ns(evidence: &Evidence<'_>, sites: &[(Line, f64)]) -> f64 {
+    let of_sites = sites.iter().flat_map(|(line, _)| of_line(evidence, *line));
+    let softmaxes = of_sites.filter_map(|(key, _)| {
+        let operator = evidence.operator(key)?;
+        let is_softmax = work(operator)?.family == Family::Softmax;
+        is_softmax.then(|| operator.shape(0)).flatten()
+    });
+    let scores: Vec<&[u64]> = softmaxes.collect();
+    let goes_over = |operator: &Operator| {
+        let family = work(operator).map(|work| work.family);
+        !matches!(family, None | Some(Family::Gemm | Family::View))
+            && operator.input_tensors().any(|tensor| scores.contains(&tensor.shape.as_slice()))
+    };
+    let all = evidence.work.iter().filter(|(key, _)| {
+        matches!(key.2, Phase::Forward | Phase::Backward)
+            && evidence.operator(key).is_some_and(goes_over)
+    });
+    all.map(|(_, work)| work.time_ns()).sum()
 }
 
 /// The lines of softmaxes that are in the midst of an attention: text and line.
@@ -180,7 +209,7 @@ fn comes_from_product(
         "identifier" => {
             let name = written(text, node);
             let mut made = text.assignments.iter().rev().filter(|one| {
-                one.function == function && one.target == name && one.at.start < before
+                one.function == function && one.target == name && one.value.end <= before
             });
             // What it was before it was scaled in place, and before a mask in a branch.
             let value = made.find(|one| !one.is_augmented);
@@ -318,7 +347,6 @@ fn passes(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::diagnose::example::{Example, lines_read, operator};
-    use crate::profile::Phase;
 
     const WRITTEN_OUT: &str = "import math\nimport torch\nfrom torch.nn import functional as F\n\n\
         def attention(q, k, v, mask, drop):\n\
@@ -397,6 +425,12 @@ mod tests {
         assert_eq!(found[0].at.line, 9);
         assert!(found[0].cost.is_some_and(|cost| cost.is_predicted && cost.time_ns > 5e5));
         assert!(measured(true, 1e6).found(&AttentionWrittenOut).is_empty());
+    }
+
+    #[test]
+    fn on_a_processor_the_scaling_and_the_softmax_are_its_cost() {
+        let found = measured(false, 10.0).found(&AttentionWrittenOut);
+        assert_eq!(found[0].cost, Some(Cost::time(1.6e6).predicted()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::diagnose::layers::{Pair, argument, layer, pairs};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::Line;
 use crate::profile::Phase;
+use crate::source::rewrite::EditKind;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::written;
 use crate::whatif::graph::Task;
@@ -56,7 +57,7 @@ fn finding(at: Place) -> Finding {
               the model computes the same without adding it and without its gradient. Weights that were \
               saved before have one name more."
             .to_owned(),
-        // The edit `ConvWithoutBias` mends it.
+        fix: Some(EditKind::ConvWithoutBias),
         ..Finding::default()
     }
 }

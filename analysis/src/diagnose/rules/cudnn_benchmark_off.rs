@@ -6,6 +6,7 @@ use crate::diagnose::finding::Finding;
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::{Line, by_line, highest_first};
 use crate::predict::op_cost::{Family, work};
+use crate::source::rewrite::EditKind;
 
 /// Convolutions that take a smaller share of the iteration do not matter here.
 const LEAST: f64 = 0.2;
@@ -56,7 +57,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         why: "All batches have one shape, so `torch.backends.cudnn.benchmark = True` lets it try them once \
               and keep the best. What that brings differs by GPU and sizes; only a run tells."
             .to_owned(),
-        // The edit `CudnnBenchmark` mends it.
+        fix: Some(EditKind::CudnnBenchmark),
         ..Finding::default()
     })
 }

@@ -13,6 +13,7 @@ use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::{Line, megabytes};
 use crate::profile::{ModuleId, Phase, Profile};
+use crate::source::rewrite::EditKind;
 use crate::whatif::memory::peak;
 
 /// A smaller share of the peak, or fewer bytes, are not worth it.
@@ -105,7 +106,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
                 megabytes(bytes)
             ),
             cost: Some(Cost::bytes(bytes).predicted()),
-            // The edit `InPlaceActivation` mends it.
+            fix: Some(EditKind::InPlaceActivation),
             ..Finding::default()
         })
     });

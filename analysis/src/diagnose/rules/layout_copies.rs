@@ -131,8 +131,9 @@ fn is_transposed(text: &Module, call: &Call, object: Node<'_>) -> bool {
         .iter()
         .any(|mark| value.contains(mark))
     };
-    let made =
-        text.assignments.iter().filter(|one| one.function == call.function && one.target == base);
+    let made = text.assignments.iter().filter(|one| {
+        one.function == call.function && one.target == base && one.value.end <= call.span.start
+    });
     let is_name = base.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
     let values: Vec<&str> = made.map(|one| text.text(&one.value)).collect();
     // A parameter of the function may be anything; an attribute is a weight.

@@ -7,6 +7,7 @@ mod blocking_copy;
 mod channels_last_missed;
 mod cudnn_benchmark_changing;
 mod cudnn_benchmark_off;
+mod exposed_communication;
 mod float64;
 mod fp32_without_tf32;
 mod gpu_slowed;
@@ -14,6 +15,7 @@ mod gradients_in_validation;
 mod graph_break;
 mod graph_kept;
 mod hidden_sync;
+mod imbalance;
 mod in_place_candidates;
 mod iteration_varies;
 mod layout_copies;
@@ -27,6 +29,7 @@ mod python_loop;
 mod recompilation;
 mod recompute_candidates;
 mod repeated_casts;
+mod straggler;
 mod sync_each_accumulation_step;
 mod tensor_core_sizes;
 mod tiny_kernels;
@@ -44,6 +47,7 @@ pub(crate) const ALL: &[&dyn Rule] = &[
     &channels_last_missed::ChannelsLastMissed,
     &cudnn_benchmark_changing::CudnnBenchmarkChanging,
     &cudnn_benchmark_off::CudnnBenchmarkOff,
+    &exposed_communication::ExposedCommunication,
     &float64::Float64,
     &fp32_without_tf32::Fp32WithoutTf32,
     &gpu_slowed::GpuSlowed,
@@ -51,6 +55,7 @@ pub(crate) const ALL: &[&dyn Rule] = &[
     &graph_break::GraphBreak,
     &graph_kept::GraphKept,
     &hidden_sync::HiddenSync,
+    &imbalance::Imbalance,
     &in_place_candidates::InPlaceCandidates,
     &iteration_varies::IterationVaries,
     &layout_copies::LayoutCopies,
@@ -64,6 +69,7 @@ pub(crate) const ALL: &[&dyn Rule] = &[
     &recompilation::Recompilation,
     &recompute_candidates::RecomputeCandidates,
     &repeated_casts::RepeatedCasts,
+    &straggler::Straggler,
     &sync_each_accumulation_step::SyncEachAccumulationStep,
     &tensor_core_sizes::TensorCoreSizes,
     &tiny_kernels::TinyKernels,

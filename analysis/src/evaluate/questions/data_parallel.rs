@@ -133,7 +133,8 @@ impl FromOneGpu {
             gradient_bytes: self.facts.gradient_bytes(self.half),
             is_fed_by_host: self.facts.way == Way::ExchangeAndFeed,
         };
-        on_several(&step, &self.topology(fitted), fitted).times(1.0 / units)
+        let topology = topology(self.device, self.gpus, fitted);
+        on_several(&step, &topology, fitted).times(1.0 / units)
     }
 
     /// What N times the throughput of one GPU comes to: it knows nothing of what is counted without
@@ -141,18 +142,20 @@ impl FromOneGpu {
     pub fn linear_milliseconds(&self) -> f64 {
         self.milliseconds * self.counted
     }
+}
 
-    /// Until 2023 the benchmark ran with `NCCL_P2P_DISABLE=1`: GPUs exchanged through the host's
-    /// memory, whatever link they had. Hopper and what followed was measured without it
-    /// (`benchmark_pytorch.sh` of lambdal/deeplearning-benchmark, its commit of 2023-02-06).
-    fn topology(&self, fitted: &Fitted) -> Topology {
-        let is_direct = self.device.capability().is_some_and(|(major, _)| major >= 9);
-        let mut link = links::default_link(self.device);
-        if !is_direct {
-            link.bandwidth = fitted.through_host;
-        }
-        Topology { gpus: self.gpus, per_machine: self.gpus, link, network: link }
+/// How so many GPUs of a machine of the tables exchange.
+///
+/// Until 2023 the benchmark ran with `NCCL_P2P_DISABLE=1`: GPUs exchanged through the host's memory,
+/// whatever link they had. Hopper and what followed was measured without it (`benchmark_pytorch.sh` of
+/// lambdal/deeplearning-benchmark, its commit of 2023-02-06).
+pub fn topology(device: &DeviceSpec, gpus: u32, fitted: &Fitted) -> Topology {
+    let is_direct = device.capability().is_some_and(|(major, _)| major >= 9);
+    let mut link = links::default_link(device);
+    if !is_direct {
+        link.bandwidth = fitted.through_host;
     }
+    Topology { gpus, per_machine: gpus, link, network: link }
 }
 
 impl Task for FromOneGpu {

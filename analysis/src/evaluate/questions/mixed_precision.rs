@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::data_parallel::topology;
 use super::{Bar, Cases, Question};
-use crate::evaluate::benchmark_facts::benchmark;
+use crate::evaluate::benchmark_facts::{Benchmark, Way, benchmark};
 use crate::evaluate::case::{Case, ListSource, Prediction, Task, Unanswered};
 use crate::evaluate::device_name::named;
 use crate::evaluate::ground_truth::GroundTruth;
@@ -11,6 +12,7 @@ use crate::evaluate::lambda_results::LambdaRow;
 use crate::evaluate::list_request::ListRequest;
 use crate::evaluate::trivial::Guess;
 use crate::predict::Range;
+use crate::predict::data_parallel::{SHIPPED, SingleStep, on_one, on_several};
 use crate::predict::device_spec::DeviceSpec;
 use crate::predict::device_table::DeviceTable;
 use crate::predict::op_cost::Options;
@@ -64,6 +66,8 @@ impl Question for MixedPrecision {
             };
             let task = ToHalf {
                 model: after.model.clone(),
+                program,
+                gpus: after.gpus,
                 device: gpu.device,
                 before_batch: (before.batch / before.gpus).max(1),
                 after_batch: (after.batch / after.gpus).max(1),
@@ -83,6 +87,8 @@ impl Question for MixedPrecision {
 
 struct ToHalf {
     model: String,
+    program: &'static Benchmark,
+    gpus: u32,
     device: &'static DeviceSpec,
     /// On each GPU.
     before_batch: u32,
@@ -93,6 +99,15 @@ struct ToHalf {
 impl ToHalf {
     fn stays(&self) -> bool {
         STAY_SINGLE.contains(&self.model.as_str())
+    }
+
+    /// What is exchanged between several GPUs. A step's own time is not in it.
+    fn exchange(&self, half: bool) -> SingleStep {
+        SingleStep {
+            milliseconds: 0.0,
+            gradient_bytes: self.program.gradient_bytes(half),
+            is_fed_by_host: self.program.way == Way::ExchangeAndFeed,
+        }
     }
 }
 
@@ -109,7 +124,10 @@ impl Task for ToHalf {
     fn predict(&self, lists: &dyn ListSource) -> Result<Prediction, Unanswered> {
         let factors = factors::mixed_precision();
         let samples = f64::from(self.after_batch) / f64::from(self.before_batch);
-        let before = self.before_milliseconds;
+        // What several GPUs exchange is no operator of the step: it is left out before, and put in after.
+        let topology = topology(self.device, self.gpus, &SHIPPED);
+        let whole = self.before_milliseconds;
+        let before = on_one(whole, &self.exchange(false), &topology, &SHIPPED);
         let mut after = before;
         if let [single, half] = self.lists().as_slice() {
             let get = |request| {
@@ -123,9 +141,11 @@ impl Task for ToHalf {
                 / 1e6;
         }
         // The trivial answers know that more samples take longer.
-        let start = before * samples;
+        let start = whole * samples;
+        let step = SingleStep { milliseconds: after * samples, ..self.exchange(true) };
+        let milliseconds = on_several(&step, &topology, &SHIPPED).value;
         Ok(Prediction {
-            milliseconds: Range::within_factor(after * samples, factors.range),
+            milliseconds: Range::within_factor(milliseconds, factors.range),
             trivial: vec![
                 Guess::plain("twice as fast", start / 2.0),
                 Guess::fitted("best constant, fitted on the answers", start),

@@ -139,6 +139,11 @@ pub fn estimate(input: &Input<'_>) -> Profile {
             before: measured.map(|measured| Before::of(measured.profile)).or(input.before),
         }),
         elsewhere: None,
+        exchange: None,
+        ranks: None,
+        since: None,
+        metrics: None,
+        bound: None,
     }
 }
 

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use super::code::Code;
 use super::tree::{Breakdown, Node, Tree};
 use super::{Place, finite, name, whole};
+use crate::metrics::utilization::Utilization;
+use crate::present::explained;
 use crate::profile::{FileId, LineCost, Phase, PhaseTimes, Profile, Provenance, Untracked};
 
 /// What is alive at the peak and was made by no line of the user.
@@ -42,6 +44,7 @@ fn by_module(profile: &Profile) -> Tree {
             phases: phases(&module.self_time),
             calls: calls(module.calls),
             estimated: module.provenance == Provenance::Estimated,
+            facts: reached(profile, module.utilization.as_ref()),
             place: place.and_then(|&(file, line)| Place::of(profile, file, line)),
             ..Node::default()
         });
@@ -70,6 +73,7 @@ fn by_line(profile: &Profile, code: &Code<'_>) -> Tree {
                 place,
                 memory_bytes: line.self_memory.total(),
                 phases: phases(&line.self_time),
+                facts: reached(profile, line.utilization.as_ref()),
                 ..of_line(line, file, path, code)
             });
         }
@@ -114,6 +118,12 @@ fn by_phase(profile: &Profile, code: &Code<'_>) -> Tree {
         tree.add(Node { name, parent: root, memory_bytes: without_line, ..Node::default() });
     }
     tree
+}
+
+/// What the kernels of a line or module reach, where there is something to say.
+fn reached(profile: &Profile, part: Option<&Utilization>) -> Vec<String> {
+    let part = part.filter(|part| part.kernel_ns > 0.0);
+    part.map_or_else(Vec::new, |part| explained::reached(part, profile.device.roof.as_ref()))
 }
 
 /// What is the same about a line in every tree.

@@ -3,20 +3,8 @@
 use serde::Serialize;
 
 use super::{RunRecord, name};
+use crate::compare::{MANY, NOISE, NOISE_OF_FEW, NOISE_OF_MEMORY};
 use crate::units;
-
-/// Medians of the same program differ by so much from run to run; a smaller difference is none.
-const NOISE: f64 = 0.02;
-
-/// The same for runs of few iterations, whose medians say less (docs/benchmarks.md has them 3 to 9
-/// percent apart).
-const NOISE_OF_FEW: f64 = 0.05;
-
-/// So many iterations are no longer few.
-const MANY: usize = 5;
-
-/// Memory is counted, not sampled; what differs by less is an allocator's rounding.
-const NOISE_OF_MEMORY: f64 = 0.005;
 
 /// Since an earlier run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -157,7 +145,7 @@ fn change(now: f64, then: f64, noise: f64, better: Better) -> Option<Change> {
 }
 
 /// `+4%`, `−12%`, `×15`.
-pub(in crate::present) fn difference(ratio: f64) -> String {
+pub(crate) fn difference(ratio: f64) -> String {
     let by = ratio - 1.0;
     if by.abs() < 0.0005 {
         "±0%".to_owned()

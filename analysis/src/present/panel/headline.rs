@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::changes::{Against, Better, Change, noise};
 use super::finite;
 use crate::present::headline::peak;
-use crate::present::share::share_of;
+use crate::present::share::gpu_busy;
 use crate::profile::Profile;
 use crate::units;
 
@@ -74,8 +74,7 @@ pub(super) fn numbers(profile: &Profile, against: &Against<'_>) -> Vec<Number> {
             ..Number::new("memory", "memory at the peak", peak(profile), bytes)
         });
     }
-    if let Some(gpu) = profile.gpu.filter(|gpu| gpu.span_ns > 0) {
-        let busy = share_of(gpu.busy_ns as f64, gpu.span_ns as f64);
+    if let Some(busy) = gpu_busy(profile) {
         numbers.push(Number::new("gpu_busy", "GPU busy", units::percent(busy), busy));
     }
     let coverage = profile.coverage.time;

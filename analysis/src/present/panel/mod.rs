@@ -5,10 +5,12 @@
 //! is finite, every list has a bound, and names are fit to show.
 
 mod batch_size;
+mod bound;
 mod breakdown;
 mod changes;
 mod code;
 mod devices;
+mod findings;
 mod headline;
 mod memory;
 #[cfg(test)]
@@ -19,13 +21,15 @@ mod what_ifs;
 use serde::{Deserialize, Serialize};
 
 use super::page::{clean, shorten};
+use crate::compare::run::text_hash;
 use crate::predict::device_comparison::Comparison;
 use crate::profile::{FileId, Profile};
 
 pub use batch_size::{BatchSizes, Site};
-pub(in crate::present) use changes::difference;
+pub(crate) use changes::difference;
 pub use changes::{Better, Change, Verdict};
 pub use devices::Devices;
+pub use findings::{Findings, Found};
 pub use headline::Number;
 pub use memory::{Holder, Memory};
 pub use tree::{Breakdown, Node};
@@ -69,6 +73,8 @@ pub struct PanelInput<'a> {
     pub batch_sizes: Option<&'a BatchSizes>,
     /// What is known of what-ifs.
     pub what_ifs: Option<&'a WhatIfs>,
+    /// What was found to be slow or wasteful.
+    pub findings: Option<&'a Findings>,
 }
 
 /// One run in the project's history.
@@ -90,6 +96,8 @@ pub struct RunRecord {
     pub commit: Option<String>,
     /// Whether the text that ran was that commit's.
     pub clean: bool,
+    /// The hash of the texts that ran, where they are known.
+    pub text: Option<String>,
     /// Where the measurement is still at hand: its generation.
     pub generation: Option<u64>,
 }
@@ -104,6 +112,7 @@ impl RunRecord {
             peak_bytes: profile.memory.peak_bytes,
             batch_size: profile.iteration.batch_size,
             device: name(&profile.device.name),
+            text: text_hash(&profile.files),
             ..RunRecord::default()
         }
     }
@@ -115,6 +124,7 @@ impl RunRecord {
             samples_per_second: self.samples_per_second.filter(|rate| rate.is_finite()),
             device: name(&self.device),
             commit: self.commit.as_deref().map(name),
+            text: self.text.as_deref().map(name),
             ..self.clone()
         }
     }
@@ -133,7 +143,7 @@ pub struct PanelDocument {
     history: Vec<RunRecord>,
     predictions: Option<Predictions>,
     what_ifs: Option<what_ifs::Shown>,
-    findings: Kept,
+    findings: Option<findings::Shown>,
 }
 
 /// What the iteration would be otherwise or elsewhere.
@@ -154,9 +164,6 @@ impl Predictions {
     }
 }
 
-/// A place in the document that is kept for later: always `null`.
-type Kept = Option<()>;
-
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Measurement {
     when_unix_ms: u64,
@@ -167,6 +174,8 @@ struct Measurement {
     duration_ns: u64,
     headline: Vec<Number>,
     changes_against: ChangesAgainst,
+    bound: Option<bound::BoundShown>,
+    utilization: Vec<bound::PartShown>,
     breakdowns: Vec<Breakdown>,
     memory: Option<Memory>,
     kernels: Vec<Kernel>,
@@ -239,7 +248,10 @@ pub fn document(input: &PanelInput<'_>) -> PanelDocument {
             .profile
             .zip(input.what_ifs)
             .map(|(profile, known)| what_ifs::Shown::of(known, profile)),
-        findings: None,
+        findings: input
+            .profile
+            .zip(input.findings)
+            .map(|(profile, found)| findings::Shown::of(found, profile)),
     }
 }
 
@@ -257,6 +269,8 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
             last: against.last.map(|last| against.describe(last)),
             head: against.head.map(|head| against.describe_head(head)),
         },
+        bound: bound::shown(profile),
+        utilization: bound::parts(profile),
         breakdowns: breakdown::all(profile, input.texts),
         memory: memory::memory(profile),
         kernels: profile.kernels.iter().take(MOST_KERNELS).map(kernel).collect(),
@@ -285,7 +299,7 @@ pub(super) fn memory_in_words(profile: &Profile) -> Option<String> {
 }
 
 /// A name out of the program, fit to show on one line.
-pub(super) fn name(text: &str) -> String {
+pub(crate) fn name(text: &str) -> String {
     clean(&shorten(text, NAME_CHARACTERS))
 }
 

@@ -41,6 +41,9 @@ pub struct Node {
     pub estimated: bool,
     /// Where it stands.
     pub place: Option<Place>,
+    /// What it gets out of a GPU, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<String>,
 }
 
 /// A tree under construction: each node is added with what is its own.

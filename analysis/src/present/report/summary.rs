@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{style, text};
+use crate::present::explained;
 use crate::present::headline::{headline, peak};
 use crate::present::lenses::kinds;
 use crate::present::page::{count, quantity, shorten};
@@ -21,6 +22,7 @@ const MODULES: usize = 400;
 pub(super) fn summary(profile: &Profile, title: &str) -> String {
     let mut page = Page { profile, html: String::new() };
     page.start(title);
+    page.bound();
     page.phases();
     page.memory();
     page.lines();
@@ -75,6 +77,24 @@ impl Page<'_> {
             text(&units::percent(share)),
             style::width(share)
         );
+    }
+
+    fn bound(&mut self) {
+        let profile = self.profile;
+        let Some(bound) = &profile.bound else { return };
+        self.section("What bounds it");
+        let verdict = explained::verdict(bound, profile);
+        let _ = writeln!(self.html, "<p>{}</p>", text(&verdict));
+        self.html.push_str("<div class=\"scroll\"><table><tbody>\n");
+        for share in explained::shown(bound) {
+            let label = explained::label(share.by, bound.on_gpu);
+            self.bar_row(label, &units::duration(share.time_ns), share.share, "");
+        }
+        self.html.push_str("</tbody></table></div>\n");
+        let Some(metrics) = &profile.metrics else { return };
+        let elapsed_ns = metrics.iteration_ns;
+        let facts = explained::facts(&metrics.whole, elapsed_ns, profile, metrics.on_gpu);
+        let _ = writeln!(self.html, "<p class=\"quiet\">{}</p>", text(&facts.join(" · ")));
     }
 
     fn phases(&mut self) {

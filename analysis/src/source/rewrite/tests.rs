@@ -10,6 +10,7 @@ use crate::source::SourceIndex;
 
 mod demos;
 mod half;
+mod mend;
 mod models;
 mod refusals;
 mod small;
@@ -163,6 +164,20 @@ for epoch in range(3):
 ";
 
 #[test]
+fn every_edit_has_a_name_of_its_own() {
+    let all: Vec<EditKind> = EditKind::ALL.into_iter().chain(EditKind::FIXES).collect();
+    for kind in &all {
+        assert_eq!(EditKind::of_name(kind.name()), Some(*kind));
+        assert_eq!(kind.optimization().is_some(), EditKind::ALL.contains(kind));
+        assert_eq!(
+            EditKind::of_optimization(kind.name()),
+            Some(*kind).filter(|kind| kind.optimization().is_some())
+        );
+        assert!(all.iter().filter(|other| other.title() == kind.title()).count() == 1);
+    }
+}
+
+#[test]
 fn the_documented_edits_are_these() {
     let page = include_str!("../../../../docs/whatif.md");
     let section = page.split("\n## ").find(|section| section.starts_with("Apply"));
@@ -170,5 +185,10 @@ fn the_documented_edits_are_these() {
     let rows: Vec<String> = rows.map(str::to_owned).collect();
     let edits = EditKind::ALL;
     let expected = edits.map(|kind| format!("| `{}` | {} |", kind.name(), kind.title()));
+    assert_eq!(rows, expected);
+    let page = include_str!("../../../../docs/findings/README.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    let fixes = EditKind::FIXES;
+    let expected = fixes.map(|kind| format!("| `{}` | {} |", kind.name(), kind.title()));
     assert_eq!(rows, expected);
 }

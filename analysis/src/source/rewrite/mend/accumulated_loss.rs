@@ -49,10 +49,40 @@ pub(super) fn rewrite<'a>(
             }
         }
     }
+    if edits.is_empty() && !at.is_anywhere() {
+        others(program, edits, &backwards, at);
+    }
     match done {
         _ if !edits.is_empty() => Ok(()),
         Some(at) => Err(Refusal::done(format!("{at} adds it up without its graph already"))),
         None => Err(Refusal::not_understood("no loss that goes back is added up here")),
+    }
+}
+
+/// At the line of a finding other values keep their graphs as well: `total += criterion(out, y)`.
+fn others<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    backwards: &[Backward<'a>],
+    at: &Wanted<'_>,
+) {
+    for (module, text) in program.modules().iter().enumerate() {
+        let added = text
+            .assignments
+            .iter()
+            .filter(|one| one.is_augmented && !goes_back(program, backwards, &one.target));
+        let values = added.filter_map(|one| text.node(&one.value));
+        let calls = text.calls.iter();
+        let appended = calls.filter_map(|call| appended_value(program, backwards, module, call));
+        for value in values.chain(appended) {
+            let is_plain =
+                matches!(value.kind(), "identifier" | "attribute" | "call" | "subscript");
+            let mut parts = within(value).into_iter();
+            let is_known = !parts.any(|part| has_no_graph(text, part, value));
+            if is_plain && is_known && at.meets(program, module, value) {
+                edits.insert(module, value.end_byte(), ".detach()");
+            }
+        }
     }
 }
 

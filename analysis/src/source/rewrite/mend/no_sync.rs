@@ -25,7 +25,7 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     let [backward] = &backwards[..] else {
         return Err(Refusal::not_understood("the program goes back in several places"));
     };
-    let (module, function) = backward.scope;
+    let (module, _) = backward.scope;
     let text = program.module(module);
     let model = exchanged(program, &models, backward)?;
     let condition = condition(program, backward)?;
@@ -42,6 +42,10 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     {
         let why = "goes back in another block than its forward pass";
         return Err(program.refuse(module, backward.call.start_byte(), why));
+    }
+    if matches!(condition.kind(), "true" | "integer") {
+        let why = "steps under a condition that always holds";
+        return Err(program.refuse(module, condition.start_byte(), why));
     }
     // Where it is asked before, it has to say what it will say then.
     let asked = reads(text, condition);
@@ -71,7 +75,6 @@ pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Resul
     }
     let header = format!("with {null}() if {written} else {model}.no_sync():");
     let statements = first.start_byte()..backward.statement.end_byte();
-    let _ = function;
     edits.wrap(program, module, statements, &header)
 }
 

@@ -34,8 +34,8 @@ pub(super) fn validations<'a>(program: &Program<'a>, at: &Wanted<'_>) -> Vec<Val
             };
             let function = one.function.and_then(|at| text.functions.get(at));
             let iterable = one.iterable.as_ref().map(|span| text.text(span)).unwrap_or_default();
-            let is_named = is_for_validation(iterable)
-                || function.is_some_and(|function| is_for_validation(&function.name));
+            let is_named = speaks_of_it(iterable)
+                || function.is_some_and(|function| speaks_of_it(&function.name));
             let is_within = found.iter().any(|outer| {
                 outer.scope == scope && outer.statement.byte_range().contains(&one.span.start)
             });
@@ -57,6 +57,12 @@ pub(super) fn validations<'a>(program: &Program<'a>, at: &Wanted<'_>) -> Vec<Val
         }
     }
     found
+}
+
+/// `validate`, `evaluate_model`, `val_loader`.
+fn speaks_of_it(name: &str) -> bool {
+    let lower = name.to_lowercase();
+    is_for_validation(name) || ["validat", "evaluat"].iter().any(|part| lower.contains(part))
 }
 
 /// Whether the line of a function's `def` is one of those that are wanted.

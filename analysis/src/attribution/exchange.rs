@@ -1,0 +1,306 @@
+//! Talk between ranks: how much of it there is, and how much of it nothing hides.
+//!
+//! On a GPU an operation is a kernel of its own, and what no computing kernel runs beside is exposed.
+//! gloo's operations are ranges of the trace (`gloo:all_reduce`), from the request to the end, while
+//! threads of gloo's own work. There the loop's thread waits for an operation in the gap between two
+//! of its operators: of the gap in which an operation ends, the part before that end was a wait.
+
+use std::collections::BTreeMap;
+
+use super::contexts::{ContextId, Contexts};
+use super::device::Launches;
+use super::join::Join;
+use super::timeline::{self, Piece};
+use crate::metrics::activity::{is_communication, union_ns};
+use crate::profile::{FileId, Phase};
+use crate::ranks::exchange::{Exchange, ExposedLine};
+use crate::recording::manifest::Manifest;
+use crate::recording::trace::ActivityKind;
+
+/// How ranges of gloo's operations begin; MPI's and UCC's are named likewise.
+const ON_THE_HOST: [&str; 3] = ["gloo:", "mpi:", "ucc:"];
+/// A shorter gap is Python between two operators that an operation happened to end in.
+const SHORTEST_WAIT_NS: i64 = 20_000;
+
+/// A stretch of time.
+type Stretch = (i64, i64);
+
+/// What the windows hold of it; nothing where nothing was exchanged.
+pub(super) fn exchange(
+    join: &Join<'_>,
+    contexts: &Contexts<'_>,
+    pieces: &[Piece],
+    launches: &Launches,
+    manifest: Option<&Manifest>,
+) -> Option<Exchange> {
+    let on_gpu = gpu_operations(join);
+    let mut found = Found { exposed: BTreeMap::new() };
+    let total = if on_gpu.is_empty() {
+        let operations = host_operations(join);
+        found.on_host(join, pieces, &operations);
+        operations
+    } else {
+        found.on_gpu(join, launches, &on_gpu);
+        on_gpu.iter().map(|(_, stretch)| *stretch).collect()
+    };
+    if total.is_empty() {
+        return None;
+    }
+    let iterations = join.windows.len().max(1) as f64;
+    let all: Vec<Stretch> = found.exposed.values().flatten().copied().collect();
+    let mut lines: Vec<ExposedLine> = Vec::new();
+    let mut by_line: BTreeMap<(FileId, u32, bool), Vec<Stretch>> = BTreeMap::new();
+    for (context, stretches) in found.exposed {
+        let Some(context) = context.and_then(|id| contexts.get(id)) else { continue };
+        let frame = join.places.log.stacks.top(context.line);
+        let place = frame.and_then(|frame| {
+            let code = manifest?.codes.get(frame.code as usize)?;
+            Some((FileId(code.file), frame.line, context.phase == Phase::Backward))
+        });
+        if let Some(place) = place {
+            by_line.entry(place).or_default().extend(stretches);
+        }
+    }
+    for ((file, line, in_backward), stretches) in by_line {
+        let exposed_ns = union_ns(stretches) as f64 / iterations;
+        lines.push(ExposedLine { file, line, exposed_ns, in_backward });
+    }
+    lines.sort_by(|one, other| other.exposed_ns.total_cmp(&one.exposed_ns));
+    Some(Exchange {
+        total_ns: union_ns(total) as f64 / iterations,
+        exposed_ns: union_ns(all) as f64 / iterations,
+        lines,
+    })
+}
+
+struct Found {
+    /// Exposed stretches by what waits.
+    exposed: BTreeMap<Option<ContextId>, Vec<Stretch>>,
+}
+
+impl Found {
+    fn on_gpu(&mut self, join: &Join<'_>, launches: &Launches, operations: &[(usize, Stretch)]) {
+        let trace = join.trace;
+        let computing = trace.activities.iter().filter(|activity| {
+            activity.kind == ActivityKind::Kernel && !is_communication(trace.text(activity.name))
+        });
+        let computing =
+            merged(computing.map(|kernel| (kernel.start_ns, kernel.end_ns())).collect());
+        for &(index, stretch) in operations {
+            let exposed = without(stretch, &computing);
+            self.exposed.entry(launches.context(index)).or_default().extend(exposed);
+        }
+    }
+
+    fn on_host(&mut self, join: &Join<'_>, pieces: &[Piece], operations: &[Stretch]) {
+        for &(start_ns, end_ns) in operations {
+            // The gap in which it ended: pieces without an operator, one after the other.
+            let Some(last) = timeline::position(pieces, end_ns.saturating_sub(1)) else { continue };
+            let mut at = last;
+            let mut waits: Vec<(ContextId, Stretch)> = Vec::new();
+            while let Some(piece) = pieces.get(at) {
+                let is_gap = piece.operator.is_none_or(|operator| is_waiting(join, operator));
+                if !is_gap || piece.end_ns <= start_ns {
+                    break;
+                }
+                let stretch = (piece.start_ns.max(start_ns), piece.end_ns.min(end_ns));
+                waits.push((piece.context, stretch));
+                match at.checked_sub(1) {
+                    Some(before)
+                        if pieces.get(before).is_some_and(|it| it.end_ns == piece.start_ns) =>
+                    {
+                        at = before;
+                    }
+                    _ => break,
+                }
+            }
+            let waited: i64 = waits.iter().map(|(_, (from, to))| to.saturating_sub(*from)).sum();
+            if waited < SHORTEST_WAIT_NS {
+                continue;
+            }
+            // The line that waits is the one on which the wait ends.
+            let Some((context, _)) = waits.first().copied() else { continue };
+            let stretches = waits.into_iter().map(|(_, stretch)| stretch);
+            self.exposed.entry(Some(context)).or_default().extend(stretches);
+        }
+    }
+}
+
+/// Operators that ask for an operation and may wait for it: they compute nothing.
+fn is_waiting(join: &Join<'_>, operator: u32) -> bool {
+    let name = join.trace.operators.get(operator as usize).map(|it| join.trace.text(it.name));
+    name.is_some_and(|name| name.starts_with("c10d::"))
+}
+
+/// The kernels that communicate, as far as they are within the windows.
+fn gpu_operations(join: &Join<'_>) -> Vec<(usize, Stretch)> {
+    let trace = join.trace;
+    let kernels = trace.activities.iter().enumerate().filter(|(_, activity)| {
+        activity.kind == ActivityKind::Kernel && is_communication(trace.text(activity.name))
+    });
+    let within = kernels.flat_map(|(index, kernel)| {
+        let stretch = (kernel.start_ns, kernel.end_ns());
+        clipped(stretch, join.windows).into_iter().map(move |part| (index, part))
+    });
+    within.collect()
+}
+
+/// The ranges of operations on the host, as far as they are within the windows.
+fn host_operations(join: &Join<'_>) -> Vec<Stretch> {
+    let trace = join.trace;
+    let is_operation = |name: &str| ON_THE_HOST.iter().any(|backend| name.starts_with(backend));
+    let annotations = trace
+        .annotations
+        .iter()
+        .filter(|range| is_operation(trace.text(range.name)))
+        .map(|range| (range.start_ns, range.end_ns()));
+    // Older traces have them among the operators.
+    let operators = trace
+        .operators
+        .iter()
+        .filter(|operator| is_operation(trace.text(operator.name)))
+        .map(|operator| (operator.start_ns, operator.end_ns()));
+    annotations.chain(operators).flat_map(|range| clipped(range, join.windows)).collect()
+}
+
+/// The parts of a stretch within the windows, which are sorted and do not overlap.
+fn clipped((start_ns, end_ns): Stretch, windows: &[Stretch]) -> Vec<Stretch> {
+    let first = windows.partition_point(|(_, window_end)| *window_end <= start_ns);
+    let within = windows.get(first..).unwrap_or_default().iter();
+    within
+        .take_while(|(from, _)| *from < end_ns)
+        .map(|(from, to)| (start_ns.max(*from), end_ns.min(*to)))
+        .filter(|(from, to)| from < to)
+        .collect()
+}
+
+/// The union of stretches: sorted, without overlaps.
+fn merged(mut stretches: Vec<Stretch>) -> Vec<Stretch> {
+    stretches.sort_unstable();
+    let mut union: Vec<Stretch> = Vec::with_capacity(stretches.len());
+    for (start, end) in stretches {
+        match union.last_mut().filter(|(_, last)| *last >= start) {
+            Some((_, last)) => *last = end.max(*last),
+            None => union.push((start, end)),
+        }
+    }
+    union
+}
+
+/// A stretch without those of a union.
+fn without((start, end): Stretch, union: &[Stretch]) -> Vec<Stretch> {
+    let (mut left, mut now) = (Vec::new(), start);
+    let first = union.partition_point(|(_, to)| *to <= start);
+    for &(from, to) in union.get(first..).unwrap_or_default() {
+        if from >= end {
+            break;
+        }
+        if from > now {
+            left.push((now, from));
+        }
+        now = now.max(to);
+    }
+    if now < end {
+        left.push((now, end));
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attribution::attribute;
+    use crate::attribution::fixture::{TraceBuilder, recording};
+    use crate::recording::line_log::{LINE, PHASE_ENTER, PHASE_EXIT, PUSH};
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    /// Line 31 runs forward until 100 µs, line 32 backward until 400, line 33 asks for something until
+    /// 500 and computes until 600.
+    #[track_caller]
+    fn check(mut trace: TraceBuilder, expected: Expect) {
+        const US: i64 = 1_000;
+        trace.op("aten::linear", 10 * US, 80 * US);
+        trace.node("AddmmBackward0", 110 * US, 90 * US);
+        trace.op("aten::mm", 120 * US, 70 * US);
+        trace.op("aten::copy_", 350 * US, 20 * US);
+        trace.op("aten::add_", 510 * US, 80 * US);
+        let records = [
+            (0, PUSH, 0, 1),
+            (0, LINE, 0, 31),
+            (100 * US, LINE, 0, 32),
+            (100 * US, PHASE_ENTER, 2, 0),
+            (400 * US, PHASE_EXIT, 2, 0),
+            (400 * US, LINE, 0, 33),
+        ];
+        let profile = attribute(&recording(trace, &records, 600 * US)).expect("a profile");
+        let us = |ns: f64| ns / 1e3;
+        let said = profile.exchange.map(|it| {
+            let lines = it.lines.iter().map(|line| {
+                let backward = if line.in_backward { " backward" } else { "" };
+                format!(" | {}: {}{backward}", line.line, us(line.exposed_ns))
+            });
+            let lines: String = lines.collect();
+            format!("{} exposed {}{lines}", us(it.total_ns), us(it.exposed_ns))
+        });
+        expected.assert_eq(said.as_deref().unwrap_or("nothing"));
+    }
+
+    fn with(ranges: &[(&str, i64, i64)]) -> TraceBuilder {
+        let mut trace = TraceBuilder::new();
+        for (name, start_us, end_us) in ranges {
+            trace.annotation(name, start_us * 1_000, (end_us - start_us) * 1_000);
+        }
+        trace
+    }
+
+    #[test]
+    fn what_runs_beside_operators_is_hidden() {
+        check(with(&[("gloo:all_reduce", 120, 190)]), expect!["70 exposed 0"]);
+        check(with(&[("Optimizer.step#SGD", 120, 190)]), expect!["nothing"]);
+        // It ends in a gap that is too short to be a wait.
+        check(with(&[("gloo:all_reduce", 20, 105)]), expect!["85 exposed 0"]);
+    }
+
+    #[test]
+    fn the_gap_in_which_an_operation_ends_is_a_wait_until_then() {
+        check(
+            with(&[("gloo:all_reduce", 130, 340)]),
+            expect!["210 exposed 140 | 32: 140 backward"],
+        );
+        // Two at once wait no longer than the longer of them.
+        check(
+            with(&[("gloo:all_reduce", 130, 340), ("gloo:all_reduce", 180, 330)]),
+            expect!["210 exposed 140 | 32: 140 backward"],
+        );
+        check(with(&[("gloo:broadcast", 410, 500)]), expect!["90 exposed 90 | 33: 90"]);
+    }
+
+    #[test]
+    fn only_kernels_that_compute_hide_those_that_communicate() {
+        let mut trace = TraceBuilder::new();
+        trace.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 150_000, 160_000, 100_000);
+        trace.kernel("gemm", 155_000, 200_000, 20_000);
+        // What gloo does beside it is the host's matter.
+        trace.annotation("gloo:barrier", 130_000, 200_000);
+        check(trace, expect!["100 exposed 80 | 32: 80 backward"]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_is_what_no_other_stretch_covers(
+            stretch in (0i64..50, 0i64..50),
+            others in prop::collection::vec((0i64..50, 0i64..20), 0..8),
+        ) {
+            let stretch = (stretch.0, stretch.0 + stretch.1);
+            let union = merged(others.iter().map(|(start, length)| (*start, start + length)).collect());
+            prop_assert!(union.windows(2).all(|pair| pair[0].1 < pair[1].0));
+            let left = without(stretch, &union);
+            let holds = |of: &[Stretch], moment: i64| of.iter().any(|(a, b)| *a <= moment && moment < *b);
+            for moment in 0..120 {
+                let expected = holds(&[stretch], moment) && !holds(&union, moment);
+                prop_assert_eq!(holds(&left, moment), expected, "{}", moment);
+            }
+        }
+    }
+}

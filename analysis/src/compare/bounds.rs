@@ -1,0 +1,134 @@
+//! What two runs of one program may differ by.
+
+use super::change::Verdict;
+use super::run::Run;
+use super::statistics::{SIGNIFICANCE, Test};
+use super::{NOISE_OF_MEMORY, positive};
+
+/// Medians of the same program differ by so much from run to run, whatever a test over the iterations
+/// of each says: they share what differs from run to run.
+pub(crate) const NOISE: f64 = 0.02;
+
+/// The same for runs of few iterations, whose medians say less (docs/benchmarks.md has them 3 to 9
+/// percent apart).
+pub(crate) const NOISE_OF_FEW: f64 = 0.05;
+
+/// So many iterations are no longer few.
+pub(crate) const MANY: usize = 5;
+
+/// What a line, a module or a phase costs is its share of the profiled iterations, which are two as a
+/// rule. The same line of the same program comes out up to so much apart.
+const NOISE_OF_ROW: f64 = 0.1;
+
+/// Nothing that is smaller than this share of the iteration is told of.
+const LEAST_SHARE: f64 = 0.005;
+
+/// The iteration: by the test, and by the least change that matters.
+pub(super) fn of_iteration(
+    before: &Run,
+    after: &Run,
+    (then, now): (Option<f64>, Option<f64>),
+    test: Option<&Test>,
+) -> Verdict {
+    let (Some(then), Some(now), Some(test)) = (then, now, test) else { return Verdict::Unknown };
+    let change = now / then - 1.0;
+    let is_few = before.timed_ns.len().min(after.timed_ns.len()) < MANY;
+    let least = if is_few { NOISE_OF_FEW } else { NOISE };
+    if change.abs() <= least {
+        return Verdict::WithinNoise;
+    }
+    if !test.can_tell() {
+        return Verdict::Unknown;
+    }
+    match change > 0.0 {
+        true if test.p_slower <= SIGNIFICANCE => Verdict::Slower,
+        false if test.p_faster <= SIGNIFICANCE => Verdict::Faster,
+        _ => Verdict::WithinNoise,
+    }
+}
+
+/// The bounds of lines, modules and phases.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// By which share a row may differ; nothing where the iterations' spread is unknown.
+    share: Option<f64>,
+    /// The least difference that is told of, in nanoseconds.
+    least_ns: f64,
+    /// The same in bytes.
+    least_bytes: f64,
+    /// Rows that cost less were left out of the earlier run, and of the later one, in nanoseconds.
+    left_out: (f64, f64),
+}
+
+impl Bounds {
+    pub(super) fn new(before: &Run, after: &Run) -> Bounds {
+        let spreads = spread(&before.timed_ns).zip(spread(&after.timed_ns));
+        Bounds {
+            share: spreads.map(|(then, now)| then.max(now).max(NOISE_OF_ROW)),
+            least_ns: LEAST_SHARE * before.time_ns.max(after.time_ns).max(0.0),
+            least_bytes: LEAST_SHARE * before.peak_bytes.max(after.peak_bytes) as f64,
+            left_out: (before.left_out_below_ns as f64, after.left_out_below_ns as f64),
+        }
+    }
+
+    /// A time that both runs have.
+    pub(super) fn of_row(&self, before: f64, after: f64) -> Verdict {
+        if before == after {
+            return Verdict::WithinNoise;
+        }
+        let Some(share) = self.share else { return Verdict::Unknown };
+        let difference = after - before;
+        match difference.abs() <= share * before.max(after) + self.least_ns {
+            true => Verdict::WithinNoise,
+            false if difference > 0.0 => Verdict::Slower,
+            false => Verdict::Faster,
+        }
+    }
+
+    /// Memory that both runs have.
+    pub(super) fn of_memory(&self, before: f64, after: f64) -> Verdict {
+        let difference = after - before;
+        match difference.abs() <= (NOISE_OF_MEMORY * before.max(after)).max(self.least_bytes) {
+            true => Verdict::WithinNoise,
+            false if difference > 0.0 => Verdict::Slower,
+            false => Verdict::Faster,
+        }
+    }
+
+    /// A row that the later run has not.
+    pub(super) fn gone(&self, cost: f64) -> Verdict {
+        if cost < self.left_out.1 { Verdict::Unknown } else { Verdict::Gone }
+    }
+
+    /// A row that the earlier run has not.
+    pub(super) fn new_row(&self, cost: f64) -> Verdict {
+        if cost < self.left_out.0 { Verdict::Unknown } else { Verdict::New }
+    }
+}
+
+/// How far the iterations of a run lie apart: the distance between their quartiles as a share of their
+/// median, between the least and the most where there are few. Nothing for fewer than two.
+fn spread(timed_ns: &[f64]) -> Option<f64> {
+    let mut sorted: Vec<f64> = timed_ns.iter().copied().filter(|time| time.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1).filter(|last| *last > 0)?;
+    let cut = if sorted.len() < MANY { 0 } else { last / 4 };
+    let (low, high) = (sorted.get(cut)?, sorted.get(last - cut)?);
+    let middle = positive(*sorted.get(last / 2)?)?;
+    Some((high - low) / middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_of_iterations() {
+        assert_eq!(spread(&[]), None);
+        assert_eq!(spread(&[100.0]), None);
+        assert_eq!(spread(&[110.0, 100.0, 90.0]), Some(0.2));
+        assert_eq!(spread(&[100.0, 90.0, 100.0, 100.0, 900.0]), Some(0.0));
+        assert_eq!(spread(&[0.0, 0.0]), None);
+        assert_eq!(spread(&[f64::NAN, 1.0]), None);
+    }
+}

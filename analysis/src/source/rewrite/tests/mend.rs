@@ -1,0 +1,565 @@
+//! Edits that mend a finding.
+
+use expect_test::expect;
+
+use super::*;
+
+/// Asks for an edit at one line of `train.py`.
+fn at(kind: EditKind, lines: &'static [(&'static str, u32)]) -> Request<'static> {
+    Request { kind, lines, count: None }
+}
+
+const DETACH: EditKind = EditKind::DetachAccumulated;
+
+/// A loop with some lines behind the step.
+fn loop_with(body: &str) -> String {
+    let lines: String = body.lines().map(|line| format!("    {line}\n")).collect();
+    format!(
+        "import torch\nmodel = torch.nn.Linear(4, 4)\nopt = torch.optim.SGD(model.parameters())\n\
+         total = 0\nlosses = []\nfor x, y in loader:\n    loss = model(x).sum()\n    \
+         opt.zero_grad()\n    loss.backward()\n    opt.step()\n{lines}"
+    )
+}
+
+#[test]
+fn a_loss_that_is_added_up() {
+    let layouts = [
+        "total += loss",
+        "total = total + loss",
+        "total += loss * x.size(0)",
+        "total += (loss / 4)",
+        "losses.append(loss)",
+        "stats['loss'] += loss",
+    ];
+    let shown: String = layouts
+        .iter()
+        .map(|layout| {
+            let after = edited(&[("train.py", &loop_with(layout))], asked(DETACH));
+            format!("{}\n", after["train.py"].lines().last().unwrap_or_default().trim())
+        })
+        .collect();
+    expect![[r#"
+        total += loss.detach()
+        total = total + loss.detach()
+        total += loss.detach() * x.size(0)
+        total += (loss.detach() / 4)
+        losses.append(loss.detach())
+        stats['loss'] += loss.detach()
+    "#]]
+    .assert_eq(&shown);
+}
+
+#[test]
+fn a_loss_without_a_graph_is_left_alone() {
+    for (body, expected) in [
+        ("total += loss.item()", expect!["done: train.py:11 adds it up without its graph already"]),
+        ("total += float(loss)", expect!["done: train.py:11 adds it up without its graph already"]),
+        (
+            "total += loss.data * 2",
+            expect!["done: train.py:11 adds it up without its graph already"],
+        ),
+        ("print(loss)", expect!["no loss that goes back is added up here"]),
+    ] {
+        check_refused(DETACH, &loop_with(body), expected);
+    }
+}
+
+#[test]
+fn what_goes_back_keeps_its_graph() {
+    let script = "\
+import torch
+model = torch.nn.Linear(4, 4)
+loss = 0
+for x in loader:
+    part = model(x).sum()
+    loss += part
+    loss = loss + part
+loss.backward()
+";
+    check_refused(DETACH, script, expect!["no loss that goes back is added up here"]);
+    let summed = loop_with("losses.append(loss)\nsum(losses).backward()");
+    let (texts, entry) = project(&[("train.py", &summed)]);
+    let made = rewrite(&texts, &entry, &asked(DETACH));
+    assert!(matches!(made, Err(Refusal::NotUnderstood(_))), "{made:?}");
+}
+
+#[test]
+fn only_the_line_that_was_asked_for() {
+    let script = loop_with("total += loss\nlosses.append(loss)");
+    let request = at(DETACH, &[("train.py", 12)]);
+    let (texts, entry) = project(&[("train.py", &script)]);
+    let made = rewrite(&texts, &entry, &request).expect("made");
+    assert_eq!(made.files[0].lines(&script), [12]);
+    check_refused_files(
+        &[("train.py", &script)],
+        at(DETACH, &[("train.py", 7)]),
+        expect!["no loss that goes back is added up here"],
+    );
+}
+
+#[test]
+fn at_the_line_of_a_finding_every_value_counts() {
+    let script = loop_with("total += criterion(model(x), y)\ntotal += (x * 2)");
+    let of = |line: u32| {
+        let lines: &'static [(&str, u32)] =
+            if line == 11 { &[("train.py", 11)] } else { &[("train.py", 12)] };
+        let (texts, entry) = project(&[("train.py", &script)]);
+        rewrite(&texts, &entry, &at(DETACH, lines))
+    };
+    let made = of(11).expect("made");
+    assert!(made.files[0].applied(&script).contains("total += criterion(model(x), y).detach()\n"));
+    assert!(matches!(of(12), Err(Refusal::NotUnderstood(_))));
+}
+
+const VALIDATES: &str = "\
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(4, 4), nn.Dropout())
+opt = torch.optim.SGD(model.parameters())
+
+
+def validate(model, loader):
+    total = 0
+    for x, y in loader:
+        total += nn.functional.mse_loss(model(x), y).item()
+    return total
+
+
+for epoch in range(3):
+    for x, y in train_loader:
+        loss = model(x).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    print(validate(model, val_loader))
+";
+
+const INLINE: &str = "\
+import torch
+from torch import nn
+
+model = nn.Linear(4, 4)
+opt = torch.optim.SGD(model.parameters())
+
+for epoch in range(3):
+    for x, y in train_loader:
+        loss = model(x).sum()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    for x, y in val_loader:
+        # how good is it?
+        print(model(x).sum().item())
+";
+
+#[test]
+fn validation_without_gradients() {
+    check(
+        EditKind::NoGradInValidation,
+        VALIDATES,
+        expect![[r#"
+
+        +@torch.no_grad()
+         def validate(model, loader):
+    "#]],
+    );
+    check(
+        EditKind::NoGradInValidation,
+        INLINE,
+        expect![[r#"
+                 opt.step()
+        -    for x, y in val_loader:
+        -        # how good is it?
+        -        print(model(x).sum().item())
+        +    with torch.no_grad():
+        +        for x, y in val_loader:
+        +            # how good is it?
+        +            print(model(x).sum().item())
+
+    "#]],
+    );
+    for (from, to) in [
+        ("def validate", "@torch.inference_mode()\ndef validate"),
+        ("        total +=", "        with torch.no_grad():\n            total +="),
+    ] {
+        check_refused(
+            EditKind::NoGradInValidation,
+            &VALIDATES.replace(from, to),
+            if from.starts_with("def") {
+                expect!["done: train.py:11 validates without gradients already"]
+            } else {
+                expect!["done: train.py:10 validates without gradients already"]
+            },
+        );
+    }
+    let yields = VALIDATES.replace("    return total", "    yield total");
+    check_refused(
+        EditKind::NoGradInValidation,
+        &yields,
+        expect!["train.py:8 yields, and a generator would keep gradients off outside of it"],
+    );
+    check_refused(
+        EditKind::NoGradInValidation,
+        PLAIN,
+        expect!["no loop that validates a model was found here"],
+    );
+}
+
+#[test]
+fn validation_without_a_telling_name_is_found_by_its_line() {
+    let script = VALIDATES.replace("validate", "look").replace("val_loader", "other");
+    let request = at(EditKind::NoGradInValidation, &[("train.py", 11)]);
+    check_files(
+        &[("train.py", &script)],
+        request,
+        expect![[r#"
+
+        +@torch.no_grad()
+         def look(model, loader):
+    "#]],
+    );
+    // The loop that trains is none, whatever line is named.
+    check_refused_files(
+        &[("train.py", &script)],
+        at(EditKind::NoGradInValidation, &[("train.py", 17)]),
+        expect!["no loop that validates a model was found here"],
+    );
+}
+
+#[test]
+fn validation_in_evaluation_mode() {
+    check(
+        EditKind::EvalModeInValidation,
+        VALIDATES,
+        expect![[r#"
+             total = 0
+        +    model.eval()
+             for x, y in loader:
+                 total += nn.functional.mse_loss(model(x), y).item()
+        +    model.train()
+             return total
+    "#]],
+    );
+    let called = VALIDATES.replace("    print(validate", "    model.eval()\n    print(validate");
+    check_refused(
+        EditKind::EvalModeInValidation,
+        &called,
+        expect!["done: the model of train.py:10 is put into evaluation mode"],
+    );
+    let returns = VALIDATES.replace("        total +=", "        return 1\n        total +=");
+    check_refused(
+        EditKind::EvalModeInValidation,
+        &returns,
+        expect!["train.py:10 returns from the loop, so that nothing behind it would run"],
+    );
+}
+
+#[test]
+fn anomaly_detection_is_switched_off() {
+    let switch = PLAIN.replace("device =", "torch.autograd.set_detect_anomaly(True)\ndevice =");
+    check(
+        EditKind::RemoveAnomalyDetection,
+        &switch,
+        expect![[r#"
+
+        -torch.autograd.set_detect_anomaly(True)
+        +torch.autograd.set_detect_anomaly(False)
+         device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+    "#]],
+    );
+    let block = PLAIN.replace(
+        "        loss.backward()",
+        "        with torch.autograd.detect_anomaly():\n            loss.backward()",
+    );
+    check(
+        EditKind::RemoveAnomalyDetection,
+        &block,
+        expect![[r#"
+                 optimizer.zero_grad()
+        -        with torch.autograd.detect_anomaly():
+        +        with torch.autograd.set_detect_anomaly(False):
+                     loss.backward()
+    "#]],
+    );
+    check_refused(
+        EditKind::RemoveAnomalyDetection,
+        &switch.replace("(True)", "(args.debug)"),
+        expect!["train.py:5 takes it from `args.debug`: switch it off there"],
+    );
+    check_refused(
+        EditKind::RemoveAnomalyDetection,
+        PLAIN,
+        expect!["anomaly detection is not switched on in the program"],
+    );
+}
+
+#[test]
+fn workers_that_stay() {
+    let kind = EditKind::PersistentWorkers;
+    let with = |arguments: &str| PLAIN.replace("shuffle=True", arguments);
+    let shown: String =
+        ["num_workers=4", "num_workers=args.workers", "num_workers=2, persistent_workers=False"]
+            .iter()
+            .map(|arguments| {
+                let after = edited(&[("train.py", &with(arguments))], asked(kind));
+                let text =
+                    after["train.py"].split("loader = ").nth(1).unwrap_or_default().to_owned();
+                let call = text.split("\nmodel").next().unwrap_or_default();
+                let words: Vec<&str> = call.split_whitespace().collect();
+                format!("{}\n", words.join(" "))
+            })
+            .collect();
+    expect![[r#"
+        DataLoader(data, batch_size=32, num_workers=4, persistent_workers=True)
+        DataLoader( data, batch_size=32, num_workers=args.workers, persistent_workers=args.workers > 0, )
+        DataLoader(data, batch_size=32, num_workers=2, persistent_workers=True)
+    "#]]
+    .assert_eq(&shown);
+    check_refused(kind, PLAIN, expect!["train.py:6 has no workers that could stay"]);
+    check_refused(
+        kind,
+        &with("num_workers=0"),
+        expect!["train.py:6 has no workers that could stay"],
+    );
+    check_refused(
+        kind,
+        &with("num_workers=4, **more"),
+        expect![
+            "train.py:6 gives the loader starred arguments, which may hold persistent_workers already"
+        ],
+    );
+}
+
+#[test]
+fn copies_that_do_not_block() {
+    check(
+        EditKind::NonBlockingCopy,
+        PLAIN,
+        expect![[r#"
+             for x, y in loader:
+        -        x, y = x.to(device), y.to(device)
+        +        x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+                 # forward
+    "#]],
+    );
+    check_refused_files(
+        &[("train.py", PLAIN)],
+        at(EditKind::NonBlockingCopy, &[("train.py", 7)]),
+        expect!["no copy of a batch to a GPU is here"],
+    );
+}
+
+const ACCUMULATES: &str = "\
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+model = DDP(nn.Linear(4, 4))
+opt = torch.optim.SGD(model.parameters())
+
+for i, (x, y) in enumerate(loader):
+    out = model(x)
+    loss = nn.functional.mse_loss(out, y) / 4
+    loss.backward()
+    if (i + 1) % 4 == 0 or i + 1 == len(loader):
+        opt.step()
+        opt.zero_grad()
+";
+
+#[test]
+fn gradients_exchanged_once_a_step() {
+    let kind = EditKind::NoSyncInAccumulation;
+    check(
+        kind,
+        ACCUMULATES,
+        expect![[r#"
+             from torch.nn.parallel import DistributedDataParallel as DDP
+            +from contextlib import nullcontext
+
+            …
+             for i, (x, y) in enumerate(loader):
+            -    out = model(x)
+            -    loss = nn.functional.mse_loss(out, y) / 4
+            -    loss.backward()
+            +    with nullcontext() if (i + 1) % 4 == 0 or i + 1 == len(loader) else model.no_sync():
+            +        out = model(x)
+            +        loss = nn.functional.mse_loss(out, y) / 4
+            +        loss.backward()
+                 if (i + 1) % 4 == 0 or i + 1 == len(loader):
+        "#]],
+    );
+    check_refused(
+        kind,
+        &ACCUMULATES.replace("    loss.backward()", "    loss.backward()\n    i += 1"),
+        expect!["train.py:12 gives `i` another value before the optimizer's step asks for it"],
+    );
+    check_refused(
+        kind,
+        &ACCUMULATES.replace("DDP(nn.Linear(4, 4))", "nn.Linear(4, 4)"),
+        expect!["no model made by DistributedDataParallel was found here"],
+    );
+    check_refused(
+        kind,
+        &ACCUMULATES.replace("    if (i + 1) % 4 == 0 or i + 1 == len(loader):", "    if True:"),
+        expect!["train.py:12 steps under a condition that always holds"],
+    );
+    check_refused(
+        kind,
+        &ACCUMULATES.replace("i + 1 == len(loader)", "scheduler.is_due()"),
+        expect![
+            "train.py:12 steps under a condition that calls something, which would be called twice"
+        ],
+    );
+    check_refused(kind, PLAIN, expect!["no model made by DistributedDataParallel was found here"]);
+}
+
+#[test]
+fn algorithms_of_cudnn() {
+    let kind = EditKind::CudnnBenchmark;
+    check(
+        kind,
+        PLAIN,
+        expect![[r#"
+
+        +torch.backends.cudnn.benchmark = True
+        +
+         device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+    "#]],
+    );
+    let on = PLAIN.replace("device =", "torch.backends.cudnn.benchmark = True\ndevice =");
+    check_refused(kind, &on, expect!["done: train.py:5 switches it on already"]);
+    check(
+        kind,
+        &on.replace("= True", "= False"),
+        expect![[r#"
+
+        -torch.backends.cudnn.benchmark = False
+        +torch.backends.cudnn.benchmark = True
+         device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+    "#]],
+    );
+    check_files(
+        &[("train.py", &on)],
+        at(kind, &[("train.py", 5)]),
+        expect![[r#"
+
+        -torch.backends.cudnn.benchmark = True
+        +torch.backends.cudnn.benchmark = False
+         device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+    "#]],
+    );
+    check_refused(
+        kind,
+        &PLAIN.replace("device =", "torch.backends.cudnn.deterministic = True\ndevice ="),
+        expect!["train.py:5 asks for the same results in each run"],
+    );
+}
+
+const BLOCK: &str = "\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 8, 3, bias=True)
+        self.bn2 = nn.BatchNorm2d(8)
+        self.relu1 = nn.ReLU()
+        self.relu2 = nn.ReLU()
+        self.relu3 = nn.ReLU()
+        self.tail = nn.Sequential(
+            nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Sigmoid(), nn.ReLU()
+        )
+
+    def forward(self, x):
+        out = self.relu1(self.bn1(self.conv1(x)))
+        y = out
+        out = self.conv2(out)
+        out = self.bn2(out)
+        out = self.relu2(out)
+        y = self.relu3(y)
+        return self.tail(out + y)
+
+
+model = Block()
+";
+
+#[test]
+fn convolutions_without_bias() {
+    check(
+        EditKind::ConvWithoutBias,
+        BLOCK,
+        expect![[r#"
+                     super().__init__()
+            -        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+            +        self.conv1 = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+                     self.bn1 = nn.BatchNorm2d(8)
+            -        self.conv2 = nn.Conv2d(8, 8, 3, bias=True)
+            +        self.conv2 = nn.Conv2d(8, 8, 3, bias=False)
+                     self.bn2 = nn.BatchNorm2d(8)
+            …
+                     self.tail = nn.Sequential(
+            -            nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Sigmoid(), nn.ReLU()
+            +            nn.Conv2d(
+            +                8,
+            +                8,
+            +                1,
+            +                bias=False,
+            +            ), nn.BatchNorm2d(8), nn.ReLU(), nn.Sigmoid(), nn.ReLU()
+                     )
+        "#]],
+    );
+    for line in [8, 9, 20] {
+        let lines: &'static [(&str, u32)] = match line {
+            8 => &[("train.py", 8)],
+            9 => &[("train.py", 9)],
+            _ => &[("train.py", 20)],
+        };
+        let (texts, entry) = project(&[("train.py", BLOCK)]);
+        let made = rewrite(&texts, &entry, &at(EditKind::ConvWithoutBias, lines)).expect("made");
+        assert_eq!(made.files[0].lines(BLOCK), [8], "asked for at line {line}");
+    }
+    check_refused(
+        EditKind::ConvWithoutBias,
+        PLAIN,
+        expect!["no convolution that only a batch norm follows is here"],
+    );
+    let twice = BLOCK.replace("y = out\n", "y = self.conv1(x)\n");
+    let (texts, entry) = project(&[("train.py", &twice)]);
+    let made = rewrite(&texts, &entry, &asked(EditKind::ConvWithoutBias)).expect("made");
+    assert!(!made.files[0].lines(&twice).contains(&8), "its bias is needed elsewhere");
+}
+
+#[test]
+fn activations_in_place() {
+    // `y` is `out` still where it is activated, so that is left alone; a sigmoid needs its output.
+    check(
+        EditKind::InPlaceActivation,
+        BLOCK,
+        expect![[r#"
+                     self.bn2 = nn.BatchNorm2d(8)
+            -        self.relu1 = nn.ReLU()
+            -        self.relu2 = nn.ReLU()
+            +        self.relu1 = nn.ReLU(inplace=True)
+            +        self.relu2 = nn.ReLU(inplace=True)
+                     self.relu3 = nn.ReLU()
+                     self.tail = nn.Sequential(
+            -            nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Sigmoid(), nn.ReLU()
+            +            nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Sigmoid(), nn.ReLU()
+                     )
+        "#]],
+    );
+    check_refused(
+        EditKind::InPlaceActivation,
+        "import torch\nfrom torch import nn\nmodel = nn.Sequential(nn.Linear(4, 4), nn.ReLU(True))\n",
+        expect!["done: train.py:3 works in place already"],
+    );
+    let shared = BLOCK.replace("y = self.relu3(y)", "y = self.relu2(y)");
+    let (texts, entry) = project(&[("train.py", &shared)]);
+    let made = rewrite(&texts, &entry, &asked(EditKind::InPlaceActivation)).expect("made");
+    assert!(!made.files[0].lines(&shared).contains(&13), "it activates what is needed, too");
+}

@@ -1,0 +1,50 @@
+//! Communication in traces that others recorded, held to the reference that lies beside them.
+
+mod recorded;
+
+use ridgeline_analysis::attribution::attribute;
+use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::recording::Recording;
+
+/// The profile of a sample, and the nanoseconds in which its GPU communicated; nothing where the
+/// samples are not there.
+fn sample(name: &str) -> Option<(Profile, f64)> {
+    let traces = recorded::sample_traces()?;
+    let path = traces.into_iter().find(|path| path.to_string_lossy().contains(name))?;
+    let trace = recorded::trace(&path);
+    let profile = attribute(&Recording { trace, lines: None, manifest: None }).expect("a profile");
+    let reference = path.to_string_lossy().replace(".json.gz", ".ref.json");
+    let reference = std::fs::read_to_string(reference).expect("the reference");
+    let reference: serde_json::Value = serde_json::from_str(&reference).expect("JSON");
+    Some((profile, reference["union_comm"].as_f64().expect("a number")))
+}
+
+/// Steps that the trace names, which is what an iteration's share is of.
+fn check(name: &str, iterations: f64) {
+    let Some((profile, reference_ns)) = sample(name) else {
+        println!("skipped: the sample traces are not here");
+        return;
+    };
+    let Some(exchange) = profile.exchange else {
+        assert_eq!(reference_ns, 0.0, "{name}");
+        return;
+    };
+    let total_ns = exchange.total_ns * iterations;
+    assert!((total_ns / reference_ns - 1.0).abs() < 1e-6, "{name}: {total_ns} {reference_ns}");
+    assert!(exchange.exposed_ns > 0.0 && exchange.exposed_ns <= exchange.total_ns, "{exchange:?}");
+}
+
+#[test]
+fn nccl() {
+    check("a100_ddp_train_nccl", 1.0);
+}
+
+#[test]
+fn one_process_with_eight_gpus() {
+    check("v100_8gpu_train_mem", 1.0);
+}
+
+#[test]
+fn none() {
+    check("mi300x_resnet18_ddp_train", 1.0);
+}

@@ -1,0 +1,27 @@
+"""Predicts the next token on two ranks: torchrun --standalone --nproc-per-node 2 train.py"""
+
+import torch
+import torch.distributed as dist
+from sentences import batches, sentences
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    layers = [nn.Embedding(1000, 128), nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, 1000)]
+    model = DistributedDataParallel(nn.Sequential(*layers))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    texts = sentences()
+    for tokens in batches(texts, dist.get_rank(), dist.get_world_size()):
+        scores = model(tokens[:, :-1])
+        loss = nn.functional.cross_entropy(scores.flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()

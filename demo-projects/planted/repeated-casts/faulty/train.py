@@ -1,0 +1,32 @@
+"""Train a recurrent mixer whose gates are kept in bfloat16."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Mixer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, gates: Tensor) -> Tensor:
+        for _ in range(12):
+            x = torch.tanh(self.mix(x)) * gates.float()  # fault
+        return x
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    model = Mixer(128)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    for _ in range(30):
+        x, gates = torch.randn(2048, 128), torch.rand(2048, 128).bfloat16()
+        loss = (model(x, gates) - x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(f"loss {loss.item():.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Lets the ranks of a launched run begin to measure at the same moment.
+
+Starting the profiler takes longer in one process than in another, and the faster rank would wait
+for the slower one within the first exchange that is measured: a wait that the program does not
+have. The ranks meet in the store of torch's process group: it wakes them within a millisecond, and
+it is no collective, so nothing gets out of order in the program's own.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Any
+
+# A rank that is this far behind is not on its way to the same iteration.
+_PATIENCE = timedelta(seconds=20)
+
+
+class Alignment:
+    """Meeting points, counted. Every rank comes to the same ones, because all of them count the
+    same iterations.
+    """
+
+    def __init__(self, is_rank: bool) -> None:
+        self._is_on = is_rank
+        self._met = 0
+
+    def wait(self) -> None:
+        """Waits until the other ranks are here, too. Raises where they do not come, and from then
+        on waits no more.
+        """
+        distributed: Any = sys.modules.get("torch.distributed")
+        if not self._is_on or distributed is None:
+            return
+        if not distributed.is_available() or not distributed.is_initialized():
+            return
+        is_on, self._is_on = self._is_on, False
+        store = distributed.distributed_c10d._get_default_store()
+        self._met += 1
+        key = f"ridgeline/{self._met}"
+        if store.add(key, 1) == distributed.get_world_size():
+            store.set(key + "/all", b"1")
+        store.wait([key + "/all"], _PATIENCE)
+        self._is_on = is_on

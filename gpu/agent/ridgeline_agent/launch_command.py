@@ -1,0 +1,68 @@
+"""The command that starts the ranks, and the request as the ranks have to read it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from . import rank_states
+from .spec import RunSpec
+
+# Launchers that take a script and start a Python for it by themselves. The others (srun, mpirun,
+# env, a script of one's own) take a command.
+_TAKE_A_SCRIPT = ("torchrun", "accelerate", "accelerate-launch", "deepspeed")
+_PYTHON = re.compile(r"python[0-9.]*w?(\.exe)?$")
+
+
+def launch_command(spec: RunSpec, boot: str, out: str) -> list[str]:
+    """The launcher's words, then the agent's where the program's would stand."""
+    launcher = spec.launcher
+    words = [] if launcher is None else list(launcher.command)
+    there = {} if launcher is None else launcher.paths
+    agent = [translated(boot, there), "--rank"]
+    request = translated(os.path.join(out, rank_states.REQUEST), there)
+    python = [] if brings_its_python(words) else [sys.executable, "-u"]
+    return [*words, *python, *agent, request]
+
+
+def brings_its_python(words: list[str]) -> bool:
+    """Whether a script can follow these words, rather than a Python and a script."""
+    if not words:
+        return False
+    name = os.path.basename(words[0]).partition(".exe")[0]
+    if name in _TAKE_A_SCRIPT or _PYTHON.match(os.path.basename(words[-1])):
+        return True
+    # `python -m torch.distributed.run --nproc-per-node 2`, and `python -u`.
+    return _PYTHON.match(os.path.basename(words[0])) is not None
+
+
+def paths_there(spec: RunSpec, request: dict[str, Any], out: str) -> dict[str, Any]:
+    """The request with the paths as the ranks see them."""
+    there = {} if spec.launcher is None else spec.launcher.paths
+    entry = dict(request.get("entry") or {})
+    if "path" in entry:
+        entry["path"] = translated(str(entry["path"]), there)
+    changed = {
+        key: [translated(one, there) for one in request.get(key) or ()]
+        for key in ("user_code", "not_user_code")
+    }
+    for key, path in (("root", spec.root), ("cwd", spec.cwd), ("out", out)):
+        changed[key] = translated(path, there)  # type: ignore[assignment]
+    return {**request, **changed, "entry": entry, "launcher": None}
+
+
+def translated(path: str, there: Mapping[str, str]) -> str:
+    """A path of here as it is there: by the longest folder that is known to have another name."""
+    best = ""
+    for here in there:
+        folder = here.rstrip("/") or "/"
+        inside = path == folder or path.startswith(folder.rstrip("/") + "/")
+        if inside and len(here) > len(best):
+            best = here
+    if not best:
+        return path
+    rest = path[len(best.rstrip("/")) :]
+    return there[best].rstrip("/") + rest

@@ -1,0 +1,113 @@
+"""What NVML says of a GPU, as a library in its place answers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+import torch
+
+from ridgeline_agent.gpu_state import GpuState, _Process
+
+HANDLE = ctypes.c_void_p(1)
+
+
+def _set(pointer: Any, kind: Any, value: int) -> None:
+    ctypes.cast(pointer, ctypes.POINTER(kind))[0] = value
+
+
+class Nvml:
+    """A GPU that power and heat hold back, with these processes on it."""
+
+    def __init__(self, processes: list[tuple[int, int]]) -> None:
+        self.processes = processes
+        self.looks = 0
+
+    def nvmlDeviceGetClockInfo(self, handle: Any, clock: int, value: Any) -> int:
+        assert clock == 1
+        self.looks += 1
+        _set(value, ctypes.c_uint, 1500 + self.looks)
+        return 0
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: Any, clock: int, value: Any) -> int:
+        _set(value, ctypes.c_uint, 1980)
+        return 0
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, value: Any) -> int:
+        _set(value, ctypes.c_ulonglong, 0x1 | 0x4 | 0x40)
+        return 0
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, found: Any) -> int:
+        for at, (pid, held) in enumerate(self.processes):
+            found[at] = _Process(pid, held, 0, 0)
+        _set(count, ctypes.c_uint, len(self.processes))
+        return 0
+
+
+class Failing:
+    """Knows the functions, and answers none."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: 3
+
+
+def test_a_gpu_that_is_held_back() -> None:
+    stranger = os.getppid()
+    state = GpuState(Nvml([(os.getpid(), 10), (stranger, 1000)]), HANDLE)
+    for now_ns in (1, 50_000_000, 100_000_001, 300_000_000):
+        state.look(now_ns)
+    state.look_at_processes()
+    assert state.json() == {
+        # The second look came too soon after the first.
+        "clock_mhz": [1501, 1502, 1503],
+        "highest_clock_mhz": 1980,
+        "limited_by": ["power", "heat"],
+        "other_processes": 1,
+        "other_bytes": 1000,
+    }
+
+
+def test_a_worker_of_ours_is_no_other_process() -> None:
+    child = os.fork()
+    if child == 0:
+        while True:
+            os.read(os.pipe()[0], 1)
+    try:
+        state = GpuState(Nvml([(child, 5), (os.getpid(), 10)]), HANDLE)
+        state.look_at_processes()
+        assert (state.json()["other_processes"], state.json()["other_bytes"]) == (0, 0)
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def test_processes_of_a_host_that_cannot_be_told_apart() -> None:
+    for processes in ([], [(2**22 + 1, 10)]):
+        state = GpuState(Nvml(processes), HANDLE)
+        state.look_at_processes()
+        assert state.json()["other_processes"] is None
+
+
+def test_memory_that_the_driver_does_not_tell() -> None:
+    state = GpuState(Nvml([(os.getpid(), 10), (os.getppid(), 2**64 - 1)]), HANDLE)
+    state.look_at_processes()
+    assert (state.json()["other_processes"], state.json()["other_bytes"]) == (1, None)
+
+
+def test_a_library_that_does_not_answer() -> None:
+    for library in (object(), Failing()):
+        state = GpuState(library, HANDLE)
+        state.look()
+        state.look_at_processes()
+        assert state.json() == {
+            "clock_mhz": [],
+            "highest_clock_mhz": None,
+            "limited_by": [],
+            "other_processes": None,
+            "other_bytes": None,
+        }
+
+
+def test_a_cpu_has_no_such_state() -> None:
+    assert GpuState.of(torch.device("cpu")) is None

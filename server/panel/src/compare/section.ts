@@ -1,0 +1,177 @@
+// Two runs of the history side by side: chosen here, compared by the server.
+
+import { Gone } from "../api";
+import type { HistoryEntry } from "../document";
+import { element, fill, write } from "../dom";
+import { bytes, duration, moment, significant } from "../format";
+import { ListTable } from "../table";
+import { change, changed, readComparison, tone, verdictName, type Comparison, type Measure, type Row } from "./document";
+
+/** Gives the comparison of two runs, by when they were. */
+export type Ask = (before: number, after: number) => Promise<unknown>;
+
+interface Headline {
+  name: string;
+  measure: Measure;
+  unit: (value: number) => string;
+}
+
+export class CompareSection {
+  readonly #details: HTMLDetailsElement;
+  readonly #said = element("p", { role: "status", class: "quiet" });
+  readonly #result = element("div", { hidden: true });
+  readonly #about = element("p", { class: "quiet" });
+  readonly #headline = new ListTable<Headline>(
+    "The iteration of both runs",
+    [
+      { head: "What", cell: ({ name }) => name },
+      { head: "Before", class: "number", cell: ({ measure, unit }) => told(measure.before, unit) },
+      { head: "After", class: "number", cell: ({ measure, unit }) => told(measure.after, unit) },
+      { head: "Change", class: "number", cell: ({ measure }) => change(measure.ratio) },
+      { head: "Verdict", cell: ({ measure }) => verdict(measure) },
+    ],
+    20,
+  );
+  readonly #lines = rowTable("Lines that differ");
+  readonly #modules = rowTable("Modules that differ");
+  readonly #before: HTMLSelectElement;
+  readonly #after: HTMLSelectElement;
+  #shown = "";
+  #asked = 0;
+
+  constructor(
+    root: HTMLElement,
+    private readonly ask: Ask,
+  ) {
+    const choose = () => {
+      void this.#fetch();
+    };
+    this.#before = element("select", { id: "compare-before" });
+    this.#after = element("select", { id: "compare-after" });
+    for (const select of [this.#before, this.#after]) select.addEventListener("change", choose);
+    this.#details = element(
+      "details",
+      { class: "compare" },
+      element("summary", {}, "Compare two runs"),
+      element(
+        "p",
+        { class: "compare-choice" },
+        element("label", { for: "compare-before" }, "Before "),
+        this.#before,
+        element("label", { for: "compare-after" }, "After "),
+        this.#after,
+      ),
+      this.#said,
+      this.#result,
+    );
+    this.#details.addEventListener("toggle", choose);
+    fill(
+      this.#result,
+      this.#headline.root,
+      element("h3", {}, "Lines"),
+      this.#lines.root,
+      element("h3", {}, "Modules"),
+      this.#modules.root,
+      this.#about,
+    );
+    fill(root, this.#details);
+  }
+
+  /** New runs came, or old ones went: what the person chose stays, and the newest two are chosen at first. */
+  show(history: readonly HistoryEntry[]): void {
+    const runs = history.filter(({ whenMs }) => whenMs !== null);
+    this.#details.hidden = runs.length < 2;
+    // Two that were never touched follow the newest.
+    const follows = this.#after.value === this.#after.options[0]?.value && this.#before.value === this.#before.options[1]?.value;
+    const [before, after] = follows ? ["", ""] : [this.#before.value, this.#after.value];
+    options(this.#before, runs, before, 1);
+    options(this.#after, runs, after, 0);
+    void this.#fetch();
+  }
+
+  async #fetch(): Promise<void> {
+    const [before, after] = [Number(this.#before.value), Number(this.#after.value)];
+    const key = `${before} ${after}`;
+    if (!this.#details.open || this.#details.hidden || key === this.#shown) return;
+    this.#shown = key;
+    this.#asked += 1;
+    const mine = this.#asked;
+    write(this.#said, "Comparing.");
+    try {
+      const found = readComparison(await this.ask(before, after));
+      if (mine === this.#asked) this.#tell(found);
+    } catch (error) {
+      if (mine !== this.#asked) return;
+      // What failed on the way may be asked for again.
+      if (!(error instanceof Gone)) this.#shown = "";
+      this.#result.hidden = true;
+      const why = error instanceof Gone ? "What one of these runs cost by line is not kept." : "The runs could not be compared.";
+      write(this.#said, why);
+    }
+  }
+
+  #tell(found: Comparison): void {
+    const rate = (value: number) => `${significant(value)}/s`;
+    const rows: Headline[] = [
+      { name: "Iteration", measure: found.time, unit: duration },
+      { name: "Samples", measure: found.throughput, unit: rate },
+      { name: "Peak memory", measure: found.peak, unit: bytes },
+      ...found.phases.map(({ name, time }) => ({ name, measure: time, unit: duration })),
+    ];
+    this.#headline.show(rows.filter(({ measure }) => measure.before !== null || measure.after !== null));
+    const [lines, modules] = [changed(found.lines), changed(found.modules)];
+    this.#lines.show(lines);
+    this.#modules.show(modules);
+    this.#result.hidden = false;
+    write(this.#said, summary(found, lines.length, modules.length));
+    const about = [found.test, ...found.notes].filter((text): text is string => text !== null);
+    write(this.#about, about.map((text) => `${text}.`).join(" "));
+  }
+}
+
+function rowTable(caption: string): ListTable<Row> {
+  return new ListTable<Row>(
+    caption,
+    [
+      { head: "Where", cell: ({ name, detail }) => element("span", {}, name, detail !== "" && element("span", { class: "about" }, ` ${detail}`)) },
+      { head: "Own time before", class: "number", cell: ({ own }) => told(own.before, duration) },
+      { head: "Own time after", class: "number", cell: ({ own }) => told(own.after, duration) },
+      { head: "Change of time", cell: ({ own }) => verdict(own, change(own.ratio)) },
+      { head: "Memory before", class: "number", cell: ({ memory }) => told(memory.before, bytes) },
+      { head: "Memory after", class: "number", cell: ({ memory }) => told(memory.after, bytes) },
+      { head: "Change of memory", cell: ({ memory }) => verdict(memory, change(memory.ratio)) },
+    ],
+    12,
+  );
+}
+
+function told(value: number | null, unit: (value: number) => string): string {
+  return value === null ? "–" : unit(value);
+}
+
+/** Its word says it, and the colour only again. */
+function verdict(measure: Measure, change = ""): HTMLElement {
+  return element("span", { class: `verdict ${tone(measure.verdict)}` }, `${change} ${verdictName(measure.verdict)}`.trim());
+}
+
+function options(select: HTMLSelectElement, runs: readonly HistoryEntry[], chosen: string, at: number): void {
+  const made = runs.map((run) => {
+    const time = run.timeNs === null ? "" : `, ${duration(run.timeNs)}`;
+    const commit = run.commit === null ? "" : `, ${run.commit.slice(0, 7)}${run.clean ? "" : " + changes"}`;
+    return element("option", { value: String(run.whenMs) }, `${moment(run.whenMs ?? 0)}${time}${commit}`);
+  });
+  fill(select, ...made);
+  const kept = made.find(({ value }) => value === chosen) ?? made[at];
+  if (kept !== undefined) select.value = kept.value;
+}
+
+function summary(found: Comparison, lines: number, modules: number): string {
+  if (found.unlike !== null) return `Times and memory cannot be compared: ${found.unlike}.`;
+  const count = (value: number, name: string) => `${value} ${name}${value === 1 ? "" : "s"}`;
+  return `The iteration is ${sentence(found.time)}; ${count(lines, "line")} and ${count(modules, "module")} differ beyond noise.`;
+}
+
+function sentence(time: Measure): string {
+  if (time.verdict === "unknown") return "not long enough known to be judged";
+  return time.verdict === "within-noise" ? "as fast as before, within noise" : `${verdictName(time.verdict)} (${change(time.ratio)})`;
+}

@@ -1,0 +1,288 @@
+//! `ridgeline check [PATH]`: a run held to budgets and to a baseline, for continuous integration.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use ridgeline_analysis::compare::check::{Budgets, Check, Judged, Status, check, severity_named};
+use ridgeline_analysis::compare::run::Run;
+use ridgeline_analysis::diagnose;
+use ridgeline_analysis::diagnose::finding::{Finding, Place};
+use ridgeline_analysis::diagnose::severity::{Severity, severity};
+use ridgeline_analysis::present::check as present;
+use ridgeline_analysis::present::terminal::Style;
+use serde::Serialize;
+
+use super::CheckArgs;
+use super::exit::Failure;
+use super::terminal::Terminal;
+use super::{compare, output_file, profile, run};
+use crate::config::{self, Config, Milliseconds, Percent, Size};
+use crate::discover::project_root;
+use crate::pipeline::{self, Pipeline};
+use crate::profiler::Profiled;
+use crate::store::Store;
+
+/// So many iterations are timed where nothing says how many: a change of a few percent has to be told
+/// from noise.
+const LEAST_ITERATIONS: u32 = 7;
+
+/// How a check is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For a person.
+    Text,
+    /// What docs/schema/check.schema.json describes.
+    Json,
+    /// SARIF 2.1.0, for GitHub's code scanning and others.
+    Sarif,
+    /// JUnit's XML, for lists of tests.
+    Junit,
+    /// GitLab's code quality report.
+    CodeQuality,
+}
+
+/// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
+pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
+    // A slip is told before anything runs.
+    let asked = Asked::read(args)?;
+    let path = profile::absolute(&args.path)?;
+    let store = run::open_store()?;
+    let is_recording = pipeline::is_recording(&path);
+    let root =
+        if path.is_dir() && !is_recording { path.clone() } else { project_root(&path, None) };
+    let config = match is_recording {
+        true => Config::default(),
+        false => config::load(&root).map_err(|why| Failure::usage(why.to_string(), ""))?.config,
+    };
+    let budgets = asked.budgets(&config);
+    let baseline = asked.baseline(args, &config, &root, &store)?;
+    let judge = |profiled: &Profiled| judged(profiled, baseline.as_ref(), &budgets);
+    let (check, profiled) = match is_recording {
+        true => {
+            let profiled = pipeline::open(&path)
+                .map_err(|why| Failure::failed(format!("{}: {why}", path.display()), ""))?;
+            (judge(&profiled), profiled)
+        }
+        false => of_program(args, &store, terminal, judge)?,
+    };
+    if let Some(file) = &args.write_baseline {
+        write_baseline(&profiled, file)?;
+    }
+    // Of a recording it is not known where its project is.
+    let prefix = if is_recording { String::new() } else { prefix(&profiled.root) };
+    tell(args, &check, &prefix, terminal)?;
+    match check.items.iter().filter(|item| item.status == Status::Broken).count() {
+        0 => Ok(()),
+        broken => {
+            Err(Failure::failed(format!("{broken} of {} checks failed", check.items.len()), ""))
+        }
+    }
+}
+
+/// Runs a program, and once more where it was too slow: what either run can do is no regression.
+fn of_program(
+    args: &CheckArgs,
+    store: &Store,
+    terminal: &Terminal,
+    judge: impl Fn(&Profiled) -> Check,
+) -> Result<(Check, Profiled), Failure> {
+    let mut request = profile::request(&args.path, args.batch_size, &args.run)?;
+    request.overrides.least_iterations = LEAST_ITERATIONS;
+    let pipeline = Pipeline::new(store.clone());
+    run::block_on(|cancel| async move {
+        let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
+        let profiled = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
+        let mut found = judge(&profiled);
+        if found.is_slow() {
+            terminal
+                .say("It was too slow; it is measured once more, to tell that from an accident.");
+            let again = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
+            found = found.confirmed(&judge(&again));
+        }
+        Ok((found, profiled))
+    })?
+}
+
+fn judged(profiled: &Profiled, baseline: Option<&Run>, budgets: &Budgets) -> Check {
+    let run = Run::of(&profiled.profile);
+    let findings = findings(profiled);
+    let findings = findings.as_deref().map_err(String::as_str);
+    let at = place(profiled);
+    check(&Judged { run: &run, baseline, findings, at: &at }, budgets)
+}
+
+/// What was found in a run, with its severity, the costliest first.
+fn findings(profiled: &Profiled) -> Result<Vec<(Severity, Finding)>, String> {
+    let found = crate::findings::of_run(profiled)?;
+    Ok(found.into_iter().map(|one| (severity(&one, &profiled.profile), one)).collect())
+}
+
+/// The line of the iteration's loop, or else the first file's first line.
+fn place(profiled: &Profiled) -> Place {
+    let profile = &profiled.profile;
+    let (file, line) = match profile.iteration.loop_line {
+        Some((file, line)) => (profile.files.get(file.0 as usize), line),
+        None => (profile.files.first(), 1),
+    };
+    Place { path: file.map(|file| file.path.clone()).unwrap_or_default(), line }
+}
+
+/// What the command line asks.
+struct Asked {
+    max_regression: Option<f64>,
+    max_memory: Option<u64>,
+    max_time: Option<f64>,
+    max_findings: Vec<(Severity, u32)>,
+}
+
+impl Asked {
+    fn read(args: &CheckArgs) -> Result<Asked, Failure> {
+        fn parsed<T>(
+            text: Option<&String>,
+            what: &str,
+            example: &str,
+            parse: impl Fn(&str) -> Option<T>,
+        ) -> Result<Option<T>, Failure> {
+            let wrong = |text: &str| Failure::usage(format!("`{text}` is no {what}"), example);
+            text.map(|text| parse(text).ok_or_else(|| wrong(text))).transpose()
+        }
+        let percent = |text: &str| Percent::parse(text).map(Percent::share);
+        let size = |text: &str| Size::parse(text).map(Size::bytes);
+        let time = |text: &str| {
+            let number = text.trim().trim_end_matches("ms").trim_end().parse().ok()?;
+            Milliseconds::new(number).map(Milliseconds::nanoseconds)
+        };
+        let most = |text: &String| {
+            let wrong = || {
+                Failure::usage(
+                    format!("`{text}` is no number of findings"),
+                    "A severity and how many of it and above there may be: `warning/0`, \
+                     `information/5`, `hint/20`",
+                )
+            };
+            let (name, count) = text.split_once('/').ok_or_else(wrong)?;
+            let severity = severity_named(name).ok_or_else(wrong)?;
+            Ok((severity, count.parse().map_err(|_| wrong())?))
+        };
+        Ok(Asked {
+            max_regression: parsed(
+                args.max_regression.as_ref(),
+                "percentage",
+                "Such as `5%`, from 0% to 1000%",
+                percent,
+            )?,
+            max_memory: parsed(
+                args.max_memory.as_ref(),
+                "size",
+                "A number of bytes, or text such as \"16 GB\"",
+                size,
+            )?,
+            max_time: parsed(
+                args.max_time.as_ref(),
+                "time",
+                "A number of milliseconds above 0",
+                time,
+            )?,
+            max_findings: args.max_findings.iter().map(most).collect::<Result<_, Failure>>()?,
+        })
+    }
+
+    /// With what the project's configuration asks, where the command line does not.
+    fn budgets(&self, config: &Config) -> Budgets {
+        let own = &config.check;
+        let configured = [
+            (Severity::Warning, own.max_findings.warning),
+            (Severity::Information, own.max_findings.information),
+            (Severity::Hint, own.max_findings.hint),
+        ];
+        let mut max_findings = self.max_findings.clone();
+        for (severity, most) in configured {
+            let is_asked = max_findings.iter().any(|(asked, _)| *asked == severity);
+            max_findings.extend(most.filter(|_| !is_asked).map(|most| (severity, most.get())));
+        }
+        let max_regression = own.max_regression.map(Percent::share);
+        let standard = Budgets::default();
+        Budgets {
+            max_regression: self
+                .max_regression
+                .or(max_regression)
+                .unwrap_or(standard.max_regression),
+            max_time_ns: self.max_time.or(own.max_time.map(Milliseconds::nanoseconds)),
+            max_memory_bytes: self.max_memory.or(own.max_memory.map(Size::bytes)),
+            max_findings,
+        }
+    }
+
+    /// What is compared with. A baseline that is being written is not asked for before it is there.
+    fn baseline(
+        &self,
+        args: &CheckArgs,
+        config: &Config,
+        root: &Path,
+        store: &Store,
+    ) -> Result<Option<Run>, Failure> {
+        let configured = config.check.baseline.as_ref().map(|path| root.join(path.as_path()));
+        let file: Option<PathBuf> = args.baseline.clone().or(configured);
+        let is_made_now = args.baseline.is_none() && args.write_baseline.is_some();
+        let file = file.filter(|file| file.exists() || !is_made_now);
+        file.map(|file| compare::baseline(&file, store)).transpose()
+    }
+}
+
+fn write_baseline(profiled: &Profiled, file: &Path) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Baseline {
+        schema: u32,
+        run: Run,
+    }
+    output_file::write(&Baseline { schema: 1, run: Run::of(&profiled.profile) }, file)
+}
+
+/// Writes the check where it was asked for. Beside a file there is always a page for the log.
+fn tell(args: &CheckArgs, check: &Check, prefix: &str, terminal: &Terminal) -> Result<(), Failure> {
+    let style = |color| Style { color, width: terminal.width() };
+    let file = args.output.as_deref().filter(|file| !output_file::is_stdout(Some(file)));
+    let is_taken = output_file::is_stdout(args.write_baseline.as_deref());
+    let is_shown = file.is_none() && !is_taken;
+    let text = match args.format {
+        Format::Text => present::page(check, style(is_shown && terminal.colors())),
+        Format::Json => json(&present::document(check))?,
+        Format::Sarif => {
+            let version = env!("CARGO_PKG_VERSION");
+            json(&present::sarif(check, prefix, version, &diagnose::rules()))?
+        }
+        Format::CodeQuality => json(&present::code_quality(check, prefix))?,
+        Format::Junit => present::junit(check, prefix).map_err(|error| defect(&error))?,
+    };
+    let page = match file {
+        None => text,
+        Some(file) => {
+            output_file::save(file, text.as_bytes())?;
+            present::page(check, style(terminal.colors() && !is_taken))
+        }
+    };
+    if is_taken {
+        terminal.say(page.trim_end());
+        return Ok(());
+    }
+    terminal.print(&page)
+}
+
+/// Where the project is from the folder that the command runs in: code hosts want paths from the
+/// repository's root, which is where their pipelines run.
+fn prefix(root: &Path) -> String {
+    let here = std::env::current_dir().ok().and_then(|here| here.canonicalize().ok());
+    let root = root.canonicalize().ok();
+    let below =
+        here.zip(root).and_then(|(here, root)| Some(root.strip_prefix(here).ok()?.to_owned()));
+    below.unwrap_or_default().to_string_lossy().replace('\\', "/")
+}
+
+/// A document as text.
+fn json(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| defect(&error))
+}
+
+fn defect(error: &impl std::fmt::Display) -> Failure {
+    Failure::failed(format!("the check cannot be written: {error}"), "")
+}

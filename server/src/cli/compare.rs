@@ -1,0 +1,241 @@
+//! `ridgeline compare [A] [B]`: two runs side by side. It runs nothing.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ridgeline_analysis::compare::compare;
+use ridgeline_analysis::compare::run::{NotARun, Run};
+use ridgeline_analysis::present::compare::{Named, document, page};
+use ridgeline_analysis::present::panel::RunRecord;
+use ridgeline_analysis::present::printable::printable;
+use ridgeline_analysis::present::terminal::Style;
+use ridgeline_analysis::units;
+
+use super::CompareArgs;
+use super::exit::{self, Failure};
+use super::terminal::Terminal;
+use super::{output_file, profile, run};
+use crate::discover::project_root;
+use crate::store::Store;
+use crate::{git, history, pipeline};
+
+/// What `profile --json` and `check --write-baseline` write has less than this, in bytes.
+const DOCUMENT_LIMIT: u64 = 64 << 20;
+
+/// Runs that a list shows.
+const LISTED: usize = 20;
+
+/// What a run can be named by.
+const NAMES: &str = "A run is `last`, `last~1`, its number in the list that `ridgeline compare` prints, \
+                     a commit (`HEAD`, `HEAD~1`, `main`, `a1b2c3d`), the folder of a recording, a trace, \
+                     or what `profile --json` or `check --write-baseline` wrote";
+
+/// Runs the subcommand.
+pub fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let project = profile::absolute(&args.project)?;
+    let root = if project.is_file() { project_root(&project, None) } else { project };
+    let store = run::open_store()?;
+    let Some(before) = &args.before else {
+        return terminal.print(&list(&history::read(&store, &root), &root));
+    };
+    let (before, named_before) = find(before, &store, &root)?;
+    let (after, named_after) = find(&args.after, &store, &root)?;
+    let comparison = compare(&before, &after);
+    let runs = [&named_before, &named_after];
+    if let Some(file) = &args.json {
+        output_file::write(&document(&comparison, runs), file)?;
+    }
+    if output_file::is_stdout(args.json.as_deref()) {
+        return Ok(());
+    }
+    let style = Style { color: terminal.colors(), width: terminal.width() };
+    terminal.print(&page(&comparison, runs, style))
+}
+
+/// The run of a name: what is there as a file or folder, or else a run of the project's history.
+fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named), Failure> {
+    let path = PathBuf::from(name);
+    if path.exists() {
+        let named = Named { name: name.to_owned(), ..Named::default() };
+        return Ok((of_path(&profile::absolute(&path)?, store)?, named));
+    }
+    let runs = history::read(store, root);
+    let found = in_history(name, &runs, root).ok_or_else(|| {
+        let what = match runs.len() {
+            0 => format!("there is no file `{name}`, and {} was not profiled yet", root.display()),
+            _ => format!("there is no file and no run `{name}`"),
+        };
+        Failure::usage(what, NAMES)
+    })?;
+    let kept = history::run(store, root, found.when_unix_ms).ok_or_else(|| {
+        Failure::failed(
+            format!("what the run `{name}` cost by line is not kept"),
+            "Runs of before this version, and old ones, have their headline alone",
+        )
+    })?;
+    let named = Named {
+        name: name.to_owned(),
+        when_unix_ms: Some(found.when_unix_ms),
+        commit: found.commit.clone(),
+        clean: found.clean,
+    };
+    Ok((kept, named))
+}
+
+/// The run in a document, a recording, a trace, or the newest of a project's folder.
+fn of_path(path: &Path, store: &Store) -> Result<Run, Failure> {
+    let wrong = |why: String| Failure::failed(format!("{}: {why}", path.display()), NAMES);
+    if path.is_file()
+        && let Some(run) = of_document(path)?
+    {
+        return Ok(run);
+    }
+    let profiled = match pipeline::is_recording(path) {
+        true => pipeline::open(path),
+        false if path.is_dir() => pipeline::newest(store, path),
+        false => Err("is no run".to_owned()),
+    };
+    profiled.map(|profiled| Run::of(&profiled.profile)).map_err(wrong)
+}
+
+/// The run in what `profile --json` or `check --write-baseline` wrote; nothing where the file is
+/// another, such as a trace.
+///
+/// # Errors
+/// Where it cannot be read, or a newer version wrote it.
+pub fn of_document(file: &Path) -> Result<Option<Run>, Failure> {
+    let wrong = |why: String| Failure::failed(format!("{}: {why}", file.display()), NAMES);
+    let facts = file.metadata().map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    if !facts.is_file() {
+        return Err(wrong("is no plain file".to_owned()));
+    }
+    if facts.len() > DOCUMENT_LIMIT {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    let opened =
+        File::open(file).and_then(|file| file.take(DOCUMENT_LIMIT).read_to_end(&mut bytes));
+    opened.map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    match Run::read(&bytes) {
+        Ok(run) => Ok(Some(run)),
+        Err(NotARun::Newer(version)) => Err(wrong(NotARun::Newer(version).to_string())),
+        Err(NotARun::Form(_) | NotARun::Missing) => Ok(None),
+    }
+}
+
+/// `last`, `last~2`, a run's number, or a commit. Runs are newest first.
+fn in_history<'a>(name: &str, runs: &'a [RunRecord], root: &Path) -> Option<&'a RunRecord> {
+    if let Some(back) = name.strip_prefix("last") {
+        let back = match back.strip_prefix('~') {
+            Some("") => 1,
+            Some(back) => back.parse::<usize>().ok()?,
+            None if back.is_empty() => 0,
+            None => return None,
+        };
+        return runs.get(back);
+    }
+    let numbered = name.parse::<u64>().ok();
+    let numbered = numbered.and_then(|when| runs.iter().find(|run| run.when_unix_ms == when));
+    numbered.or_else(|| {
+        let is_start = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
+        let of = |commit: &str| {
+            let here = |run: &&RunRecord| {
+                run.commit.as_deref().is_some_and(|known| {
+                    known == commit
+                        || (is_start && (known.starts_with(commit) || commit.starts_with(known)))
+                })
+            };
+            // The text of the commit itself stands before what was changed since.
+            runs.iter().filter(here).find(|run| run.clean).or_else(|| runs.iter().find(here))
+        };
+        git::commit(root, name).as_deref().and_then(of).or_else(|| of(&name.to_ascii_lowercase()))
+    })
+}
+
+/// The runs of a project, newest first, with the names that they can be compared by.
+fn list(runs: &[RunRecord], root: &Path) -> String {
+    if runs.is_empty() {
+        return format!("{} was not profiled yet.\n", printable(&root.display().to_string()));
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let mut text = String::new();
+    for (back, run) in runs.iter().enumerate().take(LISTED) {
+        let name = if back == 0 { "last".to_owned() } else { format!("last~{back}") };
+        let ago = u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(run.when_unix_ms);
+        let commit: String = run.commit.iter().flat_map(|commit| commit.chars()).take(7).collect();
+        let dirty = if run.clean || commit.is_empty() { "" } else { "+" };
+        text += &format!(
+            "{name:8}  {}  {:>12}  {:>9}  {:>9}  {:8}  {}\n",
+            run.when_unix_ms,
+            format!("{} ago", ago_in_words(ago)),
+            units::duration(run.time_ns),
+            units::bytes(run.peak_bytes as f64),
+            printable(&format!("{commit}{dirty}")),
+            printable(&run.device),
+        );
+    }
+    text += "\n`ridgeline compare last~1 last` compares two of them; + marks a text that was changed \
+             since its commit.\n";
+    text
+}
+
+/// `3 min`.
+fn ago_in_words(milliseconds: u64) -> String {
+    match milliseconds / 1000 {
+        seconds @ 0..=119 => format!("{seconds} s"),
+        seconds @ 120..=7199 => format!("{} min", seconds / 60),
+        seconds @ 7200..=172_799 => format!("{} h", seconds / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// A baseline that the person named.
+///
+/// # Errors
+/// Where it is not there, or is nothing to compare with.
+pub fn baseline(file: &Path, store: &Store) -> Result<Run, Failure> {
+    if !file.exists() {
+        return Err(Failure {
+            code: exit::USAGE,
+            what: format!("the baseline {} is not there", file.display()),
+            next: format!("`ridgeline check --write-baseline {}` makes it", file.display()),
+        });
+    }
+    of_path(file, store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(when_unix_ms: u64, commit: &str, clean: bool) -> RunRecord {
+        RunRecord { when_unix_ms, commit: Some(commit.to_owned()), clean, ..RunRecord::default() }
+    }
+
+    #[test]
+    fn runs_have_names() {
+        let runs = [
+            run(1700, "a1b2c3d4e5f6", false),
+            run(1600, "a1b2c3d4e5f6", true),
+            run(1500, "ffff00001111", false),
+        ];
+        let found =
+            |name: &str| in_history(name, &runs, Path::new("/nowhere")).map(|run| run.when_unix_ms);
+        assert_eq!(
+            (found("last"), found("last~"), found("last~2")),
+            (Some(1700), Some(1600), Some(1500))
+        );
+        assert_eq!(
+            (found("1500"), found("a1b2c3d"), found("FFFF")),
+            (Some(1500), Some(1600), Some(1500))
+        );
+        assert_eq!(found("a1b2c3d4e5f60000000000000000000000000000"), Some(1600));
+        for nothing in ["last~3", "lastly", "last~x", "a1", "HEAD", "", "12"] {
+            assert_eq!(found(nothing), None, "{nothing}");
+        }
+        let text = list(&runs, Path::new("/p"));
+        assert!(text.contains("last~1") && text.contains("a1b2c3d+"), "{text}");
+    }
+}

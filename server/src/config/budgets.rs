@@ -1,0 +1,139 @@
+//! What `ridgeline check` holds a project to.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+
+use super::{Count, PathInside, SHOWN, Size, clipped};
+
+/// Findings that may be there, by severity. More are a broken budget.
+type Findings = Count<0, 1_000_000>;
+
+/// What `ridgeline check` holds a run to. The command line stands before it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Check {
+    /// What runs are compared with, as `check --write-baseline` or `profile --json` wrote it, relative
+    /// to this file.
+    pub baseline: Option<PathInside>,
+    /// By how much an iteration may be slower, and its peak larger, than the baseline's. Default: 5%.
+    pub max_regression: Option<Percent>,
+    /// What an iteration may hold at the peak.
+    pub max_memory: Option<Size>,
+    /// Milliseconds that an iteration may take.
+    pub max_time: Option<Milliseconds>,
+    /// How many findings there may be.
+    pub max_findings: MaxFindings,
+}
+
+/// How many findings of each severity and above there may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MaxFindings {
+    /// Warnings: findings that cost 5% of the iteration or of the peak, or more.
+    pub warning: Option<Findings>,
+    /// Warnings and findings that cost 1% or more.
+    pub information: Option<Findings>,
+    /// All findings.
+    pub hint: Option<Findings>,
+}
+
+/// A share, written as `"5%"`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Percent(f64);
+
+impl Percent {
+    /// Between 0 and 10.
+    pub fn share(self) -> f64 {
+        self.0
+    }
+
+    /// Reads `5%`; nothing where it is no percentage from 0% to 1000%.
+    pub fn parse(text: &str) -> Option<Percent> {
+        let number: f64 = text.trim().strip_suffix('%')?.trim_end().parse().ok()?;
+        (0.0..=1000.0).contains(&number).then_some(Percent(number / 100.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PercentVisitor;
+        impl de::Visitor<'_> for PercentVisitor {
+            type Value = Percent;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a percentage from \"0%\" to \"1000%\"")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Percent, E> {
+                let wrong = || de::Unexpected::Str(text);
+                Percent::parse(text).ok_or_else(|| match text.len() > SHOWN {
+                    true => E::custom(format!("`{}` is no percentage", clipped(text, SHOWN))),
+                    false => E::invalid_value(wrong(), &self),
+                })
+            }
+        }
+        deserializer.deserialize_str(PercentVisitor)
+    }
+}
+
+impl JsonSchema for Percent {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Percent".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "pattern": r"^ *[0-9.]+ *% *$"})
+    }
+}
+
+/// A time in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Milliseconds(f64);
+
+impl Milliseconds {
+    /// Nanoseconds.
+    pub fn nanoseconds(self) -> f64 {
+        self.0 * 1e6
+    }
+
+    /// Nothing where it is no time: a day is the longest.
+    pub fn new(milliseconds: f64) -> Option<Milliseconds> {
+        const LONGEST: f64 = 86_400_000.0;
+        (milliseconds > 0.0 && milliseconds <= LONGEST).then_some(Milliseconds(milliseconds))
+    }
+}
+
+impl<'de> Deserialize<'de> for Milliseconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MillisecondsVisitor;
+        impl de::Visitor<'_> for MillisecondsVisitor {
+            type Value = Milliseconds;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("milliseconds: a number above 0 and at most 86400000")
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Milliseconds, E> {
+                self.visit_f64(value as f64)
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Milliseconds, E> {
+                Milliseconds::new(value)
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Float(value), &self))
+            }
+        }
+        deserializer.deserialize_any(MillisecondsVisitor)
+    }
+}
+
+impl JsonSchema for Milliseconds {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Milliseconds".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "number", "exclusiveMinimum": 0, "maximum": 86_400_000})
+    }
+}

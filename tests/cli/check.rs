@@ -1,0 +1,187 @@
+//! `ridgeline check`, on recordings, on a program, and with baselines that are none.
+
+use serde_json::{Value, json};
+
+use crate::sandbox::{Ended, Sandbox, ended, python_with_torch, repository};
+use crate::schema;
+
+const TRAINS: &str = include_str!("scripts/train.py");
+
+fn recording(name: &str) -> String {
+    repository().join("tests/recordings").join(name).to_str().expect("a path").to_owned()
+}
+
+fn check(sandbox: &Sandbox, arguments: &[&str]) -> Ended {
+    sandbox.run(&[&["check"], arguments].concat())
+}
+
+fn json_of(ended: &Ended) -> Value {
+    let found: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    schema::holds(&found, "check");
+    found
+}
+
+/// `name: status` of every question.
+fn told(found: &Value) -> Vec<String> {
+    let items = found["items"].as_array().expect("items");
+    let word = |item: &Value, key: &str| item[key].as_str().expect("a word").to_owned();
+    items.iter().map(|item| format!("{}: {}", word(item, "name"), word(item, "status"))).collect()
+}
+
+#[test]
+fn budgets_of_a_recording() {
+    let sandbox = Sandbox::new();
+    let mlp = recording("mlp-cpu");
+    check(&sandbox, &[&mlp]).exits_with(0).prints("Nothing was asked");
+    let generous = ["--max-time", "60000", "--max-memory", "500 GB", "--max-findings", "hint/1000"];
+    let ended = check(&sandbox, &[&[mlp.as_str()], &generous[..], &["--format", "json"]].concat());
+    let found = json_of(&ended.exits_with(0));
+    assert_eq!(found["passed"], true);
+    assert_eq!(
+        told(&found),
+        ["time-budget: passed", "memory-budget: passed", "findings-hint: passed"]
+    );
+    let ended = check(
+        &sandbox,
+        &[&mlp, "--max-time", "0.0001", "--max-memory", "1 kB", "--format", "json"],
+    );
+    let found = json_of(&ended.exits_with(1).says("2 of 2 checks failed"));
+    assert_eq!(found["passed"], false);
+    assert_eq!(told(&found), ["time-budget: broken", "memory-budget: broken"]);
+}
+
+#[test]
+fn a_baseline_of_the_same_run_holds_and_of_another_does_not() {
+    let sandbox = Sandbox::new();
+    let (mlp, conv) = (recording("mlp-cpu"), recording("conv-cpu"));
+    let file = sandbox.path("baseline.json");
+    let file = file.to_str().expect("a path");
+    check(&sandbox, &[&mlp, "--write-baseline", file]).exits_with(0);
+    let text = std::fs::read_to_string(file).expect("it was written");
+    let baseline: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(baseline["run"]["version"], 1);
+    let ended = check(&sandbox, &[&mlp, "--baseline", file, "--format", "json"]).exits_with(0);
+    let found = json_of(&ended);
+    assert!(told(&found).iter().all(|item| !item.ends_with("broken")), "{found}");
+    assert_eq!(told(&found).len(), 2);
+    // A recording is a baseline, too; the other program holds more.
+    let ended = check(&sandbox, &[&mlp, "--baseline", &conv]);
+    ended.prints("time-regression").prints("memory-regression");
+}
+
+#[test]
+fn what_is_asked_wrongly_is_told_before_anything_runs() {
+    let sandbox = Sandbox::new();
+    let gone = "gone.py";
+    for (option, value, said) in [
+        ("--max-regression", "5", "`5` is no percentage"),
+        ("--max-regression", "-5%", "`-5%` is no percentage"),
+        ("--max-memory", "much", "`much` is no size"),
+        ("--max-time", "0", "`0` is no time"),
+        ("--max-findings", "error/0", "`error/0` is no number of findings"),
+        ("--max-findings", "warning", "`warning` is no number of findings"),
+        ("--format", "xml", "xml"),
+    ] {
+        check(&sandbox, &[gone, &format!("{option}={value}")]).exits_with(2).says(said);
+    }
+    sandbox.write("train.py", TRAINS);
+    check(&sandbox, &["train.py", "--baseline", "gone.json"])
+        .exits_with(2)
+        .says("--write-baseline");
+    sandbox.write("ridgeline.toml", "[check]\nmax_regression = 5\n");
+    check(&sandbox, &["train.py"]).exits_with(2).says("ridgeline.toml:2");
+}
+
+#[test]
+fn baselines_that_are_none() {
+    let sandbox = Sandbox::new();
+    let mlp = recording("mlp-cpu");
+    let deep = "{\"run\":".repeat(100_000);
+    let huge = format!("{{\"schema\": 1, \"lines\": [{}]}}", "0,".repeat(2_000_000) + "0");
+    for (name, text) in [
+        ("empty.json", ""),
+        ("words.json", "no JSON"),
+        ("deep.json", deep.as_str()),
+        ("huge.json", huge.as_str()),
+        ("older.json", "{\"schema\": 1, \"iteration\": {}}"),
+        ("words.txt", "no JSON"),
+    ] {
+        let file = sandbox.write(name, text);
+        let file = file.to_str().expect("a path");
+        check(&sandbox, &[&mlp, "--baseline", file]).exits_with(1).says(name);
+    }
+    // What can be read and is absurd is put right.
+    let odd = json!({"run": {"version": 1, "device": "x", "time_ns": -5, "timed_ns": [-1, 0],
+        "lines": [{"file": 7, "line": 0}], "phases_ns": [0, 0, 0, 0, 0]}});
+    let file = sandbox.write("odd.json", odd.to_string());
+    let ended = check(&sandbox, &[&mlp, "--baseline", file.to_str().expect("a path")]);
+    ended.exits_with(0).prints("not judged");
+}
+
+#[test]
+fn every_format_goes_into_a_file_with_a_page_beside_it() {
+    let sandbox = Sandbox::new();
+    let mlp = recording("mlp-cpu");
+    let written = |format: &str| {
+        let file = sandbox.path("out");
+        let arguments = [
+            &mlp,
+            "--max-time",
+            "0.0001",
+            "--format",
+            format,
+            "--output",
+            file.to_str().expect("a path"),
+        ];
+        check(&sandbox, &arguments).exits_with(1).prints("BROKEN      time-budget");
+        std::fs::read_to_string(&file).expect("written")
+    };
+    let sarif: Value = serde_json::from_str(&written("sarif")).expect("JSON");
+    assert_eq!(sarif["version"], "2.1.0");
+    assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "time-budget");
+    let quality: Value = serde_json::from_str(&written("code-quality")).expect("JSON");
+    assert_eq!(quality[0]["check_name"], "time-budget");
+    let junit = written("junit");
+    assert!(junit.starts_with("<?xml") && junit.contains("failures=\"1\""), "{junit}");
+    assert!(written("text").starts_with("BROKEN"));
+    let found: Value = serde_json::from_str(&written("json")).expect("JSON");
+    schema::holds(&found, "check");
+}
+
+#[test]
+fn a_program_is_held_to_its_configuration() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", TRAINS);
+    let config =
+        "[check]\nbaseline = \"baseline.json\"\nmax_regression = \"900%\"\nmax_time = 60000\n";
+    sandbox.write("ridgeline.toml", config);
+    let check = |more: &[&str]| {
+        let mut command = sandbox.ridgeline();
+        command.args(["check", "train.py", "--device", "cpu", "--python"]).arg(python).args(more);
+        ended(&mut command)
+    };
+    // The baseline is not there before it is written.
+    let missing = check(&[]).exits_with(2);
+    missing.says("baseline.json is not there");
+    check(&["--write-baseline", "baseline.json"]).exits_with(0).prints("passed      time-budget");
+    let kept = std::fs::read_to_string(sandbox.project().join("baseline.json")).expect("written");
+    let kept: Value = serde_json::from_str(&kept).expect("JSON");
+    assert_eq!(kept["run"]["timed_ns"].as_array().map(Vec::len), Some(7));
+    // The same program is not ten times as slow.
+    let found = json_of(&check(&["--format", "json"]).exits_with(0));
+    assert_eq!(told(&found)[0], "time-budget: passed");
+    assert!(told(&found).contains(&"memory-regression: passed".to_owned()), "{found}");
+
+    // Two hundred times the work is a regression, at the line that does it.
+    let large = TRAINS.replace("64, 128", "64, 8192").replace("128, 10", "8192, 512");
+    sandbox.write("train.py", large.replace("randint(0, 10", "randint(0, 512"));
+    let ended = check(&["--max-regression", "100%", "--format", "json"]);
+    let found = json_of(&ended.exits_with(1).says("measured once more"));
+    let items = found["items"].as_array().expect("items");
+    let time = items.iter().find(|item| item["name"] == "time-regression").expect("the question");
+    assert_eq!(time["status"], "broken");
+    assert!(time["message"].as_str().is_some_and(|text| text.ends_with("in two runs of two")));
+    assert_eq!(time["at"]["file"], "train.py");
+    assert!(time["at"]["line"].as_u64() > Some(1), "{time}");
+}

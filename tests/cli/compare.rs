@@ -1,0 +1,181 @@
+//! `ridgeline compare`, on recordings, on documents, on the history of a project, and on what is none.
+
+use serde_json::{Value, json};
+
+use crate::panel::Served;
+use crate::sandbox::{Ended, Sandbox, ended, python_with_torch, repository};
+use crate::schema;
+
+/// A loop whose model can be made larger by a number. The large one takes many times as long.
+const TRAINS: &str = include_str!("scripts/train.py");
+
+fn recording(name: &str) -> String {
+    repository().join("tests/recordings").join(name).to_str().expect("a path").to_owned()
+}
+
+fn document(ended: &Ended) -> Value {
+    let document = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    schema::holds(&document, "compare");
+    document
+}
+
+/// Every verdict in a document.
+fn verdicts(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(entries) => {
+            if let Some(verdict) = entries.get("verdict").and_then(Value::as_str) {
+                found.push(verdict.to_owned());
+            }
+            entries.values().for_each(|entry| verdicts(entry, found));
+        }
+        Value::Array(entries) => entries.iter().for_each(|entry| verdicts(entry, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_recording_and_itself_are_the_same() {
+    let sandbox = Sandbox::new();
+    for name in ["mlp-cpu", "conv-cpu", "gan-cpu", "seq-cpu", "accumulation-cpu", "compiled-cpu"] {
+        let recording = recording(name);
+        let ended = sandbox.run(&["compare", &recording, &recording, "--json", "-"]).exits_with(0);
+        let found = document(&ended);
+        let mut told = Vec::new();
+        verdicts(&found, &mut told);
+        assert!(told.len() > 10, "{name}: {found}");
+        assert!(told.iter().all(|verdict| ["within-noise", "unknown"].contains(&verdict.as_str())));
+        assert!(!found["lines"].as_array().expect("lines").is_empty());
+    }
+    let mlp = recording("mlp-cpu");
+    let ended = sandbox.run(&["compare", &mlp, &mlp]).exits_with(0);
+    ended.prints("within noise").prints("No lines differ beyond noise.");
+}
+
+#[test]
+fn other_programs_differ() {
+    let sandbox = Sandbox::new();
+    let (before, after) = (recording("mlp-cpu"), recording("conv-cpu"));
+    let found = document(&sandbox.run(&["compare", &before, &after, "--json", "-"]).exits_with(0));
+    let mut told = Vec::new();
+    verdicts(&found, &mut told);
+    assert!(told.iter().any(|verdict| verdict == "gone" || verdict == "new"), "{found}");
+}
+
+#[test]
+fn what_is_no_run_is_said() {
+    let sandbox = Sandbox::new();
+    let run = |name: &str| sandbox.run(&["compare", name, &recording("mlp-cpu")]);
+    run("gone").exits_with(2).says("no file `gone`").says("HEAD~1");
+    run("last").exits_with(2).says("was not profiled yet");
+    let deep = "[".repeat(200_000);
+    let huge = format!("{{\"schema\": 1, \"lines\": [{}]}}", "0,".repeat(2_000_000) + "0");
+    for (name, text) in [
+        ("empty.json", ""),
+        ("words.json", "this is no JSON"),
+        ("deep.json", deep.as_str()),
+        ("other.json", "{\"run\": 7}"),
+        ("huge.json", huge.as_str()),
+        ("notes.txt", "{}"),
+    ] {
+        let file = sandbox.write(name, text);
+        run(file.to_str().expect("a path")).exits_with(1).says(name);
+    }
+    let newer = sandbox.write("newer.json", "{\"run\": {\"version\": 99}}");
+    run(newer.to_str().expect("a path")).exits_with(1).says("a newer Ridgeline");
+    sandbox.run(&["compare"]).exits_with(0).prints("was not profiled yet");
+}
+
+/// Profiles `train.py` of a sandbox; says whether this machine can.
+fn profile(sandbox: &Sandbox, text: &str) -> bool {
+    let Some(python) = python_with_torch() else { return false };
+    sandbox.write("train.py", text);
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", "train.py", "--device", "cpu", "--iterations", "7", "--python"]);
+    command.arg(python).args(["--json", "profile.json"]);
+    ended(&mut command).exits_with(0);
+    true
+}
+
+#[tokio::test]
+async fn runs_of_a_project_by_their_names() {
+    let sandbox = Sandbox::new();
+    if !profile(&sandbox, TRAINS) {
+        return;
+    }
+    std::fs::rename(sandbox.project().join("profile.json"), sandbox.path("small.json"))
+        .expect("moved");
+    // The layers are two hundred times as much work, and the file has a line more above.
+    let large = format!(
+        "import os\n{}",
+        TRAINS.replace("64, 128", "64, 8192").replace("128, 10", "8192, 512")
+    );
+    let large = large.replace("randint(0, 10", "randint(0, 512");
+    assert!(profile(&sandbox, &large));
+    let ended = sandbox.run(&["compare", "last~1", "last", "--json", "-"]).exits_with(0);
+    let found = document(&ended);
+    assert_eq!(found["time"]["verdict"], "slower", "{found}");
+    assert_eq!(found["throughput"]["verdict"], "slower");
+    assert_eq!(found["peak"]["verdict"], "larger");
+    let lines = found["lines"].as_array().expect("lines");
+    let at = |line: u32| lines.iter().find(|row| row["line_before"] == line).expect("the line");
+    // Line 24 is `loss.backward()`; it was moved by one, and reads as it did.
+    let backward = lines.iter().find(|row| row["line_after"] == 25).expect("the line after");
+    assert_eq!((&backward["line_before"], &backward["is_changed"]), (&json!(24), &json!(false)));
+    // The layer's own line runs as it did before, and takes longer.
+    assert_eq!(at(12)["own"]["verdict"], "slower", "{}", at(12));
+    let modules = found["modules"].as_array().expect("modules");
+    let second = modules.iter().find(|row| row["path"] == "second").expect("the module");
+    assert_eq!(second["total"]["verdict"], "slower");
+
+    // The same from the document, by the number in the list, and on the page.
+    let small = sandbox.path("small.json");
+    let small = small.to_str().expect("a path");
+    let again = document(&sandbox.run(&["compare", small, "--json", "-"]).exits_with(0));
+    assert_eq!(again["time"], found["time"]);
+    assert_eq!(again["lines"], found["lines"]);
+    let listed = sandbox.run(&["compare"]).exits_with(0).prints("last~1");
+    let numbers: Vec<&str> =
+        listed.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).take(2).collect();
+    let ended = sandbox.run(&["compare", numbers[1], numbers[0]]).exits_with(0);
+    ended.prints("slower").prints("Mann-Whitney U over 7 and 7 iterations");
+
+    // Nothing of the person's machine is kept.
+    let state = sandbox.path("state");
+    let folder = sandbox.project();
+    let mut kept = 0;
+    for file in files_below(&state) {
+        let text = std::fs::read_to_string(&file).expect("text");
+        assert!(!text.contains(folder.to_str().expect("a path")), "{}", file.display());
+        assert!(!text.contains("loss.backward()"), "{}", file.display());
+        kept += usize::from(file.parent().is_some_and(|folder| folder.ends_with("runs")));
+    }
+    assert_eq!(kept, 2);
+
+    let served = Served::of(&sandbox, sandbox.project());
+    let path = format!("/api/compare?workspace=0&before={}&after={}", numbers[1], numbers[0]);
+    let shown = served.panel.get(&path).await.json();
+    schema::holds(&shown, "compare");
+    assert_eq!(shown["lines"], found["lines"]);
+    let history = served.panel.document().await["history"].clone();
+    assert!(
+        history[0]["text"].is_string() && history[0]["text"] != history[1]["text"],
+        "{history}"
+    );
+    let gone = "/api/compare?workspace=0&before=1&after=2";
+    assert_eq!(served.panel.get(gone).await.status, 404);
+    assert_eq!(served.panel.get("/api/compare?workspace=0&before=-1&after=x").await.status, 400);
+}
+
+fn files_below(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path => found.push(path),
+            }
+        }
+    }
+    found
+}

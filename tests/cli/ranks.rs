@@ -1,0 +1,153 @@
+//! `ridgeline profile` of programs with many ranks, through real launchers. These need a Python with
+//! torch.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
+use crate::schema;
+
+/// Two ranks with gloo, of which the second computes more; `{body}` is what else a step does.
+const TRAINS: &str = r#"
+import os, sys, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+net = DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(100):
+    samples = torch.randn(32 * (1 + dist.get_rank()), 64)
+    optimizer.zero_grad()
+    net(samples).sum().backward()
+    optimizer.step()
+    {body}
+"#;
+const LAUNCHER: &str = "torchrun --standalone --nproc-per-node 2";
+
+fn profile(sandbox: &Sandbox, body: &str, more: &[&str]) -> Option<Ended> {
+    let python = python_with_torch()?;
+    sandbox.write("train.py", TRAINS.replace("{body}", body));
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", "train.py", "--device", "cpu", "--python"]).arg(python).args(more);
+    Some(ended(&mut command))
+}
+
+/// The document with its two ranks.
+#[track_caller]
+fn two_ranks(ended: Ended) -> Value {
+    let json = ended.exits_with(0).stdout;
+    let json: Value = serde_json::from_str(&json).expect("JSON and nothing else");
+    schema::holds(&json, "profile.schema.json");
+    let ranks = json["ranks"]["ranks"].as_array().expect("ranks");
+    let numbers: Vec<_> = ranks.iter().map(|rank| rank["rank"].as_u64()).collect();
+    assert_eq!(numbers, [Some(0), Some(1)]);
+    let batches: Vec<_> = ranks.iter().map(|rank| rank["batch_size"].as_u64()).collect();
+    assert_eq!(batches, [Some(32), Some(64)]);
+    for rank in ranks {
+        let ms = |key: &str| rank[key].as_f64().expect("a number");
+        assert!(ms("communication_ms") > 0.0, "{rank}");
+        assert!(ms("computing_ms") > 0.0 && ms("computing_ms") <= ms("time_ms"), "{rank}");
+    }
+    let lines = json["ranks"]["lines"].as_array().expect("lines");
+    assert!(lines.iter().any(|line| line["file"] == "train.py" && line["line"] == 12));
+    for line in lines {
+        let ms = |key: &str| line[key].as_f64().expect("a number");
+        assert!(ms("least_ms") <= ms("mean_ms") && ms("mean_ms") <= ms("most_ms"), "{line}");
+    }
+    json
+}
+
+#[test]
+fn every_rank_is_told_of() {
+    let sandbox = Sandbox::new();
+    let Some(ended) = profile(&sandbox, "", &["--launcher", LAUNCHER, "--json", "-"]) else { return };
+    two_ranks(ended);
+    // What was recorded tells the same later.
+    let folders = std::fs::read_dir(sandbox.path("cache").join("recordings")).expect("recordings");
+    let project = folders.flatten().next().expect("the project").path();
+    let recording = std::fs::read_dir(project).expect("it").flatten().next().expect("one").path();
+    let again = sandbox.ridgeline().arg("analyze").arg(&recording).output().expect("it starts");
+    let text = String::from_utf8_lossy(&again.stdout);
+    assert!(text.contains("rank 0") && text.contains("rank 1"), "{text}");
+}
+
+#[test]
+fn the_configuration_names_the_launcher() {
+    let sandbox = Sandbox::new();
+    let words: Vec<String> = LAUNCHER.split(' ').map(|word| format!("{word:?}")).collect();
+    sandbox.write("ridgeline.toml", format!("launcher = [{}]\n", words.join(", ")));
+    let Some(ended) = profile(&sandbox, "", &[]) else { return };
+    let ended = ended.exits_with(0);
+    assert!(ended.stderr.contains(&format!("launched by `{LAUNCHER}`")), "{}", ended.stderr);
+    assert!(ended.stdout.contains("  rank 1 "), "{}", ended.stdout);
+}
+
+#[test]
+fn the_rank_that_fails_is_named_with_its_line() {
+    let sandbox = Sandbox::new();
+    let body = "dist.get_rank() == 1 and step == 2 and [][1]";
+    let Some(ended) = profile(&sandbox, body, &["--launcher", LAUNCHER]) else { return };
+    let ended = ended.exits_with(1);
+    assert!(ended.stderr.contains("train.py:13: IndexError"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("(on rank 1)"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_rank_that_is_gone_is_named() {
+    let sandbox = Sandbox::new();
+    let body = "dist.get_rank() == 1 and step == 2 and os._exit(3)";
+    let Some(ended) = profile(&sandbox, body, &["--launcher", LAUNCHER]) else { return };
+    let ended = ended.exits_with(1);
+    assert!(ended.stderr.contains("rank 1 was ended in the stage"), "{}", ended.stderr);
+}
+
+/// As `ssh HOST WORDS...` does it: a shell there, with an environment and a folder of its own.
+const SSH: &str = "#!/bin/sh\n[ \"$1\" = 127.0.0.2 ] || exit 255\nshift\ncd /\n\
+                   exec env -i PATH=/usr/bin:/bin HOME=/ sh -c \"$*\"\n";
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_tree_on_another_machine() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let there = sandbox.path("there");
+    std::fs::create_dir_all(&there).expect("a folder");
+    std::fs::write(there.join("train.py"), TRAINS.replace("{body}", "")).expect("written");
+    let ssh = sandbox.path("ssh");
+    std::fs::write(&ssh, SSH).expect("written");
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o700)).expect("allowed");
+    let port = free_port();
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let configuration = format!(
+        "[launcher]\n\
+         command = [{ssh:?}, \"127.0.0.2\", {python:?}, \"-m\", \"torch.distributed.run\", \
+         \"--nproc-per-node\", \"2\", \"--master-addr\", \"127.0.0.2\", \"--master-port\", \"{port}\"]\n\
+         python = {python:?}\n\
+         paths = {{ {there:?} = \".\" }}\n",
+        ssh = text(&ssh),
+        python = text(python),
+        there = text(&there),
+    );
+    sandbox.write("ridgeline.toml", configuration);
+    let Some(ended) = profile(&sandbox, "", &["--json", "-"]) else { return };
+    let json = two_ranks(ended);
+    assert!(json["lines"].as_array().is_some_and(|lines| lines.len() > 3), "{}", json["lines"]);
+}
+
+#[cfg(target_os = "linux")]
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.2:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+#[test]
+fn a_launcher_that_makes_no_sense() {
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", "");
+    let run = |launcher: &str| sandbox.run(&["profile", "train.py", "--launcher", launcher]);
+    run("").exits_with(2).says("the launcher names no program");
+    run("srun 'x").exits_with(2).says("a quote does not end");
+    run("ssh -p 22").exits_with(2).says("names no host");
+}

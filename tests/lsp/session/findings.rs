@@ -1,0 +1,223 @@
+//! Findings: when they are worked out, where they are shown, and what mends or silences them.
+
+use ridgeline_analysis::diagnose::finding::{Cost, Finding, Place};
+use ridgeline_analysis::source::rewrite::EditKind;
+use serde_json::{Value, json};
+
+use super::fake::{Session, quiet};
+use super::what_if::recorded;
+use crate::profiler::ProfileOutcome;
+
+/// The line of the recorded script that goes back, counted from 1.
+fn line_of(text: &str, part: &str) -> u32 {
+    let at = text.lines().position(|line| line.contains(part)).expect("a line");
+    u32::try_from(at + 1).expect("small")
+}
+
+fn finding(line: u32, cost: Option<Cost>) -> Finding {
+    Finding {
+        rule: "hidden-sync",
+        at: Place { path: "train.py".to_owned(), line },
+        related: vec![(
+            Place { path: "train.py".to_owned(), line: 1 },
+            "it begins here".to_owned(),
+        )],
+        message: "this waits for the GPU".to_owned(),
+        why: "Python stands still meanwhile.".to_owned(),
+        cost,
+        fix: Some(EditKind::Tf32),
+    }
+}
+
+fn client() -> Value {
+    json!({
+        "textDocument": {"publishDiagnostics": {"relatedInformation": true}},
+        "workspace": {"workspaceEdit": {"documentChanges": true}},
+    })
+}
+
+/// The next diagnostics of the script.
+async fn published(session: &mut Session) -> Vec<Value> {
+    let shown = session.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!(shown["uri"], session.uri("train.py"));
+    shown["diagnostics"].as_array().cloned().expect("a list")
+}
+
+/// A session in which the recorded program was measured and something was found at the line that goes
+/// back; with the script's text.
+async fn measured() -> (Session, String, u32) {
+    let mut session = Session::start();
+    let profiled = recorded(&session);
+    let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
+    let line = line_of(&text, "backward()");
+    let cost = Cost::time(profiled.profile.iteration.time_ns * 0.2);
+    *session.profiler.found.lock().expect("no panic") = vec![finding(line, Some(cost))];
+    session.greet(client(), true).await;
+    let script = session.uri("train.py");
+    session.client.open(&script, &text).await;
+    session.client.save(&script).await;
+    session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+    (session, text, line)
+}
+
+async fn actions(session: &mut Session, line: u32, context: Value) -> Vec<Value> {
+    let at = json!({"line": line - 1, "character": 0});
+    let params = json!({
+        "textDocument": {"uri": session.uri("train.py")},
+        "range": {"start": at, "end": at},
+        "context": context,
+    });
+    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
+    found.as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_measured_finding_is_at_its_line() {
+    let (mut session, text, line) = measured().await;
+    let shown = published(&mut session).await;
+    let [diagnostic] = &shown[..] else { panic!("{shown:?}") };
+    assert_eq!(diagnostic["range"]["start"]["line"], line - 1);
+    assert_eq!(diagnostic["severity"], 2);
+    assert_eq!(
+        (&diagnostic["source"], &diagnostic["code"]),
+        (&"ridgeline".into(), &"hidden-sync".into())
+    );
+    let message = diagnostic["message"].as_str().expect("a text");
+    assert!(
+        message.starts_with("this waits for the GPU: ") && message.contains("(20%). Python"),
+        "{message}"
+    );
+    let related = &diagnostic["relatedInformation"][0];
+    assert_eq!(
+        (&related["location"]["range"]["start"]["line"], &related["message"]),
+        (&0.into(), &"it begins here".into())
+    );
+    let place = json!({"line": line - 1, "character": 8});
+    let params = json!({"textDocument": {"uri": session.uri("train.py")}, "position": place});
+    let hover = session.client.request("textDocument/hover", params).await.expect("a hover");
+    let hover = hover.to_string();
+    assert!(hover.contains("this waits for the GPU") && hover.contains("hidden-sync"), "{hover}");
+    // It moves with its statement, and goes with it.
+    let script = session.uri("train.py");
+    session.client.change(&script, 2, json!([{"text": format!("# first\n{text}")}])).await;
+    let shown = published(&mut session).await;
+    assert_eq!(shown[0]["range"]["start"]["line"], line);
+    let changed = text.replace("backward()", "backward(retain_graph=True)");
+    session.client.change(&script, 3, json!([{"text": changed}])).await;
+    assert_eq!(published(&mut session).await, Vec::<Value>::new());
+    session.client.change(&script, 4, json!([{"text": text}])).await;
+    assert_eq!(published(&mut session).await.len(), 1);
+    session.client.command("ridgeline.clear", json!([])).await.expect("done");
+    assert_eq!(published(&mut session).await, Vec::<Value>::new());
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn quick_fixes_mend_and_silence() {
+    let (mut session, text, line) = measured().await;
+    let shown = published(&mut session).await;
+    // Editors ask by themselves, for the light bulb: a fix is worth one.
+    let context = json!({"diagnostics": shown, "triggerKind": 2});
+    let found = actions(&mut session, line, context).await;
+    let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();
+    assert_eq!(titles, [EditKind::Tf32.title(), "Ridgeline: silence `hidden-sync` here"]);
+    for action in &found {
+        assert_eq!(action["kind"], "quickfix");
+        assert_eq!(action["diagnostics"], json!(shown));
+    }
+    let new = found[0]["edit"]["documentChanges"][0]["edits"][0]["newText"].as_str();
+    assert!(new.is_some_and(|new| new.contains("set_float32_matmul_precision")), "{new:?}");
+    let silenced = &found[1]["edit"]["documentChanges"][0]["edits"][0];
+    assert_eq!(silenced["newText"], "  # ridgeline: ignore[hidden-sync]");
+    assert_eq!(silenced["range"]["start"]["line"], line - 1);
+    // Nothing at another line, and nothing of kinds that ours are not.
+    assert_eq!(
+        actions(&mut session, 1, json!({"diagnostics": [], "triggerKind": 2})).await,
+        Vec::<Value>::new()
+    );
+    let only = json!({"diagnostics": [], "only": ["source.fixAll"]});
+    assert_eq!(actions(&mut session, line, only).await, Vec::<Value>::new());
+    // A comment above leaves the statement as it was measured, and silences it at once.
+    let indentation: String = text
+        .lines()
+        .nth(line as usize - 1)
+        .map(|line| line.chars().take_while(|c| *c == ' ').collect())
+        .unwrap_or_default();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.insert(line as usize - 1, format!("{indentation}# ridgeline: ignore[hidden-sync]"));
+    let script = session.uri("train.py");
+    session.client.change(&script, 2, json!([{"text": lines.join("\n")}])).await;
+    assert_eq!(published(&mut session).await, Vec::<Value>::new());
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn what_is_not_wanted_is_not_shown() {
+    let (mut session, _, line) = measured().await;
+    assert_eq!(published(&mut session).await.len(), 1);
+    for settings in [json!({"enable": false}), json!({"minimum": "warning"})] {
+        let mut all = quiet();
+        all["findings"] = settings.clone();
+        session
+            .client
+            .notify("workspace/didChangeConfiguration", json!({"settings": {"ridgeline": all}}))
+            .await;
+        let shown = published(&mut session).await;
+        // It is a warning: whoever wants those sees it.
+        assert_eq!(shown.len(), usize::from(settings.get("minimum").is_some()), "{settings}");
+    }
+    let found = actions(&mut session, line, json!({"diagnostics": []})).await;
+    assert_eq!(found.iter().filter(|one| one["kind"] == "quickfix").count(), 2, "{found:?}");
+    session.client.goodbye().await;
+}
+
+const SCRIPT: &str = "\
+import torch
+model = torch.nn.Linear(2, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in loader:
+    opt.zero_grad()
+    model(batch).sum().backward()
+    opt.step()
+";
+
+#[tokio::test]
+async fn the_text_alone_is_read_while_somebody_types() {
+    let mut session = Session::start();
+    *session.profiler.of_text.lock().expect("no panic") = vec![finding(6, None)];
+    // Nothing runs for it: without consent it is read all the same.
+    session.greet(client(), false).await;
+    let script = session.uri("train.py");
+    session.client.open(&script, SCRIPT).await;
+    let shown = published(&mut session).await;
+    assert_eq!(shown[0]["severity"], 4);
+    let message = shown[0]["message"].as_str().expect("a text");
+    assert!(message.starts_with("this waits for the GPU (not measured). "), "{message}");
+    // What is no Python at the moment keeps the last picture.
+    let broken = SCRIPT.replace("model(batch)", "model(batch");
+    *session.profiler.of_text.lock().expect("no panic") = Vec::new();
+    session.client.change(&script, 2, json!([{"text": broken}])).await;
+    assert_eq!(published(&mut session).await, Vec::<Value>::new(), "its line has changed");
+    session.client.change(&script, 3, json!([{"text": SCRIPT}])).await;
+    assert_eq!(published(&mut session).await.len(), 1, "it is back");
+    assert_eq!(published(&mut session).await, Vec::<Value>::new(), "nothing is found any more");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_measurement_stands_for_what_the_text_shows() {
+    let mut session = Session::start();
+    let profiled = recorded(&session);
+    let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
+    let line = line_of(&text, "backward()");
+    *session.profiler.of_text.lock().expect("no panic") = vec![finding(line, None)];
+    session.greet(client(), true).await;
+    let script = session.uri("train.py");
+    session.client.open(&script, &text).await;
+    assert_eq!(published(&mut session).await.len(), 1);
+    session.client.save(&script).await;
+    // The measurement finds nothing there.
+    session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+    assert_eq!(published(&mut session).await, Vec::<Value>::new());
+    session.client.goodbye().await;
+}

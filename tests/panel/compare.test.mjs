@@ -1,0 +1,110 @@
+// Two runs side by side, as the page shows them: `tests/panel/run`.
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+
+import { findBrowser, launch } from "./browser.mjs";
+import { panelDocument, timelineDocument } from "./documents.mjs";
+import { checkAccessibility, checkNoSidewaysScroll, noAxe, until, withPanel } from "./session.mjs";
+
+const found = findBrowser();
+if (found.reason !== undefined) console.log(`SKIPPED two runs side by side in Chromium: ${found.reason}`);
+
+let browser;
+before(async () => {
+  if (found.reason === undefined) browser = await launch(found);
+});
+after(() => browser?.close());
+
+const documents = () => ({ panel: panelDocument(), timeline: timelineDocument() });
+
+const measure = (before, after, verdict) => ({ before, after, ratio: before > 0 && after !== null ? after / before : null, verdict });
+const same = measure(5e6, 5e6, "within-noise");
+
+/** A comparison in which one line is slower, one is new, and one is the same. */
+function comparison() {
+  const line = (line_before, line_after, own) => ({
+    file: "model.py", scope: "Block.<forward>", line_before, line_after, is_changed: false, total: own, own, memory: same,
+  });
+  return {
+    schema: 1,
+    runs: [],
+    before: { timed_iterations: 5 },
+    after: { timed_iterations: 5 },
+    unlike: null,
+    test: { name: "Mann-Whitney U", u: 25, p_slower: 0.004, p_faster: 1, p_least: 0.004, is_exact: true },
+    time: measure(1e8, 1.3e8, "slower"),
+    throughput: measure(320, 246, "slower"),
+    peak: same,
+    phases: [{ name: "forward", time: measure(5e7, 8e7, "slower") }],
+    lines: [line(8, 9, measure(5e7, 8e7, "slower")), line(null, 12, measure(null, 3e6, "new")), line(20, 20, same)],
+    modules: [{ path: "blocks.0", type_name: "Block", total: same, own: same, memory: measure(1e6, 2e6, "larger") }],
+    notes: ["the same text ran both times"],
+  };
+}
+
+describe("two runs side by side", { skip: found.reason }, () => {
+  test("are compared when somebody wants to see it", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      site.compare = comparison;
+      assert.deepEqual(site.compared, []);
+      await page.locator(".compare summary").click();
+      await until(() => site.compared.length === 1, "the comparison to be asked for");
+      const [now, then] = site.panel.history.map(({ when_unix_ms }) => when_unix_ms);
+      assert.deepEqual(site.compared[0], [then, now]);
+      const status = page.locator(".compare [role=status]");
+      await until(async () => (await status.innerText()).startsWith("The iteration is slower (+30%)"), "the summary");
+      assert.match(await status.innerText(), /2 lines and 1 module differ beyond noise/);
+      const text = await page.locator(".compare").innerText();
+      assert.match(text, /model\.py:9 \(was 8\) Block\.<forward>\s+50 ms\s+80 ms\s+\+60% slower/);
+      assert.match(text, /model\.py:12 Block\.<forward>\s+–\s+3\.0 ms\s+new/);
+      assert.doesNotMatch(text, /model\.py:20/);
+      assert.match(text, /Mann-Whitney U over 5 and 5 iterations: p = 0\.004 for slower/);
+      await checkNoSidewaysScroll(page, "with two runs");
+    }));
+
+  test("others are chosen by keys, and stay chosen", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      site.compare = comparison;
+      await page.locator(".compare summary").focus();
+      await page.keyboard.press("Enter");
+      await until(() => site.compared.length === 1, "the comparison");
+      await page.keyboard.press("Tab");
+      await page.keyboard.press("ArrowDown");
+      await until(() => site.compared.length === 2, "another comparison");
+      const whens = site.panel.history.map(({ when_unix_ms }) => when_unix_ms);
+      assert.deepEqual(site.compared[1], [whens[2], whens[0]]);
+      // A new run comes; what was chosen is still compared.
+      site.panel = { ...site.panel, generation: 8, history: [{ ...site.panel.history[0], when_unix_ms: whens[0] + 5000 }, ...site.panel.history] };
+      site.send("panel", {});
+      await until(async () => (await page.locator("#compare-after option").count()) === whens.length + 1, "the new run");
+      assert.equal(await page.locator("#compare-before").inputValue(), String(whens[2]));
+      assert.equal(await page.locator("#compare-after").inputValue(), String(whens[0]));
+      assert.equal(site.compared.length, 2);
+    }));
+
+  test("what is not kept is said", () =>
+    withPanel(browser, documents(), async (page, site, wrong) => {
+      await page.locator(".compare summary").click();
+      const status = page.locator(".compare [role=status]");
+      await until(async () => (await status.innerText()).includes("not kept"), "the reason");
+      // The browser itself logs what is not found.
+      wrong.splice(0, wrong.length, ...wrong.filter((message) => !message.includes("404")));
+    }));
+
+  test("one run alone has none to be compared with", () =>
+    withPanel(browser, { panel: panelDocument({ runs: 1 }), timeline: null }, async (page, _, wrong) => {
+      assert.equal(await page.locator(".compare").isVisible(), false);
+      wrong.splice(0, wrong.length, ...wrong.filter((message) => !message.includes("404")));
+    }));
+
+  for (const theme of ["light", "dark"]) {
+    test(`is accessible in ${theme} colours`, { skip: noAxe }, () =>
+      withPanel(browser, { ...documents(), theme }, async (page, site) => {
+        site.compare = comparison;
+        await page.locator(".compare summary").click();
+        await until(async () => (await page.locator(".compare tbody tr").count()) > 4, "the tables");
+        await checkAccessibility(page, `two runs, ${theme}`);
+      }));
+  }
+});
