@@ -111,8 +111,13 @@ impl Found {
             if gap.within((start_ns, end_ns)) < SHORTEST_WAIT_NS {
                 continue;
             }
-            // The line that waits is the one on which the wait ends.
-            let Some(context) = gap.pieces.last().map(|piece| piece.context) else { continue };
+            // The line that waits is the one on which most of the operation goes by: the gap goes on
+            // to the next operator, which may be another line's.
+            let goes_by = |piece: &&Piece| {
+                piece.end_ns.min(end_ns).saturating_sub(piece.start_ns.max(start_ns))
+            };
+            let longest = gap.pieces.iter().max_by_key(goes_by);
+            let Some(context) = longest.map(|piece| piece.context) else { continue };
             let waits = gap
                 .pieces
                 .iter()

@@ -9,7 +9,7 @@ use super::{LineOfRank, RankCost, Ranks};
 /// Below this share of the iteration, ranks count as even.
 const LEAST_SHARE: f64 = 0.05;
 /// Ranks whose iterations differ by more do not train together.
-const SAME_PACE: f64 = 0.15;
+const SAME_PACE: f64 = 0.3;
 /// From this ratio on, one rank does more work than another.
 const MORE_WORK: f64 = 1.1;
 /// A line with this share of the surplus is where it comes from; one with less is part of it.

@@ -8,6 +8,7 @@ use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::{by_line, highest_first};
 use crate::profile::Phase;
+use crate::recording::manifest::Optimizer;
 use crate::source::rewrite::EditKind;
 use crate::source::rewrite::optimizers::makes_optimizer;
 
@@ -35,8 +36,9 @@ impl Rule for UnfusedOptimizer {
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let manifest = evidence.manifest()?;
-    let all_fused = manifest.optimizers.iter().all(|optimizer| optimizer.fused == Some(true));
-    if manifest.optimizers.is_empty() || all_fused {
+    let is_chosen =
+        |optimizer: &Optimizer| optimizer.fused == Some(true) || optimizer.foreach == Some(true);
+    if manifest.optimizers.iter().all(is_chosen) || has_sparse_gradients(evidence) {
         return None;
     }
     // Gradients are zeroed in the optimizer's part of the iteration too.
@@ -76,6 +78,14 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
+/// Gradients of embeddings with `sparse=True`, which no fused optimizer takes (`torch/optim/sgd.py`).
+fn has_sparse_gradients(evidence: &Evidence<'_>) -> bool {
+    let mut operators = evidence.graph().operators.iter();
+    operators.any(|operator| {
+        ["coalesce", "sparse_backward", "sparse_coo"].iter().any(|it| operator.name.contains(it))
+    })
+}
+
 /// Where optimizers are made.
 fn made_at(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
     let program = evidence.program;
@@ -98,7 +108,7 @@ fn version(torch: &str) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
     use crate::diagnose::example::{Example, operator};
-    use crate::recording::manifest::{Module, Optimizer, Parameter};
+    use crate::recording::manifest::{Module, Parameter};
 
     const TEXT: &str = "import torch\n\
         optimizer = torch.optim.Adam(model.parameters())\n\

@@ -10,7 +10,7 @@ def main() -> None:
     torch.manual_seed(0)
     words = nn.EmbeddingBag(100_000, 64, sparse=True)
     model = nn.Sequential(words, nn.Linear(64, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)
     checkpoint = io.BytesIO()
 
     for step in range(120):
