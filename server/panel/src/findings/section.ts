@@ -71,7 +71,7 @@ export class FindingsSection {
       element(
         "h3",
         {},
-        element("span", { class: "badge" }, SEVERITY_WORDS[severity]),
+        element("span", { class: "badge" }, cost === null ? "cost unknown" : SEVERITY_WORDS[severity]),
         " ",
         finding.text,
       ),
