@@ -10,7 +10,7 @@ import { scroller } from "./table";
 const LEAST = 0.005;
 
 export class BoundSection {
-  readonly #verdict = element("p", { class: "verdict" });
+  readonly #verdict = element("p", { class: "bound-verdict" });
   readonly #bar = element("div", { class: "bound-bar", "aria-hidden": "true" });
   readonly #rows = element("tbody");
   readonly #parts = element("dl", { class: "utilization" });
