@@ -32,35 +32,27 @@ pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
         return analyze_recording(args, terminal, style);
     }
     let trace = read_trace(&args.trace)?;
-    let mut summary = summarize(&trace);
     let recording = Recording { trace, lines: None, manifest: None };
-    let profile = attribution::attribute(&recording).map(Arc::new);
-    let profile = profile.map_err(|error| error.to_string());
+    let (mut summary, profile) = std::thread::scope(|scope| {
+        let attributed = scope.spawn(|| attribution::attribute(&recording));
+        let summary = summarize(&recording.trace);
+        (summary, attributed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
+    std::mem::forget(recording);
     if let Ok(profile) = &profile {
         summary.explain(profile);
     }
-    let found = profile.and_then(|profile| {
-        let findings = found_in(recording, profile.clone())?;
-        Ok((findings, profile))
-    });
     if let Some(file) = &args.json {
-        let findings = match &found {
-            Ok((findings, profile)) => Some(Found::all(findings, profile)),
-            Err(why) => {
-                summary.notes.push(format!("Findings are not known: {why}"));
-                None
-            }
-        };
-        output_file::write(&Analysis { summary: &summary, findings }, file)?;
+        summary.notes.push(
+            "Findings are told where a program is at hand: `ridgeline profile` runs it".to_owned(),
+        );
+        output_file::write(&Analysis { summary: &summary, findings: None }, file)?;
     }
     if output_file::is_stdout(args.json.as_deref()) {
         return Ok(());
     }
-    let mut page = trace_summary(&summary, args.top, style);
-    if let Ok((findings, profile)) = &found {
-        page.push_str(&findings::page(findings, profile, style));
-    }
-    terminal.print(&page)
+    terminal.print(&trace_summary(&summary, args.top, style))
 }
 
 /// What `--json` writes of a trace.
