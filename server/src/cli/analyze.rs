@@ -112,7 +112,9 @@ fn analyze_recording(
         )
     };
     let recording = pipeline::load(&args.trace).map_err(|error| wrong(error.to_string()))?;
-    let profile = attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
+    let mut profile =
+        attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
+    pipeline::add_ranks(&args.trace, &mut profile);
     let kernels = args.json.as_ref().map(|_| summarize(&recording.trace).kernels);
     let profile = Arc::new(profile);
     let found = found_in(recording, profile.clone());

@@ -33,7 +33,7 @@ pub use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 pub use plan::{Overrides, Plan, Request, configured_python, plan};
 pub use probes::kept_probes;
 use recording::{Read, read};
-pub use recording::{is_recording, load};
+pub use recording::{add_ranks, is_recording, load};
 pub use what_if::subject;
 
 use crate::discover::Discovery;

@@ -77,13 +77,18 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
         elsewhere.notes.extend(left_out);
         profile.elsewhere = Some(Arc::new(elsewhere));
     }
-    if let Some((ranks, notes)) = super::ranks::read(folder, &profile) {
-        profile.ranks = Some(Arc::new(ranks));
-        profile.notes.extend(notes);
-    }
+    add_ranks(folder, &mut profile);
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
     Ok(Read { profile, compiled_regions })
+}
+
+/// Adds what other ranks recorded beside the first one, whose profile it is.
+pub fn add_ranks(folder: &Path, profile: &mut Profile) {
+    if let Some((ranks, notes)) = super::ranks::read(folder, profile) {
+        profile.ranks = Some(Arc::new(ranks));
+        profile.notes.extend(notes);
+    }
 }
 
 /// Whether a path is the folder of a finished recording, or a trace of another profiler's.
