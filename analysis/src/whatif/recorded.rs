@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::graph::{Graph, TaskId};
-use super::simulate::{self, Schedule, SimulationError};
+use super::simulate::{Runner, Schedule, SimulationError};
 
 /// A host that is slower than the recorded one by more has something else to do.
 const MOST_HOST: f64 = 4.0;
@@ -63,14 +63,15 @@ pub fn calibrated(
             }
         }
     };
-    let mut schedule = simulate::steady(&graph)?;
+    let runner = Runner::new(&graph);
+    let mut schedule = runner.steady(&graph)?;
     let is_close = |schedule: &Schedule| (schedule.iteration_ns / measured_ns - 1.0).abs() < 1e-3;
     if measured_ns > 0.0 && !is_close(&schedule) {
         let (mut low, mut high) = (0.0, MOST_HOST);
         for _ in 0..HALVINGS {
             let middle = 0.5 * (low + high);
             set_host(&mut graph, middle);
-            if simulate::steady(&graph)?.iteration_ns <= measured_ns {
+            if runner.steady(&graph)?.iteration_ns <= measured_ns {
                 low = middle;
             } else {
                 high = middle;
@@ -80,14 +81,14 @@ pub fn calibrated(
         // than it is without a profiler.
         let is_host_alone = hosts.len() == graph.tasks.len();
         set_host(&mut graph, if is_host_alone { low } else { low.min(1.0) });
-        schedule = simulate::steady(&graph)?;
+        schedule = runner.steady(&graph)?;
         let left = measured_ns / schedule.iteration_ns;
         if !is_close(&schedule) && left.is_finite() && left > 0.0 {
             for task in &mut graph.tasks {
                 task.duration_ns *= left;
                 task.after_ns *= left;
             }
-            schedule = simulate::steady(&graph)?;
+            schedule = runner.steady(&graph)?;
         }
     }
     Ok(Recorded { graph, schedule, replay_error, measured_ns, notes: Vec::new() })
