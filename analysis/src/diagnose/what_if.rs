@@ -9,7 +9,7 @@ use crate::whatif::facts::{Cluster, Facts, Probes};
 use crate::whatif::memory;
 use crate::whatif::optimization::Bound;
 use crate::whatif::simulate;
-use crate::whatif::study::{TRUSTED_REPLAY, optimization};
+use crate::whatif::study::optimization;
 
 static NO_PROBES: LazyLock<Probes> = LazyLock::new(Probes::default);
 
@@ -49,7 +49,7 @@ impl<'a> Evidence<'a> {
     /// what can matter alone.
     pub fn what_if(&self, name: &str) -> Option<Prospect> {
         let recorded = &self.subject.recorded;
-        if recorded.replay_error.abs() > TRUSTED_REPLAY {
+        if !self.is_replayed() {
             return None;
         }
         let mut changed = recorded.graph.clone();

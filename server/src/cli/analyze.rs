@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::metrics::summary::{TraceSummary, summarize};
-use ridgeline_analysis::present::findings::{self, Entry as Found};
+use ridgeline_analysis::present::findings;
 use ridgeline_analysis::present::json::{self, KernelTotal};
 use ridgeline_analysis::present::terminal as present;
 use ridgeline_analysis::present::trace_summary::trace_summary;
@@ -47,7 +47,7 @@ pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
         summary.notes.push(
             "Findings are told where a program is at hand: `ridgeline profile` runs it".to_owned(),
         );
-        output_file::write(&Analysis { summary: &summary, findings: None }, file)?;
+        output_file::write(&Analysis { summary: &summary, findings: () }, file)?;
     }
     if output_file::is_stdout(args.json.as_deref()) {
         return Ok(());
@@ -60,7 +60,8 @@ pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
 struct Analysis<'a> {
     #[serde(flatten)]
     summary: &'a TraceSummary,
-    findings: Option<Vec<Found>>,
+    /// Null: no program is at hand, and the notes say so.
+    findings: (),
 }
 
 /// What a recording shows without the texts that ran.
