@@ -6,7 +6,7 @@ use tree_sitter::Node;
 use crate::diagnose::carried::{Carried, base_of};
 use crate::diagnose::evidence::{Evidence, Left};
 use crate::diagnose::finding::{Cost, Finding, Place};
-use crate::diagnose::reading::{is_without_gradients, lines_of, loops_around};
+use crate::diagnose::reading::{is_without_gradients, lines_of, loops_around, place};
 use crate::diagnose::rule::Rule;
 use crate::source::batch_site::module::{Assignment, Module};
 use crate::source::rewrite::EditKind;
@@ -44,10 +44,7 @@ impl Rule for GraphKept {
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
-        let place = |kept: &Kept| {
-            let path = program.module(kept.module).path.clone();
-            Place { path, line: kept.lines.0 }
-        };
+        let place = |kept: &Kept| place(program, kept.module, kept.lines.0);
         kept(program).into_iter().map(|kept| finding(place(&kept), &kept.what, None)).collect()
     }
 
@@ -66,8 +63,8 @@ fn finding(at: Place, what: &str, left: Option<Left>) -> Finding {
         at,
         message: format!("`{what}` keeps the graph of every iteration alive"),
         why: format!(
-            "The value carries all that a backward pass through it would need, and it is held for as \
-             long as the sum or list is. {grows} Add `.item()` or `.detach()` of it instead."
+            "The value holds the graph that made it, with all that no backward pass has freed of it, \
+             for as long as the sum or list is there. {grows} Add `.item()` or `.detach()` of it instead."
         ),
         cost: left.map(|left| Cost::bytes(left.all)),
         fix: Some(EditKind::DetachAccumulated),
