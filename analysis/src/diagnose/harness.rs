@@ -34,7 +34,7 @@ pub(crate) struct Case {
     pub graph: Graph,
     pub manifest: Manifest,
     pub profile: Profile,
-    pub device: DeviceSpec,
+    pub device: Result<DeviceSpec, String>,
     /// The module that calls belong to.
     module: Option<u32>,
     /// Calls so far.
@@ -49,7 +49,7 @@ impl Case {
             graph: Graph::default(),
             manifest: Manifest { torch: "2.15.0".to_owned(), ..Manifest::default() },
             profile: Profile::default(),
-            device: testing::cpu(),
+            device: Ok(testing::cpu()),
             module: None,
             calls: 0,
         };
@@ -75,7 +75,7 @@ impl Case {
     /// Lets a GPU have run it, one with TF32.
     pub fn on_gpu(mut self) -> Case {
         self.profile.device.kind = "cuda".to_owned();
-        self.device = testing::gpu("8.0");
+        self.device = Ok(testing::gpu("8.0"));
         self
     }
 

@@ -151,6 +151,34 @@ async fn quick_fixes_mend_and_silence() {
     session.client.goodbye().await;
 }
 
+/// What was found in one project of a workspace stays when another one is measured.
+#[tokio::test]
+async fn each_project_keeps_its_findings() {
+    let (mut session, _, line) = measured().await;
+    assert_eq!(published(&mut session).await.len(), 1);
+    let mut other = recorded(&session);
+    let folder = session.root.join("other");
+    std::fs::create_dir(&folder).expect("a folder");
+    for file in other.files.iter_mut().flatten() {
+        let copy = folder.join(file.file_name().expect("a name"));
+        std::fs::copy(&*file, &copy).expect("copied");
+        *file = copy;
+    }
+    other.root = folder;
+    let script = session.uri("other/train.py");
+    let text = std::fs::read_to_string(session.root.join("other/train.py")).expect("the script");
+    session.client.open(&script, &text).await;
+    session.client.save(&script).await;
+    session.begun().await.end.send(ProfileOutcome::Measured(other)).expect("waiting");
+    let shown = session.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!((&shown["uri"], shown["diagnostics"].as_array().map(Vec::len)), (&script.into(), Some(1)));
+    // The first one's is there still, and can be mended.
+    let found = actions(&mut session, line, json!({"diagnostics": []})).await;
+    let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();
+    assert!(titles.contains(&EditKind::Tf32.title()), "{titles:?}");
+    session.client.goodbye().await;
+}
+
 #[tokio::test]
 async fn what_is_not_wanted_is_not_shown() {
     let (mut session, _, line) = measured().await;

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use ridgeline_analysis::present::what_ifs::speedup;
+use ridgeline_analysis::source::rewrite::EditKind;
 use ridgeline_analysis::whatif::accuracy::{Pair, Sides, VERSION};
 use serde_json::{Value, json};
 
@@ -98,6 +100,84 @@ async fn what_was_measured_is_looked_at() {
         .iter()
         .any(|row| row["speedup"]["value"].as_f64().is_some_and(|value| value > 1.02));
     assert_eq!(told.contains("What would make it faster"), faster, "{told}");
+    session.client.goodbye().await;
+}
+
+/// The titles of the rewrites at a line, counted from 0.
+async fn titles(session: &mut Session, line: usize) -> Vec<String> {
+    let at = json!({"line": line, "character": 0});
+    let params = json!({
+        "textDocument": {"uri": session.uri("train.py")},
+        "range": {"start": at, "end": at},
+        "context": {"diagnostics": [], "only": ["refactor.rewrite"]},
+    });
+    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
+    let found = found.as_array().cloned().unwrap_or_default();
+    found.iter().filter_map(|one| one["title"].as_str().map(str::to_owned)).collect()
+}
+
+#[tokio::test]
+async fn code_actions_say_what_they_bring() {
+    let (mut session, panel) = known().await;
+    let what_ifs = panel.document().await["what_ifs"].clone();
+    let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
+    session.client.change(&session.uri("train.py"), 2, json!([{"text": text}])).await;
+    let line = text.lines().position(|line| line.trim_start().starts_with("for ")).expect("a loop");
+    let titles = titles(&mut session, line).await;
+    let rows = what_ifs["rows"].as_array().expect("rows");
+    let (mut faster, mut useless) = (0, 0);
+    for row in rows.iter().filter(|row| row["edit"]["possible"] == true) {
+        let kind = EditKind::of_name(row["name"].as_str().expect("a name")).expect("an edit");
+        let title = kind.title();
+        let (first, rest) = title.split_at(1);
+        let told = format!("Ridgeline: {}{rest}", first.to_lowercase());
+        let speed = row["speedup"]["value"].as_f64().expect("a number");
+        let of_kind: Vec<&String> = titles.iter().filter(|it| it.starts_with(&told)).collect();
+        if speed >= 1.02 {
+            faster += 1;
+            assert_eq!(of_kind, [&format!("{told}: ~{} faster", speedup(speed))], "{titles:#?}");
+        } else if row["peak_bytes"]["value"].as_f64() >= what_ifs["before"]["peak_bytes"].as_f64() {
+            useless += 1;
+            assert_eq!(of_kind, Vec::<&String>::new(), "{row}");
+        }
+    }
+    // Both cases are there.
+    assert!(faster > 0 && useless > 0, "{what_ifs}");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn what_is_computed_again_is_chosen_by_its_lines() {
+    let panel = json!({
+        "experimental": {"ridgeline": {"panel": true}},
+        "workspace": {"applyEdit": true, "workspaceEdit": {"documentChanges": true}},
+    });
+    let mut session = Session::greeted(panel, true).await;
+    session.open_and_save().await;
+    let profiled = recorded(&session);
+    let texts: Vec<String> = profiled.profile.files.iter().map(|file| file.path.clone()).collect();
+    session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+    let panel = opened(&mut session).await;
+    let what_ifs = shown(&panel, |what_ifs| !what_ifs["before"].is_null()).await;
+    let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
+    session.client.change(&session.uri("train.py"), 2, json!([{"text": text}])).await;
+    let steps = what_ifs["recompute"].as_array().expect("steps");
+    let is_one = |step: &&Value| step["is_an_edit"] == true && step["lines"] != json!([]);
+    let step = steps.iter().find(is_one).expect("a step that is an edit");
+    let asked = |lines: &Value| {
+        json!({"workspace": 0, "name": "recompute", "action": "apply", "lines": lines})
+    };
+    let lines = step["lines"].clone();
+    let (answer, edited) = tokio::join!(panel.post("/api/whatif", &asked(&lines)), async {
+        let (id, params) = session.client.asked("workspace/applyEdit").await;
+        session.client.reply(&id, json!({"applied": true})).await;
+        params
+    });
+    assert_eq!(answer.json()["done"], true);
+    assert!(edited.to_string().contains("checkpoint"), "{edited}");
+    let nowhere = json!([{"file": texts.len(), "line": 1}]);
+    let answer = panel.post("/api/whatif", &asked(&nowhere)).await.json();
+    assert_eq!(answer["message"], "That file is not on this machine.");
     session.client.goodbye().await;
 }
 

@@ -148,7 +148,7 @@ fn is_of_bias(kernel: &str, backward: bool) -> bool {
 fn reading_ns(evidence: &Evidence<'_>, task: &Task) -> f64 {
     let operator = evidence.graph().operator_of(task);
     let bytes = operator.and_then(|operator| operator.tensor(0)?.bytes()).unwrap_or(0.0);
-    let bandwidth = evidence.subject.device.bandwidth;
+    let bandwidth = evidence.device().map_or(0.0, |device| device.bandwidth);
     if bandwidth > 0.0 { 1e9 * bytes / bandwidth } else { 0.0 }
 }
 

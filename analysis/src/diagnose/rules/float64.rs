@@ -17,8 +17,8 @@ use crate::whatif::optimizations::shared::retyped::retyped;
 const LEAST: f64 = 0.02;
 /// Tensors of fewer elements are counters and rates, whose type is nobody's concern.
 const SMALL: f64 = 1024.0;
-/// On a processor half of the bytes and half of the operations of a vector are left.
-const OF_PROCESSOR: f64 = 0.5;
+/// Half of the bytes are left, and on a processor half of the operations of a vector.
+const OF_BYTES: f64 = 0.5;
 
 pub(super) struct Float64;
 
@@ -99,10 +99,12 @@ fn is_double(operator: &Operator) -> bool {
 /// The share of an operator's time that 32 bits would save.
 fn saved(evidence: &Evidence<'_>, operator: &Operator) -> f64 {
     if !evidence.on_gpu() {
-        return OF_PROCESSOR;
+        return OF_BYTES;
     }
     let single = retyped(operator, ElementType::Float64, ElementType::Float32);
-    (1.0 - evidence.facts().modelled_ratio(operator, &single).value).clamp(0.0, 1.0)
+    // Of a GPU that nobody knows the bytes count, which are half as many.
+    let ratio = evidence.facts().map(|facts| facts.modelled_ratio(operator, &single).value);
+    ratio.map_or(OF_BYTES, |ratio| (1.0 - ratio).clamp(0.0, 1.0))
 }
 
 fn sets_default(program: &Program<'_>) -> bool {

@@ -33,7 +33,7 @@ impl Rule for Fp32WithoutTf32 {
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let precision = evidence.manifest()?.settings.matmul_precision.as_deref();
-    let has_tf32 = evidence.subject.device.peaks.tf32.is_some();
+    let has_tf32 = evidence.device()?.peaks.tf32.is_some();
     if !evidence.on_gpu()
         || !has_tf32
         || precision != Some("highest")
@@ -112,7 +112,7 @@ mod tests {
         let chosen = "import torch\ntorch.set_float32_matmul_precision('highest')\ny = model(x)\n";
         assert!(example(chosen, "highest").measured(&Fp32WithoutTf32).is_empty());
         let mut old = example(TEXT, "highest");
-        old.device.peaks.tf32 = None;
+        old.device.as_mut().expect("a GPU").peaks.tf32 = None;
         assert!(old.measured(&Fp32WithoutTf32).is_empty());
         let untold = example(TEXT, "highest").told(|it| it.settings.matmul_precision = None);
         assert!(untold.measured(&Fp32WithoutTf32).is_empty());

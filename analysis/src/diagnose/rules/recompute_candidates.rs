@@ -85,7 +85,7 @@ mod tests {
         example.profile.memory.at_peak.activations = (peak - fixture::WEIGHTS) as u64;
         example.profile.memory.capacity_bytes = Some((peak / (1.0 - free)) as u64);
         if on_gpu {
-            example.device = fixture::gpu().clone();
+            example.device = Ok(fixture::gpu().clone());
         }
         example
     }

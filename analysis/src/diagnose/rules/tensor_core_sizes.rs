@@ -35,7 +35,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     if !evidence.on_gpu() {
         return None;
     }
-    let tf32 = evidence.facts().options.tf32_products;
+    let tf32 = evidence.options().tf32_products;
     let of_call = |_: &Key, done: &Work, operator: &Operator| {
         let (_, wanted) = odd_size(operator, tf32)?;
         // What may be won at most is the whole of it; how much of it, the what-if says.
