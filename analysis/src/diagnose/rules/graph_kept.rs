@@ -12,7 +12,7 @@ use crate::source::batch_site::module::{Assignment, Module};
 use crate::source::rewrite::EditKind;
 use crate::source::rewrite::models::Models;
 use crate::source::rewrite::program::Program;
-use crate::source::rewrite::syntax::{mentions, object_of, statement_of, within, written};
+use crate::source::rewrite::syntax::{mentions, object_of, within, written};
 use crate::units::bytes;
 
 /// Bytes of an iteration that are worth telling: a sum of losses is a few bytes, and its graph is not
@@ -76,7 +76,7 @@ fn finding(at: Place, what: &str, left: Option<Left>) -> Finding {
 struct Kept {
     module: usize,
     lines: (u32, u32),
-    /// As it is written, in short.
+    /// What it is added to: `total`.
     what: String,
 }
 
@@ -90,9 +90,7 @@ fn kept(program: &Program<'_>) -> Vec<Kept> {
             let carried = Carried::new(program, &models, module, function);
             for (target, value) in additions(program, module, function) {
                 if is_kept(program, &carried, (module, function), &target, value) {
-                    let statement = statement_of(value);
-                    let what = statement.map(|one| shown(text, one)).unwrap_or_default();
-                    found.push(Kept { module, lines: lines_of(value), what });
+                    found.push(Kept { module, lines: lines_of(value), what: target.name });
                 }
             }
         }
@@ -246,17 +244,6 @@ fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around:
     is_plain && begins.last().is_some_and(is_empty)
 }
 
-/// A statement in one line of at most so many characters.
-fn shown(text: &Module, statement: Node<'_>) -> String {
-    const MOST: usize = 60;
-    let whole = text.text(&statement.byte_range());
-    let line: String = whole.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= MOST {
-        return line;
-    }
-    line.chars().take(MOST - 1).chain(['…']).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -401,6 +388,6 @@ train(model, loader)
         let found = case.finds(&GraphKept, "kept");
         assert_eq!(found.cost, Some(Cost::bytes(12e6)));
         assert!(found.why.contains("grows by 4.0 MB"), "{}", found.why);
-        assert!(found.message.contains("total += out.softmax(dim=-1).mean()"), "{}", found.message);
+        assert!(found.message.starts_with("`total` keeps"), "{}", found.message);
     }
 }

@@ -170,6 +170,13 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_of_no_table_is_looked_at_as_well() {
+        let mut unknown = model(300, 2.0);
+        unknown.device = Err("nobody knows it".to_owned());
+        assert_eq!(unknown.measured(&TinyKernels), model(300, 2.0).measured(&TinyKernels));
+    }
+
+    #[test]
     fn a_gpu_that_is_busy_or_has_little_to_start_is_left_alone() {
         assert!(model(300, 50.0).measured(&TinyKernels).is_empty());
         assert!(model(20, 2.0).measured(&TinyKernels).is_empty());
