@@ -44,14 +44,7 @@ async fn measured() -> Session {
 
 /// The titles and edits of the rewrites at a line, counted from 0.
 async fn rewrites(session: &mut Session, line: u32) -> Vec<(String, Value)> {
-    let at = json!({"line": line, "character": 0});
-    let params = json!({
-        "textDocument": {"uri": session.uri("train.py")},
-        "range": {"start": at, "end": at},
-        "context": {"diagnostics": [], "only": ["refactor.rewrite"]},
-    });
-    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
-    let found = found.as_array().cloned().unwrap_or_default();
+    let found = session.rewrites(line).await;
     found
         .into_iter()
         .map(|one| (one["title"].as_str().unwrap_or_default().to_owned(), one["edit"].clone()))

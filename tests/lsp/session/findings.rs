@@ -60,15 +60,9 @@ async fn measured() -> (Session, String, u32) {
     (session, text, line)
 }
 
+/// The code actions at a line, counted from 1.
 async fn actions(session: &mut Session, line: u32, context: Value) -> Vec<Value> {
-    let at = json!({"line": line - 1, "character": 0});
-    let params = json!({
-        "textDocument": {"uri": session.uri("train.py")},
-        "range": {"start": at, "end": at},
-        "context": context,
-    });
-    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
-    found.as_array().cloned().unwrap_or_default()
+    session.code_actions(line - 1, context).await
 }
 
 #[tokio::test]
