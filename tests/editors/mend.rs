@@ -31,8 +31,7 @@ pub fn mend(editor: &dyn Mends) {
     let terminal = &terminal;
     terminal.wait_for(STEP);
     editor.begin(terminal);
-    let is_told =
-        |screen: &Screen| screen.line(FAULT).is_some_and(|line| line.contains(FOUND));
+    let is_told = |screen: &Screen| screen.line(FAULT).is_some_and(|line| line.contains(FOUND));
     let read = terminal.wait_until("what the text shows", is_told);
     terminal.keep("10-found", &read);
     assert!(!editor.is_running(&read), "nothing runs for it:\n{}", read.text());
@@ -47,8 +46,8 @@ pub fn mend(editor: &dyn Mends) {
     terminal.keep("11-measured", &measured);
     editor.go_to(terminal, measured.number_of(FAULT));
     editor.quick_fix(terminal, FIX);
-    let mended = terminal
-        .wait_until("the edit", |screen| !screen.shows(FAULT) && !screen.shows(FOUND));
+    let mended =
+        terminal.wait_until("the edit", |screen| !screen.shows(FAULT) && !screen.shows(FOUND));
     terminal.keep("12-mended", &mended);
     editor.save(terminal);
     let mut ran = false;

@@ -170,10 +170,7 @@ pub(crate) fn with_program<T>(text: &str, ask: impl FnOnce(&Program<'_>) -> T) -
     with_files(&HashMap::from([("train.py".to_owned(), Arc::from(text))]), ask)
 }
 
-fn with_files<T>(
-    texts: &HashMap<String, Arc<str>>,
-    ask: impl FnOnce(&Program<'_>) -> T,
-) -> T {
+fn with_files<T>(texts: &HashMap<String, Arc<str>>, ask: impl FnOnce(&Program<'_>) -> T) -> T {
     let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
     let modules = Modules::read(texts, &entry);
     ask(&Program::new(&modules, texts, &entry))

@@ -143,8 +143,7 @@ fn may_turn_off(text: &Module, clause: Node<'_>) -> bool {
             made.peek().is_none() || made.any(|one| turns_off(text.text(&one.value)))
         })
     };
-    turns_off(text.text(&clause.byte_range()))
-        || named_children(clause).into_iter().any(unknown)
+    turns_off(text.text(&clause.byte_range())) || named_children(clause).into_iter().any(unknown)
 }
 
 /// Whether a `with` around a node, or a decorator of its function, turns the recording of graphs off;

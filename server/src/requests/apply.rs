@@ -465,8 +465,7 @@ impl GlobalState {
             if !client.applies_edits {
                 return Err("This editor takes no edits from outside.".to_owned());
             }
-            let sought =
-                tokio::task::spawn_blocking(move || applying.make(&name, &at, edits));
+            let sought = tokio::task::spawn_blocking(move || applying.make(&name, &at, edits));
             let sought = sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?;
             let (edit, rewrite) = sought?;
             to_client.apply_edit(rewrite.title, &edit).await?;

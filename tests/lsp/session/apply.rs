@@ -144,7 +144,10 @@ async fn the_command_edits_todays_text() {
 #[tokio::test]
 async fn what_should_be_known_of_an_edit_is_said() {
     let mut session = opened(editing()).await;
-    let loading = SCRIPT.replace("model = nn.Linear", "batches = torch.utils.data.DataLoader(data)\nmodel = nn.Linear");
+    let loading = SCRIPT.replace(
+        "model = nn.Linear",
+        "batches = torch.utils.data.DataLoader(data)\nmodel = nn.Linear",
+    );
     let change = json!([{"text": loading}]);
     session.client.change(&session.uri("train.py"), 2, change).await;
     let params = applied(&mut session, "loader-workers").await;
@@ -152,7 +155,10 @@ async fn what_should_be_known_of_an_edit_is_said() {
     let said = session.client.notification("window/showMessage").await;
     assert_eq!(said["type"], 3);
     let said = said["message"].as_str().unwrap_or_default();
-    assert!(said.starts_with("It is edited in; without `if __name__") && said.ends_with('.'), "{said}");
+    assert!(
+        said.starts_with("It is edited in; without `if __name__") && said.ends_with('.'),
+        "{said}"
+    );
     session.client.goodbye().await;
 }
 

@@ -165,7 +165,10 @@ async fn each_project_keeps_its_findings() {
     session.client.save(&script).await;
     session.begun().await.end.send(ProfileOutcome::Measured(other)).expect("waiting");
     let shown = session.client.notification("textDocument/publishDiagnostics").await;
-    assert_eq!((&shown["uri"], shown["diagnostics"].as_array().map(Vec::len)), (&script.into(), Some(1)));
+    assert_eq!(
+        (&shown["uri"], shown["diagnostics"].as_array().map(Vec::len)),
+        (&script.into(), Some(1))
+    );
     // The first one's is there still, and can be mended.
     let found = actions(&mut session, line, json!({"diagnostics": []})).await;
     let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();

@@ -427,8 +427,7 @@ mod tests {
     const SCORES: &[u64] = &[96, 512, 512];
 
     fn measured(on_gpu: bool, others_us: f64) -> Case {
-        let example =
-            if on_gpu { Case::new(WRITTEN_OUT).on_gpu() } else { Case::new(WRITTEN_OUT) };
+        let example = if on_gpu { Case::new(WRITTEN_OUT).on_gpu() } else { Case::new(WRITTEN_OUT) };
         example
             .call(6, Phase::Forward, &operator("bmm", &[ROWS, &[96, 64, 512], SCORES]), 1000.0)
             .call(6, Phase::Forward, &operator("div", &[SCORES, SCORES]), 800.0)

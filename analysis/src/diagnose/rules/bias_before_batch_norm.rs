@@ -238,7 +238,8 @@ mod tests {
     fn on_a_gpu_the_kernels_of_the_bias_are_its_cost() {
         let conv = operator("conv2d", &[SHAPE, &[8, 8, 3, 3], SHAPE]);
         let back = operator("convolution_backward", &[SHAPE, SHAPE, &[8, 8, 3, 3], SHAPE]);
-        let example = Case::new(SEQUENTIAL).on_gpu()
+        let example = Case::new(SEQUENTIAL)
+            .on_gpu()
             .module("0", "Conv2d", 4)
             .call(3, Phase::Forward, &conv, 500.0)
             .kernel("void at::native::elementwise_kernel<…>", 30.0)

@@ -92,7 +92,8 @@ mod tests {
 
     fn convolution(line: u32, reorder_us: f64) -> Case {
         let conv = operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]);
-        Case::new(TEXT).on_gpu()
+        Case::new(TEXT)
+            .on_gpu()
             .call(line, Phase::Forward, &conv, 900.0)
             .kernel(NAME, reorder_us)
             .call(4, Phase::Forward, &conv, 900.0)
@@ -119,7 +120,10 @@ mod tests {
     #[test]
     fn a_program_that_knows_of_it_is_left_alone() {
         let mut known = convolution(3, 150.0);
-        known.file("train.py", "import torch\n\ny = conv1(x.to(memory_format=torch.channels_last))\n");
+        known.file(
+            "train.py",
+            "import torch\n\ny = conv1(x.to(memory_format=torch.channels_last))\n",
+        );
         assert!(known.measured(&ChannelsLastMissed).is_empty());
     }
 

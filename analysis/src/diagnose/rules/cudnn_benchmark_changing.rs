@@ -58,7 +58,8 @@ mod tests {
 
     fn example(is_on: bool, shapes: Option<u32>) -> Case {
         let shape: &[u64] = &[32, 64, 56, 56];
-        Case::new(TEXT).on_gpu()
+        Case::new(TEXT)
+            .on_gpu()
             .told(|it| {
                 it.settings.cudnn_benchmark = Some(is_on);
                 it.loaders = vec![Loader { distinct_shapes: shapes, ..Loader::default() }];
@@ -83,7 +84,8 @@ mod tests {
     #[test]
     fn without_convolutions_it_does_not_matter() {
         let product = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
-        let example = Case::new(TEXT).on_gpu()
+        let example = Case::new(TEXT)
+            .on_gpu()
             .told(|it| {
                 it.settings.cudnn_benchmark = Some(true);
                 it.loaders = vec![Loader { distinct_shapes: Some(9), ..Loader::default() }];

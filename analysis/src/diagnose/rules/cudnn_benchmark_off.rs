@@ -73,7 +73,8 @@ mod tests {
 
     fn example(text: &str, shapes: Option<u32>) -> Case {
         let shape: &[u64] = &[32, 64, 56, 56];
-        Case::new(text).on_gpu()
+        Case::new(text)
+            .on_gpu()
             .told(|it| {
                 it.settings.cudnn_benchmark = Some(false);
                 it.loaders = vec![Loader { distinct_shapes: shapes, ..Loader::default() }];

@@ -90,7 +90,8 @@ mod tests {
 
     fn example(text: &str, precision: &str) -> Case {
         let precision = precision.to_owned();
-        Case::new(text).on_gpu()
+        Case::new(text)
+            .on_gpu()
             .told(|it| it.settings.matmul_precision = Some(precision))
             .call(3, Phase::Forward, &operator("mm", SQUARE), 4000.0)
             .call(4, Phase::Forward, &operator("mm", SQUARE), 8000.0)
@@ -121,12 +122,14 @@ mod tests {
     #[test]
     fn not_where_products_are_of_16_bits_or_small() {
         let half = of_type(ElementType::BFloat16, "mm", SQUARE);
-        let half = Case::new(TEXT).on_gpu()
+        let half = Case::new(TEXT)
+            .on_gpu()
             .told(|it| it.settings.matmul_precision = Some("highest".to_owned()))
             .call(3, Phase::Forward, &half, 4000.0);
         assert!(half.measured(&Fp32WithoutTf32).is_empty());
         let sum = operator("add", &[&[1 << 20], &[1 << 20], &[1 << 20]]);
-        let small = Case::new(TEXT).on_gpu()
+        let small = Case::new(TEXT)
+            .on_gpu()
             .told(|it| it.settings.matmul_precision = Some("highest".to_owned()))
             .call(3, Phase::Forward, &operator("mm", &[&[8, 8], &[8, 8], &[8, 8]]), 2.0)
             .call(4, Phase::Forward, &sum, 4000.0);

@@ -64,9 +64,12 @@ mod tests {
             count: *count,
             reason: (*reason).to_owned(),
         };
-        Case::new(TEXT)
-            .told(|it| it.observed.graph_breaks = breaks.iter().map(one).collect())
-            .call(5, Phase::Forward, &operator("sum", &[&[8], &[]]), 10.0)
+        Case::new(TEXT).told(|it| it.observed.graph_breaks = breaks.iter().map(one).collect()).call(
+            5,
+            Phase::Forward,
+            &operator("sum", &[&[8], &[]]),
+            10.0,
+        )
     }
 
     #[test]

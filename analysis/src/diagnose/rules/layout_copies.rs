@@ -211,9 +211,8 @@ mod tests {
             "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x, y):\n        {body}\n\nNet()(1, 2)\n"
         );
         let copy = operator("clone", &[&[4096, 4096], &[4096, 4096]]);
-        let example = (5..9).fold(Case::new(&text), |it, line| {
-            it.call(line, Phase::Forward, &copy, 500.0)
-        });
+        let example =
+            (5..9).fold(Case::new(&text), |it, line| it.call(line, Phase::Forward, &copy, 500.0));
         !example.measured(&LayoutCopies).is_empty()
     }
 

@@ -147,9 +147,13 @@ mod tests {
         );
         let cast = operator("_to_copy", &[&[512, 512], &[512, 512]]);
         let other = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
-        Case::new(&text)
-            .call(8, Phase::Forward, &other, 1000.0)
-            .calls(calls, 5, Phase::Forward, &cast, cast_us)
+        Case::new(&text).call(8, Phase::Forward, &other, 1000.0).calls(
+            calls,
+            5,
+            Phase::Forward,
+            &cast,
+            cast_us,
+        )
     }
 
     #[test]

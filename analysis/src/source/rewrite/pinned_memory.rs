@@ -46,8 +46,7 @@ pub(super) fn copy_without_waiting(
 ) -> Result<bool, Refusal> {
     let Some(arguments) = program.arguments(module, call) else { return Ok(true) };
     let given = arguments.named("non_blocking");
-    let became =
-        argument::set(program, edits, (module, call), ("non_blocking", "True"), given)?;
+    let became = argument::set(program, edits, (module, call), ("non_blocking", "True"), given)?;
     Ok(became == Argument::Set)
 }
 

@@ -9,9 +9,7 @@ use super::super::models::keeps_states;
 use super::super::program::Program;
 use super::super::syntax::callee;
 use super::Wanted;
-use super::layers::{
-    Found, Layer, calls_of, held, input_of, is_used_otherwise, sequences, switch,
-};
+use super::layers::{Found, Layer, calls_of, held, input_of, is_used_otherwise, sequences, switch};
 
 /// Arguments that stand before `bias`.
 const BEFORE_BIAS: usize = 7;

@@ -24,7 +24,13 @@ impl<'w, 'a> Found<'w, 'a> {
     }
 
     /// Takes the layer that a call makes, where the call or one of its uses has a wanted line.
-    pub fn meet(&mut self, program: &Program<'_>, module: usize, made: Node<'a>, uses: &[Node<'_>]) {
+    pub fn meet(
+        &mut self,
+        program: &Program<'_>,
+        module: usize,
+        made: Node<'a>,
+        uses: &[Node<'_>],
+    ) {
         let mut places = std::iter::once(&made).chain(uses);
         if places.any(|node| self.at.meets(program, module, *node)) {
             self.layers.push((module, made));
