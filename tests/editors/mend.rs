@@ -2,7 +2,7 @@
 //! in a terminal.
 
 use crate::installed::Installed;
-use crate::journey::{Editor, repository};
+use crate::journey::{Editor, rate, repository};
 use crate::sandbox::Sandbox;
 use crate::terminal::{Screen, Terminal};
 
@@ -50,11 +50,10 @@ pub fn mend(editor: &dyn Mends) {
         terminal.wait_until("the edit", |screen| !screen.shows(FAULT) && !screen.shows(FOUND));
     terminal.keep("12-mended", &mended);
     editor.save(terminal);
-    let mut ran = false;
+    // A run with everything ready may be over before its progress was on the screen.
     let again = terminal.wait_until("a run without it", |screen| {
-        ran |= editor.is_running(screen);
-        let is_measured = screen.line(STEP).is_some_and(|line| line.contains('%'));
-        ran && is_measured && !editor.is_running(screen)
+        let is_new = rate(screen).is_some_and(|now| Some(now) != rate(&mended));
+        is_new && !editor.is_running(screen)
     });
     terminal.keep("13-again", &again);
     assert!(!again.shows(FOUND), "{}", again.text());

@@ -105,7 +105,7 @@ async fn code_actions_at_the_number_and_at_the_loop() {
     // A client that takes no versions gets plain changes.
     session.client.goodbye().await;
     let (mut plain, _) = known(editing(json!({"workspaceEdit": {}}))).await;
-    let found = actions(&mut plain, 2).await;
+    let found = plain.rewrites(2).await;
     assert_eq!(found[0]["edit"]["changes"][plain.uri("train.py")][0]["newText"], "200");
     plain.client.goodbye().await;
 }

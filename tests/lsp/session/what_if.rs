@@ -154,8 +154,8 @@ async fn what_is_computed_again_is_chosen_by_its_lines() {
     let is_one = |step: &&Value| step["is_an_edit"] == true && step["lines"] != json!([]);
     let step = steps.iter().find(is_one).expect("a step that is an edit");
     let asked = |lines: &Value| json!({"workspace": 0, "name": "recompute", "action": "apply", "lines": lines});
-    let lines = step["lines"].clone();
-    let (answer, edited) = tokio::join!(panel.post("/api/whatif", &asked(&lines)), async {
+    let asked_well = asked(&step["lines"]);
+    let (answer, edited) = tokio::join!(panel.post("/api/whatif", &asked_well), async {
         let (id, params) = session.client.asked("workspace/applyEdit").await;
         session.client.reply(&id, json!({"applied": true})).await;
         params

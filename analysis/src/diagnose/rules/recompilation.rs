@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 3);
         assert_eq!(found[0].cost, Some(Cost::time(2e6)));
-        let begin = "torch says: tensor 'x' size mismatch at index 0. Each";
+        let begin = "torch says: tensor 'x' size mismatch at index 0. Compiling";
         assert!(found[0].why.starts_with(begin), "{}", found[0].why);
     }
 
