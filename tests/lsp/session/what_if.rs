@@ -14,14 +14,18 @@ use super::http::Panel;
 use crate::profiler::{ProfileOutcome, Profiled};
 use crate::what_if::pairs;
 
-/// A recording of a real program, with its sources.
-const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/conv-cpu");
+/// Recordings of real programs, with their sources.
+const RECORDINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings");
 /// An optimization that applies to it, and that an edit makes.
 const NAME: &str = "compile";
 
 /// A measurement with its recording, of a copy of the program in the session's folder.
 pub fn recorded(session: &Session) -> Profiled {
-    let folder = Path::new(RECORDING);
+    recorded_as(session, "conv-cpu")
+}
+
+fn recorded_as(session: &Session, name: &str) -> Profiled {
+    let folder = &Path::new(RECORDINGS).join(name);
     for file in fs::read_dir(folder.join("src")).expect("sources").flatten() {
         fs::copy(file.path(), session.root.join(file.file_name())).expect("copied");
     }
@@ -52,11 +56,21 @@ async fn shown(panel: &Panel, is_it: impl Fn(&Value) -> bool) -> Value {
 
 /// A session in which the program was measured, and what optimizations would bring is known.
 async fn known() -> (Session, Panel) {
-    let panel = json!({"experimental": {"ridgeline": {"panel": true}}});
-    let mut session = Session::greeted(panel, true).await;
+    known_of("conv-cpu").await
+}
+
+/// The same of another program, which is open as it ran.
+async fn known_of(name: &str) -> (Session, Panel) {
+    let client = json!({
+        "experimental": {"ridgeline": {"panel": true}},
+        "workspace": {"applyEdit": true, "workspaceEdit": {"documentChanges": true}},
+    });
+    let mut session = Session::greeted(client, true).await;
     session.open_and_save().await;
-    let profiled = recorded(&session);
+    let profiled = recorded_as(&session, name);
     session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+    let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
+    session.client.change(&session.uri("train.py"), 2, json!([{"text": text}])).await;
     let panel = opened(&mut session).await;
     shown(&panel, |what_ifs| !what_ifs["before"].is_null()).await;
     (session, panel)
@@ -87,8 +101,6 @@ async fn what_was_measured_is_looked_at() {
     // The loop tells the best few of those that make it faster.
     let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
     let script = session.uri("train.py");
-    let whole = json!([{"text": text}]);
-    session.client.change(&script, 2, whole).await;
     let line = text.lines().position(|line| line.trim_start().starts_with("for ")).expect("a loop");
     let place = json!({"line": line, "character": 6});
     let params = json!({"textDocument": {"uri": script}, "position": place});
@@ -105,10 +117,9 @@ async fn what_was_measured_is_looked_at() {
 
 #[tokio::test]
 async fn code_actions_say_what_they_bring() {
-    let (mut session, panel) = known().await;
+    let (mut session, panel) = known_of("accumulation-cpu").await;
     let what_ifs = panel.document().await["what_ifs"].clone();
     let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
-    session.client.change(&session.uri("train.py"), 2, json!([{"text": text}])).await;
     let line = text.lines().position(|line| line.trim_start().starts_with("for ")).expect("a loop");
     let actions = session.rewrites(u32::try_from(line).expect("small")).await;
     let titles: Vec<&str> = actions.iter().filter_map(|one| one["title"].as_str()).collect();
@@ -137,19 +148,8 @@ async fn code_actions_say_what_they_bring() {
 
 #[tokio::test]
 async fn what_is_computed_again_is_chosen_by_its_lines() {
-    let panel = json!({
-        "experimental": {"ridgeline": {"panel": true}},
-        "workspace": {"applyEdit": true, "workspaceEdit": {"documentChanges": true}},
-    });
-    let mut session = Session::greeted(panel, true).await;
-    session.open_and_save().await;
-    let profiled = recorded(&session);
-    let texts: Vec<String> = profiled.profile.files.iter().map(|file| file.path.clone()).collect();
-    session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
-    let panel = opened(&mut session).await;
-    let what_ifs = shown(&panel, |what_ifs| !what_ifs["before"].is_null()).await;
-    let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
-    session.client.change(&session.uri("train.py"), 2, json!([{"text": text}])).await;
+    let (mut session, panel) = known_of("gan-cpu").await;
+    let what_ifs = panel.document().await["what_ifs"].clone();
     let steps = what_ifs["recompute"].as_array().expect("steps");
     let is_one = |step: &&Value| step["is_an_edit"] == true && step["lines"] != json!([]);
     let step = steps.iter().find(is_one).expect("a step that is an edit");
@@ -162,7 +162,7 @@ async fn what_is_computed_again_is_chosen_by_its_lines() {
     });
     assert_eq!(answer.json()["done"], true);
     assert!(edited.to_string().contains("checkpoint"), "{edited}");
-    let nowhere = json!([{"file": texts.len(), "line": 1}]);
+    let nowhere = json!([{"file": 99, "line": 1}]);
     let answer = panel.post("/api/whatif", &asked(&nowhere)).await.json();
     assert_eq!(answer["message"], "That file is not on this machine.");
     session.client.goodbye().await;
