@@ -86,13 +86,13 @@ def main() -> None:
     )
     parser.add_argument("--ridgeline", default="target/release/ridgeline")
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--only", help="one of them")
+    parser.add_argument("--only", nargs="+", help="some of them")
     parser.add_argument("--keep", type=Path, help="write the scripts here, and leave them")
     args = parser.parse_args()
     total = 0
     with tempfile.TemporaryDirectory() as temporary:
         for name, (file, *arguments) in programs().items():
-            if args.only not in (None, name):
+            if args.only and name not in args.only:
                 continue
             folder = (args.keep or Path(temporary)) / name
             folder.mkdir(parents=True, exist_ok=True)

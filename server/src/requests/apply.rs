@@ -369,7 +369,7 @@ pub fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeAction
             .any(|file| file.path == here && file.lines(text).into_iter().any(is_in));
         let edit = (at_loop || touches).then(|| applying.edit(&program.sources, &rewrite, edits));
         Some(CodeActionOrCommand::CodeAction(CodeAction {
-            title: format!("Ridgeline: {}{told}", begun_small(rewrite.title)),
+            title: format!("{}{told}", named(rewrite.title)),
             kind: Some(CodeActionKind::REFACTOR_REWRITE),
             edit: Some(edit??),
             ..CodeAction::default()
@@ -396,11 +396,12 @@ fn brings(study: Option<&Study>, kind: EditKind) -> Option<String> {
     is_less.then(|| format!(": ~{} less memory", units::bytes(before - after)))
 }
 
-/// `train in bfloat16` for `Train in bfloat16`.
-fn begun_small(title: &str) -> String {
+/// `Ridgeline: train in bfloat16` for `Train in bfloat16`: beside the actions of other servers.
+pub fn named(title: &str) -> String {
     let mut letters = title.chars();
     let first = letters.next().map(|first| first.to_ascii_lowercase());
-    first.into_iter().chain(letters).collect()
+    let small: String = first.into_iter().chain(letters).collect();
+    format!("Ridgeline: {small}")
 }
 
 impl GlobalState {

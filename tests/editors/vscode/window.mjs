@@ -281,7 +281,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
   await step(window, "the quick fix mends it, and it is gone after the next run", async () => {
     await window.goTo(Number(await window.lineNumber(FAULT)), 4);
     await page.keyboard.press("Control+.");
-    await page.locator(".action-widget .monaco-list-row", { hasText: "Switch anomaly detection off" }).first().waitFor();
+    await page.locator(".action-widget .monaco-list-row", { hasText: "Ridgeline: switch anomaly detection off" }).first().waitFor();
     await window.picture("23-fixes");
     await page.keyboard.press("Enter");
     await window.line(FAULT).waitFor({ state: "detached" });

@@ -8,6 +8,9 @@ use super::fake::{Session, quiet};
 use super::what_if::recorded;
 use crate::profiler::ProfileOutcome;
 
+/// The quick fix of [`finding`].
+const MENDED: &str = "Ridgeline: multiply float32 in TF32 (set_float32_matmul_precision)";
+
 /// The line of the recorded script that goes back, counted from 1.
 fn line_of(text: &str, part: &str) -> u32 {
     let at = text.lines().position(|line| line.contains(part)).expect("a line");
@@ -78,7 +81,7 @@ async fn a_measured_finding_is_at_its_line() {
     );
     let message = diagnostic["message"].as_str().expect("a text");
     assert!(
-        message.starts_with("this waits for the GPU: ") && message.contains("(20%). Python"),
+        message.starts_with("this waits for the GPU: ") && message.contains("(20%).\nPython"),
         "{message}"
     );
     let related = &diagnostic["relatedInformation"][0];
@@ -114,7 +117,7 @@ async fn quick_fixes_mend_and_silence() {
     let context = json!({"diagnostics": shown, "triggerKind": 2});
     let found = actions(&mut session, line, context).await;
     let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();
-    assert_eq!(titles, [EditKind::Tf32.title(), "Ridgeline: silence `hidden-sync` here"]);
+    assert_eq!(titles, [MENDED, "Ridgeline: silence `hidden-sync` here"]);
     for action in &found {
         assert_eq!(action["kind"], "quickfix");
         assert_eq!(action["diagnostics"], json!(shown));
@@ -172,7 +175,7 @@ async fn each_project_keeps_its_findings() {
     // The first one's is there still, and can be mended.
     let found = actions(&mut session, line, json!({"diagnostics": []})).await;
     let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();
-    assert!(titles.contains(&EditKind::Tf32.title()), "{titles:?}");
+    assert!(titles.contains(&MENDED), "{titles:?}");
     session.client.goodbye().await;
 }
 
@@ -217,7 +220,7 @@ async fn the_text_alone_is_read_while_somebody_types() {
     let shown = published(&mut session).await;
     assert_eq!(shown[0]["severity"], 4);
     let message = shown[0]["message"].as_str().expect("a text");
-    assert!(message.starts_with("this waits for the GPU (not measured). "), "{message}");
+    assert!(message.starts_with("this waits for the GPU (not measured).\n"), "{message}");
     // What is no Python at the moment keeps the last picture.
     let broken = SCRIPT.replace("model(batch)", "model(batch");
     *session.profiler.of_text.lock().expect("no panic") = Vec::new();
