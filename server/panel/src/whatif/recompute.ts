@@ -41,7 +41,6 @@ export class Recompute {
       else if (step !== undefined) this.requests.recompute?.(step.lines);
     });
     this.#apply.append(element("span", { class: "unseen" }, " what is computed again"));
-    this.#apply.hidden = requests.recompute === null;
     this.#slider.addEventListener("input", () => {
       this.#stand();
     });
@@ -62,7 +61,7 @@ export class Recompute {
         element("div", {}, element("dt", {}, "Peak memory"), this.#peak),
       ),
       this.#lines,
-      element("div", { class: "what-if-buttons" }, this.#apply),
+      ...(requests.recompute === null ? [] : [element("div", { class: "what-if-buttons" }, this.#apply)]),
     );
   }
 
