@@ -272,7 +272,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
     await window.statusShows("samples/s");
     await page.locator(".squiggly-warning, .squiggly-info").first().waitFor({ timeout: RUN_LIMIT });
     await window.hover(FAULT, "set_detect_anomaly");
-    assert.match(await found.innerText(), /Anomaly detection is on: \d[\d.]* ms \(\d+%\)/);
+    assert.match(await found.innerText(), /Anomaly detection is on: \d[\d.]* ms of an iteration \(\d+%\)\.\n/);
     await window.picture("22-measured-finding");
     await page.keyboard.press("Escape");
     await page.mouse.move(10, 850);
