@@ -49,13 +49,17 @@ async fn published(session: &mut Session) -> Vec<Value> {
 /// A session in which the recorded program was measured and something was found at the line that goes
 /// back; with the script's text.
 async fn measured() -> (Session, String, u32) {
+    measured_by(client()).await
+}
+
+async fn measured_by(client: Value) -> (Session, String, u32) {
     let mut session = Session::start();
     let profiled = recorded(&session);
     let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
     let line = line_of(&text, "backward()");
     let cost = Cost::time(profiled.profile.iteration.time_ns * 0.2);
     *session.profiler.found.lock().expect("no panic") = vec![finding(line, Some(cost))];
-    session.greet(client(), true).await;
+    session.greet(client, true).await;
     let script = session.uri("train.py");
     session.client.open(&script, &text).await;
     session.client.save(&script).await;
@@ -106,6 +110,20 @@ async fn a_measured_finding_is_at_its_line() {
     assert_eq!(published(&mut session).await.len(), 1);
     session.client.command("ridgeline.clear", json!([])).await.expect("done");
     assert_eq!(published(&mut session).await, Vec::<Value>::new());
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_hover_with_diagnostics_tells_a_finding_once() {
+    let mut client = client();
+    client["experimental"] = json!({"ridgeline": {"diagnosticsInHover": true}});
+    let (mut session, _, line) = measured_by(client).await;
+    assert_eq!(published(&mut session).await.len(), 1);
+    let place = json!({"line": line - 1, "character": 12});
+    let params = json!({"textDocument": {"uri": session.uri("train.py")}, "position": place});
+    let hover = session.client.request("textDocument/hover", params).await.expect("a hover");
+    let hover = hover.to_string();
+    assert!(hover.contains("backward") && !hover.contains("this waits for the GPU"), "{hover}");
     session.client.goodbye().await;
 }
 
