@@ -36,11 +36,12 @@ fn main() -> Result<()> {
                 fit.shares(&all, |case| case.set.starts_with("train")),
                 fit.shares(&all, |case| case.set.starts_with("infer")),
                 fit.shares(&all, |case| case.set == "transformer"),
+                fit.shares(&all, |case| case.set.starts_with("benchmark")),
             ]
         )
     );
     println!("{}", report::table("on what was fitted", &cases, &fit.errors(&all)));
-    let unseen = fit.cross_validate(&all);
+    let unseen = fit.cross_validate();
     println!("{}", report::table("on what was not", &cases, &unseen));
     println!("{}", report::worst(&cases, &unseen));
     if let Some(out) = out {

@@ -115,11 +115,11 @@ fn collect(path: &str, value: &Value, list: &mut Vec<Parameter>) {
     }
 }
 
-/// Of processors nothing was measured here, nor of FP32 on chips that `issue` is about, nor of
-/// tensor cores that their power holds back; and ranges follow from the errors.
+/// Of processors nothing was measured here, nor of FP32 on chips that `issue` is about; and ranges
+/// follow from the errors.
 fn is_fitted(path: &str) -> bool {
     !path.starts_with("range.")
-        && !matches!(path, "cpu_floor_ns" | "product.issue" | "product.tensor_joules")
+        && !matches!(path, "cpu_floor_ns" | "product.issue")
 }
 
 fn belief(path: &str) -> (f64, (f64, f64)) {
@@ -131,10 +131,12 @@ fn belief(path: &str) -> (f64, (f64, f64)) {
         "product.overlap" => (0.5, (1.0, 8.0)),
         "stream.arithmetic_generic_channels_last" => (0.7, (1.0, 200.0)),
         _ if path.starts_with("stream.arithmetic_") => (0.5, (0.5, 20.0)),
-        "product.unaligned" => (0.3, (1.0, 8.0)),
+        "product.unaligned" => (0.5, (50.0, 5e3)),
         "product.tile_load" | "product.tile_load_scalar" => (0.5, (1.0, 200.0)),
         "product.prologue" => (0.5, (4.0, 600.0)),
         "product.scalar_joules" => (0.5, (1e-13, 1e-10)),
+        "product.tensor_joules" => (0.3, (1e-13, 1e-10)),
+        "product.joules_of_8_0" => (0.3, (0.2, 2.0)),
         // Winograd's algorithm takes up to 2.25 times fewer multiplications for a window of 3 x 3
         // (Lavin and Gray, 2016).
         "product.scalar.window" => (0.4, (0.02, 2.25)),

@@ -188,6 +188,7 @@ fn launch_product(convolution: &Convolution, pass: Pass, context: &Context, kern
         element,
         tf32: context.options.tf32_convolutions,
         bytes: input + weight + output,
+        aligned: true,
     };
     // Kernels of tensor cores want channels last; with channels first, what they read and write is
     // turned around before and after (cuDNN's `nchwToNhwcKernel` and `nhwcToNchwKernel`).
