@@ -1,11 +1,15 @@
 //! Fits the coefficients of the operator costs on measurements, and says how well they do on what
 //! they have not seen.
 //!
-//!     cargo run --release -p ridgeline-analysis --example fit_op_costs -- GROUND_TRUTH LISTS [OUT]
+//!     cargo run --release -p ridgeline-analysis --example fit_op_costs -- \
+//!         GROUND_TRUTH LISTS [OUT] [--former COEFFICIENTS]
 //!
 //! `GROUND_TRUTH` is a folder laid out as `docs/op-cost.md` says, `LISTS` one of operator lists of
 //! its models, `OUT` the `coefficients.json` to write. The model that is fitted is the one that
 //! ships: every time comes from `op_cost::Plan`.
+//!
+//! With `--former`, what a former fit found is believed beforehand, but for what data-centre boards
+//! alone tell: for where only some of the operator lists are there.
 
 mod cases;
 mod fitting;
@@ -17,7 +21,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 fn main() -> Result<()> {
-    let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let mut arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let at = arguments.iter().position(|argument| argument.as_os_str() == "--former");
+    let former = at.map(|at| arguments.drain(at..).nth(1).context("which file?")).transpose()?;
     let (truth, lists, out) = match arguments.as_slice() {
         [truth, lists] => (truth, lists, None),
         [truth, lists, out] => (truth, lists, Some(out)),
@@ -25,7 +31,7 @@ fn main() -> Result<()> {
     };
     let cases = cases::read(truth, lists)?;
     println!("{}", report::counts(&cases));
-    let parameters = parameters::Parameters::shipped();
+    let parameters = parameters::Parameters::after(former.as_deref())?;
     let fit = fitting::Fit::new(&cases, &parameters);
     let all = fit.run(|_| true, &parameters.start(), ITERATIONS);
     println!(

@@ -1,5 +1,8 @@
 //! The coefficients as a vector of logarithms, each with what is believed of it beforehand.
 
+use std::path::Path;
+
+use anyhow::{Context, Result};
 use ridgeline_analysis::predict::op_cost::Coefficients;
 use serde_json::Value;
 
@@ -28,12 +31,39 @@ pub struct Parameters {
 /// where it stays for what nothing was measured of.
 const PRIORS: &str = include_str!("priors.json");
 
+/// How far a coefficient is from what a former fit found: a standard deviation of its logarithm.
+const FORMER_SPREAD: f64 = 0.03;
+
+/// What the models of images, which run on GeForce boards, say little or nothing of.
+const OF_DATA_CENTRES: [&str; 5] = [
+    "product.unaligned",
+    "product.tensor_joules",
+    "product.joules_of_8_0",
+    "product.scalar_joules",
+    "attainable.later",
+];
+
 impl Parameters {
-    pub fn shipped() -> Parameters {
-        let base: Value = serde_json::from_str(PRIORS).expect("priors.json is JSON");
+    /// With what a former fit found as what is believed beforehand, if there is one.
+    pub fn after(former: Option<&Path>) -> Result<Parameters> {
+        let mut base: Value = serde_json::from_str(PRIORS)?;
         let mut list = Vec::new();
         collect("", &base, &mut list);
-        Parameters { list, base }
+        let Some(file) = former else { return Ok(Parameters { list, base }) };
+        let text = std::fs::read(file).with_context(|| format!("{}", file.display()))?;
+        let former: Value = serde_json::from_slice(&text)?;
+        for parameter in &mut list {
+            let pointer = format!("/{}", parameter.name.replace('.', "/"));
+            let found = former.pointer(&format!("/coefficients{pointer}")).and_then(Value::as_f64);
+            if let Some(found) = found
+                && !OF_DATA_CENTRES.contains(&parameter.name.as_str())
+                && let Some(place) = base.pointer_mut(&pointer)
+            {
+                (parameter.prior, parameter.spread) = (found, FORMER_SPREAD);
+                *place = Value::from(found);
+            }
+        }
+        Ok(Parameters { list, base })
     }
 
     /// Logarithms of the priors.

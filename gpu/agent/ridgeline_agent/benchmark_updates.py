@@ -38,7 +38,7 @@ def adam_in_one_clipped(parameters: Parameters) -> Stepper:
 
 def adam_clipped(parameters: Parameters) -> Stepper:
     """`torch.optim.Adam` of that time: tensor by tensor, operator by operator."""
-    return _Clipped(parameters, torch.optim.Adam(parameters, lr=1e-3, foreach=False, fused=False))
+    return _Clipped(parameters, _Adam(parameters))
 
 
 def lamb_clipped(parameters: Parameters) -> Stepper:
@@ -65,6 +65,25 @@ class _Clipped:
         torch._foreach_norm(gradients)
         torch._foreach_mul_(gradients, 0.5)
         self._inner.step()
+
+
+class _Adam:
+    """PyTorch's own asks tensors for their values, which fake ones do not have."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._moments = [
+            (torch.empty_like(parameter), torch.empty_like(parameter)) for parameter in parameters
+        ]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter, (first, second) in zip(self._parameters, self._moments):
+            if parameter.grad is not None:
+                first.mul_(0.9).add_(parameter.grad, alpha=0.1)
+                second.mul_(0.999).addcmul_(parameter.grad, parameter.grad, value=0.001)
+                root = (second.sqrt() / 0.5).add_(1e-8)
+                parameter.addcdiv_(first, root, value=-1e-3)
 
 
 class _Lamb:

@@ -136,8 +136,7 @@ def _run_once_before(
     for parameter in parameters:
         parameter.grad = torch.empty_like(parameter)
     if stepper is not None:
-        with _Guess():
-            stepper.step()
+        stepper.step()
     if not keeps_gradients:
         for parameter in parameters:
             parameter.grad = None

@@ -92,7 +92,12 @@ impl Product {
             Kind::Recurrent { steps } => steps.max(1.0),
             _ => 1.0,
         };
-        floor_seconds(context) * steps + norm(compute, memory, products.overlap)
+        let both = match context.device.kind {
+            DeviceKind::Gpu => norm(compute, memory, products.overlap),
+            // A core that waits for memory multiplies nothing meanwhile.
+            DeviceKind::Cpu => compute + memory,
+        };
+        floor_seconds(context) * steps + both
     }
 
     /// Whether its kernel runs on tensor cores, for which channels lie next to each other.
