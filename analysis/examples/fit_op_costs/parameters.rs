@@ -25,6 +25,8 @@ pub struct Parameter {
 pub struct Parameters {
     pub list: Vec<Parameter>,
     base: Value,
+    /// Where a former fit's coefficients came from, and its errors.
+    former: Value,
 }
 
 /// Round numbers from the literature and from experience with kernels: where the fit begins, and
@@ -49,9 +51,11 @@ impl Parameters {
         let mut base: Value = serde_json::from_str(PRIORS)?;
         let mut list = Vec::new();
         collect("", &base, &mut list);
-        let Some(file) = former else { return Ok(Parameters { list, base }) };
+        let Some(file) = former else {
+            return Ok(Parameters { list, base, former: Value::Null });
+        };
         let text = std::fs::read(file).with_context(|| format!("{}", file.display()))?;
-        let former: Value = serde_json::from_slice(&text)?;
+        let mut former: Value = serde_json::from_slice(&text)?;
         for parameter in &mut list {
             let pointer = format!("/{}", parameter.name.replace('.', "/"));
             let found = former.pointer(&format!("/coefficients{pointer}")).and_then(Value::as_f64);
@@ -63,7 +67,7 @@ impl Parameters {
                 *place = Value::from(found);
             }
         }
-        Ok(Parameters { list, base })
+        Ok(Parameters { list, base, former: former["provenance"].take() })
     }
 
     /// Logarithms of the priors.
@@ -123,6 +127,10 @@ impl Parameters {
                 value["range"][name] = Value::from((found * 100.0).ceil() / 100.0);
             }
         }
+        let mut provenance = provenance.clone();
+        if !self.former.is_null() {
+            provenance["former_fit"] = self.former.clone();
+        }
         let file = serde_json::json!({ "provenance": provenance, "coefficients": value });
         format!("{file:#}\n")
     }
@@ -148,8 +156,7 @@ fn collect(path: &str, value: &Value, list: &mut Vec<Parameter>) {
 /// Of processors nothing was measured here, nor of FP32 on chips that `issue` is about; and ranges
 /// follow from the errors.
 fn is_fitted(path: &str) -> bool {
-    !path.starts_with("range.")
-        && !matches!(path, "cpu_floor_ns" | "product.issue")
+    !path.starts_with("range.") && !matches!(path, "cpu_floor_ns" | "product.issue")
 }
 
 fn belief(path: &str) -> (f64, (f64, f64)) {

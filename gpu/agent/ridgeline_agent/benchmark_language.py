@@ -65,7 +65,9 @@ class Recurrent(nn.Module):
         memory = torch.zeros_like(state)
         states = []
         for gates in given.unbind(1):
-            state, memory, _ = torch._thnn_fused_lstm_cell(gates, self.of_state(state), memory)
+            state, memory, _ = torch.ops.aten._thnn_fused_lstm_cell(
+                gates, self.of_state(state), memory
+            )
             states.append(state)
         return torch.stack(states, dim=1)
 

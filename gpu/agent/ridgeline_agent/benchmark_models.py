@@ -77,17 +77,13 @@ BENCHMARKS: dict[str, Benchmark] = {
     ),
     "gnmt": Benchmark(Gnmt, _tokens(_SENTENCE), whole=True, update=adam_clipped),
     "transformerxlbase": Benchmark(
-        lambda: TransformerXl(
-            layers=16, width=512, heads=8, inner=2048, memory=192, dropout=0.1
-        ),
+        lambda: TransformerXl(layers=16, width=512, heads=8, inner=2048, memory=192, dropout=0.1),
         _tokens(192),
         whole=True,
         update=lamb_clipped,
     ),
     "transformerxllarge": Benchmark(
-        lambda: TransformerXl(
-            layers=18, width=1024, heads=16, inner=4096, memory=256, dropout=0.2
-        ),
+        lambda: TransformerXl(layers=18, width=1024, heads=16, inner=4096, memory=256, dropout=0.2),
         _tokens(256),
         whole=True,
         update=adam_clipped,

@@ -23,12 +23,14 @@ Update = Callable[[Parameters], Stepper]
 
 def momentum(parameters: Parameters) -> Stepper:
     """SGD with momentum."""
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True)
+    stepper: Stepper = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=True)
+    return stepper
 
 
 def adam_in_one(parameters: Parameters) -> Stepper:
     """Apex's `FusedAdam`: one kernel over many tensors."""
-    return torch.optim.Adam(parameters, lr=1e-3, fused=True)
+    stepper: Stepper = torch.optim.Adam(parameters, lr=1e-3, fused=True)
+    return stepper
 
 
 def adam_in_one_clipped(parameters: Parameters) -> Stepper:
@@ -59,7 +61,6 @@ class _Clipped:
     def __init__(self, parameters: Parameters, inner: Stepper) -> None:
         self._parameters, self._inner = parameters, inner
 
-    @torch.no_grad()
     def step(self) -> None:
         gradients = _gradients(self._parameters)
         torch._foreach_norm(gradients)
@@ -76,7 +77,6 @@ class _Adam:
             (torch.empty_like(parameter), torch.empty_like(parameter)) for parameter in parameters
         ]
 
-    @torch.no_grad()
     def step(self) -> None:
         for parameter, (first, second) in zip(self._parameters, self._moments):
             if parameter.grad is not None:
@@ -90,7 +90,6 @@ class _Lamb:
     def __init__(self, parameters: Parameters) -> None:
         self._parameters, self._adam = parameters, adam_in_one(parameters)
 
-    @torch.no_grad()
     def step(self) -> None:
         self._adam.step()
         # The step's own norm and that of the weights say how long the step may be.
@@ -108,7 +107,6 @@ class _Masters:
             master.grad = torch.empty_like(master)
         self._inner = update(self._masters)
 
-    @torch.no_grad()
     def step(self) -> None:
         torch._foreach_copy_(_gradients(self._masters), _gradients(self._parameters))
         self._inner.step()

@@ -114,7 +114,8 @@ def record_step(
             run_backward(value)
             recorder.phase = OPTIMIZER
             if stepper is not None:
-                stepper.step()
+                with torch.no_grad():
+                    stepper.step()
     return recorder
 
 
@@ -136,7 +137,8 @@ def _run_once_before(
     for parameter in parameters:
         parameter.grad = torch.empty_like(parameter)
     if stepper is not None:
-        stepper.step()
+        with torch.no_grad():
+            stepper.step()
     if not keeps_gradients:
         for parameter in parameters:
             parameter.grad = None
