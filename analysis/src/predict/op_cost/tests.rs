@@ -207,7 +207,7 @@ fn power_bounds_what_a_board_multiplies() {
 
 #[test]
 fn half_a_batch_takes_more_than_half_where_weights_are_written_in_blocks() {
-    use crate::predict::live::processor;
+    use crate::predict::live::processor::processor;
     let time = |batch| {
         let mut operator = convolution(1, batch, 512, 4);
         for input in &mut operator.inputs {
