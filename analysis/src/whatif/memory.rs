@@ -72,38 +72,52 @@ impl Memory {
 /// Bytes at the peak of an iteration that ran so; nothing where the recording does not tell of
 /// memory.
 pub fn peak(graph: &Graph, schedule: &Schedule) -> Option<f64> {
-    if !graph.memory.is_known {
-        return None;
-    }
-    let at = |moment: Option<Moment>, otherwise: f64| match moment {
-        Some(moment) => {
+    graph.memory.is_known.then(|| Changes::new(graph, schedule).peak(&graph.memory, |it| it.bytes))
+}
+
+/// Blocks as they come and go. The host goes through them in one order, however long its tasks take.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// A block of the graph, and whether it is given out.
+    changes: Vec<(u32, bool)>,
+}
+
+impl Changes {
+    /// Of an iteration that ran so.
+    pub fn new(graph: &Graph, schedule: &Schedule) -> Changes {
+        let at = |moment: Moment, otherwise: f64| {
             let start_ns = schedule.start_ns.get(moment.task.index());
             (start_ns.copied().unwrap_or(otherwise), moment.event)
-        }
-        None => (otherwise, 0),
-    };
-    let mut changes: Vec<(f64, u32, f64)> = Vec::with_capacity(2 * graph.memory.blocks.len());
-    let mut now = 0.0;
-    for block in &graph.memory.blocks {
-        match block.allocated {
-            Some(_) => {
-                let (time_ns, event) = at(block.allocated, f64::NEG_INFINITY);
-                changes.push((time_ns, event, block.bytes));
-            }
-            None => now += block.bytes,
-        }
-        if block.freed.is_some() {
-            let (time_ns, event) = at(block.freed, f64::INFINITY);
-            changes.push((time_ns, event, -block.bytes));
-        }
+        };
+        let blocks = || (0_u32..).zip(&graph.memory.blocks);
+        let mut changes: Vec<((f64, u32), f64, u32, bool)> =
+            Vec::with_capacity(2 * graph.memory.blocks.len());
+        // Each of the two is about in order, which sorting makes use of.
+        changes.extend(blocks().filter_map(|(number, block)| {
+            Some((at(block.allocated?, f64::NEG_INFINITY), block.bytes, number, true))
+        }));
+        changes.extend(blocks().filter_map(|(number, block)| {
+            Some((at(block.freed?, f64::INFINITY), -block.bytes, number, false))
+        }));
+        changes.sort_by(|((one_ns, one), one_bytes, ..), ((other_ns, other), other_bytes, ..)| {
+            let by_time = one_ns.total_cmp(other_ns).then(one.cmp(other));
+            by_time.then(other_bytes.total_cmp(one_bytes))
+        });
+        Changes { changes: changes.into_iter().map(|(.., number, made)| (number, made)).collect() }
     }
-    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(b.2.total_cmp(&a.2)));
-    let mut highest: f64 = now;
-    for (_, _, bytes) in changes {
-        now += bytes;
-        highest = highest.max(now);
+
+    /// Bytes at the peak of blocks that are so large.
+    pub fn peak(&self, memory: &Memory, bytes: impl Fn(&Block) -> f64) -> f64 {
+        let before = memory.blocks.iter().filter(|block| block.allocated.is_none());
+        let mut now: f64 = before.map(&bytes).sum();
+        let mut highest = now;
+        for (number, is_made) in &self.changes {
+            let Some(block) = memory.blocks.get(*number as usize) else { continue };
+            now += if *is_made { bytes(block) } else { -bytes(block) };
+            highest = highest.max(now);
+        }
+        (highest + memory.unexplained).max(0.0)
     }
-    Some((highest + graph.memory.unexplained).max(0.0))
 }
 
 #[cfg(test)]

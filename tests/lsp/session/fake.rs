@@ -20,6 +20,7 @@ use super::strict_client::StrictClient;
 use crate::batch::{Exploration, ExploreRequest, Sources};
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::profiler::{
+    AtHand,
     Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
 };
 use crate::server::serve;
@@ -362,6 +363,7 @@ pub fn measured_in(root: &Path) -> ProfileOutcome {
         log: None,
         recording: None,
         when_unix_ms: None,
+        iteration: AtHand::default(),
     })
 }
 
