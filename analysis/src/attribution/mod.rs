@@ -107,10 +107,7 @@ pub fn attribute_compiled(
 }
 
 /// How the time of compiled functions divides over their lines.
-fn eager_shares(
-    compiled: &Recording,
-    eager: &Recording,
-) -> Result<EagerShares, AttributionError> {
+fn eager_shares(compiled: &Recording, eager: &Recording) -> Result<EagerShares, AttributionError> {
     let regions: Vec<(String, Region)> = compiled
         .manifest
         .iter()

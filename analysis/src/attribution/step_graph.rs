@@ -151,12 +151,7 @@ fn recorded_end(join: &Join<'_>, window: (i64, i64), graph: &Graph, launches: &L
 }
 
 /// Gives each context of the host the time that it takes without a profiler.
-fn scale_host(
-    graph: &mut Graph,
-    contexts: &[(TaskId, ContextId)],
-    costs: &Costs,
-    scale: &Scale,
-) {
+fn scale_host(graph: &mut Graph, contexts: &[(TaskId, ContextId)], costs: &Costs, scale: &Scale) {
     let mut in_window = vec![0.0; costs.contexts.len()];
     for (id, context) in contexts {
         let duration_ns = graph.task(*id).map_or(0.0, |task| task.duration_ns);

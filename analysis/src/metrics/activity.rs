@@ -165,9 +165,8 @@ pub fn union_ns(mut intervals: Vec<(i64, i64)>) -> u64 {
 /// templates are long.
 pub fn communicating(trace: &Trace) -> Vec<bool> {
     let mut known: HashMap<StringId, bool> = HashMap::new();
-    let mut communicates = |name: StringId| {
-        *known.entry(name).or_insert_with(|| is_communication(trace.text(name)))
-    };
+    let mut communicates =
+        |name: StringId| *known.entry(name).or_insert_with(|| is_communication(trace.text(name)));
     let activities = trace.activities.iter();
     activities.map(|one| one.kind == ActivityKind::Kernel && communicates(one.name)).collect()
 }

@@ -106,6 +106,26 @@ impl Changes {
         Changes { changes: changes.into_iter().map(|(.., number, made)| (number, made)).collect() }
     }
 
+    /// By block: whether it is alive at the peak.
+    pub fn alive_at_peak(&self, memory: &Memory) -> Vec<bool> {
+        let (mut now, mut highest, mut until) = (0.0, 0.0, 0);
+        for (place, (number, is_made)) in self.changes.iter().enumerate() {
+            let bytes = memory.blocks.get(*number as usize).map_or(0.0, |block| block.bytes);
+            now += if *is_made { bytes } else { -bytes };
+            if now > highest {
+                (highest, until) = (now, place + 1);
+            }
+        }
+        let mut alive: Vec<bool> =
+            memory.blocks.iter().map(|block| block.allocated.is_none()).collect();
+        for (number, is_made) in self.changes.iter().take(until) {
+            if let Some(one) = alive.get_mut(*number as usize) {
+                *one = *is_made;
+            }
+        }
+        alive
+    }
+
     /// Bytes at the peak of blocks that are so large.
     pub fn peak(&self, memory: &Memory, bytes: impl Fn(&Block) -> f64) -> f64 {
         let before = memory.blocks.iter().filter(|block| block.allocated.is_none());
@@ -124,6 +144,7 @@ impl Changes {
 mod tests {
     use super::*;
     use crate::profile::Phase;
+    use crate::whatif::fixture;
     use crate::whatif::graph::{Resource, Task, TaskKind};
     use crate::whatif::simulate::once;
 
@@ -161,6 +182,18 @@ mod tests {
         check(&[(10.0, Some((0, 0)), Some((1, 0))), (20.0, Some((2, 0)), None)], 20.0);
         check(&[(10.0, Some((0, 0)), Some((1, 7))), (20.0, Some((1, 3)), None)], 30.0);
         check(&[(10.0, Some((0, 0)), Some((1, 2))), (20.0, Some((1, 3)), None)], 20.0);
+    }
+
+    #[test]
+    fn what_is_alive_at_the_peak_adds_up_to_it() {
+        for layers in [1, 4] {
+            let step = fixture::step(layers, true);
+            let (graph, schedule) = (&step.recorded.graph, &step.recorded.schedule);
+            let alive = Changes::new(graph, schedule).alive_at_peak(&graph.memory);
+            let blocks = graph.memory.blocks.iter().zip(&alive);
+            let sum: f64 = blocks.filter(|(_, alive)| **alive).map(|(block, _)| block.bytes).sum();
+            assert_eq!(Some(sum), peak(graph, schedule));
+        }
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::strict_client::StrictClient;
 use crate::batch::{Exploration, ExploreRequest, Sources};
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::profiler::{
-    AtHand,
-    Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
+    AtHand, Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler,
+    ProgressEvent,
 };
 use crate::server::serve;
 use crate::store::Store;

@@ -28,9 +28,8 @@ impl Plan {
         let tasks = graph.tasks.len();
         let resource: Vec<u32> = graph.tasks.iter().map(|task| task.resource.0).collect();
         let resources = resource.iter().max().map_or(0, |last| last.saturating_add(1));
-        let by_priority: Vec<bool> = (0..resources)
-            .map(|index| graph.order(ResourceId(index)) == Order::Priority)
-            .collect();
+        let by_priority: Vec<bool> =
+            (0..resources).map(|index| graph.order(ResourceId(index)) == Order::Priority).collect();
         let mut count = vec![0_u32; tasks];
         for ((id, count), resource) in (0_u32..).map(TaskId).zip(&mut count).zip(&resource) {
             let is_chained = !by_priority[*resource as usize];

@@ -104,15 +104,17 @@ pub fn calls(graph: &Graph) -> Vec<Call> {
     let Some(host) = graph.find(&Resource::Host) else { return Vec::new() };
     let on_gpu = has_kernels(graph);
     let mut calls: Vec<Call> = Vec::new();
-    let most = graph.tasks.iter().filter_map(|task| task.call).max().unwrap_or(0) as usize;
     // By number of a call: its place in the list, from 1.
-    let mut places: Vec<u32> = vec![0; most + 1];
+    let mut places: Vec<u32> = Vec::new();
     let (mut of_host, mut of_work) = (Vec::new(), Vec::new());
     for id in graph.on(host) {
         let Some(task) = graph.task(id).filter(|task| !task.is_removed) else { continue };
         let (Some(number), Some(operator)) = (task.call, task.operator) else { continue };
         if task.kind == TaskKind::Wait {
             continue;
+        }
+        if places.len() <= number as usize {
+            places.resize(number as usize + 1, 0);
         }
         let Some(place) = places.get_mut(number as usize) else { continue };
         if *place == 0 {
@@ -132,7 +134,9 @@ pub fn calls(graph: &Graph) -> Vec<Call> {
         }
     }
     let each = calls.len();
-    for ((call, host), work) in calls.iter_mut().zip(pieces(&of_host, each)).zip(pieces(&of_work, each)) {
+    for ((call, host), work) in
+        calls.iter_mut().zip(pieces(&of_host, each)).zip(pieces(&of_work, each))
+    {
         (call.host, call.work) = (host, work);
     }
     calls

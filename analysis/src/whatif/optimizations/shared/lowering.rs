@@ -242,8 +242,11 @@ impl Lowering<'_, '_> {
 
     /// The weights in the lower type live until the backward pass has used them.
     fn keep_weights(&mut self, last: &Call) {
-        let elements: u64 =
-            self.weights.iter().map(|(_, shape)| self.types.sizes(*shape).iter().product::<u64>()).sum();
+        let elements: u64 = self
+            .weights
+            .iter()
+            .map(|(_, shape)| self.types.sizes(*shape).iter().product::<u64>())
+            .sum();
         let first = self.graph.find(&Resource::Host).and_then(|host| self.graph.first(host));
         let moment = |task: TaskId, event: u32| Moment { task, event };
         self.graph.memory.add(Block {
