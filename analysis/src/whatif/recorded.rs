@@ -117,3 +117,64 @@ fn host_factor(graph: &Graph, recorded_ns: f64, measured_ns: f64) -> Result<f64,
     let is_slower_still = high.1 <= measured_ns;
     Ok(f64::from(if is_slower_still { high.0 - 1 } else { low.0 }) / f64::from(PARTS))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Phase;
+    use crate::whatif::graph::{Resource, Task, TaskKind};
+
+    /// A host that works for so long, launches a kernel and waits for it, several times.
+    fn graph(host_ns: f64, kernel_ns: Option<f64>) -> Graph {
+        let mut graph = Graph::default();
+        for _ in 0..3 {
+            let host = graph.resource(&Resource::Host);
+            let task = |kind, time_ns| Task::new(kind, time_ns, Phase::Forward);
+            let launch = graph.push(host, task(TaskKind::HostOperator, host_ns));
+            let Some(kernel_ns) = kernel_ns else { continue };
+            let stream = graph.resource(&Resource::Stream(0, 7));
+            let kernel = graph.push(stream, task(TaskKind::Kernel, kernel_ns));
+            graph.wait(launch, kernel, 0.0);
+            let wait = graph.push(host, task(TaskKind::Wait, 0.0));
+            graph.wait(kernel, wait, 0.0);
+        }
+        graph
+    }
+
+    #[track_caller]
+    fn check(graph: &Graph, measured_ns: f64, expected: f64) {
+        let recorded_ns = simulate::steady(graph).unwrap().iteration_ns;
+        assert_eq!(host_factor(graph, recorded_ns, measured_ns).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_highest_factor_that_fits() {
+        let part = 1.0 / 1024.0;
+        check(&graph(100.0, None), 150.0, 0.5);
+        check(&graph(100.0, None), 149.9, 0.5 - part);
+        check(&graph(100.0, None), 600.0, 2.0);
+        check(&graph(100.0, Some(100.0)), 450.0, 0.5);
+        check(&graph(100.0, Some(100.0)), 300.4, part);
+    }
+
+    #[test]
+    fn no_host_explains_it() {
+        // The GPU alone takes longer.
+        check(&graph(100.0, Some(100.0)), 290.0, 0.0);
+        // A host that waits for a GPU is no slower without a profiler.
+        check(&graph(100.0, Some(100.0)), 900.0, 1.0);
+        // Four times the host is not enough.
+        check(&graph(100.0, None), 1e6, 4.0 - 1.0 / 1024.0);
+    }
+
+    #[test]
+    fn what_the_host_leaves_everything_makes_up_for() {
+        let found = calibrated(graph(100.0, Some(100.0)), 290.0, 0.0).unwrap();
+        assert!(
+            (found.schedule.iteration_ns - 290.0).abs() < 1e-6,
+            "{}",
+            found.schedule.iteration_ns
+        );
+        assert_eq!(found.measured_ns, 290.0);
+    }
+}
