@@ -148,8 +148,8 @@ impl Tensors {
 pub struct Types {
     shapes: Vec<Vec<u64>>,
     numbers: HashMap<Vec<u64>, Shape>,
-    /// By shape, the last one and the one before.
-    made: Vec<(Made, Made)>,
+    /// By shape, the last one and the one before; nothing where none was made.
+    made: Vec<Option<(Made, Made)>>,
 }
 
 impl Types {
@@ -189,7 +189,7 @@ impl Types {
         let number = Shape(self.shapes.len() as u32);
         self.shapes.push(shape.to_vec());
         self.numbers.insert(shape.to_vec(), number);
-        self.made.push(<(Made, Made)>::default());
+        self.made.push(None);
         number
     }
 
@@ -200,7 +200,7 @@ impl Types {
 
     /// What is known of a tensor that an operator takes.
     pub fn of(&self, input: &Input) -> Made {
-        let found = self.made.get(input.shape.0 as usize).copied().unwrap_or_default();
+        let found = self.made.get(input.shape.0 as usize).copied().flatten().unwrap_or_default();
         if input.is_earlier { found.1 } else { found.0 }
     }
 
@@ -209,14 +209,14 @@ impl Types {
         let made = Made { is_lower, call: Some(call) };
         for shape in &tensors.outputs {
             if let Some(entry) = self.made.get_mut(shape.0 as usize) {
-                *entry = (made, entry.0);
+                *entry = Some((made, entry.unwrap_or_default().0));
             }
         }
     }
 
     /// Notes that the last tensor of a shape is of another type now.
     pub fn cast(&mut self, shape: Shape, is_lower: bool) {
-        if let Some((last, _)) = self.made.get_mut(shape.0 as usize) {
+        if let Some(Some((last, _))) = self.made.get_mut(shape.0 as usize) {
             last.is_lower = is_lower;
         }
     }
