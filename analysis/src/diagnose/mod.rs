@@ -4,7 +4,6 @@
 //! [`finding`]s. A rule is a file in [`rules`], and has a page in `docs/findings`. One false alarm
 //! costs more trust than ten findings earn: a rule that is not sure says nothing.
 
-pub(crate) mod at_peak;
 pub mod bound;
 pub(crate) mod carried;
 pub(crate) mod evaluation;

@@ -17,7 +17,7 @@ use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{output_file, profile, run};
 use crate::config::Size;
-use crate::pipeline::{self, Compared, Pipeline, Plan};
+use crate::pipeline::{self, Compared, Iteration, Pipeline, Plan};
 use crate::profiler::Profiled;
 use crate::what_if::{self, pairs};
 
@@ -192,9 +192,10 @@ fn of_recording(path: &Path) -> Result<Subject, Failure> {
         )
     };
     let recording = pipeline::load(path).map_err(|error| wrong(error.to_string()))?;
-    let profile = attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
+    let attributed = attribution::attribute_with_graph(&recording, None);
+    let (profile, graph) = attributed.map_err(|error| wrong(error.to_string()))?;
     let here = std::env::current_dir().unwrap_or_default();
-    pipeline::subject(recording, &here, Arc::new(profile)).map_err(wrong)
+    pipeline::subject(Iteration::new(recording, graph), &here, Arc::new(profile)).map_err(wrong)
 }
 
 fn of_program(

@@ -20,7 +20,8 @@ use super::strict_client::StrictClient;
 use crate::batch::{Exploration, ExploreRequest, Sources};
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::profiler::{
-    Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
+    AtHand, Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler,
+    ProgressEvent,
 };
 use crate::server::serve;
 use crate::store::Store;
@@ -379,6 +380,7 @@ pub fn measured_in(root: &Path) -> ProfileOutcome {
         log: None,
         recording: None,
         when_unix_ms: None,
+        iteration: AtHand::default(),
     })
 }
 

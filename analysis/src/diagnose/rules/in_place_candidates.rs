@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::diagnose::at_peak::alive_at_peak;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
@@ -15,7 +14,7 @@ use crate::diagnose::tally::Line;
 use crate::profile::{ModuleId, Phase, Profile};
 use crate::source::rewrite::EditKind;
 use crate::units;
-use crate::whatif::memory::peak;
+use crate::whatif::memory::{Changes, Memory};
 
 /// A smaller share of the peak, or fewer bytes, are not worth it.
 const LEAST: f64 = 0.03;
@@ -77,10 +76,11 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     if given.is_empty() {
         return None;
     }
-    let alive = alive_at_peak(graph, schedule);
-    let mut changed = graph.clone();
+    let changes = Changes::new(graph, schedule);
+    let alive = changes.alive_at_peak(&graph.memory);
+    let mut changed = graph.memory.clone();
     let mut by_line: BTreeMap<Line, f64> = BTreeMap::new();
-    for (block, _) in changed.memory.blocks.iter_mut().zip(alive).filter(|(_, alive)| *alive) {
+    for (block, _) in changed.blocks.iter_mut().zip(alive).filter(|(_, alive)| *alive) {
         let known = block.module.and_then(|module| given.get(&module));
         let Some((activation, bytes)) = known else { continue };
         // What the layer gave, with what the allocator rounds up; not its statistics or workspace.
@@ -93,8 +93,9 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
         }
     }
     let whole: f64 = by_line.values().sum();
-    let (now, then) = (peak(graph, schedule)?, peak(&changed, schedule)?);
-    let saved = (now - then).max(0.0);
+    let peak = |memory: &Memory| changes.peak(memory, |block| block.bytes);
+    let now = peak(&graph.memory);
+    let saved = (now - peak(&changed)).max(0.0);
     let found = by_line.into_iter().filter_map(|((file, line), bytes)| {
         let bytes = saved * bytes / whole;
         (bytes >= LEAST_BYTES && bytes >= LEAST * now).then(|| Finding {
