@@ -12,6 +12,7 @@ import faulthandler
 import json
 import os
 import sys
+import threading
 import time
 from typing import Any, NoReturn
 
@@ -31,6 +32,8 @@ _NUMBERS = (
 # still need; and one that failed stays until it was heard of.
 _LONGEST_STAY_SECONDS = 20.0
 _LOOK_SECONDS = 0.05
+# How often a rank looks whether its run has ended without it.
+_RUN_SECONDS = 1.0
 # Beyond the run's own limit; for what starts ranks where nobody here can end them.
 _GRACE_SECONDS = 30.0
 
@@ -43,6 +46,7 @@ def serve_rank(path: str, agent_folder: str, loaded_at_start: frozenset[str]) ->
     run_folder = str(request["out"])
     events = RankEvents(run_folder, rank, world_size)
     _bound_life(request)
+    threading.Thread(target=_end_with_run, args=(path,), daemon=True).start()
     interpreter = Interpreter(agent_folder, loaded_at_start)
     interpreter.calm_threads()
     try:
@@ -111,3 +115,22 @@ def _bound_life(request: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):
             nowhere = open(os.devnull, "w")  # noqa: SIM115
             faulthandler.dump_traceback_later(seconds + _GRACE_SECONDS, exit=True, file=nowhere)
+
+
+def _end_with_run(path: str) -> None:
+    """Ends this process when the run has ended, which takes its request away.
+
+    A cancelled run ends what its launcher has started where it can see it. Ranks on other machines,
+    and those of a service that got a job (`ray job submit`), it cannot.
+    """
+    missed = 0
+    while missed < 2:  # A network's file system may fail once.
+        time.sleep(_RUN_SECONDS)
+        try:
+            os.stat(path)
+            missed = 0
+        except FileNotFoundError:
+            missed += 1
+        except OSError:
+            pass
+    os._exit(0)
