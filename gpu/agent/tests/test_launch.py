@@ -142,9 +142,9 @@ def test_too_few_iterations_for_all(launches: Agent, tmp_path: Path) -> None:
 
 
 def test_memory_of_all_ranks_together_is_bounded(launches: Agent, tmp_path: Path) -> None:
-    limits = {"seconds": PATIENCE_SECONDS, "memory_bytes": 3 * 2**30}
+    limits = {"seconds": PATIENCE_SECONDS, "memory_bytes": 2 * 2**30}
     keys = {"launcher": FORKED, "limits": limits}
-    take = "rank == 1 and step == 1 and (bytearray(4 * 2**30), time.sleep(600))"
+    take = "rank == 1 and step == 1 and (bytearray(3 * 2**30), time.sleep(600))"
     finished = run(launches, tmp_path, take, **keys)
     assert finished["outcome"] == "memory", (finished, log(tmp_path)[-2000:])
 
