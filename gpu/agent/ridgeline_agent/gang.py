@@ -32,6 +32,7 @@ _AFTER_END_SECONDS = 15.0
 # A launcher is asked to end before it is killed: it may have ranks on other machines.
 _FAREWELL_SECONDS = 1.0
 _ENDING_SECONDS = 3.0
+_MOST_LAST_WORDS = 300
 
 
 class Gang:
@@ -60,6 +61,7 @@ class Gang:
         # The ranks that were gone first: others may have been ended for it.
         self._first_gone: set[int] = set()
         self._kernel_kills = process_tree.kernel_memory_kills()
+        self._last_words = b""
 
     def run(self) -> dict[str, Any]:
         """Runs it to its end; the event that ends it. Nothing of it is left then."""
@@ -83,6 +85,10 @@ class Gang:
                 self._ask_for_places(states)
             self._end_processes(launcher)
             reader.join(timeout=2.0)
+            if not states and end.status is not None:
+                # Why it started nothing is for it to say: a wrong option, a full queue.
+                said = self._last_words.decode("utf-8", "replace").strip().splitlines()[-1:]
+                end.message = ": ".join([end.message or "", *said])
             frames = [self._frames(rank) for rank in sorted(states)]
             self._show_failure(states)
             return finished(self._spec.id, states, end, frames)
@@ -138,6 +144,7 @@ class Gang:
                 return
             if not data:
                 return
+            self._last_words = (self._last_words + data)[-_MOST_LAST_WORDS:]
             self._log.write(data)
 
     def _watch(self, launcher: subprocess.Popen[bytes]) -> End:

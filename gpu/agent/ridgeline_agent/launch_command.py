@@ -35,7 +35,9 @@ def brings_its_python(words: list[str]) -> bool:
         if name in _TAKE_A_SCRIPT or (name == "accelerate" and following == "launch"):
             return True
         # At the end, or with words of its own: `python -m torch.distributed.run`, `python -u`.
-        if _PYTHON.match(name) and (not following or following[0] == "-" or following[-3:] == ".py"):
+        if _PYTHON.match(name) and (
+            not following or following[0] == "-" or following[-3:] == ".py"
+        ):
             return True
     return False
 

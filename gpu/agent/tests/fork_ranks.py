@@ -1,7 +1,7 @@
-"""A launcher of two ranks that have imported torch before they are two: `fork_ranks.py SCRIPT WORDS...`.
+"""A launcher of two ranks that imported torch before they were two: `fork_ranks.py SCRIPT WORDS`.
 
-torchrun and each of its ranks import torch for themselves, which is most of the time of a short run.
-Where a test is about what a rank does, and not about what starts it, this one does.
+torchrun and each of its ranks import torch for themselves, which is most of the time of a short
+run. Where a test is about what a rank does, and not about what starts it, this one does.
 """
 
 from __future__ import annotations

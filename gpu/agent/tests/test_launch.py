@@ -158,7 +158,7 @@ def test_a_launcher_that_is_not_there(launches: Agent, tmp_path: Path) -> None:
 def test_a_launcher_that_starts_nothing(launches: Agent, tmp_path: Path) -> None:
     finished = run(launches, tmp_path, launcher={"command": ["sh", "-c", "echo no; exit 3"]})
     assert finished["outcome"] == "exited"
-    assert finished["message"] == "no rank began: the launcher ended with exit code 3"
+    assert finished["message"] == "no rank began: the launcher ended with exit code 3: no"
     assert log(tmp_path) == b"no\n"
 
 
