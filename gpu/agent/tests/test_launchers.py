@@ -128,13 +128,24 @@ def ray_job() -> Iterator[list[str]]:
     ray = shutil.which("ray", path=os.path.dirname(sys.executable))
     if ray is None:
         pytest.skip("there is no Ray beside this Python")
-    port, pages = free_port(), free_port()
-    ports = ["--port", str(port), "--dashboard-port", str(pages)]
-    begin = [ray, "start", "--head", "--num-cpus", "2", "--disable-usage-stats", *ports]
-    if subprocess.run(begin, capture_output=True, timeout=120.0).returncode != 0:
-        pytest.skip("Ray does not start here")
-    yield [ray, "job", "submit", "--address", f"http://127.0.0.1:{pages}", "--"]
-    subprocess.run([ray, "stop"], capture_output=True, timeout=60.0)
+    pages = free_port()
+    ports = ["--port", str(free_port()), "--dashboard-port", str(pages)]
+    begin = [ray, "start", "--block", "--head", "--num-cpus", "2", "--disable-usage-stats", *ports]
+    # In the foreground: `ray stop` would end every cluster of this machine.
+    variables = {**os.environ, "RAY_raylet_start_wait_time_s": "120"}
+    cluster = subprocess.Popen(
+        begin, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    address = ["--address", f"http://127.0.0.1:{pages}"]
+    end = time.monotonic() + 180.0
+    try:
+        while not succeeds(ray, "job", "list", *address):
+            if time.monotonic() > end or cluster.poll() is not None:
+                pytest.skip("Ray does not start here")
+        yield [ray, "job", "submit", *address, "--"]
+    finally:
+        cluster.terminate()
+        cluster.wait(60.0)
 
 
 def test_a_job_of_ray(launches: Agent, tmp_path: Path, ray_job: list[str]) -> None:
