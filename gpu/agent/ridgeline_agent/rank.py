@@ -21,12 +21,14 @@ from .interpreter import Interpreter
 from .rank_states import RankState
 
 # How launchers tell a process its number and how many there are: torchrun, accelerate, deepspeed
-# and Ray's trainers as torch itself has it; Slurm's srun; Open MPI's mpirun; MPICH's and Intel's.
+# and Ray's trainers as torch itself has it; Open MPI's mpirun; MPICH's and Intel's; Slurm's srun.
+# Slurm last: what srun starts may be another one's daemon. And by the number of tasks of the step,
+# for SLURM_NTASKS is set in a batch script as well, which is no task of any.
 _NUMBERS = (
     ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 # A rank that is done stays until the others are, because its end closes connections that they may
 # still need; and one that failed stays until it was heard of.

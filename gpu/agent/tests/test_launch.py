@@ -381,8 +381,20 @@ def test_launchers_that_take_a_script(words: list[str], expected: bool) -> None:
     ("variables", "expected"),
     [
         ({}, (0, 1)),
-        ({"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (3, 8)),
-        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"}, (1, 4)),
+        (
+            {"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},
+            (3, 8),
+        ),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}, (1, 4)),
+        # A batch script, and a rank of the mpirun in it.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (0, 1)),
+        (
+            {
+                **{"SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
+                **{"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"},
+            },
+            (3, 4),
+        ),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2)),
         ({"RANK": "x", "WORLD_SIZE": "8"}, (0, 1)),
         ({"RANK": "9", "WORLD_SIZE": "2"}, (9, 10)),
