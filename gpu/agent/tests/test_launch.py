@@ -128,7 +128,7 @@ def test_a_rank_that_comes_to_its_end_early_is_named(launches: Agent, tmp_path: 
 
 
 def test_a_rank_that_hangs_is_named_with_its_line(launches: Agent, tmp_path: Path) -> None:
-    keys = {"launcher": FORKED, "limits": {"seconds": 30}}
+    keys = {"launcher": FORKED, "limits": {"seconds": 45}}
     finished = run(launches, tmp_path, "rank == 1 and step == 2 and time.sleep(600)", **keys)
     assert finished["outcome"] == "timeout", (finished, log(tmp_path)[-2000:])
     assert f"rank 1 stood at train.py:{MISBEHAVES_AT} in misbehave" in finished["message"]
