@@ -58,7 +58,7 @@ def free_port() -> int:
 def succeeds(*command: str) -> bool:
     """Whether a command is there and does what it should within a moment."""
     try:
-        return subprocess.run(command, capture_output=True, timeout=20.0).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=60.0).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 
@@ -97,6 +97,11 @@ def srun() -> None:
         pytest.skip("there is no Slurm here that runs two tasks")
 
 
+def jobs_of_slurm() -> list[str]:
+    queue = ["squeue", "--noheader", "--format", "%i", "--states", "RUNNING"]
+    return subprocess.run(queue, capture_output=True, text=True, check=True).stdout.split()
+
+
 @pytest.mark.usefixtures("srun")
 def test_srun(launches: Agent, tmp_path: Path) -> None:
     text = OF_SLURM.replace("{port}", str(free_port())) + TRAINING.replace("{misbehave}", "pass")
@@ -111,7 +116,23 @@ def test_srun_starts_torchrun(launches: Agent, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("srun")
 def test_a_cancelled_srun_leaves_no_rank(launches: Agent, tmp_path: Path) -> None:
+    before = set(jobs_of_slurm())
     cancelled_leaves_no_rank(launches, tmp_path, "srun", "-n", "2")
+    # Nor is a job left that nobody is in, which would hold its processors.
+    assert set(jobs_of_slurm()) <= before
+
+
+@pytest.mark.usefixtures("srun")
+def test_a_server_that_goes_away_leaves_no_job_of_slurm(launches: Agent, tmp_path: Path) -> None:
+    before = set(jobs_of_slurm())
+    start(launches, tmp_path, "import time\ntime.sleep(600)\n", {"command": ["srun", "-n", "2"]})
+    end = time.monotonic() + 100.0
+    while len(list((tmp_path / "out" / "ranks").glob("?.json"))) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert not set(jobs_of_slurm()) <= before
+    launches.close()
+    assert set(jobs_of_slurm()) <= before
 
 
 def test_accelerate(launches: Agent, tmp_path: Path) -> None:
@@ -139,7 +160,8 @@ def ray_job() -> Iterator[list[str]]:
     address = ["--address", f"http://127.0.0.1:{pages}"]
     end = time.monotonic() + 180.0
     try:
-        while not succeeds(ray, "job", "list", *address):
+        # Its pages answer before it takes jobs.
+        while not succeeds(ray, "job", "submit", *address, "--", "true"):
             if time.monotonic() > end or cluster.poll() is not None:
                 pytest.skip("Ray does not start here")
         yield [ray, "job", "submit", *address, "--"]
