@@ -62,6 +62,7 @@ def test_null_is_as_if_it_were_not_said() -> None:
         ("device", "cuda:²"),
         ("device", "cuda:99999999999"),
         ("iterations", {"timed": 0}),
+        ("iterations", {"timed_at_most": 0}),
         ("iterations", {"warmup": 10**100}),
         ("iterations", {"found_by": "luck"}),
         ("batch_size", 0),

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+torch.autograd.set_detect_anomaly(False)
+
 
 def main() -> None:
     torch.manual_seed(0)
