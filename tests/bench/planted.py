@@ -2,13 +2,13 @@
 
     python tests/bench/planted.py [--python PYTHON_WITH_TORCH] [--rounds 5] [RULE…]
 
-Each pair of `demo-projects/planted` is profiled in turn, faulty and clean and then clean and faulty,
-several times: a machine becomes slower and faster over minutes. A round gives one ratio, of what the
-finding tells to what the twin saves in the same round; the table has the medians, and the ratio's
-range over the rounds. It ends with 1 where a median ratio is further from 1 than a fifth.
+Each pair of `demo-projects/planted` is profiled in turn, faulty and clean and then clean and
+faulty, several times: a machine becomes slower and faster over minutes. A round gives one ratio, of
+what the finding tells to what the twin saves in the same round; the table has the medians, and the
+ratio's range over the rounds. It ends with 1 where a median ratio is further from 1 than a fifth.
 
-Programs run on one thread unless OMP_NUM_THREADS says otherwise, so that the other processors are free
-for what else there is.
+Programs run on one thread unless OMP_NUM_THREADS says otherwise, so that the other processors are
+free for what else there is.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,8 @@ PLANTED = REPOSITORY / "demo-projects" / "planted"
 NEAR = 0.2
 # What comes with some iterations alone is in their mean, and not in their median.
 NOW_AND_THEN = {"iteration-varies", "loader-workers-restarted"}
-# What is compiled again is over before anything is timed: whole runs tell it. The finding spreads it
-# over the iterations that the agent saw.
+# What is compiled again is over before anything is timed: whole runs tell it. The finding spreads
+# it over the iterations that the agent saw.
 WHOLE_RUN = {"recompilation"}
 
 Profile = dict[str, Any]
@@ -58,8 +59,14 @@ class Runner:
         if project.parent.name != "iteration-varies":
             # That one has to be found with the usual number.
             command += ["--iterations", str(self._iterations)]
-        ended = subprocess.run(command, capture_output=True, text=True, check=True)
-        result: Profile = json.loads(ended.stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            own = {"RIDGELINE_CACHE_DIR": folder, "RIDGELINE_STATE_DIR": folder}
+            ended = subprocess.run(
+                command, capture_output=True, text=True, check=True, env={**os.environ, **own}
+            )
+            result: Profile = json.loads(ended.stdout)
+            (manifest,) = Path(folder).rglob("manifest.json")
+            result["seen"] = json.loads(manifest.read_text())["iterations"]["seen"]
         return result
 
     def whole_ms(self, project: Path) -> float:
@@ -100,7 +107,7 @@ def measure(
         if rule in WHOLE_RUN:
             whole = {twin: runner.whole_ms(folder / twin) for twin in twins}
             saved_ms = whole["faulty"] - whole["clean"]
-            told_ms *= faulty["iteration"]["seen"]
+            told_ms *= faulty["seen"]
         peaks = [profile["memory"]["peak_bytes"] for profile in (faulty, clean)]
         times.append(Round(told_ms, saved_ms))
         sizes.append(Round(told(rule, faulty, "bytes"), peaks[0] - peaks[1]))

@@ -83,7 +83,7 @@ class OwnProfilers:
         self._found = [name for name in self._found if name in on]
 
     def switches(self) -> list[Switch]:
-        """Those of them that can be turned off, to see what they cost. Call it when the timing ended."""
+        """Those that can be turned off, to see what they cost. Call it when the timing ended."""
         trace, profile, _ = _python_tools()
         known = {
             # These are off from the profiled iterations on.

@@ -1,8 +1,8 @@
 """What an iteration takes without what was left on: `observed.switched_off` of the manifest.
 
-Anomaly detection and a profiler of the program's own slow down everything a little, so no part of a
-recording is what they cost. After the profiled iterations some more run by turns: as the program is,
-and with one of them switched off. By turns, because a machine becomes slower and faster.
+Anomaly detection and a profiler of the program's own slow down everything a little, so no part of
+a recording is what they cost. After the profiled iterations some more run by turns: as the program
+is, and with one of them switched off. By turns, because a machine becomes slower and faster.
 """
 
 from __future__ import annotations

@@ -47,8 +47,9 @@ class Timer:
         return sum(self._host_ns)
 
     def goes_on(self, most: int) -> bool:
-        """Whether more iterations should be timed, up to `most`: by the host's clock, because asking
-        the device would stop it.
+        """Whether more iterations should be timed, up to `most`.
+
+        By the host's clock, because asking the device would stop it.
         """
         if self.count >= most:
             return False

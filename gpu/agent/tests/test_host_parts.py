@@ -27,7 +27,7 @@ REQUEST: dict[str, Any] = {
 def test_what_is_not_said_has_defaults() -> None:
     spec = RunSpec.from_json(REQUEST)
     assert (spec.cwd, spec.user_code, spec.device) == ("/project", ("/project",), "auto")
-    assert spec.iterations == Iterations(2, 3, 2, None)
+    assert spec.iterations == Iterations(2, 3, None, 2, None)
     assert spec.limits.seconds is None
 
 
