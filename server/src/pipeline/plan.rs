@@ -363,9 +363,9 @@ fn not_user_code(root: &Path, config: &Config) -> Vec<PathBuf> {
 }
 
 fn iterations(config: &Config, overrides: &Overrides) -> Iterations {
-    let asked = overrides.iterations.or(config.iterations.timed.map(|timed| {
-        timed.get().max(overrides.least_iterations)
-    }));
+    let asked = overrides
+        .iterations
+        .or(config.iterations.timed.map(|timed| timed.get().max(overrides.least_iterations)));
     let usual = TIMED.max(overrides.least_iterations);
     Iterations {
         warmup: config.iterations.warmup.get(),
