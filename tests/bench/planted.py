@@ -2,13 +2,13 @@
 
     python tests/bench/planted.py [--python PYTHON_WITH_TORCH] [--rounds 5] [RULE…]
 
-Each pair of `demo-projects/planted` is profiled in turn, faulty and clean and then clean and
-faulty, several times: a machine becomes slower and faster over minutes. A round gives one ratio, of
-what the finding tells to what the twin saves in the same round; the table has the medians, and the
-ratio's range over the rounds. It ends with 1 where a median ratio is further from 1 than a fifth.
-
-Programs run on one thread unless OMP_NUM_THREADS says otherwise, so that the other processors are
-free for what else there is.
+Each pair of `demo-projects/planted` is profiled, several rounds: a machine becomes slower and
+faster over minutes. What the twin saves is measured without the product: both programs take turns
+of a few iterations (tests/bench/take_turns.py) on one thread, and their processor time counts.
+Where a program has processes of its own, the wall time of the two profiles is compared instead, and
+of what is compiled again that of two whole runs. A round gives one ratio, of the share of the iteration that
+the finding tells to the share that the twin saves; the table has the medians, and the ratio's range
+over the rounds. It ends with 1 where a median ratio is further from 1 than a fifth.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from take_turns import speedup
+
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLANTED = REPOSITORY / "demo-projects" / "planted"
 NEAR = 0.2
 # What comes with some iterations alone is in their mean, and not in their median.
-NOW_AND_THEN = {"iteration-varies", "loader-workers-restarted"}
+OF_THE_MEAN = {"iteration-varies", "loader-workers-restarted", "padding-waste"}
 # What is compiled again is over before anything is timed: whole runs tell it. The finding spreads
 # it over the iterations that the agent saw.
 WHOLE_RUN = {"recompilation"}
@@ -56,8 +58,7 @@ class Runner:
     def profile(self, project: Path) -> Profile:
         command = [self._binary, "profile", str(project / "train.py")]
         command += ["--device", "cpu", "--json", "-", "--python", self._python]
-        if project.parent.name != "iteration-varies":
-            # That one has to be found with the usual number.
+        if has_processes(project.parent):
             command += ["--iterations", str(self._iterations)]
         with tempfile.TemporaryDirectory() as folder:
             own = {"RIDGELINE_CACHE_DIR": folder, "RIDGELINE_STATE_DIR": folder}
@@ -69,6 +70,19 @@ class Runner:
             result["seen"] = json.loads(manifest.read_text())["iterations"]["seen"]
         return result
 
+    def saved_share(self, folder: Path, *, mean: bool) -> float:
+        """The share of an iteration that the clean twin saves."""
+        found = speedup(
+            self._python,
+            folder / "faulty" / "train.py",
+            folder / "clean" / "train.py",
+            arguments=[],
+            warmup=3,
+            rounds=6,
+            of_turn=statistics.fmean if mean else statistics.median,
+        )
+        return 1 - 1 / float(found["speedup"])
+
     def whole_ms(self, project: Path) -> float:
         """A run without the profiler."""
         began = time.perf_counter()
@@ -77,8 +91,14 @@ class Runner:
         return (time.perf_counter() - began) * 1e3
 
 
+def has_processes(folder: Path) -> bool:
+    """Whether processor time of one process says too little."""
+    text = (folder / "clean" / "train.py").read_text()
+    return "torch.distributed" in text or "num_workers" in text
+
+
 def iteration_ms(rule: str, profile: Profile) -> float:
-    if rule in NOW_AND_THEN:
+    if rule in OF_THE_MEAN:
         return statistics.fmean(profile["iteration"]["timed_ms"])
     return float(profile["iteration"]["time_ms"])
 
@@ -101,10 +121,14 @@ def measure(
         faulty, clean = profiles["faulty"], profiles["clean"]
         others |= {one["rule"] for one in faulty["findings"] if one["rule"] != rule}
         others |= {f"{one['rule']} (clean)" for one in clean["findings"]}
-        saved_ms = iteration_ms(rule, faulty) - iteration_ms(rule, clean)
+        faulty_ms = iteration_ms(rule, faulty)
         told_ms = told(rule, faulty, "time_ms")
-        shares.append(told_ms / iteration_ms(rule, faulty))
-        if rule in WHOLE_RUN:
+        shares.append(told_ms / faulty_ms)
+        if has_processes(folder):
+            saved_ms = faulty_ms - iteration_ms(rule, clean)
+        elif rule not in WHOLE_RUN:
+            saved_ms = faulty_ms * runner.saved_share(folder, mean=rule in OF_THE_MEAN)
+        else:
             whole = {twin: runner.whole_ms(folder / twin) for twin in twins}
             saved_ms = whole["faulty"] - whole["clean"]
             told_ms *= faulty["seen"]
@@ -138,7 +162,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=12)
     args = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["TURNS_BY_PROCESSOR_TIME"] = "1"
     runner = Runner(args.binary, args.python, args.iterations)
 
     print(

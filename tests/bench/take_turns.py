@@ -6,8 +6,8 @@ time; give it one thread then (OMP_NUM_THREADS=1), and nothing that loads data b
 
     python tests/bench/take_turns.py BEFORE.py AFTER.py [mean]
 
-prints what `speedup` gives; with `mean`, the mean of a turn's iterations counts, for what comes with
-some of them alone.
+prints what `speedup` gives; with `mean`, the mean of a turn's iterations counts, for what comes
+with some of them alone.
 
 Iterations are told by the end of an optimizer's step. Nothing else is installed in the program, and
 the product has no part in it.

@@ -13,11 +13,10 @@ class Scorer(nn.Module):
         self.register_buffer("deviation", torch.full((16,), 0.3))
 
     def forward(self, sequences: Tensor) -> Tensor:
-        steps = []
+        values = torch.empty_like(sequences)
         for step in range(sequences.shape[1]):  # fault
-            values = sequences[:, step] - self.mean
-            steps.append(values / self.deviation)
-        hidden = self.embed(torch.stack(steps, dim=1))
+            values[:, step] = (sequences[:, step] - self.mean) / self.deviation
+        hidden = self.embed(values)
         return self.score(torch.tanh(hidden))
 
 
