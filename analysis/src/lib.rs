@@ -14,6 +14,7 @@ pub mod evaluate;
 pub mod metrics;
 pub mod predict;
 pub mod present;
+pub mod printable;
 pub mod profile;
 pub mod ranks;
 pub mod recording;

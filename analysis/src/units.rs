@@ -62,6 +62,19 @@ pub fn significant(value: f64) -> String {
     }
 }
 
+/// `+4%`, `−12%`, `×15`: by how much something changed, from the ratio of after to before.
+pub fn difference(ratio: f64) -> String {
+    let by = ratio - 1.0;
+    if by.abs() < 0.0005 {
+        "±0%".to_owned()
+    } else if ratio >= 10.0 {
+        format!("×{}", significant(ratio))
+    } else {
+        let sign = if by > 0.0 { '+' } else { '−' };
+        format!("{sign}{}", percent(by.abs()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

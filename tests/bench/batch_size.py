@@ -1,12 +1,12 @@
 """Time, memory and the largest batch, as predicted and as measured, for all demos.
 
-    python tests/bench/batch_size.py [--python PYTHON_WITH_TORCH] [--rounds 5] [--far] [DEMO…]
+    python tests/bench/batch_size.py [--python PYTHON_WITH_TORCH] [--rounds 12] [--far] [DEMO…]
 
 For each demo project a language server profiles it and tries other batch sizes, as it does in an
 editor; its panel says what it predicts at half and double the batch, which are among those that it
-tried. Then `ridgeline profile` runs those batches by itself. It prints the errors, and whether the
-largest batch under an imposed limit of memory is the largest whose measured peak is within it. With
-`--far` it also compares a quarter of the batch and three times it, which the server never ran.
+tried. Then those batches run beside the current one, in turns of a few iterations. It prints the
+errors, and whether the largest batch under an imposed limit of memory is the largest whose measured
+peak is within it. With `--far` it also compares a quarter of the batch and three times it, which the server never ran.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from lsp_client import Client
+from take_turns import speedup
+from whatif_edits import LONG, STEPS
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DEMOS = ["gpt", "ncf", "seq2seq", "dcgan", "bert", "resnet"]
@@ -121,28 +122,32 @@ def halves(
     current = sizes["current"]
     near = (current // 2, current * 2)
     batches = (*near, current // 4, current * 3) if args.far else near
-    # The machine's speed changes over minutes, so each round measures the current batch beside the
-    # others, and what is compared is how many times as long the quickest iterations take: what else
-    # goes on can only make one longer.
-    rounds = [
-        {b: measured(args, project, b) for b in (current, *batches)} for _ in range(args.rounds)
-    ]
-    took = {
-        b: min(min(one[b]["iteration"]["timed_ms"]) for one in rounds) for b in (current, *batches)
-    }
     here = at(sizes, current)["time_ns"]["value"]
+    script = project / "train.py"
     errors = []
     for batch in batches:
         predicted = at(sizes, batch)
-        ratio = took[batch] / took[current]
-        peak = statistics.median(one[batch]["memory"]["peak_bytes"] for one in rounds)
+        # The machine's speed changes within seconds, so both batches run side by side, in turns of
+        # a few iterations, and what is compared is how many times as long one takes.
+        took = speedup(
+            args.python,
+            script,
+            script,
+            steps=STEPS.get(project.name, 1),
+            arguments=[*LONG[project.name], "--batch-size", str(current)],
+            arguments_after=[*LONG[project.name], "--batch-size", str(batch)],
+            rounds=args.rounds,
+        )
+        ratio, low, high = (1 / took[key] for key in ("speedup", "three_quarters", "quarter"))
+        peak = measured(args, project, batch, 2)["memory"]["peak_bytes"]
         time_error = predicted["time_ns"]["value"] / here / ratio - 1
         peak_error = predicted["peak_bytes"]["value"] / peak - 1
         if batch in near:
             errors.append((time_error, peak_error))
         print(
-            f"{project.name:8} batch {batch:5}: {ratio:5.3f} times as long ({time_error:+.1%}), "
-            f"{took[batch]:8.2f} ms, peak {peak / 1e6:8.2f} MB ({peak_error:+.2%})"
+            f"{project.name:8} batch {batch:5}: {ratio:5.3f} ({low:.3f} to {high:.3f}) times as "
+            f"long ({time_error:+.1%}), peak {peak / 1e6:8.2f} MB ({peak_error:+.2%})",
+            flush=True,
         )
     return errors
 
@@ -176,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--far", action="store_true", help="batches that were not tried, too")
     parser.add_argument("demos", nargs="*", default=DEMOS)
     args = parser.parse_args()

@@ -120,6 +120,7 @@ def speedup(
     *,
     steps: int = 1,
     arguments: list[str],
+    arguments_after: list[str] | None = None,
     warmup: int = 5,
     rounds: int = 12,
     iterations: int = 6,
@@ -127,12 +128,13 @@ def speedup(
     of_turn: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
     """How many times as fast the second script is: the median over rounds, and what half of the
-    rounds lie between. `of_turn` says what stands for the iterations of a turn.
+    rounds lie between. `arguments_after` are the second one's where they are others; `of_turn` says
+    what stands for the iterations of a turn.
     """
     versions: list[Version] = []
     try:
-        for script in (before, after):
-            versions.append(Version(python, script, steps, arguments))
+        for script, own in ((before, arguments), (after, arguments_after or arguments)):
+            versions.append(Version(python, script, steps, own))
             versions[-1].turn(warmup)
         ratios, took = [], ([], [])
         for _ in range(rounds):

@@ -8,8 +8,8 @@ use super::run::Run;
 use super::{Comparison, compare};
 use crate::diagnose::finding::{Finding, Place};
 use crate::diagnose::severity::Severity;
-use crate::present::panel::difference;
 use crate::units;
+use crate::units::difference;
 
 /// What a run may cost. What is absent is not asked.
 #[derive(Clone, Debug, PartialEq)]

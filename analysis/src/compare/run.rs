@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::present::panel::name;
+use crate::printable::name;
 use crate::profile::{FileFacts, LineCost, ModuleCost, Phase, PhaseTimes, Profile};
 
 /// The version of what is kept.

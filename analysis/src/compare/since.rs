@@ -25,9 +25,8 @@ impl Changes {
     pub fn of(before: &Run, profile: &Profile) -> Changes {
         let places = profile.files.iter().zip(0_u32..);
         // Paths are kept as they are shown.
-        let files: HashMap<String, FileId> = places
-            .map(|(file, at)| (crate::present::panel::name(&file.path), FileId(at)))
-            .collect();
+        let files: HashMap<String, FileId> =
+            places.map(|(file, at)| (crate::printable::name(&file.path), FileId(at))).collect();
         let rows = compare(before, &Run::of(profile)).lines;
         let told = rows.iter().filter_map(|row| {
             let is_told = row.total.verdict.is_change() && row.line_before.is_some();

@@ -10,7 +10,7 @@ use super::case::Judged;
 use super::error_statistics::{ErrorStatistics, error_statistics};
 use super::questions::{Bar, Question};
 use super::trivial::{self, Guess};
-use crate::present::printable::printable;
+use crate::printable::printable;
 
 /// All of it.
 #[derive(Debug, Serialize)]

@@ -3,12 +3,12 @@
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
 
-use super::page::{clean, shorten};
-use super::panel::difference;
 use super::terminal::Style;
 use crate::compare::change::{Measure, Verdict};
 use crate::compare::{Comparison, LineRow, ModuleRow};
+use crate::printable::{clean, shorten};
 use crate::units;
+use crate::units::difference;
 
 /// The version of the document.
 pub const SCHEMA: u32 = 1;

@@ -2,10 +2,11 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::page::{Page, clean, shorten, strong, text};
+use super::page::{Page, strong, text};
 use super::terminal::Style;
 use crate::predict::Range;
 use crate::predict::device_comparison::{Basis, Comparison, EnergyFrom, Row};
+use crate::printable::{clean, shorten};
 use crate::units;
 
 /// How many of the cheapest a hover names.

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::page::{clean, count, shorten};
+use super::page::count;
 use super::share::share_of;
 use crate::diagnose::bound::{Bottleneck, Bound, Share};
 use crate::metrics::utilization::{Copied, Utilization};
+use crate::printable::{clean, shorten};
 use crate::profile::{FileId, Profile, Roof};
 use crate::units;
 

@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
-use super::page::{Page, clean, name, strong, text};
+use super::page::{Page, name, strong, text};
 use super::share::share_of;
 use super::terminal::Style;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::severity::{Severity, severity};
+use crate::printable::clean;
 use crate::profile::Profile;
 use crate::units;
 

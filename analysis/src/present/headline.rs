@@ -5,9 +5,9 @@
 //! stays as it was written.
 
 use super::lenses::told;
-use super::panel::difference;
 use crate::profile::{Before, Estimate, Phase, Profile, Provenance};
 use crate::units;
+use crate::units::difference;
 
 /// Changes below this share are not told: the estimate knows no better, and they would be noise.
 const LEAST_CHANGE: f64 = 0.005;

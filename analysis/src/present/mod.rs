@@ -18,7 +18,6 @@ pub mod lenses;
 pub mod network;
 mod page;
 pub mod panel;
-pub mod printable;
 pub mod ranks;
 pub mod remarks;
 pub mod report;

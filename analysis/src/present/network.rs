@@ -1,8 +1,8 @@
 //! Whether a network is fast enough to train on several GPUs, for the terminal.
 
-use super::page::{clean, shorten};
 use super::terminal::Style;
 use super::what_ifs::speedup;
+use crate::printable::{clean, shorten};
 use crate::units;
 use crate::whatif::network::{Layer, NetworkReport};
 

@@ -1,6 +1,6 @@
 //! A short text written twice at once: as markdown, and as plain text for editors that show none.
 
-use super::printable::printable;
+use crate::printable::{clean, shorten};
 
 /// A piece of a line.
 #[derive(Clone, Debug)]
@@ -114,24 +114,6 @@ fn escape(text: &str) -> String {
         }
     }
     escaped.replace("~~", "\\~\\~")
-}
-
-/// On one line, without what moves a terminal's cursor or turns the reading direction.
-pub(super) fn clean(text: &str) -> String {
-    printable(text).replace(['\n', '\t'], " ")
-}
-
-/// At most `limit` characters; what is in the middle goes first, because names of kernels and paths
-/// differ at their ends.
-pub(super) fn shorten(text: &str, limit: usize) -> String {
-    // Only as much is counted as can matter.
-    let count = text.chars().take(100_000).count();
-    if count <= limit || limit < 5 {
-        return text.chars().take(limit.max(5)).collect();
-    }
-    let head: String = text.chars().take(limit - limit / 3 - 1).collect();
-    let tail: String = text.chars().take(count).skip(count - limit / 3).collect();
-    format!("{head}…{tail}")
 }
 
 /// `41 TFLOP/s`: a rate with the prefix that suits it.

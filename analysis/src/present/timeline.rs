@@ -7,8 +7,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::panel::{SCHEMA, name};
+use super::panel::SCHEMA;
 use crate::attribution::spans::{RecordedIteration, Span, Track, What, recorded_iteration};
+use crate::printable::name;
 use crate::profile::Phase;
 use crate::recording::{Recording, StringId};
 

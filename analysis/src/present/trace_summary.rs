@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use anstyle::Style as Paint;
 
-use super::printable::one_line;
 use super::terminal::Style;
 use crate::metrics::summary::{GpuSummary, LineSummary, TraceSummary};
+use crate::printable::one_line;
 use crate::units::{bytes, duration, percent};
 
 /// The page of a trace: device, iteration, what the GPU did, and at most `top` of its kernels,

@@ -2,9 +2,10 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::page::{Page, clean, shorten, strong, text};
+use super::page::{Page, strong, text};
 use super::terminal::Style;
 use crate::predict::Range;
+use crate::printable::{clean, shorten};
 use crate::profile::FileId;
 use crate::units;
 use crate::whatif::accuracy::{Accuracy, Pair};

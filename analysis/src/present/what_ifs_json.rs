@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::page::{clean, shorten};
-use super::panel::name;
 use crate::predict::Range;
+use crate::printable::name;
+use crate::printable::{clean, shorten};
 use crate::profile::FileId;
 use crate::whatif::accuracy::{Accuracy, Pair};
 use crate::whatif::network::NetworkReport;

@@ -9,8 +9,8 @@ use ridgeline_analysis::compare::compare;
 use ridgeline_analysis::compare::run::{NotARun, Run};
 use ridgeline_analysis::present::compare::{Named, document, page};
 use ridgeline_analysis::present::panel::RunRecord;
-use ridgeline_analysis::present::printable::printable;
 use ridgeline_analysis::present::terminal::Style;
+use ridgeline_analysis::printable::printable;
 use ridgeline_analysis::units;
 
 use super::CompareArgs;

@@ -1,6 +1,6 @@
 //! `ridgeline doctor`: what was found on this machine, and what to do.
 
-use ridgeline_analysis::present::printable::printable;
+use ridgeline_analysis::printable::printable;
 use std::fmt::Write as _;
 
 use ridgeline_analysis::units;

@@ -1,7 +1,7 @@
 //! How a command ends: exit codes that scripts can rely on, and messages that say what was wrong,
 //! where, and what to do next.
 
-use ridgeline_analysis::present::printable::printable;
+use ridgeline_analysis::printable::printable;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 

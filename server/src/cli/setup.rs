@@ -1,6 +1,6 @@
 //! `ridgeline setup`: a private Python environment with torch, under the user's cache folder.
 
-use ridgeline_analysis::present::printable::printable;
+use ridgeline_analysis::printable::printable;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -8,7 +8,7 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use ridgeline_analysis::present::printable::printable;
+use ridgeline_analysis::printable::printable;
 
 use super::Color;
 use super::exit::Failure;

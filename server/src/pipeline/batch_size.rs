@@ -36,7 +36,7 @@ const ASKED_LIMIT: Duration = Duration::from_secs(600);
 /// One run or estimate, in seconds. The configuration may say less.
 const QUESTION_SECONDS: u64 = 60;
 /// Iterations that are timed: the quickest of them counts, so that more are better, for so long.
-const TIMED: std::ops::RangeInclusive<u32> = 5..=15;
+const TIMED: std::ops::RangeInclusive<u32> = 5..=60;
 const TIMED_FOR: Duration = Duration::from_secs(2);
 /// A list of operators larger than this is none that the agent wrote, in bytes.
 const MOST_LIST_BYTES: u64 = 256 << 20;

@@ -28,9 +28,11 @@ pub struct Bounds {
 /// Estimates of one exploration. Halving finds any largest batch up to [`FAR`] times the current one
 /// with fewer.
 const MOST_ESTIMATES: usize = 16;
-/// Runs at other batches than the current one: half and double, where people look first, and one on
-/// either side between, which show whether the curve is straight.
+/// Runs at other batches than the current one: half and double, where people look first, each twice,
+/// because a machine's speed changes within seconds. With the current one they show whether the curve
+/// is straight.
 const MOST_RUNS: usize = 4;
+const RUNS_OF_EACH: usize = 2;
 /// Runs at the current batch before others: the measurement, which timed few iterations, and one more
 /// that times as many as the others. After each other run it is run once more: machines become slower
 /// and faster over minutes, and [`super::time`] takes that out.
@@ -125,7 +127,11 @@ fn next_run(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<u64> {
                 peak.is_some_and(|peak| peak.high <= capacity.left() as f64)
             })
     };
-    probes(current).into_iter().find(|&batch| {
-        !evidence.ran(batch) && !evidence.failed(Question::Run(batch)) && is_safe(batch)
-    })
+    let times = |batch: u64| evidence.runs.iter().filter(|run| run.batch == batch).count();
+    let open = |batch: &u64| !evidence.failed(Question::Run(*batch)) && is_safe(*batch);
+    let probes = probes(current);
+    let smaller = probes.iter().copied().filter(open).find(|batch| *batch < current);
+    let larger = probes.iter().copied().filter(open).find(|batch| *batch > current);
+    let next = smaller.into_iter().chain(larger).min_by_key(|batch| times(*batch))?;
+    (times(next) < RUNS_OF_EACH).then_some(next)
 }

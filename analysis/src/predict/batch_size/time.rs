@@ -6,8 +6,9 @@
 //!
 //! What else goes on at a machine can only make an iteration longer, so the quickest of a run's
 //! iterations says most about the program (Chen and Revels, "Robust benchmarking in noisy
-//! environments", 2016). The line goes through those; its height is then set so that it meets the
-//! *median* iterations, which are what is shown everywhere else.
+//! environments", 2016). The line goes through those, the middle one where a batch ran several times;
+//! its height is then set so that it meets the *median* iterations, which are what is shown everywhere
+//! else.
 //!
 //! Not every program is a straight line: caches end, and other kernels are chosen. Where the runs lie
 //! further from it than runs differ by themselves, the curve leaves it towards them.
@@ -62,19 +63,17 @@ impl Time {
     pub fn fit(runs: &[Run], estimates: &[Estimate]) -> Option<Time> {
         let measured = by_batch(&steadied(runs));
         let usual = usual(&measured)?;
-        let quickest = |times: &Vec<f64>| times.first().copied().unwrap_or(f64::NAN);
         let ran = (*measured.first_key_value()?.0, *measured.last_key_value()?.0);
         let costs = Work::of(estimates);
         if measured.len() == 1 {
             let work = costs?;
-            let (batch, times) = measured.first_key_value()?;
-            let ratio = quickest(times) / work.at(*batch as f64);
+            let (batch, one) = measured.first_key_value()?;
+            let ratio = one.quickest / work.at(*batch as f64);
             let line = Fitted::Ratio(ratio);
             return ratio.is_finite().then_some(Time { work, line, bends: Vec::new(), usual, ran });
         }
         let fit = |work: &Work| {
-            let points =
-                measured.iter().map(|(batch, times)| (work.at(*batch as f64), quickest(times)));
+            let points = measured.iter().map(|(batch, one)| (work.at(*batch as f64), one.quickest));
             Line::fit(&points.collect::<Vec<(f64, f64)>>())
         };
         let plain = fit(&Work::Batch)?;
@@ -85,7 +84,7 @@ impl Time {
             }
             _ => (Work::Batch, plain),
         };
-        let points = measured.iter().map(|(batch, times)| (*batch as f64, quickest(times)));
+        let points = measured.iter().map(|(batch, one)| (*batch as f64, one.quickest));
         let bends = bends(&line, &work, points);
         Some(Time { work, line: Fitted::Line(line), bends, usual, ran })
     }
@@ -173,19 +172,14 @@ pub(super) fn doublings(batch: u64, (first, last): (u64, u64)) -> f64 {
 fn steadied(runs: &[Run]) -> Vec<Run> {
     /// A machine that changes by more does something else.
     const MOST: f64 = 2.0;
-    let quickest = |run: &Run| {
-        let usable = run.timed_ns.iter().copied().filter(|time| time.is_finite() && *time > 0.0);
-        usable.reduce(f64::min)
-    };
     let references: Vec<(usize, f64)> = runs
         .iter()
         .enumerate()
         .filter(|(_, run)| Some(run.batch) == runs.first().map(|first| first.batch))
         .filter_map(|(index, run)| Some((index, quickest(run)?)))
         .collect();
-    let mut levels: Vec<f64> = references.iter().map(|(_, level)| *level).collect();
-    levels.sort_by(f64::total_cmp);
-    let Some(usual) = middle(&levels) else { return runs.to_vec() };
+    let levels = references.iter().map(|(_, level)| *level).collect();
+    let Some(usual) = middle(levels) else { return runs.to_vec() };
     let level_at = |index: usize| {
         let after = references.partition_point(|(at, _)| *at < index);
         let before = after.checked_sub(1).and_then(|before| references.get(before));
@@ -203,32 +197,49 @@ fn steadied(runs: &[Run]) -> Vec<Run> {
     runs.iter().enumerate().map(steady).collect()
 }
 
-/// The times of each batch's iterations, sorted, none empty.
-fn by_batch(runs: &[Run]) -> BTreeMap<u64, Vec<f64>> {
-    let mut timed: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+/// What the runs of one batch took, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+struct Timed {
+    /// The quickest iteration of a run: the middle one of the runs.
+    quickest: f64,
+    /// The median of all their iterations.
+    median: f64,
+}
+
+/// What each batch took that has a run with usable times.
+fn by_batch(runs: &[Run]) -> BTreeMap<u64, Timed> {
+    let mut iterations: BTreeMap<u64, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.batch > 0) {
-        let usable = run.timed_ns.iter().copied().filter(|time| time.is_finite() && *time > 0.0);
-        timed.entry(run.batch).or_default().extend(usable);
+        if let Some(one) = quickest(run) {
+            let (quickest, times) = iterations.entry(run.batch).or_default();
+            quickest.push(one);
+            times.extend(usable(run));
+        }
     }
-    timed.retain(|_, times| !times.is_empty());
-    for times in timed.values_mut() {
-        times.sort_by(f64::total_cmp);
-    }
-    timed
+    let timed = |(batch, (quickest, times)): (u64, (Vec<f64>, Vec<f64>))| {
+        Some((batch, Timed { quickest: middle(quickest)?, median: middle(times)? }))
+    };
+    iterations.into_iter().filter_map(timed).collect()
+}
+
+fn usable(run: &Run) -> impl Iterator<Item = f64> + '_ {
+    run.timed_ns.iter().copied().filter(|time| time.is_finite() && *time > 0.0)
+}
+
+fn quickest(run: &Run) -> Option<f64> {
+    usable(run).reduce(f64::min)
 }
 
 /// How much longer the median iteration takes than the quickest: the median over the batches.
-fn usual(measured: &BTreeMap<u64, Vec<f64>>) -> Option<f64> {
-    let ratio = |times: &Vec<f64>| Some(middle(times)? / times.first()?);
-    let mut ratios: Vec<f64> = measured.values().filter_map(ratio).collect();
-    ratios.sort_by(f64::total_cmp);
-    middle(&ratios)
+fn usual(measured: &BTreeMap<u64, Timed>) -> Option<f64> {
+    middle(measured.values().map(|one| one.median / one.quickest).collect())
 }
 
-fn middle(sorted: &[f64]) -> Option<f64> {
-    let upper = *sorted.get(sorted.len() / 2)?;
-    match sorted.len() % 2 {
-        0 => Some((sorted[sorted.len() / 2 - 1] + upper) / 2.0),
+fn middle(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    match values.len() % 2 {
+        0 => Some((values[values.len() / 2 - 1] + upper) / 2.0),
         _ => Some(upper),
     }
 }

@@ -7,9 +7,9 @@ mod sarif;
 
 use serde::Serialize;
 
-use super::page::{clean, shorten};
 use super::terminal::Style;
 use crate::compare::check::{Check, Location, Status};
+use crate::printable::{clean, shorten};
 
 pub use code_quality::code_quality;
 pub use junit::junit;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Place, finite, name};
 use crate::predict;
 use crate::predict::batch_size::{Capacity, Curve, CurvePoint, Evidence, Whole};
-use crate::present::page::{clean, shorten};
+use crate::printable::{clean, shorten};
 use crate::profile::{FileId, Profile};
 
 /// What is known of other batch sizes.

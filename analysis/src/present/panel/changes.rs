@@ -141,20 +141,7 @@ fn change(now: f64, then: f64, noise: f64, better: Better) -> Option<Change> {
         Better::Lower if ratio < 1.0 => Verdict::Better,
         Better::Higher | Better::Lower => Verdict::Worse,
     };
-    Some(Change { text: difference(ratio), ratio, verdict })
-}
-
-/// `+4%`, `−12%`, `×15`.
-pub(crate) fn difference(ratio: f64) -> String {
-    let by = ratio - 1.0;
-    if by.abs() < 0.0005 {
-        "±0%".to_owned()
-    } else if ratio >= 10.0 {
-        format!("×{}", units::significant(ratio))
-    } else {
-        let sign = if by > 0.0 { '+' } else { '−' };
-        format!("{sign}{}", units::percent(by.abs()))
-    }
+    Some(Change { text: units::difference(ratio), ratio, verdict })
 }
 
 /// `3 minutes earlier`.

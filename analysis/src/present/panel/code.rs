@@ -1,6 +1,6 @@
 //! The code of the lines that cost something.
 
-use crate::present::page::{clean, shorten};
+use crate::printable::{clean, shorten};
 use crate::profile::{FileId, Profile};
 use crate::source::Lines;
 

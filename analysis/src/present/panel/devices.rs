@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{finite, name};
 use crate::predict;
 use crate::predict::device_comparison::{Comparison, Row};
-use crate::present::page::{clean, shorten};
+use crate::printable::{clean, shorten};
 
 /// `predictions.devices`.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,7 +6,7 @@ use super::{Place, finite, name};
 use crate::diagnose::finding::Finding;
 use crate::diagnose::severity::severity;
 use crate::present::findings::cost;
-use crate::present::page::{clean, shorten};
+use crate::printable::{clean, shorten};
 use crate::profile::{FileId, Profile};
 
 /// So many are told.

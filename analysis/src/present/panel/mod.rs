@@ -20,13 +20,12 @@ mod what_ifs;
 
 use serde::{Deserialize, Serialize};
 
-use super::page::{clean, shorten};
 use crate::compare::run::text_hash;
 use crate::predict::device_comparison::Comparison;
+use crate::printable::{clean, name, shorten};
 use crate::profile::{FileId, Profile};
 
 pub use batch_size::{BatchSizes, Site};
-pub(crate) use changes::difference;
 pub use changes::{Better, Change, Verdict};
 pub use devices::Devices;
 pub use findings::{Findings, Found};
@@ -42,8 +41,6 @@ pub const SCHEMA: u32 = 1;
 const MOST_RUNS: usize = 500;
 /// How many kernels.
 const MOST_KERNELS: usize = 100;
-/// How many characters a name has at the most.
-const NAME_CHARACTERS: usize = 200;
 
 /// What the document is made from.
 #[derive(Clone, Debug, Default)]
@@ -296,11 +293,6 @@ fn kernel(kernel: &crate::profile::KernelCost) -> Kernel {
 /// Why memory is what it is at its peak, in sentences; nothing where no memory was recorded.
 pub(super) fn memory_in_words(profile: &Profile) -> Option<String> {
     memory::memory(profile).map(|memory| memory.explanation)
-}
-
-/// A name out of the program, fit to show on one line.
-pub(crate) fn name(text: &str) -> String {
-    clean(&shorten(text, NAME_CHARACTERS))
 }
 
 /// Nanoseconds as a whole number: nothing measures less, and whole numbers add up exactly.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::devices::Range;
 use super::{Place, finite, name};
 use crate::predict;
-use crate::present::page::{clean, shorten};
+use crate::printable::{clean, shorten};
 use crate::profile::{FileId, Profile};
 use crate::whatif::accuracy::{Accuracy, Pair, accuracy};
 use crate::whatif::optimization::Prediction;

@@ -16,9 +16,9 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::page::clean;
 use super::panel::PanelDocument;
 use super::timeline::Timeline;
+use crate::printable::clean;
 use crate::profile::Profile;
 
 /// So many spans of the timeline are in a report; the page stays one that a browser opens at once.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use super::{style, text};
 use crate::present::lenses::{kinds, told};
-use crate::present::page::shorten;
 use crate::present::share::{share_of_peak, share_of_whole};
+use crate::printable::shorten;
 use crate::profile::{FileId, LineCost, Profile};
 use crate::source::{CostMap, LineMap, Lines, SourceIndex};
 use crate::units;

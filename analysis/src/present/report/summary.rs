@@ -6,9 +6,10 @@ use super::{style, text};
 use crate::present::explained;
 use crate::present::headline::{headline, peak};
 use crate::present::lenses::kinds;
-use crate::present::page::{count, quantity, shorten};
+use crate::present::page::{count, quantity};
 use crate::present::panel::memory_in_words;
 use crate::present::share::{share_of, share_of_peak, share_of_whole};
+use crate::printable::shorten;
 use crate::profile::{LineCost, ModuleCost, ModuleId, Phase, Profile, Provenance};
 use crate::units;
 

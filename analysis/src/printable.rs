@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+/// How many characters a name has at the most.
+const NAME_CHARACTERS: usize = 200;
+
 /// The text without the characters that could steer a terminal or turn the direction of what
 /// follows. Line ends and tabs stay.
 pub fn printable(text: &str) -> Cow<'_, str> {
@@ -26,6 +29,29 @@ pub fn one_line(text: &str, width: usize) -> String {
         line = line.chars().take(width.saturating_sub(1)).chain(['…']).collect();
     }
     line
+}
+
+/// On one line, without what moves a terminal's cursor or turns the reading direction.
+pub fn clean(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
+}
+
+/// At most `limit` characters; what is in the middle goes first, because names of kernels and paths
+/// differ at their ends.
+pub fn shorten(text: &str, limit: usize) -> String {
+    // Only as much is counted as can matter.
+    let count = text.chars().take(100_000).count();
+    if count <= limit || limit < 5 {
+        return text.chars().take(limit.max(5)).collect();
+    }
+    let head: String = text.chars().take(limit - limit / 3 - 1).collect();
+    let tail: String = text.chars().take(count).skip(count - limit / 3).collect();
+    format!("{head}…{tail}")
+}
+
+/// A name out of the program, fit to show on one line.
+pub fn name(text: &str) -> String {
+    clean(&shorten(text, NAME_CHARACTERS))
 }
 
 #[cfg(test)]
