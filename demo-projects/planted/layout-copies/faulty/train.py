@@ -1,27 +1,26 @@
-"""Learn from the weighted means of signals."""
+"""Learn to find words by vectors that are given."""
 
 import torch
 from torch import Tensor, nn
 
 
 class Scores(nn.Module):
-    def __init__(self, length: int, width: int) -> None:
+    def __init__(self, words: int, width: int) -> None:
         super().__init__()
-        self.score = nn.Linear(width, 10)
-        self.register_buffer("window", torch.hann_window(length).unsqueeze(1))
+        self.project = nn.Linear(width, width)
+        self.register_buffer("words", 0.1 * torch.randn(words, width))
 
-    def forward(self, signals: Tensor) -> Tensor:
-        values = signals.clone()  # fault
-        return self.score((values * self.window).mean(dim=1))
+    def forward(self, contexts: Tensor) -> Tensor:
+        return self.project(contexts) @ self.words.t().contiguous()  # fault
 
 
 def main() -> None:
     torch.manual_seed(0)
-    model = Scores(length=256, width=128)
+    model = Scores(words=20_000, width=128)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-    signals, labels = torch.randn(64, 256, 128), torch.randint(10, (64,))
     for _ in range(200):
-        loss = nn.functional.cross_entropy(model(signals), labels)
+        contexts, words = torch.randn(32, 128), torch.randint(20_000, (32,))
+        loss = nn.functional.cross_entropy(model(contexts), words)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
