@@ -21,6 +21,7 @@ pub(crate) mod rule;
 pub(crate) mod rules;
 pub mod severity;
 pub mod silence;
+pub(crate) mod switched_off;
 pub(crate) mod tally;
 pub mod today;
 pub(crate) mod validation;

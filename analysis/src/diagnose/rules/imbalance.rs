@@ -3,7 +3,7 @@
 
 use super::straggler::finding;
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::finding::Finding;
+use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
 use crate::ranks::uneven::{Cause, uneven};
 use crate::units;
@@ -61,6 +61,7 @@ impl Rule for Imbalance {
         let why = "The ranks with less work wait for it in every exchange. Divide the data so that \
                    each rank gets the same amount: the same number of samples, and of tokens where \
                    sequences differ in length (sort or pack them by length before dividing).";
-        finding(evidence, self.name(), &found, message, why).into_iter().collect()
+        let cost = Cost::time(found.beyond_mean_ns);
+        finding(evidence, self.name(), &found, cost, message, why).into_iter().collect()
     }
 }

@@ -52,7 +52,8 @@ impl Rule for Straggler {
                 return Vec::new();
             }
         };
-        finding(evidence, self.name(), &found, message, why).into_iter().collect()
+        let cost = Cost::time(found.surplus_ns);
+        finding(evidence, self.name(), &found, cost, message, why).into_iter().collect()
     }
 }
 
@@ -62,6 +63,7 @@ pub(super) fn finding(
     evidence: &Evidence<'_>,
     rule: &'static str,
     found: &Uneven,
+    cost: Cost,
     message: String,
     why: &str,
 ) -> Option<Finding> {
@@ -83,7 +85,7 @@ pub(super) fn finding(
         at,
         message,
         why: why.to_owned(),
-        cost: Some(Cost::time(found.surplus_ns)),
+        cost: Some(cost),
         fix: None,
     })
 }
@@ -179,6 +181,8 @@ for step in steps:  # loop
         let case = case(&[&[("forward", 1.0, 30.0, 1e9)], &[("forward", 1.0, 70.0, 2e9)]]);
         let found = case.finds(&Imbalance, "loop");
         assert_eq!(found.message, "Rank 1 computes 100% more than the others");
+        // Divided evenly, both take 50 ms.
+        assert_eq!(found.cost, Some(Cost::time(20e6)));
         assert_eq!(found.related[0].1, "40 ms longer on rank 1");
         case.finds_nothing(&Straggler);
     }
