@@ -9,8 +9,6 @@ pub mod bound;
 pub(crate) mod carried;
 pub(crate) mod evaluation;
 pub(crate) mod evidence;
-#[cfg(test)]
-pub(crate) mod example;
 pub mod finding;
 #[cfg(test)]
 pub(crate) mod harness;
