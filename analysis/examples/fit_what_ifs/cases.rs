@@ -97,7 +97,9 @@ pub fn lambda(truth: &Path, lists: &Path) -> Result<Vec<Case>> {
             !row.half && row.machine == after.machine && row.model == after.model
         };
         let Some(before) = rows.iter().find(is_same) else { continue };
-        let Some(gpu) = named_with_power(&after.gpu, after.watts, DeviceTable::shipped()) else { continue };
+        let Some(gpu) = named_with_power(&after.gpu, after.watts, DeviceTable::shipped()) else {
+            continue;
+        };
         let of = |row: &LambdaRow| {
             let (model, batch, half) = (row.model.clone(), row.batch, row.half);
             list(&lists.join(ListRequest::Benchmark { model, batch, half }.file_name()))
