@@ -1,11 +1,14 @@
 """What findings of the planted projects say that a fault costs, and what the clean twin saves.
 
-    python tests/bench/planted.py [--python PYTHON_WITH_TORCH] [--rounds 3] [RULE…]
+    python tests/bench/planted.py [--python PYTHON_WITH_TORCH] [--rounds 5] [RULE…]
 
-Each pair of `demo-projects/planted` is profiled in turn, faulty and clean, several times: a machine
-becomes slower and faster over minutes. It prints the median of what the finding tells and of what
-the twin saves. What a fault costs besides the median iteration (workers that start with each epoch)
-is taken from the whole run's time.
+Each pair of `demo-projects/planted` is profiled, several rounds: a machine becomes slower and
+faster over minutes. What the twin saves is measured without the product: both programs take turns
+of a few iterations (tests/bench/take_turns.py) on one thread, and their processor time counts.
+Where a program has processes of its own, the wall time of the two profiles is compared instead, and
+of what is compiled again that of two whole runs. A round gives one ratio, of the share of the iteration that
+the finding tells to the share that the twin saves; the table has the medians, and the ratio's range
+over the rounds. It ends with 1 where a median ratio is further from 1 than a fifth.
 """
 
 from __future__ import annotations
@@ -16,52 +19,137 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from take_turns import speedup
+
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLANTED = REPOSITORY / "demo-projects" / "planted"
-# Their cost is no part of the median iteration: a whole run says it. The iterations of a run.
-WHOLE_RUN = {"loader-workers-restarted": 96}
-# Every third iteration is slow, which a median does not show.
-MEAN = {"iteration-varies"}
+NEAR = 0.2
+# What comes with some iterations alone is in their mean, and not in their median.
+OF_THE_MEAN = {"iteration-varies", "loader-workers-restarted", "padding-waste"}
+# What is compiled again is over before anything is timed: whole runs tell it. The finding spreads
+# it over the iterations that the agent saw.
+WHOLE_RUN = {"recompilation"}
+
+Profile = dict[str, Any]
 
 
-def profile(binary: str, python: str, project: Path) -> dict[str, Any]:
-    command = [
-        binary,
-        "profile",
-        str(project / "train.py"),
-        "--device",
-        "cpu",
-        "--json",
-        "-",
-        "--python",
-        python,
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    result: dict[str, Any] = json.loads(ended.stdout)
-    return result
+@dataclass(frozen=True)
+class Round:
+    """What was told and what was saved, in milliseconds or bytes."""
+
+    told: float
+    saved: float
 
 
-def run_ms(python: str, project: Path) -> float:
-    began = time.perf_counter()
-    subprocess.run([python, "train.py"], cwd=project, capture_output=True, check=True)
-    return (time.perf_counter() - began) * 1e3
+class Runner:
+    """Profiles projects."""
+
+    def __init__(self, binary: str, python: str, iterations: int) -> None:
+        self._binary = binary
+        self._python = python
+        self._iterations = iterations
+
+    def profile(self, project: Path) -> Profile:
+        command = [self._binary, "profile", str(project / "train.py")]
+        command += ["--device", "cpu", "--json", "-", "--python", self._python]
+        if has_processes(project.parent):
+            command += ["--iterations", str(self._iterations)]
+        with tempfile.TemporaryDirectory() as folder:
+            own = {"RIDGELINE_CACHE_DIR": folder, "RIDGELINE_STATE_DIR": folder}
+            ended = subprocess.run(
+                command, capture_output=True, text=True, check=True, env={**os.environ, **own}
+            )
+            result: Profile = json.loads(ended.stdout)
+            (manifest,) = Path(folder).rglob("manifest.json")
+            result["seen"] = json.loads(manifest.read_text())["iterations"]["seen"]
+        return result
+
+    def saved_share(self, folder: Path, *, mean: bool) -> float:
+        """The share of an iteration that the clean twin saves."""
+        found = speedup(
+            self._python,
+            folder / "faulty" / "train.py",
+            folder / "clean" / "train.py",
+            arguments=[],
+            warmup=3,
+            rounds=6,
+            of_turn=statistics.fmean if mean else statistics.median,
+        )
+        return 1 - 1 / float(found["speedup"])
+
+    def whole_ms(self, project: Path) -> float:
+        """A run without the profiler."""
+        began = time.perf_counter()
+        command = [self._python, "train.py"]
+        subprocess.run(command, cwd=project, capture_output=True, check=True)
+        return (time.perf_counter() - began) * 1e3
 
 
-def saved_ms(
-    rule: str, python: str, folder: Path, faulty: dict[str, Any], clean: dict[str, Any]
-) -> float:
-    if rule in WHOLE_RUN:
-        return (run_ms(python, folder / "faulty") - run_ms(python, folder / "clean")) / WHOLE_RUN[
-            rule
-        ]
-    if rule in MEAN:
-        means = [statistics.mean(one["iteration"]["timed_ms"]) for one in (faulty, clean)]
-        return float(means[0] - means[1])
-    return float(faulty["iteration"]["time_ms"] - clean["iteration"]["time_ms"])
+def has_processes(folder: Path) -> bool:
+    """Whether processor time of one process says too little."""
+    text = (folder / "clean" / "train.py").read_text()
+    return "torch.distributed" in text or "num_workers" in text
+
+
+def iteration_ms(rule: str, profile: Profile) -> float:
+    if rule in OF_THE_MEAN:
+        return statistics.fmean(profile["iteration"]["timed_ms"])
+    return float(profile["iteration"]["time_ms"])
+
+
+def told(rule: str, profile: Profile, key: str) -> float:
+    return sum(one[key] or 0.0 for one in profile["findings"] if one["rule"] == rule)
+
+
+def measure(
+    rule: str, folder: Path, runner: Runner, rounds: int
+) -> tuple[list[Round], list[Round], float, set[str]]:
+    """Rounds of time and of memory, the share of the iteration that is told, and other findings."""
+    times: list[Round] = []
+    sizes: list[Round] = []
+    shares: list[float] = []
+    others: set[str] = set()
+    for number in range(rounds):
+        twins = ["faulty", "clean"] if number % 2 == 0 else ["clean", "faulty"]
+        profiles = {twin: runner.profile(folder / twin) for twin in twins}
+        faulty, clean = profiles["faulty"], profiles["clean"]
+        others |= {one["rule"] for one in faulty["findings"] if one["rule"] != rule}
+        others |= {f"{one['rule']} (clean)" for one in clean["findings"]}
+        faulty_ms = iteration_ms(rule, faulty)
+        told_ms = told(rule, faulty, "time_ms")
+        shares.append(told_ms / faulty_ms)
+        if has_processes(folder):
+            saved_ms = faulty_ms - iteration_ms(rule, clean)
+        elif rule not in WHOLE_RUN:
+            saved_ms = faulty_ms * runner.saved_share(folder, mean=rule in OF_THE_MEAN)
+        else:
+            whole = {twin: runner.whole_ms(folder / twin) for twin in twins}
+            saved_ms = whole["faulty"] - whole["clean"]
+            told_ms *= faulty["seen"]
+        peaks = [profile["memory"]["peak_bytes"] for profile in (faulty, clean)]
+        times.append(Round(told_ms, saved_ms))
+        sizes.append(Round(told(rule, faulty, "bytes"), peaks[0] - peaks[1]))
+    return times, sizes, statistics.median(shares), others
+
+
+def row(rule: str, unit: str, rounds: list[Round], share: str, others: set[str]) -> bool:
+    """Prints a row; returns whether what is told is near what is saved."""
+    ratios = sorted(one.told / one.saved for one in rounds if one.saved > 0)
+    cost = statistics.median(one.told for one in rounds)
+    saved = statistics.median(one.saved for one in rounds)
+    ratio = statistics.median(ratios) if ratios else 0.0
+    is_near = abs(ratio - 1) <= NEAR
+    span = f"{ratios[0]:.2f}-{ratios[-1]:.2f}" if ratios else "-"
+    cells = [rule, f"{cost:,.2f} {unit}", f"{saved:,.2f} {unit}", share]
+    cells += [f"{ratio:.2f}", span, "yes" if is_near else "NO", ", ".join(sorted(others))]
+    print(f"| {' | '.join(cells)} |", flush=True)
+    return is_near
 
 
 def main() -> None:
@@ -71,39 +159,34 @@ def main() -> None:
     parser.add_argument("rules", nargs="*")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target" / "release" / "ridgeline"))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--iterations", type=int, default=12)
     args = parser.parse_args()
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["TURNS_BY_PROCESSOR_TIME"] = "1"
+    runner = Runner(args.binary, args.python, args.iterations)
 
-    print("| rule | told | the clean twin saves | off by | other findings |\n|---|---|---|---|---|")
+    print(
+        "| rule | told | the clean twin saves | of the iteration | told/saved | over the rounds "
+        "| within a fifth | other findings |\n|---|---|---|---|---|---|---|---|"
+    )
+    all_near = True
     for folder in sorted(PLANTED.iterdir()):
         rule = folder.name
         if not (folder / "faulty").is_dir() or (args.rules and rule not in args.rules):
             continue
-        told: list[tuple[float, float]] = []
-        saved: list[tuple[float, float]] = []
-        others: set[str] = set()
-        for _ in range(args.rounds):
-            faulty = profile(args.binary, args.python, folder / "faulty")
-            clean = profile(args.binary, args.python, folder / "clean")
-            own = [one for one in faulty["findings"] if one["rule"] == rule]
-            others |= {one["rule"] for one in faulty["findings"] if one["rule"] != rule}
-            others |= {f"{one['rule']} (clean)" for one in clean["findings"]}
-            told.append(
-                (sum(one["time_ms"] or 0 for one in own), sum(one["bytes"] or 0 for one in own))
-            )
-            peaks = faulty["memory"]["peak_bytes"] - clean["memory"]["peak_bytes"]
-            saved.append((saved_ms(rule, args.python, folder, faulty, clean), peaks))
-        for at, unit in ((0, "ms"), (1, "bytes")):
-            cost = statistics.median(one[at] for one in told)
-            truth = statistics.median(one[at] for one in saved)
-            if cost or (at == 0 and not any(one[1] for one in told)):
-                off = f"{cost / truth - 1:+.0%}" if truth else "-"
-                names = ", ".join(sorted(others))
-                print(
-                    f"| {rule} | {cost:,.2f} {unit} | {truth:,.2f} {unit} | {off} | {names} |",
-                    flush=True,
-                )
+        times, sizes, share, others = measure(rule, folder, runner, args.rounds)
+        has_time = any(one.told > 0 for one in times)
+        has_bytes = any(one.told > 0 for one in sizes)
+        if has_time:
+            all_near &= row(rule, "ms", times, f"{share:.0%}", others)
+        if has_bytes:
+            all_near &= row(rule, "bytes", sizes, "", others)
+        if not has_time and not has_bytes:
+            saved = statistics.median(one.saved for one in times)
+            names = ", ".join(sorted(others))
+            print(f"| {rule} | no cost | {saved:,.2f} ms | | | | | {names} |", flush=True)
+    sys.exit(0 if all_near else 1)
 
 
 if __name__ == "__main__":

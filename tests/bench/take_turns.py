@@ -4,6 +4,11 @@ they take turns of a few iterations, so that what slows the machine down slows b
 On a processor that others use as well, TURNS_BY_PROCESSOR_TIME=1 counts the program's own processor
 time; give it one thread then (OMP_NUM_THREADS=1), and nothing that loads data beside it.
 
+    python tests/bench/take_turns.py BEFORE.py AFTER.py [mean]
+
+prints what `speedup` gives; with `mean`, the mean of a turn's iterations counts, for what comes
+with some of them alone.
+
 Iterations are told by the end of an optimizer's step. Nothing else is installed in the program, and
 the product has no part in it.
 """
@@ -14,7 +19,9 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +125,11 @@ def speedup(
     rounds: int = 12,
     iterations: int = 6,
     dropped: int = DROPPED,
+    of_turn: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
     """How many times as fast the second script is: the median over rounds, and what half of the
-    rounds lie between. `arguments_after` are the second one's where they are others.
+    rounds lie between. `arguments_after` are the second one's where they are others; `of_turn` says
+    what stands for the iterations of a turn.
     """
     versions: list[Version] = []
     try:
@@ -132,7 +141,7 @@ def speedup(
             pair = []
             for version, all_of_it in zip(versions, took):
                 turn = version.turn(iterations + dropped)[dropped:]
-                pair.append(statistics.median(turn))
+                pair.append(of_turn(turn))
                 all_of_it.append(pair[-1])
             ratios.append(pair[0] / pair[1])
     finally:
@@ -146,3 +155,19 @@ def speedup(
         "before_ns": statistics.median(took[0]),
         "after_ns": statistics.median(took[1]),
     }
+
+
+if __name__ == "__main__":
+    print(
+        json.dumps(
+            speedup(
+                sys.executable,
+                Path(sys.argv[1]),
+                Path(sys.argv[2]),
+                arguments=[],
+                warmup=3,
+                rounds=6,
+                of_turn=statistics.fmean if sys.argv[3:] == ["mean"] else statistics.median,
+            )
+        )
+    )

@@ -8,6 +8,11 @@ mod planted;
 #[path = "../cli/sandbox.rs"]
 #[allow(dead_code, reason = "the command line's tests use the rest of it")]
 mod sandbox;
+mod turns;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -19,6 +24,17 @@ struct Expected {
     batch_size: Option<u64>,
 }
 
+/// The Python texts of a folder, by name.
+fn texts(folder: &Path) -> HashMap<String, Arc<str>> {
+    let files = std::fs::read_dir(folder).expect("the project").flatten();
+    let python = files.filter(|file| file.path().extension().is_some_and(|end| end == "py"));
+    let named = python.map(|file| {
+        let text = std::fs::read_to_string(file.path()).expect("a text");
+        (file.file_name().to_string_lossy().into_owned(), text.into())
+    });
+    named.collect()
+}
+
 fn by(found_by: &'static str, batch_size: impl Into<Option<u64>>) -> Expected {
     Expected { found_by, batch_size: batch_size.into() }
 }
@@ -26,6 +42,7 @@ fn by(found_by: &'static str, batch_size: impl Into<Option<u64>>) -> Expected {
 #[track_caller]
 fn check(name: &str, expected: &Expected) {
     let Some(python) = python_with_torch() else { return };
+    let _beside = turns::beside();
     let sandbox = Sandbox::new();
     let program = repository().join("tests/scripts/programs").join(name);
     let text = std::fs::read_to_string(program).expect("the program");
@@ -82,6 +99,7 @@ fn hold_every_profile(json: &Value) {
 #[track_caller]
 fn check_demo(name: &str, batch_size: u64) {
     let Some(python) = python_with_torch() else { return };
+    let _beside = turns::beside();
     let sandbox = Sandbox::new();
     let mut command = sandbox.ridgeline();
     command.arg("profile").arg(repository().join("demo-projects").join(name));

@@ -148,7 +148,7 @@ impl Evidence<'_> {
     /// where it does not apply.
     pub fn saved_by(&self, optimization: &str, bound: Bound) -> Option<f64> {
         let one = study::optimization(optimization)?;
-        let facts = self.facts();
+        let facts = self.facts_for(optimization)?;
         let mut applies = false;
         let saved = self.saved(|graph| applies = one.apply(graph, &facts, bound).is_ok());
         applies.then_some(saved)

@@ -8,8 +8,6 @@ pub mod bound;
 pub(crate) mod carried;
 pub(crate) mod evaluation;
 pub(crate) mod evidence;
-#[cfg(test)]
-pub(crate) mod example;
 pub mod finding;
 #[cfg(test)]
 pub(crate) mod harness;
@@ -23,6 +21,7 @@ pub(crate) mod rule;
 pub(crate) mod rules;
 pub mod severity;
 pub mod silence;
+pub(crate) mod switched_off;
 pub(crate) mod tally;
 pub mod today;
 pub(crate) mod validation;

@@ -57,7 +57,7 @@ fn ranks(profiles: &[Profile]) -> Ranks {
 
 #[track_caller]
 fn check(profiles: &[Profile], expected: Expect) {
-    let said = uneven(&ranks(profiles)).map(|Uneven { rank, surplus_ns, cause, lines }| {
+    let said = uneven(&ranks(profiles)).map(|Uneven { rank, surplus_ns, cause, lines, .. }| {
         let line = |line: &super::uneven::SlowLine| {
             format!(" {}:{} {:.0}", line.path, line.line, line.surplus_ns / MS)
         };
@@ -156,6 +156,7 @@ proptest! {
         let ranks = ranks(&profiles);
         if let Some(found) = uneven(&ranks) {
             prop_assert!(found.surplus_ns > 0.0);
+            prop_assert!(found.beyond_mean_ns > 0.0);
             prop_assert!((found.rank as usize) < profiles.len());
         }
     }

@@ -51,6 +51,9 @@ pub struct Uneven {
     pub rank: u32,
     /// Nanoseconds of one iteration that it computes longer than the others (their median).
     pub surplus_ns: f64,
+    /// Nanoseconds of one iteration that it computes longer than all ranks do on average: what is saved
+    /// where its work is divided among them.
+    pub beyond_mean_ns: f64,
     /// Why.
     pub cause: Cause,
     /// The lines that take longer there, the most first. None where no line has much of the surplus:
@@ -72,6 +75,8 @@ pub fn uneven(ranks: &Ranks) -> Option<Uneven> {
     let of_others =
         |value: &dyn Fn(&RankCost) -> f64| median(others.iter().map(|rank| value(rank)));
     let surplus_ns = slow.computing_ns - of_others(&|rank| rank.computing_ns)?;
+    let mean_ns = all.iter().map(|rank| rank.computing_ns).sum::<f64>() / all.len().max(1) as f64;
+    let beyond_mean_ns = slow.computing_ns - mean_ns;
     let varies_ns = all.iter().map(|rank| rank.varies_ns).fold(0.0, f64::max);
     if surplus_ns < LEAST_SHARE * slow.time_ns || surplus_ns <= varies_ns {
         return None;
@@ -80,7 +85,8 @@ pub fn uneven(ranks: &Ranks) -> Option<Uneven> {
         runs_alone(slow, &others).filter(|it| it.surplus_ns >= MOST_OF_IT * surplus_ns)
     {
         let cause = Cause::Alone;
-        return Some(Uneven { rank: slow.rank, surplus_ns, cause, lines: vec![line] });
+        let lines = vec![line];
+        return Some(Uneven { rank: slow.rank, surplus_ns, beyond_mean_ns, cause, lines });
     }
     let mut lines: Vec<SlowLine> = slow
         .lines
@@ -101,7 +107,7 @@ pub fn uneven(ranks: &Ranks) -> Option<Uneven> {
         // A slower processor or GPU is slower everywhere; a line that stands out by little is none.
         lines.clear();
     }
-    Some(Uneven { rank: slow.rank, surplus_ns, cause, lines })
+    Some(Uneven { rank: slow.rank, surplus_ns, beyond_mean_ns, cause, lines })
 }
 
 /// The line that takes most of those which no other rank runs.

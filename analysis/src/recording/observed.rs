@@ -25,6 +25,9 @@ pub struct Observed {
     /// Profilers and tracers of the program's own that were on.
     #[serde(deserialize_with = "or_default")]
     pub profilers: Vec<ProfilerLeftOn>,
+    /// What iterations take with and without what was left on.
+    #[serde(deserialize_with = "or_default")]
+    pub switched_off: Vec<SwitchedOff>,
     /// What lines took in each of several iterations, under the line clock alone.
     #[serde(deserialize_with = "or_default")]
     pub line_times: Vec<LineTimes>,
@@ -102,6 +105,21 @@ pub struct ProfilerLeftOn {
     pub name: String,
     /// The user's line that turned it on.
     pub at: Option<Location>,
+}
+
+/// Iterations that ran by turns: as the program is, and with something of it switched off.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct SwitchedOff {
+    /// `anomaly`, or the name of a [`ProfilerLeftOn`].
+    #[serde(deserialize_with = "text")]
+    pub name: String,
+    /// Nanoseconds of the iterations with it.
+    #[serde(deserialize_with = "or_default")]
+    pub with_ns: Vec<u64>,
+    /// Nanoseconds of those without it.
+    #[serde(deserialize_with = "or_default")]
+    pub without_ns: Vec<u64>,
 }
 
 /// A line in each of several iterations.
@@ -201,7 +219,7 @@ mod tests {
             "{}",
             r#"{"later": [[[]]]}"#,
             r#"{"evaluations": null, "recompilations": null, "graph_breaks": null,
-                "padding": null, "profilers": null, "line_times": null, "gpu": null,
+                "padding": null, "profilers": null, "switched_off": null, "line_times": null, "gpu": null,
                 "distributed": null}"#,
         ] {
             assert_eq!(read(observed), Observed::default(), "{observed}");
@@ -217,6 +235,7 @@ mod tests {
                     "padding": 1500}],
                 "profilers": [{"name": "cProfile", "at": null},
                     {"name": "torch.profiler", "at": {"file": 0, "line": 40}}],
+                "switched_off": [{"name": "cProfile", "with_ns": [30, 31], "without_ns": [20]}],
                 "line_times": [{"at": {"file": 0, "line": 40}, "ns": [100, 900]}]}"#,
         );
         let evaluation = Evaluation {
@@ -231,6 +250,9 @@ mod tests {
         assert_eq!(observed.padding, [padding]);
         let places: Vec<_> = observed.profilers.iter().map(|one| one.at).collect();
         assert_eq!(places, [None, Some(AT)]);
+        let name = "cProfile".to_owned();
+        let off = SwitchedOff { name, with_ns: vec![30, 31], without_ns: vec![20] };
+        assert_eq!(observed.switched_off, [off]);
         assert_eq!(observed.line_times, [LineTimes { at: AT, ns: vec![100, 900] }]);
     }
 
@@ -273,6 +295,7 @@ mod tests {
         check_error(r#"{"evaluations": [{"at": {"file": 0}}]}"#, ".evaluations[0].at");
         check_error(r#"{"padding": [{"tokens": "1"}]}"#, ".padding[0].tokens");
         check_error(r#"{"profilers": [{"name": 3}]}"#, ".profilers[0].name");
+        check_error(r#"{"switched_off": [{"with_ns": [-1]}]}"#, ".switched_off[0].with_ns[0]");
         check_error(r#"{"line_times": [{"ns": [1, -1]}]}"#, ".line_times[0].ns[1]");
         check_error(r#"{"gpu": {"clock_mhz": [1e99]}}"#, ".gpu.clock_mhz[0]");
         check_error(r#"{"distributed": {"models": 3}}"#, ".distributed.models");

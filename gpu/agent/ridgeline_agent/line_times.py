@@ -14,8 +14,8 @@ from time import time_ns
 from .line_clock import ITERATION, LINE, POP, PUSH, EventLog, line_clock
 from .sources import Sources
 
-# The slowest iteration over the one in the middle, or the upper quartile over the lower one, from
-# which iterations are said to vary.
+# The second slowest iteration over the lower quartile, from which iterations are said to vary. One
+# slow iteration alone is what every machine has.
 _VARYING = 1.3
 _FEWEST_TIMED = 4
 # Fewer tell nothing of what comes now and then. More run where they are quick.
@@ -32,8 +32,8 @@ def iterations_to_look_at(timed_ns: list[int], seconds_left: float | None) -> in
     """How many more iterations should run, 0 where these do not vary or would take too long."""
     if len(timed_ns) < _FEWEST_TIMED:
         return 0
-    low, middle, high = statistics.quantiles(timed_ns, n=4, method="inclusive")
-    if low <= 0 or (max(timed_ns) < _VARYING * middle and high < _VARYING * low):
+    low = statistics.quantiles(timed_ns, n=4, method="inclusive")[0]
+    if low <= 0 or sorted(timed_ns)[-2] < _VARYING * low:
         return 0
     room = _MOST_NS if seconds_left is None else min(_MOST_NS, seconds_left * 1e9 / 4)
     mean = statistics.fmean(timed_ns)

@@ -24,6 +24,7 @@ from .padding import Padding
 from .recompilations import graph_breaks_json, recompilations_json
 from .replicas import Replicas
 from .sources import Sources
+from .switched_off import Switch, Turns, anomaly_detection
 
 # Calls what the recording can do without: the name, the function, and its arguments.
 Tolerating = Callable[..., Any]
@@ -41,6 +42,10 @@ class Observed:
         self._padding = Padding(sources)
         self._gpu: GpuState | None = None
         self.profilers = OwnProfilers(sources)
+        self._has_anomaly_detection = False
+        # What was left on while iterations were timed.
+        self.switches: list[Switch] = []
+        self.turns: Turns | None = None
         self.line_times: LineTimes | None = None
         # Whether modules are looked at.
         self.is_looking = False
@@ -90,6 +95,7 @@ class Observed:
         self.is_looking = False
         self._tolerating("the padding", self._padding.settle)
         self._tolerating("the program's own profilers", self.profilers.timing_begins)
+        self._has_anomaly_detection = torch.is_anomaly_enabled()
         self._gpu = self._tolerating("the GPU's state", GpuState.of, device)
         self.look_at_gpu()
 
@@ -100,14 +106,19 @@ class Observed:
 
     def timing_ended(self) -> None:
         """Before a profiler of ours starts."""
-        self._tolerating("the program's own profilers", self.profilers.timing_ended)
+        what = "the program's own profilers"
+        self._tolerating(what, self.profilers.timing_ended)
+        self.switches = self._tolerating(what, self.profilers.switches) or []
+        if self._has_anomaly_detection and torch.is_anomaly_enabled():
+            self.switches.append(anomaly_detection())
         if self._gpu is not None:
             self._tolerating("the GPU's state", self._gpu.look_at_processes)
-        self._tolerating("the program's own profilers", self.profilers.silence)
+        self._tolerating(what, self.profilers.silence)
 
     def json(self, table: ModuleTable, compiled: CompiledRegions) -> dict[str, object]:
         """`observed` of the manifest."""
         tolerating, lines, gpu = self._tolerating, self.line_times, self._gpu
+        turns = self.turns
         return {
             "evaluations": tolerating("the evaluations", self._evaluations.json, table) or [],
             "recompilations": tolerating(
@@ -117,6 +128,9 @@ class Observed:
             "graph_breaks": tolerating("graph breaks", graph_breaks_json, self._sources) or [],
             "padding": tolerating("the padding", self._padding.json, table) or [],
             "profilers": tolerating("the program's own profilers", self.profilers.json) or [],
+            "switched_off": []
+            if turns is None
+            else tolerating("what was switched off", turns.json) or [],
             "line_times": []
             if lines is None
             else tolerating("the times of lines", lines.json) or [],

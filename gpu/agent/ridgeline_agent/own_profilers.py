@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from .sources import Sources
+from .switched_off import Switch
 
 _MOST_PROFILERS = 16
 _PROFILER, _NVTX, _CPROFILE, _MEMORY = (
@@ -40,6 +41,8 @@ class OwnProfilers:
         self._found: list[str] = []
         self._memory_history = False
         self._before: tuple[Any, Any, Any] = (None, None, None)
+        # The `cProfile.Profile` that was last turned on.
+        self._cprofile: Any = None
         # What starts from now on is ours.
         self._is_over = False
 
@@ -55,8 +58,7 @@ class OwnProfilers:
             import cProfile
 
             # Before it begins, or it would see what is done here.
-            enabled = functools.partial(self._on, _CPROFILE)
-            _listen(cProfile.Profile, "enable", enabled, before=True)
+            _listen(cProfile.Profile, "enable", self._enabled, before=True)
 
     def _on(self, name: str, *args: Any, **kwargs: Any) -> None:
         if self._is_over:
@@ -67,6 +69,10 @@ class OwnProfilers:
         self._memory_history = enabled not in (None, False)
         self._on(_MEMORY)
 
+    def _enabled(self, profile: Any, *args: Any, **kwargs: Any) -> None:
+        self._cprofile = profile
+        self._on(_CPROFILE)
+
     def timing_begins(self) -> None:
         """Notes what is on."""
         self._found = self._on_now()
@@ -75,6 +81,20 @@ class OwnProfilers:
         """Notes what still is: a profiler with a schedule is on in a few iterations alone."""
         on = self._on_now()
         self._found = [name for name in self._found if name in on]
+
+    def switches(self) -> list[Switch]:
+        """Those that can be turned off, to see what they cost. Call it when the timing ended."""
+        trace, profile, _ = _python_tools()
+        known = {
+            # These are off from the profiled iterations on.
+            _PROFILER: Switch(_PROFILER, _nothing, None),
+            _NVTX: Switch(_NVTX, _nothing, None),
+            _SETTRACE: _function_switch(_SETTRACE, sys.settrace, trace),
+            _SETPROFILE: _function_switch(_SETPROFILE, sys.setprofile, profile),
+        }
+        if self._cprofile is not None:
+            known[_CPROFILE] = _cprofile_switch(self._cprofile)
+        return [known[name] for name in self._found if name in known]
 
     def _on_now(self) -> list[str]:
         found: list[str] = []
@@ -160,6 +180,19 @@ def _listen(owner: Any, name: str, told: Callable[..., None], before: bool = Fal
         return result
 
     setattr(owner, name, told_of)
+
+
+def _function_switch(name: str, install: Callable[[Any], None], function: Any) -> Switch:
+    return Switch(name, functools.partial(install, None), functools.partial(install, function))
+
+
+def _cprofile_switch(profile: Any) -> Switch:
+    def enable() -> None:
+        # From Python 3.12 on it refuses where it is on already.
+        with contextlib.suppress(ValueError):
+            profile.enable()
+
+    return Switch(_CPROFILE, profile.disable, enable)
 
 
 def _python_tools() -> tuple[Any, Any, Any]:

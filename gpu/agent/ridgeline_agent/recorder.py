@@ -44,6 +44,7 @@ from .signals import Signals
 from .sources import Sources, UserCode
 from .sparsity import SPARSE_TYPES, Sparsity
 from .spec import RunSpec
+from .switched_off import Turns, rounds
 from .timing import Timer
 
 _MOST_NOTES = 50
@@ -125,6 +126,8 @@ class Recorder:
         self._profiler: Any = None
         self._results: Any = None
         self._profiled: list[tuple[int, int]] = []
+        # What runs iterations after the profiled ones.
+        self._further: Turns | LineTimes | None = None
         self._iteration_began_ns = 0
         self._stack_before: loops.Frames = []
         self._first_record = 0
@@ -176,7 +179,7 @@ class Recorder:
 
     def failed(self, error: BaseException) -> None:
         """The program raised. Writes a manifest that says what, and where."""
-        if self._observed.line_times is not None:
+        if self._further is not None:
             # All that was asked for had been recorded.
             self._complete(None)
         root = self._spec.root
@@ -363,6 +366,7 @@ class Recorder:
         """Back to the warm-up: what was measured was no iteration as the others are."""
         if self._stage is Stage.PROFILING:
             self._stop_profiler()
+            self._stop_going_further()
             self._log.clear()
             self._profiled.clear()
             self._measured = None
@@ -402,9 +406,13 @@ class Recorder:
 
     def _timed_one(self, now_ns: int) -> None:
         self._timer.end(now_ns)
-        wanted = self._spec.iterations.timed
         self._observed.look_at_gpu(now_ns)
-        if self._timer.count < wanted:
+        asked = self._spec.iterations
+        most = asked.timed_at_most
+        # Ranks all have to profile the same iterations, and each has its own times.
+        is_alone = self._spec.rank is None
+        goes_on = most is not None and is_alone and self._timer.goes_on(most)
+        if self._timer.count < asked.timed or goes_on:
             self._timer.begin()
             return
         self._timer.finish()
@@ -461,9 +469,9 @@ class Recorder:
         self._iteration_began_ns = time.time_ns()
 
     def _profiled_one(self, frame: types.FrameType) -> None:
-        if self._observed.line_times is not None:
-            if self._observed.line_times.iteration_ended():
-                self._complete(frame)
+        if self._further is not None:
+            if self._further.iteration_ended():
+                self._go_further(frame)
             return
         if self._device.type == "cuda":
             # So that an iteration's kernels lie within its own window.
@@ -480,20 +488,28 @@ class Recorder:
         self._host.progress(self._stage.value, min(len(self._profiled), wanted), wanted)
         if not last:
             self._begin_profiled_one(frame)
-        elif not self._look_at_lines():
-            self._complete(frame)
+        else:
+            self._stop_profiler()
+            self._go_further(frame)
 
-    def _look_at_lines(self) -> bool:
-        """Goes on for some iterations under the line clock, where the timed ones vary."""
+    def _go_further(self, frame: types.FrameType) -> None:
+        """Goes on for some iterations where these tell more; without any, it is complete."""
+        observed, timed_ns = self._observed, self._timer.wall_ns()
         left = seconds_left(self._spec.limits.seconds, self._began_ns)
-        wanted = iterations_to_look_at(self._timer.wall_ns(), left)
-        if wanted == 0:
-            return False
-        self._stop_profiler()
-        lines = LineTimes(self._sources, wanted, self._spec.limits.line_events)
-        self._tolerating("the times of lines", lines.start)
-        self._observed.line_times = lines
-        return True
+        if self._further is None:
+            wanted = 0 if self._spec.rank is not None else rounds(timed_ns, observed.switches, left)
+            if wanted > 0:
+                turns = Turns(observed.switches, timed_ns, self._device, wanted)
+                self._tolerating("what was left on", turns.start)
+                self._further = observed.turns = turns
+                return
+        wanted = iterations_to_look_at(timed_ns, left)
+        if wanted > 0 and observed.line_times is None:
+            lines = LineTimes(self._sources, wanted, self._spec.limits.line_events)
+            self._tolerating("the times of lines", lines.start)
+            self._further = observed.line_times = lines
+            return
+        self._complete(frame)
 
     def _find_loop(self, frame: types.FrameType) -> None:
         loop = loops.find_loop(
@@ -504,6 +520,11 @@ class Recorder:
         )
         if loop is not None:
             self._found_loops[loop] += 1
+
+    def _stop_going_further(self) -> None:
+        if self._further is not None:
+            self._tolerating("the iterations after the profiled ones", self._further.stop)
+            self._further = None
 
     def _complete(self, frame: types.FrameType | None) -> None:
         """Writes the recording and ends the process, from within the program's own call."""
@@ -546,8 +567,7 @@ class Recorder:
         self._stage = Stage.SAVING
         self._host.progress(self._stage.value, 0, 1)
         results = self._stop_profiler()
-        if self._observed.line_times is not None:
-            self._observed.line_times.stop()
+        self._stop_going_further()
         folder = os.path.abspath(self._spec.out)
         if status == "complete":
             self._log.save(os.path.join(folder, "lines.bin"))

@@ -43,6 +43,8 @@ class Iterations:
 
     warmup: int = 2
     timed: int = 3
+    # More are timed, up to so many, while they are quick or unequal; None: no more.
+    timed_at_most: int | None = None
     profiled: int = 2
     found_by: str | None = None
 
@@ -284,6 +286,7 @@ def _iterations(keys: Mapping[str, Any]) -> Iterations:
     return Iterations(
         warmup=_whole(part, "warmup", 0, MOST_ITERATIONS, Iterations.warmup, "iterations."),
         timed=_whole(part, "timed", 1, MOST_ITERATIONS, Iterations.timed, "iterations."),
+        timed_at_most=_optional_whole(part, "timed_at_most", 1, MOST_ITERATIONS, "iterations."),
         profiled=_whole(part, "profiled", 1, MOST_ITERATIONS, Iterations.profiled, "iterations."),
         found_by=found_by,
     )

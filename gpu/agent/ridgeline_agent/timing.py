@@ -11,6 +11,10 @@ from .energy import EnergyCounter
 
 # The counter of energy moves ten to fifty times a second: of a shorter block it says too little.
 _SHORTEST_FOR_ENERGY_NS = 500_000_000
+# More iterations are timed while those so far took less together: they cost nothing.
+_QUICK_NS = 100_000_000
+# Or while the slowest took so much longer than the quickest: a few say little then.
+_UNEQUAL = 1.3
 
 
 class Timer:
@@ -41,6 +45,15 @@ class Timer:
     def total_ns(self) -> int:
         """Their time by the host's clock."""
         return sum(self._host_ns)
+
+    def goes_on(self, most: int) -> bool:
+        """Whether more iterations should be timed, up to `most`.
+
+        By the host's clock, because asking the device would stop it.
+        """
+        if self.count >= most:
+            return False
+        return self.total_ns < _QUICK_NS or max(self._host_ns) >= _UNEQUAL * min(self._host_ns)
 
     def begin(self) -> None:
         """An iteration begins. The first one synchronizes with the device."""

@@ -27,7 +27,7 @@ REQUEST: dict[str, Any] = {
 def test_what_is_not_said_has_defaults() -> None:
     spec = RunSpec.from_json(REQUEST)
     assert (spec.cwd, spec.user_code, spec.device) == ("/project", ("/project",), "auto")
-    assert spec.iterations == Iterations(2, 3, 2, None)
+    assert spec.iterations == Iterations(2, 3, None, 2, None)
     assert spec.limits.seconds is None
 
 
@@ -62,6 +62,7 @@ def test_null_is_as_if_it_were_not_said() -> None:
         ("device", "cuda:²"),
         ("device", "cuda:99999999999"),
         ("iterations", {"timed": 0}),
+        ("iterations", {"timed_at_most": 0}),
         ("iterations", {"warmup": 10**100}),
         ("iterations", {"found_by": "luck"}),
         ("batch_size", 0),

@@ -316,6 +316,32 @@ def test_few_are_enough_where_asked(count: int) -> None:
     assert recording.operators("aten::addmm")
 
 
+def times_of(body: str) -> list[int]:
+    """What is timed where three iterations are asked for, and up to six."""
+    asked = {"warmup": 2, "timed": 3, "timed_at_most": 6, "profiled": 1}
+    recording = record(SETUP + body, iterations=asked)
+    assert recording.outcome == "complete", recording.printed
+    assert len(recording.manifest["iterations"]["profiled"]) == 1
+    return list(recording.manifest["iterations"]["timed_ns"])
+
+
+def sleeping(seconds: str) -> str:
+    loop = LOOP_OF.format(count=100)
+    return "    import time\n" + loop.replace("optimizer.zero_grad()", f"time.sleep({seconds})")
+
+
+def test_more_are_timed_where_they_are_quick() -> None:
+    assert len(times_of(LOOP_OF.format(count=100))) == 6
+
+
+def test_more_are_timed_where_they_are_unequal() -> None:
+    assert len(times_of(sleeping("0.2 if i % 2 else 0.04"))) == 6
+
+
+def test_no_more_are_timed_where_they_are_long_and_equal() -> None:
+    assert len(times_of(sleeping("0.3"))) == 3
+
+
 def test_a_period_needs_no_second_round_to_be_believed() -> None:
     period = Period()
     verdicts = [period.add(symbol, symbol == "a") for symbol in "ab" * 2]

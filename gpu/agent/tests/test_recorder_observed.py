@@ -10,6 +10,7 @@ import pytest
 from agent_driver import Agent, manifest
 from recording import Recording, record
 from ridgeline_agent.line_times import iterations_to_look_at
+from ridgeline_agent.switched_off import anomaly_detection, rounds
 
 ITERATIONS = {"warmup": 3, "timed": 2, "profiled": 2}
 
@@ -60,6 +61,7 @@ def test_a_plain_loop_has_nothing_to_say() -> None:
         "graph_breaks": [],
         "padding": [],
         "profilers": [],
+        "switched_off": [],
         "line_times": [],
         "gpu": None,
         "distributed": None,
@@ -450,6 +452,109 @@ def test_tracing_that_was_left_on() -> None:
     assert found == [{"name": "sys.settrace", "at": place(recording, "# here")}]
 
 
+def turns(recording: Recording) -> list[str]:
+    """What was switched off, with iterations that ran with it and without."""
+    found = recording.manifest["observed"]["switched_off"]
+    for one in found:
+        assert len(one["without_ns"]) in range(3, 11) and min(one["without_ns"]) > 0
+        assert len(one["with_ns"]) == len(one["without_ns"]) or one["name"] == "torch.profiler"
+    return [one["name"] for one in found]
+
+
+STATE = """
+    def state():
+        monitoring = getattr(sys, "monitoring", None)
+        profiles = sys.getprofile() or (monitoring and monitoring.get_tool(monitoring.PROFILER_ID))
+        on = {"cProfile": profiles, "sys.settrace": sys.gettrace() is trace,
+              "anomaly": torch.is_anomaly_enabled()}
+        print("on", sorted(name for name, is_on in on.items() if is_on), flush=True)
+"""
+
+
+def test_what_was_left_on_is_switched_off_by_turns() -> None:
+    recording = recorded(
+        START
+        + "    import cProfile, sys\n"
+        + STATE
+        + """
+    def trace(frame, event, argument):
+        return None
+    sys.settrace(trace)
+    torch.autograd.set_detect_anomaly(True)
+    profile = cProfile.Profile()
+    profile.enable()
+    while True:
+        train()
+        state()
+    """
+    )
+    assert sorted(turns(recording)) == ["anomaly", "cProfile", "sys.settrace"]
+    states = [line[3:] for line in recording.printed.splitlines() if line.startswith("on ")]
+    # Of the last iteration only its end is seen.
+    round = [
+        ["anomaly", "cProfile", "sys.settrace"],
+        ["anomaly", "cProfile"],
+        ["anomaly", "sys.settrace"],
+        ["cProfile", "sys.settrace"],
+    ]
+    last = states[-12:]
+    assert sorted(set(last)) == sorted(str(one) for one in round)
+    assert last[:4] * 3 == last, "by turns"
+    assert recording.manifest["settings"]["anomaly"], "at the end it is as the program had it"
+
+
+def test_a_profiler_that_cannot_be_turned_on_again() -> None:
+    recording = recorded(
+        START
+        + """
+    with torch.profiler.profile() as profiler:
+        while True:
+            train()
+            profiler.step()
+    """
+    )
+    assert turns(recording) == ["torch.profiler"]
+    (found,) = recording.manifest["observed"]["switched_off"]
+    assert found["with_ns"] == recording.manifest["iterations"]["timed_ns"]
+
+
+@pytest.mark.parametrize("end", ["break", "raise RuntimeError('late')"])
+def test_a_program_that_ends_while_something_is_switched_off(end: str) -> None:
+    recording = recorded(
+        START
+        + f"""
+    torch.autograd.set_detect_anomaly(True)
+    for step in range(1000):
+        train()
+        if step == 11:
+            {end}
+    """
+    )
+    assert recording.manifest["status"] == "complete"
+    (found,) = recording.manifest["observed"]["switched_off"]
+    # Three warm up, two are timed and two profiled.
+    assert (len(found["with_ns"]), len(found["without_ns"])) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("timed_ms", "seconds_left", "wanted"),
+    [
+        ([1, 1, 1], None, 10),
+        ([50, 50, 50], None, 5),
+        ([1000, 1000], None, 3),
+        ([1700, 1700], None, 0),
+        ([1000, 1000], 20.0, 0),
+        ([], None, 0),
+    ],
+)
+def test_how_often_something_is_switched_off(
+    timed_ms: list[int], seconds_left: float | None, wanted: int
+) -> None:
+    timed_ns = [took * 1_000_000 for took in timed_ms]
+    assert rounds(timed_ns, [anomaly_detection()], seconds_left) == wanted
+    assert rounds(timed_ns, [], seconds_left) == 0
+
+
 def test_profilers_that_were_turned_off() -> None:
     found = observed(
         START
@@ -668,13 +773,16 @@ def test_a_line_that_varies() -> None:
     ("timed_ms", "seconds_left", "wanted"),
     [
         ([10, 11, 10, 10], None, 0),
-        ([10, 10, 10, 14], None, 24),
+        # One alone is what every machine has.
+        ([10, 10, 10, 10, 10, 90], None, 0),
+        ([10, 14, 10, 14], None, 24),
         # Half of them are slow, so that the median is.
         ([10, 20, 10, 20, 20, 20], None, 24),
-        ([100, 100, 100, 140], None, 9),
-        ([1000, 1000, 1000, 1400], None, 8),
-        ([2000, 2000, 2000, 2900], None, 0),
-        ([1000, 1000, 1000, 1400], 30.0, 0),
+        ([100, 100, 140, 140], None, 8),
+        ([70, 70, 70, 100, 100], None, 12),
+        ([1000, 1000, 1000, 1400, 1400], None, 8),
+        ([2000, 2000, 2000, 2900, 2900], None, 0),
+        ([1000, 1000, 1000, 1400, 1400], 30.0, 0),
         ([10, 20, 30], None, 0),
         ([0, 0, 0, 0], None, 0),
     ],

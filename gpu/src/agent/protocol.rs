@@ -36,6 +36,8 @@ pub struct Iterations {
     pub warmup: u32,
     /// Timed without a profiler: the true wall time.
     pub timed: u32,
+    /// More are timed, up to so many, while they are quick or unequal; `None`: no more.
+    pub timed_at_most: Option<u32>,
     /// Recorded, for the shares.
     pub profiled: u32,
     /// What marks an iteration: `optimizer`, `backward` or `module`; found out where `None`.
@@ -44,7 +46,7 @@ pub struct Iterations {
 
 impl Default for Iterations {
     fn default() -> Self {
-        Self { warmup: 2, timed: 3, profiled: 2, found_by: None }
+        Self { warmup: 2, timed: 3, timed_at_most: None, profiled: 2, found_by: None }
     }
 }
 

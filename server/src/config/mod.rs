@@ -100,8 +100,9 @@ pub struct UserCode {
 pub struct Iterations {
     /// Iterations before anything is measured.
     pub warmup: Count<0, 1000>,
-    /// Iterations whose time is taken without a profiler.
-    pub timed: Count<1, 1000>,
+    /// Iterations whose time is taken without a profiler. Default: 3, and up to 6 while they are quick
+    /// or unequal.
+    pub timed: Option<Count<1, 1000>>,
     /// Iterations that the profiler watches, for the shares of lines and for memory.
     pub profiled: Count<1, 20>,
     /// How iterations of a plain script are found. Default: by the optimizer's steps; without an
@@ -111,7 +112,7 @@ pub struct Iterations {
 
 impl Default for Iterations {
     fn default() -> Iterations {
-        Iterations { warmup: Count(2), timed: Count(3), profiled: Count(2), found_by: None }
+        Iterations { warmup: Count(2), timed: None, profiled: Count(2), found_by: None }
     }
 }
 

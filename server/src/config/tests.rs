@@ -73,7 +73,7 @@ fn everything_that_may_be_written() {
     );
     assert_eq!(config.script, Some(PathInside("train.py".into())));
     assert_eq!(config.device, DeviceChoice::CudaIndex(1));
-    assert_eq!(config.iterations.timed.get(), 5);
+    assert_eq!(config.iterations.timed.map(|timed| timed.get()), Some(5));
     assert_eq!(config.limits.memory, Some(Size(16_000_000_000)));
     assert_eq!(config.environment.variables()["WANDB_MODE"], "disabled");
     assert_eq!(config.devices.prices["T4"].price().usd_per_hour, 1.0);

@@ -300,7 +300,7 @@ impl Explorer<'_> {
         let planned = self.plan.run_request(PathBuf::new()).iterations;
         let room = TIMED_FOR.as_nanos() as f64 / self.profile.iteration.time_ns.max(1.0);
         let timed = (room as u32).clamp(*TIMED.start(), *TIMED.end());
-        Iterations { timed: planned.timed.max(timed), ..planned }
+        Iterations { timed: planned.timed.max(timed), timed_at_most: None, ..planned }
     }
 
     /// The request for a batch: a provider is asked for it, a script finds it in its text.

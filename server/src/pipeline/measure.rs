@@ -100,7 +100,7 @@ impl Pipeline {
         let room =
             TIMED_FOR.as_nanos() as f64 / compared.measured.profile.iteration.time_ns.max(1.0);
         let timed = planned.iterations.timed.max((room as u32).clamp(*TIMED.start(), *TIMED.end()));
-        let iterations = Iterations { timed, ..planned.iterations.clone() };
+        let iterations = Iterations { timed, timed_at_most: None, ..planned.iterations.clone() };
         let mut request = RunRequest { overlay: overlay.clone(), iterations, ..planned };
         let (news, mut received) = mpsc::channel(16);
         let work = async {

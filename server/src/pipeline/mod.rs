@@ -180,10 +180,14 @@ impl Pipeline {
         if ended.outcome == Ended::Short
             && let Some(iterations) = fewer_iterations(&folder, &request.iterations).await
         {
-            notes.push(format!(
-                "the program ends after few iterations: {} were timed after {} to warm up",
-                iterations.timed, iterations.warmup
-            ));
+            if iterations.profiled < request.iterations.profiled
+                || iterations.timed < request.iterations.timed
+            {
+                notes.push(format!(
+                    "the program ends after few iterations: {} were timed after {} to warm up",
+                    iterations.timed, iterations.warmup
+                ));
+            }
             request.iterations = iterations;
             ended = self.run_once(&agent, &request, progress, cancel).await;
         }
@@ -418,12 +422,22 @@ async fn fewer_iterations(folder: &Path, asked: &Iterations) -> Option<Iteration
     shortened(asked, seen)
 }
 
-/// One profiled iteration, and of the rest one or two timed ones.
+/// As many as were asked for at least, where there are so many. Else one profiled iteration, and of the
+/// rest one or two timed ones.
 fn shortened(asked: &Iterations, seen: u32) -> Option<Iterations> {
+    if asked.timed_at_most.is_some() && asked.warmup + asked.timed + asked.profiled <= seen {
+        return Some(Iterations { timed_at_most: None, ..asked.clone() });
+    }
     let unprofiled = seen.checked_sub(1).filter(|left| *left > 0)?;
     let timed = if unprofiled >= 3 { asked.timed.clamp(1, 2) } else { 1 };
     let warmup = asked.warmup.min(unprofiled.saturating_sub(timed));
-    Some(Iterations { warmup, timed, profiled: 1, found_by: asked.found_by.clone() })
+    Some(Iterations {
+        warmup,
+        timed,
+        timed_at_most: None,
+        profiled: 1,
+        found_by: asked.found_by.clone(),
+    })
 }
 
 /// What a run is doing, in a person's words, and its share of the whole.
@@ -498,7 +512,7 @@ mod tests {
 
     #[track_caller]
     fn check_shortened(seen: u32, expected: Option<(u32, u32, u32)>) {
-        let asked = Iterations { warmup: 2, timed: 3, profiled: 2, found_by: None };
+        let asked = Iterations { timed_at_most: Some(6), ..Iterations::default() };
         let got = shortened(&asked, seen);
         let got = got.map(|fewer| (fewer.warmup, fewer.timed, fewer.profiled));
         assert_eq!(got, expected);
@@ -515,11 +529,13 @@ mod tests {
         check_shortened(3, Some((1, 1, 1)));
         check_shortened(4, Some((1, 2, 1)));
         check_shortened(6, Some((2, 2, 1)));
+        check_shortened(7, Some((2, 3, 2)));
+        check_shortened(9, Some((2, 3, 2)));
     }
 
     #[test]
     fn progress_never_goes_back() {
-        let iterations = Iterations { warmup: 2, timed: 3, profiled: 2, found_by: None };
+        let iterations = Iterations::default();
         let mut events = vec![RunEvent::AgentStarting, RunEvent::Started { pid: 1 }];
         for (stage, total) in [
             (Stage::Starting, 0),

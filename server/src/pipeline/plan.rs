@@ -16,6 +16,11 @@ use crate::discover::{Discovery, Found, project_root};
 use crate::documents::text_on_disk;
 use crate::store::Store;
 
+/// Iterations to time where nobody says how many.
+const TIMED: u32 = 3;
+/// The same, where they are quick or unequal: these cost nothing, and of those a few say little.
+const TIMED_AT_MOST: u32 = 6;
+
 /// What a person or an editor asks for. All paths are absolute.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
@@ -358,11 +363,14 @@ fn not_user_code(root: &Path, config: &Config) -> Vec<PathBuf> {
 }
 
 fn iterations(config: &Config, overrides: &Overrides) -> Iterations {
+    let asked = overrides
+        .iterations
+        .or(config.iterations.timed.map(|timed| timed.get().max(overrides.least_iterations)));
+    let usual = TIMED.max(overrides.least_iterations);
     Iterations {
         warmup: config.iterations.warmup.get(),
-        timed: overrides
-            .iterations
-            .unwrap_or(config.iterations.timed.get().max(overrides.least_iterations)),
+        timed: asked.unwrap_or(usual),
+        timed_at_most: asked.is_none().then(|| TIMED_AT_MOST.max(usual)),
         profiled: config.iterations.profiled.get(),
         found_by: config.iterations.found_by.map(|found_by| found_by.name().to_owned()),
     }

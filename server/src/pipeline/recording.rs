@@ -78,6 +78,14 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
         elsewhere.notes.extend(left_out);
         profile.elsewhere = Some(Arc::new(elsewhere));
     }
+    let device = &profile.device.name;
+    if step.ran_on_gpu() && table.find(device).is_none() {
+        let note = format!(
+            "{device} is not among the GPUs that are known: what-ifs, and the findings that need its peak \
+             rates, are left out. A file can describe it (docs/configuration.md)"
+        );
+        profile.notes.push(note);
+    }
     add_ranks(folder, &mut profile);
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());

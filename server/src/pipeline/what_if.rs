@@ -49,6 +49,6 @@ pub fn subject(
     let (table, _) = known_devices::of_project(root);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
-    let device = device_of(&profile, ran_on_gpu, &table, cores)?;
+    let device = device_of(&profile, ran_on_gpu, &table, cores);
     Ok(Subject { recorded, profile, manifest, device })
 }

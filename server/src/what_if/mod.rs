@@ -93,13 +93,24 @@ pub fn subject(profiled: &Profiled) -> Result<Subject, String> {
     pipeline::subject(iteration, &profiled.root, profiled.profile.clone())
 }
 
+/// What optimizations bring to a measurement, with what was run for it in earlier sessions. Nothing is
+/// run now.
+pub fn study_of(profiled: &Profiled, subject: &Subject) -> Found {
+    let recording = profiled.recording.as_deref();
+    let probes = recording.map(|recording| pipeline::kept_probes(recording, subject));
+    study(subject, &probes.unwrap_or_default(), None, &|| false).map(Arc::new)
+}
+
 /// Works out what optimizations bring. It can take a second, and ends soon after `stop` says so.
+///
+/// # Errors
+/// Why nothing can be predicted: a sentence without a full stop.
 pub fn study(
     subject: &Subject,
     probes: &Probes,
     memory_limit: Option<u64>,
     stop: &dyn Fn() -> bool,
-) -> Study {
+) -> Result<Study, String> {
     let limit = memory_limit.into_iter().chain(subject.profile.memory.capacity_bytes).min();
     let question = Question {
         wanted: &[],

@@ -304,6 +304,23 @@ impl Session {
         measured_in(&self.root)
     }
 
+    /// The code actions at a line of the script, counted from 0.
+    pub async fn code_actions(&mut self, line: u32, context: Value) -> Vec<Value> {
+        let at = json!({"line": line, "character": 0});
+        let params = json!({
+            "textDocument": {"uri": self.uri("train.py")},
+            "range": {"start": at, "end": at},
+            "context": context,
+        });
+        let found = self.client.request("textDocument/codeAction", params).await.expect("actions");
+        found.as_array().cloned().unwrap_or_default()
+    }
+
+    /// Those of them that make an optimization.
+    pub async fn rewrites(&mut self, line: u32) -> Vec<Value> {
+        self.code_actions(line, json!({"diagnostics": [], "only": ["refactor.rewrite"]})).await
+    }
+
     /// The inlay hints of a file, as `line: label`.
     pub async fn hints(&mut self, name: &str) -> Vec<String> {
         let end = json!({"line": u32::MAX, "character": 0});

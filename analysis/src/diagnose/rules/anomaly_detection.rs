@@ -3,16 +3,12 @@
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::rule::Rule;
-use crate::profile::{FileId, Phase};
+use crate::diagnose::switched_off;
+use crate::profile::FileId;
 use crate::source::batch_site::module::Call;
 use crate::source::rewrite::EditKind;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::written;
-
-/// What the search for NaNs runs in the backward pass (torch/csrc/autograd/engine.cpp), and nothing
-/// else there does.
-const CHECKS: [&str; 7] =
-    ["isnan", "ne", "any", "item", "_local_scalar_dense", "is_nonzero", "isfinite"];
 
 pub(super) struct AnomalyDetection;
 
@@ -40,8 +36,7 @@ impl Rule for AnomalyDetection {
             Some(evidence.place(FileId(at.file), at.line))
         };
         let Some(at) = written.or_else(of_loop) else { return Vec::new() };
-        let time_ns = checking_ns(evidence);
-        vec![finding(at, (time_ns > 0.0).then(|| Cost::time(time_ns)))]
+        vec![finding(at, switched_off::cost(evidence, "anomaly"))]
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
@@ -58,21 +53,12 @@ fn finding(at: Place, cost: Option<Cost>) -> Finding {
         at,
         message: "Anomaly detection is on".to_owned(),
         why: "Every operator of the forward pass keeps Python's stack, and every gradient is searched for \
-              NaNs. That is for finding one, not for training. The cost told is that of the search alone."
+              NaNs. That is for finding one, not for training."
             .to_owned(),
         cost,
         fix: Some(EditKind::RemoveAnomalyDetection),
         ..Finding::default()
     }
-}
-
-/// Nanoseconds of the search for NaNs in the backward pass.
-fn checking_ns(evidence: &Evidence<'_>) -> f64 {
-    let of_search = evidence.work.iter().filter(|(key, _)| {
-        let name = evidence.operator(key).and_then(|operator| operator.base_name());
-        key.2 == Phase::Backward && name.is_some_and(|name| CHECKS.contains(&name))
-    });
-    of_search.map(|(_, work)| work.host_ns + work.wait_ns).sum()
 }
 
 /// Where the text turns it on.
@@ -124,6 +110,8 @@ fn turns_on(program: &Program<'_>, module: usize, call: &Call) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::diagnose::harness::{Case, lines_in};
+    use crate::profile::Phase;
+    use crate::recording::observed::SwitchedOff;
     use crate::whatif::graph::TaskKind;
 
     const PROGRAM: &str = "\
@@ -158,20 +146,15 @@ for x, y in loader:  # loop
     }
 
     #[test]
-    fn what_searching_takes_is_the_cost() {
+    fn what_iterations_without_it_save_is_the_cost() {
         let mut case = Case::new(PROGRAM);
-        let backward = case.line("backward");
-        for (name, ns, phase) in [
-            ("aten::mm", 5e6, Phase::Backward),
-            ("aten::ne", 1e6, Phase::Backward),
-            ("aten::any", 0.5e6, Phase::Backward),
-            ("aten::ne", 9e6, Phase::Forward),
-        ] {
-            let task = case.host(TaskKind::HostOperator, ns, phase, Some(backward));
-            case.operator(task, name);
-        }
+        case.host(TaskKind::HostGap, 5e6, Phase::Backward, Some(case.line("backward")));
         assert_eq!(case.measured(&AnomalyDetection), [], "nobody looked");
         case.manifest.settings.anomaly = Some(true);
+        assert_eq!(case.finds(&AnomalyDetection, "anomaly").cost, None);
+        let name = "anomaly".to_owned();
+        let (with_ns, without_ns) = (vec![5_000_000; 3], vec![3_500_000; 3]);
+        case.manifest.observed.switched_off = vec![SwitchedOff { name, with_ns, without_ns }];
         assert_eq!(case.finds(&AnomalyDetection, "anomaly").cost, Some(Cost::time(1.5e6)));
         case.manifest.settings.anomaly = Some(false);
         assert_eq!(case.measured(&AnomalyDetection), []);

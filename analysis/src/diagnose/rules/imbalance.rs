@@ -3,7 +3,7 @@
 
 use super::straggler::finding;
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::finding::Finding;
+use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
 use crate::ranks::uneven::{Cause, uneven};
 use crate::units;
@@ -33,16 +33,16 @@ impl Rule for Imbalance {
         let rank = found.rank;
         let message = match found.cause {
             Cause::LargerBatch(own, theirs) => {
-                format!("rank {rank} gets batches of {own} samples, the others of {theirs}")
+                format!("Rank {rank} gets batches of {own} samples, the others of {theirs}")
             }
             Cause::MoreCalls(own, theirs) => format!(
-                "rank {rank} runs this {} times in an iteration, the others {} times",
+                "Rank {rank} runs this {} times in an iteration, the others {} times",
                 times(own),
                 times(theirs)
             ),
             Cause::MoreOperations(own, theirs) => format!(
-                "rank {rank} computes {} % more than the others",
-                units::significant(100.0 * (own / theirs - 1.0))
+                "Rank {rank} computes {} more than the others",
+                units::percent(own / theirs - 1.0)
             ),
             Cause::Alone | Cause::Slower => return Vec::new(),
         };
@@ -61,6 +61,7 @@ impl Rule for Imbalance {
         let why = "The ranks with less work wait for it in every exchange. Divide the data so that \
                    each rank gets the same amount: the same number of samples, and of tokens where \
                    sequences differ in length (sort or pack them by length before dividing).";
-        finding(evidence, self.name(), &found, message, why).into_iter().collect()
+        let cost = Cost::time(found.beyond_mean_ns);
+        finding(evidence, self.name(), &found, cost, message, why).into_iter().collect()
     }
 }

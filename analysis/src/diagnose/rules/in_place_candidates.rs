@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
-use crate::diagnose::tally::{Line, megabytes};
+use crate::diagnose::tally::Line;
 use crate::profile::{ModuleId, Phase, Profile};
 use crate::source::rewrite::EditKind;
+use crate::units;
 use crate::whatif::memory::{Changes, Memory};
 
 /// A smaller share of the peak, or fewer bytes, are not worth it.
@@ -100,11 +101,11 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
         (bytes >= LEAST_BYTES && bytes >= LEAST * now).then(|| Finding {
             rule: "in-place-candidates",
             at: evidence.place(file, line),
-            message: "this activation function keeps its input beside its output".to_owned(),
+            message: "This activation function keeps its input beside its output".to_owned(),
             why: format!(
                 "Nothing but this function needs what the layer before gave. With `inplace=True` it writes \
-                 over it, and {} of the peak are not needed.",
-                megabytes(bytes)
+                 over it, and the peak is {} lower.",
+                units::bytes(bytes)
             ),
             cost: Some(Cost::bytes(bytes).predicted()),
             fix: Some(EditKind::InPlaceActivation),
@@ -141,7 +142,7 @@ fn pairs(profile: &Profile) -> HashMap<u32, u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
 
     const TEXT: &str =
         "import torch\n\nnet = Sequential(\n    Conv2d(),\n    LeakyReLU(),\n)\ny = net(x)\n";
@@ -151,9 +152,9 @@ mod tests {
 
     /// A convolution and an activation function; the layer's output is freed in the backward pass or
     /// right away, and beside it the function's own output is alive until the end.
-    fn example(outer: &str, layer: &str, function: &str, name: &str, kept: bool) -> Example {
+    fn example(outer: &str, layer: &str, function: &str, name: &str, kept: bool) -> Case {
         let step = operator(name, &[SHAPE, SHAPE]);
-        let mut example = Example::on_cpu(TEXT)
+        let mut example = Case::new(TEXT)
             .module("", outer, 3)
             .module("0", layer, 4)
             .call(7, Phase::Forward, &operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]), 900.0)
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn the_input_is_kept_until_the_backward_pass() {
         let found = example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu", true)
-            .found(&InPlaceCandidates);
+            .measured(&InPlaceCandidates);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 5);
         let cost = found[0].cost.expect("a cost");
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn not_where_it_is_freed_or_in_place_or_others_may_see_it() {
-        let none = |example: Example| assert!(example.found(&InPlaceCandidates).is_empty());
+        let none = |example: Case| assert!(example.measured(&InPlaceCandidates).is_empty());
         none(example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu", false));
         none(example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu_", true));
         none(example("Net", "Conv2d", "LeakyReLU", "leaky_relu", true));

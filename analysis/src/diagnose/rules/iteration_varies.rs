@@ -1,12 +1,12 @@
 //! Iterations that take unequally long because of one line.
 //!
-//! What else runs on a machine makes iterations unequal, too. It slows all lines down alike, and seldom
-//! a quarter of the iterations by much. So quartiles are compared, of all lines together and of the one,
-//! and the other lines have to be steady meanwhile.
+//! What else runs on a machine makes iterations unequal, too. It seldom slows a quarter of them by much, so
+//! quartiles are compared, of all lines together and of the one. And it slows all lines alike: here the
+//! others have to be about as quick where the line is slow as where it is quick.
 
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
-use crate::diagnose::loading::quantile;
+use crate::diagnose::loading::{ns, quantile};
 use crate::diagnose::rule::Rule;
 use crate::profile::FileId;
 use crate::recording::observed::LineTimes;
@@ -14,12 +14,12 @@ use crate::units::duration;
 
 /// The upper quartile of the iterations over the lower one.
 const UNEQUAL: f64 = 1.3;
-/// The same of all other lines together is below.
-const STEADY: f64 = 1.25;
+/// All other lines together, where the line is slow over where it is quick, are below.
+const ALIKE: f64 = 1.2;
+/// The spread of all other lines together over the line's is below.
+const LEAST_OF_IT: f64 = 0.4;
 /// Fewer iterations whose lines were timed tell nothing.
 const FEWEST: usize = 8;
-/// The same of iterations that were timed alone.
-const FEWEST_TIMED: usize = 4;
 /// The part of the iteration's spread that the line has to have.
 const MOST_OF_IT: f64 = 0.6;
 /// Lines that are not the one have to take this share, to be able to tell that they are steady.
@@ -42,15 +42,11 @@ impl Rule for IterationVaries {
 }
 
 fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
-    let timed = &evidence.profile().iteration.timed_ns;
-    Some(timed.len()).filter(|count| *count >= FEWEST_TIMED)?;
-    let slowest = quantile(timed, 1.0)?;
-    Some(slowest).filter(|slowest| *slowest >= UNEQUAL * quantile(timed, 0.5).unwrap_or(0.0))?;
     let lines = &evidence.manifest()?.observed.line_times;
     let count = lines.iter().map(|line| line.ns.len()).max().filter(|count| *count >= FEWEST)?;
     // Of lines that ran in some of them only, the others are nothing.
     let times = |line: &LineTimes| -> Vec<f64> {
-        let mut ns: Vec<f64> = line.ns.iter().map(|ns| *ns as f64).collect();
+        let mut ns = ns(&line.ns);
         ns.resize(count, 0.0);
         ns
     };
@@ -58,14 +54,16 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
     let sums: Vec<f64> =
         (0..count).map(|at| all.iter().filter_map(|line| line.get(at)).sum()).collect();
     let of_all = Quartiles::of(&sums).filter(Quartiles::is_unequal)?;
-    let spread = |line: &Vec<f64>| Quartiles::of(line).map_or(0.0, |one| one.high - one.low);
-    let most = all.iter().enumerate().max_by(|a, b| spread(a.1).total_cmp(&spread(b.1)))?;
-    let (index, line) = most;
+    let spread = |line: &Vec<f64>| Quartiles::of(line).map_or(0.0, |one| one.spread());
+    let (index, line) =
+        all.iter().enumerate().max_by(|a, b| spread(a.1).total_cmp(&spread(b.1)))?;
+    let own = Quartiles::of(line)?;
     let rest: Vec<f64> = sums.iter().zip(line).map(|(sum, own)| sum - own).collect();
     let of_rest = Quartiles::of(&rest)?;
-    let is_told = of_rest.high <= STEADY * of_rest.low
+    let is_told = own.spread() >= MOST_OF_IT * of_all.spread()
+        && of_rest.spread() <= LEAST_OF_IT * own.spread()
         && of_rest.low >= LEAST_REST * of_all.low
-        && spread(line) >= MOST_OF_IT * (of_all.high - of_all.low);
+        && is_alone(line, &rest, &own);
     let at = lines.get(index).map(|line| line.at).filter(|_| is_told)?;
     let own = Quartiles::of(line)?;
     let mean_ns = line.iter().sum::<f64>() / line.len().max(1) as f64;
@@ -97,9 +95,24 @@ impl Quartiles {
         Some(Quartiles { low: quantile(values, 0.25)?, high: quantile(values, 0.75)? })
     }
 
+    fn spread(&self) -> f64 {
+        self.high - self.low
+    }
+
     fn is_unequal(&self) -> bool {
         self.low > 0.0 && self.high >= UNEQUAL * self.low
     }
+}
+
+/// Whether the other lines take as long where the line is slow as where it is quick.
+fn is_alone(line: &[f64], rest: &[f64], own: &Quartiles) -> bool {
+    let middle = f64::midpoint(own.low, own.high);
+    let pairs = || line.iter().zip(rest);
+    let slow: Vec<f64> = pairs().filter(|(own, _)| **own > middle).map(|(_, rest)| *rest).collect();
+    let quick: Vec<f64> =
+        pairs().filter(|(own, _)| **own <= middle).map(|(_, rest)| *rest).collect();
+    let (slow, quick) = (quantile(&slow, 0.5), quantile(&quick, 0.5));
+    slow.zip(quick).is_some_and(|(slow, quick)| slow <= ALIKE * quick)
 }
 
 #[cfg(test)]
@@ -117,8 +130,6 @@ mod tests {
         let mut case = Case::new(PROGRAM);
         case.host(TaskKind::HostGap, 10e6, Phase::Forward, None);
         let all = [("step", step), ("save", save), ("log", log)];
-        case.profile.iteration.timed_ns =
-            (0..step.len()).map(|at| 1e6 * all.iter().map(|(_, ms)| ms[at]).sum::<f64>()).collect();
         let times = all.map(|(mark, ms)| LineTimes {
             at: case.location(mark),
             ns: ms.iter().map(|ms| (ms * 1e6) as u64).collect(),
@@ -145,6 +156,20 @@ mod tests {
             |times: &[f64; 9]| -> Vec<f64> { times.iter().zip(slow).map(|(a, b)| a * b).collect() };
         let nothing = [0.0; 9];
         lines(&by(&STEP), &nothing, &by(&LOG)).finds_nothing(&IterationVaries);
+    }
+
+    #[test]
+    fn every_second_iteration_on_a_machine_with_other_work() {
+        let step = [10.0, 13.1, 10.3, 9.9, 14.0, 10.2, 13.1, 10.0, 9.9];
+        let save = [0.0, 30.0, 0.0, 30.0, 0.0, 30.0, 0.0, 30.0, 0.0];
+        lines(&step, &save, &LOG).finds(&IterationVaries, "save");
+    }
+
+    #[test]
+    fn what_hits_one_line_now_and_another_then_is_none() {
+        let step = [10.0, 18.0, 10.3, 9.9, 18.0, 10.2, 10.1, 18.0, 9.9];
+        let save = [9.0, 1.0, 1.0, 10.0, 1.0, 10.0, 10.0, 1.0, 1.0];
+        lines(&step, &save, &LOG).finds_nothing(&IterationVaries);
     }
 
     #[test]

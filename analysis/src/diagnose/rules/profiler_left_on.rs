@@ -7,6 +7,7 @@ use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Finding, Place};
 use crate::diagnose::reading::loops_around;
 use crate::diagnose::rule::Rule;
+use crate::diagnose::switched_off;
 use crate::profile::FileId;
 use crate::source::batch_site::module::Module;
 use crate::source::rewrite::program::Program;
@@ -35,7 +36,8 @@ impl Rule for ProfilerLeftOn {
         let Some(manifest) = evidence.manifest() else { return Vec::new() };
         let found = manifest.observed.profilers.iter().take(8).filter_map(|one| {
             let at = one.at.or(manifest.training_loop)?;
-            Some(finding(evidence.place(FileId(at.file), at.line), &one.name))
+            let cost = switched_off::cost(evidence, &one.name);
+            Some(Finding { cost, ..finding(evidence.place(FileId(at.file), at.line), &one.name) })
         });
         found.collect()
     }
@@ -68,8 +70,7 @@ fn finding(at: Place, name: &str) -> Finding {
         at,
         message: format!("{name} is on while the program trains"),
         why: "It records every operator or line, which slows each iteration down, and what it records is \
-              held in memory. Give it a schedule of a few iterations, or take it out. What it costs was not \
-              measured."
+              held in memory. Give it a schedule of a few iterations, or take it out."
             .to_owned(),
         ..Finding::default()
     }
@@ -105,6 +106,7 @@ fn trains_on_and_on(text: &Module, body: Node<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnose::finding::Cost;
     use crate::diagnose::harness::{Case, lines_in};
     use crate::profile::Phase;
     use crate::recording::observed;
@@ -154,5 +156,10 @@ mod tests {
         );
         case.manifest.observed.profilers[0].at = None;
         case.finds(&ProfilerLeftOn, "loop");
+        let name = "cProfile".to_owned();
+        let (with_ns, without_ns) = (vec![900_000; 4], vec![600_000; 4]);
+        case.manifest.observed.switched_off =
+            vec![observed::SwitchedOff { name, with_ns, without_ns }];
+        assert_eq!(case.finds(&ProfilerLeftOn, "loop").cost, Some(Cost::time(3e5)));
     }
 }

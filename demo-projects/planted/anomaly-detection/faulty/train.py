@@ -14,7 +14,7 @@ def main() -> None:
     model = nn.Sequential(*layers, nn.Linear(512, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
 
-    for step in range(80):
+    for step in range(200):
         x, y = torch.randn(256, 32), torch.randint(10, (256,))
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()

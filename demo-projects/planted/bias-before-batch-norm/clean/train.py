@@ -13,7 +13,7 @@ def main() -> None:
         nn.Linear(512, 8),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-    for _ in range(40):
+    for _ in range(200):
         inputs, labels = torch.randn(8192, 32), torch.randint(8, (8192,))
         loss = nn.functional.cross_entropy(model(inputs), labels)
         optimizer.zero_grad()

@@ -10,7 +10,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
     weights = torch.linspace(0.5, 1.5, 1024, dtype=torch.float64)
 
-    for _ in range(40):
+    for _ in range(200):
         inputs, targets = torch.randn(2048, 64), torch.randn(2048, 1024)
         errors = (model(inputs) - targets) * weights  # fault
         loss = errors.square().mean()

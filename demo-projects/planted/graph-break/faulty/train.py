@@ -21,7 +21,7 @@ def main() -> None:
     net = Net()
     model = torch.compile(net, backend="eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-    for _ in range(40):
+    for _ in range(200):
         inputs = torch.randn(256, 64)
         loss = (model(inputs) - inputs).square().mean()
         optimizer.zero_grad()

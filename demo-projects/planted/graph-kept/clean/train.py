@@ -21,7 +21,7 @@ def main() -> None:
         for count, (x, y) in enumerate(batches, start=1):
             logits = model(x)
             loss = F.cross_entropy(logits, y)
-            confidence += F.softmax(logits.detach(), dim=-1).amax(dim=-1).mean().item()
+            confidence += F.softmax(logits, dim=-1).amax(dim=-1).mean().detach()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -1,4 +1,4 @@
-"""Sentences of many lengths, in batches of one length each."""
+"""Sentences of many lengths, several of them packed into one row."""
 
 import torch
 
@@ -11,9 +11,9 @@ def sentences(count=640):
 
 
 def batches(texts, rank, ranks, size=8):
-    """This rank's batches: its part of the sentences, again and again."""
+    """This rank's rows: its part of the sentences, short and long ones mixed, again and again."""
     own = texts[rank::ranks]
+    rows = len(own) // size
     for _ in range(10):
-        for first in range(0, len(own) - size + 1, size):
-            group = own[first : first + size]
-            yield torch.stack([text[: len(group[0])] for text in group])
+        for first in range(rows):
+            yield torch.cat(own[first::rows]).unsqueeze(0)

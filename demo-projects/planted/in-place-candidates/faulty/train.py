@@ -12,7 +12,7 @@ def main() -> None:
         nn.Conv2d(32, 1, 4, stride=4),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-    for _ in range(20):
+    for _ in range(200):
         pictures = torch.randn(8, 3, 96, 96)
         loss = model(pictures).square().mean()
         optimizer.zero_grad()

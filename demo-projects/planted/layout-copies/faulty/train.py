@@ -1,4 +1,4 @@
-"""Learn word vectors by a bilinear score of words and contexts."""
+"""Learn to find words by vectors that are given."""
 
 import torch
 from torch import Tensor, nn
@@ -7,17 +7,18 @@ from torch import Tensor, nn
 class Scores(nn.Module):
     def __init__(self, words: int, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(0.1 * torch.randn(words, width))
+        self.project = nn.Linear(width, width)
+        self.register_buffer("words", 0.1 * torch.randn(words, width))
 
     def forward(self, contexts: Tensor) -> Tensor:
-        return contexts @ self.weight.t().contiguous()  # fault
+        return self.project(contexts) @ self.words.t().contiguous()  # fault
 
 
 def main() -> None:
     torch.manual_seed(0)
     model = Scores(words=20_000, width=128)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-    for _ in range(30):
+    for _ in range(200):
         contexts, words = torch.randn(32, 128), torch.randint(20_000, (32,))
         loss = nn.functional.cross_entropy(model(contexts), words)
         optimizer.zero_grad()

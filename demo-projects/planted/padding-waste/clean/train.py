@@ -30,17 +30,20 @@ def main() -> None:
     torch.manual_seed(0)
     lengths = torch.randint(8, 160, (960,)).tolist()
     sentences = [torch.randint(1, 1000, (length,)) for length in lengths]
+    # Sentences of about one length in each batch; short and long batches by turns.
     sentences.sort(key=len)
-    loader = DataLoader(sentences, batch_size=32, collate_fn=collate)
+    batches = [range(32 * (batch * 11 % 30), 32 * (batch * 11 % 30 + 1)) for batch in range(30)]
+    loader = DataLoader(sentences, batch_sampler=batches, collate_fn=collate)
     model = Classifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-    for tokens in loader:
-        labels = tokens[:, 0] % 4
-        loss = nn.functional.cross_entropy(model(tokens), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    print(f"loss {loss.item():.3f}")
+    for epoch in range(4):
+        for tokens in loader:
+            labels = tokens[:, 0] % 4
+            loss = nn.functional.cross_entropy(model(tokens), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        print(f"epoch {epoch}: loss {loss.item():.3f}")
 
 
 if __name__ == "__main__":

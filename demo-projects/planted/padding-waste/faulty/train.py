@@ -33,13 +33,14 @@ def main() -> None:
     loader = DataLoader(sentences, batch_size=32, collate_fn=collate)
     model = Classifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-    for tokens in loader:
-        labels = tokens[:, 0] % 4
-        loss = nn.functional.cross_entropy(model(tokens), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    print(f"loss {loss.item():.3f}")
+    for epoch in range(4):
+        for tokens in loader:
+            labels = tokens[:, 0] % 4
+            loss = nn.functional.cross_entropy(model(tokens), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        print(f"epoch {epoch}: loss {loss.item():.3f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Score sequences step by step."""
+"""Score sequences of measurements, standardized first."""
 
 import torch
 from torch import Tensor, nn
@@ -9,17 +9,20 @@ class Scorer(nn.Module):
         super().__init__()
         self.embed = nn.Linear(16, 32)
         self.score = nn.Linear(32, 1)
+        self.register_buffer("mean", torch.full((16,), 0.5))
+        self.register_buffer("deviation", torch.full((16,), 0.3))
 
     def forward(self, sequences: Tensor) -> Tensor:
-        return self.score(torch.tanh(self.embed(sequences)))
+        hidden = self.embed((sequences - self.mean) / self.deviation)
+        return self.score(torch.tanh(hidden))
 
 
 def main() -> None:
     torch.manual_seed(0)
     model = Scorer()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-    for _ in range(40):
-        sequences = torch.randn(32, 100, 16)
+    for _ in range(200):
+        sequences = torch.rand(8, 200, 16)
         loss = (model(sequences) - sequences.sum(dim=-1, keepdim=True)).square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -1,27 +1,28 @@
-"""Train with a compiled function that smooths the losses so far."""
+"""Train with a compiled function that smooths the outputs over the iterations so far."""
 
 import torch
 from torch import Tensor, nn
 
 
 @torch.compile(backend="eager")
-def smoothed(average: Tensor, loss: Tensor) -> Tensor:
-    return average + 0.1 * (loss - average)
+def smoothed(layers: nn.Module, x: Tensor, before: Tensor) -> Tensor:
+    return before + 0.1 * (layers(x) - before)
 
 
 def main() -> None:
     torch.manual_seed(0)
-    model = nn.Linear(64, 64)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(12)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-    average = torch.zeros(())
+    before = torch.zeros(256, 64)
+    inputs = torch.randn(256, 64)
     for _ in range(40):
-        inputs = torch.randn(256, 64)
-        loss = (model(inputs) - inputs).square().mean()
+        outputs = smoothed(model, inputs, before)
+        loss = (outputs - inputs).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        average = smoothed(average, loss.detach())
-    print(f"average loss {average.item():.3f}")
+        before = outputs.detach()
+    print(f"loss {loss.item():.3f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Train a recurrent mixer whose gates are kept in bfloat16."""
+"""Train a recurrent gate whose pattern is kept in bfloat16."""
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,9 @@ class Mixer(nn.Module):
 
     def forward(self, x: Tensor, gates: Tensor) -> Tensor:
         gates = gates.float()
+        x = torch.tanh(self.mix(x))
         for _ in range(12):
-            x = torch.tanh(self.mix(x)) * gates
+            x = x * gates
         return x
 
 
@@ -20,7 +21,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = Mixer(128)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-    for _ in range(30):
+    for _ in range(200):
         x, gates = torch.randn(2048, 128), torch.rand(2048, 128).bfloat16()
         loss = (model(x, gates) - x).square().mean()
         optimizer.zero_grad()

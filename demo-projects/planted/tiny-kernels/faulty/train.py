@@ -1,4 +1,4 @@
-"""Train a network and keep a running average of its weights."""
+"""Train a network and keep running averages of its weights and of their squares."""
 
 import copy
 
@@ -10,17 +10,22 @@ def main() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(40)))
     average = copy.deepcopy(model).requires_grad_(False)
+    squares = copy.deepcopy(model).requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
 
-    for _ in range(60):
+    for _ in range(200):
         inputs = torch.randn(64, 32)
         loss = (model(inputs) - inputs).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         with torch.no_grad():
-            for kept, weight in zip(average.parameters(), model.parameters()):  # fault
-                kept.mul_(0.99).add_(weight, alpha=0.01)
+            kept = zip(average.parameters(), squares.parameters())
+            for (mean, square), weight in zip(kept, model.parameters()):  # fault
+                mean.mul_(0.99)
+                mean.add_(weight, alpha=0.01)
+                square.mul_(0.99)
+                square.addcmul_(weight, weight, value=0.01)
     print(f"loss {loss.item():.3f}")
 
 

@@ -20,7 +20,7 @@ def main() -> None:
     model = nn.Sequential(*layers, nn.Linear(512, 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
 
-    for step in range(60):
+    for step in range(200):
         loss = nn.functional.mse_loss(model(x), y)
         optimizer.zero_grad()
         loss.backward()
