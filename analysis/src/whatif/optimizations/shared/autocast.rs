@@ -247,6 +247,17 @@ mod tests {
     }
 
     #[test]
+    fn what_no_operator_made_is_cast_for_each_that_takes_it() {
+        let tensor = Tensor::new(ElementType::Float32, &[4, 8]);
+        let product = Operator::new("aten::mm", vec![Arg::Tensor(tensor)], Vec::new());
+        let mut types = Types::default();
+        let tensors = types.tensors(&product);
+        let input = tensors.inputs(Phase::Forward).first().expect("an input");
+        types.cast(input.shape, true);
+        assert!(!types.of(input).is_lower);
+    }
+
+    #[test]
     fn the_last_two_tensors_of_a_shape_are_what_a_sum_takes() {
         let tensor = || Tensor::new(ElementType::Float32, &[4, 8]);
         let made = |name: &str| Operator::new(name, Vec::new(), vec![tensor()]);
