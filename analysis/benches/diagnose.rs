@@ -95,7 +95,7 @@ fn subject(text: &str, on_gpu: bool) -> Subject {
     };
     let recorded =
         Recorded { graph, schedule, replay_error: 0.0, measured_ns: time_ns, notes: Vec::new() };
-    Subject { recorded, profile: Arc::new(profile), manifest: Some(manifest), device }
+    Subject { recorded, profile: Arc::new(profile), manifest: Some(manifest), device: Ok(device) }
 }
 
 /// An operator with its shapes, the last one its result's, and its line in a function.

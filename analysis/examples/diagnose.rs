@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let recorded = step_graph(&recording, &profile)?;
     let ran_on_gpu = !recording.trace.activities.is_empty();
     let cores = recording.manifest.as_ref().and_then(|it| it.machine.as_ref()?.cores).unwrap_or(1);
-    let device = device_of(&profile, ran_on_gpu, DeviceTable::shipped(), cores)?;
+    let device = device_of(&profile, ran_on_gpu, DeviceTable::shipped(), cores);
     let profile = Arc::new(profile);
     let subject = Subject { recorded, profile, manifest: recording.manifest, device };
     let began = Instant::now();

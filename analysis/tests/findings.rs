@@ -23,15 +23,15 @@ impl Project for Sources {
     }
 }
 
-fn found(recording: Recording, project: &dyn Project) -> Option<Vec<Finding>> {
+fn found(recording: Recording, project: &dyn Project) -> Vec<Finding> {
     let profile = attribute(&recording).expect("a profile");
     let recorded = step_graph(&recording, &profile).expect("a graph");
     let on_gpu = !recording.trace.activities.is_empty();
-    let device = device_of(&profile, on_gpu, DeviceTable::shipped(), 2).ok()?;
+    let device = device_of(&profile, on_gpu, DeviceTable::shipped(), 2);
     let profile = Arc::new(profile);
     let subject = Subject { recorded, profile, manifest: recording.manifest, device };
     let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
-    Some(diagnose::diagnose(&subject, project, &entry))
+    diagnose::diagnose(&subject, project, &entry)
 }
 
 /// A trace of another profiler says nothing of lines or settings, so that nothing is certain.
@@ -41,7 +41,7 @@ fn traces_of_others_raise_nothing() {
     for path in traces {
         let recording = Recording { trace: trace(&path), ..Recording::default() };
         let none: HashMap<String, Arc<str>> = HashMap::new();
-        let told = found(recording, &none).unwrap_or_default();
+        let told = found(recording, &none);
         assert!(told.is_empty(), "{}: {told:#?}", path.display());
     }
 }
@@ -52,7 +52,7 @@ fn findings_of_recordings_are_within_the_program() {
     for (name, folder) in recordings() {
         let recording = recording(&folder);
         let project = Sources(folder.join("src"));
-        for finding in found(recording, &project).expect("a processor is known") {
+        for finding in found(recording, &project) {
             let text = project.text(&finding.at.path).unwrap_or_default();
             let lines = text.lines().count();
             let line = finding.at.line as usize;

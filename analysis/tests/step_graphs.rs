@@ -6,7 +6,7 @@ mod recorded;
 
 use proptest::prelude::*;
 use recorded::{recording, recordings, sample_traces, trace};
-use ridgeline_analysis::attribution::{attribute, step_graph};
+use ridgeline_analysis::attribution::{attribute, attribute_with_graph, step_graph};
 use ridgeline_analysis::predict::device_spec::DeviceSpec;
 use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::predict::live::processor::processor;
@@ -127,8 +127,13 @@ proptest! {
         let text = json!({"schemaVersion": 1, "traceEvents": events}).to_string();
         let trace = Trace::read(text.as_bytes(), &TraceOptions::default()).unwrap();
         let recording = Recording { trace, ..Recording::default() };
-        let Ok(profile) = attribute(&recording) else { return Ok(()) };
-        let Ok(recorded) = step_graph(&recording, &profile) else { return Ok(()) };
+        let Ok((profile, graph)) = attribute_with_graph(&recording, None) else { return Ok(()) };
+        let alone = step_graph(&recording, &profile);
+        let times = |of: &Recorded| (of.replay_error, of.schedule.iteration_ns);
+        prop_assert_eq!(graph.as_ref().map(times), alone.as_ref().map(times));
+        let (Ok(recorded), Ok(alone)) = (graph, alone) else { return Ok(()) };
+        prop_assert_eq!(&recorded.graph.tasks, &alone.graph.tasks);
+        prop_assert_eq!(recorded.graph.edges(), alone.graph.edges());
         let mut graph = recorded.graph.clone();
         let nothing = graph.select(|_| false);
         nothing.into_iter().for_each(|id| graph.remove(id));

@@ -74,7 +74,7 @@ export interface Highlight {
 }
 
 /** What this client can do beyond the protocol, announced as `capabilities.experimental.ridgeline`. */
-export const EXPERIMENTAL = { panel: true, highlight: true };
+export const EXPERIMENTAL = { panel: true, highlight: true, diagnosticsInHover: true };
 
 /** The commands of `workspace/executeCommand`, under the names that the palette has for them. */
 export const SERVER_COMMANDS = [

@@ -199,6 +199,7 @@ mod tests {
     use ridgeline_analysis::profile::IterationCost;
 
     use super::*;
+    use crate::profiler::AtHand;
 
     fn store() -> (tempfile::TempDir, Store) {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -216,6 +217,7 @@ mod tests {
             log: None,
             recording: None,
             when_unix_ms: Some(when),
+            iteration: AtHand::default(),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::store::{StoreError, write_atomic};
 /// Below the cache.
 const FOLDER: &str = "evaluate-lists";
 /// Raised when the same request is answered with another list.
-const GENERATION: u32 = 1;
+const GENERATION: u32 = 2;
 /// Folders of other versions that are kept.
 const FOLDERS_KEPT: usize = 2;
 /// How long one model may take.

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::present::failure::RunFailure;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::batch::{Exploration, ExploreRequest, Sources};
 use crate::findings;
 use crate::live::{EstimateOutcome, EstimateRequest};
-use crate::pipeline::Compared;
+use crate::pipeline::{Compared, Iteration};
 
 /// A future that can be kept and sent.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -171,6 +171,24 @@ pub struct Profiled {
     pub recording: Option<PathBuf>,
     /// When it was measured, in milliseconds since 1970, where that is known.
     pub when_unix_ms: Option<u64>,
+    /// The iteration, for who comes first to work out what-ifs and findings.
+    pub iteration: AtHand,
+}
+
+/// An iteration as it was read, until somebody takes it: a graph is large, and nobody needs it twice.
+#[derive(Clone, Debug, Default)]
+pub struct AtHand(Arc<Mutex<Option<Iteration>>>);
+
+impl AtHand {
+    /// To be taken once.
+    pub fn new(iteration: Iteration) -> AtHand {
+        AtHand(Arc::new(Mutex::new(Some(iteration))))
+    }
+
+    /// The iteration, where nobody took it before.
+    pub fn take(&self) -> Option<Iteration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 impl Profiled {

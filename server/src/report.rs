@@ -10,9 +10,10 @@ use crate::panel::page::BUILT;
 use crate::pipeline;
 use crate::profiler::Profiled;
 use crate::store::Store;
+use crate::what_if::{Found, pairs};
 
 /// The page; `texts` are those of the profile's files, by the same index, `findings` what was found in
-/// it, where that is known, and `store` is where the
+/// it and `what_ifs` what optimizations would bring, where that is known, and `store` is where the
 /// project's history is kept.
 ///
 /// # Errors
@@ -21,12 +22,14 @@ pub fn page(
     profiled: &Profiled,
     texts: &[Option<&str>],
     findings: Option<&panel::Findings>,
+    what_ifs: Option<&Found>,
     store: &Store,
 ) -> anyhow::Result<String> {
     let title = profiled.root.file_name().map(|name| name.to_string_lossy().into_owned());
     let title = title.unwrap_or_else(|| "Ridgeline".to_owned());
     let profile = &*profiled.profile;
     let when_unix_ms = profiled.when_unix_ms.unwrap_or(0);
+    let what_ifs = what_ifs.map(|found| told(found, profiled, store));
     let document = panel::document(&PanelInput {
         project: &title,
         status: json!({"state": "idle", "message": null, "run": null}),
@@ -36,6 +39,7 @@ pub fn page(
         history: &history::up_to(history::read(store, &profiled.root), profiled, 0),
         elsewhere: profile.elsewhere.as_deref(),
         findings,
+        what_ifs: what_ifs.as_ref(),
         ..PanelInput::default()
     });
     let timeline = timeline_of(profiled)?;
@@ -43,6 +47,16 @@ pub fn page(
     let report =
         Report { profile, texts, title, document: &document, timeline: &timeline, panel: BUILT };
     Ok(report::html(&report)?)
+}
+
+/// What optimizations would bring, with what was measured of it. Nobody can edit from a report.
+fn told(found: &Found, profiled: &Profiled, store: &Store) -> panel::WhatIfs {
+    let (study, message) = match found {
+        Ok(study) => (Some(study.clone()), None),
+        Err(why) => (None, Some(format!("What optimizations would bring cannot be told: {why}."))),
+    };
+    let pairs = pairs::read(store, &profiled.root);
+    panel::WhatIfs { study, message, pairs, ..panel::WhatIfs::default() }
 }
 
 /// Read from the recording anew: a profile keeps what an iteration costs, not what ran when.

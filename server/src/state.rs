@@ -87,6 +87,8 @@ pub struct Client {
     pub shows_panel: bool,
     /// It takes `ridgeline/highlight`.
     pub highlights: bool,
+    /// It shows diagnostics in hovers, those that are more than hints.
+    pub hovers_diagnostics: bool,
 }
 
 impl Client {

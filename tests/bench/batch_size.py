@@ -6,7 +6,8 @@ For each demo project a language server profiles it and tries other batch sizes,
 editor; its panel says what it predicts at half and double the batch, which are among those that it
 tried. Then those batches run beside the current one, in turns of a few iterations. It prints the
 errors, and whether the largest batch under an imposed limit of memory is the largest whose measured
-peak is within it. With `--far` it also compares a quarter of the batch and three times it, which the server never ran.
+peak is within it. With `--far` it also compares a quarter of the batch and three times it, which
+the server never ran.
 """
 
 from __future__ import annotations

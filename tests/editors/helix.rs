@@ -3,6 +3,7 @@
 use crate::documentation::blocks;
 use crate::installed::Installed;
 use crate::journey::{Editor, travel};
+use crate::mend::{Mends, mend};
 use crate::sandbox::Sandbox;
 use crate::terminal::{Screen, Terminal};
 
@@ -14,6 +15,16 @@ fn helix_stable() {
 #[test]
 fn helix_newest() {
     travel(&Helix { part: "helix-newest", is_new: true });
+}
+
+#[test]
+fn helix_stable_mends() {
+    mend(&Helix { part: "helix-stable", is_new: false });
+}
+
+#[test]
+fn helix_newest_mends() {
+    mend(&Helix { part: "helix-newest", is_new: true });
 }
 
 struct Helix {
@@ -138,6 +149,16 @@ impl Editor for Helix {
 
     fn shows_documents(&self) -> bool {
         self.is_new
+    }
+}
+
+impl Mends for Helix {
+    fn quick_fix(&self, terminal: &Terminal, title: &str) {
+        terminal.press(&["Space", "a"]);
+        let choice = terminal.wait_for(title);
+        terminal.keep("11-fixes", &choice);
+        // It is the first one, and chosen.
+        terminal.press(&["Enter"]);
     }
 }
 

@@ -284,7 +284,7 @@ fn has_hint(screen: &Screen, statement: &str) -> bool {
 }
 
 /// The throughput that is shown: `8133` of `8133 samples/s`.
-fn rate(screen: &Screen) -> Option<String> {
+pub fn rate(screen: &Screen) -> Option<String> {
     let text = screen.text();
     let (before, _) = text.split_once(" samples/s")?;
     Some(before.rsplit(|letter: char| !letter.is_ascii_digit() && letter != '.').next()?.to_owned())

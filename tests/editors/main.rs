@@ -10,6 +10,7 @@ mod emacs;
 mod helix;
 mod installed;
 mod journey;
+mod mend;
 mod neovim;
 mod panel;
 mod picture;

@@ -3,6 +3,7 @@
 use crate::documentation::blocks;
 use crate::installed::Installed;
 use crate::journey::{Editor, travel};
+use crate::mend::{Mends, mend};
 use crate::sandbox::Sandbox;
 use crate::terminal::Terminal;
 
@@ -14,6 +15,16 @@ fn neovim_stable() {
 #[test]
 fn neovim_newest() {
     travel(&Neovim("neovim-newest"));
+}
+
+#[test]
+fn neovim_stable_mends() {
+    mend(&Neovim("neovim-stable"));
+}
+
+#[test]
+fn neovim_newest_mends() {
+    mend(&Neovim("neovim-newest"));
 }
 
 /// A part of the editors' folder.
@@ -93,6 +104,16 @@ impl Editor for Neovim {
 
     fn refreshes_hints(&self) -> bool {
         true
+    }
+}
+
+impl Mends for Neovim {
+    fn quick_fix(&self, terminal: &Terminal, title: &str) {
+        typed(terminal, "lua vim.lsp.buf.code_action()");
+        let choice = terminal.wait_for(title);
+        terminal.keep("11-fixes", &choice);
+        terminal.write(&choice.number_of(title).to_string());
+        terminal.press(&["Enter"]);
     }
 }
 

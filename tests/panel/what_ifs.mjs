@@ -56,6 +56,7 @@ export function whatIfs(more = {}) {
       time_ns: (102 + dropped * 4.8) * MS,
       peak_bytes: 3.1e9 - dropped * 0.34e9,
       lines: [28, 41, 42, 24, 58].slice(0, dropped).map((line) => ({ file: 0, line })),
+      is_an_edit: dropped < 5,
     })),
     accuracy: { pairs: 7, mean_error: 0.06, largest_error: 0.14 },
     measuring: null,

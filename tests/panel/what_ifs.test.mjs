@@ -184,6 +184,28 @@ describe("what ifs", { skip: found.reason }, () => {
       await until(async () => (await told()).includes("~112 ms"), "the slider to follow");
     }));
 
+  test("have a slider whose choice is applied at its lines, or says why not", () =>
+    withPanel(browser, documents(), async (page, site) => {
+      const slider = page.getByRole("slider", { name: /fastest to smallest/ });
+      const apply = page.getByRole("button", { name: "Apply what is computed again" });
+      assert.equal(await apply.getAttribute("title"), "nothing is computed again here");
+      await slider.focus();
+      await page.keyboard.press("ArrowRight");
+      await page.keyboard.press("ArrowRight");
+      assert.equal(await apply.getAttribute("aria-disabled"), null);
+      site.answer = { done: true, message: "batch norms take each batch twice" };
+      await apply.click();
+      const lines = [28, 41].map((line) => ({ file: 0, line, generation: 7 }));
+      assert.deepEqual(await sent(site, "whatif", 1), [{ workspace: 0, name: "recompute", action: "apply", lines }]);
+      await page.locator("#notice", { hasText: "batch norms take each batch twice" }).waitFor();
+      await slider.focus();
+      await page.keyboard.press("End");
+      assert.match(await apply.getAttribute("title"), /a library calls these/);
+      await apply.click({ force: true });
+      await page.locator("#notice", { hasText: "Compute activations again: a line calls" }).waitFor();
+      assert.equal((await sent(site, "whatif", 1)).length, 1);
+    }));
+
   test("have no buttons that do anything without an editor", () =>
     withPanel(browser, documents({}, { can_jump: false }), async (page, site) => {
       const apply = page.getByRole("button", { name: "Apply torch.compile" });

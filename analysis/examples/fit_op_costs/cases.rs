@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use ridgeline_analysis::evaluate::benchmark_facts::benchmark;
+use ridgeline_analysis::evaluate::device_name::named_with_power;
+use ridgeline_analysis::evaluate::lambda_results::LambdaTables;
+use ridgeline_analysis::evaluate::list_request::ListRequest;
 use ridgeline_analysis::predict::device_spec::DeviceSpec;
 use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::predict::op_cost::{Coefficients, Options, Plan};
@@ -20,6 +24,7 @@ pub struct Case {
     /// What a fit has to have seen nothing of: a family of models, or a device.
     pub group: String,
     pub device: &'static DeviceSpec,
+    pub options: &'static Options,
     /// The kernels of each operator, and how often it runs.
     pub plans: Vec<(Plan, f64)>,
     /// A whole step, not one operator.
@@ -28,12 +33,15 @@ pub struct Case {
     pub weight: f64,
 }
 
-/// What was measured has no TF32 in it, and half precision where it says so.
-const OPTIONS: Options = Options { tf32_products: false, tf32_convolutions: false };
+/// Most of what was measured has no TF32 in it, and half precision where it says so.
+const PLAIN: Options = Options { tf32_products: false, tf32_convolutions: false };
+
+/// The containers of `lambda/` turn TF32 on where the GPU has it.
+const WITH_TF32: Options = Options { tf32_products: true, tf32_convolutions: true };
 
 impl Case {
     pub fn plan_ns(&self, plan: &Plan, coefficients: &Coefficients) -> f64 {
-        plan.time_ns(self.device, &OPTIONS, coefficients)
+        plan.time_ns(self.device, self.options, coefficients)
     }
 
     /// The logarithm of predicted over measured.
@@ -81,6 +89,7 @@ pub fn read(truth: &Path, lists: &Path) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     images(truth, lists, &mut cases)?;
     transformers(truth, lists, &mut cases)?;
+    benchmarks(truth, lists, &mut cases)?;
     for set in OPERATORS {
         operators(truth, set, &mut cases)?;
     }
@@ -117,7 +126,7 @@ fn images(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()> {
                 continue;
             }
             let group = format!("family {}", family(model));
-            cases.push(step(set, model, group, device, &list, milliseconds * 1e6, weight));
+            cases.push(step(set, model, group, device, &PLAIN, &list, milliseconds * 1e6, weight));
         }
     }
     Ok(())
@@ -152,6 +161,7 @@ fn transformers(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()>
             &name,
             group,
             device,
+            &PLAIN,
             &list,
             milliseconds * 1e6,
             2.0 * relevance(device),
@@ -160,11 +170,58 @@ fn transformers(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()>
     Ok(())
 }
 
+/// Programs of `lambda/` that say nothing here: sentences of GNMT are of unknown length, and its
+/// layers are listed step by step.
+const UNTOLD: [&str; 1] = ["gnmt"];
+
+/// Training steps on one GPU in FP32 (or TF32) and in FP16, by GPU.
+fn benchmarks(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()> {
+    let mut tables = LambdaTables::default();
+    for kind in ["throughput", "batch-size"] {
+        for precision in ["fp32", "fp16"] {
+            let name = format!("train-{kind}-{precision}.csv");
+            let bytes = std::fs::read(truth.join("lambda").join(&name))?;
+            tables.read(&name, &bytes).map_err(anyhow::Error::msg)?;
+        }
+    }
+    for row in tables.rows() {
+        if row.gpus != 1 || UNTOLD.contains(&row.model.as_str()) {
+            continue;
+        }
+        let (model, batch, half) = (row.model.clone(), row.batch, row.half);
+        let file = ListRequest::Benchmark { model, batch, half }.file_name();
+        let table = DeviceTable::shipped();
+        let gpu = named_with_power(&row.gpu, row.watts, table).map(|named| named.device);
+        let (Some(list), Some(program), Some(device)) =
+            (operator_list(&lists.join(file))?, benchmark(&row.model), gpu)
+        else {
+            continue;
+        };
+        let milliseconds =
+            program.step_milliseconds(f64::from(row.batch), row.gpus, row.per_second);
+        let set = if half { "benchmark-fp16" } else { "benchmark-fp32" };
+        let case = step(
+            set,
+            &format!("{} {}", row.machine, row.model),
+            device.name.clone(),
+            device,
+            &WITH_TF32,
+            &list,
+            milliseconds * 1e6,
+            0.5,
+        );
+        cases.push(case);
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)]
 fn step(
     set: &str,
     name: &str,
     group: String,
     device: &'static DeviceSpec,
+    options: &'static Options,
     list: &OpList,
     measured_ns: f64,
     weight: f64,
@@ -175,13 +232,13 @@ fn step(
     }
     let mut plans = Vec::new();
     for (operator, count) in list.signatures.iter().zip(counts) {
-        let plan = Plan::new(operator, device, &OPTIONS);
+        let plan = Plan::new(operator, device, options);
         if plan.launches() > 0.0 && count > 0.0 {
             plans.push((plan, count));
         }
     }
     let (set, name) = (set.to_owned(), name.to_owned());
-    Case { set, name, group, device, plans, is_step: true, measured_ns, weight }
+    Case { set, name, group, device, options, plans, is_step: true, measured_ns, weight }
 }
 
 fn operator_list(path: &Path) -> Result<Option<OpList>> {
@@ -228,12 +285,13 @@ fn operators(truth: &Path, set: &str, cases: &mut Vec<Case>) -> Result<()> {
         long = long.into_iter().step_by(every).collect();
         for row in long {
             let Some(operator) = operator(set, row) else { continue };
-            let plan = Plan::new(&operator, device, &OPTIONS);
+            let plan = Plan::new(&operator, device, &PLAIN);
             cases.push(Case {
                 set: set.to_owned(),
                 name: format!("{set} {:?}", operator.outputs.first().map(|out| &out.shape)),
                 group: device.name.clone(),
                 device,
+                options: &PLAIN,
                 plans: vec![(plan, 1.0)],
                 is_step: false,
                 measured_ns: time(row) * 1e6,

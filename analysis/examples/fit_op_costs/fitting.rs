@@ -19,6 +19,8 @@ pub struct Fit<'a> {
 const STRANGE: f64 = 0.15;
 /// Parts that cross-validation leaves out, one after another.
 const PARTS: u64 = 6;
+/// Steps of a fit that leaves something out; it ends sooner where they bring nothing.
+const ITERATIONS: usize = 8;
 /// The step of a derivative.
 const STEP: f64 = 1e-3;
 
@@ -125,18 +127,18 @@ impl<'a> Fit<'a> {
 
     /// Errors of each case by a fit that has seen none of its group. Groups are model families for
     /// models of images, and devices for the rest.
-    pub fn cross_validate(&self, from: &[f64]) -> Vec<f64> {
+    pub fn cross_validate(&self) -> Vec<f64> {
         let mut errors = vec![f64::NAN; self.cases.len()];
         let devices: BTreeSet<&str> = self.cases.iter().filter_map(Case::left_out_device).collect();
         for device in devices {
             let unseen = |case: &Case| case.left_out_device() == Some(device);
-            let point = self.run(|case| !unseen(case), from, 4);
+            // Every fit begins at the priors, not at what the left out had a say in.
+            let point = self.run(|case| !unseen(case), &self.parameters.start(), ITERATIONS);
             self.keep(&unseen, &point, &mut errors);
         }
         for part in 0..PARTS {
             let unseen = |case: &Case| case.part(PARTS) == Some(part);
-            // Every fit begins at the priors, not at what the left out had a say in.
-            let point = self.run(|case| !unseen(case), &self.parameters.start(), 8);
+            let point = self.run(|case| !unseen(case), &self.parameters.start(), ITERATIONS);
             self.keep(&unseen, &point, &mut errors);
         }
         errors

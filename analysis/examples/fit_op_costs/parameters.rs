@@ -1,5 +1,8 @@
 //! The coefficients as a vector of logarithms, each with what is believed of it beforehand.
 
+use std::path::Path;
+
+use anyhow::{Context, Result};
 use ridgeline_analysis::predict::op_cost::Coefficients;
 use serde_json::Value;
 
@@ -22,18 +25,49 @@ pub struct Parameter {
 pub struct Parameters {
     pub list: Vec<Parameter>,
     base: Value,
+    /// Where a former fit's coefficients came from, and its errors.
+    former: Value,
 }
 
 /// Round numbers from the literature and from experience with kernels: where the fit begins, and
 /// where it stays for what nothing was measured of.
 const PRIORS: &str = include_str!("priors.json");
 
+/// How far a coefficient is from what a former fit found: a standard deviation of its logarithm.
+const FORMER_SPREAD: f64 = 0.03;
+
+/// What the models of images, which run on GeForce boards, say little or nothing of.
+const OF_DATA_CENTRES: [&str; 5] = [
+    "product.unaligned",
+    "product.tensor_joules",
+    "product.joules_of_8_0",
+    "product.scalar_joules",
+    "attainable.later",
+];
+
 impl Parameters {
-    pub fn shipped() -> Parameters {
-        let base: Value = serde_json::from_str(PRIORS).expect("priors.json is JSON");
+    /// With what a former fit found as what is believed beforehand, if there is one.
+    pub fn after(former: Option<&Path>) -> Result<Parameters> {
+        let mut base: Value = serde_json::from_str(PRIORS)?;
         let mut list = Vec::new();
         collect("", &base, &mut list);
-        Parameters { list, base }
+        let Some(file) = former else {
+            return Ok(Parameters { list, base, former: Value::Null });
+        };
+        let text = std::fs::read(file).with_context(|| format!("{}", file.display()))?;
+        let mut former: Value = serde_json::from_slice(&text)?;
+        for parameter in &mut list {
+            let pointer = format!("/{}", parameter.name.replace('.', "/"));
+            let found = former.pointer(&format!("/coefficients{pointer}")).and_then(Value::as_f64);
+            if let Some(found) = found
+                && !OF_DATA_CENTRES.contains(&parameter.name.as_str())
+                && let Some(place) = base.pointer_mut(&pointer)
+            {
+                (parameter.prior, parameter.spread) = (found, FORMER_SPREAD);
+                *place = Value::from(found);
+            }
+        }
+        Ok(Parameters { list, base, former: former["provenance"].take() })
     }
 
     /// Logarithms of the priors.
@@ -93,6 +127,10 @@ impl Parameters {
                 value["range"][name] = Value::from((found * 100.0).ceil() / 100.0);
             }
         }
+        let mut provenance = provenance.clone();
+        if !self.former.is_null() {
+            provenance["former_fit"] = self.former.clone();
+        }
         let file = serde_json::json!({ "provenance": provenance, "coefficients": value });
         format!("{file:#}\n")
     }
@@ -115,11 +153,10 @@ fn collect(path: &str, value: &Value, list: &mut Vec<Parameter>) {
     }
 }
 
-/// Of processors nothing was measured here, nor of FP32 on chips that `issue` is about, nor of
-/// tensor cores that their power holds back; and ranges follow from the errors.
+/// Of processors nothing was measured here, nor of FP32 on chips that `issue` is about; and ranges
+/// follow from the errors.
 fn is_fitted(path: &str) -> bool {
-    !path.starts_with("range.")
-        && !matches!(path, "cpu_floor_ns" | "product.issue" | "product.tensor_joules")
+    !path.starts_with("range.") && !matches!(path, "cpu_floor_ns" | "product.issue")
 }
 
 fn belief(path: &str) -> (f64, (f64, f64)) {
@@ -131,10 +168,12 @@ fn belief(path: &str) -> (f64, (f64, f64)) {
         "product.overlap" => (0.5, (1.0, 8.0)),
         "stream.arithmetic_generic_channels_last" => (0.7, (1.0, 200.0)),
         _ if path.starts_with("stream.arithmetic_") => (0.5, (0.5, 20.0)),
-        "product.unaligned" => (0.3, (1.0, 8.0)),
+        "product.unaligned" => (0.5, (50.0, 5e3)),
         "product.tile_load" | "product.tile_load_scalar" => (0.5, (1.0, 200.0)),
         "product.prologue" => (0.5, (4.0, 600.0)),
         "product.scalar_joules" => (0.5, (1e-13, 1e-10)),
+        "product.tensor_joules" => (0.3, (1e-13, 1e-10)),
+        "product.joules_of_8_0" => (0.3, (0.2, 2.0)),
         // Winograd's algorithm takes up to 2.25 times fewer multiplications for a window of 3 x 3
         // (Lavin and Gray, 2016).
         "product.scalar.window" => (0.4, (0.02, 2.25)),

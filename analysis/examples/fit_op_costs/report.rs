@@ -117,6 +117,7 @@ pub fn provenance(cases: &[Case], errors: &[f64]) -> Value {
         "fitted_by": "analysis/examples/fit_op_costs",
         "measured_by": {
             "timm": "huggingface/pytorch-image-models, results/, Apache-2.0: train-amp-{nchw,nhwc}-pt112-cu113-rtx3090, infer-amp-{nchw,nhwc}-pt240-cu124-rtx3090, infer-amp-nchw-pt240-cu124-rtx4090",
+            "lambda": "lambdal/deeplearning-benchmark, MIT: training throughput on one GPU, FP32 and FP16, without GNMT, Tacotron 2 and WaveGlow",
             "neusight": "sitar-lab/NeuSight (ASPLOS 2025), MIT: ops/, models.csv without variants",
         },
         "errors_of_what_was_left_out": errors,

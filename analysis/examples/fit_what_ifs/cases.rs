@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use ridgeline_analysis::evaluate::benchmark_facts::benchmark;
-use ridgeline_analysis::evaluate::device_name::named;
+use ridgeline_analysis::evaluate::device_name::named_with_power;
 use ridgeline_analysis::evaluate::lambda_results::{LambdaRow, LambdaTables};
 use ridgeline_analysis::evaluate::list_request::ListRequest;
 use ridgeline_analysis::evaluate::timm_file_name::TimmFileName;
@@ -97,7 +97,7 @@ pub fn lambda(truth: &Path, lists: &Path) -> Result<Vec<Case>> {
             !row.half && row.machine == after.machine && row.model == after.model
         };
         let Some(before) = rows.iter().find(is_same) else { continue };
-        let Some(gpu) = named(&after.gpu, DeviceTable::shipped()) else { continue };
+        let Some(gpu) = named_with_power(&after.gpu, after.watts, DeviceTable::shipped()) else { continue };
         let of = |row: &LambdaRow| {
             let (model, batch, half) = (row.model.clone(), row.batch, row.half);
             list(&lists.join(ListRequest::Benchmark { model, batch, half }.file_name()))

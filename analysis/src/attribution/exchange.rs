@@ -13,7 +13,7 @@ use super::device::Launches;
 use super::join::Join;
 use super::steps::Steps;
 use super::timeline::Piece;
-use crate::metrics::activity::{is_communication, union_ns};
+use crate::metrics::activity::{communicating, union_ns};
 use crate::profile::{FileId, Phase};
 use crate::ranks::exchange::{Exchange, ExposedLine};
 use crate::recording::manifest::Manifest;
@@ -38,14 +38,15 @@ pub(super) fn exchange(
     steps: &Steps,
     manifest: Option<&Manifest>,
 ) -> Option<Exchange> {
-    let on_gpu = gpu_operations(join);
+    let communicates = communicating(join.trace);
+    let on_gpu = gpu_operations(join, &communicates);
     let mut found = Found { exposed: BTreeMap::new() };
     let total = if on_gpu.is_empty() {
         let operations = host_operations(join);
         found.on_host(join, pieces, &operations);
         operations
     } else {
-        found.on_gpu(join, launches, &on_gpu);
+        found.on_gpu(join, launches, &on_gpu, &communicates);
         on_gpu.iter().map(|(_, stretch)| *stretch).collect()
     };
     if total.is_empty() {
@@ -87,13 +88,18 @@ struct Found {
 }
 
 impl Found {
-    fn on_gpu(&mut self, join: &Join<'_>, launches: &Launches, operations: &[(usize, Stretch)]) {
-        let trace = join.trace;
-        let computing = trace.activities.iter().filter(|activity| {
-            activity.kind == ActivityKind::Kernel && !is_communication(trace.text(activity.name))
-        });
-        let computing =
-            merged(computing.map(|kernel| (kernel.start_ns, kernel.end_ns())).collect());
+    fn on_gpu(
+        &mut self,
+        join: &Join<'_>,
+        launches: &Launches,
+        operations: &[(usize, Stretch)],
+        communicates: &[bool],
+    ) {
+        let activities = join.trace.activities.iter().zip(communicates);
+        let computing = activities
+            .filter(|(activity, is_one)| activity.kind == ActivityKind::Kernel && !**is_one)
+            .map(|(kernel, _)| (kernel.start_ns, kernel.end_ns()));
+        let computing = merged(computing.collect());
         for &(index, stretch) in operations {
             let exposed = without(stretch, &computing);
             self.exposed.entry(launches.context(index)).or_default().extend(exposed);
@@ -164,11 +170,9 @@ fn is_waiting(join: &Join<'_>, operator: u32) -> bool {
 }
 
 /// The kernels that communicate, as far as they are within the windows.
-fn gpu_operations(join: &Join<'_>) -> Vec<(usize, Stretch)> {
-    let trace = join.trace;
-    let kernels = trace.activities.iter().enumerate().filter(|(_, activity)| {
-        activity.kind == ActivityKind::Kernel && is_communication(trace.text(activity.name))
-    });
+fn gpu_operations(join: &Join<'_>, communicates: &[bool]) -> Vec<(usize, Stretch)> {
+    let activities = join.trace.activities.iter().enumerate().zip(communicates);
+    let kernels = activities.filter(|(_, is_one)| **is_one).map(|(activity, _)| activity);
     let within = kernels.flat_map(|(index, kernel)| {
         let stretch = (kernel.start_ns, kernel.end_ns());
         clipped(stretch, join.windows).into_iter().map(move |part| (index, part))

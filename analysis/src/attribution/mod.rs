@@ -60,7 +60,7 @@ use crate::profile::{
 use crate::recording::Recording;
 use crate::recording::line_log::LineLog;
 use crate::recording::manifest::{Manifest, Region};
-use crate::whatif::recorded::Recorded;
+use crate::whatif::recorded::{NoGraph, Recorded};
 
 /// Why a recording has no costs.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -76,8 +76,21 @@ pub enum AttributionError {
 /// Where a run of the agent recorded no iteration. A trace that was recorded elsewhere always has a
 /// profile, with as much in it as the trace says.
 pub fn attribute(recording: &Recording) -> Result<Profile, AttributionError> {
-    let (profile, _) = attribute_with(recording, None, &[])?;
-    Ok(profile)
+    Ok(attribute_with(recording, None, &[])?.profile)
+}
+
+/// The same with the graph of the iteration, which [`step_graph`] would make once more. `eager` is as of
+/// [`attribute_compiled`].
+///
+/// # Errors
+/// As [`attribute`], for either recording.
+pub fn attribute_with_graph(
+    recording: &Recording,
+    eager: Option<&Recording>,
+) -> Result<(Profile, Result<Recorded, NoGraph>), AttributionError> {
+    let shares = eager.map(|eager| eager_shares(recording, eager)).transpose()?;
+    let Attributed { profile, graph, .. } = attribute_with(recording, shares.as_ref(), &[])?;
+    Ok((profile, graph))
 }
 
 /// What one iteration of a program costs that `torch.compile` compiled. `eager` is a recording of
@@ -90,6 +103,11 @@ pub fn attribute_compiled(
     compiled: &Recording,
     eager: &Recording,
 ) -> Result<Profile, AttributionError> {
+    Ok(attribute_with_graph(compiled, Some(eager))?.0)
+}
+
+/// How the time of compiled functions divides over their lines.
+fn eager_shares(compiled: &Recording, eager: &Recording) -> Result<EagerShares, AttributionError> {
     let regions: Vec<(String, Region)> = compiled
         .manifest
         .iter()
@@ -98,17 +116,24 @@ pub fn attribute_compiled(
             Some((manifest.files.get(region.file as usize)?.path.clone(), region.clone()))
         })
         .collect();
-    let (_, shares) = attribute_with(eager, None, &regions)?;
-    let (profile, _) = attribute_with(compiled, Some(&shares), &[])?;
-    Ok(profile)
+    Ok(attribute_with(eager, None, &regions)?.shares)
 }
 
-/// The profile of a recording, and of an eager pass the shares below calls of the `regions`.
+/// What is known of a recording.
+struct Attributed {
+    profile: Profile,
+    /// Of an eager pass.
+    shares: EagerShares,
+    graph: Result<Recorded, NoGraph>,
+}
+
+/// The profile and the graph of a recording, and of an eager pass the shares below calls of the
+/// `regions`; that has no graph.
 fn attribute_with(
     recording: &Recording,
     eager: Option<&EagerShares>,
     regions: &[(String, Region)],
-) -> Result<(Profile, EagerShares), AttributionError> {
+) -> Result<Attributed, AttributionError> {
     let trace = &recording.trace;
     let steps = Steps::new(recording);
     if recording.manifest.is_some() && steps.windows.is_empty() {
@@ -194,6 +219,7 @@ fn attribute_with(
         metrics: None,
         bound: None,
     };
+    let mut graph = Err(NoGraph::NoIteration);
     if regions.is_empty() {
         let joined = Joined {
             recording,
@@ -202,12 +228,13 @@ fn attribute_with(
             pieces: &pieces,
             launches: &sums.launches,
         };
-        // An iteration that cannot be replayed is shown without what the replay tells.
-        if let Ok(recorded) = joined.graph(&mut contexts, &profile) {
-            explain(&mut profile, &recorded);
-        }
+        graph = joined.graph(&mut contexts, &profile);
     }
-    Ok((profile, shares))
+    // An iteration that cannot be replayed is shown without what the replay tells.
+    if let Ok(recorded) = &graph {
+        explain(&mut profile, recorded);
+    }
+    Ok(Attributed { profile, shares, graph })
 }
 
 /// What the graph of the iteration tells: what it gets out of its device, and what bounds it.

@@ -304,6 +304,7 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &A
         .collect();
     events.sort_unstable();
     let replayable = events.len() <= MOST_EVENTS;
+    let mut kinds = WorkKinds::default();
     let mut now = window.0;
     for (start_ns, end_ns, index) in events {
         let mut event = HostEvent {
@@ -319,7 +320,8 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &A
             let Some(work) = trace.activities.get(*activity) else { continue };
             let part_ns = busy.parts.get(*activity).copied().unwrap_or(0.0);
             event.kind = HostEventKind::Launch(step.activities.len() as u32);
-            step.activities.push(gpu_work(trace, work, part_ns, operator));
+            let kind = kinds.of(trace, work);
+            step.activities.push(gpu_work(kind, work, part_ns, operator));
             if replayable {
                 step.host.push(event);
             }
@@ -356,9 +358,9 @@ pub(super) fn waits(name: &str) -> bool {
     matches!(call, "DeviceSynchronize" | "StreamSynchronize" | "EventSynchronize" | "Memcpy")
 }
 
-fn gpu_work(trace: &Trace, work: &Activity, part_ns: f64, operator: Option<u32>) -> GpuWork {
+fn gpu_work(kind: WorkKind, work: &Activity, part_ns: f64, operator: Option<u32>) -> GpuWork {
     GpuWork {
-        kind: kind_of_work(trace.text(work.name), work),
+        kind,
         part_ns,
         time_ns: work.duration_ns as f64,
         launch: work.launch,
@@ -367,9 +369,20 @@ fn gpu_work(trace: &Trace, work: &Activity, part_ns: f64, operator: Option<u32>)
     }
 }
 
-/// What kind of work an activity of a name is.
-pub(super) fn kind_of_work(name: &str, work: &Activity) -> WorkKind {
-    match work.kind {
+/// What kinds of work activities are, each name looked at once: names of templates are long.
+#[derive(Default)]
+pub(super) struct WorkKinds(HashMap<(StringId, ActivityKind), WorkKind>);
+
+impl WorkKinds {
+    /// The kind of one.
+    pub fn of(&mut self, trace: &Trace, work: &Activity) -> WorkKind {
+        let known = self.0.entry((work.name, work.kind));
+        *known.or_insert_with(|| kind_of_work(trace.text(work.name), work.kind))
+    }
+}
+
+fn kind_of_work(name: &str, kind: ActivityKind) -> WorkKind {
+    match kind {
         ActivityKind::Kernel if is_communication(name) => WorkKind::Communication,
         ActivityKind::Kernel => product_type(name).map_or(WorkKind::Kernel, WorkKind::Product),
         ActivityKind::Memset => WorkKind::DeviceCopy,

@@ -11,8 +11,6 @@ mod held;
 mod host;
 mod own_ranges;
 
-use std::collections::HashMap;
-
 use super::contexts::{ContextId, Contexts};
 use super::costs::Costs;
 use super::device::Launches;
@@ -104,8 +102,8 @@ impl<'a> Joined<'a> {
             launches,
             graph,
             host_starts: Vec::new(),
-            task_contexts: HashMap::new(),
-            launched_by: HashMap::new(),
+            task_contexts: Vec::new(),
+            launched_by: vec![None; trace.runtime_calls.len()],
             order: Vec::new(),
             busy_until_ns: Vec::new(),
         };
@@ -153,12 +151,7 @@ fn recorded_end(join: &Join<'_>, window: (i64, i64), graph: &Graph, launches: &L
 }
 
 /// Gives each context of the host the time that it takes without a profiler.
-fn scale_host(
-    graph: &mut Graph,
-    contexts: &HashMap<TaskId, ContextId>,
-    costs: &Costs,
-    scale: &Scale,
-) {
+fn scale_host(graph: &mut Graph, contexts: &[(TaskId, ContextId)], costs: &Costs, scale: &Scale) {
     let mut in_window = vec![0.0; costs.contexts.len()];
     for (id, context) in contexts {
         let duration_ns = graph.task(*id).map_or(0.0, |task| task.duration_ns);
@@ -188,9 +181,9 @@ struct Builder<'a> {
     graph: Graph,
     /// The host's tasks with when they began, in order.
     host_starts: Vec<(i64, TaskId)>,
-    task_contexts: HashMap<TaskId, ContextId>,
-    /// By runtime call that launched something: its task, and when that ended.
-    launched_by: HashMap<usize, (TaskId, i64)>,
+    task_contexts: Vec<(TaskId, ContextId)>,
+    /// By runtime call that is a task: which, and when that ended.
+    launched_by: Vec<Option<(TaskId, i64)>>,
     /// Calls in the order in which the host made them.
     order: Vec<Call>,
     busy_until_ns: Vec<f64>,
@@ -215,6 +208,17 @@ enum CallKind {
 }
 
 impl Builder<'_> {
+    /// The task that a runtime call is, and when that ended.
+    fn task_of(&self, call: usize) -> Option<(TaskId, i64)> {
+        self.launched_by.get(call).copied().flatten()
+    }
+
+    fn set_task_of(&mut self, call: usize, task: TaskId, end_ns: i64) {
+        if let Some(entry) = self.launched_by.get_mut(call) {
+            *entry = Some((task, end_ns));
+        }
+    }
+
     fn calls_of(&self, wanted: impl Fn(ThreadId) -> bool) -> Vec<Call> {
         let trace = self.join.trace;
         let mut launching = vec![false; trace.runtime_calls.len()];

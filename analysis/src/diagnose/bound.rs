@@ -137,11 +137,11 @@ pub fn bound(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bound> {
 /// The iteration in which the host waits for no GPU but for what it uploads; nothing where that saves
 /// nothing.
 fn without_synchronization(graph: &Graph, iteration_ns: f64) -> Option<(Graph, Schedule)> {
-    if !graph.edges.iter().any(|edge| is_synchronization(graph, edge)) {
+    if !graph.edges().iter().any(|edge| is_synchronization(graph, edge)) {
         return None;
     }
     let mut free = graph.clone();
-    free.edges.retain(|edge| !is_synchronization(graph, edge));
+    free.retain_edges(|edge| !is_synchronization(graph, edge));
     let then = simulate::steady(&free).ok()?;
     let saved = 1.0 - then.iteration_ns / iteration_ns;
     (saved >= LEAST_SYNCHRONIZATION && then.iteration_ns > 0.0).then_some((free, then))
@@ -181,7 +181,7 @@ impl Kinds {
         for task in graph.tasks.iter().filter(|task| task.kind == TaskKind::HostCopy) {
             copying.extend(task.launched_by);
         }
-        for edge in &graph.edges {
+        for edge in graph.edges() {
             let from = graph.task(edge.from);
             if from.is_some_and(|from| from.kind == TaskKind::HostCopy) {
                 copying.insert(edge.to);
@@ -258,7 +258,7 @@ impl Parts {
     /// Synchronization, at the lines at which the host stood and waited, by how long it stood there.
     fn add_waits(&mut self, graph: &Graph, schedule: &Schedule, saved_ns: f64) {
         let mut stood: Vec<((FileId, u32), f64)> = Vec::new();
-        for edge in graph.edges.iter().filter(|edge| is_synchronization(graph, edge)) {
+        for edge in graph.edges().iter().filter(|edge| is_synchronization(graph, edge)) {
             let Some(task) = graph.task(edge.to) else { continue };
             let time = |times: &[f64], id: TaskId| times.get(id.index()).copied().unwrap_or(0.0);
             let before = graph.before(edge.to);

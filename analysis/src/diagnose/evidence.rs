@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use hashbrown::HashMap;
+
 use crate::predict::operator::Operator;
 use crate::profile::{FileId, LineCost, Phase, Profile};
 use crate::recording::manifest::Manifest;
@@ -146,7 +148,7 @@ impl Evidence<'_> {
     /// where it does not apply.
     pub fn saved_by(&self, optimization: &str, bound: Bound) -> Option<f64> {
         let one = study::optimization(optimization)?;
-        let facts = self.facts();
+        let facts = self.facts_for(optimization)?;
         let mut applies = false;
         let saved = self.saved(|graph| applies = one.apply(graph, &facts, bound).is_ok());
         applies.then_some(saved)
@@ -196,7 +198,8 @@ pub(crate) struct Left {
 
 /// The graph's tasks by line and operator.
 fn work(graph: &Graph) -> BTreeMap<Key, Work> {
-    let mut found: BTreeMap<Key, (Work, Option<u32>)> = BTreeMap::new();
+    // A map without an order is quicker, and there are many more tasks than lines.
+    let mut found: HashMap<Key, (Work, Option<u32>)> = HashMap::default();
     for task in graph.tasks.iter().filter(|task| !task.is_removed) {
         let Some(key) = key(task) else { continue };
         let (work, last_call) = found.entry(key).or_default();

@@ -32,17 +32,36 @@ pub(super) struct KernelBounds {
     works: Vec<Option<Work>>,
     /// On a CPU by operator: the answer.
     of_operators: Vec<Bottleneck>,
-    /// By name of the graph: what it multiplies, and whether it is a product.
-    names: Vec<(Option<ProductType>, bool)>,
+    /// By name of the graph.
+    names: Vec<Name>,
+}
+
+/// What the name of a kernel tells.
+#[derive(Clone, Copy, Default)]
+struct Name {
+    /// What it multiplies.
+    product: Option<ProductType>,
+    is_product: bool,
+    /// Whether it touches each element once.
+    moves: bool,
+}
+
+impl Name {
+    fn of(name: &str) -> Name {
+        Name {
+            product: product_type(name),
+            is_product: product_unit(name).is_some(),
+            moves: moves(name),
+        }
+    }
 }
 
 impl KernelBounds {
     pub fn new(graph: &Graph, on_gpu: bool, roof: Option<&Roof>) -> KernelBounds {
         let works: Vec<Option<Work>> = graph.operators.iter().map(op_cost::work).collect();
         let of_operators = if on_gpu { Vec::new() } else { on_processor(&works, &times(graph)) };
-        let names =
-            graph.names.iter().map(|name| (product_type(name), product_unit(name).is_some()));
-        KernelBounds { on_gpu, roof: roof.copied(), names: names.collect(), works, of_operators }
+        let names = graph.names.iter().map(|name| Name::of(name)).collect();
+        KernelBounds { on_gpu, roof: roof.copied(), names, works, of_operators }
     }
 
     /// Of a kernel, or on a CPU of the host within an operator.
@@ -51,8 +70,8 @@ impl KernelBounds {
             let found = task.operator.and_then(|of| self.of_operators.get(of as usize));
             return found.copied().unwrap_or(Bottleneck::Operators);
         }
-        let (product, is_product) =
-            task.name.and_then(|name| self.names.get(name as usize).copied()).unwrap_or_default();
+        let name = task.name.and_then(|name| self.names.get(name as usize).copied());
+        let Name { product, is_product, moves } = name.unwrap_or_default();
         let work = task.operator.and_then(|of| self.works.get(of as usize).copied().flatten());
         let product = product.map(|named| product_of(graph.operator_of(task), named));
         let by_roofline = work.and_then(|work| self.by_roofline(work, product));
@@ -63,7 +82,7 @@ impl KernelBounds {
             }
             Some(bound) => bound,
             None if is_product => Bottleneck::Compute,
-            None if moves(graph.name_of(task)) => Bottleneck::MemoryBandwidth,
+            None if moves => Bottleneck::MemoryBandwidth,
             None => Bottleneck::Unknown,
         }
     }

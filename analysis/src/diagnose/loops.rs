@@ -271,7 +271,7 @@ fn made_by(program: &Program<'_>, module: usize, variable: &str) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::with_program;
+    use crate::diagnose::harness::with_program;
 
     /// The kinds of the loops of a function's body.
     #[track_caller]

@@ -4,13 +4,10 @@
 //! [`finding`]s. A rule is a file in [`rules`], and has a page in `docs/findings`. One false alarm
 //! costs more trust than ten findings earn: a rule that is not sure says nothing.
 
-pub(crate) mod at_peak;
 pub mod bound;
 pub(crate) mod carried;
 pub(crate) mod evaluation;
 pub(crate) mod evidence;
-#[cfg(test)]
-pub(crate) mod example;
 pub mod finding;
 #[cfg(test)]
 pub(crate) mod harness;

@@ -2,6 +2,7 @@
 
 use tree_sitter::Node;
 
+use super::finding::Place;
 use crate::source::batch_site::gather::named_children;
 use crate::source::batch_site::module::{Call, Module};
 use crate::source::rewrite::program::{Program, Scope};
@@ -83,6 +84,11 @@ fn is_body(node: Node<'_>) -> bool {
     )
 }
 
+/// A line of today's text as findings name it.
+pub(crate) fn place(program: &Program<'_>, module: usize, line: u32) -> Place {
+    Place { path: program.module(module).path.clone(), line }
+}
+
 /// The first and the last line of the statement that a node is in.
 pub(crate) fn lines_of(node: Node<'_>) -> (u32, u32) {
     let statement = statement_of(node).unwrap_or(node);
@@ -126,6 +132,20 @@ fn turns_off(text: &str) -> bool {
     ["no_grad", "inference_mode", "set_grad_enabled"].iter().any(|word| text.contains(word))
 }
 
+/// Whether the head of a `with` turns the recording of graphs off, or names something that may:
+/// `ctx = torch.no_grad()`, or what a caller gives.
+fn may_turn_off(text: &Module, clause: Node<'_>) -> bool {
+    let unknown = |item: Node<'_>| {
+        let name = item.named_child(0).filter(|one| one.kind() == "identifier");
+        name.is_some_and(|name| {
+            let name = written(text, name);
+            let mut made = text.assignments.iter().filter(|one| one.target == name).peekable();
+            made.peek().is_none() || made.any(|one| turns_off(text.text(&one.value)))
+        })
+    };
+    turns_off(text.text(&clause.byte_range())) || named_children(clause).into_iter().any(unknown)
+}
+
 /// Whether a `with` around a node, or a decorator of its function, turns the recording of graphs off;
 /// or it cannot be told.
 pub(crate) fn is_without_gradients(text: &Module, node: Node<'_>) -> bool {
@@ -133,7 +153,7 @@ pub(crate) fn is_without_gradients(text: &Module, node: Node<'_>) -> bool {
     while let Some(parent) = at.parent() {
         if parent.kind() == "with_statement" {
             let clause = named_children(parent).into_iter().find(|one| one.kind() == "with_clause");
-            if clause.is_some_and(|clause| turns_off(text.text(&clause.byte_range()))) {
+            if clause.is_some_and(|clause| may_turn_off(text, clause)) {
                 return true;
             }
         }
@@ -216,5 +236,17 @@ mod tests {
             .map(|node| is_without_gradients(&text, node))
             .collect();
         assert_eq!(found, [true, true, false]);
+    }
+
+    #[test]
+    fn a_context_by_name_is_what_it_was_made() {
+        let found = |before: &str| {
+            let text = format!("{before}\ndef a(x):\n    with ctx:\n        f(x)\n");
+            let text = Module::new("train.py", text.into());
+            let call = text.calls.iter().find(|call| call.callee == "f").expect("a call");
+            is_without_gradients(&text, text.node(&call.span).expect("a node"))
+        };
+        assert!(found("ctx = torch.no_grad()") && found("from elsewhere import ctx"));
+        assert!(!found("ctx = torch.autocast('cuda')"));
     }
 }

@@ -40,8 +40,3 @@ pub(crate) fn of_line<'e>(
     let to = (line.0, line.1, Phase::Other, u32::MAX);
     evidence.work.range(from..=to)
 }
-
-/// A number of bytes as a person reads it: `12.5 MB`.
-pub(crate) fn megabytes(bytes: f64) -> String {
-    format!("{:.1} MB", bytes / 1e6)
-}

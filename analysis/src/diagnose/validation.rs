@@ -4,9 +4,10 @@ use tree_sitter::Node;
 
 use super::evaluation::Stretches;
 use super::evidence::Evidence;
+use super::finding::{Cost, Finding, Place};
 use super::reading::{
     callers, is_in_validation, is_validation_name, is_without_gradients,
-    may_be_called_without_gradients,
+    may_be_called_without_gradients, place,
 };
 use crate::profile::FileId;
 use crate::recording::manifest::Location;
@@ -26,7 +27,7 @@ pub(crate) struct Validation<'a> {
 
 /// The calls of models whose results no backward pass used, where the text says that they are of
 /// validation: by the name of the function or the loop, or by `.eval()` before.
-pub(crate) fn seen<'a>(evidence: &Evidence<'a>) -> Vec<Validation<'a>> {
+fn seen<'a>(evidence: &Evidence<'a>) -> Vec<Validation<'a>> {
     let observed = evidence.manifest().map(|manifest| manifest.observed.evaluations.as_slice());
     let found = observed.unwrap_or_default().iter().filter_map(|seen| {
         let (module, line) = evidence.today(FileId(seen.at.file), seen.at.line)?;
@@ -38,8 +39,33 @@ pub(crate) fn seen<'a>(evidence: &Evidence<'a>) -> Vec<Validation<'a>> {
     found.take(16).collect()
 }
 
+/// What a rule finds in a recording: its finding for each validation that is `wrong`, with what that
+/// costs.
+pub(crate) fn found_in_recording(
+    evidence: &Evidence<'_>,
+    wrong: impl Fn(&Validation<'_>) -> bool,
+    cost: impl Fn(&Stretches) -> Option<Cost>,
+    finding: fn(Place, Option<Cost>) -> Finding,
+) -> Vec<Finding> {
+    let found = seen(evidence).into_iter().filter(wrong).map(|one| {
+        let at = evidence.place(FileId(one.seen.at.file), one.seen.at.line);
+        finding(at, cost(&stretches(evidence, &one)))
+    });
+    found.collect()
+}
+
+/// What a rule finds in the text alone: its finding for each validation that is `wrong`.
+pub(crate) fn found_in_text(
+    program: &Program<'_>,
+    wrong: impl Fn(&Written<'_>) -> bool,
+    finding: fn(Place, Option<Cost>) -> Finding,
+) -> Vec<Finding> {
+    let found = written(program).into_iter().filter(wrong);
+    found.map(|one| finding(place(program, one.module, one.line), None)).collect()
+}
+
 /// The stretches of the measured iteration in which the line calls the model.
-pub(crate) fn stretches(evidence: &Evidence<'_>, validation: &Validation<'_>) -> Stretches {
+fn stretches(evidence: &Evidence<'_>, validation: &Validation<'_>) -> Stretches {
     let Location { file, line } = validation.seen.at;
     let text = evidence.program.module(validation.module);
     let whole = (1, text.index.lines().count());
@@ -83,7 +109,7 @@ pub(crate) struct Written<'a> {
 
 /// The functions of validation in the text that call a model themselves and go backward nowhere; each
 /// with its first such call. Only those that the program itself calls.
-pub(crate) fn written<'a>(program: &Program<'a>) -> Vec<Written<'a>> {
+fn written<'a>(program: &Program<'a>) -> Vec<Written<'a>> {
     let models = Models::of(program);
     let mut found = Vec::new();
     for (module, text) in program.modules().iter().enumerate() {

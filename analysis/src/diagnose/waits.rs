@@ -1,5 +1,7 @@
 //! What an iteration saves when the host does not wait for a GPU.
 
+use std::collections::HashSet;
+
 use super::evidence::Evidence;
 use super::reading::nodes_of_line;
 use crate::source::batch_site::module::last_name;
@@ -35,7 +37,8 @@ fn go_on(graph: &mut Graph, waits: &[TaskId]) {
     for wait in waits {
         graph.remove(*wait);
     }
-    graph.edges.retain(|edge| !waits.contains(&edge.to));
+    let waits: HashSet<TaskId> = waits.iter().copied().collect();
+    graph.retain_edges(|edge| !waits.contains(&edge.to));
 }
 
 /// The last wait of a recording of ours, where it is not the program's: the agent lets the GPU come to

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use super::evidence::Evidence;
+use crate::predict::device_spec::{DeviceKind, DeviceSpec, Rates};
 use crate::predict::op_cost::Options;
 use crate::profile::FileId;
 use crate::whatif::facts::{Cluster, Facts, Probes};
@@ -10,6 +11,31 @@ use crate::whatif::memory;
 use crate::whatif::optimization::Bound;
 use crate::whatif::simulate;
 use crate::whatif::study::optimization;
+
+/// Optimizations that reckon with what was recorded alone, so that they can be asked of a GPU that is in
+/// no table.
+const OF_THE_RECORDING: [&str; 2] = ["loader-workers", "cuda-graphs"];
+
+/// Such a GPU.
+static UNKNOWN: LazyLock<DeviceSpec> = LazyLock::new(|| DeviceSpec {
+    name: String::new(),
+    aliases: Vec::new(),
+    kind: DeviceKind::Gpu,
+    vendor: String::new(),
+    architecture: String::new(),
+    multiprocessors: 0,
+    base_clock_hz: None,
+    boost_clock_hz: None,
+    memory_bytes: 0,
+    l2_bytes: None,
+    bandwidth: 0.0,
+    peaks: Rates::default(),
+    tdp_w: None,
+    price: None,
+    ceilings: None,
+    source: String::new(),
+    verified_by: None,
+});
 
 static NO_PROBES: LazyLock<Probes> = LazyLock::new(Probes::default);
 
@@ -25,20 +51,39 @@ pub(crate) struct Prospect {
 }
 
 impl<'a> Evidence<'a> {
-    /// What is known besides the graph.
-    pub fn facts(&self) -> Facts<'a> {
+    /// How the program has products computed.
+    pub fn options(&self) -> Options {
         let settings = self.manifest().map(|manifest| &manifest.settings);
         let precision = settings.and_then(|settings| settings.matmul_precision.as_deref());
         let convolutions = settings.and_then(|settings| settings.cudnn_tf32);
-        let options = Options {
+        Options {
             tf32_products: precision.is_some_and(|precision| precision != "highest"),
             tf32_convolutions: convolutions.unwrap_or(Options::default().tf32_convolutions),
-        };
+        }
+    }
+
+    /// What is known of what ran it; nothing of a GPU that is in no table.
+    pub fn device(&self) -> Option<&'a DeviceSpec> {
+        self.subject.device.as_ref().ok()
+    }
+
+    /// What is known besides the graph; nothing where the GPU is not known.
+    pub fn facts(&self) -> Option<Facts<'a>> {
+        Some(self.facts_on(self.device()?))
+    }
+
+    /// The same, as far as an optimization needs it.
+    pub fn facts_for(&self, optimization: &str) -> Option<Facts<'a>> {
+        let unknown = OF_THE_RECORDING.contains(&optimization).then(|| &*UNKNOWN);
+        Some(self.facts_on(self.device().or(unknown)?))
+    }
+
+    fn facts_on(&self, device: &'a DeviceSpec) -> Facts<'a> {
         Facts {
             profile: &self.subject.profile,
             manifest: self.subject.manifest.as_ref(),
-            device: &self.subject.device,
-            options,
+            device,
+            options: self.options(),
             probes: &NO_PROBES,
             cluster: Cluster::default(),
         }
@@ -52,8 +97,9 @@ impl<'a> Evidence<'a> {
         if !self.is_replayed() {
             return None;
         }
+        let facts = self.facts_for(name)?;
         let mut changed = recorded.graph.clone();
-        let touched = optimization(name)?.apply(&mut changed, &self.facts(), Bound::Likely).ok()?;
+        let touched = optimization(name)?.apply(&mut changed, &facts, Bound::Likely).ok()?;
         let then = simulate::steady(&changed).ok()?;
         let peaks = memory::peak(&recorded.graph, &recorded.schedule)
             .zip(memory::peak(&changed, &then))

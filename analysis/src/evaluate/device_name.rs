@@ -17,6 +17,16 @@ pub struct Named<'a> {
 /// The device that `name` means. `None` where the table has no such model; a model is its number
 /// with the letters around it, and never only near to another.
 pub fn named<'a>(name: &str, table: &'a DeviceTable) -> Option<Named<'a>> {
+    named_with_power(name, None, table)
+}
+
+/// The same where the board's power is known too: it tells the forms of a model apart that a name
+/// does not (a V100 of 250 W sits in a slot, one of 300 W is a module).
+pub fn named_with_power<'a>(
+    name: &str,
+    watts: Option<f64>,
+    table: &'a DeviceTable,
+) -> Option<Named<'a>> {
     const LONGEST: usize = 100;
     if name.len() > LONGEST {
         return None;
@@ -26,7 +36,7 @@ pub fn named<'a>(name: &str, table: &'a DeviceTable) -> Option<Named<'a>> {
         return Some(Named { device, exact: true });
     }
     let wanted = words(&plain);
-    let mut best: Option<(usize, usize, &DeviceSpec)> = None;
+    let mut best: Option<(usize, f64, usize, &DeviceSpec)> = None;
     for device in table.devices() {
         let names = std::iter::once(&device.name).chain(&device.aliases);
         let Some((shared, strange)) = names
@@ -37,14 +47,20 @@ pub fn named<'a>(name: &str, table: &'a DeviceTable) -> Option<Named<'a>> {
         else {
             continue;
         };
-        // More words in common, then fewer that the name does not have.
-        let better = best
-            .is_none_or(|(most, fewest, _)| shared > most || (shared == most && strange < fewest));
+        let other_power = match (watts, device.tdp_w) {
+            (Some(watts), Some(own)) => (watts - own).abs(),
+            _ => 0.0,
+        };
+        // More words in common, then the power, then fewer words that the name does not have.
+        let better = best.is_none_or(|(most, least, fewest, _)| {
+            let by_power = other_power.total_cmp(&least);
+            shared.cmp(&most).then(by_power.reverse()).then(fewest.cmp(&strange)).is_gt()
+        });
         if better {
-            best = Some((shared, strange, device));
+            best = Some((shared, other_power, strange, device));
         }
     }
-    let (shared, _, device) = best?;
+    let (shared, _, _, device) = best?;
     Some(Named { device, exact: shared == wanted.len() })
 }
 
@@ -174,6 +190,19 @@ mod tests {
         let (device, exact) = found("Tesla_V100-PCIE-32GB").expect("a V100");
         assert!(device.starts_with("V100-PCIe"), "{device}");
         assert_eq!(exact, device.contains("32GB"));
+    }
+
+    #[test]
+    fn power_tells_forms_apart_that_the_name_does_not() {
+        let found = |name: &str, watts| {
+            let named = named_with_power(name, watts, DeviceTable::shipped());
+            named.map(|named| named.device.name.as_str())
+        };
+        assert_eq!(found("V100 16GB", Some(300.0)), Some("V100-SXM2-16GB"));
+        assert_eq!(found("V100 16GB", Some(250.0)), Some("V100-PCIe-16GB"));
+        assert_eq!(found("V100 16GB", None), Some("V100-PCIe-16GB"));
+        // What the name says goes first.
+        assert_eq!(found("A100 80GB PCIe", Some(400.0)), Some("A100-PCIe-80GB"));
     }
 
     #[test]

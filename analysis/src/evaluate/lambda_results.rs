@@ -21,6 +21,8 @@ pub struct LambdaRow {
     pub gpu: String,
     /// How many of it.
     pub gpus: u32,
+    /// The power of each in watts, where the table says it.
+    pub watts: Option<f64>,
     /// The table's name for the model.
     pub model: String,
     /// Mixed precision (FP16); else FP32.
@@ -37,6 +39,8 @@ pub struct LambdaTables {
     /// By machine, GPUs, model and precision.
     throughput: BTreeMap<Key, f64>,
     batch: BTreeMap<Key, f64>,
+    /// By machine: of all of its GPUs.
+    watts: BTreeMap<String, f64>,
 }
 
 type Key = (String, u32, String, bool);
@@ -68,6 +72,7 @@ impl LambdaTables {
             place.ok_or_else(|| format!("it has no column {wanted}"))
         };
         let (machine, gpus) = (column("name_gpu")?, column("num_gpu")?);
+        let watt = column("watt").ok();
         let mut left_out = LeftOut::default();
         for (read, record) in reader.records().enumerate() {
             let Ok(record) = record else {
@@ -88,6 +93,10 @@ impl LambdaTables {
                 left_out.count("no machine");
                 continue;
             };
+            let watts = watt.and_then(|at| record.get(at)?.parse::<f64>().ok());
+            if let Some(watts) = watts.filter(|watts| watts.is_finite() && *watts > 0.0) {
+                self.watts.insert(name.to_owned(), watts);
+            }
             for (title, field) in header.iter().zip(&record).take(MOST_COLUMNS) {
                 if MACHINE.contains(&title) || title.len() > LONGEST_FIELD || field.is_empty() {
                     continue;
@@ -115,6 +124,7 @@ impl LambdaTables {
                 let (machine, gpus, model, half) = key.clone();
                 LambdaRow {
                     gpu: gpu_of(&machine),
+                    watts: self.watts.get(&machine).map(|watts| watts / f64::from(gpus)),
                     machine,
                     gpus,
                     model,
@@ -172,7 +182,7 @@ mod tests {
         let rows = tables.rows();
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].model.as_str(), rows[0].batch, rows[0].half), ("ssd", 80, false));
-        assert_eq!(rows[0].per_second, 144.0);
+        assert_eq!((rows[0].per_second, rows[0].watts), (144.0, Some(350.0)));
         assert!(tables.read("notes.csv", b"").is_err());
     }
 }

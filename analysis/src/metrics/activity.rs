@@ -104,16 +104,7 @@ pub fn activity_facts(trace: &Trace, calls: &[Option<usize>]) -> Option<Activity
     let first_start_ns = activities.iter().map(|activity| activity.start_ns).min()?;
     let last_end_ns = activities.iter().map(Activity::end_ns).max()?;
     let kernels = || activities.iter().filter(|activity| activity.kind == ActivityKind::Kernel);
-    let mut communicates: HashMap<StringId, bool> = HashMap::new();
-    let communicating: Vec<bool> = activities
-        .iter()
-        .map(|activity| {
-            activity.kind == ActivityKind::Kernel
-                && *communicates
-                    .entry(activity.name)
-                    .or_insert_with(|| is_communication(trace.text(activity.name)))
-        })
-        .collect();
+    let communicating = communicating(trace);
     let union_where = |wanted: &dyn Fn(&Activity, bool) -> bool| {
         let chosen = activities.iter().zip(&communicating);
         let chosen = chosen.filter(|(activity, communicating)| wanted(activity, **communicating));
@@ -168,6 +159,16 @@ pub fn union_ns(mut intervals: Vec<(i64, i64)>) -> u64 {
         }
     }
     total
+}
+
+/// By activity: whether it is a kernel that communicates. Each name is looked at once: names of
+/// templates are long.
+pub fn communicating(trace: &Trace) -> Vec<bool> {
+    let mut known: HashMap<StringId, bool> = HashMap::new();
+    let mut communicates =
+        |name: StringId| *known.entry(name).or_insert_with(|| is_communication(trace.text(name)));
+    let activities = trace.activities.iter();
+    activities.map(|one| one.kind == ActivityKind::Kernel && communicates(one.name)).collect()
 }
 
 /// Whether a kernel is one of a collective operation: those of NCCL and RCCL, of torch's symmetric

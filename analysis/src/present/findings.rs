@@ -94,10 +94,11 @@ pub fn cost(finding: &Finding, profile: &Profile) -> Option<String> {
     Some(if parts.is_empty() { "no time".to_owned() } else { parts.join(", ") })
 }
 
-/// A finding in plain text: what it is, what it costs, and why. Without a measurement it says so.
+/// A finding in plain text: what it is and what it costs, and in a line of its own why. Without a
+/// measurement it says so.
 pub fn told(finding: &Finding, profile: Option<&Profile>) -> String {
     let why = clean(&finding.why);
-    let gap = if why.is_empty() { "" } else { " " };
+    let gap = if why.is_empty() { "" } else { "\n" };
     format!("{}.{gap}{why}", heading(finding, profile))
 }
 
@@ -210,11 +211,13 @@ mod tests {
     #[test]
     fn in_plain_text() {
         let both = Cost { time_ns: 1e6, bytes: 1e7, is_predicted: false };
-        expect![".item() waits for the GPU: 1.0 ms of an iteration (10%), 10 MB at the peak (1%). Python stands still until the GPU is done."]
-            .assert_eq(&told(&finding(Some(both)), Some(&profile())));
-        expect![
-            ".item() waits for the GPU (not measured). Python stands still until the GPU is done."
-        ]
+        expect![[r#"
+            .item() waits for the GPU: 1.0 ms of an iteration (10%), 10 MB at the peak (1%).
+            Python stands still until the GPU is done."#]]
+        .assert_eq(&told(&finding(Some(both)), Some(&profile())));
+        expect![[r#"
+            .item() waits for the GPU (not measured).
+            Python stands still until the GPU is done."#]]
         .assert_eq(&told(&finding(None), None));
     }
 

@@ -193,6 +193,19 @@ impl SourceIndex {
         self.tree.as_ref()
     }
 
+    /// The bytes of a line, counted from 1, without whitespace around it and without the comment behind
+    /// its code.
+    pub fn code_on_line(&self, line: u32) -> Range<usize> {
+        let whole = self.lines.trimmed(&self.text, line);
+        let last = whole.end.saturating_sub(1).max(whole.start)..whole.end;
+        let root = self.tree.as_ref().map(Tree::root_node);
+        let node = root.and_then(|root| root.descendant_for_byte_range(last.start, last.end));
+        let comment = node.filter(|it| it.kind() == "comment" && it.start_byte() > whole.start);
+        let Some(comment) = comment else { return whole };
+        let code = self.text.get(whole.start..comment.start_byte()).unwrap_or_default();
+        whole.start..whole.start + code.trim_end().len()
+    }
+
     /// The line, counted from 1, from which on the text is no Python; nothing where all of it is.
     pub fn first_syntax_error(&self) -> Option<u32> {
         let mut node = self.tree.as_ref()?.root_node();
@@ -252,6 +265,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn code_ends_before_its_comment() {
+        let text = "x = '#'  # one\n    # two\ny = 1 \n\nz = '''a # three\n'''  # four\n";
+        let index = SourceIndex::new(text);
+        let code = |line: u32| &text[index.code_on_line(line)];
+        let all: Vec<&str> = (1..=7).map(code).collect();
+        assert_eq!(all, ["x = '#'", "# two", "y = 1", "", "z = '''a # three", "'''", ""]);
+    }
 
     /// After any edits, what is known is what the tree and the text say.
     fn check(index: &SourceIndex) {

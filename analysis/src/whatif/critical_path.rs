@@ -81,11 +81,11 @@ struct Waits {
 impl Waits {
     fn new(graph: &Graph, schedule: &Schedule) -> Waits {
         let tasks = graph.tasks.len();
-        let within = graph.edges.iter().map(|edge| (edge, false));
+        let within = graph.edges().iter().map(|edge| (edge, false));
         let all = || {
             within
                 .clone()
-                .chain(graph.across.iter().map(|edge| (edge, true)))
+                .chain(graph.across().iter().map(|edge| (edge, true)))
                 .filter(|(edge, _)| edge.from.index() < tasks && edge.to.index() < tasks)
         };
         let mut first = vec![0_u32; tasks + 1];
@@ -131,7 +131,7 @@ impl Waits {
         let end_ns = |id: TaskId| schedule.end_ns.get(id.index()).copied().unwrap_or(0.0);
         let bound = |at: usize| self.first.get(at).map_or(0, |first| *first as usize);
         let named = self.from.get(bound(at.index())..bound(at.index() + 1)).unwrap_or_default();
-        let on_resource = match task.before {
+        let on_resource = match graph.before(at) {
             Some(before) => Some((before, task.after_ns, false)),
             None => {
                 let last = self.last.get(task.resource.0 as usize).copied().flatten();

@@ -7,8 +7,11 @@
 //! [`primitives`](super::primitives) change it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use super::links::{Links, Neighbours};
 use super::memory::Memory;
+use super::simulate::Plan;
 use crate::predict::operator::Operator;
 use crate::profile::{FileId, Phase};
 
@@ -117,8 +120,6 @@ pub struct Task {
     /// Whether a what-if removed it. It keeps its place, so that what waited for it waits for what
     /// it waited for.
     pub is_removed: bool,
-    pub(super) before: Option<TaskId>,
-    pub(super) next: Option<TaskId>,
 }
 
 impl Task {
@@ -141,8 +142,6 @@ impl Task {
             priority: 0,
             launched_by: None,
             is_removed: false,
-            before: None,
-            next: None,
         }
     }
 }
@@ -170,22 +169,11 @@ pub struct Gradient {
     pub module: Option<u32>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Chain {
-    first: Option<TaskId>,
-    last: Option<TaskId>,
-    order: Order,
-}
-
 /// One iteration.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     /// Everything that takes time. Only grows: a removed task stays.
     pub tasks: Vec<Task>,
-    /// What waits for what within the iteration, besides the order on each resource.
-    pub edges: Vec<Edge>,
-    /// What of the next iteration waits for what of this one.
-    pub across: Vec<Edge>,
     /// The different operators.
     pub operators: Vec<Operator>,
     /// The names of kernels.
@@ -202,42 +190,52 @@ pub struct Graph {
     /// Operators that took the place of recorded ones, in other types or orders: by place in
     /// `operators`, the recorded one's.
     pub exchanged: HashMap<u32, u32>,
-    resources: Vec<Resource>,
-    chains: Vec<Chain>,
+    /// Shared with copies that change nothing of it.
+    links: Arc<Links>,
 }
 
 impl Graph {
     /// The resource, added where it is new.
     pub fn resource(&mut self, resource: &Resource) -> ResourceId {
-        if let Some(found) = self.find(resource) {
-            return found;
-        }
-        self.resources.push(resource.clone());
-        self.chains.push(Chain::default());
-        ResourceId(self.resources.len() as u32 - 1)
+        self.find(resource).unwrap_or_else(|| self.links_mut().add_resource(resource))
     }
 
     /// The resource, where it is there.
     pub fn find(&self, resource: &Resource) -> Option<ResourceId> {
-        let index = self.resources.iter().position(|known| known == resource)?;
+        let index = self.resources().iter().position(|known| known == resource)?;
         Some(ResourceId(index as u32))
     }
 
     /// All resources, by id.
     pub fn resources(&self) -> &[Resource] {
-        &self.resources
+        &self.links.resources
     }
 
     /// How a resource orders its tasks.
     pub fn order(&self, resource: ResourceId) -> Order {
-        self.chains.get(resource.0 as usize).map(|chain| chain.order).unwrap_or_default()
+        self.links.chain(resource).map(|chain| chain.order).unwrap_or_default()
     }
 
     /// Lets a resource order its tasks otherwise.
     pub fn set_order(&mut self, resource: ResourceId, order: Order) {
-        if let Some(chain) = self.chains.get_mut(resource.0 as usize) {
+        if let Some(chain) = self.links_mut().chain_mut(resource) {
             chain.order = order;
         }
+    }
+
+    /// What waits for what within the iteration, besides the order on each resource.
+    pub fn edges(&self) -> &[Edge] {
+        &self.links.edges
+    }
+
+    /// What of the next iteration waits for what of this one.
+    pub fn across(&self) -> &[Edge] {
+        &self.links.across
+    }
+
+    /// Who waits for whom, as the simulator follows it.
+    pub(super) fn plan(&self) -> &Plan {
+        self.links.plan(|| Plan::new(self))
     }
 
     /// A task.
@@ -257,28 +255,27 @@ impl Graph {
 
     /// The tasks of a resource in their order.
     pub fn on(&self, resource: ResourceId) -> impl Iterator<Item = TaskId> + '_ {
-        let first = self.chains.get(resource.0 as usize).and_then(|chain| chain.first);
-        std::iter::successors(first, |id| self.task(*id)?.next)
+        std::iter::successors(self.first(resource), |id| self.next(*id))
     }
 
     /// The first task of a resource.
     pub fn first(&self, resource: ResourceId) -> Option<TaskId> {
-        self.chains.get(resource.0 as usize)?.first
+        self.links.chain(resource)?.first
     }
 
     /// The last task of a resource.
     pub fn last(&self, resource: ResourceId) -> Option<TaskId> {
-        self.chains.get(resource.0 as usize)?.last
+        self.links.chain(resource)?.last
     }
 
     /// The one before on the same resource.
     pub fn before(&self, id: TaskId) -> Option<TaskId> {
-        self.task(id)?.before
+        self.links.neighbours(id).before
     }
 
     /// The next one on the same resource.
     pub fn next(&self, id: TaskId) -> Option<TaskId> {
-        self.task(id)?.next
+        self.links.neighbours(id).next
     }
 
     /// Adds a task at the end of a resource.
@@ -295,21 +292,45 @@ impl Graph {
 
     /// Adds a task right after another one, on its resource.
     pub fn insert_after(&mut self, id: TaskId, task: Task) -> TaskId {
-        let (resource, next) =
-            self.task(id).map_or((ResourceId(0), None), |task| (task.resource, task.next));
+        let resource = self.task(id).map_or(ResourceId(0), |task| task.resource);
+        let next = self.next(id);
         self.link(resource, Some(id), next, task)
     }
 
     /// Adds a task right before another one, on its resource.
     pub fn insert_before(&mut self, id: TaskId, task: Task) -> TaskId {
-        let (resource, before) =
-            self.task(id).map_or((ResourceId(0), None), |task| (task.resource, task.before));
+        let resource = self.task(id).map_or(ResourceId(0), |task| task.resource);
+        let before = self.before(id);
         self.link(resource, before, Some(id), task)
     }
 
     /// Lets a task wait for another one.
     pub fn wait(&mut self, from: TaskId, to: TaskId, lag_ns: f64) {
-        self.edges.push(Edge { from, to, lag_ns });
+        self.links_mut().edges.push(Edge { from, to, lag_ns });
+    }
+
+    /// Lets a task of the next iteration wait for one of this.
+    pub fn wait_across(&mut self, from: TaskId, to: TaskId, lag_ns: f64) {
+        self.links_mut().across.push(Edge { from, to, lag_ns });
+    }
+
+    /// Lets tasks wait only as asked.
+    pub fn retain_edges(&mut self, keep: impl FnMut(&Edge) -> bool) {
+        self.links_mut().edges.retain(keep);
+    }
+
+    /// Changes the lag of what a task waits for, of several the one that was told last.
+    pub fn set_last_lag(&mut self, to: TaskId, lag_ns: f64) {
+        if let Some(edge) = self.links_mut().edges.iter_mut().rev().find(|edge| edge.to == to) {
+            edge.lag_ns = lag_ns;
+        }
+    }
+
+    /// Changes the lag of every edge; the tasks are there to be looked at.
+    pub fn change_lags(&mut self, mut lag_ns: impl FnMut(&[Task], &Edge) -> f64) {
+        for edge in &mut Arc::make_mut(&mut self.links).changed().edges {
+            edge.lag_ns = lag_ns(&self.tasks, edge);
+        }
     }
 
     /// The id of a kernel's name, added where it is new.
@@ -329,23 +350,12 @@ impl Graph {
         task: Task,
     ) -> TaskId {
         let id = TaskId(self.tasks.len() as u32);
-        self.tasks.push(Task { resource, before, next, ..task });
-        match before.and_then(|before| self.tasks.get_mut(before.index())) {
-            Some(before) => before.next = Some(id),
-            None => {
-                if let Some(chain) = self.chains.get_mut(resource.0 as usize) {
-                    chain.first = Some(id);
-                }
-            }
-        }
-        match next.and_then(|next| self.tasks.get_mut(next.index())) {
-            Some(next) => next.before = Some(id),
-            None => {
-                if let Some(chain) = self.chains.get_mut(resource.0 as usize) {
-                    chain.last = Some(id);
-                }
-            }
-        }
+        self.tasks.push(Task { resource, ..task });
+        self.links_mut().add_task(resource, id, Neighbours { before, next });
         id
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        Arc::make_mut(&mut self.links).changed()
     }
 }

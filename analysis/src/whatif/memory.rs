@@ -72,44 +72,79 @@ impl Memory {
 /// Bytes at the peak of an iteration that ran so; nothing where the recording does not tell of
 /// memory.
 pub fn peak(graph: &Graph, schedule: &Schedule) -> Option<f64> {
-    if !graph.memory.is_known {
-        return None;
-    }
-    let at = |moment: Option<Moment>, otherwise: f64| match moment {
-        Some(moment) => {
+    graph.memory.is_known.then(|| Changes::new(graph, schedule).peak(&graph.memory, |it| it.bytes))
+}
+
+/// Blocks as they come and go. The host goes through them in one order, however long its tasks take.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// A block of the graph, and whether it is given out.
+    changes: Vec<(u32, bool)>,
+}
+
+impl Changes {
+    /// Of an iteration that ran so.
+    pub fn new(graph: &Graph, schedule: &Schedule) -> Changes {
+        let at = |moment: Moment, otherwise: f64| {
             let start_ns = schedule.start_ns.get(moment.task.index());
             (start_ns.copied().unwrap_or(otherwise), moment.event)
-        }
-        None => (otherwise, 0),
-    };
-    let mut changes: Vec<(f64, u32, f64)> = Vec::with_capacity(2 * graph.memory.blocks.len());
-    let mut now = 0.0;
-    for block in &graph.memory.blocks {
-        match block.allocated {
-            Some(_) => {
-                let (time_ns, event) = at(block.allocated, f64::NEG_INFINITY);
-                changes.push((time_ns, event, block.bytes));
+        };
+        let blocks = || (0_u32..).zip(&graph.memory.blocks);
+        let mut changes: Vec<((f64, u32), f64, u32, bool)> =
+            Vec::with_capacity(2 * graph.memory.blocks.len());
+        // Each of the two is about in order, which sorting makes use of.
+        changes.extend(blocks().filter_map(|(number, block)| {
+            Some((at(block.allocated?, f64::NEG_INFINITY), block.bytes, number, true))
+        }));
+        changes.extend(blocks().filter_map(|(number, block)| {
+            Some((at(block.freed?, f64::INFINITY), -block.bytes, number, false))
+        }));
+        changes.sort_by(|((one_ns, one), one_bytes, ..), ((other_ns, other), other_bytes, ..)| {
+            let by_time = one_ns.total_cmp(other_ns).then(one.cmp(other));
+            by_time.then(other_bytes.total_cmp(one_bytes))
+        });
+        Changes { changes: changes.into_iter().map(|(.., number, made)| (number, made)).collect() }
+    }
+
+    /// By block: whether it is alive at the peak.
+    pub fn alive_at_peak(&self, memory: &Memory) -> Vec<bool> {
+        let (mut now, mut highest, mut until) = (0.0, 0.0, 0);
+        for (place, (number, is_made)) in self.changes.iter().enumerate() {
+            let bytes = memory.blocks.get(*number as usize).map_or(0.0, |block| block.bytes);
+            now += if *is_made { bytes } else { -bytes };
+            if now > highest {
+                (highest, until) = (now, place + 1);
             }
-            None => now += block.bytes,
         }
-        if block.freed.is_some() {
-            let (time_ns, event) = at(block.freed, f64::INFINITY);
-            changes.push((time_ns, event, -block.bytes));
+        let mut alive: Vec<bool> =
+            memory.blocks.iter().map(|block| block.allocated.is_none()).collect();
+        for (number, is_made) in self.changes.iter().take(until) {
+            if let Some(one) = alive.get_mut(*number as usize) {
+                *one = *is_made;
+            }
         }
+        alive
     }
-    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(b.2.total_cmp(&a.2)));
-    let mut highest: f64 = now;
-    for (_, _, bytes) in changes {
-        now += bytes;
-        highest = highest.max(now);
+
+    /// Bytes at the peak of blocks that are so large.
+    pub fn peak(&self, memory: &Memory, bytes: impl Fn(&Block) -> f64) -> f64 {
+        let before = memory.blocks.iter().filter(|block| block.allocated.is_none());
+        let mut now: f64 = before.map(&bytes).sum();
+        let mut highest = now;
+        for (number, is_made) in &self.changes {
+            let Some(block) = memory.blocks.get(*number as usize) else { continue };
+            now += if *is_made { bytes(block) } else { -bytes(block) };
+            highest = highest.max(now);
+        }
+        (highest + memory.unexplained).max(0.0)
     }
-    Some((highest + graph.memory.unexplained).max(0.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::profile::Phase;
+    use crate::whatif::fixture;
     use crate::whatif::graph::{Resource, Task, TaskKind};
     use crate::whatif::simulate::once;
 
@@ -147,6 +182,18 @@ mod tests {
         check(&[(10.0, Some((0, 0)), Some((1, 0))), (20.0, Some((2, 0)), None)], 20.0);
         check(&[(10.0, Some((0, 0)), Some((1, 7))), (20.0, Some((1, 3)), None)], 30.0);
         check(&[(10.0, Some((0, 0)), Some((1, 2))), (20.0, Some((1, 3)), None)], 20.0);
+    }
+
+    #[test]
+    fn what_is_alive_at_the_peak_adds_up_to_it() {
+        for layers in [1, 4] {
+            let step = fixture::step(layers, true);
+            let (graph, schedule) = (&step.recorded.graph, &step.recorded.schedule);
+            let alive = Changes::new(graph, schedule).alive_at_peak(&graph.memory);
+            let blocks = graph.memory.blocks.iter().zip(&alive);
+            let sum: f64 = blocks.filter(|(_, alive)| **alive).map(|(block, _)| block.bytes).sum();
+            assert_eq!(Some(sum), peak(graph, schedule));
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod facts;
 pub mod fixture;
 pub mod graph;
 pub mod host_order;
+mod links;
 pub mod loading;
 pub mod memory;
 pub mod network;

@@ -1,7 +1,7 @@
 //! What a what-if does to a graph: Daydream's primitives (section 4.3) - select, scale, insert, remove,
 //! reschedule - and what becomes of memory.
 
-use super::graph::{Edge, Graph, Order, ResourceId, Task, TaskId, TaskKind};
+use super::graph::{Graph, Order, ResourceId, Task, TaskId, TaskKind};
 use super::memory::Block;
 use crate::predict::operator::Operator;
 
@@ -91,11 +91,6 @@ impl Graph {
                 task.priority = priority(task);
             }
         }
-    }
-
-    /// Lets a task of the next iteration wait for one of this.
-    pub fn wait_across(&mut self, from: TaskId, to: TaskId, lag_ns: f64) {
-        self.across.push(Edge { from, to, lag_ns });
     }
 
     /// Changes blocks of memory in place.

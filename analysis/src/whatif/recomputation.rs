@@ -104,7 +104,7 @@ impl Kernels {
         let place: HashMap<TaskId, usize> =
             host.enumerate().map(|(place, id)| (id, place)).collect();
         let mut by_launch: HashMap<TaskId, Vec<(TaskId, f64)>> = HashMap::new();
-        for edge in &graph.edges {
+        for edge in graph.edges() {
             let launch = graph.task(edge.to).and_then(|task| task.launched_by);
             if launch == Some(edge.from) {
                 by_launch.entry(edge.from).or_default().push((edge.to, edge.lag_ns));

@@ -5,16 +5,16 @@
 //! graph is run several times, each time from where the last one left its resources, until one takes
 //! as long as the one before.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-
 use thiserror::Error;
 
-use super::graph::{Graph, Order, ResourceId};
+use super::graph::Graph;
 
-mod order;
+mod by_events;
+mod plan;
 #[cfg(test)]
 mod tests;
+
+pub(super) use plan::Plan;
 
 /// Iterations until one follows the other as in a long run, at most.
 const MOST_PASSES: usize = 4;
@@ -52,29 +52,51 @@ pub struct Schedule {
 /// # Errors
 /// Where tasks wait for one another in a circle.
 pub fn steady(graph: &Graph) -> Result<Schedule, SimulationError> {
-    Runner::new(graph).steady(graph)
+    Runner::new(graph).steady()
 }
 
-/// Runs one graph again and again whose tasks change how long they take, and nothing else.
-pub struct Runner(Plan);
+/// Runs a graph once. `busy_until_ns` tells by resource when it is free; where it says nothing, at 0.
+///
+/// # Errors
+/// As [`steady`].
+pub fn once(graph: &Graph, busy_until_ns: &[f64]) -> Result<Schedule, SimulationError> {
+    let runner = Runner::new(graph);
+    let mut state = State::new(graph, busy_until_ns);
+    let iteration_ns = runner.run(&mut state)?;
+    Ok(state.schedule(iteration_ns))
+}
 
-impl Runner {
-    /// Looks at who waits for whom.
-    pub fn new(graph: &Graph) -> Runner {
-        Runner(Plan::new(graph))
+/// Runs a graph again and again whose tasks take now this long, now that.
+pub struct Runner<'g> {
+    graph: &'g Graph,
+    plan: &'g Plan,
+    /// By task, in nanoseconds: how long it takes. At first as the graph says.
+    pub duration_ns: Vec<f64>,
+    /// By task: [`Task::after_ns`](super::graph::Task::after_ns).
+    after_ns: Vec<f64>,
+}
+
+impl<'g> Runner<'g> {
+    /// For a graph as it is.
+    pub fn new(graph: &'g Graph) -> Runner<'g> {
+        Runner {
+            graph,
+            plan: graph.plan(),
+            duration_ns: graph.tasks.iter().map(|task| task.duration_ns).collect(),
+            after_ns: graph.tasks.iter().map(|task| task.after_ns).collect(),
+        }
     }
 
     /// As [`steady`].
     ///
     /// # Errors
     /// As [`steady`].
-    pub fn steady(&self, graph: &Graph) -> Result<Schedule, SimulationError> {
-        let Runner(plan) = self;
-        let mut state = State::new(graph, &[]);
-        let mut before = plan.run(graph, &mut state)?;
+    pub fn steady(&self) -> Result<Schedule, SimulationError> {
+        let mut state = State::new(self.graph, &[]);
+        let mut before = self.run(&mut state)?;
         let mut iteration_ns = before;
         for _ in 1..MOST_PASSES {
-            let end = plan.run(graph, &mut state)?;
+            let end = self.run(&mut state)?;
             let took = end - before;
             before = end;
             let is_steady = (took - iteration_ns).abs() <= SAME * iteration_ns;
@@ -83,35 +105,48 @@ impl Runner {
                 break;
             }
         }
-        Ok(Schedule { iteration_ns, start_ns: state.start_ns, end_ns: state.end_ns })
+        Ok(state.schedule(iteration_ns))
+    }
+
+    /// Runs one more iteration, and says when its last task ended.
+    fn run(&self, state: &mut State) -> Result<f64, SimulationError> {
+        state.begin(self.graph);
+        match &self.plan.order {
+            Some(order) => self.run_in_order(state, order),
+            None => self.run_by_events(state),
+        }
+    }
+
+    fn run_in_order(&self, state: &mut State, order: &[u32]) -> Result<f64, SimulationError> {
+        let tasks = self.duration_ns.len();
+        if order.len() < tasks {
+            return Err(SimulationError::Cycle { waiting: tasks - order.len(), all: tasks });
+        }
+        // By resource: when the task before on it ended.
+        let mut before_ns = state.free_ns.clone();
+        let mut last_ns = 0.0_f64;
+        for &task in order {
+            let index = task as usize;
+            let resource = self.plan.resource[index] as usize;
+            let start_ns = state.start_ns[index].max(before_ns[resource] + self.after_ns[index]);
+            let end_ns = start_ns + self.duration_ns[index].max(0.0);
+            state.start_ns[index] = start_ns;
+            state.end_ns[index] = end_ns;
+            before_ns[resource] = end_ns;
+            state.free_ns[resource] = state.free_ns[resource].max(end_ns);
+            last_ns = last_ns.max(end_ns);
+            for &(waiter, lag_ns) in self.plan.waiting(task) {
+                let earliest_ns = &mut state.start_ns[waiter as usize];
+                *earliest_ns = earliest_ns.max(end_ns + lag_ns);
+            }
+        }
+        Ok(last_ns)
     }
 }
 
-/// Runs a graph once. `busy_until_ns` tells by resource when it is free; where it says nothing, at 0.
-///
-/// # Errors
-/// As [`steady`].
-pub fn once(graph: &Graph, busy_until_ns: &[f64]) -> Result<Schedule, SimulationError> {
-    let mut state = State::new(graph, busy_until_ns);
-    let iteration_ns = Plan::new(graph).run(graph, &mut state)?;
-    Ok(Schedule { iteration_ns, start_ns: state.start_ns, end_ns: state.end_ns })
-}
-
-/// Who waits for whom, in a form that is quick to follow. Every index in it is of a task or a
-/// resource of the graph.
-struct Plan {
-    /// By task: where in `waiting` those that wait for it begin.
-    first: Vec<u32>,
-    waiting: Vec<(u32, f64)>,
-    /// By task: how many it waits for, the one before on a chained resource included.
-    count: Vec<u32>,
-    /// By resource.
-    by_priority: Vec<bool>,
-    /// Each task after what it waits for, where no resource goes by priority.
-    order: Option<Vec<u32>>,
-}
-
+/// Where the iterations so far leave tasks and resources.
 struct State {
+    /// By task: when it starts, and until that is settled, when it may at the earliest.
     start_ns: Vec<f64>,
     end_ns: Vec<f64>,
     /// By resource: when the last task on it ended.
@@ -123,7 +158,7 @@ struct State {
 impl State {
     fn new(graph: &Graph, busy_until_ns: &[f64]) -> State {
         let mut free_ns = busy_until_ns.to_vec();
-        free_ns.resize(graph.resources().len(), 0.0);
+        free_ns.resize(graph.plan().by_priority.len(), 0.0);
         State {
             start_ns: vec![0.0; graph.tasks.len()],
             end_ns: vec![0.0; graph.tasks.len()],
@@ -131,227 +166,22 @@ impl State {
             has_run: false,
         }
     }
-}
 
-/// Something to look at, at a time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Event {
-    at_ns: f64,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
-    /// A resource that goes by priority has ended a task.
-    Free(u32),
-    /// A task has all that it waits for.
-    Ready(u32),
-}
-
-impl Eq for Event {}
-
-impl Ord for Event {
-    fn cmp(&self, other: &Event) -> Ordering {
-        self.at_ns.total_cmp(&other.at_ns).then(self.what.cmp(&other.what))
-    }
-}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Event) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-/// Tasks that are ready on a resource that goes by priority: the most urgent one is the greatest, of
-/// equals the one that came first.
-#[derive(Clone, Debug, Default)]
-struct Queue {
-    ready: BinaryHeap<(i32, Reverse<(u64, u32)>)>,
-    is_busy: bool,
-    came: u64,
-}
-
-impl Queue {
-    fn push(&mut self, priority: i32, task: u32) {
-        self.ready.push((priority, Reverse((self.came, task))));
-        self.came += 1;
-    }
-
-    /// The next task, where the resource can take one.
-    fn pop(&mut self) -> Option<u32> {
-        if self.is_busy {
-            return None;
-        }
-        let (_, Reverse((_, task))) = self.ready.pop()?;
-        self.is_busy = true;
-        Some(task)
-    }
-}
-
-impl Plan {
-    fn new(graph: &Graph) -> Plan {
-        let tasks = graph.tasks.len();
-        let by_priority: Vec<bool> = (0_u32..)
-            .zip(graph.resources())
-            .map(|(index, _)| graph.order(ResourceId(index)) == Order::Priority)
-            .collect();
-        let mut count = vec![0_u32; tasks];
-        for (count, task) in count.iter_mut().zip(&graph.tasks) {
-            let is_chained = by_priority.get(task.resource.0 as usize) != Some(&true);
-            *count += u32::from(task.before.is_some() && is_chained);
-        }
-        let mut first = vec![0_u32; tasks + 1];
-        let usable =
-            || graph.edges.iter().filter(|edge| edge.from.index().max(edge.to.index()) < tasks);
-        for edge in usable() {
-            first[edge.from.index() + 1] += 1;
-            count[edge.to.index()] += 1;
-        }
-        for index in 0..tasks {
-            first[index + 1] += first[index];
-        }
-        let mut waiting = vec![(0_u32, 0.0); first[tasks] as usize];
-        let mut next = first.clone();
-        for edge in usable() {
-            let slot = &mut next[edge.from.index()];
-            waiting[*slot as usize] = (edge.to.0, edge.lag_ns);
-            *slot += 1;
-        }
-        let mut plan = Plan { first, waiting, count, by_priority, order: None };
-        plan.order = order::order(&plan, graph);
-        plan
-    }
-
-    /// Who waits for a task, and from when on after its end.
-    fn waiting(&self, index: u32) -> &[(u32, f64)] {
-        let bound = |at: usize| self.first.get(at).map_or(0, |first| *first as usize);
-        self.waiting.get(bound(index as usize)..bound(index as usize + 1)).unwrap_or_default()
-    }
-
-    /// When each task may begin at the earliest, as far as the iteration before and the resources
-    /// say.
-    fn earliest_ns(graph: &Graph, state: &State) -> Vec<f64> {
-        let mut earliest_ns = vec![0.0_f64; graph.tasks.len()];
-        if state.has_run {
-            // What the iteration before leaves for this one to wait for.
-            for edge in &graph.across {
-                let end_ns = state.end_ns.get(edge.from.index()).copied().unwrap_or(0.0);
-                if let Some(earliest) = earliest_ns.get_mut(edge.to.index()) {
-                    *earliest = earliest.max(end_ns + edge.lag_ns);
+    /// Begins an iteration: what the one before leaves for this one to wait for.
+    fn begin(&mut self, graph: &Graph) {
+        if self.has_run {
+            self.start_ns.fill(0.0);
+            for edge in graph.across() {
+                let end_ns = self.end_ns.get(edge.from.index()).copied().unwrap_or(0.0);
+                if let Some(earliest_ns) = self.start_ns.get_mut(edge.to.index()) {
+                    *earliest_ns = earliest_ns.max(end_ns + edge.lag_ns);
                 }
             }
         }
-        for (earliest, task) in earliest_ns.iter_mut().zip(&graph.tasks) {
-            if task.before.is_none() {
-                let free_ns = state.free_ns.get(task.resource.0 as usize).copied().unwrap_or(0.0);
-                *earliest = earliest.max(free_ns + task.after_ns);
-            }
-        }
-        earliest_ns
+        self.has_run = true;
     }
 
-    /// Runs one more iteration, and says when its last task ended.
-    fn run(&self, graph: &Graph, state: &mut State) -> Result<f64, SimulationError> {
-        match &self.order {
-            Some(order) => self.run_in_order(graph, state, order),
-            None => self.run_by_events(graph, state),
-        }
-    }
-
-    fn run_in_order(
-        &self,
-        graph: &Graph,
-        state: &mut State,
-        order: &[u32],
-    ) -> Result<f64, SimulationError> {
-        let tasks = graph.tasks.len();
-        if order.len() < tasks {
-            return Err(SimulationError::Cycle { waiting: tasks - order.len(), all: tasks });
-        }
-        let mut earliest_ns = Plan::earliest_ns(graph, state);
-        let mut last_ns = 0.0_f64;
-        for index in order.iter().map(|index| *index as usize) {
-            let task = &graph.tasks[index];
-            let start_ns = earliest_ns[index];
-            let end_ns = start_ns + task.duration_ns.max(0.0);
-            state.start_ns[index] = start_ns;
-            state.end_ns[index] = end_ns;
-            if let Some(free_ns) = state.free_ns.get_mut(task.resource.0 as usize) {
-                *free_ns = free_ns.max(end_ns);
-            }
-            last_ns = last_ns.max(end_ns);
-            if let Some(next) = task.next.map(|next| next.index()) {
-                earliest_ns[next] = earliest_ns[next].max(end_ns + graph.tasks[next].after_ns);
-            }
-            for (waiter, lag_ns) in self.waiting(index as u32) {
-                let waiter = *waiter as usize;
-                earliest_ns[waiter] = earliest_ns[waiter].max(end_ns + lag_ns);
-            }
-        }
-        state.has_run = true;
-        Ok(last_ns)
-    }
-
-    fn run_by_events(&self, graph: &Graph, state: &mut State) -> Result<f64, SimulationError> {
-        let tasks = graph.tasks.len();
-        let mut count = self.count.clone();
-        let mut earliest_ns = Plan::earliest_ns(graph, state);
-        let mut events: BinaryHeap<Reverse<Event>> = BinaryHeap::new();
-        let mut queues = vec![Queue::default(); self.by_priority.len()];
-        for (index, count) in (0_u32..).zip(&count) {
-            if *count == 0 {
-                let at_ns = earliest_ns[index as usize];
-                events.push(Reverse(Event { at_ns, what: What::Ready(index) }));
-            }
-        }
-        let (mut done, mut last_ns) = (0, 0.0_f64);
-        while let Some(Reverse(Event { at_ns, what })) = events.pop() {
-            let resource = match what {
-                What::Free(resource) => resource as usize,
-                What::Ready(index) => graph.tasks[index as usize].resource.0 as usize,
-            };
-            let has_queue = self.by_priority.get(resource) == Some(&true);
-            let starts = match (what, has_queue) {
-                (What::Ready(index), false) => Some(index),
-                (What::Ready(index), true) => {
-                    queues[resource].push(graph.tasks[index as usize].priority, index);
-                    queues[resource].pop()
-                }
-                (What::Free(_), _) => {
-                    queues[resource].is_busy = false;
-                    queues[resource].pop()
-                }
-            };
-            let Some(index) = starts.map(|index| index as usize) else { continue };
-            let task = &graph.tasks[index];
-            let end_ns = at_ns + task.duration_ns.max(0.0);
-            state.start_ns[index] = at_ns;
-            state.end_ns[index] = end_ns;
-            if let Some(free_ns) = state.free_ns.get_mut(resource) {
-                *free_ns = free_ns.max(end_ns);
-            }
-            last_ns = last_ns.max(end_ns);
-            done += 1;
-            if has_queue {
-                let what = What::Free(resource as u32);
-                events.push(Reverse(Event { at_ns: end_ns, what }));
-            }
-            let next = task.next.filter(|_| !has_queue);
-            let next = next.map(|next| (next.0, graph.tasks[next.index()].after_ns));
-            for (waiting, lag_ns) in self.waiting(index as u32).iter().copied().chain(next) {
-                let waiter = waiting as usize;
-                earliest_ns[waiter] = earliest_ns[waiter].max(end_ns + lag_ns);
-                count[waiter] -= 1;
-                if count[waiter] == 0 {
-                    let at_ns = earliest_ns[waiter];
-                    events.push(Reverse(Event { at_ns, what: What::Ready(waiting) }));
-                }
-            }
-        }
-        state.has_run = true;
-        if done < tasks {
-            return Err(SimulationError::Cycle { waiting: tasks - done, all: tasks });
-        }
-        Ok(last_ns)
+    fn schedule(self, iteration_ns: f64) -> Schedule {
+        Schedule { iteration_ns, start_ns: self.start_ns, end_ns: self.end_ns }
     }
 }

@@ -35,8 +35,9 @@ pub struct Subject {
     pub profile: Arc<Profile>,
     /// Of a recording of ours.
     pub manifest: Option<Manifest>,
-    /// What ran it.
-    pub device: DeviceSpec,
+    /// What ran it; of a GPU that nobody knows why nothing can be predicted: a sentence without a full
+    /// stop.
+    pub device: Result<DeviceSpec, String>,
 }
 
 /// What is asked besides "what if".
@@ -114,13 +115,16 @@ pub fn device_of(
 
 impl Subject {
     /// What the optimizations would bring. It is cut short where `stop` says so.
-    pub fn study(&self, question: &Question<'_>, stop: &dyn Fn() -> bool) -> Study {
-        let facts = self.facts(question);
+    ///
+    /// # Errors
+    /// Where nothing is known of the GPU that ran it: a sentence without a full stop.
+    pub fn study(&self, question: &Question<'_>, stop: &dyn Fn() -> bool) -> Result<Study, String> {
+        let facts = self.facts(question)?;
         let asks_for_it = question.wanted.is_empty() || question.wanted.contains(&RECOMPUTE);
         let Recorded { graph, schedule, replay_error, .. } = &self.recorded;
         let what_ifs =
             rank_until(&self.recorded, &facts, question.wanted, question.memory_limit, stop);
-        Study {
+        Ok(Study {
             device: self.profile.device.name.clone(),
             batch_size: self.profile.iteration.batch_size.filter(|size| *size > 0),
             iteration_ns: schedule.iteration_ns,
@@ -134,7 +138,7 @@ impl Subject {
                 false => Vec::new(),
             },
             notes: self.notes(),
-        }
+        })
     }
 
     /// Whether the network between GPUs is fast enough to train on them.
@@ -142,18 +146,18 @@ impl Subject {
     /// # Errors
     /// Why it cannot be told: a sentence without a full stop.
     pub fn network(&self, question: &Question<'_>) -> Result<NetworkReport, String> {
-        network::report(&self.recorded, &self.facts(question))
+        network::report(&self.recorded, &self.facts(question)?)
     }
 
-    fn facts<'a>(&'a self, question: &Question<'a>) -> Facts<'a> {
-        Facts {
+    fn facts<'a>(&'a self, question: &Question<'a>) -> Result<Facts<'a>, String> {
+        Ok(Facts {
             profile: &self.profile,
             manifest: self.manifest.as_ref(),
-            device: &self.device,
+            device: self.device.as_ref().map_err(Clone::clone)?,
             options: Options::default(),
             probes: question.probes,
             cluster: question.cluster,
-        }
+        })
     }
 
     /// What the recording lacks, or has too much of.

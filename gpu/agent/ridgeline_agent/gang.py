@@ -31,7 +31,9 @@ _AFTER_FAILURE_SECONDS = 2.0
 _AFTER_END_SECONDS = 15.0
 # A launcher is asked to end before it is killed: it may have ranks on other machines.
 _FAREWELL_SECONDS = 1.0
+_LONGEST_FAREWELL_SECONDS = 5.0
 _ENDING_SECONDS = 3.0
+_MOST_LAST_WORDS = 300
 
 
 class Gang:
@@ -60,6 +62,7 @@ class Gang:
         # The ranks that were gone first: others may have been ended for it.
         self._first_gone: set[int] = set()
         self._kernel_kills = process_tree.kernel_memory_kills()
+        self._last_words = b""
 
     def run(self) -> dict[str, Any]:
         """Runs it to its end; the event that ends it. Nothing of it is left then."""
@@ -83,6 +86,10 @@ class Gang:
                 self._ask_for_places(states)
             self._end_processes(launcher)
             reader.join(timeout=2.0)
+            if not states and end.status is not None:
+                # Why it started nothing is for it to say: a wrong option, a full queue.
+                said = self._last_words.decode("utf-8", "replace").strip().splitlines()[-1:]
+                end.message = ": ".join([end.message or "", *said])
             frames = [self._frames(rank) for rank in sorted(states)]
             self._show_failure(states)
             return finished(self._spec.id, states, end, frames)
@@ -138,6 +145,7 @@ class Gang:
                 return
             if not data:
                 return
+            self._last_words = (self._last_words + data)[-_MOST_LAST_WORDS:]
             self._log.write(data)
 
     def _watch(self, launcher: subprocess.Popen[bytes]) -> End:
@@ -238,15 +246,35 @@ class Gang:
 
     def _end_processes(self, launcher: subprocess.Popen[bytes]) -> None:
         if launcher.poll() is None:
+            # It leads a group: a script that starts a launcher would not pass the signal on.
             with contextlib.suppress(OSError):
-                os.kill(launcher.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                launcher.wait(_FAREWELL_SECONDS)
+                getattr(os, "killpg", os.kill)(launcher.pid, signal.SIGTERM)
+            if not _ends_within(launcher, _FAREWELL_SECONDS) and process_tree.ON_LINUX:
+                # Ranks here may keep it from its end; an srun has to give its processors back.
+                process_tree.kill_below(os.getpid(), _group(launcher.pid), seconds=_ENDING_SECONDS)
+                _ends_within(launcher, _LONGEST_FAREWELL_SECONDS)
         if process_tree.ON_LINUX:
             process_tree.kill_below(os.getpid(), frozenset(), seconds=_ENDING_SECONDS)
         else:
             process_tree.kill_group(launcher.pid)
         launcher.poll()
+
+
+def _ends_within(launcher: subprocess.Popen[bytes], seconds: float) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        launcher.wait(seconds)
+        return True
+    return False
+
+
+def _group(leader: int) -> frozenset[int]:
+    """The processes here that are of a leader's group."""
+    found = {leader}
+    for process in process_tree.descendants(leader):
+        with contextlib.suppress(OSError):
+            if os.getpgid(process) == leader:
+                found.add(process)
+    return frozenset(found)
 
 
 def how_far(state: RankState) -> tuple[int, int]:

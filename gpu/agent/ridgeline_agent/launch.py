@@ -24,6 +24,8 @@ from .gang import Gang
 from .spec import RunSpec, SpecError
 from .supervise import PROTOCOL
 
+# For an srun to give its processors back.
+_FAREWELL_SECONDS = 1.5
 _ENDING_SECONDS = 0.8
 
 
@@ -85,6 +87,7 @@ class Launches:
 
     def end_everything(self) -> None:
         """Leaves no process behind, and on another machine no file."""
+        process_tree.ask_below(os.getpid(), seconds=_FAREWELL_SECONDS)
         process_tree.kill_below(os.getpid(), frozenset(), seconds=_ENDING_SECONDS)
         if self._carried is not None:
             shutil.rmtree(self._carried, ignore_errors=True)

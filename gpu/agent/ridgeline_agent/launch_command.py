@@ -12,9 +12,9 @@ from . import rank_states
 from .spec import RunSpec
 
 # Launchers that take a script and start a Python for it by themselves. The others (srun, mpirun,
-# env, a script of one's own) take a command.
-_TAKE_A_SCRIPT = ("torchrun", "accelerate", "accelerate-launch", "deepspeed")
-_PYTHON = re.compile(r"python[0-9.]*w?(\.exe)?$")
+# env, a script of one's own) take a command, which may be one of these: `srun -N 2 torchrun`.
+_TAKE_A_SCRIPT = ("torchrun", "accelerate-launch", "deepspeed")
+_PYTHON = re.compile(r"python[0-9.]*w?$")
 
 
 def launch_command(spec: RunSpec, boot: str, out: str) -> list[str]:
@@ -30,13 +30,16 @@ def launch_command(spec: RunSpec, boot: str, out: str) -> list[str]:
 
 def brings_its_python(words: list[str]) -> bool:
     """Whether a script can follow these words, rather than a Python and a script."""
-    if not words:
-        return False
-    name = os.path.basename(words[0]).partition(".exe")[0]
-    if name in _TAKE_A_SCRIPT or _PYTHON.match(os.path.basename(words[-1])):
-        return True
-    # `python -m torch.distributed.run --nproc-per-node 2`, and `python -u`.
-    return _PYTHON.match(os.path.basename(words[0])) is not None
+    for word, following in zip(words, [*words[1:], ""]):
+        name = os.path.basename(word).partition(".exe")[0]
+        if name in _TAKE_A_SCRIPT or (name == "accelerate" and following == "launch"):
+            return True
+        # At the end, or with words of its own: `python -m torch.distributed.run`, `python -u`.
+        if _PYTHON.match(name) and (
+            not following or following[0] == "-" or following[-3:] == ".py"
+        ):
+            return True
+    return False
 
 
 def paths_there(spec: RunSpec, request: dict[str, Any], out: str) -> dict[str, Any]:

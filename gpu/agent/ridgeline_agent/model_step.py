@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .benchmark_updates import Stepper, Update
 from .fake_backward import run_backward
 from .fake_device import FusedAttention, cuda_autocast
 from .operator_recorder import BACKWARD, OPTIMIZER, OTHER, OperatorRecorder
@@ -69,7 +70,7 @@ def record_step(
     inputs: Callable[[torch.device], tuple[Any, ...]],
     *,
     loss: Callable[[Any], torch.Tensor] | None,
-    optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = None,
+    optimizer: Update | None = None,
     autocast: torch.dtype | None = None,
     channels_last: bool = False,
     flash: bool = True,
@@ -113,7 +114,8 @@ def record_step(
             run_backward(value)
             recorder.phase = OPTIMIZER
             if stepper is not None:
-                stepper.step()
+                with torch.no_grad():
+                    stepper.step()
     return recorder
 
 
@@ -128,14 +130,15 @@ def _precision(autocast: torch.dtype | None) -> Iterator[None]:
 
 def _run_once_before(
     parameters: list[torch.nn.Parameter],
-    stepper: torch.optim.Optimizer | None,
+    stepper: Stepper | None,
     keeps_gradients: bool,
 ) -> None:
     """Leaves behind what a first step does: the optimizer's state, and gradients."""
     for parameter in parameters:
         parameter.grad = torch.empty_like(parameter)
     if stepper is not None:
-        stepper.step()
+        with torch.no_grad():
+            stepper.step()
     if not keeps_gradients:
         for parameter in parameters:
             parameter.grad = None

@@ -65,6 +65,16 @@ def memory_bytes(processes: list[int], limit: int) -> int:
     return sum(_proportional(process) for process in processes)
 
 
+def ask_below(process: int, seconds: float) -> None:
+    """Asks everything below this process to end, and waits until it has or the time is over."""
+    end = time.monotonic() + seconds
+    for one in descendants(process):
+        with contextlib.suppress(OSError):
+            os.kill(one, signal.SIGTERM)
+    while time.monotonic() < end and not all(_reap(one) for one in descendants(process)):
+        time.sleep(0.01)
+
+
 def kill_below(process: int, keep: frozenset[int], seconds: float = 3.0) -> None:
     """Kills everything below this process but `keep`, until nothing is left or the time is over.
 

@@ -12,6 +12,7 @@ import faulthandler
 import json
 import os
 import sys
+import threading
 import time
 from typing import Any, NoReturn
 
@@ -20,17 +21,21 @@ from .interpreter import Interpreter
 from .rank_states import RankState
 
 # How launchers tell a process its number and how many there are: torchrun, accelerate, deepspeed
-# and Ray's trainers as torch itself has it; Slurm's srun; Open MPI's mpirun; MPICH's and Intel's.
+# and Ray's trainers as torch itself has it; Open MPI's mpirun; MPICH's and Intel's; Slurm's srun.
+# Slurm last: what srun starts may be another one's daemon. And by the number of tasks of the step,
+# for SLURM_NTASKS is set in a batch script as well, which is no task of any.
 _NUMBERS = (
     ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 # A rank that is done stays until the others are, because its end closes connections that they may
 # still need; and one that failed stays until it was heard of.
 _LONGEST_STAY_SECONDS = 20.0
 _LOOK_SECONDS = 0.05
+# How often a rank looks whether its run has ended without it.
+_RUN_SECONDS = 1.0
 # Beyond the run's own limit; for what starts ranks where nobody here can end them.
 _GRACE_SECONDS = 30.0
 
@@ -43,6 +48,7 @@ def serve_rank(path: str, agent_folder: str, loaded_at_start: frozenset[str]) ->
     run_folder = str(request["out"])
     events = RankEvents(run_folder, rank, world_size)
     _bound_life(request)
+    threading.Thread(target=_end_with_run, args=(path,), daemon=True).start()
     interpreter = Interpreter(agent_folder, loaded_at_start)
     interpreter.calm_threads()
     try:
@@ -111,3 +117,22 @@ def _bound_life(request: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):
             nowhere = open(os.devnull, "w")  # noqa: SIM115
             faulthandler.dump_traceback_later(seconds + _GRACE_SECONDS, exit=True, file=nowhere)
+
+
+def _end_with_run(path: str) -> None:
+    """Ends this process when the run has ended, which takes its request away.
+
+    A cancelled run ends what its launcher has started where it can see it. Ranks on other machines,
+    and those of a service that got a job (`ray job submit`), it cannot.
+    """
+    missed = 0
+    while missed < 2:  # A network's file system may fail once.
+        time.sleep(_RUN_SECONDS)
+        try:
+            os.stat(path)
+            missed = 0
+        except FileNotFoundError:
+            missed += 1
+        except OSError:
+            pass
+    os._exit(0)

@@ -1,4 +1,4 @@
-"""One agent for each test module: starting one takes seconds, a run in it a fraction of one."""
+"""One agent for all tests: starting one takes seconds, a run in it a fraction of one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from agent_driver import Agent
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def agent() -> Iterator[Agent]:
     with Agent() as started:
         started.wait_for("ready")
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def standby() -> Iterator[Agent]:
     with Agent("--standby") as started:
         yield started

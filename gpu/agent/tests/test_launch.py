@@ -24,29 +24,31 @@ from ridgeline_agent.process_tree import descendants
 from ridgeline_agent.rank import number_of_rank
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+# Where it does not matter what started the ranks.
+FORKED = {"command": [sys.executable, str(Path(__file__).with_name("fork_ranks.py"))]}
 ITERATIONS = {"warmup": 1, "timed": 2, "profiled": 1}
 
 TRAINING = """\
 import os, sys, time
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-model = DistributedDataParallel(torch.nn.Linear(16, 4))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model = torch.nn.Linear(16, 4)
 def train(iterations):
     for step in range(iterations):
-        optimizer.zero_grad()
         misbehave(step)
         model(torch.randn(8, 16)).sum().backward()
-        optimizer.step()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.data.sub_(parameter.grad)
+            parameter.grad = None
 def misbehave(step):
     {misbehave}
 train(1000)
 """
-# The line of what goes in for `{misbehave}`.
-MISBEHAVES_AT = 16
+# The line of what goes in for `{misbehave}`, and those at which a rank waits for the other one.
+MISBEHAVES_AT, MEETS_AT, EXCHANGES_AT = 16, 10, 12
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def test_a_rank_that_raises_is_named(launches: Agent, tmp_path: Path) -> None:
 
 
 def test_all_ranks_raise(launches: Agent, tmp_path: Path) -> None:
-    finished = run(launches, tmp_path, "[][1]")
+    finished = run(launches, tmp_path, "[][1]", launcher=FORKED)
     assert finished["outcome"] == "failed"
     assert (
         finished["message"]
@@ -120,29 +122,32 @@ def test_a_rank_that_exits_is_named(launches: Agent, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_comes_to_its_end_early_is_named(launches: Agent, tmp_path: Path) -> None:
-    finished = run(launches, tmp_path, "rank == 1 and step == 2 and sys.exit()")
+    finished = run(launches, tmp_path, "rank == 1 and step == 2 and sys.exit()", launcher=FORKED)
     assert finished["outcome"] == "exited", (finished, log(tmp_path)[-2000:])
     assert "rank 1 came to its end before enough iterations ran" in finished["message"]
 
 
 def test_a_rank_that_hangs_is_named_with_its_line(launches: Agent, tmp_path: Path) -> None:
-    limits = {"seconds": 45}
-    finished = run(launches, tmp_path, "rank == 1 and step == 2 and time.sleep(600)", limits=limits)
+    keys = {"launcher": FORKED, "limits": {"seconds": 30}}
+    finished = run(launches, tmp_path, "rank == 1 and step == 2 and time.sleep(600)", **keys)
     assert finished["outcome"] == "timeout", (finished, log(tmp_path)[-2000:])
     assert f"rank 1 stood at train.py:{MISBEHAVES_AT} in misbehave" in finished["message"]
-    assert "rank 0 stood at train.py:13 in train" in finished["message"]
+    # In the exchange, or before that where it met the other one to be profiled.
+    places = [f"rank 0 stood at train.py:{line} in train" for line in (MEETS_AT, EXCHANGES_AT)]
+    assert any(place in finished["message"] for place in places), finished["message"]
 
 
 def test_too_few_iterations_for_all(launches: Agent, tmp_path: Path) -> None:
-    finished = run(launches, tmp_path, "step == 2 and sys.exit()")
+    finished = run(launches, tmp_path, "step == 2 and sys.exit()", launcher=FORKED)
     assert finished["outcome"] == "short", (finished, log(tmp_path)[-2000:])
     assert manifest(tmp_path)["iterations"]["seen"] == 2
 
 
 def test_memory_of_all_ranks_together_is_bounded(launches: Agent, tmp_path: Path) -> None:
-    limits = {"seconds": PATIENCE_SECONDS, "memory_bytes": 3 * 2**30}
-    take = "rank == 1 and step == 1 and (bytearray(4 * 2**30), time.sleep(600))"
-    finished = run(launches, tmp_path, take, limits=limits)
+    limits = {"seconds": PATIENCE_SECONDS, "memory_bytes": 2 * 2**30}
+    keys = {"launcher": FORKED, "limits": limits}
+    take = "rank == 1 and step == 1 and (bytearray(3 * 2**30), time.sleep(600))"
+    finished = run(launches, tmp_path, take, **keys)
     assert finished["outcome"] == "memory", (finished, log(tmp_path)[-2000:])
 
 
@@ -155,7 +160,7 @@ def test_a_launcher_that_is_not_there(launches: Agent, tmp_path: Path) -> None:
 def test_a_launcher_that_starts_nothing(launches: Agent, tmp_path: Path) -> None:
     finished = run(launches, tmp_path, launcher={"command": ["sh", "-c", "echo no; exit 3"]})
     assert finished["outcome"] == "exited"
-    assert finished["message"] == "no rank began: the launcher ended with exit code 3"
+    assert finished["message"] == "no rank began: the launcher ended with exit code 3: no"
     assert log(tmp_path) == b"no\n"
 
 
@@ -187,7 +192,7 @@ def test_cancelling_ends_all_ranks(launches: Agent, tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_input_ends_all_ranks(launches: Agent, tmp_path: Path) -> None:
-    start(launches, tmp_path, "time.sleep(600)")
+    start(launches, tmp_path, "time.sleep(600)", launcher=FORKED)
     processes = wait_for_ranks(tmp_path, launches)
     launches.close()
     assert len(processes) >= 3 and gone_within(processes, 5.0)
@@ -309,7 +314,7 @@ def test_another_machine_fails(
 ) -> None:
     (tmp_path / "there" / "tree" / "train.py").write_text("import torch\n1 / 0\n")
     project = tmp_path / "project"
-    finished = run(launches, project, launcher=other_machine)
+    finished = run(launches, project, launcher={**other_machine, **FORKED})
     assert finished["outcome"] == "failed", (finished, log(project)[-2000:])
     assert "rank 0: ZeroDivisionError" in finished["message"]
     assert manifest(project)["failure"]["frames"][-1] == {"file": 0, "line": 2, "name": "<module>"}
@@ -356,7 +361,14 @@ def test_the_tree_is_not_where_it_is_said_to_be(
         (["torchrun", "--nproc-per-node", "2"], True),
         (["accelerate", "launch"], True),
         (["python", "-m", "torch.distributed.run"], True),
+        (["python", "launch.py", "--ranks", "2"], True),
         (["srun", "-n", "4", "python3.12"], True),
+        (["srun", "-n", "4", "/opt/env/bin/python", "-u"], True),
+        (["srun", "-N", "2", "torchrun", "--nproc-per-node", "8"], True),
+        (["srun", "python", "-m", "torch.distributed.run", "--nproc-per-node", "8"], True),
+        (["ray", "job", "submit", "--", "torchrun", "--nproc-per-node", "2"], True),
+        (["uv", "run", "accelerate", "launch", "--num-processes", "2"], True),
+        (["srun", "--job-name", "accelerate", "-n", "4"], False),
         (["srun", "-n", "4"], False),
         (["mpirun", "-np", "2"], False),
         (["ray", "job", "submit", "--"], False),
@@ -371,8 +383,20 @@ def test_launchers_that_take_a_script(words: list[str], expected: bool) -> None:
     ("variables", "expected"),
     [
         ({}, (0, 1)),
-        ({"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (3, 8)),
-        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4"}, (1, 4)),
+        (
+            {"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},
+            (3, 8),
+        ),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}, (1, 4)),
+        # A batch script, and a rank of the mpirun in it.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (0, 1)),
+        (
+            {
+                **{"SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
+                **{"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"},
+            },
+            (3, 4),
+        ),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2)),
         ({"RANK": "x", "WORLD_SIZE": "8"}, (0, 1)),
         ({"RANK": "9", "WORLD_SIZE": "2"}, (9, 10)),

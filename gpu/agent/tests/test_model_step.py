@@ -338,6 +338,23 @@ def test_benchmarks_have_the_parameters_of_their_papers() -> None:
         assert found == pytest.approx(millions, abs=0.001)
 
 
+def test_half_precision_updates_copies_in_full() -> None:
+    recorder = benchmark_step("bert_base_squad", 2, half=True)
+    columns = recorder.columns()
+    updates = [one for one in columns["signatures"] if one["op"].startswith("aten::_fused_adam")]
+    assert {tensor["t"] for one in updates for tensor in one["in"][0]} == {"float32"}
+    weights = [one for one in columns["signatures"] if one["op"].startswith("aten::_foreach_copy")]
+    types = {(one["in"][0][0]["t"], one["in"][1][0]["t"]) for one in weights}
+    assert types == {("float32", "float16"), ("float16", "float32")}
+
+
+def test_words_are_scored_by_the_weights_that_look_them_up() -> None:
+    # Of Transformer-XL as the benchmark starts it: 192 million, of which 137 are words.
+    model = made(BENCHMARKS["transformerxlbase"].make)
+    found = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    assert found == pytest.approx(192.0, abs=4.0)
+
+
 def test_a_benchmark_that_is_not_written_down_is_refused() -> None:
     with pytest.raises(ValueError, match="no model 'waveglow'"):
         benchmark_step("waveglow", 1, half=False)

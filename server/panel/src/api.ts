@@ -66,6 +66,11 @@ export class Api {
     return this.#post("whatif", { name, action: "apply", ...place, generation });
   }
 
+  /** Lets what these lines call be computed again in the backward pass. */
+  recompute(lines: readonly Place[], generation: number): Promise<Answer> {
+    return this.#post("whatif", { name: "recompute", action: "apply", lines: lines.map((place) => ({ ...place, generation })) });
+  }
+
   command(command: Command): Promise<Answer> {
     return this.#post("command", { command });
   }

@@ -117,6 +117,7 @@ export class Page {
     this.#devices = new DevicesSection(byId("devices-body"), tooltip);
     this.#whatIfs = new WhatIfSection(byId("what-ifs-body"), this.#actions, {
       ask: api === null ? null : (name, action) => void this.#askWhatIf(api, name, action),
+      recompute: api === null ? null : (lines) => void this.#recompute(api, lines),
       explain: (why) => {
         this.#notice.say(why);
       },
@@ -251,6 +252,11 @@ export class Page {
     await this.#fetch();
   }
 
+  async #recompute(api: Api, lines: readonly Place[]): Promise<void> {
+    await this.#tell(api.recompute(lines, this.#panel?.generation ?? 0));
+    await this.#fetch();
+  }
+
   async #mend(api: Api, { fix, place }: Finding): Promise<void> {
     if (fix === null) return;
     const generation = this.#panel?.generation ?? 0;
@@ -261,7 +267,8 @@ export class Page {
   async #tell(answer: Promise<Answer>): Promise<void> {
     try {
       const { done, message } = await answer;
-      if (!done) this.#notice.say(message ?? "The editor did not do it.");
+      // An edit that was made may have something to be known about it.
+      if (!done || message !== null) this.#notice.say(message ?? "The editor did not do it.");
     } catch {
       this.#notice.say("The server could not be reached.");
     }

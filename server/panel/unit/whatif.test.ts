@@ -26,7 +26,7 @@ describe("the document", () => {
     const whatIfs = read({ replay_error: 0.004, rows: [row("b"), row("a")], recompute: [{ time_ns: 1, peak_bytes: 2, lines: [] }], measuring: "b" });
     expect(whatIfs.rows.map(({ name }) => name)).toEqual(["b", "a"]);
     expect(whatIfs).toMatchObject({ replayError: 0.004, measuring: "b", accuracy: null, message: null });
-    expect(whatIfs.recompute).toEqual([{ timeNs: 1, peakBytes: 2, lines: [] }]);
+    expect(whatIfs.recompute).toEqual([{ timeNs: 1, peakBytes: 2, lines: [], isAnEdit: false }]);
   });
 
   test("may be missing or absurd", () => {

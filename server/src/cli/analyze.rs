@@ -23,7 +23,7 @@ use super::AnalyzeArgs;
 use super::exit::Failure;
 use super::output_file;
 use super::terminal::Terminal;
-use crate::pipeline;
+use crate::pipeline::{self, Iteration};
 
 /// Runs the subcommand.
 pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
@@ -68,9 +68,9 @@ struct Analysis<'a> {
 ///
 /// # Errors
 /// Why nothing can be said: a sentence without a full stop.
-fn found_in(recording: Recording, profile: Arc<Profile>) -> Result<Vec<Finding>, String> {
+fn found_in(iteration: Iteration, profile: Arc<Profile>) -> Result<Vec<Finding>, String> {
     let here = std::env::current_dir().unwrap_or_default();
-    let subject = pipeline::subject(recording, &here, profile)?;
+    let subject = pipeline::subject(iteration, &here, profile)?;
     let no_texts: HashMap<String, Arc<str>> = HashMap::new();
     let findings = diagnose::diagnose(&subject, &no_texts, &Entry::default());
     // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
@@ -113,12 +113,12 @@ fn analyze_recording(
         )
     };
     let recording = pipeline::load(&args.trace).map_err(|error| wrong(error.to_string()))?;
-    let mut profile =
-        attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
+    let attributed = attribution::attribute_with_graph(&recording, None);
+    let (mut profile, graph) = attributed.map_err(|error| wrong(error.to_string()))?;
     pipeline::add_ranks(&args.trace, &mut profile);
     let kernels = args.json.as_ref().map(|_| summarize(&recording.trace).kernels);
     let profile = Arc::new(profile);
-    let found = found_in(recording, profile.clone());
+    let found = found_in(Iteration::new(recording, graph), profile.clone());
     let found = found.as_deref().map_err(String::as_str);
     if let Some(file) = &args.json {
         let kernels = kernels

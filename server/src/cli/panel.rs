@@ -224,10 +224,7 @@ fn studied(profiled: &Profiled) -> Studied {
         Err(why) => return Studied { what_ifs: Err(why), findings: None },
     };
     let findings = Some(Arc::new(findings::of_subject(profiled, &subject)));
-    let recording = profiled.recording.as_deref();
-    let probes = recording.map(|recording| pipeline::kept_probes(recording, &subject));
-    let study = what_if::study(&subject, &probes.unwrap_or_default(), None, &|| false);
-    Studied { what_ifs: Ok(Arc::new(study)), findings }
+    Studied { what_ifs: what_if::study_of(profiled, &subject), findings }
 }
 
 /// The measurement that is newer than the `known` one, and when a recording was made last.

@@ -13,7 +13,7 @@ use crate::discover::project_root;
 use crate::panel::answer::unmended;
 use crate::profiler::Profiled;
 use crate::store::Store;
-use crate::{findings, pipeline, report};
+use crate::{findings, pipeline, report, what_if};
 
 /// Runs the subcommand. It reads what an earlier run left and runs nothing.
 pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
@@ -44,7 +44,10 @@ pub fn write(
 ) -> Result<(), Failure> {
     let found = found.as_ref().ok().map(|found| unmended(found));
     let found = found.map(|found| panel::Findings { found, message: None });
-    let page = report::page(profiled, &sources.texts(), found.as_ref(), store)
+    // A recording of which nothing can be said has told so where its findings are told.
+    let what_ifs = what_if::subject(profiled);
+    let what_ifs = what_ifs.and_then(|subject| what_if::study_of(profiled, &subject));
+    let page = report::page(profiled, &sources.texts(), found.as_ref(), Some(&what_ifs), store)
         .map_err(|error| Failure::failed(format!("the report was not written: {error:#}"), ""))?;
     output_file::save(file, page.as_bytes())
 }

@@ -17,7 +17,7 @@ use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{output_file, profile, run};
 use crate::config::Size;
-use crate::pipeline::{self, Compared, Pipeline, Plan};
+use crate::pipeline::{self, Compared, Iteration, Pipeline, Plan};
 use crate::profiler::Profiled;
 use crate::what_if::{self, pairs};
 
@@ -46,7 +46,7 @@ pub fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
         true => {
             let subject = of_recording(&path)?;
             let probes = pipeline::kept_probes(&path, &subject);
-            asked.answer(&subject, &probes)
+            asked.answer(&subject, &probes)?
         }
         false => of_program(args, &asked, &to_measure, terminal)?,
     };
@@ -63,7 +63,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn answer(&self, subject: &Subject, probes: &Probes) -> Answer {
+    fn answer(&self, subject: &Subject, probes: &Probes) -> Result<Answer, Failure> {
         let capacity = subject.profile.memory.capacity_bytes.map(|bytes| bytes as f64);
         let question = Question {
             wanted: &self.wanted,
@@ -72,9 +72,10 @@ impl Asked {
             probes,
         };
         let study = subject.study(&question, &|| false);
+        let study = study.map_err(|why| Failure::failed(why, ""))?;
         // Where it cannot be told, the refusal of data-parallel training says why.
         let network = self.asks_for_gpus.then(|| subject.network(&question).ok()).flatten();
-        Answer { study, network, ..Answer::default() }
+        Ok(Answer { study, network, ..Answer::default() })
     }
 }
 
@@ -191,9 +192,10 @@ fn of_recording(path: &Path) -> Result<Subject, Failure> {
         )
     };
     let recording = pipeline::load(path).map_err(|error| wrong(error.to_string()))?;
-    let profile = attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
+    let attributed = attribution::attribute_with_graph(&recording, None);
+    let (profile, graph) = attributed.map_err(|error| wrong(error.to_string()))?;
     let here = std::env::current_dir().unwrap_or_default();
-    pipeline::subject(recording, &here, Arc::new(profile)).map_err(wrong)
+    pipeline::subject(Iteration::new(recording, graph), &here, Arc::new(profile)).map_err(wrong)
 }
 
 fn of_program(
@@ -209,13 +211,16 @@ fn of_program(
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
         let profiled = Arc::new(run::run_plan(&pipeline, &plan, terminal, &cancel).await?);
         let subject = what_if::subject(&profiled).map_err(|why| Failure::failed(why, ""))?;
+        if let Err(why) = &subject.device {
+            return Err(Failure::failed(why.clone(), ""));
+        }
         let recording = profiled.recording.as_deref();
         let probed = run::with_progress_bar(async |progress| {
             pipeline.probe(&plan, &subject, recording, &progress, &cancel).await
         });
         let probed = probed.await.map_err(run::failure_of)?;
         probed.notes.iter().for_each(|note| terminal.say(&format!("note: {note}")));
-        let mut answer = asked.answer(&subject, &probed.probes);
+        let mut answer = asked.answer(&subject, &probed.probes)?;
         let mut measured = Vec::new();
         for name in to_measure {
             let pair =

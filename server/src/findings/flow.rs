@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Kept;
+use crate::documents::real_path;
 use crate::event::Event;
 use crate::profiler::Profiler;
 use crate::requests::Applying;
@@ -23,8 +24,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// What was found in a workspace.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// By measurement: its generation, and what it shows.
-    measured: Option<(u64, Arc<Kept>)>,
+    /// By measurement its generation and what it shows, one for each project, newest first.
+    measured: Vec<(u64, Arc<Kept>)>,
     /// What the texts alone show.
     read: Vec<Arc<Kept>>,
     /// When the pause in typing is over.
@@ -43,13 +44,13 @@ impl Findings {
 
     /// What a measurement shows, by its generation.
     pub fn of(&self, generation: u64) -> Option<&Arc<Kept>> {
-        self.measured.as_ref().filter(|(of, _)| *of == generation).map(|(_, kept)| kept)
+        self.measured.iter().find(|(of, _)| *of == generation).map(|(_, kept)| kept)
     }
 
     /// Lets go of everything.
     pub fn clear(&mut self) {
         self.stop();
-        self.measured = None;
+        self.measured.clear();
         self.read.clear();
         self.due = None;
     }
@@ -92,10 +93,13 @@ impl GlobalState {
         let feed = self.feed.clone();
         let Some(workspace) = self.workspace(root) else { return };
         // The person may have had it cleared, and a later run may have taken its place.
-        if workspace.measured.first().is_none_or(|(newest, _)| *newest != generation) {
-            return;
-        }
-        workspace.findings.measured = found.map(|kept| (generation, Arc::new(kept)));
+        let about = workspace.measured.iter().find(|(known, _)| *known == generation);
+        let Some(project) = about.map(|(_, profiled)| real_path(&profiled.root)) else { return };
+        let projects: Vec<PathBuf> =
+            workspace.measured.iter().map(|(_, profiled)| real_path(&profiled.root)).collect();
+        let all = &mut workspace.findings.measured;
+        all.retain(|(_, kept)| kept.root != project && projects.contains(&kept.root));
+        all.splice(0..0, found.map(|kept| (generation, Arc::new(kept))));
         feed.changed(workspace.number);
         self.show_diagnostics(root);
     }

@@ -135,6 +135,7 @@ pub fn client(params: InitializeParams) -> Client {
             .and_then(|edit| edit.document_changes)
             .unwrap_or_default(),
         shows_panel: announces("panel"),
+        hovers_diagnostics: announces("diagnosticsInHover"),
         highlights: announces("highlight"),
     }
 }

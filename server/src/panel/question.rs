@@ -23,8 +23,8 @@ pub enum Question {
     Command(u32, Wish, Reply<Done>),
     /// Make the edit of an optimization, or measure it.
     WhatIf(u32, String, Action, Reply<Done>),
-    /// Make the edit of this name that mends the finding at a line.
-    Mend(u32, String, Line, Reply<Done>),
+    /// Make the edit of this name at lines: of a finding, or of what is to be computed again.
+    Mend(u32, String, Vec<Line>, Reply<Done>),
     /// Set the batch size in the text, of which the page shows this measurement (its generation).
     Batch(u32, u64, u64, Reply<Done>),
 }

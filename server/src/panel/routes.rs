@@ -34,6 +34,9 @@ const POST_LIMIT: Duration = Duration::from_secs(15);
 /// that a sixth page that listened would leave none to load the next with.
 const STREAM_LIMIT: usize = 5;
 
+/// Lines of one edit.
+const MOST_LINES: usize = 64;
+
 /// Tells a proxy, and us, that a page that hears nothing is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -138,6 +141,9 @@ struct OfWhatIf {
     /// The line of a finding that is to be mended; a name alone means the whole program.
     #[serde(flatten)]
     line: Option<Line>,
+    /// Several lines, in place of one: those of what is to be computed again.
+    #[serde(default)]
+    lines: Vec<Line>,
 }
 
 async fn document(
@@ -203,10 +209,11 @@ async fn what_if(
     body: Result<Json<OfWhatIf>, JsonRejection>,
 ) -> Result<Json<Done>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
-    let OfWhatIf { workspace, name, action, line } = of;
-    let asked = |reply| match line.filter(|_| action == Action::Apply) {
-        Some(line) => Question::Mend(workspace, name, line, reply),
-        None => Question::WhatIf(workspace, name, action, reply),
+    let OfWhatIf { workspace, name, action, line, lines } = of;
+    let lines: Vec<Line> = line.into_iter().chain(lines).take(MOST_LINES).collect();
+    let asked = |reply| match action == Action::Apply && !lines.is_empty() {
+        true => Question::Mend(workspace, name, lines, reply),
+        false => Question::WhatIf(workspace, name, action, reply),
     };
     desk.ask(asked).await.map(Json)
 }

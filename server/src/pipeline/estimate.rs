@@ -31,7 +31,7 @@ use super::{Pipeline, blocking, files_problem, or_cancelled, recording};
 use crate::documents::text_on_disk;
 use crate::known_devices;
 use crate::live::{EstimateOutcome, EstimateRequest, Estimated, Gap};
-use crate::profiler::Profiled;
+use crate::profiler::{AtHand, Profiled};
 
 /// Unsaved text may run this long, in seconds: the loop that somebody is writing may not end.
 const SECONDS: u64 = 10;
@@ -265,7 +265,8 @@ impl Job<'_> {
             let profile =
                 profile(&now, before_list.as_deref(), measured.as_deref(), &texts, &device, name);
             let gaps = gaps(&now);
-            let read = recording::Read { profile, compiled_regions: 0 };
+            let read =
+                recording::Read { profile, compiled_regions: 0, iteration: AtHand::default() };
             let mut profiled = recording::locate(read, &root, Some(&interpreter), &root);
             // Nothing of it was recorded.
             (profiled.recording, profiled.log, profiled.when_unix_ms) = (None, None, None);

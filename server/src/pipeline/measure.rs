@@ -238,6 +238,7 @@ fn problem(what: &str) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profiler::AtHand;
 
     #[track_caller]
     fn check(edits: &[(std::ops::Range<usize>, &str)], expected: Option<&str>) {
@@ -272,6 +273,7 @@ mod tests {
                 log: None,
                 recording: None,
                 when_unix_ms: None,
+                iteration: AtHand::default(),
             }),
             texts: Vec::new(),
         };

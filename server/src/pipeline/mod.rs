@@ -34,7 +34,7 @@ pub use plan::{Overrides, Plan, Request, configured_python, plan};
 pub use probes::kept_probes;
 use recording::{Read, read};
 pub use recording::{add_ranks, is_recording, load};
-pub use what_if::subject;
+pub use what_if::{Iteration, subject};
 
 use crate::discover::Discovery;
 use crate::history;

@@ -17,8 +17,9 @@ use ridgeline_analysis::recording::manifest::{Manifest, ManifestError};
 use ridgeline_analysis::recording::trace::Trace;
 use ridgeline_gpu::interpreter::Interpreter;
 
+use super::what_if::Iteration;
 use crate::known_devices;
-use crate::profiler::Profiled;
+use crate::profiler::{AtHand, Profiled};
 
 /// A manifest larger than this is not one that the agent wrote, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 256 << 20;
@@ -32,6 +33,8 @@ pub struct Read {
     pub profile: Profile,
     /// How many regions `torch.compile` made: their lines need an eager pass.
     pub compiled_regions: usize,
+    /// The iteration itself, where one was recorded.
+    pub iteration: AtHand,
 }
 
 /// Why a recording could not be read.
@@ -67,20 +70,27 @@ pub enum RecordingError {
 /// Where a file is missing or broken.
 pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, RecordingError> {
     let recording = load(folder)?;
-    let mut profile = match eager {
-        Some(eager) => attribution::attribute_compiled(&recording, &load(eager)?)?,
-        None => attribution::attribute(&recording)?,
-    };
+    let eager = eager.map(load).transpose()?;
+    let (mut profile, graph) = attribution::attribute_with_graph(&recording, eager.as_ref())?;
     let step = attribution::recorded_step(&recording, &profile);
     let (table, left_out) = known_devices::of_project(root);
     if let Some(mut elsewhere) = compare(Subject::Recorded(&step), &table) {
         elsewhere.notes.extend(left_out);
         profile.elsewhere = Some(Arc::new(elsewhere));
     }
+    let device = &profile.device.name;
+    if step.ran_on_gpu() && table.find(device).is_none() {
+        let note = format!(
+            "{device} is not among the GPUs that are known: what-ifs, and the findings that need its peak \
+             rates, are left out. A file can describe it (docs/configuration.md)"
+        );
+        profile.notes.push(note);
+    }
     add_ranks(folder, &mut profile);
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
-    Ok(Read { profile, compiled_regions })
+    let iteration = AtHand::new(Iteration::new(recording, graph));
+    Ok(Read { profile, compiled_regions, iteration })
 }
 
 /// Adds what other ranks recorded beside the first one, whose profile it is.
@@ -185,6 +195,7 @@ pub fn locate(
         log: Some(folder.join(super::outcome::LOG_FILE)).filter(|log| log.is_file()),
         recording: Some(folder.to_owned()),
         when_unix_ms: written_at(&folder.join(MANIFEST)).or(written_at(folder)),
+        iteration: read.iteration,
     }
 }
 

@@ -6,26 +6,49 @@ use std::sync::Arc;
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
+use ridgeline_analysis::recording::manifest::Manifest;
+use ridgeline_analysis::whatif::recorded::{NoGraph, Recorded};
 use ridgeline_analysis::whatif::study::{Subject, device_of};
 
 use crate::known_devices;
 
-/// What what-ifs of a recording start from, of the project at `root`; `profile` is what it costs. It
-/// computes for up to seconds, and reads the project's configuration.
+/// What is needed of a recording to work out what-ifs and findings.
+#[derive(Debug)]
+pub struct Iteration {
+    recorded: Result<Recorded, NoGraph>,
+    manifest: Option<Manifest>,
+    ran_on_gpu: bool,
+}
+
+impl Iteration {
+    /// Of a recording whose graph is known.
+    pub fn new(recording: Recording, recorded: Result<Recorded, NoGraph>) -> Iteration {
+        let ran_on_gpu = !recording.trace.activities.is_empty();
+        Iteration { recorded, manifest: recording.manifest, ran_on_gpu }
+    }
+
+    /// Of a recording that costs what `profile` says. It computes for up to seconds.
+    pub fn of(recording: Recording, profile: &Profile) -> Iteration {
+        let recorded = attribution::step_graph(&recording, profile);
+        Iteration::new(recording, recorded)
+    }
+}
+
+/// What what-ifs of an iteration start from, of the project at `root`; `profile` is what it costs. It
+/// reads the project's configuration.
 ///
 /// # Errors
 /// Why nothing can be predicted from it: a sentence without a full stop.
 pub fn subject(
-    recording: Recording,
+    iteration: Iteration,
     root: &Path,
     profile: Arc<Profile>,
 ) -> Result<Subject, String> {
-    let recorded = attribution::step_graph(&recording, &profile);
+    let Iteration { recorded, manifest, ran_on_gpu } = iteration;
     let recorded = recorded.map_err(|error| error.to_string())?;
     let (table, _) = known_devices::of_project(root);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
-    let ran_on_gpu = !recording.trace.activities.is_empty();
-    let device = device_of(&profile, ran_on_gpu, &table, cores)?;
-    Ok(Subject { recorded, profile, manifest: recording.manifest, device })
+    let device = device_of(&profile, ran_on_gpu, &table, cores);
+    Ok(Subject { recorded, profile, manifest, device })
 }

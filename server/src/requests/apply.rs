@@ -303,26 +303,28 @@ impl Applying {
         found.collect()
     }
 
-    /// The edit of one optimization, or one that mends a finding at a line of the text that ran.
+    /// The edit of one optimization: everywhere, or at lines of the text that ran.
     fn make(
         &self,
         name: &str,
-        at: Option<&(String, u32)>,
+        at: &[(String, u32)],
         edits: Edits,
     ) -> Result<(WorkspaceEdit, Rewrite), String> {
         let kind = EditKind::of_name(name)
             .ok_or_else(|| format!("There is no edit that makes `{name}`."))?;
         let program = self.program()?;
-        let made = match at {
-            None => self.all(&program, &[kind]).pop(),
-            Some((path, line)) => {
-                let line = self.today(&program.sources, path, *line).ok_or_else(|| {
+        let made = if at.is_empty() {
+            self.all(&program, &[kind]).pop()
+        } else {
+            let lines = at.iter().map(|(path, line)| {
+                let today = self.today(&program.sources, path, *line).ok_or_else(|| {
                     format!("{path}:{line} reads differently than when it was measured.")
                 })?;
-                let lines = [(path.as_str(), line)];
-                let request = Request { kind, lines: &lines, count: Some(worker_count()) };
-                rewrites(&program.sources, &program.entry, &[request]).pop()
-            }
+                Ok((path.as_str(), today))
+            });
+            let lines: Vec<(&str, u32)> = lines.collect::<Result<_, String>>()?;
+            let request = Request { kind, lines: &lines, count: Some(worker_count()) };
+            rewrites(&program.sources, &program.entry, &[request]).pop()
         };
         let rewrite = match made.ok_or("Nothing was asked for.")? {
             Ok(rewrite) => rewrite,
@@ -367,7 +369,7 @@ pub fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeAction
             .any(|file| file.path == here && file.lines(text).into_iter().any(is_in));
         let edit = (at_loop || touches).then(|| applying.edit(&program.sources, &rewrite, edits));
         Some(CodeActionOrCommand::CodeAction(CodeAction {
-            title: format!("Ridgeline: {}{told}", begun_small(rewrite.title)),
+            title: format!("{}{told}", named(rewrite.title)),
             kind: Some(CodeActionKind::REFACTOR_REWRITE),
             edit: Some(edit??),
             ..CodeAction::default()
@@ -394,11 +396,12 @@ fn brings(study: Option<&Study>, kind: EditKind) -> Option<String> {
     is_less.then(|| format!(": ~{} less memory", units::bytes(before - after)))
 }
 
-/// `train in bfloat16` for `Train in bfloat16`.
-fn begun_small(title: &str) -> String {
+/// `Ridgeline: train in bfloat16` for `Train in bfloat16`: beside the actions of other servers.
+pub fn named(title: &str) -> String {
     let mut letters = title.chars();
     let first = letters.next().map(|first| first.to_ascii_lowercase());
-    first.into_iter().chain(letters).collect()
+    let small: String = first.into_iter().chain(letters).collect();
+    format!("Ridgeline: {small}")
 }
 
 impl GlobalState {
@@ -410,12 +413,12 @@ impl GlobalState {
 
     pub fn applying(&self, root: &Path, file: Option<&Path>) -> Applying {
         let workspace = self.workspaces.iter().find(|workspace| workspace.root == root);
-        let measured = workspace.and_then(|workspace| workspace.measured.first());
-        // Another project of the workspace may have been measured than the one that it is asked of.
+        // Another project of the workspace may have been measured later than the one of the file.
         let is_about = |profiled: &Profiled| {
             file.is_none_or(|file| file.starts_with(real_path(&profiled.root)))
         };
-        let measured = measured.filter(|(_, profiled)| is_about(profiled));
+        let mut all = workspace.into_iter().flat_map(|workspace| &workspace.measured);
+        let measured = all.find(|(_, profiled)| is_about(profiled));
         let generation = measured.map(|(generation, _)| *generation);
         let what_ifs = generation.and_then(|generation| self.what_ifs_of(generation));
         let measured = measured.map(|(_, profiled)| profiled.clone());
@@ -433,22 +436,27 @@ impl GlobalState {
             return to_client.show_message(Importance::Info, message);
         };
         let file = file.or(self.last_touched.as_deref()).filter(|file| file.starts_with(root));
-        let work = self.apply_what_if(root, file, name, None);
+        let work = self.apply_what_if(root, file, name, Vec::new());
         tokio::spawn(async move {
-            if let Err(why) = work.await {
-                to_client.show_message(Importance::Warning, &why);
+            match work.await {
+                Ok(notes) if notes.is_empty() => {}
+                Ok(notes) => {
+                    let message = format!("It is edited in; {}.", notes.join("; "));
+                    to_client.show_message(Importance::Info, &message);
+                }
+                Err(why) => to_client.show_message(Importance::Warning, &why),
             }
         });
     }
 
-    /// Finds the edit that makes an optimization in today's text, or mends a finding at a line of the text
-    /// that ran, and has the editor make it. Gives what a person should know of it.
+    /// Finds the edit that makes an optimization in today's text, everywhere or at lines of the text that
+    /// ran, and has the editor make it. Gives what a person should know of it.
     pub fn apply_what_if(
         &self,
         root: &Path,
         file: Option<&Path>,
         name: &str,
-        at: Option<(String, u32)>,
+        at: Vec<(String, u32)>,
     ) -> impl Future<Output = Result<Vec<String>, String>> + use<> {
         let applying = self.applying(root, file);
         let (to_client, client) = (self.to_client.clone(), self.client.clone());
@@ -458,8 +466,7 @@ impl GlobalState {
             if !client.applies_edits {
                 return Err("This editor takes no edits from outside.".to_owned());
             }
-            let sought =
-                tokio::task::spawn_blocking(move || applying.make(&name, at.as_ref(), edits));
+            let sought = tokio::task::spawn_blocking(move || applying.make(&name, &at, edits));
             let sought = sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?;
             let (edit, rewrite) = sought?;
             to_client.apply_edit(rewrite.title, &edit).await?;

@@ -366,7 +366,7 @@ pub fn diagnostic(
     related: Vec<DiagnosticRelatedInformation>,
 ) -> Diagnostic {
     Diagnostic {
-        range: line_range(index.text(), index.lines(), encoding, found.line),
+        range: to_range(index.text(), index.lines(), encoding, index.code_on_line(found.line)),
         severity: Some(match found.severity {
             Severity::Warning => DiagnosticSeverity::WARNING,
             Severity::Information => DiagnosticSeverity::INFORMATION,

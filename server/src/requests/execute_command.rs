@@ -20,6 +20,7 @@ use crate::report;
 use crate::run_queue::Reason;
 use crate::state::{GlobalState, Workspace};
 use crate::store::{Store, create_private, write_atomic};
+use crate::what_if::Found;
 
 /// Does what a command says. Its answer is sent when it has been begun: a client that waits for it
 /// would have to wait for a training run.
@@ -154,16 +155,17 @@ fn show(state: &GlobalState, file: PathBuf, external: bool, what: &'static str) 
 fn show_report(state: &mut GlobalState, root: &Path) {
     let newest = state.workspace(root).and_then(|workspace| {
         let (generation, profiled) = workspace.measured.first().cloned()?;
-        Some((workspace.findings.of(generation).cloned(), profiled))
+        let what_ifs = workspace.what_if.of(generation).cloned();
+        Some((workspace.findings.of(generation).cloned(), what_ifs, profiled))
     });
-    let (Some((kept, profiled)), Some(store)) = (newest, state.store.clone()) else {
+    let (Some((kept, what_ifs, profiled)), Some(store)) = (newest, state.store.clone()) else {
         let message = "There is no report: nothing of this workspace was measured yet.";
         return state.to_client.show_message(Importance::Info, message);
     };
     let (to_client, can_show) = (state.to_client.clone(), state.client.shows_documents);
     tokio::spawn(async move {
         let written = tokio::task::spawn_blocking(move || {
-            guarded(|| write_report(&store, &profiled, kept.as_deref()))
+            guarded(|| write_report(&store, &profiled, kept.as_deref(), what_ifs.as_ref()))
         });
         let shown = match written.await {
             Ok(Ok(file)) => {
@@ -184,11 +186,12 @@ fn write_report(
     store: &Store,
     profiled: &Profiled,
     kept: Option<&Kept>,
+    what_ifs: Option<&Found>,
 ) -> Result<PathBuf, RequestError> {
     let texts = texts_on_disk(&profiled.files);
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
     let found = kept.map(|kept| panel::Findings { found: unmended(&kept.findings), message: None });
-    let page = report::page(profiled, &texts, found.as_ref(), store)
+    let page = report::page(profiled, &texts, found.as_ref(), what_ifs, store)
         .map_err(|error| RequestError::Internal(format!("{error:#}")))?;
     let folder = store.recordings(&profiled.root);
     let file = folder.join("report.html");

@@ -1,10 +1,12 @@
 //! `textDocument/hover`: everything that is known of a line.
 
 use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::diagnose::severity::Severity;
 use ridgeline_analysis::present::hover::{Beside, hover as present, of_findings};
 use ridgeline_analysis::profile::Profile;
 use tower_lsp::ls_types::{Hover, Position};
 
+use crate::findings::Placed;
 use crate::lsp::{position, to_proto};
 use crate::panel::answer::priced;
 use crate::view::View;
@@ -18,7 +20,13 @@ pub fn hover(view: &View, at: Position) -> Option<Hover> {
     let offset = position::to_offset(index.text(), index.lines(), view.encoding, at);
     let line = index.lines().line_of(offset);
     let found = view.findings();
+    // What stands in the hover already, as a diagnostic, is not told again.
+    let is_shown = |one: &Placed<'_>| {
+        let is_marked = one.line == line && index.code_on_line(line).contains(&offset);
+        view.client.hovers_diagnostics && one.severity > Severity::Hint && is_marked
+    };
     let here = found.iter().filter(|one| (one.statement.0..=one.statement.1).contains(&line));
+    let here = here.filter(|one| !is_shown(one));
     let findings: Vec<(&Finding, Option<&Profile>)> =
         here.map(|one| (one.finding, one.profile())).collect();
     let alone = || of_findings(&findings, index, offset);

@@ -89,8 +89,8 @@ impl GlobalState {
             Question::WhatIf(number, name, action, reply) => {
                 self.panel_what_if(number, &name, action, reply);
             }
-            Question::Mend(number, name, line, reply) => {
-                self.panel_mend(number, &name, line, reply);
+            Question::Mend(number, name, lines, reply) => {
+                self.panel_mend(number, &name, &lines, reply);
             }
             Question::Command(number, wish, reply) => {
                 let root = self.numbered(number).map(|workspace| workspace.root.clone());
@@ -107,7 +107,7 @@ impl GlobalState {
             return;
         };
         let done = match action {
-            Action::Apply => return self.panel_apply(&root, name, None, reply),
+            Action::Apply => return self.panel_apply(&root, name, Vec::new(), reply),
             Action::Measure => match self.measure_what_if(&root, name) {
                 Ok(()) => self.consented(&root),
                 Err(why) => Done::no(why),
@@ -117,21 +117,25 @@ impl GlobalState {
         let _ = reply.send(Ok(done));
     }
 
-    /// Has the editor make the edit that mends a finding.
-    fn panel_mend(&self, number: u32, name: &str, line: Line, reply: Reply<Done>) {
+    /// Has the editor make an edit at some lines.
+    fn panel_mend(&self, number: u32, name: &str, lines: &[Line], mut reply: Reply<Done>) {
         let root = self.numbered(number).map(|workspace| workspace.root.clone());
         let Some(root) = root else {
             let _ = reply.send(Err(no_workspace()));
             return;
         };
-        if let Some((reply, sought)) = self.sought(number, line, reply) {
-            self.panel_apply(&root, name, Some((sought.name(), sought.line)), reply);
+        let mut at = Vec::with_capacity(lines.len());
+        for line in lines {
+            // Where a line is not known, that has been answered.
+            let Some((back, sought)) = self.sought(number, *line, reply) else { return };
+            reply = back;
+            at.push((sought.name(), sought.line));
         }
+        self.panel_apply(&root, name, at, reply);
     }
 
-    /// Has the editor make the edit of an optimization, or one that mends a finding: at a file's line of
-    /// the text that ran.
-    fn panel_apply(&self, root: &Path, name: &str, at: Option<(String, u32)>, reply: Reply<Done>) {
+    /// Has the editor make the edit of an optimization, everywhere or at lines of the text that ran.
+    fn panel_apply(&self, root: &Path, name: &str, at: Vec<(String, u32)>, reply: Reply<Done>) {
         let work = self.apply_what_if(root, None, name, at);
         tokio::spawn(async move {
             let done = match work.await {

@@ -9,7 +9,7 @@ use tower_lsp::ls_types::{
     WorkspaceEdit,
 };
 
-use super::apply::{Applying, Wanted};
+use super::apply::{Applying, Wanted, named};
 use super::batch_size::Edits;
 use super::diagnostic::diagnostic;
 use crate::findings::Placed;
@@ -64,7 +64,7 @@ fn mending(
     let made = placed.into_iter().zip(made).filter_map(|(placed, made)| {
         let (edit, rewrite) = made.ok()?;
         Some(CodeActionOrCommand::CodeAction(CodeAction {
-            title: rewrite.title.to_owned(),
+            title: named(rewrite.title),
             kind: Some(CodeActionKind::QUICKFIX),
             diagnostics: Some(vec![shown(view, placed, given)]),
             edit: Some(edit),

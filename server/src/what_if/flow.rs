@@ -94,7 +94,7 @@ impl GlobalState {
                 let work = move || study(&subject, &probes, memory_limit, &stop);
                 let found = unless(&cancel, on_pool(&pool, work)).await;
                 drop(alone);
-                Ok(Arc::new(found?))
+                Ok(Arc::new(found??))
             };
             let found = work.await;
             if cancel.is_cancelled() {

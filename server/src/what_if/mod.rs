@@ -15,7 +15,7 @@ use ridgeline_analysis::whatif::loading::workers_on;
 use ridgeline_analysis::whatif::study::{Question, Study, Subject};
 use tokio_util::sync::CancellationToken;
 
-use crate::pipeline;
+use crate::pipeline::{self, Iteration};
 use crate::profiler::Profiled;
 
 /// What was found out, or why nothing could be: a sentence without a full stop.
@@ -77,24 +77,40 @@ pub fn worker_count() -> u32 {
     workers_on(cores.and_then(|cores| u32::try_from(cores.get()).ok()))
 }
 
-/// What what-ifs of a measurement start from. It reads files and computes; it can take seconds.
+/// What what-ifs of a measurement start from. Where nobody asked before, it is at hand; else it reads
+/// files and computes, which can take seconds.
 ///
 /// # Errors
 /// Why there is nothing to start from: a sentence without a full stop.
 pub fn subject(profiled: &Profiled) -> Result<Subject, String> {
-    let folder = profiled.recording.as_deref();
-    let folder = folder.ok_or_else(|| "its recording is not kept".to_owned())?;
-    let recording = pipeline::load(folder).map_err(|error| error.to_string())?;
-    pipeline::subject(recording, &profiled.root, profiled.profile.clone())
+    let read = || -> Result<Iteration, String> {
+        let folder = profiled.recording.as_deref();
+        let folder = folder.ok_or_else(|| "its recording is not kept".to_owned())?;
+        let recording = pipeline::load(folder).map_err(|error| error.to_string())?;
+        Ok(Iteration::of(recording, &profiled.profile))
+    };
+    let iteration = profiled.iteration.take().map_or_else(read, Ok)?;
+    pipeline::subject(iteration, &profiled.root, profiled.profile.clone())
+}
+
+/// What optimizations bring to a measurement, with what was run for it in earlier sessions. Nothing is
+/// run now.
+pub fn study_of(profiled: &Profiled, subject: &Subject) -> Found {
+    let recording = profiled.recording.as_deref();
+    let probes = recording.map(|recording| pipeline::kept_probes(recording, subject));
+    study(subject, &probes.unwrap_or_default(), None, &|| false).map(Arc::new)
 }
 
 /// Works out what optimizations bring. It can take a second, and ends soon after `stop` says so.
+///
+/// # Errors
+/// Why nothing can be predicted: a sentence without a full stop.
 pub fn study(
     subject: &Subject,
     probes: &Probes,
     memory_limit: Option<u64>,
     stop: &dyn Fn() -> bool,
-) -> Study {
+) -> Result<Study, String> {
     let limit = memory_limit.into_iter().chain(subject.profile.memory.capacity_bytes).min();
     let question = Question {
         wanted: &[],

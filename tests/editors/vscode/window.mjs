@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-import { EXTENSION, RUN_LIMIT, buildExtension, processes, ridgeline } from "./editor.mjs";
+import { EXTENSION, ROOT, RUN_LIMIT, buildExtension, processes, ridgeline } from "./editor.mjs";
 import { COST, HOTTEST, failures, session, step } from "./person.mjs";
 
 buildExtension();
@@ -15,6 +15,9 @@ const home = {
   extensions: [EXTENSION, join(import.meta.dirname, "python-extension")],
   settings: { "ridgeline.server.path": ridgeline },
 };
+
+/** A program with a fault that its text shows. */
+const PLANTED = join(ROOT, "demo-projects/planted/anomaly-detection/faulty");
 
 /** The strip's colours in a dark theme, as a browser tells them. */
 const HEAT_COLOURS = JSON.parse(readFileSync(join(EXTENSION, "package.json"), "utf8"))
@@ -241,6 +244,56 @@ await session({ home: { ...home, folders: 2 } }, async (window) => {
     await window.open("train.py", "digits");
     await window.statusShows(/^\s*Ridgeline$/);
     await window.picture("18-folders");
+  });
+});
+
+await session({ home: { ...home, project: PLANTED } }, async (window) => {
+  const { page } = window;
+  const FAULT = "set_detect_anomaly(True)";
+  const found = page.locator(".monaco-hover:not(.hidden) .hover-contents", { hasText: "Anomaly detection is on" }).first();
+
+  await step(window, "a fault of the text shows at its line without a run", async () => {
+    await window.open("train.py");
+    await window.statusShows("Ridgeline");
+    await page.locator(".squiggly-hint").first().waitFor();
+    await window.hover(FAULT, "set_detect_anomaly");
+    assert.match(await found.innerText(), /\(not measured\)/);
+    await window.picture("21-found");
+    await page.keyboard.press("Escape");
+    await page.mouse.move(10, 850);
+  });
+
+  await step(window, "what it costs shows when a run has measured it", async () => {
+    await window.goTo(1, 4);
+    await page.keyboard.press("Delete");
+    await page.keyboard.type("T");
+    await window.save();
+    await window.notification("Run code of this workspace?").getByRole("button", { name: "Run once" }).click();
+    await window.statusShows("samples/s");
+    await page.locator(".squiggly-warning, .squiggly-info").first().waitFor({ timeout: RUN_LIMIT });
+    await window.hover(FAULT, "set_detect_anomaly");
+    assert.match(await found.innerText(), /Anomaly detection is on: \d[\d.]* ms of an iteration \(\d+%\)\.\n/);
+    await window.picture("22-measured-finding");
+    await page.keyboard.press("Escape");
+    await page.mouse.move(10, 850);
+  });
+
+  await step(window, "the quick fix mends it, and it is gone after the next run", async () => {
+    await window.goTo(Number(await window.lineNumber(FAULT)), 4);
+    await page.keyboard.press("Control+.");
+    await page.locator(".action-widget .monaco-list-row", { hasText: "Ridgeline: switch anomaly detection off" }).first().waitFor();
+    await window.picture("23-fixes");
+    await page.keyboard.press("Enter");
+    await window.line(FAULT).waitFor({ state: "detached" });
+    await page.locator(".squiggly-warning, .squiggly-info, .squiggly-hint").first().waitFor({ state: "detached" });
+    await window.picture("24-mended");
+    await window.save();
+    await window.notification("Run code of this workspace?").getByRole("button", { name: "Run once" }).click();
+    await window.statusShows(/%/);
+    await window.statusShows("samples/s");
+    await window.lineShows("optimizer.step()", COST);
+    assert.equal(await page.locator(".squiggly-warning, .squiggly-info, .squiggly-hint").count(), 0);
+    await window.picture("25-again");
   });
 });
 

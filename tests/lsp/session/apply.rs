@@ -44,14 +44,7 @@ async fn measured() -> Session {
 
 /// The titles and edits of the rewrites at a line, counted from 0.
 async fn rewrites(session: &mut Session, line: u32) -> Vec<(String, Value)> {
-    let at = json!({"line": line, "character": 0});
-    let params = json!({
-        "textDocument": {"uri": session.uri("train.py")},
-        "range": {"start": at, "end": at},
-        "context": {"diagnostics": [], "only": ["refactor.rewrite"]},
-    });
-    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
-    let found = found.as_array().cloned().unwrap_or_default();
+    let found = session.rewrites(line).await;
     found
         .into_iter()
         .map(|one| (one["title"].as_str().unwrap_or_default().to_owned(), one["edit"].clone()))
@@ -145,6 +138,27 @@ async fn the_command_edits_todays_text() {
     let params = applied(&mut session, "amp-fp16").await;
     assert_eq!(params["edit"]["documentChanges"].as_array().map(Vec::len), Some(1));
     assert!(new_texts(&params["edit"]).len() > 3);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn what_should_be_known_of_an_edit_is_said() {
+    let mut session = opened(editing()).await;
+    let loading = SCRIPT.replace(
+        "model = nn.Linear",
+        "batches = torch.utils.data.DataLoader(data)\nmodel = nn.Linear",
+    );
+    let change = json!([{"text": loading}]);
+    session.client.change(&session.uri("train.py"), 2, change).await;
+    let params = applied(&mut session, "loader-workers").await;
+    assert!(params.to_string().contains("num_workers"), "{params}");
+    let said = session.client.notification("window/showMessage").await;
+    assert_eq!(said["type"], 3);
+    let said = said["message"].as_str().unwrap_or_default();
+    assert!(
+        said.starts_with("It is edited in; without `if __name__") && said.ends_with('.'),
+        "{said}"
+    );
     session.client.goodbye().await;
 }
 

@@ -71,17 +71,6 @@ async fn known(capabilities: Value) -> (Session, Panel) {
     (session, panel)
 }
 
-async fn actions(session: &mut Session, line: u32) -> Vec<Value> {
-    let at = json!({"line": line, "character": 0});
-    let params = json!({
-        "textDocument": {"uri": session.uri("train.py")},
-        "range": {"start": at, "end": at},
-        "context": {"diagnostics": [], "only": ["refactor.rewrite"]},
-    });
-    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
-    found.as_array().cloned().unwrap_or_default()
-}
-
 fn titles(actions: &[Value]) -> Vec<&str> {
     actions.iter().filter_map(|action| action["title"].as_str()).collect()
 }
@@ -101,7 +90,7 @@ async fn the_panel_shows_the_curve() {
 async fn code_actions_at_the_number_and_at_the_loop() {
     let (mut session, _) = known(editing(json!({}))).await;
     for line in [2, 3] {
-        let found = actions(&mut session, line).await;
+        let found = session.rewrites(line).await;
         let titles = titles(&found);
         assert_eq!(titles[0], "Ridgeline: set batch size to 200 (largest that fits in 300 kB, ~)");
         assert!(titles.contains(&"Ridgeline: set batch size to 64"), "{titles:?}");
@@ -112,11 +101,11 @@ async fn code_actions_at_the_number_and_at_the_loop() {
             json!({"start": {"line": 2, "character": 37}, "end": {"line": 2, "character": 39}});
         assert_eq!(change["edits"], json!([{"range": range, "newText": "200"}]));
     }
-    assert_eq!(actions(&mut session, 0).await, Vec::<Value>::new());
+    assert_eq!(session.rewrites(0).await, Vec::<Value>::new());
     // A client that takes no versions gets plain changes.
     session.client.goodbye().await;
     let (mut plain, _) = known(editing(json!({"workspaceEdit": {}}))).await;
-    let found = actions(&mut plain, 2).await;
+    let found = plain.rewrites(2).await;
     assert_eq!(found[0]["edit"]["changes"][plain.uri("train.py")][0]["newText"], "200");
     plain.client.goodbye().await;
 }
@@ -124,7 +113,7 @@ async fn code_actions_at_the_number_and_at_the_loop() {
 #[tokio::test]
 async fn nothing_is_offered_before_it_is_known() {
     let (mut session, exploring) = measured(editing(json!({}))).await;
-    let found = actions(&mut session, 2).await;
+    let found = session.rewrites(2).await;
     assert!(!titles(&found).iter().any(|title| title.contains("batch size")), "{found:?}");
     drop(exploring);
     session.client.goodbye().await;

@@ -20,7 +20,8 @@ use super::strict_client::StrictClient;
 use crate::batch::{Exploration, ExploreRequest, Sources};
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::profiler::{
-    Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
+    AtHand, Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler,
+    ProgressEvent,
 };
 use crate::server::serve;
 use crate::store::Store;
@@ -303,6 +304,23 @@ impl Session {
         measured_in(&self.root)
     }
 
+    /// The code actions at a line of the script, counted from 0.
+    pub async fn code_actions(&mut self, line: u32, context: Value) -> Vec<Value> {
+        let at = json!({"line": line, "character": 0});
+        let params = json!({
+            "textDocument": {"uri": self.uri("train.py")},
+            "range": {"start": at, "end": at},
+            "context": context,
+        });
+        let found = self.client.request("textDocument/codeAction", params).await.expect("actions");
+        found.as_array().cloned().unwrap_or_default()
+    }
+
+    /// Those of them that make an optimization.
+    pub async fn rewrites(&mut self, line: u32) -> Vec<Value> {
+        self.code_actions(line, json!({"diagnostics": [], "only": ["refactor.rewrite"]})).await
+    }
+
     /// The inlay hints of a file, as `line: label`.
     pub async fn hints(&mut self, name: &str) -> Vec<String> {
         let end = json!({"line": u32::MAX, "character": 0});
@@ -362,6 +380,7 @@ pub fn measured_in(root: &Path) -> ProfileOutcome {
         log: None,
         recording: None,
         when_unix_ms: None,
+        iteration: AtHand::default(),
     })
 }
 

@@ -8,6 +8,9 @@ use super::fake::{Session, quiet};
 use super::what_if::recorded;
 use crate::profiler::ProfileOutcome;
 
+/// The quick fix of [`finding`].
+const MENDED: &str = "Ridgeline: multiply float32 in TF32 (set_float32_matmul_precision)";
+
 /// The line of the recorded script that goes back, counted from 1.
 fn line_of(text: &str, part: &str) -> u32 {
     let at = text.lines().position(|line| line.contains(part)).expect("a line");
@@ -46,13 +49,17 @@ async fn published(session: &mut Session) -> Vec<Value> {
 /// A session in which the recorded program was measured and something was found at the line that goes
 /// back; with the script's text.
 async fn measured() -> (Session, String, u32) {
+    measured_by(client()).await
+}
+
+async fn measured_by(client: Value) -> (Session, String, u32) {
     let mut session = Session::start();
     let profiled = recorded(&session);
     let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
     let line = line_of(&text, "backward()");
     let cost = Cost::time(profiled.profile.iteration.time_ns * 0.2);
     *session.profiler.found.lock().expect("no panic") = vec![finding(line, Some(cost))];
-    session.greet(client(), true).await;
+    session.greet(client, true).await;
     let script = session.uri("train.py");
     session.client.open(&script, &text).await;
     session.client.save(&script).await;
@@ -60,15 +67,9 @@ async fn measured() -> (Session, String, u32) {
     (session, text, line)
 }
 
+/// The code actions at a line, counted from 1.
 async fn actions(session: &mut Session, line: u32, context: Value) -> Vec<Value> {
-    let at = json!({"line": line - 1, "character": 0});
-    let params = json!({
-        "textDocument": {"uri": session.uri("train.py")},
-        "range": {"start": at, "end": at},
-        "context": context,
-    });
-    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
-    found.as_array().cloned().unwrap_or_default()
+    session.code_actions(line - 1, context).await
 }
 
 #[tokio::test]
@@ -84,7 +85,7 @@ async fn a_measured_finding_is_at_its_line() {
     );
     let message = diagnostic["message"].as_str().expect("a text");
     assert!(
-        message.starts_with("this waits for the GPU: ") && message.contains("(20%). Python"),
+        message.starts_with("this waits for the GPU: ") && message.contains("(20%).\nPython"),
         "{message}"
     );
     let related = &diagnostic["relatedInformation"][0];
@@ -113,6 +114,20 @@ async fn a_measured_finding_is_at_its_line() {
 }
 
 #[tokio::test]
+async fn a_hover_with_diagnostics_tells_a_finding_once() {
+    let mut client = client();
+    client["experimental"] = json!({"ridgeline": {"diagnosticsInHover": true}});
+    let (mut session, _, line) = measured_by(client).await;
+    assert_eq!(published(&mut session).await.len(), 1);
+    let place = json!({"line": line - 1, "character": 12});
+    let params = json!({"textDocument": {"uri": session.uri("train.py")}, "position": place});
+    let hover = session.client.request("textDocument/hover", params).await.expect("a hover");
+    let hover = hover.to_string();
+    assert!(hover.contains("backward") && !hover.contains("this waits for the GPU"), "{hover}");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
 async fn quick_fixes_mend_and_silence() {
     let (mut session, text, line) = measured().await;
     let shown = published(&mut session).await;
@@ -120,7 +135,7 @@ async fn quick_fixes_mend_and_silence() {
     let context = json!({"diagnostics": shown, "triggerKind": 2});
     let found = actions(&mut session, line, context).await;
     let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();
-    assert_eq!(titles, [EditKind::Tf32.title(), "Ridgeline: silence `hidden-sync` here"]);
+    assert_eq!(titles, [MENDED, "Ridgeline: silence `hidden-sync` here"]);
     for action in &found {
         assert_eq!(action["kind"], "quickfix");
         assert_eq!(action["diagnostics"], json!(shown));
@@ -148,6 +163,37 @@ async fn quick_fixes_mend_and_silence() {
     let script = session.uri("train.py");
     session.client.change(&script, 2, json!([{"text": lines.join("\n")}])).await;
     assert_eq!(published(&mut session).await, Vec::<Value>::new());
+    session.client.goodbye().await;
+}
+
+/// What was found in one project of a workspace stays when another one is measured.
+#[tokio::test]
+async fn each_project_keeps_its_findings() {
+    let (mut session, _, line) = measured().await;
+    assert_eq!(published(&mut session).await.len(), 1);
+    let mut other = recorded(&session);
+    let folder = session.root.join("other");
+    std::fs::create_dir(&folder).expect("a folder");
+    for file in other.files.iter_mut().flatten() {
+        let copy = folder.join(file.file_name().expect("a name"));
+        std::fs::copy(&*file, &copy).expect("copied");
+        *file = copy;
+    }
+    other.root = folder;
+    let script = session.uri("other/train.py");
+    let text = std::fs::read_to_string(session.root.join("other/train.py")).expect("the script");
+    session.client.open(&script, &text).await;
+    session.client.save(&script).await;
+    session.begun().await.end.send(ProfileOutcome::Measured(other)).expect("waiting");
+    let shown = session.client.notification("textDocument/publishDiagnostics").await;
+    assert_eq!(
+        (&shown["uri"], shown["diagnostics"].as_array().map(Vec::len)),
+        (&script.into(), Some(1))
+    );
+    // The first one's is there still, and can be mended.
+    let found = actions(&mut session, line, json!({"diagnostics": []})).await;
+    let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();
+    assert!(titles.contains(&MENDED), "{titles:?}");
     session.client.goodbye().await;
 }
 
@@ -192,7 +238,7 @@ async fn the_text_alone_is_read_while_somebody_types() {
     let shown = published(&mut session).await;
     assert_eq!(shown[0]["severity"], 4);
     let message = shown[0]["message"].as_str().expect("a text");
-    assert!(message.starts_with("this waits for the GPU (not measured). "), "{message}");
+    assert!(message.starts_with("this waits for the GPU (not measured).\n"), "{message}");
     // What is no Python at the moment keeps the last picture.
     let broken = SCRIPT.replace("model(batch)", "model(batch");
     *session.profiler.of_text.lock().expect("no panic") = Vec::new();

@@ -57,16 +57,9 @@ async fn always_is_kept_until_it_is_revoked() {
 }
 
 async fn actions(session: &mut Session, line: u32, context: Value) -> Vec<(String, String)> {
-    let at = json!({"line": line, "character": 0});
-    let params = json!({
-        "textDocument": {"uri": session.uri("train.py")},
-        "range": {"start": at, "end": at},
-        "context": context,
-    });
-    let found = session.client.request("textDocument/codeAction", params).await.expect("actions");
+    let found = session.code_actions(line, context).await;
     let text = |action: &Value, key: &str| action[key].as_str().unwrap_or_default().to_owned();
-    let actions = found.as_array().into_iter().flatten();
-    actions.map(|action| (text(action, "title"), text(action, "command"))).collect()
+    found.iter().map(|action| (text(action, "title"), text(action, "command"))).collect()
 }
 
 /// For editors that drop questions and give no commands.

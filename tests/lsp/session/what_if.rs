@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use ridgeline_analysis::present::what_ifs::speedup;
+use ridgeline_analysis::source::rewrite::EditKind;
 use ridgeline_analysis::whatif::accuracy::{Pair, Sides, VERSION};
 use serde_json::{Value, json};
 
@@ -12,14 +14,18 @@ use super::http::Panel;
 use crate::profiler::{ProfileOutcome, Profiled};
 use crate::what_if::pairs;
 
-/// A recording of a real program, with its sources.
-const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings/conv-cpu");
+/// Recordings of real programs, with their sources.
+const RECORDINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordings");
 /// An optimization that applies to it, and that an edit makes.
 const NAME: &str = "compile";
 
 /// A measurement with its recording, of a copy of the program in the session's folder.
 pub fn recorded(session: &Session) -> Profiled {
-    let folder = Path::new(RECORDING);
+    recorded_as(session, "conv-cpu")
+}
+
+fn recorded_as(session: &Session, name: &str) -> Profiled {
+    let folder = &Path::new(RECORDINGS).join(name);
     for file in fs::read_dir(folder.join("src")).expect("sources").flatten() {
         fs::copy(file.path(), session.root.join(file.file_name())).expect("copied");
     }
@@ -50,11 +56,21 @@ async fn shown(panel: &Panel, is_it: impl Fn(&Value) -> bool) -> Value {
 
 /// A session in which the program was measured, and what optimizations would bring is known.
 async fn known() -> (Session, Panel) {
-    let panel = json!({"experimental": {"ridgeline": {"panel": true}}});
-    let mut session = Session::greeted(panel, true).await;
+    known_of("conv-cpu").await
+}
+
+/// The same of another program, which is open as it ran.
+async fn known_of(name: &str) -> (Session, Panel) {
+    let client = json!({
+        "experimental": {"ridgeline": {"panel": true}},
+        "workspace": {"applyEdit": true, "workspaceEdit": {"documentChanges": true}},
+    });
+    let mut session = Session::greeted(client, true).await;
     session.open_and_save().await;
-    let profiled = recorded(&session);
+    let profiled = recorded_as(&session, name);
     session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+    let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
+    session.client.change(&session.uri("train.py"), 2, json!([{"text": text}])).await;
     let panel = opened(&mut session).await;
     shown(&panel, |what_ifs| !what_ifs["before"].is_null()).await;
     (session, panel)
@@ -85,8 +101,6 @@ async fn what_was_measured_is_looked_at() {
     // The loop tells the best few of those that make it faster.
     let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
     let script = session.uri("train.py");
-    let whole = json!([{"text": text}]);
-    session.client.change(&script, 2, whole).await;
     let line = text.lines().position(|line| line.trim_start().starts_with("for ")).expect("a loop");
     let place = json!({"line": line, "character": 6});
     let params = json!({"textDocument": {"uri": script}, "position": place});
@@ -98,6 +112,59 @@ async fn what_was_measured_is_looked_at() {
         .iter()
         .any(|row| row["speedup"]["value"].as_f64().is_some_and(|value| value > 1.02));
     assert_eq!(told.contains("What would make it faster"), faster, "{told}");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn code_actions_say_what_they_bring() {
+    let (mut session, panel) = known_of("accumulation-cpu").await;
+    let what_ifs = panel.document().await["what_ifs"].clone();
+    let text = fs::read_to_string(session.root.join("train.py")).expect("the script");
+    let line = text.lines().position(|line| line.trim_start().starts_with("for ")).expect("a loop");
+    let actions = session.rewrites(u32::try_from(line).expect("small")).await;
+    let titles: Vec<&str> = actions.iter().filter_map(|one| one["title"].as_str()).collect();
+    let rows = what_ifs["rows"].as_array().expect("rows");
+    let (mut told_faster, mut useless) = (0, 0);
+    for row in rows.iter().filter(|row| row["edit"]["possible"] == true) {
+        let kind = EditKind::of_name(row["name"].as_str().expect("a name")).expect("an edit");
+        let title = kind.title();
+        let (first, rest) = title.split_at(1);
+        let told = format!("Ridgeline: {}{rest}", first.to_lowercase());
+        let speed = row["speedup"]["value"].as_f64().expect("a number");
+        let of_kind: Vec<&&str> = titles.iter().filter(|it| it.starts_with(&told)).collect();
+        if speed >= 1.02 {
+            told_faster += 1;
+            let faster = format!("{told}: ~{} faster", speedup(speed));
+            assert_eq!(of_kind, [&faster.as_str()], "{titles:#?}");
+        } else if row["peak_bytes"]["value"].as_f64() >= what_ifs["before"]["peak_bytes"].as_f64() {
+            useless += 1;
+            assert!(of_kind.is_empty(), "{row}");
+        }
+    }
+    // Both cases are there.
+    assert!(told_faster > 0 && useless > 0, "{what_ifs}");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn what_is_computed_again_is_chosen_by_its_lines() {
+    let (mut session, panel) = known_of("gan-cpu").await;
+    let what_ifs = panel.document().await["what_ifs"].clone();
+    let steps = what_ifs["recompute"].as_array().expect("steps");
+    let is_one = |step: &&Value| step["is_an_edit"] == true && step["lines"] != json!([]);
+    let step = steps.iter().find(is_one).expect("a step that is an edit");
+    let asked = |lines: &Value| json!({"workspace": 0, "name": "recompute", "action": "apply", "lines": lines});
+    let asked_well = asked(&step["lines"]);
+    let (answer, edited) = tokio::join!(panel.post("/api/whatif", &asked_well), async {
+        let (id, params) = session.client.asked("workspace/applyEdit").await;
+        session.client.reply(&id, json!({"applied": true})).await;
+        params
+    });
+    assert_eq!(answer.json()["done"], true);
+    assert!(edited.to_string().contains("checkpoint"), "{edited}");
+    let nowhere = json!([{"file": 99, "line": 1}]);
+    let answer = panel.post("/api/whatif", &asked(&nowhere)).await.json();
+    assert_eq!(answer["message"], "That file is not on this machine.");
     session.client.goodbye().await;
 }
 

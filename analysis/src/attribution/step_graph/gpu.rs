@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Builder, Call, CallKind};
 use crate::attribution::contexts::Contexts;
-use crate::attribution::recorded_step::kind_of_work;
+use crate::attribution::recorded_step::WorkKinds;
 use crate::predict::recorded_step::WorkKind;
 use crate::profile::Phase;
 use crate::recording::trace::Activity;
@@ -32,7 +32,7 @@ impl Builder<'_> {
         let mut left_over: BTreeMap<(i64, i64), i64> = BTreeMap::new();
         for (index, activity) in trace.activities.iter().enumerate() {
             let stream = (activity.device.unwrap_or(0), activity.stream.unwrap_or(0));
-            match self.launches.call(index).filter(|call| self.launched_by.contains_key(call)) {
+            match self.launches.call(index).filter(|call| self.task_of(*call).is_some()) {
                 Some(call) => {
                     by_call.entry(call).or_default().push(index);
                     by_stream.entry(stream).or_default().push(index);
@@ -45,8 +45,9 @@ impl Builder<'_> {
             }
         }
         // The tasks, each in its place on its stream.
-        let mut tasks: HashMap<usize, TaskId> = HashMap::new();
+        let mut tasks: Vec<Option<TaskId>> = vec![None; trace.activities.len()];
         let mut names: HashMap<_, u32> = HashMap::new();
+        let mut kinds = WorkKinds::default();
         for (&(device, stream), members) in &mut by_stream {
             members.sort_unstable_by_key(|index| {
                 trace.activities.get(*index).map(|activity| (activity.start_ns, activity.end_ns()))
@@ -55,7 +56,7 @@ impl Builder<'_> {
             for index in members {
                 let Some(activity) = trace.activities.get(*index) else { continue };
                 let mut task = Task::new(
-                    task_kind(trace.text(activity.name), activity),
+                    task_kind(kinds.of(trace, activity)),
                     activity.duration_ns as f64,
                     Phase::Other,
                 );
@@ -65,10 +66,10 @@ impl Builder<'_> {
                 });
                 task.name = Some(name);
                 task.bytes = activity.bytes;
-                let call = self.launches.call(*index).and_then(|call| self.launched_by.get(&call));
+                let call = self.launches.call(*index).and_then(|call| self.task_of(call));
                 if let Some((launch, _)) = call {
-                    task.launched_by = Some(*launch);
-                    if let Some(launch) = self.graph.task(*launch) {
+                    task.launched_by = Some(launch);
+                    if let Some(launch) = self.graph.task(launch) {
                         (task.operator, task.call) = (launch.operator, launch.call);
                     }
                 }
@@ -78,7 +79,10 @@ impl Builder<'_> {
                 {
                     task.phase = launch.phase;
                 }
-                tasks.insert(*index, self.graph.push(resource, task));
+                let id = self.graph.push(resource, task);
+                if let Some(entry) = tasks.get_mut(*index) {
+                    *entry = Some(id);
+                }
             }
         }
         self.busy_until_ns = vec![0.0; self.graph.resources().len()];
@@ -98,14 +102,17 @@ impl Builder<'_> {
         by_call: &HashMap<usize, Vec<usize>>,
         by_stream: &BTreeMap<(i64, i64), Vec<usize>>,
         left_over: &BTreeMap<(i64, i64), i64>,
-        tasks: &HashMap<usize, TaskId>,
+        tasks: &[Option<TaskId>],
     ) {
         let trace = self.join.trace;
-        let mut before: HashMap<usize, i64> = HashMap::new();
+        // By activity: when what ran before on its stream ended.
+        let mut before: Vec<i64> = vec![i64::MIN; trace.activities.len()];
         for (stream, members) in by_stream {
             let mut end_ns = left_over.get(stream).copied().unwrap_or(i64::MIN);
             for index in members {
-                before.insert(*index, end_ns);
+                if let Some(entry) = before.get_mut(*index) {
+                    *entry = end_ns;
+                }
                 end_ns = end_ns.max(trace.activities.get(*index).map_or(end_ns, Activity::end_ns));
             }
         }
@@ -121,13 +128,13 @@ impl Builder<'_> {
                     told_to_wait = Some(reached.collect());
                 }
                 CallKind::Wait => {
-                    if let Some((task, _)) = self.launched_by.get(&call.index).copied() {
+                    if let Some((task, _)) = self.task_of(call.index) {
                         let until = call.end_ns.saturating_add(CLOCKS_NS);
                         self.let_host_wait(task, call, latest(&launched, until));
                     }
                 }
                 CallKind::Launch => {
-                    let Some((launch, _)) = self.launched_by.get(&call.index).copied() else {
+                    let Some((launch, _)) = self.task_of(call.index) else {
                         continue;
                     };
                     let done = launched.values().map(|list| ended_by(list, call.start_ns)).sum();
@@ -138,7 +145,7 @@ impl Builder<'_> {
                     }
                     for index in by_call.get(&call.index).into_iter().flatten() {
                         let (Some(activity), Some(task)) =
-                            (trace.activities.get(*index), tasks.get(index).copied())
+                            (trace.activities.get(*index), tasks.get(*index).copied().flatten())
                         else {
                             continue;
                         };
@@ -147,7 +154,7 @@ impl Builder<'_> {
                             let until = activity.start_ns.saturating_add(CLOCKS_NS);
                             latest_of(&launched, &reached, until, stream)
                         });
-                        let behind = before.get(index).copied().unwrap_or(i64::MIN);
+                        let behind = before.get(*index).copied().unwrap_or(i64::MIN);
                         self.connect(launch, call, task, activity, behind, waits_for);
                         launched.entry(stream).or_default().push((activity.end_ns(), task));
                         count += 1;
@@ -186,10 +193,8 @@ impl Builder<'_> {
         let wait = self.graph.insert_after(launch, wait);
         self.graph.wait(task, wait, 0.0);
         // The kernel's own delay was counted to the end of the call, which is now elsewhere.
-        if let Some(edge) = self.graph.edges.iter_mut().rev().find(|edge| edge.to == task) {
-            let started = activity.start_ns.saturating_sub(call.start_ns) as f64;
-            edge.lag_ns = (started - asking_ns).clamp(0.0, LAUNCH_DELAY_NS as f64);
-        }
+        let started = activity.start_ns.saturating_sub(call.start_ns) as f64;
+        self.graph.set_last_lag(task, (started - asking_ns).clamp(0.0, LAUNCH_DELAY_NS as f64));
     }
 
     /// Lets a task of a GPU wait for its launch, for the one before on its stream and for another
@@ -260,8 +265,8 @@ fn latest_of(
         .max_by_key(|(end_ns, _)| *end_ns)
 }
 
-fn task_kind(name: &str, activity: &Activity) -> TaskKind {
-    match kind_of_work(name, activity) {
+fn task_kind(kind: WorkKind) -> TaskKind {
+    match kind {
         WorkKind::Kernel | WorkKind::Product(_) => TaskKind::Kernel,
         WorkKind::Communication => TaskKind::Communication,
         WorkKind::HostCopy => TaskKind::HostCopy,

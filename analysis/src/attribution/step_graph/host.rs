@@ -79,7 +79,7 @@ impl Builder<'_> {
             let kind = if call.what == CallKind::Wait { TaskKind::Wait } else { TaskKind::Launch };
             let id =
                 self.add_host(sweep.host, contexts, (start_ns, end_ns), kind, operator, context);
-            self.launched_by.insert(call.index, (id, end_ns));
+            self.set_task_of(call.index, id, end_ns);
             now = end_ns;
         }
         self.stretch(sweep, contexts, (now, to), operator);
@@ -147,7 +147,7 @@ impl Builder<'_> {
         let id = self.graph.push(host, task);
         self.host_starts.push((start_ns, id));
         if let Some(context) = context {
-            self.task_contexts.insert(id, context);
+            self.task_contexts.push((id, context));
         }
         id
     }
@@ -194,7 +194,7 @@ impl Builder<'_> {
                     if call.what == CallKind::Wait { TaskKind::Wait } else { TaskKind::Launch };
                 let duration_ns = end_ns.saturating_sub(start_ns) as f64;
                 let id = self.graph.push(resource, Task::new(kind, duration_ns, Phase::Other));
-                self.launched_by.insert(call.index, (id, end_ns));
+                self.set_task_of(call.index, id, end_ns);
                 now = end_ns;
             }
             self.order.extend(calls);

@@ -5,6 +5,7 @@ use tree_sitter::Node;
 
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
+use crate::diagnose::reading::place;
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::{Line, of_line};
 use crate::predict::op_cost::{Family, work};
@@ -54,20 +55,31 @@ impl Rule for AttentionWrittenOut {
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
-        let places = sites(program)
-            .into_iter()
-            .map(|(module, line)| Place { path: program.module(module).path.clone(), line });
-        places.map(finding).collect()
+        let sites = sites(program).into_iter();
+        // Beside the one call it is what is left for where that does not go: only a run tells.
+        let sites = sites.filter(|(module, line)| !has_the_call(program, *module, *line));
+        sites.map(|(module, line)| finding(place(program, module, line))).collect()
     }
+}
+
+/// Whether the function of a line, or its class, calls the one operator as well.
+fn has_the_call(program: &Program<'_>, module: usize, line: u32) -> bool {
+    let text = program.module(module);
+    let function = text.function_at(text.index.lines().start_of(line));
+    let class = program.class_of((module, function)).and_then(|at| text.classes.get(at));
+    let function = function.and_then(|at| text.functions.get(at));
+    let spans = class.map(|one| &one.span).into_iter().chain(function.map(|one| &one.span));
+    let names = ["scaled_dot_product_attention", "flash_attn", "xformers"];
+    spans.into_iter().any(|span| names.iter().any(|name| text.text(span).contains(name)))
 }
 
 fn finding(at: Place) -> Finding {
     Finding {
         rule: "attention-written-out",
         at,
-        message: "attention is written out: the scores of all pairs go through memory".to_owned(),
-        why: "`torch.nn.functional.scaled_dot_product_attention(q, k, v, …)` computes the same, mask, scale \
-              and dropout among it, in one operator that keeps no scores."
+        message: "Attention is written out: the scores of all pairs go through memory".to_owned(),
+        why: "`torch.nn.functional.scaled_dot_product_attention(q, k, v, …)` computes the same, with mask, \
+              scale and dropout, in one operator that keeps no scores."
             .to_owned(),
         ..Finding::default()
     }
@@ -346,7 +358,7 @@ fn passes(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, lines_read, operator};
+    use crate::diagnose::harness::{Case, lines_in, operator};
 
     const WRITTEN_OUT: &str = "import math\nimport torch\nfrom torch.nn import functional as F\n\n\
         def attention(q, k, v, mask, drop):\n\
@@ -361,27 +373,26 @@ mod tests {
 
     #[test]
     fn product_mask_softmax_dropout_product() {
-        assert_eq!(lines_read(&AttentionWrittenOut, WRITTEN_OUT), [9]);
+        assert_eq!(lines_in(&AttentionWrittenOut, WRITTEN_OUT), [9]);
     }
 
-    fn body(lines: &str) -> &'static str {
+    fn body(lines: &str) -> String {
         let body = lines.replace('\n', "\n    ");
-        let text = format!(
+        format!(
             "import torch\nimport torch.nn.functional as F\ndef f(self, q, k, v):\n    {body}\nf(1, 2, 3)\n"
-        );
-        Box::leak(text.into_boxed_str())
+        )
     }
 
     #[test]
     fn in_one_expression_and_by_methods() {
         let one = body("return F.softmax(q @ k.mT, dim=-1) @ v");
-        assert_eq!(lines_read(&AttentionWrittenOut, one), [4]);
+        assert_eq!(lines_in(&AttentionWrittenOut, &one), [4]);
         let two = body("a = torch.bmm(q, k)\na = a.softmax(-1)\nreturn self.drop(a).bmm(v)");
-        assert_eq!(lines_read(&AttentionWrittenOut, two), [5]);
+        assert_eq!(lines_in(&AttentionWrittenOut, &two), [5]);
         let three = body(
             "a = torch.einsum('bhd,bkd->bhk', q, k)\na *= 2\nw = torch.softmax(a, dim=-1)\nw = self.attn_drop(w)\nx = (w @ v).transpose(1, 2)\nreturn x",
         );
-        assert_eq!(lines_read(&AttentionWrittenOut, three), [6]);
+        assert_eq!(lines_in(&AttentionWrittenOut, &three), [6]);
     }
 
     #[test]
@@ -400,16 +411,23 @@ mod tests {
             "w = F.softmax(q @ k, dim=-1)\nreturn w",
             "return F.scaled_dot_product_attention(q, k, v)",
         ] {
-            assert!(lines_read(&AttentionWrittenOut, body(near)).is_empty(), "{near}");
+            assert!(lines_in(&AttentionWrittenOut, &body(near)).is_empty(), "{near}");
         }
+    }
+
+    #[test]
+    fn what_is_left_beside_the_one_call_is_no_fault() {
+        let text = "import torch\nimport torch.nn.functional as F\ndef f(flash, q, k, v):\n    \
+            if flash:\n        return F.scaled_dot_product_attention(q, k, v)\n    \
+            return F.softmax(q @ k, dim=-1) @ v\nf(True, 1, 2, 3)\n";
+        assert_eq!(lines_in(&AttentionWrittenOut, text), [0; 0]);
     }
 
     const ROWS: &[u64] = &[96, 512, 64];
     const SCORES: &[u64] = &[96, 512, 512];
 
-    fn measured(on_gpu: bool, others_us: f64) -> Example {
-        let example =
-            if on_gpu { Example::on_gpu(WRITTEN_OUT) } else { Example::on_cpu(WRITTEN_OUT) };
+    fn measured(on_gpu: bool, others_us: f64) -> Case {
+        let example = if on_gpu { Case::new(WRITTEN_OUT).on_gpu() } else { Case::new(WRITTEN_OUT) };
         example
             .call(6, Phase::Forward, &operator("bmm", &[ROWS, &[96, 64, 512], SCORES]), 1000.0)
             .call(6, Phase::Forward, &operator("div", &[SCORES, SCORES]), 800.0)
@@ -420,27 +438,27 @@ mod tests {
 
     #[test]
     fn the_what_if_says_what_it_costs() {
-        let found = measured(true, 10.0).found(&AttentionWrittenOut);
+        let found = measured(true, 10.0).measured(&AttentionWrittenOut);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 9);
         assert!(found[0].cost.is_some_and(|cost| cost.is_predicted && cost.time_ns > 5e5));
-        assert!(measured(true, 1e6).found(&AttentionWrittenOut).is_empty());
+        assert!(measured(true, 1e6).measured(&AttentionWrittenOut).is_empty());
     }
 
     #[test]
     fn on_a_processor_the_scaling_and_the_softmax_are_its_cost() {
-        let found = measured(false, 10.0).found(&AttentionWrittenOut);
+        let found = measured(false, 10.0).measured(&AttentionWrittenOut);
         assert_eq!(found[0].cost, Some(Cost::time(1.6e6).predicted()));
     }
 
     #[test]
     fn a_softmax_that_did_not_run_says_nothing() {
-        let other = Example::on_gpu(WRITTEN_OUT).call(
+        let other = Case::new(WRITTEN_OUT).on_gpu().call(
             14,
             Phase::Forward,
             &operator("softmax", &[SCORES, SCORES]),
             900.0,
         );
-        assert!(other.found(&AttentionWrittenOut).is_empty());
+        assert!(other.measured(&AttentionWrittenOut).is_empty());
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::layers::{Pair, argument, layer, pairs};
+use crate::diagnose::reading::place;
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::Line;
 use crate::profile::Phase;
@@ -41,10 +42,8 @@ impl Rule for BiasBeforeBatchNorm {
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
-        let places = sites(program)
-            .into_iter()
-            .map(|(module, line)| Place { path: program.module(module).path.clone(), line });
-        places.map(finding).collect()
+        let sites = sites(program).into_iter();
+        sites.map(|(module, line)| finding(place(program, module, line))).collect()
     }
 }
 
@@ -52,10 +51,10 @@ fn finding(at: Place) -> Finding {
     Finding {
         rule: "bias-before-batch-norm",
         at,
-        message: "the bias of this layer is taken away by the batch norm behind it".to_owned(),
+        message: "The batch norm behind this layer takes its bias away again".to_owned(),
         why: "Batch norm subtracts the mean of each channel, and the bias is part of that. With `bias=False` \
-              the model computes the same without adding it and without its gradient. Weights that were \
-              saved before have one name more."
+              the model computes the same without adding it and without its gradient. What was \
+              saved before still has the biases: load it with `strict=False`."
             .to_owned(),
         fix: Some(EditKind::ConvWithoutBias),
         ..Finding::default()
@@ -149,14 +148,14 @@ fn is_of_bias(kernel: &str, backward: bool) -> bool {
 fn reading_ns(evidence: &Evidence<'_>, task: &Task) -> f64 {
     let operator = evidence.graph().operator_of(task);
     let bytes = operator.and_then(|operator| operator.tensor(0)?.bytes()).unwrap_or(0.0);
-    let bandwidth = evidence.subject.device.bandwidth;
+    let bandwidth = evidence.device().map_or(0.0, |device| device.bandwidth);
     if bandwidth > 0.0 { 1e9 * bytes / bandwidth } else { 0.0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, lines_read, operator};
+    use crate::diagnose::harness::{Case, lines_in, operator};
 
     const SEQUENTIAL: &str = "from torch import nn\n\n\
         net = nn.Sequential(\n\
@@ -177,7 +176,7 @@ mod tests {
 
     #[test]
     fn layers_side_by_side() {
-        assert_eq!(lines_read(&BiasBeforeBatchNorm, SEQUENTIAL), [4, 9]);
+        assert_eq!(lines_in(&BiasBeforeBatchNorm, SEQUENTIAL), [4, 9]);
     }
 
     #[test]
@@ -189,7 +188,7 @@ mod tests {
             \x20   other = [nn.Linear(a, b), nn.BatchNorm1d(b)]\n\
             \x20   return nn.Sequential(*layers), nn.ModuleList(other)\n\
             block(1, 2)\n";
-        assert_eq!(lines_read(&BiasBeforeBatchNorm, text), [3]);
+        assert_eq!(lines_in(&BiasBeforeBatchNorm, text), [3]);
     }
 
     const FORWARD: &str = "import torch\nfrom torch import nn\n\n\
@@ -217,7 +216,7 @@ mod tests {
     #[test]
     fn layers_called_one_on_the_other() {
         // What somebody else may use (`y`) and what is not given to the norm are left alone.
-        assert_eq!(lines_read(&BiasBeforeBatchNorm, FORWARD), [7, 9]);
+        assert_eq!(lines_in(&BiasBeforeBatchNorm, FORWARD), [7, 9]);
     }
 
     #[test]
@@ -230,7 +229,7 @@ mod tests {
             \x20   def forward(self, x):\n\
             \x20       return self.bn(self.conv(x)) + self.conv(x)\n\n\
             Net()(1)\n";
-        assert!(lines_read(&BiasBeforeBatchNorm, text).is_empty());
+        assert!(lines_in(&BiasBeforeBatchNorm, text).is_empty());
     }
 
     const SHAPE: &[u64] = &[16, 8, 64, 64];
@@ -239,7 +238,8 @@ mod tests {
     fn on_a_gpu_the_kernels_of_the_bias_are_its_cost() {
         let conv = operator("conv2d", &[SHAPE, &[8, 8, 3, 3], SHAPE]);
         let back = operator("convolution_backward", &[SHAPE, SHAPE, &[8, 8, 3, 3], SHAPE]);
-        let example = Example::on_gpu(SEQUENTIAL)
+        let example = Case::new(SEQUENTIAL)
+            .on_gpu()
             .module("0", "Conv2d", 4)
             .call(3, Phase::Forward, &conv, 500.0)
             .kernel("void at::native::elementwise_kernel<…>", 30.0)
@@ -248,7 +248,7 @@ mod tests {
             .module("8", "Conv2d", 17)
             .call(3, Phase::Forward, &conv, 500.0)
             .kernel("void at::native::elementwise_kernel<…>", 30.0);
-        let found = example.found(&BiasBeforeBatchNorm);
+        let found = example.measured(&BiasBeforeBatchNorm);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].at.line, found[0].cost), (4, Some(Cost::time(70e3))));
     }
@@ -258,13 +258,13 @@ mod tests {
         let text =
             "from torch import nn\n\nnet = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\n";
         let example = |sum_us: f64| {
-            Example::on_cpu(text)
+            Case::new(text)
                 .module("0", "Linear", 3)
                 .call(3, Phase::Forward, &operator("linear", &[&[64, 8], &[4, 8], &[64, 4]]), 500.0)
                 .call(3, Phase::Backward, &operator("sum", &[&[64, 4], &[4]]), sum_us)
         };
-        let found = example(50.0).found(&BiasBeforeBatchNorm);
+        let found = example(50.0).measured(&BiasBeforeBatchNorm);
         assert_eq!(found[0].cost, Some(Cost::time(50e3)));
-        assert!(example(1.0).found(&BiasBeforeBatchNorm).is_empty());
+        assert!(example(1.0).measured(&BiasBeforeBatchNorm).is_empty());
     }
 }

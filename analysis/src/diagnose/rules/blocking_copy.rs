@@ -67,7 +67,7 @@ impl Rule for BlockingCopy {
 fn waits_of_copies(evidence: &Evidence<'_>) -> BTreeMap<(FileId, u32), Vec<TaskId>> {
     let graph = evidence.graph();
     let mut lines: BTreeMap<(FileId, u32), Vec<TaskId>> = BTreeMap::new();
-    for edge in &graph.edges {
+    for edge in graph.edges() {
         let (Some(copy), Some(wait)) = (graph.task(edge.from), graph.task(edge.to)) else {
             continue;
         };

@@ -1,5 +1,5 @@
 //! `channels-last-missed`: convolutions of pictures whose channels are apart in memory, which tensor cores
-//! do not want: kernels turn them around before and after (PyTorch, "Channels Last Memory Format").
+//! do not want: kernels reorder them before and after (PyTorch, "Channels Last Memory Format").
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::diagnose::tally::{Line, highest_first};
 use crate::source::rewrite::EditKind;
 use crate::whatif::graph::Graph;
 
-/// Kernels that turn around, of a share of the iteration from which on they matter.
+/// The share of the iteration from which on kernels that reorder matter.
 const LEAST: f64 = 0.02;
 /// How cuDNN and PyTorch name them, in small letters.
-const TURNING: [&str; 4] = ["nchwtonhwc", "nhwctonchw", "nchw_to_nhwc", "nhwc_to_nchw"];
+const REORDERING: [&str; 4] = ["nchwtonhwc", "nhwctonchw", "nchw_to_nhwc", "nhwc_to_nchw"];
 
 pub(super) struct ChannelsLastMissed;
 
@@ -23,7 +23,7 @@ impl Rule for ChannelsLastMissed {
     }
 
     fn title(&self) -> &'static str {
-        "Pictures turned around for each convolution"
+        "Pictures reordered for each convolution"
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
@@ -33,26 +33,26 @@ impl Rule for ChannelsLastMissed {
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut texts = evidence.program.modules().iter().map(|module| module.index.text());
-    // Who has written of it knows of it, and what is left is turned around for a reason.
+    // Who has written of it knows of it, and what is left is reordered for a reason.
     if !evidence.on_gpu() || texts.any(|text| text.contains("channels_last")) {
         return None;
     }
-    let turning = turning(evidence.graph());
-    let total_ns: f64 = turning.values().sum();
+    let reordering = reordering(evidence.graph());
+    let total_ns: f64 = reordering.values().sum();
     if evidence.share(total_ns) < LEAST {
         return None;
     }
-    let lines = highest_first(turning);
+    let lines = highest_first(reordering);
     let ((file, line), _) = *lines.first()?;
-    // The kernels that turn around are measured; what convolutions gain besides is not told.
+    // The kernels that reorder are measured; what convolutions gain besides is not told.
     let others = lines.iter().skip(1).take(4);
     Some(Finding {
         rule: "channels-last-missed",
         at: evidence.place(file, line),
         related: others
-            .map(|((file, line), _)| (evidence.place(*file, *line), "turned around too".into()))
+            .map(|((file, line), _)| (evidence.place(*file, *line), "reordered, too".into()))
             .collect(),
-        message: "pictures are turned around before and after convolutions".to_owned(),
+        message: "Pictures are reordered before and after convolutions".to_owned(),
         why: "Convolutions on tensor cores read the channels of a point side by side. With model and input in \
               `memory_format=torch.channels_last` they lie so from the start, and these kernels are gone."
             .to_owned(),
@@ -61,12 +61,12 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-/// Nanoseconds of kernels that turn pictures around, by line.
-pub(super) fn turning(graph: &Graph) -> BTreeMap<Line, f64> {
-    let turns: Vec<bool> = graph.names.iter().map(|name| turns(name)).collect();
+/// Nanoseconds of kernels that reorder pictures, by line.
+pub(super) fn reordering(graph: &Graph) -> BTreeMap<Line, f64> {
+    let reorders: Vec<bool> = graph.names.iter().map(|name| reorders(name)).collect();
     let mut found = BTreeMap::new();
     for task in graph.tasks.iter().filter(|task| !task.is_removed && !task.kind.is_host()) {
-        let is_one = task.name.is_some_and(|name| turns.get(name as usize) == Some(&true));
+        let is_one = task.name.is_some_and(|name| reorders.get(name as usize) == Some(&true));
         if let Some(line) = task.line.filter(|_| is_one) {
             *found.entry(line).or_insert(0.0) += task.duration_ns;
         }
@@ -74,34 +74,35 @@ pub(super) fn turning(graph: &Graph) -> BTreeMap<Line, f64> {
     found
 }
 
-/// Whether a kernel of that name turns a picture around.
-fn turns(name: &str) -> bool {
+/// Whether a kernel of that name reorders a picture.
+fn reorders(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    TURNING.iter().any(|mark| name.contains(mark))
+    REORDERING.iter().any(|mark| name.contains(mark))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
     use crate::profile::Phase;
 
     const TEXT: &str = "import torch\n\ny = conv1(x)\nz = conv2(y)\n";
     const SHAPE: &[u64] = &[32, 64, 56, 56];
     const NAME: &str = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>(…)";
 
-    fn convolution(line: u32, turning_us: f64) -> Example {
+    fn convolution(line: u32, reorder_us: f64) -> Case {
         let conv = operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]);
-        Example::on_gpu(TEXT)
+        Case::new(TEXT)
+            .on_gpu()
             .call(line, Phase::Forward, &conv, 900.0)
-            .kernel(NAME, turning_us)
+            .kernel(NAME, reorder_us)
             .call(4, Phase::Forward, &conv, 900.0)
             .kernel("sm80_xmma_fprop_implicit_gemm_nhwc", 100.0)
     }
 
     #[test]
-    fn kernels_that_turn_around_are_the_cost() {
-        let found = convolution(3, 150.0).found(&ChannelsLastMissed);
+    fn kernels_that_reorder_are_the_cost() {
+        let found = convolution(3, 150.0).measured(&ChannelsLastMissed);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 3);
         assert_eq!(found[0].cost, Some(Cost::time(150e3)));
@@ -110,22 +111,25 @@ mod tests {
 
     #[test]
     fn few_of_them_are_no_fault() {
-        assert!(convolution(3, 5.0).found(&ChannelsLastMissed).is_empty());
+        assert!(convolution(3, 5.0).measured(&ChannelsLastMissed).is_empty());
         let conv = operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]);
-        let none = Example::on_gpu(TEXT).call(3, Phase::Forward, &conv, 900.0);
-        assert!(none.found(&ChannelsLastMissed).is_empty());
+        let none = Case::new(TEXT).on_gpu().call(3, Phase::Forward, &conv, 900.0);
+        assert!(none.measured(&ChannelsLastMissed).is_empty());
     }
 
     #[test]
     fn a_program_that_knows_of_it_is_left_alone() {
         let mut known = convolution(3, 150.0);
-        known.set_text("import torch\n\ny = conv1(x.to(memory_format=torch.channels_last))\n");
-        assert!(known.found(&ChannelsLastMissed).is_empty());
+        known.file(
+            "train.py",
+            "import torch\n\ny = conv1(x.to(memory_format=torch.channels_last))\n",
+        );
+        assert!(known.measured(&ChannelsLastMissed).is_empty());
     }
 
     #[test]
     fn names_of_other_kernels() {
-        assert!(turns(NAME) && turns("void cudnn::ops::nhwcToNchwKernel<float>()"));
-        assert!(!turns("cudnn_infer_ampere_scudnn_128x64_relu_nchw") && !turns("nhwc_pool"));
+        assert!(reorders(NAME) && reorders("void cudnn::ops::nhwcToNchwKernel<float>()"));
+        assert!(!reorders("cudnn_infer_ampere_scudnn_128x64_relu_nchw") && !reorders("nhwc_pool"));
     }
 }

@@ -50,15 +50,16 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
     use crate::profile::Phase;
     use crate::recording::manifest::Loader;
 
     const TEXT: &str = "import torch\n\ny = model(x)\n";
 
-    fn example(is_on: bool, shapes: Option<u32>) -> Example {
+    fn example(is_on: bool, shapes: Option<u32>) -> Case {
         let shape: &[u64] = &[32, 64, 56, 56];
-        Example::on_gpu(TEXT)
+        Case::new(TEXT)
+            .on_gpu()
             .told(|it| {
                 it.settings.cudnn_benchmark = Some(is_on);
                 it.loaders = vec![Loader { distinct_shapes: shapes, ..Loader::default() }];
@@ -68,27 +69,28 @@ mod tests {
 
     #[test]
     fn many_shapes_are_tried_again_and_again() {
-        let found = example(true, Some(6)).found(&CudnnBenchmarkChanging);
+        let found = example(true, Some(6)).measured(&CudnnBenchmarkChanging);
         assert_eq!(found.len(), 1);
         assert!(found[0].message.contains("6 different shapes"), "{}", found[0].message);
     }
 
     #[test]
     fn a_smaller_last_batch_or_a_switch_that_is_off_is_no_fault() {
-        assert!(example(true, Some(2)).found(&CudnnBenchmarkChanging).is_empty());
-        assert!(example(true, None).found(&CudnnBenchmarkChanging).is_empty());
-        assert!(example(false, Some(6)).found(&CudnnBenchmarkChanging).is_empty());
+        assert!(example(true, Some(2)).measured(&CudnnBenchmarkChanging).is_empty());
+        assert!(example(true, None).measured(&CudnnBenchmarkChanging).is_empty());
+        assert!(example(false, Some(6)).measured(&CudnnBenchmarkChanging).is_empty());
     }
 
     #[test]
     fn without_convolutions_it_does_not_matter() {
         let product = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
-        let example = Example::on_gpu(TEXT)
+        let example = Case::new(TEXT)
+            .on_gpu()
             .told(|it| {
                 it.settings.cudnn_benchmark = Some(true);
                 it.loaders = vec![Loader { distinct_shapes: Some(9), ..Loader::default() }];
             })
             .call(3, Phase::Forward, &product, 900.0);
-        assert!(example.found(&CudnnBenchmarkChanging).is_empty());
+        assert!(example.measured(&CudnnBenchmarkChanging).is_empty());
     }
 }

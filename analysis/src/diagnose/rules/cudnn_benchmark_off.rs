@@ -65,15 +65,16 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
     use crate::profile::Phase;
     use crate::recording::manifest::Loader;
 
     const TEXT: &str = "import torch\n\ny = model(x)\n";
 
-    fn example(text: &'static str, shapes: Option<u32>) -> Example {
+    fn example(text: &str, shapes: Option<u32>) -> Case {
         let shape: &[u64] = &[32, 64, 56, 56];
-        Example::on_gpu(text)
+        Case::new(text)
+            .on_gpu()
             .told(|it| {
                 it.settings.cudnn_benchmark = Some(false);
                 it.loaders = vec![Loader { distinct_shapes: shapes, ..Loader::default() }];
@@ -87,34 +88,34 @@ mod tests {
 
     #[test]
     fn fixed_sizes_and_nothing_tried() {
-        let found = example(TEXT, Some(1)).found(&CudnnBenchmarkOff);
+        let found = example(TEXT, Some(1)).measured(&CudnnBenchmarkOff);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].at.line, found[0].cost), (3, None));
     }
 
     #[test]
     fn not_where_sizes_change_or_nobody_knows() {
-        assert!(example(TEXT, Some(2)).found(&CudnnBenchmarkOff).is_empty());
-        assert!(example(TEXT, None).found(&CudnnBenchmarkOff).is_empty());
+        assert!(example(TEXT, Some(2)).measured(&CudnnBenchmarkOff).is_empty());
+        assert!(example(TEXT, None).measured(&CudnnBenchmarkOff).is_empty());
         let provider = example(TEXT, Some(1)).told(|it| it.loaders.clear());
-        assert!(provider.found(&CudnnBenchmarkOff).is_empty());
+        assert!(provider.measured(&CudnnBenchmarkOff).is_empty());
     }
 
     #[test]
     fn not_where_it_is_on_or_chosen_or_another_vendors() {
         let on = example(TEXT, Some(1)).told(|it| it.settings.cudnn_benchmark = Some(true));
-        assert!(on.found(&CudnnBenchmarkOff).is_empty());
+        assert!(on.measured(&CudnnBenchmarkOff).is_empty());
         let chosen = "import torch\ntorch.backends.cudnn.deterministic = True\ny = model(x)\n";
-        assert!(example(chosen, Some(1)).found(&CudnnBenchmarkOff).is_empty());
+        assert!(example(chosen, Some(1)).measured(&CudnnBenchmarkOff).is_empty());
         let mut rocm = example(TEXT, Some(1));
         rocm.profile.device.kind = "rocm".to_owned();
-        assert!(rocm.found(&CudnnBenchmarkOff).is_empty());
+        assert!(rocm.measured(&CudnnBenchmarkOff).is_empty());
     }
 
     #[test]
     fn not_where_convolutions_are_a_small_part() {
         let product = operator("mm", &[&[4096, 4096], &[4096, 4096], &[4096, 4096]]);
         let example = example(TEXT, Some(1)).call(3, Phase::Forward, &product, 20_000.0);
-        assert!(example.found(&CudnnBenchmarkOff).is_empty());
+        assert!(example.measured(&CudnnBenchmarkOff).is_empty());
     }
 }

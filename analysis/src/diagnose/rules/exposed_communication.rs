@@ -38,14 +38,14 @@ impl Rule for ExposedCommunication {
         }
         let (message, why) = if line.in_backward {
             (
-                "the exchange of gradients outlasts the backward pass",
+                "The exchange of gradients outlasts the backward pass",
                 "Only what the backward pass leaves time for is hidden behind it. Exchange less \
                  often (`no_sync` while gradients are accumulated), exchange fewer bytes (a \
                  compression hook, bf16 gradients), or give each rank a larger batch.",
             )
         } else {
             (
-                "the rank waits for communication outside of the backward pass",
+                "The rank waits for communication outside of the backward pass",
                 "Nothing is computed while it waits. Let DistributedDataParallel exchange gradients \
                  beside the backward pass, join many small exchanges into one, or ask with \
                  `async_op=True` and wait where the result is needed.",
@@ -124,7 +124,7 @@ for batch in batches:
         assert_eq!(found.cost, Some(Cost::time(30e6)));
         let on_gpu = case("backward", 30.0).on_gpu();
         let found = on_gpu.finds(&ExposedCommunication, "backward");
-        assert_eq!(found.message, "the exchange of gradients outlasts the backward pass");
+        assert_eq!(found.message, "The exchange of gradients outlasts the backward pass");
         // A processor computes and exchanges with the same cores.
         case("backward", 30.0).finds_nothing(&ExposedCommunication);
     }

@@ -17,8 +17,8 @@ use crate::whatif::optimizations::shared::retyped::retyped;
 const LEAST: f64 = 0.02;
 /// Tensors of fewer elements are counters and rates, whose type is nobody's concern.
 const SMALL: f64 = 1024.0;
-/// On a processor half of the bytes and half of the operations of a vector are left.
-const OF_PROCESSOR: f64 = 0.5;
+/// Half of the bytes are left, and on a processor half of the operations of a vector.
+const OF_BYTES: f64 = 0.5;
 
 pub(super) struct Float64;
 
@@ -77,7 +77,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         rule: "float64",
         at: evidence.place(file, line),
         related,
-        message: "this computes with numbers of 64 bits (float64)".to_owned(),
+        message: "This computes with 64-bit numbers (float64)".to_owned(),
         why: "NumPy makes float64 unless told otherwise, and a tensor of it turns all that it meets into \
               float64. `.float()`, or `dtype=torch.float32` where it is made, keeps training in 32 bits."
             .to_owned(),
@@ -99,10 +99,12 @@ fn is_double(operator: &Operator) -> bool {
 /// The share of an operator's time that 32 bits would save.
 fn saved(evidence: &Evidence<'_>, operator: &Operator) -> f64 {
     if !evidence.on_gpu() {
-        return OF_PROCESSOR;
+        return OF_BYTES;
     }
     let single = retyped(operator, ElementType::Float64, ElementType::Float32);
-    (1.0 - evidence.facts().modelled_ratio(operator, &single).value).clamp(0.0, 1.0)
+    // Of a GPU that nobody knows the bytes count, which are half as many.
+    let ratio = evidence.facts().map(|facts| facts.modelled_ratio(operator, &single).value);
+    ratio.map_or(OF_BYTES, |ratio| (1.0 - ratio).clamp(0.0, 1.0))
 }
 
 fn sets_default(program: &Program<'_>) -> bool {
@@ -147,7 +149,7 @@ fn origins(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, of_type, operator};
+    use crate::diagnose::harness::{Case, of_type, operator};
 
     const TEXT: &str = "import numpy as np\nimport torch\n\n\
         weights = torch.from_numpy(np.ones(4096))\n\
@@ -156,9 +158,9 @@ mod tests {
         loss = z.square().mean()\n";
     const SHAPE: &[u64] = &[256, 4096];
 
-    fn example(text: &'static str, element: ElementType, double_us: f64) -> Example {
+    fn example(text: &str, element: ElementType, double_us: f64) -> Case {
         let step = of_type(element, "mul", &[SHAPE, SHAPE, SHAPE]);
-        Example::on_cpu(text)
+        Case::new(text)
             .call(5, Phase::Forward, &operator("relu", &[SHAPE, SHAPE]), 1000.0)
             .call(6, Phase::Forward, &step, double_us)
             .call(7, Phase::Forward, &of_type(element, "pow", &[SHAPE, SHAPE]), 2.0 * double_us)
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_line_where_it_begins_with_where_it_comes_from() {
-        let found = example(TEXT, ElementType::Float64, 500.0).found(&Float64);
+        let found = example(TEXT, ElementType::Float64, 500.0).measured(&Float64);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 6);
         assert_eq!(found[0].cost, Some(Cost::time(1e6).predicted()));
@@ -177,30 +179,30 @@ mod tests {
 
     #[test]
     fn single_precision_and_little_work_are_no_fault() {
-        assert!(example(TEXT, ElementType::Float32, 500.0).found(&Float64).is_empty());
-        assert!(example(TEXT, ElementType::Float64, 1.0).found(&Float64).is_empty());
+        assert!(example(TEXT, ElementType::Float32, 500.0).measured(&Float64).is_empty());
+        assert!(example(TEXT, ElementType::Float64, 1.0).measured(&Float64).is_empty());
         let counter = of_type(ElementType::Float64, "add", &[&[1], &[1], &[1]]);
-        let small = Example::on_cpu(TEXT).calls(100, 6, Phase::Forward, &counter, 5.0);
-        assert!(small.found(&Float64).is_empty());
+        let small = Case::new(TEXT).calls(100, 6, Phase::Forward, &counter, 5.0);
+        assert!(small.measured(&Float64).is_empty());
     }
 
     #[test]
     fn who_asks_for_it_for_everything_gets_it() {
         let text =
             "import torch\ntorch.set_default_dtype(torch.float64)\n\n\ny = model(x)\nz = y\n";
-        assert!(example(text, ElementType::Float64, 500.0).found(&Float64).is_empty());
+        assert!(example(text, ElementType::Float64, 500.0).measured(&Float64).is_empty());
     }
 
     #[test]
     fn on_a_gpu_the_model_says_what_is_saved() {
-        let mut example = Example::on_gpu(TEXT);
+        let mut example = Case::new(TEXT).on_gpu();
         example = example.call(
             6,
             Phase::Forward,
             &of_type(ElementType::Float64, "mul", &[SHAPE, SHAPE, SHAPE]),
             900.0,
         );
-        let found = example.found(&Float64);
+        let found = example.measured(&Float64);
         assert!(
             found.iter().all(|one| one.cost.is_some_and(|cost| cost.time_ns < 9e5)),
             "{found:?}"

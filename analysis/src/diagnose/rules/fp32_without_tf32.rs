@@ -33,7 +33,7 @@ impl Rule for Fp32WithoutTf32 {
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let precision = evidence.manifest()?.settings.matmul_precision.as_deref();
-    let has_tf32 = evidence.subject.device.peaks.tf32.is_some();
+    let has_tf32 = evidence.device()?.peaks.tf32.is_some();
     if !evidence.on_gpu()
         || !has_tf32
         || precision != Some("highest")
@@ -61,11 +61,11 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         rule: "fp32-without-tf32",
         at: evidence.place(file, line),
         related: others
-            .map(|((file, line), _)| (evidence.place(*file, *line), "multiplies FP32 too".into()))
+            .map(|((file, line), _)| (evidence.place(*file, *line), "multiplies FP32, too".into()))
             .collect(),
-        message: "matrix products of FP32 numbers run outside of tensor cores".to_owned(),
+        message: "Matrix products of FP32 numbers run outside of tensor cores".to_owned(),
         why: "This GPU multiplies FP32 numbers many times as fast in TF32, which rounds the factors to 10 \
-              bits and keeps the range and the sums. Training is rarely the worse for it: \
+              bits and keeps the range and sums in FP32. Training is rarely the worse for it: \
               `torch.set_float32_matmul_precision(\"high\")`."
             .to_owned(),
         cost: Some(Cost::time(saved_ns).predicted()),
@@ -82,15 +82,16 @@ fn is_chosen(program: &Program<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, of_type, operator};
+    use crate::diagnose::harness::{Case, of_type, operator};
     use crate::profile::Phase;
 
     const TEXT: &str = "import torch\n\ny = model(x)\nz = head(y)\n";
     const SQUARE: &[&[u64]] = &[&[4096, 4096], &[4096, 4096], &[4096, 4096]];
 
-    fn example(text: &'static str, precision: &str) -> Example {
+    fn example(text: &str, precision: &str) -> Case {
         let precision = precision.to_owned();
-        Example::on_gpu(text)
+        Case::new(text)
+            .on_gpu()
             .told(|it| it.settings.matmul_precision = Some(precision))
             .call(3, Phase::Forward, &operator("mm", SQUARE), 4000.0)
             .call(4, Phase::Forward, &operator("mm", SQUARE), 8000.0)
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_line_with_the_most_products_is_told() {
-        let found = example(TEXT, "highest").found(&Fp32WithoutTf32);
+        let found = example(TEXT, "highest").measured(&Fp32WithoutTf32);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].at.line, found[0].related[0].0.line), (4, 3));
         let cost = found[0].cost.unwrap();
@@ -108,28 +109,30 @@ mod tests {
 
     #[test]
     fn not_where_it_is_on_or_chosen_or_cannot_be() {
-        assert!(example(TEXT, "high").found(&Fp32WithoutTf32).is_empty());
+        assert!(example(TEXT, "high").measured(&Fp32WithoutTf32).is_empty());
         let chosen = "import torch\ntorch.set_float32_matmul_precision('highest')\ny = model(x)\n";
-        assert!(example(chosen, "highest").found(&Fp32WithoutTf32).is_empty());
+        assert!(example(chosen, "highest").measured(&Fp32WithoutTf32).is_empty());
         let mut old = example(TEXT, "highest");
-        old.device.peaks.tf32 = None;
-        assert!(old.found(&Fp32WithoutTf32).is_empty());
+        old.device.as_mut().expect("a GPU").peaks.tf32 = None;
+        assert!(old.measured(&Fp32WithoutTf32).is_empty());
         let untold = example(TEXT, "highest").told(|it| it.settings.matmul_precision = None);
-        assert!(untold.found(&Fp32WithoutTf32).is_empty());
+        assert!(untold.measured(&Fp32WithoutTf32).is_empty());
     }
 
     #[test]
     fn not_where_products_are_of_16_bits_or_small() {
         let half = of_type(ElementType::BFloat16, "mm", SQUARE);
-        let half = Example::on_gpu(TEXT)
+        let half = Case::new(TEXT)
+            .on_gpu()
             .told(|it| it.settings.matmul_precision = Some("highest".to_owned()))
             .call(3, Phase::Forward, &half, 4000.0);
-        assert!(half.found(&Fp32WithoutTf32).is_empty());
+        assert!(half.measured(&Fp32WithoutTf32).is_empty());
         let sum = operator("add", &[&[1 << 20], &[1 << 20], &[1 << 20]]);
-        let small = Example::on_gpu(TEXT)
+        let small = Case::new(TEXT)
+            .on_gpu()
             .told(|it| it.settings.matmul_precision = Some("highest".to_owned()))
             .call(3, Phase::Forward, &operator("mm", &[&[8, 8], &[8, 8], &[8, 8]]), 2.0)
             .call(4, Phase::Forward, &sum, 4000.0);
-        assert!(small.found(&Fp32WithoutTf32).is_empty());
+        assert!(small.measured(&Fp32WithoutTf32).is_empty());
     }
 }

@@ -49,14 +49,14 @@ fn limited(evidence: &Evidence<'_>, state: &GpuState, at: &Place) -> Option<Find
     let share = now / highest;
     let by = |reason: &str| state.limited_by.iter().any(|one| one == reason);
     let (reason, what) = if by("heat") && share < SLOWED {
-        ("heat", "Look after its cooling: air, dust, neighbours in the case.")
+        ("Heat", "Look after its cooling: air, dust, neighbours in the case.")
     } else if by("hardware") && share < SLOWED {
         (
-            "its hardware",
-            "Its power supply or its cooling does not do: ask `nvidia-smi -q -d PERFORMANCE`.",
+            "Its hardware",
+            "Its power supply or its cooling is too weak: ask `nvidia-smi -q -d PERFORMANCE`.",
         )
     } else if by("power") && share < SLOWED_BY_POWER {
-        ("its limit of power", "Ask `nvidia-smi -q -d POWER` whether somebody lowered it.")
+        ("Its power limit", "Ask `nvidia-smi -q -d POWER` whether somebody lowered it.")
     } else {
         return None;
     };
@@ -68,11 +68,9 @@ fn limited(evidence: &Evidence<'_>, state: &GpuState, at: &Place) -> Option<Find
     Some(Finding {
         rule: "gpu-slowed",
         at: at.clone(),
-        message: format!("{reason} slows the GPU down to {} of its highest clock", percent(share))
-            .replacen("its", "Its", usize::from(reason.starts_with("its")))
-            .replacen("heat", "Heat", 1),
+        message: format!("{reason} slows the GPU down to {} of its highest clock", percent(share)),
         why: format!(
-            "It ran at {now:.0} of {highest:.0} MHz while it was timed, and the driver names {reason} as the \
+            "It ran at {now:.0} of {highest:.0} MHz while it was timed, and the driver names this as the \
              reason. {what} The times told here are those of the slowed GPU."
         ),
         cost: (time_ns > 0.0).then(|| Cost::time(time_ns).predicted()),
@@ -132,7 +130,7 @@ mod tests {
         let cost = found.cost.expect("a cost");
         assert!((cost.time_ns - 1e6).abs() < 1.0 && cost.is_predicted, "{cost:?}");
         let found = clocked(1400, "power").finds(&GpuSlowed, "loop");
-        assert!(found.message.starts_with("Its limit of power"), "{}", found.message);
+        assert!(found.message.starts_with("Its power limit"), "{}", found.message);
     }
 
     #[test]

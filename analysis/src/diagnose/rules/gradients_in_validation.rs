@@ -1,11 +1,11 @@
 //! Validation that builds graphs which nobody goes back through (PyTorch, "Performance Tuning Guide:
 //! Disable gradient calculation for validation or inference").
 
+use crate::diagnose::evaluation::Stretches;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::rule::Rule;
-use crate::diagnose::validation::{has_gradients, seen, stretches, written};
-use crate::profile::FileId;
+use crate::diagnose::validation::{found_in_recording, found_in_text, has_gradients};
 use crate::source::rewrite::EditKind;
 use crate::source::rewrite::program::Program;
 
@@ -21,21 +21,15 @@ impl Rule for GradientsInValidation {
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let with_graphs = seen(evidence).into_iter().filter(|one| one.seen.with_gradients);
-        let found = with_graphs.map(|one| {
-            let at = one.seen.at;
-            let stretches = stretches(evidence, &one);
+        let cost = |stretches: &Stretches| {
             let held = stretches.held_bytes(evidence).filter(|_| !stretches.is_empty());
-            let cost = held.filter(|bytes| *bytes > 0.0).map(Cost::bytes);
-            finding(evidence.place(FileId(at.file), at.line), cost)
-        });
-        found.collect()
+            held.filter(|bytes| *bytes > 0.0).map(Cost::bytes)
+        };
+        found_in_recording(evidence, |one| one.seen.with_gradients, cost, finding)
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
-        let all = written(program).into_iter().filter(|one| has_gradients(program, one));
-        let place = |module: usize, line| Place { path: program.module(module).path.clone(), line };
-        all.map(|one| finding(place(one.module, one.line), None)).collect()
+        found_in_text(program, |one| has_gradients(program, one), finding)
     }
 
     fn measurement_decides(&self) -> bool {

@@ -51,28 +51,31 @@ impl Rule for GraphBreak {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
     use crate::profile::Phase;
     use crate::recording::manifest::Location;
     use crate::recording::observed;
 
     const TEXT: &str = "import torch\n\ndef f(x):\n    print(x)\n    return x.item()\n";
 
-    fn example(breaks: &[(u32, u32, &str)]) -> Example {
+    fn example(breaks: &[(u32, u32, &str)]) -> Case {
         let one = |(line, count, reason): &(u32, u32, &str)| observed::GraphBreak {
             at: Location { file: 0, line: *line },
             count: *count,
             reason: (*reason).to_owned(),
         };
-        Example::on_cpu(TEXT)
-            .told(|it| it.observed.graph_breaks = breaks.iter().map(one).collect())
-            .call(5, Phase::Forward, &operator("sum", &[&[8], &[]]), 10.0)
+        Case::new(TEXT).told(|it| it.observed.graph_breaks = breaks.iter().map(one).collect()).call(
+            5,
+            Phase::Forward,
+            &operator("sum", &[&[8], &[]]),
+            10.0,
+        )
     }
 
     #[test]
     fn each_line_once_with_what_torch_says() {
         let breaks = [(4, 1, "builtin print"), (4, 2, "again"), (5, 1, "Tensor.item")];
-        let found = example(&breaks).found(&GraphBreak);
+        let found = example(&breaks).measured(&GraphBreak);
         assert_eq!(found.iter().map(|one| one.at.line).collect::<Vec<_>>(), [4, 5]);
         assert!(found[0].why.starts_with("torch says: builtin print. "), "{}", found[0].why);
     }
@@ -80,7 +83,7 @@ mod tests {
     #[test]
     fn what_the_program_asked_for_is_no_fault() {
         let breaks = [(4, 1, "Skip function `f` decorated by torch.compiler.disable"), (5, 0, "x")];
-        assert!(example(&breaks).found(&GraphBreak).is_empty());
-        assert!(example(&[]).found(&GraphBreak).is_empty());
+        assert!(example(&breaks).measured(&GraphBreak).is_empty());
+        assert!(example(&[]).measured(&GraphBreak).is_empty());
     }
 }

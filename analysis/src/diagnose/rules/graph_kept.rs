@@ -6,13 +6,13 @@ use tree_sitter::Node;
 use crate::diagnose::carried::{Carried, base_of};
 use crate::diagnose::evidence::{Evidence, Left};
 use crate::diagnose::finding::{Cost, Finding, Place};
-use crate::diagnose::reading::{is_without_gradients, lines_of, loops_around};
+use crate::diagnose::reading::{is_without_gradients, lines_of, loops_around, place};
 use crate::diagnose::rule::Rule;
 use crate::source::batch_site::module::{Assignment, Module};
 use crate::source::rewrite::EditKind;
 use crate::source::rewrite::models::Models;
 use crate::source::rewrite::program::Program;
-use crate::source::rewrite::syntax::{mentions, object_of, statement_of, within, written};
+use crate::source::rewrite::syntax::{mentions, object_of, within, written};
 use crate::units::bytes;
 
 /// Bytes of an iteration that are worth telling: a sum of losses is a few bytes, and its graph is not
@@ -44,10 +44,7 @@ impl Rule for GraphKept {
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
-        let place = |kept: &Kept| {
-            let path = program.module(kept.module).path.clone();
-            Place { path, line: kept.lines.0 }
-        };
+        let place = |kept: &Kept| place(program, kept.module, kept.lines.0);
         kept(program).into_iter().map(|kept| finding(place(&kept), &kept.what, None)).collect()
     }
 
@@ -66,8 +63,8 @@ fn finding(at: Place, what: &str, left: Option<Left>) -> Finding {
         at,
         message: format!("`{what}` keeps the graph of every iteration alive"),
         why: format!(
-            "The value carries all that a backward pass through it would need, and it is held for as \
-             long as the sum or list is. {grows} Add `.item()` or `.detach()` of it instead."
+            "The value holds the graph that made it, with all that no backward pass has freed of it, \
+             for as long as the sum or list is there. {grows} Add `.item()` or `.detach()` of it instead."
         ),
         cost: left.map(|left| Cost::bytes(left.all)),
         fix: Some(EditKind::DetachAccumulated),
@@ -79,7 +76,7 @@ fn finding(at: Place, what: &str, left: Option<Left>) -> Finding {
 struct Kept {
     module: usize,
     lines: (u32, u32),
-    /// As it is written, in short.
+    /// What it is added to: `total`.
     what: String,
 }
 
@@ -93,9 +90,7 @@ fn kept(program: &Program<'_>) -> Vec<Kept> {
             let carried = Carried::new(program, &models, module, function);
             for (target, value) in additions(program, module, function) {
                 if is_kept(program, &carried, (module, function), &target, value) {
-                    let statement = statement_of(value);
-                    let what = statement.map(|one| shown(text, one)).unwrap_or_default();
-                    found.push(Kept { module, lines: lines_of(value), what });
+                    found.push(Kept { module, lines: lines_of(value), what: target.name });
                 }
             }
         }
@@ -249,17 +244,6 @@ fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around:
     is_plain && begins.last().is_some_and(is_empty)
 }
 
-/// A statement in one line of at most so many characters.
-fn shown(text: &Module, statement: Node<'_>) -> String {
-    const MOST: usize = 60;
-    let whole = text.text(&statement.byte_range());
-    let line: String = whole.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= MOST {
-        return line;
-    }
-    line.chars().take(MOST - 1).chain(['…']).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,6 +388,6 @@ train(model, loader)
         let found = case.finds(&GraphKept, "kept");
         assert_eq!(found.cost, Some(Cost::bytes(12e6)));
         assert!(found.why.contains("grows by 4.0 MB"), "{}", found.why);
-        assert!(found.message.contains("total += out.softmax(dim=-1).mean()"), "{}", found.message);
+        assert!(found.message.starts_with("`total` keeps"), "{}", found.message);
     }
 }

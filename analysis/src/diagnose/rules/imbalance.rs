@@ -33,16 +33,16 @@ impl Rule for Imbalance {
         let rank = found.rank;
         let message = match found.cause {
             Cause::LargerBatch(own, theirs) => {
-                format!("rank {rank} gets batches of {own} samples, the others of {theirs}")
+                format!("Rank {rank} gets batches of {own} samples, the others of {theirs}")
             }
             Cause::MoreCalls(own, theirs) => format!(
-                "rank {rank} runs this {} times in an iteration, the others {} times",
+                "Rank {rank} runs this {} times in an iteration, the others {} times",
                 times(own),
                 times(theirs)
             ),
             Cause::MoreOperations(own, theirs) => format!(
-                "rank {rank} computes {} % more than the others",
-                units::significant(100.0 * (own / theirs - 1.0))
+                "Rank {rank} computes {} more than the others",
+                units::percent(own / theirs - 1.0)
             ),
             Cause::Alone | Cause::Slower => return Vec::new(),
         };

@@ -7,14 +7,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::diagnose::at_peak::alive_at_peak;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
-use crate::diagnose::tally::{Line, megabytes};
+use crate::diagnose::tally::Line;
 use crate::profile::{ModuleId, Phase, Profile};
 use crate::source::rewrite::EditKind;
-use crate::whatif::memory::peak;
+use crate::units;
+use crate::whatif::memory::{Changes, Memory};
 
 /// A smaller share of the peak, or fewer bytes, are not worth it.
 const LEAST: f64 = 0.03;
@@ -76,10 +76,11 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     if given.is_empty() {
         return None;
     }
-    let alive = alive_at_peak(graph, schedule);
-    let mut changed = graph.clone();
+    let changes = Changes::new(graph, schedule);
+    let alive = changes.alive_at_peak(&graph.memory);
+    let mut changed = graph.memory.clone();
     let mut by_line: BTreeMap<Line, f64> = BTreeMap::new();
-    for (block, _) in changed.memory.blocks.iter_mut().zip(alive).filter(|(_, alive)| *alive) {
+    for (block, _) in changed.blocks.iter_mut().zip(alive).filter(|(_, alive)| *alive) {
         let known = block.module.and_then(|module| given.get(&module));
         let Some((activation, bytes)) = known else { continue };
         // What the layer gave, with what the allocator rounds up; not its statistics or workspace.
@@ -92,18 +93,19 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
         }
     }
     let whole: f64 = by_line.values().sum();
-    let (now, then) = (peak(graph, schedule)?, peak(&changed, schedule)?);
-    let saved = (now - then).max(0.0);
+    let peak = |memory: &Memory| changes.peak(memory, |block| block.bytes);
+    let now = peak(&graph.memory);
+    let saved = (now - peak(&changed)).max(0.0);
     let found = by_line.into_iter().filter_map(|((file, line), bytes)| {
         let bytes = saved * bytes / whole;
         (bytes >= LEAST_BYTES && bytes >= LEAST * now).then(|| Finding {
             rule: "in-place-candidates",
             at: evidence.place(file, line),
-            message: "this activation function keeps its input beside its output".to_owned(),
+            message: "This activation function keeps its input beside its output".to_owned(),
             why: format!(
                 "Nothing but this function needs what the layer before gave. With `inplace=True` it writes \
-                 over it, and {} of the peak are not needed.",
-                megabytes(bytes)
+                 over it, and the peak is {} lower.",
+                units::bytes(bytes)
             ),
             cost: Some(Cost::bytes(bytes).predicted()),
             fix: Some(EditKind::InPlaceActivation),
@@ -140,7 +142,7 @@ fn pairs(profile: &Profile) -> HashMap<u32, u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
 
     const TEXT: &str =
         "import torch\n\nnet = Sequential(\n    Conv2d(),\n    LeakyReLU(),\n)\ny = net(x)\n";
@@ -150,9 +152,9 @@ mod tests {
 
     /// A convolution and an activation function; the layer's output is freed in the backward pass or
     /// right away, and beside it the function's own output is alive until the end.
-    fn example(outer: &str, layer: &str, function: &str, name: &str, kept: bool) -> Example {
+    fn example(outer: &str, layer: &str, function: &str, name: &str, kept: bool) -> Case {
         let step = operator(name, &[SHAPE, SHAPE]);
-        let mut example = Example::on_cpu(TEXT)
+        let mut example = Case::new(TEXT)
             .module("", outer, 3)
             .module("0", layer, 4)
             .call(7, Phase::Forward, &operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]), 900.0)
@@ -177,7 +179,7 @@ mod tests {
     #[test]
     fn the_input_is_kept_until_the_backward_pass() {
         let found = example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu", true)
-            .found(&InPlaceCandidates);
+            .measured(&InPlaceCandidates);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 5);
         let cost = found[0].cost.expect("a cost");
@@ -186,7 +188,7 @@ mod tests {
 
     #[test]
     fn not_where_it_is_freed_or_in_place_or_others_may_see_it() {
-        let none = |example: Example| assert!(example.found(&InPlaceCandidates).is_empty());
+        let none = |example: Case| assert!(example.measured(&InPlaceCandidates).is_empty());
         none(example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu", false));
         none(example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu_", true));
         none(example("Net", "Conv2d", "LeakyReLU", "leaky_relu", true));

@@ -201,7 +201,7 @@ fn is_unchanged(text: &Module, call: &Call, node: Node<'_>, object: Node<'_>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
     use crate::profile::Phase;
 
     /// Whether the copy in a method's body, on line 5, is told.
@@ -211,10 +211,9 @@ mod tests {
             "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x, y):\n        {body}\n\nNet()(1, 2)\n"
         );
         let copy = operator("clone", &[&[4096, 4096], &[4096, 4096]]);
-        let example = (5..9).fold(Example::on_cpu(Box::leak(text.into_boxed_str())), |it, line| {
-            it.call(line, Phase::Forward, &copy, 500.0)
-        });
-        !example.found(&LayoutCopies).is_empty()
+        let example =
+            (5..9).fold(Case::new(&text), |it, line| it.call(line, Phase::Forward, &copy, 500.0));
+        !example.measured(&LayoutCopies).is_empty()
     }
 
     #[test]
@@ -254,12 +253,12 @@ mod tests {
     fn little_time_is_no_fault() {
         let text = "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x @ self.weight.t().contiguous()\n\nNet()(1)\n";
         let example = |copy_us: f64| {
-            Example::on_cpu(text)
+            Case::new(text)
                 .call(5, Phase::Forward, &operator("clone", &[&[64, 64], &[64, 64]]), copy_us)
                 .call(5, Phase::Forward, &operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]), 900.0)
         };
-        let found = example(100.0).found(&LayoutCopies);
+        let found = example(100.0).measured(&LayoutCopies);
         assert_eq!((found[0].at.line, found[0].cost), (5, Some(Cost::time(100e3))));
-        assert!(example(5.0).found(&LayoutCopies).is_empty());
+        assert!(example(5.0).measured(&LayoutCopies).is_empty());
     }
 }

@@ -48,7 +48,7 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
         message: "The loader has no workers, and the loop waits while it loads".to_owned(),
         why: format!(
             "An iteration spends {} on loading, in the process that trains. With `num_workers` other \
-             processes load the next batches meanwhile; what they would hide is told here.",
+             processes load the next batches meanwhile; the cost is what they would hide.",
             duration(loading_ns)
         ),
         cost: Some(Cost::time(saved_ns).predicted()),

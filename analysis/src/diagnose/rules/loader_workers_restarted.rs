@@ -40,12 +40,11 @@ fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
     if time_ns < LEAST_SHARE * evidence.iteration_ns() {
         return None;
     }
-    let s = if workers == 1 { "" } else { "s" };
+    let are = if workers == 1 { " is" } else { "s are" };
     Some(Finding {
         rule: "loader-workers-restarted",
         at: place(evidence, loader)?,
-        message: format!("{workers} worker{s} are started anew for every epoch")
-            .replace("1 worker are", "1 worker is"),
+        message: format!("{workers} worker{are} started anew for every epoch"),
         why: format!(
             "Each epoch waits {} for processes that start. With `persistent_workers=True` they stay. The \
              cost is that of an epoch over its iterations.",

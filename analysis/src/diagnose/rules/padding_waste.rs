@@ -49,8 +49,8 @@ fn find(evidence: &Evidence<'_>, one: &Padding) -> Option<Finding> {
         rule: "padding-waste",
         at: evidence.place(crate::profile::FileId(one.at.file), one.at.line),
         message: format!("{:.0}% of the tokens that come here are padding", 100.0 * share),
-        why: "Padding is computed with as words are. Batches of sentences that are about as long (sorted, or \
-              in buckets by length), or several sentences packed into one row, have less of it."
+        why: "Padding costs as much as words do. There is less of it in batches of sentences of about one \
+              length (sorted, or in buckets by length), and with several sentences packed into one row."
             .to_owned(),
         cost: Some(Cost::time(cost_ns).predicted()),
         ..Finding::default()
@@ -103,16 +103,16 @@ impl Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
     use crate::recording::manifest::Location;
 
     const TEXT: &str = "import torch\n\nx = embedding(tokens)\ny = layer(x)\nz = other(w)\n";
     const ROWS: &[u64] = &[16, 24, 128];
 
-    fn example(padding: u64) -> Example {
+    fn example(padding: u64) -> Case {
         let (table, layer): (&[u64], &[u64]) = (&[1000, 128], &[128, 128]);
         let at = Location { file: 0, line: 3 };
-        Example::on_cpu(TEXT)
+        Case::new(TEXT)
             .told(|it| {
                 it.observed.padding = vec![Padding { at, module: 0, tokens: 1000, padding }];
             })
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_share_of_the_time_of_what_the_tokens_come_to() {
-        let found = example(400).found(&PaddingWaste);
+        let found = example(400).measured(&PaddingWaste);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 3);
         assert!(found[0].message.starts_with("40%"), "{}", found[0].message);
@@ -134,25 +134,25 @@ mod tests {
 
     #[test]
     fn little_padding_and_little_time_are_no_fault() {
-        assert!(example(150).found(&PaddingWaste).is_empty());
+        assert!(example(150).measured(&PaddingWaste).is_empty());
         let large = operator("linear", &[&[16, 7], &[7, 7], &[16, 7]]);
         let example = example(400).call(5, Phase::Forward, &large, 100_000.0);
-        assert!(example.found(&PaddingWaste).is_empty());
+        assert!(example.measured(&PaddingWaste).is_empty());
     }
 
     #[test]
     fn absurd_counts_say_nothing() {
-        assert!(example(2000).found(&PaddingWaste).is_empty());
+        assert!(example(2000).measured(&PaddingWaste).is_empty());
         let none = example(400).told(|it| it.observed.padding[0].tokens = 0);
-        assert!(none.found(&PaddingWaste).is_empty());
+        assert!(none.measured(&PaddingWaste).is_empty());
         let elsewhere = example(400).told(|it| it.observed.padding[0].at.line = 5);
-        assert!(elsewhere.found(&PaddingWaste).is_empty());
+        assert!(elsewhere.measured(&PaddingWaste).is_empty());
     }
 
     #[test]
     fn where_tokens_are() {
         let tokens = Tokens { rows: 16, columns: 24 };
-        let has = |shape: &[u64]| tokens.are_in_tensor(&crate::diagnose::example::float(shape));
+        let has = |shape: &[u64]| tokens.are_in_tensor(&crate::diagnose::harness::float(shape));
         assert!(has(&[16, 24, 128]) && has(&[24, 16, 128]) && has(&[384, 128]));
         assert!(has(&[64, 24, 24]) && has(&[16, 4, 24, 24]));
         assert!(!has(&[16, 128]) && !has(&[128, 24]) && !has(&[384]));

@@ -49,7 +49,7 @@ fn finding(evidence: &Evidence<'_>, found: &Rounds, kind: loops::Rounds) -> Find
         rule: "python-loop",
         at: evidence.place(found.at.0, found.at.1),
         message: format!(
-            "a Python loop runs the same operators {:.0} times, where one call could take all",
+            "A Python loop runs the same operators {:.0} times, where one call could do all of it",
             found.trips
         ),
         why: format!("Each round pays for Python and for its calls anew. {instead}"),
@@ -61,7 +61,7 @@ fn finding(evidence: &Evidence<'_>, found: &Rounds, kind: loops::Rounds) -> Find
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
     use crate::profile::Phase;
 
     const TEXT: &str = "import torch\nfrom torch import nn\n\n\
@@ -74,12 +74,12 @@ mod tests {
         score(1, 2)\n";
 
     /// 64 rounds, `same` of them with the same shapes, beside other work.
-    fn example(rounds: u32, same: bool, other_us: f64) -> Example {
-        let mut example = Example::on_cpu(TEXT)
-            .ran(5, 1.0)
-            .ran(6, f64::from(rounds) + 1.0)
-            .ran(7, f64::from(rounds))
-            .ran(8, f64::from(rounds))
+    fn example(rounds: u32, same: bool, other_us: f64) -> Case {
+        let mut example = Case::new(TEXT)
+            .times(5, 1.0)
+            .times(6, f64::from(rounds) + 1.0)
+            .times(7, f64::from(rounds))
+            .times(8, f64::from(rounds))
             .call(9, Phase::Forward, &operator("add", &[&[1], &[1], &[1]]), other_us);
         for round in 0..rounds {
             let rows = if same { 32 } else { u64::from(round) + 2 };
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_loop_over_time_steps() {
-        let found = example(64, true, 10.0).found(&PythonLoop);
+        let found = example(64, true, 10.0).measured(&PythonLoop);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 6);
         let cost = found[0].cost.expect("a cost");
@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn few_rounds_other_shapes_and_little_time_are_no_fault() {
-        assert!(example(4, true, 10.0).found(&PythonLoop).is_empty());
-        assert!(example(64, false, 10.0).found(&PythonLoop).is_empty());
-        assert!(example(64, true, 1e6).found(&PythonLoop).is_empty());
+        assert!(example(4, true, 10.0).measured(&PythonLoop).is_empty());
+        assert!(example(64, false, 10.0).measured(&PythonLoop).is_empty());
+        assert!(example(64, true, 1e6).measured(&PythonLoop).is_empty());
     }
 
     #[test]
@@ -116,6 +116,6 @@ mod tests {
             cost.self_time.forward = 1e5;
             cost.total_time.forward = 1e6;
         }
-        assert!(calls_others.found(&PythonLoop).is_empty());
+        assert!(calls_others.measured(&PythonLoop).is_empty());
     }
 }

@@ -28,11 +28,11 @@ impl Rule for Recompilation {
         let found = again.map(|one| Finding {
             rule: "recompilation",
             at: evidence.place(crate::profile::FileId(one.at.file), one.at.line),
-            message: format!("torch.compile compiled this {} times again", one.count),
+            message: format!("torch.compile compiled this {} times more", one.count),
             why: format!(
-                "{}Each time takes as long as thousands of iterations may save. Sizes that change are \
-                 marked with `torch._dynamo.mark_dynamic` or `dynamic=True`, numbers that change are \
-                 given as tensors.",
+                "{}Compiling once takes as long as thousands of iterations may save. Mark sizes that change \
+                 with `torch._dynamo.mark_dynamic` or `dynamic=True`, and give numbers that change as \
+                 tensors.",
                 quoted(&one.reason)
             ),
             // Over the whole run, spread over the iterations in which it happened.
@@ -55,15 +55,15 @@ pub(super) fn quoted(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
     use crate::profile::Phase;
     use crate::recording::manifest::Location;
     use crate::recording::observed;
 
     const TEXT: &str = "import torch\n\ndef loss(x):\n    return x.sum()\n";
 
-    fn example(count: u32, time_ns: u64) -> Example {
-        Example::on_cpu(TEXT)
+    fn example(count: u32, time_ns: u64) -> Case {
+        Case::new(TEXT)
             .told(|it| {
                 it.iterations.seen = Some(10);
                 it.observed.recompilations = vec![observed::Recompilation {
@@ -78,18 +78,18 @@ mod tests {
 
     #[test]
     fn what_is_compiled_again_and_again_costs_its_share_of_the_run() {
-        let found = example(5, 20_000_000).found(&Recompilation);
+        let found = example(5, 20_000_000).measured(&Recompilation);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 3);
         assert_eq!(found[0].cost, Some(Cost::time(2e6)));
-        let begin = "torch says: tensor 'x' size mismatch at index 0. Each";
+        let begin = "torch says: tensor 'x' size mismatch at index 0. Compiling";
         assert!(found[0].why.starts_with(begin), "{}", found[0].why);
     }
 
     #[test]
     fn once_again_is_usual_and_an_unknown_time_is_unknown() {
-        assert!(example(1, 20_000_000).found(&Recompilation).is_empty());
-        assert!(example(2, 20_000_000).found(&Recompilation).is_empty());
-        assert_eq!(example(3, 0).found(&Recompilation)[0].cost, None);
+        assert!(example(1, 20_000_000).measured(&Recompilation).is_empty());
+        assert!(example(2, 20_000_000).measured(&Recompilation).is_empty());
+        assert_eq!(example(3, 0).measured(&Recompilation)[0].cost, None);
     }
 }

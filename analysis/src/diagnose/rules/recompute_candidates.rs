@@ -5,8 +5,8 @@
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
-use crate::diagnose::tally::megabytes;
 use crate::source::rewrite::EditKind;
+use crate::units;
 
 /// From this share of the device's memory on, what is left may not do for the next change.
 const NEARLY_FULL: f64 = 0.8;
@@ -52,12 +52,12 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         related: others
             .map(|(file, line)| (evidence.place(*file, *line), "the same there".to_owned()))
             .collect(),
-        message: "activations made here can be dropped and made again in the backward pass".to_owned(),
+        message: "Activations made here can be dropped, and made again in the backward pass".to_owned(),
         why: format!(
             "The peak takes {:.0}% of the GPU's memory. With `torch.utils.checkpoint` around these calls it \
              is about {} lower, and an iteration takes about {:.0}% longer.",
             100.0 * peak / capacity,
-            megabytes(bytes),
+            units::bytes(bytes),
             100.0 * added
         ),
         cost: Some(Cost::bytes(bytes).predicted()),
@@ -68,31 +68,31 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::Example;
+    use crate::diagnose::harness::Case;
     use crate::whatif::fixture::{self, LINE};
 
     const TEXT: &str = "import torch\n\n\n\n\n\n\n\n\n\n\n\n";
 
     /// The step of the tests of what-ifs, on a device of so many bytes.
-    fn example(on_gpu: bool, free: f64) -> Example {
+    fn example(on_gpu: bool, free: f64) -> Case {
         let step = fixture::step(4, on_gpu);
         let now = crate::whatif::memory::peak(&step.recorded.graph, &step.recorded.schedule);
         let peak = now.expect("a peak");
-        let mut example = if on_gpu { Example::on_gpu(TEXT) } else { Example::on_cpu(TEXT) };
+        let mut example = if on_gpu { Case::new(TEXT).on_gpu() } else { Case::new(TEXT) };
         example.graph = step.recorded.graph;
         let (device, files) = (example.profile.device, example.profile.files);
         example.profile = crate::profile::Profile { device, files, ..step.profile };
         example.profile.memory.at_peak.activations = (peak - fixture::WEIGHTS) as u64;
         example.profile.memory.capacity_bytes = Some((peak / (1.0 - free)) as u64);
         if on_gpu {
-            example.device = fixture::gpu().clone();
+            example.device = Ok(fixture::gpu().clone());
         }
         example
     }
 
     #[test]
     fn where_memory_is_short_the_lines_are_told() {
-        let found = example(true, 0.1).found(&RecomputeCandidates);
+        let found = example(true, 0.1).measured(&RecomputeCandidates);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, LINE.1);
         let cost = found[0].cost.expect("a cost");
@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn where_there_is_room_nothing_is_said() {
-        assert!(example(true, 0.5).found(&RecomputeCandidates).is_empty());
-        assert!(example(false, 0.1).found(&RecomputeCandidates).is_empty());
+        assert!(example(true, 0.5).measured(&RecomputeCandidates).is_empty());
+        assert!(example(false, 0.1).measured(&RecomputeCandidates).is_empty());
         let mut unknown = example(true, 0.1);
         unknown.profile.memory.capacity_bytes = None;
-        assert!(unknown.found(&RecomputeCandidates).is_empty());
+        assert!(unknown.measured(&RecomputeCandidates).is_empty());
     }
 }

@@ -59,8 +59,7 @@ fn finding(evidence: &Evidence<'_>, line: Line, name: &str) -> Option<Finding> {
         rule: "repeated-casts",
         at: evidence.place(line.0, line.1),
         message: format!("`{name}` is cast to another type {calls} times in an iteration"),
-        why: "It is the same tensor each time. Cast once, in front of the loop or where the model is made, \
-              it is read only once."
+        why: "It is the same tensor each time. Cast it once, in front of the loop or where the model is made."
             .to_owned(),
         cost: Some(Cost::time(time_ns)),
         ..Finding::default()
@@ -139,18 +138,22 @@ fn changes(text: &Module, around: Node<'_>, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
     use crate::profile::Phase;
 
-    fn example(body: &str, calls: u32, cast_us: f64) -> Example {
+    fn example(body: &str, calls: u32, cast_us: f64) -> Case {
         let text = format!(
             "import torch\n\ndef f(x, mask, table):\n    for t in range(9):\n        {body}\n    return x\n\nf(1, 2, 3)\n"
         );
         let cast = operator("_to_copy", &[&[512, 512], &[512, 512]]);
         let other = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
-        Example::on_cpu(Box::leak(text.into_boxed_str()))
-            .call(8, Phase::Forward, &other, 1000.0)
-            .calls(calls, 5, Phase::Forward, &cast, cast_us)
+        Case::new(&text).call(8, Phase::Forward, &other, 1000.0).calls(
+            calls,
+            5,
+            Phase::Forward,
+            &cast,
+            cast_us,
+        )
     }
 
     #[test]
@@ -158,7 +161,7 @@ mod tests {
         for body in
             ["x = x * mask.float()", "x = x * mask.to(torch.float16)", "x = x @ table.to(x.dtype)"]
         {
-            let found = example(body, 9, 100.0).found(&RepeatedCasts);
+            let found = example(body, 9, 100.0).measured(&RepeatedCasts);
             assert_eq!(found.len(), 1, "{body}");
             assert_eq!(found[0].at.line, 5);
             let cost = found[0].cost.expect("a cost");
@@ -177,13 +180,13 @@ mod tests {
             "y = mask.to(device)",
             "y = mask.float(1)",
         ] {
-            assert!(example(body, 9, 100.0).found(&RepeatedCasts).is_empty(), "{body}");
+            assert!(example(body, 9, 100.0).measured(&RepeatedCasts).is_empty(), "{body}");
         }
     }
 
     #[test]
     fn few_casts_and_little_time_are_no_fault() {
-        assert!(example("x = x * mask.float()", 2, 100.0).found(&RepeatedCasts).is_empty());
-        assert!(example("x = x * mask.float()", 9, 0.5).found(&RepeatedCasts).is_empty());
+        assert!(example("x = x * mask.float()", 2, 100.0).measured(&RepeatedCasts).is_empty());
+        assert!(example("x = x * mask.float()", 9, 0.5).measured(&RepeatedCasts).is_empty());
     }
 }

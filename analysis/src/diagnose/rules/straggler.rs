@@ -32,19 +32,19 @@ impl Rule for Straggler {
         let rank = found.rank;
         let (message, why) = match found.cause {
             Cause::Alone => (
-                format!("only rank {rank} runs this, and the others wait for it"),
+                format!("Only rank {rank} runs this, and the others wait for it"),
                 "The other ranks are done earlier and wait in the next exchange. Do it less often, \
                  give every rank a part of it, or do it beside the training: on another thread, or \
                  after the loop.",
             ),
             Cause::Slower if found.lines.is_empty() => (
-                format!("rank {rank} is slower than the others on all of its lines"),
+                format!("Rank {rank} is slower than the others on all of its lines"),
                 "It does the same work and takes longer for it, so the reason is not in the text: \
                  its processor or GPU may be shared, slowed by heat or power, or fed by another \
                  memory. The other ranks wait for it in every exchange.",
             ),
             Cause::Slower => (
-                format!("rank {rank} takes longer here than the others, who wait for it"),
+                format!("Rank {rank} takes longer here than the others, who wait for it"),
                 "The rank does the same work here and takes longer: slower storage or a shared \
                  processor may be the reason. The other ranks wait for it in the next exchange.",
             ),
@@ -157,7 +157,7 @@ for step in steps:  # loop
         let both = ("forward", 1.0, 40.0, 1e9);
         let case = case(&[&[both, ("alone", 1.0, 30.0, 0.0)], &[both]]);
         let found = case.finds(&Straggler, "alone");
-        assert_eq!(found.message, "only rank 0 runs this, and the others wait for it");
+        assert_eq!(found.message, "Only rank 0 runs this, and the others wait for it");
         assert_eq!(found.cost, Some(Cost::time(30e6)));
         case.finds_nothing(&Imbalance);
     }
@@ -172,7 +172,7 @@ for step in steps:  # loop
         case.finds_nothing(&Straggler);
         let case = case.on_gpu();
         let found = case.finds(&Straggler, "loop");
-        assert_eq!(found.message, "rank 1 is slower than the others on all of its lines");
+        assert_eq!(found.message, "Rank 1 is slower than the others on all of its lines");
         case.finds_nothing(&Imbalance);
     }
 
@@ -180,7 +180,7 @@ for step in steps:  # loop
     fn more_work_is_an_imbalance() {
         let case = case(&[&[("forward", 1.0, 30.0, 1e9)], &[("forward", 1.0, 70.0, 2e9)]]);
         let found = case.finds(&Imbalance, "loop");
-        assert_eq!(found.message, "rank 1 computes 100 % more than the others");
+        assert_eq!(found.message, "Rank 1 computes 100% more than the others");
         // Divided evenly, both take 50 ms.
         assert_eq!(found.cost, Some(Cost::time(20e6)));
         assert_eq!(found.related[0].1, "40 ms longer on rank 1");
@@ -191,7 +191,7 @@ for step in steps:  # loop
     fn more_turns_of_a_loop_are_found_there() {
         let case = case(&[&[("forward", 2.0, 30.0, 1e9)], &[("forward", 4.0, 70.0, 2e9)]]);
         let found = case.finds(&Imbalance, "forward");
-        assert_eq!(found.message, "rank 1 runs this 4 times in an iteration, the others 2 times");
+        assert_eq!(found.message, "Rank 1 runs this 4 times in an iteration, the others 2 times");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
-use crate::diagnose::reading::loops_around;
+use crate::diagnose::reading::{loops_around, place};
 use crate::diagnose::rule::Rule;
 use crate::profile::FileId;
 use crate::source::batch_site::module::{Branch, last_name};
@@ -30,8 +30,7 @@ impl Rule for SyncEachAccumulationStep {
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
         let Some((module, line)) = accumulates_without_no_sync(program) else { return Vec::new() };
-        let at = Place { path: program.module(module).path.clone(), line };
-        vec![finding(at, None, None)]
+        vec![finding(place(program, module, line), None, None)]
     }
 }
 

@@ -35,7 +35,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     if !evidence.on_gpu() {
         return None;
     }
-    let tf32 = evidence.facts().options.tf32_products;
+    let tf32 = evidence.options().tf32_products;
     let of_call = |_: &Key, done: &Work, operator: &Operator| {
         let (_, wanted) = odd_size(operator, tf32)?;
         // What may be won at most is the whole of it; how much of it, the what-if says.
@@ -58,10 +58,10 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
         (evidence.share(cost_ns) >= LEAST).then(|| Finding {
             rule: "tensor-core-sizes",
             at: evidence.place(file, line),
-            message: format!("a matrix has a size of {size}, which is no multiple of {wanted}"),
+            message: format!("A matrix has a size of {size}, which is no multiple of {wanted}"),
             why: format!(
                 "Tensor cores read rows in pieces of 16 bytes. With a size of {} (or the next multiple of \
-                 64) this product runs at full speed; what is added is kept out of the results.",
+                 64) this product runs at full speed; keep what is added out of the results.",
                 size.next_multiple_of(wanted)
             ),
             cost: Some(Cost::time(cost_ns).predicted()),
@@ -95,14 +95,14 @@ fn odd_size(operator: &Operator, tf32: bool) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, of_type, operator};
+    use crate::diagnose::harness::{Case, of_type, operator};
 
     const TEXT: &str = "import torch\n\ny = body(x)\nlogits = head(y)\n";
 
-    fn head(words: u64, element: ElementType) -> Example {
+    fn head(words: u64, element: ElementType) -> Case {
         let head = of_type(element, "linear", &[&[4096, 768], &[words, 768], &[4096, words]]);
         let body = of_type(element, "linear", &[&[4096, 768], &[768, 768], &[4096, 768]]);
-        Example::on_gpu(TEXT).call(3, Phase::Forward, &body, 500.0).call(
+        Case::new(TEXT).on_gpu().call(3, Phase::Forward, &body, 500.0).call(
             4,
             Phase::Forward,
             &head,
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_vocabulary_of_an_odd_size() {
-        let found = head(50_257, ElementType::Float16).found(&TensorCoreSizes);
+        let found = head(50_257, ElementType::Float16).measured(&TensorCoreSizes);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 4);
         assert!(found[0].message.contains("50257"), "{}", found[0].message);
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn sizes_that_suit_and_types_that_do_not_care() {
-        assert!(head(50_304, ElementType::Float16).found(&TensorCoreSizes).is_empty());
-        assert!(head(50_257, ElementType::Float32).found(&TensorCoreSizes).is_empty());
-        assert!(head(50_257, ElementType::Float64).found(&TensorCoreSizes).is_empty());
+        assert!(head(50_304, ElementType::Float16).measured(&TensorCoreSizes).is_empty());
+        assert!(head(50_257, ElementType::Float32).measured(&TensorCoreSizes).is_empty());
+        assert!(head(50_257, ElementType::Float64).measured(&TensorCoreSizes).is_empty());
     }
 
     #[test]
@@ -133,19 +133,19 @@ mod tests {
         let odd_rows =
             of_type(ElementType::Float16, "linear", &[&[4099, 768], &[768, 768], &[4099, 768]]);
         let one = of_type(ElementType::Float16, "linear", &[&[4096, 768], &[1, 768], &[4096, 1]]);
-        let example = Example::on_gpu(TEXT).call(3, Phase::Forward, &odd_rows, 900.0).call(
+        let example = Case::new(TEXT).on_gpu().call(3, Phase::Forward, &odd_rows, 900.0).call(
             4,
             Phase::Forward,
             &one,
             900.0,
         );
-        assert!(example.found(&TensorCoreSizes).is_empty());
+        assert!(example.measured(&TensorCoreSizes).is_empty());
     }
 
     #[test]
     fn what_takes_little_is_not_told() {
         let large = operator("add", &[&[1 << 22], &[1 << 22], &[1 << 22]]);
         let example = head(50_257, ElementType::Float16).call(3, Phase::Forward, &large, 900_000.0);
-        assert!(example.found(&TensorCoreSizes).is_empty());
+        assert!(example.measured(&TensorCoreSizes).is_empty());
     }
 }

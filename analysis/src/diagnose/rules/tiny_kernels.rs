@@ -117,7 +117,7 @@ fn launches(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
 
     const EMA: &str = "import torch\n\n\
         def update(average, model):\n\
@@ -127,8 +127,8 @@ mod tests {
         update(1, 2)\n";
     const SMALL: &[u64] = &[64];
 
-    fn ema(parameters: u32, others_us: f64) -> Example {
-        let mut example = Example::on_cpu(EMA).ran(4, 1.0).ran(6, f64::from(parameters)).call(
+    fn ema(parameters: u32, others_us: f64) -> Case {
+        let mut example = Case::new(EMA).times(4, 1.0).times(6, f64::from(parameters)).call(
             8,
             Phase::Forward,
             &operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]),
@@ -144,25 +144,25 @@ mod tests {
 
     #[test]
     fn parameters_one_by_one() {
-        let found = ema(40, 500.0).found(&TinyKernels);
+        let found = ema(40, 500.0).measured(&TinyKernels);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 5);
         let cost = found[0].cost.expect("a cost");
         assert!((cost.time_ns - 39.0 * 7e3).abs() < 1e3 && cost.is_predicted, "{cost:?}");
-        assert!(ema(4, 500.0).found(&TinyKernels).is_empty());
-        assert!(ema(40, 1e6).found(&TinyKernels).is_empty());
+        assert!(ema(4, 500.0).measured(&TinyKernels).is_empty());
+        assert!(ema(40, 1e6).measured(&TinyKernels).is_empty());
     }
 
     const MODEL: &str = "import torch\n\ny = model(x)\ny.backward()\n";
 
-    fn model(kernels: u32, kernel_us: f64) -> Example {
+    fn model(kernels: u32, kernel_us: f64) -> Case {
         let step = operator("relu", &[SMALL, SMALL]);
-        Example::on_gpu(MODEL).calls(kernels, 3, Phase::Forward, &step, kernel_us)
+        Case::new(MODEL).on_gpu().calls(kernels, 3, Phase::Forward, &step, kernel_us)
     }
 
     #[test]
     fn a_line_that_the_gpu_waits_for() {
-        let found = model(300, 2.0).found(&TinyKernels);
+        let found = model(300, 2.0).measured(&TinyKernels);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 3);
         assert!(found[0].message.starts_with("300 kernels of 2.0 µs"), "{}", found[0].message);
@@ -170,8 +170,15 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_of_no_table_is_looked_at_as_well() {
+        let mut unknown = model(300, 2.0);
+        unknown.device = Err("nobody knows it".to_owned());
+        assert_eq!(unknown.measured(&TinyKernels), model(300, 2.0).measured(&TinyKernels));
+    }
+
+    #[test]
     fn a_gpu_that_is_busy_or_has_little_to_start_is_left_alone() {
-        assert!(model(300, 50.0).found(&TinyKernels).is_empty());
-        assert!(model(20, 2.0).found(&TinyKernels).is_empty());
+        assert!(model(300, 50.0).measured(&TinyKernels).is_empty());
+        assert!(model(20, 2.0).measured(&TinyKernels).is_empty());
     }
 }

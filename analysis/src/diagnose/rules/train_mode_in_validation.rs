@@ -1,12 +1,14 @@
 //! Validation of a model in training mode: dropout drops, and batch norm learns from what it should not
 //! see (PyTorch, "nn.Module.eval").
 
+use crate::diagnose::evaluation::Stretches;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::reading::is_validation_name;
 use crate::diagnose::rule::Rule;
-use crate::diagnose::validation::{seen, stays_in_training_mode, stretches, written};
-use crate::profile::FileId;
+use crate::diagnose::validation::{
+    Validation, found_in_recording, found_in_text, stays_in_training_mode,
+};
 use crate::source::rewrite::EditKind;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::mentions;
@@ -23,26 +25,22 @@ impl Rule for TrainModeInValidation {
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let in_training = seen(evidence).into_iter().filter(|one| one.seen.in_training_mode);
-        let found = in_training.filter(|one| !is_meant(evidence.program, one.module, one.line));
-        let found = found.map(|one| {
-            let at = one.seen.at;
-            let dropout = |name: &str| name.starts_with("Dropout") || name == "AlphaDropout";
-            let time_ns = stretches(evidence, &one).time_of(evidence, dropout);
-            let cost = (time_ns > 0.0).then(|| Cost::time(time_ns));
-            finding(evidence.place(FileId(at.file), at.line), cost)
-        });
-        found.collect()
+        let wrong = |one: &Validation<'_>| {
+            one.seen.in_training_mode && !is_meant(evidence.program, one.module, one.line)
+        };
+        let dropout = |name: &str| name.starts_with("Dropout") || name == "AlphaDropout";
+        let cost = |stretches: &Stretches| {
+            let time_ns = stretches.time_of(evidence, dropout);
+            (time_ns > 0.0).then(|| Cost::time(time_ns))
+        };
+        found_in_recording(evidence, wrong, cost, finding)
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
         if !stays_in_training_mode(program) {
             return Vec::new();
         }
-        let all = written(program).into_iter();
-        let all = all.filter(|one| !is_meant(program, one.module, one.line));
-        let place = |module: usize, line| Place { path: program.module(module).path.clone(), line };
-        all.map(|one| finding(place(one.module, one.line), None)).collect()
+        found_in_text(program, |one| !is_meant(program, one.module, one.line), finding)
     }
 
     fn measurement_decides(&self) -> bool {

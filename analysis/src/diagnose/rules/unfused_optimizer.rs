@@ -36,8 +36,9 @@ impl Rule for UnfusedOptimizer {
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let manifest = evidence.manifest()?;
+    // Who says `fused=False` has thought about it.
     let is_chosen =
-        |optimizer: &Optimizer| optimizer.fused == Some(true) || optimizer.foreach == Some(true);
+        |optimizer: &Optimizer| optimizer.fused.is_some() || optimizer.foreach == Some(true);
     if manifest.optimizers.iter().all(is_chosen) || has_sparse_gradients(evidence) {
         return None;
     }
@@ -67,10 +68,10 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         rule: "unfused-optimizer",
         at: evidence.place(file, line),
         related: made_at(evidence),
-        message: format!("the step of {} runs as many small operators", names.join(" and ")),
+        message: format!("The step of {} runs as many small operators", names.join(" and ")),
         why: format!(
             "Each parameter's update is several operators, and each of them reads and writes all of it. \
-             With `{argument}` at the optimizer's construction they are joined; the numbers stay the same \
+             With `{argument}` where the optimizer is made they are joined; the numbers stay the same \
              but for rounding."
         ),
         cost: Some(Cost::time(found.time_ns).predicted()),
@@ -107,7 +108,7 @@ fn version(torch: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::example::{Example, operator};
+    use crate::diagnose::harness::{Case, operator};
     use crate::recording::manifest::{Module, Parameter};
 
     const TEXT: &str = "import torch\n\
@@ -119,8 +120,8 @@ mod tests {
     const SIZE: &[u64] = &[64, 64];
 
     /// An Adam that goes through 40 small parameters, beside a forward pass of so many microseconds.
-    fn example(on_gpu: bool, forward_us: f64, fused: Option<bool>) -> Example {
-        let start = if on_gpu { Example::on_gpu(TEXT) } else { Example::on_cpu(TEXT) };
+    fn example(on_gpu: bool, forward_us: f64, fused: Option<bool>) -> Case {
+        let start = if on_gpu { Case::new(TEXT).on_gpu() } else { Case::new(TEXT) };
         let mut example = start
             .told(|it| {
                 it.optimizers =
@@ -141,7 +142,7 @@ mod tests {
     #[test]
     fn parameter_by_parameter_on_both() {
         for on_gpu in [false, true] {
-            let found = example(on_gpu, 1000.0, None).found(&UnfusedOptimizer);
+            let found = example(on_gpu, 1000.0, None).measured(&UnfusedOptimizer);
             assert_eq!(found.len(), 1, "{on_gpu}");
             assert_eq!(found[0].at.line, 6);
             assert_eq!(found[0].related[0].0.line, 2);
@@ -152,16 +153,16 @@ mod tests {
 
     #[test]
     fn not_where_it_is_fused_or_takes_little() {
-        assert!(example(false, 1000.0, Some(true)).found(&UnfusedOptimizer).is_empty());
-        assert!(example(false, 1e6, None).found(&UnfusedOptimizer).is_empty());
+        assert!(example(false, 1000.0, Some(true)).measured(&UnfusedOptimizer).is_empty());
+        assert!(example(false, 1e6, None).measured(&UnfusedOptimizer).is_empty());
         let none = example(false, 1000.0, None).told(|it| it.optimizers.clear());
-        assert!(none.found(&UnfusedOptimizer).is_empty());
+        assert!(none.measured(&UnfusedOptimizer).is_empty());
     }
 
     #[test]
     fn what_an_older_torch_does_not_have_is_not_asked_for() {
         let old = example(false, 1000.0, None).told(|it| it.torch = "2.1.0+cpu".to_owned());
-        let found = old.found(&UnfusedOptimizer);
+        let found = old.measured(&UnfusedOptimizer);
         assert!(found.iter().all(|one| one.fix == Some(EditKind::ForeachOptimizer)), "{found:?}");
         assert_eq!(version("2.15.0+cu128"), Some((2, 15)));
         assert_eq!(version("nightly"), None);

@@ -4,7 +4,7 @@
 use super::{Bar, Cases, Question};
 use crate::evaluate::benchmark_facts::{Benchmark, Way, benchmark};
 use crate::evaluate::case::{Case, ListSource, Prediction, Task, Unanswered};
-use crate::evaluate::device_name::named;
+use crate::evaluate::device_name::named_with_power;
 use crate::evaluate::ground_truth::GroundTruth;
 use crate::evaluate::lambda_results::LambdaRow;
 use crate::evaluate::list_request::ListRequest;
@@ -61,7 +61,7 @@ pub fn pairs(truth: &GroundTruth, devices: &'static DeviceTable, found: &mut Cas
             found.pass_over(format!("nothing is known of the model {}", row.model), 1);
             continue;
         };
-        let Some(gpu) = named(&row.gpu, devices) else {
+        let Some(gpu) = named_with_power(&row.gpu, row.watts, devices) else {
             found.pass_over(format!("no GPU of the table is called {}", row.gpu), 1);
             continue;
         };

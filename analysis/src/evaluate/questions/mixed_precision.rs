@@ -6,7 +6,7 @@ use super::data_parallel::topology;
 use super::{Bar, Cases, Question};
 use crate::evaluate::benchmark_facts::{Benchmark, Way, benchmark};
 use crate::evaluate::case::{Case, ListSource, Prediction, Task, Unanswered};
-use crate::evaluate::device_name::named;
+use crate::evaluate::device_name::named_with_power;
 use crate::evaluate::ground_truth::GroundTruth;
 use crate::evaluate::lambda_results::LambdaRow;
 use crate::evaluate::list_request::ListRequest;
@@ -53,7 +53,7 @@ impl Question for MixedPrecision {
                 found.pass_over("there is no such row in FP32", 1);
                 continue;
             };
-            let Some(gpu) = named(&after.gpu, devices) else {
+            let Some(gpu) = named_with_power(&after.gpu, after.watts, devices) else {
                 found.pass_over(format!("no GPU of the table is called {}", after.gpu), 1);
                 continue;
             };

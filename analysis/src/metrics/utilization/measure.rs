@@ -26,11 +26,7 @@ pub struct Measured {
 pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
     let graph = &recorded.graph;
     let calls = Calls::new(graph);
-    let occupancies: HashMap<&str, f64> = profile
-        .kernels
-        .iter()
-        .filter_map(|kernel| Some((kernel.name.as_str(), kernel.occupancy?)))
-        .collect();
+    let names = names(graph, profile);
     let (busy, exposed) = busy_parts(recorded);
     let mut found = Measured {
         modules: vec![Utilization::default(); profile.modules.len()],
@@ -39,7 +35,7 @@ pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
     found.metrics.iteration_ns = recorded.schedule.iteration_ns;
     found.metrics.on_gpu = calls.on_gpu;
     for (at, task) in graph.tasks.iter().enumerate().filter(|(_, task)| !task.is_removed) {
-        let mut part = of_task(graph, task, &occupancies);
+        let mut part = of_task(graph, task, &names);
         part.busy_ns = busy.get(at).copied().unwrap_or(0.0);
         part.exposed_communication_ns = exposed.get(at).copied().unwrap_or(0.0);
         calls.add_work(graph, task, &mut part);
@@ -69,7 +65,30 @@ fn add_to_parents(modules: &mut [Utilization], costs: &[ModuleCost]) {
     }
 }
 
-fn of_task(graph: &Graph, task: &Task, occupancies: &HashMap<&str, f64>) -> Utilization {
+/// What the name of a kernel tells.
+#[derive(Clone, Copy, Default)]
+struct Name {
+    /// Where it multiplies.
+    unit: Option<ProductUnit>,
+    /// 0 to 1, as far as the profile has it.
+    occupancy: Option<f64>,
+}
+
+/// By name of the graph.
+fn names(graph: &Graph, profile: &Profile) -> Vec<Name> {
+    let occupancies: HashMap<&str, f64> = profile
+        .kernels
+        .iter()
+        .filter_map(|kernel| Some((kernel.name.as_str(), kernel.occupancy?)))
+        .collect();
+    let of = |name: &String| Name {
+        unit: product_unit(name),
+        occupancy: occupancies.get(name.as_str()).copied(),
+    };
+    graph.names.iter().map(of).collect()
+}
+
+fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
     let time_ns = task.duration_ns;
     let mut part = Utilization::default();
     match task.kind {
@@ -91,14 +110,15 @@ fn of_task(graph: &Graph, task: &Task, occupancies: &HashMap<&str, f64>) -> Util
         }
         TaskKind::Kernel => {
             part.kernel_ns = time_ns;
-            let name = graph.name_of(task);
-            match product_unit(name) {
+            let name = task.name.and_then(|name| names.get(name as usize).copied());
+            let name = name.unwrap_or_default();
+            match name.unit {
                 Some(ProductUnit::TensorCores) => part.tensor_core_ns = time_ns,
                 Some(ProductUnit::Other) => part.other_product_ns = time_ns,
                 Some(ProductUnit::Unknown) => part.unknown_product_ns = time_ns,
                 None => {}
             }
-            if let Some(occupancy) = occupancies.get(name) {
+            if let Some(occupancy) = name.occupancy {
                 part.occupied_ns = occupancy * time_ns;
                 part.occupancy_known_ns = time_ns;
             }

@@ -54,5 +54,6 @@ pub(super) fn launch(name: &str, operator: &Operator, work: &Work, kernels: &mut
         element: operator.element().unwrap_or(ElementType::Float32),
         tf32: false,
         bytes: work.bytes.unwrap_or(0.0),
+        aligned: true,
     });
 }

@@ -122,7 +122,8 @@ pub struct Products {
     pub tensor: Efficiencies,
     /// Shares of the rate outside of them.
     pub scalar: Efficiencies,
-    /// How much a tile's loads slow it down: multiplied by the sum of its sides' inverses.
+    /// How much a tile's loads slow it down: multiplied by the sum of its sides' inverses, where a
+    /// multiprocessor does 512 operations in a clock.
     pub tile_load: f64,
     /// The same outside of tensor cores, where a multiplication takes longer.
     pub tile_load_scalar: f64,
@@ -130,7 +131,8 @@ pub struct Products {
     pub prologue: f64,
     /// How much of an unfilled wave is lost: 1 all of it, 0 nothing.
     pub quantization: f64,
-    /// How many times slower tensor cores are where rows are not aligned to sixteen bytes.
+    /// Operations on tensor cores, in a clock of a multiprocessor, that it loads for where rows are
+    /// not aligned to sixteen bytes.
     pub unaligned: f64,
     /// The share of the bandwidth that a product reaches.
     pub bandwidth: f64,
@@ -139,10 +141,12 @@ pub struct Products {
     /// The share of the FP32 rate that is left where other instructions take the place of
     /// multiplications.
     pub issue: f64,
-    /// Joules of an operation on tensor cores, in a 12 nm process.
+    /// Joules of an operation on tensor cores in FP16, in a 12 nm process.
     pub tensor_joules: f64,
     /// The same outside of tensor cores.
     pub scalar_joules: f64,
+    /// Energy of an operation on a board of capability 8.0, beside one in a 12 nm process.
+    pub joules_of_8_0: f64,
 }
 
 /// Shares of a peak rate by whose product it is.
@@ -251,16 +255,6 @@ impl Products {
             Kind::AttentionBackward => of.attention_backward,
             Kind::Recurrent { .. } => of.recurrent,
         }
-    }
-
-    /// The share of the rate that a large square product reaches, tiles and all.
-    pub(super) fn large(&self, tensor_cores: bool) -> f64 {
-        let (of, load) = if tensor_cores {
-            (&self.tensor, self.tile_load)
-        } else {
-            (&self.scalar, self.tile_load_scalar)
-        };
-        of.matrix / (1.0 + load * (1.0 / 256.0 + 1.0 / 128.0))
     }
 }
 

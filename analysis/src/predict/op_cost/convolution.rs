@@ -4,6 +4,7 @@
 use super::product::{Kind, Pass, Product};
 use super::stream::{self, Stream, Window};
 use super::{Context, Kernel, Kernels};
+use crate::predict::device_spec::DeviceKind;
 use crate::predict::operator::{ElementType, Operator, Tensor, elements};
 
 /// A convolution, forward or backward.
@@ -179,6 +180,10 @@ fn launch_product(convolution: &Convolution, pass: Pass, context: &Context, kern
         Pass::Weight => (out_channels, in_channels * window, positions),
     };
     let element = convolution.element();
+    let reordered = match context.device.kind {
+        DeviceKind::Gpu => 0.0,
+        DeviceKind::Cpu => REORDERED * weight,
+    };
     let product = Product {
         kind,
         batch: groups,
@@ -187,7 +192,8 @@ fn launch_product(convolution: &Convolution, pass: Pass, context: &Context, kern
         inner,
         element,
         tf32: context.options.tf32_convolutions,
-        bytes: input + weight + output,
+        bytes: input + weight + output + reordered,
+        aligned: true,
     };
     // Kernels of tensor cores want channels last; with channels first, what they read and write is
     // turned around before and after (cuDNN's `nchwToNhwcKernel` and `nhwcToNchwKernel`).
@@ -216,6 +222,11 @@ fn launch_product(convolution: &Convolution, pass: Pass, context: &Context, kern
     };
     kernels.list.extend(faster.list);
 }
+
+/// On a processor oneDNN writes weights in blocks, and reads those, at each call; gradients of weights
+/// go the other way. With 512 channels of 4 x 4 the time of half a batch is 0.70 of that of a whole
+/// one for that reason (torch 2.15, one core of a Xeon), where products alone would take 0.50.
+const REORDERED: f64 = 2.0;
 
 /// Images have three channels, which fill no tile.
 const FEW_CHANNELS: f64 = 4.0;

@@ -161,6 +161,11 @@ fn operations_per_element(name: &str) -> Option<f64> {
         | "polar"
         | "angle" => 4.0,
         "gelu" | "gelu_backward" => 8.0,
+        // A recurrent cell, after its products.
+        "_thnn_fused_lstm_cell"
+        | "_thnn_fused_lstm_cell_backward_impl"
+        | "_thnn_fused_gru_cell"
+        | "_thnn_fused_gru_cell_backward" => 24.0,
         "dropout"
         | "native_dropout"
         | "native_dropout_backward"

@@ -2,7 +2,7 @@
 
 use super::product::{Kind, Product};
 use super::{Context, Kernels, moved_bytes};
-use crate::predict::operator::{ElementType, Operator, elements};
+use crate::predict::operator::{ElementType, Operator, Tensor, elements};
 
 /// A matrix product: `[batch, rows, inner] x [batch, inner, columns]`.
 pub(super) struct Matrices {
@@ -66,5 +66,26 @@ pub(super) fn launch(name: &str, operator: &Operator, context: &Context, kernels
         element,
         tf32: context.options.tf32_products,
         bytes: moved_bytes(operator).unwrap_or(0.0),
+        aligned: is_aligned(operator, element),
     });
+}
+
+/// Whether every row of the matrices begins at a multiple of sixteen bytes.
+fn is_aligned(operator: &Operator, element: ElementType) -> bool {
+    let multiple = (16.0 / element.bytes()) as i64;
+    let mut matrices = operator.input_tensors().chain(&operator.outputs);
+    matrices.all(|tensor| row_length(tensor).is_none_or(|length| length % multiple == 0))
+}
+
+/// From one row to the next, in elements: rows may be the columns of a matrix that is transposed.
+/// `None` of what is no matrix.
+fn row_length(tensor: &Tensor) -> Option<i64> {
+    let [.., rows, columns] = tensor.shape.as_slice() else { return None };
+    if *rows <= 1 || *columns <= 1 {
+        return None;
+    }
+    match tensor.strides.as_deref() {
+        Some([.., one, other]) => Some(*one.max(other)),
+        _ => i64::try_from(*columns).ok(),
+    }
 }

@@ -29,8 +29,10 @@ fn first_list_elements(operator: &Operator) -> f64 {
 pub(super) fn launch(name: &str, operator: &Operator, bytes: f64, kernels: &mut Kernels) {
     let tensors = operator.input(0).tensors().count() as f64;
     let launches = (tensors / TENSORS_PER_LAUNCH).ceil().max(1.0);
-    // In-place operators write what they read; what they give is not listed.
-    let written = if operator.outputs.is_empty() && name.ends_with('_') {
+    // In-place operators write what they read; what they give is not listed. A copy reads nothing of
+    // what it writes.
+    let in_place = name.ends_with('_') && name != "_foreach_copy_";
+    let written = if operator.outputs.is_empty() && in_place {
         operator.input(0).tensors().filter_map(Tensor::bytes).sum()
     } else {
         0.0

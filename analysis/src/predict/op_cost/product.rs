@@ -4,7 +4,7 @@
 
 use super::Context;
 use super::stream::{floor_seconds, memory_seconds};
-use super::sustained;
+use super::sustained::Sustained;
 use crate::predict::device_spec::DeviceKind;
 use crate::predict::operator::ElementType;
 
@@ -51,6 +51,9 @@ pub(super) struct Product {
     pub tf32: bool,
     /// That have to move at the least.
     pub bytes: f64,
+    /// Whether the rows of all three matrices, as they lie in memory, begin at multiples of sixteen
+    /// bytes, which tensor cores want.
+    pub aligned: bool,
 }
 
 /// Tiles of an output, rows by columns, as libraries have kernels for.
@@ -76,54 +79,57 @@ impl Product {
     /// Seconds.
     pub(super) fn seconds(&self, context: &Context) -> f64 {
         let products = &context.coefficients.product;
-        let (rate, tensor_cores) = sustained::rate(self.element, self.tf32, context);
-        let unaligned = tensor_cores && !self.is_aligned();
-        let slower = if unaligned { products.unaligned } else { 1.0 };
-        let rate = rate * products.efficiency(self.kind, tensor_cores) / slower;
         let compute = match context.device.kind {
-            DeviceKind::Gpu => self.tiled_seconds(rate, tensor_cores, context),
-            DeviceKind::Cpu => self.flops() / rate.max(1.0),
+            DeviceKind::Gpu => self.tiled_seconds(context),
+            DeviceKind::Cpu => {
+                let sustained = Sustained::of(self.element, self.tf32, context);
+                let share = products.efficiency(self.kind, sustained.tensor_cores);
+                self.flops() / sustained.rate(share).max(1.0)
+            }
         };
         let memory = memory_seconds(self.bytes, context) / products.bandwidth;
         let steps = match self.kind {
             Kind::Recurrent { steps } => steps.max(1.0),
             _ => 1.0,
         };
-        floor_seconds(context) * steps + norm(compute, memory, products.overlap)
+        let both = match context.device.kind {
+            DeviceKind::Gpu => norm(compute, memory, products.overlap),
+            // A core that waits for memory multiplies nothing meanwhile.
+            DeviceKind::Cpu => compute + memory,
+        };
+        floor_seconds(context) * steps + both
     }
 
     /// Whether its kernel runs on tensor cores, for which channels lie next to each other.
     pub(super) fn wants_channels_last(&self, context: &Context) -> bool {
         context.device.kind == DeviceKind::Gpu
-            && sustained::rate(self.element, self.tf32, context).1
+            && Sustained::of(self.element, self.tf32, context).tensor_cores
     }
 
     fn flops(&self) -> f64 {
         2.0 * self.batch * self.rows * self.columns * self.inner
     }
 
-    /// Tensor cores want rows that begin at multiples of sixteen bytes.
-    fn is_aligned(&self) -> bool {
-        let multiple = 16.0 / self.element.bytes();
-        let unaligned = |size: f64| size % multiple != 0.0;
-        match self.kind {
-            Kind::Matrix | Kind::Batched => !unaligned(self.columns) && !unaligned(self.inner),
-            _ => true,
-        }
-    }
-
     /// By the tiles that take the least, which is what libraries' heuristics look for.
-    fn tiled_seconds(&self, rate: f64, tensor_cores: bool, context: &Context) -> f64 {
+    fn tiled_seconds(&self, context: &Context) -> f64 {
         let products = &context.coefficients.product;
+        let sustained = Sustained::of(self.element, self.tf32, context);
+        let share = products.efficiency(self.kind, sustained.tensor_cores);
         let units = f64::from(context.device.multiprocessors.max(1));
-        let load = if tensor_cores { products.tile_load } else { products.tile_load_scalar };
+        // Rows that do not begin at such multiples are loaded number by number.
+        let singly = if sustained.tensor_cores && !self.aligned {
+            1.0 / (products.unaligned * units * context.device.clock_hz())
+        } else {
+            0.0
+        };
         let mut best = f64::INFINITY;
         for (tile_rows, tile_columns) in TILES {
             let tiles =
                 self.batch * (self.rows / tile_rows).ceil() * (self.columns / tile_columns).ceil();
             // Smaller tiles load more for each multiplication.
-            let slower = 1.0 + load * (1.0 / tile_rows + 1.0 / tile_columns);
-            let per_element = 2.0 * tile_rows * tile_columns * slower * units / rate;
+            let slower = 1.0 + sustained.load * (1.0 / tile_rows + 1.0 / tile_columns);
+            let per_operation = 1.0 / sustained.rate(share / slower).max(1.0) + singly;
+            let per_element = 2.0 * tile_rows * tile_columns * units * per_operation;
             for split in SPLITS {
                 let inner = (self.inner / split).ceil();
                 if split > 1.0 && (inner < SHORTEST_PART || tiles * split > 4.0 * units) {

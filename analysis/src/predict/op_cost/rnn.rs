@@ -75,6 +75,7 @@ pub(super) fn launch(name: &str, operator: &Operator, kernels: &mut Kernels) {
             element,
             tf32: true,
             bytes: bytes * recurrent.times,
+            aligned: true,
         });
         kernels.stream(
             stream::Kind::Elementwise,

@@ -168,6 +168,61 @@ fn half_precision_and_channels_last_help_on_tensor_cores() {
 }
 
 #[test]
+fn rows_that_begin_anywhere_are_loaded_number_by_number() {
+    let words = |count| time_ns(&product(4096, 1024, count), "A100-SXM4-80GB");
+    assert!(words(50_257) > 1.5 * words(50_264), "{} {}", words(50_257), words(50_264));
+    // A gradient's rows are as long as those of what it is the gradient of, transposed or not.
+    let of_weight = |count: u64| {
+        let mut operator = product(count, 4096, 1024);
+        if let Some(Arg::Tensor(gradient)) = operator.inputs.first_mut() {
+            gradient.strides = Some(vec![1, count as i64]);
+        }
+        time_ns(&operator, "A100-SXM4-80GB")
+    };
+    assert!(of_weight(50_257) > 1.5 * of_weight(50_264));
+}
+
+#[test]
+fn power_bounds_what_a_board_multiplies() {
+    let options = Options { tf32_products: true, tf32_convolutions: true };
+    let rate = |operator: &Operator, name: &str| {
+        let cost = cost(operator, device(name), &options);
+        cost.flops / cost.time_ns.value
+    };
+    let half = product(8192, 8192, 8192);
+    let mut single = half.clone();
+    for input in &mut single.inputs {
+        if let Arg::Tensor(tensor) = input {
+            tensor.element = Some(SINGLE);
+        }
+    }
+    // 250 W and 400 W; a number of twice the bits takes twice the energy.
+    for operator in [&half, &single] {
+        let (little, much) = (rate(operator, "A100-PCIe-40GB"), rate(operator, "A100-SXM4-80GB"));
+        assert!(much > 1.1 * little, "{much} {little}");
+    }
+    let ratio = rate(&half, "A100-PCIe-40GB") / rate(&single, "A100-PCIe-40GB");
+    assert!((1.6..2.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn half_a_batch_takes_more_than_half_where_weights_are_written_in_blocks() {
+    use crate::predict::live::processor::processor;
+    let time = |batch| {
+        let mut operator = convolution(1, batch, 512, 4);
+        for input in &mut operator.inputs {
+            if let Arg::Tensor(tensor) = input {
+                tensor.element = Some(SINGLE);
+            }
+        }
+        cost(&operator, &processor(None, 1), &Options::default()).time_ns.value
+    };
+    // Measured: 0.70, on a core that multiplies more for each byte that it loads.
+    let half = time(4) / time(8);
+    assert!((0.55..0.75).contains(&half), "{half}");
+}
+
+#[test]
 fn a_measured_ceiling_takes_the_datasheets_place() {
     let mut slow = device("RTX3090").clone();
     slow.ceilings = Some(crate::predict::device_spec::Ceilings {

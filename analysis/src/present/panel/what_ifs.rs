@@ -105,6 +105,8 @@ struct Recompute {
     time_ns: f64,
     peak_bytes: f64,
     lines: Vec<Place>,
+    /// Checkpoints on these lines do just that.
+    is_an_edit: bool,
 }
 
 impl Shown {
@@ -218,6 +220,7 @@ impl Recompute {
             time_ns: whole(point.time_ns),
             peak_bytes: whole(point.peak_bytes),
             lines: places(profile, &point.lines),
+            is_an_edit: point.is_an_edit,
         }
     }
 }

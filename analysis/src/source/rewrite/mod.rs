@@ -3,6 +3,7 @@
 //! Nothing runs. What is not as expected is refused with the reason, because a wrong edit would train
 //! another model.
 
+mod argument;
 mod autocast;
 mod channels_last;
 mod checkpoint;

@@ -3,6 +3,7 @@
 use tree_sitter::Node;
 
 use super::Refusal;
+use super::argument::{self, Argument};
 use super::edits::Edits;
 use super::forward::backwards;
 use super::loader::loaders;
@@ -19,35 +20,34 @@ pub(super) fn rewrite(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<()
     }
     for loader in loaders {
         let (module, call) = (loader.module, loader.call);
-        let text = program.module(module);
         let Some(arguments) = program.arguments(module, call) else { continue };
         if arguments.has_star || !arguments.splats.is_empty() {
             let why = "gives the loader starred arguments, which may hold pin_memory already";
             return Err(program.refuse(module, call.start_byte(), why));
         }
-        match arguments.named("pin_memory") {
-            None => edits.add_arguments(program, module, call, &["pin_memory=True"])?,
-            Some(given) if written(text, given) == "False" => {
-                edits.replace(module, given.byte_range(), "True");
-            }
-            Some(_) => {}
-        }
+        let given = arguments.named("pin_memory");
+        argument::set(program, edits, (module, call), ("pin_memory", "True"), given)?;
     }
     for (module, call) in copies {
-        let text = program.module(module);
-        let Some(arguments) = program.arguments(module, call) else { continue };
-        match arguments.named("non_blocking") {
-            None => edits.add_arguments(program, module, call, &["non_blocking=True"])?,
-            Some(given) if written(text, given) == "False" => {
-                edits.replace(module, given.byte_range(), "True");
-            }
-            Some(_) => {}
-        }
+        copy_without_waiting(program, edits, module, call)?;
     }
     if edits.is_empty() {
         return Err(Refusal::done("batches are pinned, and copied without waiting, already"));
     }
     Ok(())
+}
+
+/// `non_blocking=True` at a copy; false where it is told already whether to wait.
+pub(super) fn copy_without_waiting(
+    program: &Program<'_>,
+    edits: &mut Edits<'_>,
+    module: usize,
+    call: Node<'_>,
+) -> Result<bool, Refusal> {
+    let Some(arguments) = program.arguments(module, call) else { return Ok(true) };
+    let given = arguments.named("non_blocking");
+    let became = argument::set(program, edits, (module, call), ("non_blocking", "True"), given)?;
+    Ok(became == Argument::Set)
 }
 
 /// The copies of batches: within the loops that train, and in functions that those call.

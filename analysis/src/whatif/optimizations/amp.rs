@@ -82,13 +82,20 @@ fn applies(
     facts: &Facts<'_>,
     calls: &[Call],
 ) -> Result<(), String> {
+    if calls.is_empty() {
+        return Err("the recording has no shapes of operators".to_owned());
+    }
+    // Of the many calls of an operator one.
+    let mut seen = vec![false; graph.operators.len()];
+    let is_first = |call: &&Call| {
+        let seen = seen.get_mut(call.operator as usize);
+        seen.is_some_and(|seen| !std::mem::replace(seen, true))
+    };
+    let calls: Vec<&Call> = calls.iter().filter(is_first).collect();
     let products = || {
         let operators = calls.iter().filter_map(|call| call.operator(graph));
         operators.filter(|operator| is_product(operator))
     };
-    if calls.is_empty() {
-        return Err("the recording has no shapes of operators".to_owned());
-    }
     let settings = facts.manifest.map(|manifest| &manifest.settings);
     let casts_to = settings.and_then(|settings| settings.autocast.as_ref()?.first());
     if let Some(name) = casts_to {
@@ -98,7 +105,7 @@ fn applies(
         return Err("products run in 16 bits already".to_owned());
     }
     let on_gpu = has_kernels(graph);
-    let is_untold = |call: &Call| {
+    let is_untold = |call: &&Call| {
         let is_lower = rule(call.name(graph), on_gpu) == Rule::Lower;
         is_lower && call.operator(graph).is_some_and(|operator| work(operator).is_none())
     };

@@ -2,13 +2,14 @@
 //! flows between them in registers, and Python runs once for the whole region (Ansel et al., "PyTorch
 //! 2", ASPLOS 2024, sections 3 and 4). Products and convolutions stay.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::shared::calls::{Call, calls, has_kernels};
-use super::shared::compiled::parts;
 use super::shared::fusion::{Fusion, fusions};
+use super::shared::layout::compiler_takes_channels_last;
+use super::shared::once::Once;
 use super::shared::parts::Machine;
-use super::shared::{factors, lines, overhead};
+use super::shared::{compiled, factors, lines, overhead};
 use crate::predict::Range;
 use crate::predict::op_cost::{Family, work};
 use crate::predict::operator::Operator;
@@ -99,20 +100,25 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
     let operators: Vec<&Operator> = known.iter().map(|(_, operator)| *operator).collect();
     let machine = Machine { device: facts.device, options: facts.options };
     let factors = factors::compiled();
-    let parts = parts(&operators, &machine);
-    let roles = fusions(&operators);
+    let turned = compiler_takes_channels_last(&operators);
+    // By operator its family, and by what becomes of it the ratio of its times.
+    let mut families: Once<'_, Family> = Once::new();
+    let mut ratios: HashMap<(u32, RoleKey), f64> = HashMap::new();
     let mut opened: Option<&Call> = None;
     let mut inside: HashSet<u32> = HashSet::new();
     let mut before: Option<&Call> = None;
-    for (((call, operator), parts), role) in known.into_iter().zip(parts).zip(roles) {
-        let family = work(operator).map_or(Family::Unknown, |work| work.family);
-        let ratio = if !facts.is_gpu() {
-            let ratio = on_processor(graph, facts, call);
-            bound.within_factor(ratio, if is_apart(family) { 1.0 } else { PROCESSOR_RANGE })
-        } else {
-            let ratio = factors.operator_ratio(&parts).unwrap_or(1.0);
-            bound.within_factor(ratio, if is_apart(family) { 1.0 } else { factors.range })
-        };
+    for ((call, operator), role) in known.into_iter().zip(fusions(&operators)) {
+        let family =
+            families.of(operator, |it| work(it).map_or(Family::Unknown, |work| work.family));
+        let ratio = *ratios.entry((call.operator, key(role))).or_insert_with(|| {
+            let (ratio, range) = if facts.is_gpu() {
+                let parts = compiled::of(operator, role, turned, &machine);
+                (factors.operator_ratio(&parts).unwrap_or(1.0), factors.range)
+            } else {
+                (on_processor(graph, facts, call), PROCESSOR_RANGE)
+            };
+            bound.within_factor(ratio, if is_apart(family) { 1.0 } else { range })
+        });
         graph.scale(&call.work, ratio);
         let opens = matches!(role, Fusion::Opens);
         match (role, opened) {
@@ -136,6 +142,18 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
             block.bytes = 0.0;
         }
     });
+}
+
+/// A [`Fusion`] to look up by.
+type RoleKey = (u8, u64);
+
+fn key(role: Fusion) -> RoleKey {
+    match role {
+        Fusion::Apart => (0, 0),
+        Fusion::Opens => (1, 0),
+        Fusion::Joins(besides) => (2, besides.to_bits()),
+        Fusion::CastsWeight => (3, 0),
+    }
 }
 
 /// Whether the compiler calls PyTorch's own kernel for it.

@@ -89,13 +89,11 @@ impl Optimization for CudaGraphs {
             }
         }
         // What a kernel waited for its own launch is gone with that.
-        let mut edges = std::mem::take(&mut graph.edges);
-        for edge in &mut edges {
-            if graph.task(edge.from).is_some_and(|task| task.is_removed && task.kind.is_host()) {
-                edge.lag_ns = edge.lag_ns.min(0.0);
-            }
-        }
-        graph.edges = edges;
+        graph.change_lags(|tasks, edge| {
+            let launch = tasks.get(edge.from.index());
+            let is_gone = launch.is_some_and(|task| task.is_removed && task.kind.is_host());
+            if is_gone { edge.lag_ns.min(0.0) } else { edge.lag_ns }
+        });
         let notes = vec![
             "every iteration has to have the same shapes and the same operators".to_owned(),
             "inputs are copied to one place, and memory of the graph is not shared".to_owned(),

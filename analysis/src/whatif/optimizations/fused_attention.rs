@@ -51,8 +51,10 @@ impl Optimization for FusedAttention {
             return Err(why.to_owned());
         }
         let lines = lines::of_calls(graph, found.iter().flat_map(|it| it.calls.iter().copied()));
+        let cost = |it: &Operator| op_cost::cost(it, facts.device, &facts.options).time_ns.value;
+        let modelled: Vec<f64> = graph.operators.iter().map(cost).collect();
         for attention in &found {
-            attention.fuse(graph, facts, bound);
+            attention.fuse(graph, &modelled, cost, bound);
         }
         free_scores(graph, &found);
         let notes = vec!["masks and dropout have to be ones that the kernel knows".to_owned()];
@@ -73,9 +75,12 @@ struct Attention<'c> {
 fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
     let mut found = Vec::new();
     let on_cpu = !has_kernels(graph);
+    let family = |operator: &Operator| work(operator).map(|work| work.family);
+    let families: Vec<Option<Family>> = graph.operators.iter().map(family).collect();
+    let family = |call: &Call| families.get(call.operator as usize).copied().flatten();
     for (place, call) in calls.iter().enumerate() {
         let Some(operator) = call.operator(graph) else { continue };
-        if work(operator).map(|work| work.family) != Some(Family::Softmax) {
+        if family(call) != Some(Family::Softmax) {
             continue;
         }
         let Some(scores) = operator.tensor(0).filter(|tensor| tensor.shape.len() >= 3) else {
@@ -87,17 +92,14 @@ fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
             operator.is_some_and(|it| {
                 let mut tensors = it.input_tensors().chain(&it.outputs);
                 tensors.any(|tensor| tensor.elements() == size)
-                    || work(it).is_none_or(|work| work.family == Family::View)
+                    || family(call).is_none_or(|family| family == Family::View)
             })
         };
         let (before, after) = calls.split_at(place);
         let mut around: Vec<&Call> = before.iter().rev().take(REACH).take_while(touches).collect();
         around.reverse();
         around.extend(after.iter().take(REACH).take_while(touches));
-        let is_product = |call: &&Call| {
-            let family = call.operator(graph).and_then(work).map(|work| work.family);
-            family == Some(Family::Gemm)
-        };
+        let is_product = |call: &&Call| family(call) == Some(Family::Gemm);
         let first = around.iter().position(is_product);
         let last = around.iter().rposition(is_product);
         let (Some(first), Some(last)) = (first, last) else { continue };
@@ -143,15 +145,23 @@ fn fused(product: &Operator, scores: &Tensor, backward: bool, on_cpu: bool) -> O
 }
 
 impl Attention<'_> {
-    fn fuse(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) {
-        let cost = |it: &Operator| op_cost::cost(it, facts.device, &facts.options).time_ns.value;
-        let modelled: f64 =
-            self.calls.iter().filter_map(|call| call.operator(graph)).map(cost).sum();
+    /// `modelled` is by operator what each takes by the model.
+    fn fuse(
+        &self,
+        graph: &mut Graph,
+        modelled: &[f64],
+        cost: impl Fn(&Operator) -> f64,
+        bound: Bound,
+    ) {
+        let of_calls = self.calls.iter().filter_map(|call| modelled.get(call.operator as usize));
+        let modelled: f64 = of_calls.sum();
         let now_ns: f64 = self.calls.iter().map(|call| call.work_ns(graph)).sum();
         let ratio = bound.within_factor(cost(&self.fused) / modelled.max(1e-9), SPREAD);
         let Some((first, others)) = self.calls.split_first() else { return };
         first.set_work_ns(graph, now_ns * ratio);
-        graph.operators.push(self.fused.clone());
+        if graph.operators.last() != Some(&self.fused) {
+            graph.operators.push(self.fused.clone());
+        }
         first.set_operator(graph, graph.operators.len() as u32 - 1);
         others.iter().for_each(|call| call.remove(graph));
     }

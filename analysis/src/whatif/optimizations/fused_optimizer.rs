@@ -6,7 +6,7 @@ use super::shared::calls::{calls, has_kernels};
 use super::shared::lines;
 use super::shared::overhead;
 use super::shared::update::{Algorithm, Mode, Update, update};
-use crate::predict::op_cost;
+use crate::predict::op_cost::{self, OpCost};
 use crate::predict::operator::{Arg, Operator, Tensor};
 use crate::source::rewrite::EditKind;
 use crate::whatif::facts::Facts;
@@ -69,7 +69,7 @@ impl Optimization for FusedOptimizer {
             let states = algorithm.map_or(1, Algorithm::states) as f64;
             let listing = LISTING * call_ns * (1.0 + states) * found.parameters.len() as f64;
             let listing = bound.within_factor(listing, 2.0);
-            replace(graph, facts, &found, &steps, of_machine, call_ns, listing);
+            replace(graph, facts, &found, steps, of_machine, call_ns, listing);
         }
         self.temporaries(graph, &found);
         let notes = vec!["the same numbers but for rounding".to_owned()];
@@ -130,19 +130,24 @@ fn probed(facts: &Facts<'_>, now: Mode, then: Mode) -> Option<f64> {
 /// Each step of a loop's update as one operator over lists.
 fn lists(graph: &Graph, update: &Update<'_>) -> Vec<Operator> {
     let mut steps: Vec<(String, Vec<Vec<Arg>>)> = Vec::new();
+    // By operator: its place among the steps.
+    let mut places: Vec<Option<usize>> = vec![None; graph.operators.len()];
     for call in &update.calls {
         let Some(operator) = call.operator(graph) else { continue };
-        let tensors = operator.inputs.iter().filter(|input| matches!(input, Arg::Tensor(_)));
-        let tensors: Vec<Arg> = tensors.cloned().collect();
-        let name = format!("aten::_foreach_{}", call.name(graph));
-        let known =
-            steps.iter().position(|(known, lists)| *known == name && lists.len() == tensors.len());
-        let at = known.unwrap_or_else(|| {
-            steps.push((name, vec![Vec::new(); tensors.len()]));
-            steps.len() - 1
+        let tensors = || operator.inputs.iter().filter(|input| matches!(input, Arg::Tensor(_)));
+        let Some(place) = places.get_mut(call.operator as usize) else { continue };
+        let at = *place.get_or_insert_with(|| {
+            let name = format!("aten::_foreach_{}", call.name(graph));
+            let count = tensors().count();
+            let known =
+                steps.iter().position(|(known, lists)| *known == name && lists.len() == count);
+            known.unwrap_or_else(|| {
+                steps.push((name, vec![Vec::new(); count]));
+                steps.len() - 1
+            })
         });
         if let Some((_, lists)) = steps.get_mut(at) {
-            lists.iter_mut().zip(tensors).for_each(|(list, tensor)| list.push(tensor));
+            lists.iter_mut().zip(tensors()).for_each(|(list, tensor)| list.push(tensor.clone()));
         }
     }
     let step = |(name, lists): (String, Vec<Vec<Arg>>)| {
@@ -158,7 +163,7 @@ fn replace(
     graph: &mut Graph,
     facts: &Facts<'_>,
     update: &Update<'_>,
-    steps: &[Operator],
+    steps: Vec<Operator>,
     of_machine: f64,
     call_ns: f64,
     listing_ns: f64,
@@ -166,23 +171,25 @@ fn replace(
     let on_gpu = has_kernels(graph);
     let now_ns: f64 = update.calls.iter().map(|call| call.work_ns(graph)).sum();
     let cost = |step: &Operator| op_cost::cost(step, facts.device, &facts.options);
-    let then_ns: f64 = steps.iter().map(|step| cost(step).time_ns.value * of_machine).sum();
+    let costs: Vec<OpCost> = steps.iter().map(cost).collect();
+    let then_ns: f64 = costs.iter().map(|cost| cost.time_ns.value * of_machine).sum();
     // At worst the work takes as long as it did.
     let held = (now_ns / then_ns.max(1e-9)).min(1.0);
-    for (place, call) in update.calls.iter().enumerate() {
-        let Some(step) = steps.get(place) else {
+    let launch_ns = overhead::launch_ns(graph);
+    let mut steps = steps.into_iter().zip(costs);
+    for call in &update.calls {
+        let Some((step, cost)) = steps.next() else {
             call.remove(graph);
             continue;
         };
-        let cost = cost(step);
         call.set_work_ns(graph, cost.time_ns.value * of_machine * held);
         if on_gpu {
             let launches = cost.launches.max(1.0);
             let host_ns = call.host_ns(graph).max(1.0);
-            let wanted = call_ns + (launches - 1.0) * overhead::launch_ns(graph);
+            let wanted = call_ns + (launches - 1.0) * launch_ns;
             graph.scale(&call.host, wanted / host_ns);
         }
-        graph.operators.push(step.clone());
+        graph.operators.push(step);
         call.set_operator(graph, graph.operators.len() as u32 - 1);
     }
     let gaps_ns: f64 =

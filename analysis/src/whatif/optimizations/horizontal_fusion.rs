@@ -7,8 +7,8 @@ use super::memory_facts::one_gpu;
 use crate::predict::op_cost::{Family, work};
 use crate::predict::operator::{Arg, Operator, Tensor};
 use crate::whatif::facts::Facts;
-use crate::whatif::graph::{Graph, TaskId, TaskKind};
-use crate::whatif::memory::{BlockKind, peak};
+use crate::whatif::graph::{Graph, Task, TaskKind};
+use crate::whatif::memory::{Block, BlockKind, Changes};
 use crate::whatif::optimization::{Bound, Optimization, Touched};
 use crate::whatif::simulate;
 
@@ -39,19 +39,22 @@ impl Optimization for HorizontalFusion {
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         applies(graph, facts)?;
         let capacity = USABLE * capacity(facts);
-        let one = peak_of(graph).ok_or("the recording does not tell of memory")?;
+        // The host goes as it does for one copy.
+        let once = simulate::once(graph, &[]).map_err(|error| error.to_string())?;
+        let changes = Changes::new(graph, &once);
+        let one = changes.peak(&graph.memory, |block| block.bytes);
         let host_ns = graph.time_of(|task| task.kind.is_host());
-        let mut best = (1, 1.0 / host_ns.max(graph.time_of(|task| !task.kind.is_host())));
+        let work = Work::new(graph);
+        let mut best = (1, 1.0 / host_ns.max(work.time_ns(|_| 1.0)));
         let mut full = "the GPU trains no more of them at once in the same time";
         let mut copies = 2;
         while copies <= MOST_COPIES {
-            let mut tried = graph.clone();
-            fuse(&mut tried, facts, copies, Bound::Likely);
-            if peak_of(&tried).is_some_and(|bytes| bytes > capacity) {
+            if changes.peak(&graph.memory, |block| fused_bytes(block, copies)) > capacity {
                 full = "more of them do not fit into its memory";
                 break;
             }
-            let gpu_ns = tried.time_of(|task| !task.kind.is_host());
+            let ratios = ratios(graph, facts, copies, Bound::Likely);
+            let gpu_ns = work.time_ns(|operator| ratio(&ratios, operator, copies));
             let rate = copies as f64 / host_ns.max(gpu_ns);
             if rate < WORTH * best.1 {
                 break;
@@ -64,7 +67,7 @@ impl Optimization for HorizontalFusion {
             return Err(format!("2 copies are no faster together than in turn: {full}"));
         }
         fuse(graph, facts, copies, bound);
-        let each = peak_of(graph).unwrap_or(one) / copies as f64;
+        let each = changes.peak(&graph.memory, |block| block.bytes) / copies as f64;
         let notes = vec![
             format!("{copies} copies at once; {full}"),
             format!("{:.2} GB a copy, against {:.2} GB by itself", each / 1e9, one / 1e9),
@@ -106,34 +109,71 @@ fn capacity(facts: &Facts<'_>) -> f64 {
     recorded.unwrap_or(facts.device.memory_bytes as f64)
 }
 
-/// Bytes at the peak, where the host goes as it does for one copy.
-fn peak_of(graph: &Graph) -> Option<f64> {
-    peak(graph, &simulate::once(graph, &[]).ok()?)
+/// What a GPU does in an iteration.
+struct Work {
+    /// By operator, in nanoseconds: what changes with the copies.
+    operators: Vec<f64>,
+    /// The same of no known operator.
+    others_ns: f64,
+    /// Copies from the host are those of batches, which are shared.
+    shared_ns: f64,
+}
+
+impl Work {
+    fn new(graph: &Graph) -> Work {
+        let mut work =
+            Work { operators: vec![0.0; graph.operators.len()], others_ns: 0.0, shared_ns: 0.0 };
+        let at_work = graph.tasks.iter().filter(|task| !task.is_removed && !task.kind.is_host());
+        for task in at_work {
+            let operator = task.operator.and_then(|it| work.operators.get_mut(it as usize));
+            let sum = match operator {
+                _ if !is_fused(task) => &mut work.shared_ns,
+                Some(sum) => sum,
+                None => &mut work.others_ns,
+            };
+            *sum += task.duration_ns;
+        }
+        work
+    }
+
+    /// Nanoseconds where each operator takes so many times as long.
+    fn time_ns(&self, ratio: impl Fn(Option<u32>) -> f64) -> f64 {
+        let operators = (0_u32..).zip(&self.operators);
+        let known_ns: f64 = operators.map(|(it, time_ns)| time_ns * ratio(Some(it))).sum();
+        known_ns + self.others_ns * ratio(None) + self.shared_ns
+    }
+}
+
+fn is_fused(task: &Task) -> bool {
+    matches!(task.kind, TaskKind::Kernel | TaskKind::DeviceCopy)
+}
+
+fn fused_bytes(block: &Block, copies: u64) -> f64 {
+    let is_shared = matches!(block.kind, BlockKind::Batch | BlockKind::Other);
+    if is_shared { block.bytes } else { block.bytes * copies as f64 }
+}
+
+/// By operator: what its time is multiplied by.
+fn ratios(graph: &Graph, facts: &Facts<'_>, copies: u64, bound: Bound) -> Vec<f64> {
+    let ratio = |operator: &Operator| match fused(operator, copies) {
+        Some(fused) => bound.of(facts.modelled_ratio(operator, &fused)).min(copies as f64),
+        None => copies as f64,
+    };
+    graph.operators.iter().map(ratio).collect()
+}
+
+fn ratio(ratios: &[f64], operator: Option<u32>, copies: u64) -> f64 {
+    let known = operator.and_then(|operator| ratios.get(operator as usize)).copied();
+    known.unwrap_or(copies as f64).max(1.0)
 }
 
 /// Lets every operator work on so many copies.
 fn fuse(graph: &mut Graph, facts: &Facts<'_>, copies: u64, bound: Bound) {
-    let by_operator: Vec<f64> = graph
-        .operators
-        .iter()
-        .map(|operator| match fused(operator, copies) {
-            Some(fused) => bound.of(facts.modelled_ratio(operator, &fused)).min(copies as f64),
-            None => copies as f64,
-        })
-        .collect();
-    // Copies from the host are those of batches, which are shared.
-    let on_gpu: Vec<TaskId> =
-        graph.select(|task| matches!(task.kind, TaskKind::Kernel | TaskKind::DeviceCopy));
-    for id in on_gpu {
-        let operator = graph.task(id).and_then(|task| task.operator);
-        let ratio = operator.and_then(|operator| by_operator.get(operator as usize)).copied();
-        graph.scale(&[id], ratio.unwrap_or(copies as f64).max(1.0));
+    let ratios = ratios(graph, facts, copies, bound);
+    for task in graph.tasks.iter_mut().filter(|task| !task.is_removed && is_fused(task)) {
+        task.duration_ns *= ratio(&ratios, task.operator, copies);
     }
-    graph.change_blocks(|block| {
-        if !matches!(block.kind, BlockKind::Batch | BlockKind::Other) {
-            block.bytes *= copies as f64;
-        }
-    });
+    graph.change_blocks(|block| block.bytes = fused_bytes(block, copies));
 }
 
 /// An operator that works on so many copies (HFTA, table 2).

@@ -188,7 +188,7 @@ mod tests {
         let known = Known::on("NVIDIA H200");
         P3.apply(&mut graph, &known.facts(2, 8, 1e9), Bound::Likely).expect("it applies");
         // Kernels of the forward pass are tasks 1, 3 and 5; the last layer's gradient comes first.
-        let needed: Vec<u32> = graph.across.iter().map(|edge| edge.to.0).collect();
+        let needed: Vec<u32> = graph.across().iter().map(|edge| edge.to.0).collect();
         assert_eq!(needed, [5, 3, 1]);
     }
 

@@ -104,15 +104,15 @@ pub(super) fn release(graph: &mut Graph, facts: &Facts<'_>, copies: &[TaskId]) -
         all += bytes;
     }
     let waits: Vec<TaskId> = graph
-        .edges
+        .edges()
         .iter()
         .filter(|edge| copies.contains(&edge.from))
         .filter(|edge| graph.task(edge.to).is_some_and(|to| to.kind == TaskKind::Wait))
         .map(|edge| edge.to)
         .collect();
-    graph.edges.retain(|edge| !(copies.contains(&edge.from) && waits.contains(&edge.to)));
+    graph.retain_edges(|edge| !(copies.contains(&edge.from) && waits.contains(&edge.to)));
     for wait in waits {
-        let waits_for_more = graph.edges.iter().any(|edge| edge.to == wait);
+        let waits_for_more = graph.edges().iter().any(|edge| edge.to == wait);
         if !waits_for_more {
             graph.remove(wait);
         }

@@ -74,11 +74,13 @@ fn in_tf32_anyhow(facts: &Facts<'_>, operator: &Operator) -> bool {
 
 /// By operator: whether its kernels multiply in TF32 already.
 fn operators_in_tf32(graph: &Graph) -> Vec<bool> {
+    let is_tf32 = |name: &String| product_type(name) == Some(ProductType::Tf32);
+    let names: Vec<bool> = graph.names.iter().map(is_tf32).collect();
     let mut found = vec![false; graph.operators.len()];
     for task in graph.tasks.iter().filter(|task| !task.kind.is_host()) {
-        let slot = task.operator.and_then(|operator| found.get_mut(operator as usize));
-        if let Some(slot) = slot.filter(|slot| !**slot) {
-            *slot = product_type(graph.name_of(task)) == Some(ProductType::Tf32);
+        let in_tf32 = task.name.and_then(|name| names.get(name as usize)) == Some(&true);
+        if let Some(slot) = task.operator.and_then(|operator| found.get_mut(operator as usize)) {
+            *slot |= in_tf32;
         }
     }
     found

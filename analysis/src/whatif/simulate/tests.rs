@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::profile::Phase;
-use crate::whatif::graph::{Edge, Resource, Task, TaskId, TaskKind};
+use crate::whatif::graph::{Order, Resource, Task, TaskId, TaskKind};
 
 /// A graph of tasks as `(resource, duration)`, with what waits for what.
 fn graph(tasks: &[(Resource, f64)], edges: &[(u32, u32)]) -> Graph {
@@ -52,7 +52,7 @@ fn waiting_adds_up() {
 fn the_next_iteration_waits_for_what_it_needs_of_this_one() {
     let mut graph = graph(&[(Resource::Host, 10.0), (GPU, 30.0)], &[(0, 1)]);
     check(&graph, 40.0, 30.0);
-    graph.across.push(Edge { from: TaskId(1), to: TaskId(0), lag_ns: 0.0 });
+    graph.wait_across(TaskId(1), TaskId(0), 0.0);
     check(&graph, 40.0, 40.0);
 }
 
@@ -108,12 +108,14 @@ proptest! {
                 graph.wait(TaskId(from as u32), TaskId(to as u32), lag_ns);
             }
         }
-        let plan = Plan::new(&graph);
-        let order = plan.order.clone().expect("an order");
+        let runner = Runner::new(&graph);
+        let order = graph.plan().order.clone().expect("an order");
         let (mut in_order, mut by_events) = (State::new(&graph, &[]), State::new(&graph, &[]));
         for _ in 0..2 {
-            let one = plan.run_in_order(&graph, &mut in_order, &order).expect("a schedule");
-            let other = plan.run_by_events(&graph, &mut by_events).expect("a schedule");
+            in_order.begin(&graph);
+            by_events.begin(&graph);
+            let one = runner.run_in_order(&mut in_order, &order).expect("a schedule");
+            let other = runner.run_by_events(&mut by_events).expect("a schedule");
             prop_assert_eq!(one, other);
             prop_assert_eq!(&in_order.start_ns, &by_events.start_ns);
         }

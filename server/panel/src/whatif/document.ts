@@ -41,6 +41,8 @@ export interface RecomputeStep {
   timeNs: number;
   peakBytes: number;
   lines: Place[];
+  /** Checkpoints on these lines do just that. */
+  isAnEdit: boolean;
 }
 
 export interface Accuracy {
@@ -136,7 +138,7 @@ function readMeasured(value: unknown): Measured | null {
 function readStep(it: Fields): RecomputeStep | null {
   const timeNs = amount(it.time_ns);
   const peakBytes = maybeAmount(it.peak_bytes);
-  return timeNs > 0 && peakBytes !== null ? { timeNs, peakBytes, lines: readLines(it.lines) } : null;
+  return timeNs > 0 && peakBytes !== null ? { timeNs, peakBytes, lines: readLines(it.lines), isAnEdit: it.is_an_edit === true } : null;
 }
 
 function readAccuracy(value: unknown): Accuracy | null {

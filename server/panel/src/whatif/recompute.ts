@@ -1,7 +1,8 @@
 // The choice of what is computed again in the backward pass, as a slider from fastest to smallest.
 
 import type { Actions } from "../actions";
-import { element, fill, set, write } from "../dom";
+import { button, element, fill, set, write } from "../dom";
+import type { Place } from "../document";
 import { bytes, duration } from "../format";
 import { shareBar } from "../table";
 import type { RecomputeStep, WhatIfs } from "./document";
@@ -10,16 +11,36 @@ import { change } from "./words";
 
 const MOST_LINES = 12;
 
+/** How the choice reaches the editor. */
+export interface Requests {
+  /** Null in a report. */
+  recompute: ((lines: readonly Place[]) => void) | null;
+  explain: (why: string) => void;
+}
+
 export class Recompute {
   readonly root = element("div", { class: "recompute" });
   readonly #slider = element("input", { type: "range", min: 0, step: 1, value: 0, "aria-label": "What is computed again, from fastest to smallest" });
   readonly #time = element("dd");
   readonly #peak = element("dd", { class: "of-memory" });
   readonly #lines = element("p");
+  readonly #apply: HTMLButtonElement;
   #steps: readonly RecomputeStep[] = [];
+  #hasEditor = false;
   #before: WhatIfs["before"] = { timeNs: null, peakBytes: null };
 
-  constructor(private readonly actions: Actions) {
+  constructor(
+    private readonly actions: Actions,
+    private readonly requests: Requests,
+  ) {
+    // Not `disabled`: what cannot be reached cannot say why.
+    this.#apply = button("Apply", {}, () => {
+      const step = this.#step();
+      const why = this.#whyNot(step);
+      if (why !== null) this.requests.explain(`Compute activations again: ${why}`);
+      else if (step !== undefined) this.requests.recompute?.(step.lines);
+    });
+    this.#apply.append(element("span", { class: "unseen" }, " what is computed again"));
     this.#slider.addEventListener("input", () => {
       this.#stand();
     });
@@ -40,10 +61,12 @@ export class Recompute {
         element("div", {}, element("dt", {}, "Peak memory"), this.#peak),
       ),
       this.#lines,
+      ...(requests.recompute === null ? [] : [element("div", { class: "what-if-buttons" }, this.#apply)]),
     );
   }
 
-  show({ recompute, before }: WhatIfs): void {
+  show({ recompute, before }: WhatIfs, hasEditor: boolean): void {
+    this.#hasEditor = hasEditor;
     this.#steps = recompute;
     this.#before = before;
     // One choice is none.
@@ -52,9 +75,22 @@ export class Recompute {
     this.#stand();
   }
 
+  #step(): RecomputeStep | undefined {
+    return this.#steps[Number(this.#slider.value)];
+  }
+
+  /** Why the code cannot be changed from here; null where it can. */
+  #whyNot(step: RecomputeStep | undefined): string | null {
+    if (!this.#hasEditor) return "no editor is connected to this page";
+    if (step === undefined || step.lines.length === 0) return "nothing is computed again here";
+    return step.isAnEdit ? null : "a line calls other modules, too, or a library calls these";
+  }
+
   #stand(): void {
-    const step = this.#steps[Number(this.#slider.value)];
+    const step = this.#step();
     if (step === undefined) return;
+    const whyNot = this.#whyNot(step);
+    set(this.#apply, { "aria-disabled": whyNot === null ? null : "true", title: whyNot });
     const { timeNs, peakBytes } = this.#before;
     const most = (of: (one: RecomputeStep) => number) => Math.max(...this.#steps.map(of));
     const time = told(duration(step.timeNs), change(timeNs, step.timeNs));

@@ -2,6 +2,7 @@
 // apply, and the choice of what to compute again.
 
 import type { Actions } from "../actions";
+import type { Place } from "../document";
 import { button, element, fill, write } from "../dom";
 import { bytes, counted, duration } from "../format";
 import { rememberFocus } from "../focus";
@@ -24,6 +25,7 @@ const ORDERS = [
 export interface Requests {
   /** Null in a report. */
   ask: ((name: string, action: Action) => void) | null;
+  recompute: ((lines: readonly Place[]) => void) | null;
   explain: (why: string) => void;
 }
 
@@ -71,7 +73,7 @@ export class WhatIfSection {
       MOST_COMBINATIONS,
     );
     this.#combinations = element("div", {}, element("h3", {}, "The best together, within the memory"), this.#together.root);
-    this.#recompute = new Recompute(actions);
+    this.#recompute = new Recompute(actions, requests);
     fill(
       root,
       this.#message,
@@ -92,7 +94,7 @@ export class WhatIfSection {
     this.#render();
     this.#together.show(whatIfs.combinations);
     this.#combinations.hidden = whatIfs.combinations.length === 0;
-    this.#recompute.show(whatIfs);
+    this.#recompute.show(whatIfs, hasEditor);
     write(this.#refused, `${counted(whatIfs.refusals.length, "optimization")} without a prediction, and why`);
     fill(this.#refusals, ...byReason(whatIfs.refusals).map(([why, titles]) => element("li", {}, element("b", {}, titles.join("; ")), `: ${why}`)));
     this.#folded.hidden = whatIfs.refusals.length === 0;

@@ -7,9 +7,9 @@ use super::super::Refusal;
 use super::super::edits::Edits;
 use super::super::models::keeps_states;
 use super::super::program::Program;
-use super::super::syntax::written;
+use super::super::syntax::callee;
 use super::Wanted;
-use super::layers::{Layer, calls_of, held, input_of, is_used_otherwise, sequences};
+use super::layers::{Found, Layer, calls_of, held, input_of, is_used_otherwise, sequences, switch};
 
 /// Arguments that stand before `bias`.
 const BEFORE_BIAS: usize = 7;
@@ -20,21 +20,11 @@ pub(super) fn rewrite(
     edits: &mut Edits<'_>,
     at: &Wanted<'_>,
 ) -> Result<(), Refusal> {
-    let mut done = None;
-    let mut take = |edits: &mut Edits<'_>, module: usize, made: Node<'_>, uses: &[Node<'_>]| {
-        let mut places = std::iter::once(&made).chain(uses);
-        if !places.any(|node| at.meets(program, module, *node)) {
-            return Ok(());
-        }
-        if !without_bias(program, edits, module, made)? {
-            done.get_or_insert(program.at(module, made.start_byte()));
-        }
-        Ok(())
-    };
+    let mut found = Found::at(at);
     for (module, layers) in sequences(program) {
         for pair in layers.windows(2) {
             if let [(Layer::Convolution, made), (Layer::BatchNorm, norm)] = pair {
-                take(edits, module, *made, &[*norm])?;
+                found.meet(program, module, *made, &[*norm]);
             }
         }
     }
@@ -44,7 +34,7 @@ pub(super) fn rewrite(
             let Some((Layer::Convolution, by)) = input_of(program, &all, norm, call) else {
                 continue;
             };
-            let name = super::super::syntax::callee(program.module(norm.module), by);
+            let name = callee(program.module(norm.module), by);
             let convolution = all.iter().find(|one| {
                 one.module == norm.module && one.class == norm.class && one.name == name
             });
@@ -54,9 +44,10 @@ pub(super) fn rewrite(
             {
                 continue;
             }
-            take(edits, norm.module, convolution.made, &[by, norm.made])?;
+            found.meet(program, norm.module, convolution.made, &[by, norm.made]);
         }
     }
+    let done = found.change(program, edits, without_bias)?;
     if !edits.is_empty() {
         if keeps_states(program) {
             edits.note("what was saved before has these biases: load it with `strict=False`");
@@ -76,23 +67,11 @@ fn without_bias(
     module: usize,
     made: Node<'_>,
 ) -> Result<bool, Refusal> {
-    let text = program.module(module);
     let Some(arguments) = program.arguments(module, made) else { return Ok(false) };
     let is_open = arguments.has_star || !arguments.splats.is_empty();
     if is_open || arguments.positional.len() > BEFORE_BIAS {
         let why = "gives the convolution its bias in a form that is not followed";
         return Err(program.refuse(module, made.start_byte(), why));
     }
-    match arguments.named("bias") {
-        None => edits.add_arguments(program, module, made, &["bias=False"])?,
-        Some(given) => match written(text, given).as_str() {
-            "False" => return Ok(false),
-            "True" => edits.replace(module, given.byte_range(), "False"),
-            value => {
-                let what = format!("takes the bias from `{value}`: leave it out there");
-                return Err(program.refuse(module, made.start_byte(), &what));
-            }
-        },
-    }
-    Ok(true)
+    switch(program, edits, (module, made), ("bias", "False"), arguments.named("bias"))
 }

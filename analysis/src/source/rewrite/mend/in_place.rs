@@ -5,10 +5,9 @@ use tree_sitter::Node;
 use super::super::Refusal;
 use super::super::edits::Edits;
 use super::super::program::Program;
-use super::super::syntax::written;
 use super::Wanted;
 use super::layers::{
-    Layer, calls_of, held, input_of, is_used_otherwise, leaves_its_output, sequences,
+    Found, Layer, calls_of, held, input_of, is_used_otherwise, leaves_its_output, sequences, switch,
 };
 
 /// `inplace=True` of activations behind layers that need their output for nothing.
@@ -17,22 +16,12 @@ pub(super) fn rewrite(
     edits: &mut Edits<'_>,
     at: &Wanted<'_>,
 ) -> Result<(), Refusal> {
-    let mut done = None;
-    let mut take = |edits: &mut Edits<'_>, module: usize, made: Node<'_>, uses: &[Node<'_>]| {
-        let mut places = std::iter::once(&made).chain(uses);
-        if !places.any(|node| at.meets(program, module, *node)) {
-            return Ok(());
-        }
-        if !in_place(program, edits, module, made)? {
-            done.get_or_insert(program.at(module, made.start_byte()));
-        }
-        Ok(())
-    };
+    let mut found = Found::at(at);
     for (module, layers) in sequences(program) {
         for pair in layers.windows(2) {
             match pair {
                 [(before, _), (Layer::Activation, made)] if leaves_its_output(*before) => {
-                    take(edits, module, *made, &[])?;
+                    found.meet(program, module, *made, &[]);
                 }
                 _ => {}
             }
@@ -47,10 +36,10 @@ pub(super) fn rewrite(
         };
         if !calls.is_empty() && calls.iter().all(is_safe) && !is_used_otherwise(program, activation)
         {
-            take(edits, activation.module, activation.made, &calls)?;
+            found.meet(program, activation.module, activation.made, &calls);
         }
     }
-    match done {
+    match found.change(program, edits, in_place)? {
         _ if !edits.is_empty() => Ok(()),
         Some(at) => Err(Refusal::done(format!("{at} works in place already"))),
         None => {
@@ -67,23 +56,11 @@ fn in_place(
     module: usize,
     made: Node<'_>,
 ) -> Result<bool, Refusal> {
-    let text = program.module(module);
     let Some(arguments) = program.arguments(module, made) else { return Ok(false) };
     if arguments.has_star || !arguments.splats.is_empty() {
         let why = "gives the activation starred arguments, which may hold inplace already";
         return Err(program.refuse(module, made.start_byte(), why));
     }
     let given = arguments.named("inplace").or(arguments.positional.first().copied());
-    match given.map(|given| (given, written(text, given))) {
-        None => edits.add_arguments(program, module, made, &["inplace=True"])?,
-        Some((_, value)) if value == "True" => return Ok(false),
-        Some((given, value)) if value == "False" => {
-            edits.replace(module, given.byte_range(), "True");
-        }
-        Some((_, value)) => {
-            let what = format!("takes inplace from `{value}`: set it there");
-            return Err(program.refuse(module, made.start_byte(), &what));
-        }
-    }
-    Ok(true)
+    switch(program, edits, (module, made), ("inplace", "True"), given)
 }

@@ -3,8 +3,77 @@
 use tree_sitter::Node;
 
 use super::super::super::batch_site::module::{Assignment, last_name};
+use super::super::Refusal;
+use super::super::argument::{self, Argument};
+use super::super::edits::Edits;
 use super::super::program::Program;
 use super::super::syntax::{callee, written};
+use super::Wanted;
+
+/// The layers that an edit is about.
+pub(super) struct Found<'w, 'a> {
+    at: &'w Wanted<'w>,
+    /// The texts and the calls that make them.
+    layers: Vec<(usize, Node<'a>)>,
+}
+
+impl<'w, 'a> Found<'w, 'a> {
+    /// None yet, of those at some lines.
+    pub fn at(at: &'w Wanted<'w>) -> Found<'w, 'a> {
+        Found { at, layers: Vec::new() }
+    }
+
+    /// Takes the layer that a call makes, where the call or one of its uses has a wanted line.
+    pub fn meet(
+        &mut self,
+        program: &Program<'_>,
+        module: usize,
+        made: Node<'a>,
+        uses: &[Node<'_>],
+    ) {
+        let mut places = std::iter::once(&made).chain(uses);
+        if places.any(|node| self.at.meets(program, module, *node)) {
+            self.layers.push((module, made));
+        }
+    }
+
+    /// Changes them all; gives where the first one is that is as wanted already.
+    pub fn change(
+        self,
+        program: &Program<'_>,
+        edits: &mut Edits<'_>,
+        change: Change,
+    ) -> Result<Option<String>, Refusal> {
+        let mut done = None;
+        for (module, made) in self.layers {
+            if !change(program, edits, module, made)? {
+                done.get_or_insert(program.at(module, made.start_byte()));
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Changes the layer that a call makes; false where it is as wanted already.
+type Change = fn(&Program<'_>, &mut Edits<'_>, usize, Node<'_>) -> Result<bool, Refusal>;
+
+/// Switches an argument of a layer on or off; false where it is so already.
+pub(super) fn switch(
+    program: &Program<'_>,
+    edits: &mut Edits<'_>,
+    (module, made): (usize, Node<'_>),
+    (name, value): (&str, &str),
+    given: Option<Node<'_>>,
+) -> Result<bool, Refusal> {
+    match argument::set(program, edits, (module, made), (name, value), given)? {
+        Argument::Set => Ok(true),
+        Argument::There => Ok(false),
+        Argument::Given(other) => {
+            let what = format!("takes {name} from `{other}`: set it there");
+            Err(program.refuse(module, made.start_byte(), &what))
+        }
+    }
+}
 
 /// What a constructor of `torch.nn` makes, as far as edits care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

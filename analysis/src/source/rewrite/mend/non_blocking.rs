@@ -2,9 +2,8 @@
 
 use super::super::Refusal;
 use super::super::edits::Edits;
-use super::super::pinned_memory::copies;
+use super::super::pinned_memory::{copies, copy_without_waiting};
 use super::super::program::Program;
-use super::super::syntax::written;
 use super::Wanted;
 
 /// `non_blocking=True` at the copies of batches.
@@ -18,16 +17,8 @@ pub(super) fn rewrite<'a>(
         if !at.meets(program, module, call) {
             continue;
         }
-        let text = program.module(module);
-        let Some(arguments) = program.arguments(module, call) else { continue };
-        match arguments.named("non_blocking") {
-            None => edits.add_arguments(program, module, call, &["non_blocking=True"])?,
-            Some(given) if written(text, given) == "False" => {
-                edits.replace(module, given.byte_range(), "True");
-            }
-            Some(_) => {
-                done.get_or_insert(program.at(module, call.start_byte()));
-            }
+        if !copy_without_waiting(program, edits, module, call)? {
+            done.get_or_insert(program.at(module, call.start_byte()));
         }
     }
     if !edits.is_empty() {

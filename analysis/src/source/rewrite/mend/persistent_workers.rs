@@ -1,6 +1,7 @@
 //! Workers of a loader that stay from one epoch to the next (PyTorch `DataLoader`).
 
 use super::super::Refusal;
+use super::super::argument::{self, Argument};
 use super::super::edits::Edits;
 use super::super::loader::loaders;
 use super::super::program::Program;
@@ -36,17 +37,10 @@ pub(super) fn rewrite(
             Ok(_) => "True".to_owned(),
             Err(_) => format!("{workers} > 0"),
         };
-        match arguments.named("persistent_workers") {
-            None => {
-                let argument = format!("persistent_workers={value}");
-                edits.add_arguments(program, module, call, &[&argument])?;
-            }
-            Some(given) if written(text, given) == "False" => {
-                edits.replace(module, given.byte_range(), value);
-            }
-            Some(_) => {
-                done.get_or_insert(program.at(module, start));
-            }
+        let given = arguments.named("persistent_workers");
+        let wanted = ("persistent_workers", value.as_str());
+        if argument::set(program, edits, (module, call), wanted, given)? != Argument::Set {
+            done.get_or_insert(program.at(module, start));
         }
     }
     match done {

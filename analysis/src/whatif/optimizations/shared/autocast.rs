@@ -106,55 +106,117 @@ pub struct Made {
     pub call: Option<u32>,
 }
 
+/// A shape, by its number in [`Types`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shape(u32);
+
+/// An FP32 tensor that an operator takes and the lower type may reach. Its weights and single numbers
+/// are none of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Input {
+    /// Its shape.
+    pub shape: Shape,
+    /// Its elements.
+    pub elements: f64,
+    /// Whether the operator takes another one of that shape, which was made later.
+    is_earlier: bool,
+}
+
+/// The tensors of an operator.
+#[derive(Clone, Debug, Default)]
+pub struct Tensors {
+    /// The weights of FP32 that it takes.
+    pub weights: Vec<Shape>,
+    in_forward: Vec<Input>,
+    in_backward: Vec<Input>,
+    outputs: Vec<Shape>,
+}
+
+impl Tensors {
+    /// What it takes besides its weights, which are none in the backward pass.
+    pub fn inputs(&self, phase: Phase) -> &[Input] {
+        match phase {
+            Phase::Forward | Phase::Other => &self.in_forward,
+            _ => &self.in_backward,
+        }
+    }
+}
+
 /// Which tensors are of the lower type. A recording does not say which tensor an operator takes, but
 /// its shape does for most: of tensors of one shape an operator takes those that were made last.
 #[derive(Debug, Default)]
 pub struct Types {
-    /// By shape, the last one and the one before.
-    made: HashMap<Vec<u64>, (Made, Made)>,
+    shapes: Vec<Vec<u64>>,
+    numbers: HashMap<Vec<u64>, Shape>,
+    /// By shape, the last one and the one before; nothing where none was made.
+    made: Vec<Option<(Made, Made)>>,
 }
 
 impl Types {
-    /// The tensor of a shape that was made last; `earlier` asks for the one before.
-    pub fn last(&self, shape: &[u64], earlier: bool) -> Made {
-        let found = self.made.get(shape).copied().unwrap_or_default();
-        if earlier { found.1 } else { found.0 }
+    /// The tensors of an operator.
+    pub fn tensors(&mut self, operator: &Operator) -> Tensors {
+        let is_full = |tensor: &&Tensor| tensor.element == Some(ElementType::Float32);
+        let own: Vec<&Tensor> = weights(operator).collect();
+        let outputs = operator.outputs.iter().filter(|tensor| tensor.elements() > 1.0);
+        Tensors {
+            weights: own.iter().copied().filter(is_full).map(|it| self.number(&it.shape)).collect(),
+            in_forward: self.inputs(operator, &own),
+            in_backward: self.inputs(operator, &[]),
+            outputs: outputs.map(|tensor| self.number(&tensor.shape)).collect(),
+        }
     }
 
-    /// The FP32 tensors that an operator takes and the lower type may reach, each with what is known
-    /// of it. Its weights and single numbers are none of them.
-    pub fn of_inputs<'a>(&self, operator: &'a Operator, phase: Phase) -> Vec<(&'a Tensor, Made)> {
-        let weights: Vec<&Tensor> = match phase {
-            Phase::Forward | Phase::Other => weights(operator).collect(),
-            _ => Vec::new(),
-        };
-        let mut seen: Vec<&[u64]> = Vec::new();
-        let mut found = Vec::new();
+    fn inputs(&mut self, operator: &Operator, but: &[&Tensor]) -> Vec<Input> {
+        let mut found: Vec<Input> = Vec::new();
         for tensor in operator.input_tensors() {
-            let is_weight = weights.iter().any(|weight| std::ptr::eq(*weight, tensor));
+            let is_weight = but.iter().any(|weight| std::ptr::eq(*weight, tensor));
             let is_full = tensor.element == Some(ElementType::Float32);
-            if is_weight || !is_full || tensor.elements() <= 1.0 {
+            let elements = tensor.elements();
+            if is_weight || !is_full || elements <= 1.0 {
                 continue;
             }
-            let earlier = seen.contains(&tensor.shape.as_slice());
-            found.push((tensor, self.last(&tensor.shape, earlier)));
-            seen.push(&tensor.shape);
+            let shape = self.number(&tensor.shape);
+            let is_earlier = found.iter().any(|input| input.shape == shape);
+            found.push(Input { shape, elements, is_earlier });
         }
         found
     }
 
+    fn number(&mut self, shape: &[u64]) -> Shape {
+        if let Some(known) = self.numbers.get(shape) {
+            return *known;
+        }
+        let number = Shape(self.shapes.len() as u32);
+        self.shapes.push(shape.to_vec());
+        self.numbers.insert(shape.to_vec(), number);
+        self.made.push(None);
+        number
+    }
+
+    /// The sizes of a shape.
+    pub fn sizes(&self, shape: Shape) -> &[u64] {
+        self.shapes.get(shape.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// What is known of a tensor that an operator takes.
+    pub fn of(&self, input: &Input) -> Made {
+        let found = self.made.get(input.shape.0 as usize).copied().flatten().unwrap_or_default();
+        if input.is_earlier { found.1 } else { found.0 }
+    }
+
     /// Notes what an operator makes.
-    pub fn make(&mut self, operator: &Operator, is_lower: bool, call: u32) {
+    pub fn make(&mut self, tensors: &Tensors, is_lower: bool, call: u32) {
         let made = Made { is_lower, call: Some(call) };
-        for tensor in operator.outputs.iter().filter(|tensor| tensor.elements() > 1.0) {
-            let entry = self.made.entry(tensor.shape.clone()).or_default();
-            *entry = (made, entry.0);
+        for shape in &tensors.outputs {
+            if let Some(entry) = self.made.get_mut(shape.0 as usize) {
+                *entry = Some((made, entry.unwrap_or_default().0));
+            }
         }
     }
 
     /// Notes that the last tensor of a shape is of another type now.
-    pub fn cast(&mut self, shape: &[u64], is_lower: bool) {
-        if let Some((last, _)) = self.made.get_mut(shape) {
+    pub fn cast(&mut self, shape: Shape, is_lower: bool) {
+        if let Some(Some((last, _))) = self.made.get_mut(shape.0 as usize) {
             last.is_lower = is_lower;
         }
     }
@@ -189,12 +251,15 @@ mod tests {
         let tensor = || Tensor::new(ElementType::Float32, &[4, 8]);
         let made = |name: &str| Operator::new(name, Vec::new(), vec![tensor()]);
         let mut types = Types::default();
-        types.make(&made("aten::layer_norm"), false, 1);
-        types.make(&made("aten::linear"), true, 2);
+        for (name, is_lower, call) in [("aten::layer_norm", false, 1), ("aten::linear", true, 2)] {
+            let tensors = types.tensors(&made(name));
+            types.make(&tensors, is_lower, call);
+        }
         let inputs = vec![Arg::Tensor(tensor()), Arg::Tensor(tensor())];
         let sum = Operator::new("aten::add", inputs, vec![tensor()]);
-        let found = types.of_inputs(&sum, Phase::Forward);
-        let types: Vec<_> = found.iter().map(|(_, made)| (made.is_lower, made.call)).collect();
-        assert_eq!(types, [(true, Some(2)), (false, Some(1))]);
+        let sum = types.tensors(&sum);
+        let found = sum.inputs(Phase::Forward).iter().map(|input| types.of(input));
+        let found: Vec<_> = found.map(|made| (made.is_lower, made.call)).collect();
+        assert_eq!(found, [(true, Some(2)), (false, Some(1))]);
     }
 }

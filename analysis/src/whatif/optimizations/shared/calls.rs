@@ -1,5 +1,8 @@
 //! The calls of operators in an iteration: what the host does for each and what does its work.
 
+use std::ops::{Deref, Range};
+use std::rc::Rc;
+
 use crate::predict::operator::Operator;
 use crate::profile::{FileId, Phase};
 use crate::whatif::graph::{Graph, Resource, Task, TaskId, TaskKind};
@@ -18,9 +21,24 @@ pub struct Call {
     /// The line that it is the cost of.
     pub line: Option<(FileId, u32)>,
     /// The host's tasks, in order. What the host waits for is not among them.
-    pub host: Vec<TaskId>,
+    pub host: Tasks,
     /// What does its work: kernels, or on a CPU the host's tasks again. Nothing for a view on a GPU.
-    pub work: Vec<TaskId>,
+    pub work: Tasks,
+}
+
+/// A call's tasks, as a piece of a list that all calls share.
+#[derive(Clone, Debug, Default)]
+pub struct Tasks {
+    all: Rc<[TaskId]>,
+    own: Range<usize>,
+}
+
+impl Deref for Tasks {
+    type Target = [TaskId];
+
+    fn deref(&self) -> &[TaskId] {
+        self.all.get(self.own.clone()).unwrap_or_default()
+    }
 }
 
 impl Call {
@@ -46,7 +64,7 @@ impl Call {
 
     /// Removes it with all that it does.
     pub fn remove(&self, graph: &mut Graph) {
-        for id in self.work.iter().chain(&self.host) {
+        for id in self.work.iter().chain(self.host.iter()) {
             graph.remove(*id);
         }
     }
@@ -63,7 +81,7 @@ impl Call {
 
     /// Lets it call another operator, so that what comes after this optimization knows.
     pub fn set_operator(&self, graph: &mut Graph, operator: u32) {
-        for id in self.host.iter().chain(&self.work) {
+        for id in self.host.iter().chain(self.work.iter()) {
             if let Some(task) = graph.task_mut(*id) {
                 task.operator = Some(operator);
             }
@@ -86,37 +104,73 @@ pub fn calls(graph: &Graph) -> Vec<Call> {
     let Some(host) = graph.find(&Resource::Host) else { return Vec::new() };
     let on_gpu = has_kernels(graph);
     let mut calls: Vec<Call> = Vec::new();
-    let most = graph.tasks.iter().filter_map(|task| task.call).max().unwrap_or(0) as usize;
     // By number of a call: its place in the list, from 1.
-    let mut places: Vec<u32> = vec![0; most + 1];
+    let mut places: Vec<u32> = Vec::new();
+    let (mut of_host, mut of_work) = (Vec::new(), Vec::new());
     for id in graph.on(host) {
         let Some(task) = graph.task(id).filter(|task| !task.is_removed) else { continue };
         let (Some(number), Some(operator)) = (task.call, task.operator) else { continue };
         if task.kind == TaskKind::Wait {
             continue;
         }
+        if places.len() <= number as usize {
+            places.resize(number as usize + 1, 0);
+        }
         let Some(place) = places.get_mut(number as usize) else { continue };
         if *place == 0 {
             calls.push(call(number, operator, task));
             *place = calls.len() as u32;
         }
-        let Some(call) = calls.get_mut(*place as usize - 1) else { continue };
-        call.host.push(id);
+        of_host.push((*place - 1, id));
         if !on_gpu && task.kind == TaskKind::HostOperator {
-            call.work.push(id);
+            of_work.push((*place - 1, id));
         }
     }
     for (id, task) in graph.iter().filter(|_| on_gpu) {
         let does_work = matches!(task.kind, TaskKind::Kernel | TaskKind::DeviceCopy);
-        let place = task.call.and_then(|number| places.get(number as usize)).copied().unwrap_or(0);
-        if does_work
-            && !task.is_removed
-            && let Some(call) = (place as usize).checked_sub(1).and_then(|at| calls.get_mut(at))
-        {
-            call.work.push(id);
+        if does_work && !task.is_removed {
+            let place = task.call.and_then(|number| places.get(number as usize)).copied();
+            of_work.extend(place.unwrap_or(0).checked_sub(1).map(|place| (place, id)));
         }
     }
+    let each = calls.len();
+    for ((call, host), work) in
+        calls.iter_mut().zip(pieces(&of_host, each)).zip(pieces(&of_work, each))
+    {
+        (call.host, call.work) = (host, work);
+    }
     calls
+}
+
+/// Tasks by the place of their call, of so many calls; those of one stay in order.
+fn pieces(tasks: &[(u32, TaskId)], calls: usize) -> impl Iterator<Item = Tasks> {
+    // By call: where its tasks begin, and after they were put there, where they end.
+    let mut bounds = vec![0_usize; calls + 1];
+    for (place, _) in tasks {
+        if let Some(count) = bounds.get_mut(*place as usize + 1) {
+            *count += 1;
+        }
+    }
+    let mut sum = 0;
+    for bound in &mut bounds {
+        sum += *bound;
+        *bound = sum;
+    }
+    let mut all = vec![TaskId(0); tasks.len()];
+    for (place, id) in tasks {
+        let Some(bound) = bounds.get_mut(*place as usize) else { continue };
+        if let Some(entry) = all.get_mut(*bound) {
+            *entry = *id;
+        }
+        *bound += 1;
+    }
+    let all: Rc<[TaskId]> = all.into();
+    let mut start = 0;
+    bounds.into_iter().take(calls).map(move |end| {
+        let own = start..end;
+        start = end;
+        Tasks { all: Rc::clone(&all), own }
+    })
 }
 
 fn call(number: u32, operator: u32, task: &Task) -> Call {
@@ -126,8 +180,8 @@ fn call(number: u32, operator: u32, task: &Task) -> Call {
         phase: task.phase,
         module: task.module,
         line: task.line,
-        host: Vec::new(),
-        work: Vec::new(),
+        host: Tasks::default(),
+        work: Tasks::default(),
     }
 }
 

@@ -28,8 +28,8 @@ pub fn parts(operators: &[&Operator], machine: &Machine<'_>) -> Vec<Vec<Part>> {
         .collect()
 }
 
-/// `turned` is whether the compiler turns this model's convolutions around.
-fn of(operator: &Operator, role: Fusion, turned: bool, machine: &Machine<'_>) -> Vec<Part> {
+/// The parts of one operator. `turned` is whether the compiler turns this model's convolutions around.
+pub fn of(operator: &Operator, role: Fusion, turned: bool, machine: &Machine<'_>) -> Vec<Part> {
     if let Some(kind) = ConvolutionKind::of(operator) {
         return convolution(operator, kind, turned, machine);
     }

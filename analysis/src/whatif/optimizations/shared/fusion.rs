@@ -8,6 +8,8 @@
 use crate::predict::op_cost::{self, Family};
 use crate::predict::operator::{Operator, Tensor};
 
+use super::once::Once;
+
 /// What becomes of an operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fusion {
@@ -27,12 +29,9 @@ pub fn fusions(operators: &[&Operator]) -> Vec<Fusion> {
     // Elements of what the open kernel gives; nothing is open after a product.
     let mut open: Option<f64> = None;
     let mut found = Vec::with_capacity(operators.len());
-    for operator in operators {
-        let family = op_cost::work(operator).map_or(Family::Unknown, |work| work.family);
-        let elements = operator.outputs.first().map_or_else(
-            || operator.input_tensors().map(Tensor::elements).fold(0.0, f64::max),
-            Tensor::elements,
-        );
+    let mut once = Once::new();
+    for operator in operators.iter().copied() {
+        let (family, elements) = once.of(operator, |operator| (family(operator), given(operator)));
         if family == Family::View {
             found.push(Fusion::Apart);
             continue;
@@ -61,6 +60,18 @@ pub fn fusions(operators: &[&Operator]) -> Vec<Fusion> {
         }
     }
     found
+}
+
+fn family(operator: &Operator) -> Family {
+    op_cost::work(operator).map_or(Family::Unknown, |work| work.family)
+}
+
+/// Elements that an operator gives.
+fn given(operator: &Operator) -> f64 {
+    operator.outputs.first().map_or_else(
+        || operator.input_tensors().map(Tensor::elements).fold(0.0, f64::max),
+        Tensor::elements,
+    )
 }
 
 fn is_fusible(family: Family) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::predict::operator::{Arg, Operator, Tensor};
 
+use super::once::Once;
 use super::parts::ConvolutionKind;
 
 /// The operator with its tensors of four dimensions in channels-last order.
@@ -44,14 +45,10 @@ pub fn compiler_takes_channels_last(operators: &[&Operator]) -> bool {
     const SMALL: f64 = 0.783;
     /// More operators than this to each convolution: it does not pay.
     const MOST_OPERATORS: usize = 300;
-    let mut convolutions = 0;
-    let (mut flops, mut weighted) = (0.0, 0.0);
-    for operator in operators {
-        if ConvolutionKind::of(operator).is_none() {
-            continue;
-        }
-        convolutions += 1;
-        let Some([out, of_group, window @ ..]) = operator.shape(1) else { continue };
+    // Operations of a convolution, as they are and turned.
+    let turned = |operator: &Operator| -> Option<(f64, f64)> {
+        ConvolutionKind::of(operator)?;
+        let Some([out, of_group, window @ ..]) = operator.shape(1) else { return Some((0.0, 0.0)) };
         let grouped = operator.input(8).number().is_some_and(|groups| groups > 1.0);
         let factor = if grouped && *of_group > 1 {
             GROUPED
@@ -62,9 +59,18 @@ pub fn compiler_takes_channels_last(operators: &[&Operator]) -> bool {
         } else {
             DEFAULT
         };
-        let work = crate::predict::op_cost::work(operator).map_or(0.0, |work| work.flops);
-        flops += work;
-        weighted += work * factor;
+        let flops = crate::predict::op_cost::work(operator).map_or(0.0, |work| work.flops);
+        Some((flops, flops * factor))
+    };
+    let mut once = Once::new();
+    let mut convolutions = 0;
+    let (mut flops, mut weighted) = (0.0, 0.0);
+    for operator in operators.iter().copied() {
+        if let Some((now, then)) = once.of(operator, turned) {
+            convolutions += 1;
+            flops += now;
+            weighted += then;
+        }
     }
     convolutions > 0 && operators.len() < MOST_OPERATORS * convolutions && weighted <= flops
 }

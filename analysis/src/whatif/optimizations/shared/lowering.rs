@@ -1,13 +1,13 @@
 //! An iteration under `torch.autocast`: which calls run in the lower type, and the casts between.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
-use super::autocast::{self, Rule, Types};
+use super::autocast::{self, Input, Rule, Shape, Tensors, Types};
 use super::calls::{Added, Call, Inserter, has_kernels};
 use super::retyped::{cast, retyped};
 use super::{factors, mixed_precision, overhead};
-use crate::predict::operator::{ElementType, Operator, Tensor};
+use crate::predict::operator::{ElementType, Operator};
 use crate::profile::Phase;
 use crate::whatif::facts::{Facts, Variant};
 use crate::whatif::graph::{Graph, Resource, TaskId};
@@ -42,11 +42,12 @@ pub fn lower(
         host_ns: overhead::small_call_ns(graph, calls),
         of_machine: overhead::of_machine(graph, facts, calls),
         inserter: Inserter::new(graph),
+        known: vec![None; graph.operators.len()],
         types: Types::default(),
         lowered: HashMap::new(),
         added: HashMap::new(),
         weights: HashSet::new(),
-        backward: HashMap::new(),
+        backward: BTreeMap::new(),
         halved: HashSet::new(),
         done: Lowered::default(),
         graph,
@@ -56,9 +57,9 @@ pub fn lower(
         lowering.call(place, call);
     }
     let last = calls.iter().rev().find(|call| call.phase == Phase::Backward);
-    let left: Vec<Cast> = lowering.backward.drain().flat_map(|(_, casts)| casts).collect();
+    let left = std::mem::take(&mut lowering.backward).into_values().flatten();
     if let Some(last) = last {
-        left.iter().for_each(|cast| lowering.cast_after(last, cast));
+        left.for_each(|cast| lowering.cast_after(last, cast));
         lowering.keep_weights(last);
     }
     lowering.shrink_blocks();
@@ -66,7 +67,7 @@ pub fn lower(
 }
 
 /// A tensor's shape, and the types from which and to which it is cast.
-type Cast = (Vec<u64>, ElementType, ElementType);
+type Cast = (Shape, ElementType, ElementType);
 
 struct Lowering<'a, 'g> {
     graph: &'g mut Graph,
@@ -79,59 +80,84 @@ struct Lowering<'a, 'g> {
     host_ns: f64,
     of_machine: f64,
     inserter: Inserter,
+    /// By operator, once one was called: what there is to know of it.
+    known: Vec<Option<Rc<Known>>>,
     types: Types,
     /// By operator: the same in the lower type, and what its time is multiplied by.
     lowered: HashMap<u32, (u32, f64)>,
     added: HashMap<Cast, Added>,
     /// What was cast this iteration, by module and shape, with the first cast.
-    weights: HashSet<(Option<u32>, Vec<u64>)>,
+    weights: HashSet<(Option<u32>, Shape)>,
     /// Casts of the backward pass, by module.
-    backward: HashMap<Option<u32>, Vec<Cast>>,
+    backward: BTreeMap<Option<u32>, Vec<Cast>>,
     /// Calls whose tensors are of the lower type.
     halved: HashSet<u32>,
     done: Lowered,
 }
 
+/// An operator as autocast sees it.
+struct Known {
+    rule: Rule,
+    /// Whether it takes a tensor of FP32.
+    takes_full: bool,
+    tensors: Tensors,
+}
+
 impl Lowering<'_, '_> {
+    fn known(&mut self, operator: u32) -> Option<Rc<Known>> {
+        let slot = self.known.get_mut(operator as usize)?;
+        if let Some(known) = slot {
+            return Some(Rc::clone(known));
+        }
+        let operator = self.operators.get(operator as usize)?;
+        let known = Rc::new(Known {
+            rule: autocast::rule(operator.base_name().unwrap_or_default(), self.on_gpu),
+            takes_full: operator.input_tensors().any(|it| it.element == Some(Float32)),
+            tensors: self.types.tensors(operator),
+        });
+        *slot = Some(Rc::clone(&known));
+        Some(known)
+    }
+
     fn call(&mut self, place: usize, call: &Call) {
-        let operators = Rc::clone(&self.operators);
-        let Some(operator) = operators.get(call.operator as usize) else { return };
+        let Some(known) = self.known(call.operator) else { return };
         let forward = call.phase != Phase::Backward;
-        let inputs = self.types.of_inputs(operator, call.phase);
-        let rule = autocast::rule(operator.base_name().unwrap_or_default(), self.on_gpu);
-        let is_lower = match rule {
-            Rule::Lower => operator.input_tensors().any(|it| it.element == Some(Float32)),
+        let inputs = known.tensors.inputs(call.phase);
+        let is_lower = match known.rule {
+            Rule::Lower => known.takes_full,
             Rule::Full | Rule::FullWithin => false,
             Rule::Widest => {
-                let elements = |(tensor, _): &(&Tensor, autocast::Made)| tensor.elements();
-                let most = inputs.iter().map(elements).fold(0.0, f64::max);
-                let mut widest = inputs.iter().filter(|input| elements(input) == most).peekable();
-                widest.peek().is_some() && widest.all(|(_, made)| made.is_lower)
+                let most = inputs.iter().map(|input| input.elements).fold(0.0, f64::max);
+                let mut widest = inputs.iter().filter(|input| input.elements == most).peekable();
+                widest.peek().is_some() && widest.all(|input| self.types.of(input).is_lower)
             }
         };
-        if forward && matches!(rule, Rule::Lower | Rule::Full) {
-            for (tensor, made) in inputs.iter().filter(|(_, made)| made.is_lower != is_lower) {
-                self.cast_input(call, &tensor.shape, *made, is_lower);
+        if forward && matches!(known.rule, Rule::Lower | Rule::Full) {
+            for input in inputs {
+                if self.types.of(input).is_lower != is_lower {
+                    self.cast_input(call, input, is_lower);
+                }
             }
         }
         if forward && is_lower {
-            self.cast_weights(call, operator);
+            self.cast_weights(call, &known.tensors.weights);
         }
-        self.types.make(operator, is_lower, call.number);
+        self.types.make(&known.tensors, is_lower, call.number);
         if is_lower {
-            self.lower(call, operator);
+            self.lower(call);
             self.done.calls.push(place);
         }
         if !forward {
             let casts = self.backward.remove(&call.module).unwrap_or_default();
-            casts.iter().for_each(|cast| self.cast_after(call, cast));
+            casts.into_iter().for_each(|cast| self.cast_after(call, cast));
         }
     }
 
-    fn lower(&mut self, call: &Call, operator: &Operator) {
+    fn lower(&mut self, call: &Call) {
         let (changed, ratio) = match self.lowered.get(&call.operator) {
             Some(known) => *known,
             None => {
+                let Some(operator) = self.operators.get(call.operator as usize) else { return };
                 let changed = retyped(operator, Float32, self.element);
                 let variant = match self.element {
                     ElementType::BFloat16 => Variant::BFloat16,
@@ -163,33 +189,30 @@ impl Lowering<'_, '_> {
 
     /// An activation is cast before what takes it; the backward pass casts its gradient back. What is
     /// kept of it for the backward pass is of the type in which it is taken.
-    fn cast_input(&mut self, call: &Call, shape: &[u64], made: autocast::Made, is_lower: bool) {
+    fn cast_input(&mut self, call: &Call, input: &Input, is_lower: bool) {
         let types = if is_lower { (Float32, self.element) } else { (self.element, Float32) };
-        let added = self.added((shape.to_vec(), types.0, types.1));
+        let maker = self.types.of(input).call;
+        let added = self.added((input.shape, types.0, types.1));
         self.inserter.before(self.graph, call, added);
         self.done.casts += 1;
-        self.types.cast(shape, is_lower);
-        if let Some(maker) = made.call {
+        self.types.cast(input.shape, is_lower);
+        if let Some(maker) = maker {
             if is_lower {
                 self.halved.insert(maker);
             } else {
                 self.halved.remove(&maker);
             }
         }
-        let back = (shape.to_vec(), types.1, types.0);
+        let back = (input.shape, types.1, types.0);
         self.backward.entry(call.module).or_default().push(back);
     }
 
-    fn cast_weights(&mut self, call: &Call, operator: &Operator) {
-        let weights: Vec<Vec<u64>> = autocast::weights(operator)
-            .filter(|weight| weight.element == Some(Float32))
-            .map(|weight| weight.shape.clone())
-            .collect();
-        for shape in weights {
-            if !self.weights.insert((call.module, shape.clone())) {
+    fn cast_weights(&mut self, call: &Call, weights: &[Shape]) {
+        for shape in weights.iter().copied() {
+            if !self.weights.insert((call.module, shape)) {
                 continue;
             }
-            let added = self.added((shape.clone(), Float32, self.element));
+            let added = self.added((shape, Float32, self.element));
             self.inserter.before(self.graph, call, added);
             self.done.casts += 1;
             let back = (shape, self.element, Float32);
@@ -197,8 +220,8 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn cast_after(&mut self, call: &Call, cast: &Cast) {
-        let added = self.added(cast.clone());
+    fn cast_after(&mut self, call: &Call, cast: Cast) {
+        let added = self.added(cast);
         self.inserter.after(self.graph, call, added);
         self.done.casts += 1;
     }
@@ -208,7 +231,7 @@ impl Lowering<'_, '_> {
         if let Some(known) = self.added.get(&key) {
             return *known;
         }
-        let operator = cast(&key.0, from, to);
+        let operator = cast(self.types.sizes(shape), from, to);
         let work_ns = overhead::work_ns(self.facts, &operator, self.of_machine);
         self.graph.operators.push(operator);
         let operator = self.graph.operators.len() as u32 - 1;
@@ -219,8 +242,11 @@ impl Lowering<'_, '_> {
 
     /// The weights in the lower type live until the backward pass has used them.
     fn keep_weights(&mut self, last: &Call) {
-        let elements: u64 =
-            self.weights.iter().map(|(_, shape)| shape.iter().product::<u64>()).sum();
+        let elements: u64 = self
+            .weights
+            .iter()
+            .map(|(_, shape)| self.types.sizes(*shape).iter().product::<u64>())
+            .sum();
         let first = self.graph.find(&Resource::Host).and_then(|host| self.graph.first(host));
         let moment = |task: TaskId, event: u32| Moment { task, event };
         self.graph.memory.add(Block {

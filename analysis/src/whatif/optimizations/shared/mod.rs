@@ -12,6 +12,7 @@ pub mod layout;
 pub(super) mod lines;
 pub(super) mod lowering;
 pub mod mixed_precision;
+pub(super) mod once;
 pub(super) mod overhead;
 pub mod parts;
 pub(crate) mod retyped;

@@ -89,24 +89,33 @@ pub struct Update<'c> {
 
 /// The update of an iteration; nothing where there is none.
 pub fn update<'c>(graph: &Graph, facts: &Facts<'_>, calls: &'c [Call]) -> Option<Update<'c>> {
+    let is_step = |operator: &Operator| {
+        let name = operator.base_name().unwrap_or_default();
+        !matches!(name, "zero_" | "_foreach_zero_" | "fill_" | "zeros_like")
+            && !name.starts_with("_amp_")
+    };
+    let steps: Vec<bool> = graph.operators.iter().map(is_step).collect();
     let updates = |call: &&Call| {
-        call.phase == Phase::Optimizer
-            && !matches!(call.name(graph), "zero_" | "_foreach_zero_" | "fill_" | "zeros_like")
-            && !call.name(graph).starts_with("_amp_")
+        call.phase == Phase::Optimizer && steps.get(call.operator as usize) == Some(&true)
     };
     let calls: Vec<&Call> = calls.iter().filter(updates).collect();
     if calls.is_empty() {
         return None;
     }
-    let count = |prefix: &str| calls.iter().filter(|it| it.name(graph).starts_with(prefix)).count();
-    let mode = match (count("_fused_"), count("_foreach_")) {
-        (1.., _) => Mode::Fused,
-        (0, 1..) => Mode::Foreach,
-        (0, 0) => Mode::ForLoop,
+    let mut operators: Vec<u32> = calls.iter().map(|call| call.operator).collect();
+    operators.sort_unstable();
+    operators.dedup();
+    let of_update = operators.iter().filter_map(|it| graph.operators.get(*it as usize));
+    let called: Vec<&str> = of_update.filter_map(Operator::base_name).collect();
+    let any = |prefix: &str| called.iter().any(|name| name.starts_with(prefix));
+    let mode = match (any("_fused_"), any("_foreach_")) {
+        (true, _) => Mode::Fused,
+        (false, true) => Mode::Foreach,
+        (false, false) => Mode::ForLoop,
     };
     let names = facts.optimizer_names();
     let name = (!names.is_empty()).then(|| names.join(" and "));
-    let by_operators = algorithm_of(graph, &calls);
+    let by_operators = algorithm_of(&called);
     let algorithm = match names.as_slice() {
         [] => by_operators,
         names => by_names(names).map(|algorithm| match (algorithm, by_operators) {
@@ -143,9 +152,8 @@ fn by_names(names: &[&str]) -> Option<Algorithm> {
 }
 
 /// Adam divides by a root of a mean (`lerp`, `addcmul`, `addcdiv`), Adagrad by one of a sum; SGD adds.
-fn algorithm_of(graph: &Graph, calls: &[&Call]) -> Option<Algorithm> {
-    let has = |step: &str| calls.iter().any(|call| step_of(call.name(graph)) == step);
-    let adds = |step: &str| calls.iter().filter(|call| step_of(call.name(graph)) == step).count();
+fn algorithm_of(called: &[&str]) -> Option<Algorithm> {
+    let has = |step: &str| called.iter().any(|name| step_of(name) == step);
     if has("adam") || has("adamw") || (has("addcdiv") && (has("lerp") || has("mul"))) {
         Some(Algorithm::Adam)
     } else if has("adagrad") || has("addcdiv") {
@@ -153,7 +161,7 @@ fn algorithm_of(graph: &Graph, calls: &[&Call]) -> Option<Algorithm> {
     } else if has("sgd") || (has("mul") && has("add")) {
         Some(Algorithm::SgdMomentum)
     } else {
-        (adds("add") > 0).then_some(Algorithm::Sgd)
+        has("add").then_some(Algorithm::Sgd)
     }
 }
 
@@ -174,25 +182,33 @@ fn parameters(graph: &Graph, facts: &Facts<'_>, calls: &[&Call]) -> Vec<Tensor> 
     if !known.is_empty() {
         return known;
     }
-    let mut by_name: Vec<(&str, Vec<Tensor>)> = Vec::new();
+    // By name: elements of what its calls go over.
+    let mut by_name: Vec<(&str, f64)> = Vec::new();
     for call in calls {
         let Some(operator) = call.operator(graph) else { continue };
-        let tensors = operator.input(0).tensors().filter(|tensor| tensor.elements() > 1.0);
-        let tensors = tensors.map(|tensor| Tensor {
-            element: tensor.element.or(Some(ElementType::Float32)),
-            ..tensor.clone()
-        });
+        let elements: f64 = large(operator).map(Tensor::elements).sum();
+        if elements <= 0.0 {
+            continue;
+        }
         let name = call.name(graph);
         match by_name.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, list)) => list.extend(tensors),
-            None => by_name.push((name, tensors.collect())),
+            Some((_, sum)) => *sum += elements,
+            None => by_name.push((name, elements)),
         }
     }
-    let elements = |list: &[Tensor]| list.iter().map(Tensor::elements).sum::<f64>();
-    by_name
-        .into_iter()
-        .map(|(_, list)| list)
-        .filter(|list| !list.is_empty())
-        .min_by(|a, b| elements(a).total_cmp(&elements(b)))
-        .unwrap_or_default()
+    let least = by_name.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((least, _)) = least else { return Vec::new() };
+    let of_least = calls.iter().filter(|call| call.name(graph) == least);
+    let tensors = of_least.filter_map(|call| call.operator(graph)).flat_map(large);
+    tensors
+        .map(|tensor| Tensor {
+            element: tensor.element.or(Some(ElementType::Float32)),
+            ..tensor.clone()
+        })
+        .collect()
+}
+
+/// What a step goes over, single numbers left out.
+fn large(step: &Operator) -> impl Iterator<Item = &Tensor> {
+    step.input(0).tensors().filter(|tensor| tensor.elements() > 1.0)
 }

@@ -1,0 +1,62 @@
+//! A finding, from the text alone and measured, and its quick fix: the same in every editor that runs
+//! in a terminal.
+
+use crate::installed::Installed;
+use crate::journey::{Editor, rate, repository};
+use crate::sandbox::Sandbox;
+use crate::terminal::{Screen, Terminal};
+
+/// An editor that shows findings behind their lines and makes edits.
+pub trait Mends: Editor {
+    /// Makes the edit of this title at the cursor's line, as a person would who sees a light bulb.
+    fn quick_fix(&self, terminal: &Terminal, title: &str);
+}
+
+const PROJECT: &str = "demo-projects/planted/anomaly-detection/faulty";
+const FAULT: &str = "set_detect_anomaly(True)";
+const FOUND: &str = "Anomaly detection is on";
+const FIX: &str = "Ridgeline: switch anomaly detection off";
+const STEP: &str = "optimizer.step()";
+
+/// Opens a program with a fault, sees it at its line without a run, allows a run and sees what it costs,
+/// has it mended, and sees that it is gone after the next run.
+pub fn mend(editor: &dyn Mends) {
+    let mut needed = editor.needs();
+    needed.push("tools/tmux".to_owned());
+    let Some(installed) = Installed::with(&needed) else { return };
+    let sandbox = Sandbox::with_project(&repository(PROJECT), &installed.environment);
+    let program = editor.set_up(&installed, &sandbox);
+    let tmux = installed.path("tools/tmux");
+    let terminal = Terminal::start(tmux, &sandbox, editor.name(), &program);
+    let terminal = &terminal;
+    terminal.wait_for(STEP);
+    editor.begin(terminal);
+    let is_told = |screen: &Screen| screen.line(FAULT).is_some_and(|line| line.contains(FOUND));
+    let read = terminal.wait_until("what the text shows", is_told);
+    terminal.keep("10-found", &read);
+    assert!(!editor.is_running(&read), "nothing runs for it:\n{}", read.text());
+    editor.save(terminal);
+    editor.asked(terminal);
+    editor.allow(terminal);
+    let measured = terminal.wait_until("what it costs", |screen| {
+        let told = screen.line(FAULT).unwrap_or_default();
+        let cost = told.split_once(FOUND).map_or("", |(_, cost)| cost);
+        cost.contains(" ms") && !editor.is_running(screen)
+    });
+    terminal.keep("11-measured", &measured);
+    editor.go_to(terminal, measured.number_of(FAULT));
+    editor.quick_fix(terminal, FIX);
+    let mended =
+        terminal.wait_until("the edit", |screen| !screen.shows(FAULT) && !screen.shows(FOUND));
+    terminal.keep("12-mended", &mended);
+    editor.save(terminal);
+    // A run with everything ready may be over before its progress was on the screen.
+    let again = terminal.wait_until("a run without it", |screen| {
+        let is_new = rate(screen).is_some_and(|now| Some(now) != rate(&mended));
+        is_new && !editor.is_running(screen)
+    });
+    terminal.keep("13-again", &again);
+    assert!(!again.shows(FOUND), "{}", again.text());
+    editor.quit(terminal);
+    sandbox.assert_everything_ended();
+}
