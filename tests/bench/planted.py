@@ -6,10 +6,9 @@ Each pair of `demo-projects/planted` is profiled, several rounds: a machine beco
 faster over minutes. What the twin saves is measured without the product: both programs take turns
 of a few iterations (tests/bench/take_turns.py) on one thread, and their processor time counts.
 Where a program has processes of its own, the wall time of the two profiles is compared instead, and
-of what is compiled again that of two whole runs. A round gives one ratio, of the share of the
-iteration that the finding tells to the share that the twin saves; the table has the medians, and
-the ratio's range over the rounds. It ends with 1 where a median ratio is further from 1 than a
-fifth.
+of what is compiled again that of two whole runs. A round gives one ratio, of what the finding tells
+to what the twin saves; the table has the medians, and the ratio's range over the rounds. It ends
+with 1 where a median ratio is further from 1 than a fifth.
 """
 
 from __future__ import annotations

@@ -189,22 +189,26 @@ impl Pair {
             let saved = peak(&faulty) - peak(&clean);
             wrong.extend(differs("bytes", bytes, saved, NEAR * saved));
         }
-        wrong.extend(own.iter().filter_map(|one| self.is_mended_otherwise(one)));
+        wrong.extend(own.iter().filter_map(|one| self.is_not_mended(one, python)));
         wrong
     }
 
     /// What one of the two costs, with its findings.
     #[track_caller]
     fn profile(&self, twin: &str, python: &Path) -> Value {
-        let sandbox = Sandbox::new();
+        self.profile_at(&Sandbox::new(), &self.folder.join(twin), python)
+    }
+
+    #[track_caller]
+    fn profile_at(&self, sandbox: &Sandbox, folder: &Path, python: &Path) -> Value {
         let mut command = sandbox.ridgeline();
-        command.arg("profile").arg(self.folder.join(twin).join("train.py"));
+        command.arg("profile").arg(folder.join("train.py"));
         command.args(["--device", "cpu", "--json", "-", "--python"]).arg(python);
         // One thread, so that what runs beside it takes the other processor.
         command.env("OMP_NUM_THREADS", "1");
         let json = ended(&mut command).exits_with(0).stdout;
         let json: Value = serde_json::from_str(&json).expect("JSON");
-        assert!(json["findings"].is_array(), "{}, {twin}: {}", self.rule, json["notes"]);
+        assert!(json["findings"].is_array(), "{}: {}", folder.display(), json["notes"]);
         json
     }
 
@@ -236,9 +240,9 @@ impl Pair {
         self.time_ms(faulty) * (1.0 - 1.0 / speedup)
     }
 
-    /// The fix of a finding makes the clean twin, so that what the twin saves the fix does; what is
-    /// different where it does not.
-    fn is_mended_otherwise(&self, finding: &Value) -> Option<String> {
+    /// Makes the fix of a finding. Where that is the clean twin, what the twin saves the fix does; else it
+    /// runs, and the finding has to be gone.
+    fn is_not_mended(&self, finding: &Value, python: &Path) -> Option<String> {
         let name = finding["fix"].as_str()?;
         if WITHOUT_FIX.contains(&self.rule.as_str()) {
             return None;
@@ -264,18 +268,23 @@ impl Pair {
             && clean.iter().all(|(path, text)| {
                 faulty.get(path).is_some_and(|made| plain(made) == plain(text))
             });
-        (!is_same).then(|| format!("{name} makes {faulty:#?}, the clean twin is {clean:#?}"))
+        if is_same {
+            return None;
+        }
+        let sandbox = Sandbox::new();
+        for (path, text) in &faulty {
+            sandbox.write(path, text.as_bytes());
+        }
+        let mended = self.profile_at(&sandbox, &sandbox.project(), python);
+        let told = shown(&mended["findings"]);
+        let is_there = told.iter().any(|one| one.contains(&self.rule));
+        is_there.then(|| format!("{name} makes {faulty:#?}, which still has {told:#?}"))
     }
 }
 
-/// The lines of a text without marks and gaps, and its imports in order: a fix writes its own last.
-fn plain(text: &str) -> Vec<String> {
-    let lines = text.replace("  # fault", "");
-    let lines = lines.lines().filter(|line| !line.is_empty()).map(str::to_owned);
-    let (mut imports, rest): (Vec<String>, Vec<String>) =
-        lines.partition(|line| line.starts_with("import ") || line.starts_with("from "));
-    imports.sort();
-    imports.into_iter().chain(rest).collect()
+/// A text without its marks and as no formatter would break its lines.
+fn plain(text: &str) -> String {
+    text.replace("  # fault", "").split_whitespace().collect()
 }
 
 /// What is told to cost something, where the clean twin saves something else.

@@ -21,7 +21,7 @@ class SlowDisk(Dataset):
 def main() -> None:
     torch.manual_seed(0)
     loader = DataLoader(
-        SlowDisk(), batch_size=16, shuffle=True, num_workers=4, persistent_workers=True
+        SlowDisk(), batch_size=16, shuffle=True, num_workers=2, persistent_workers=True
     )
     model = nn.Sequential(
         nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 10)
