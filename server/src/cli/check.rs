@@ -21,6 +21,7 @@ use crate::discover::project_root;
 use crate::pipeline::{self, Pipeline};
 use crate::profiler::Profiled;
 use crate::store::Store;
+use crate::what_if;
 
 /// So many iterations are timed where nothing says how many: a change of a few percent has to be told
 /// from noise.
@@ -113,7 +114,7 @@ fn judged(profiled: &Profiled, baseline: Option<&Run>, budgets: &Budgets) -> Che
 
 /// What was found in a run, with its severity, the costliest first.
 fn findings(profiled: &Profiled) -> Result<Vec<(Severity, Finding)>, String> {
-    let found = crate::findings::of_run(profiled)?;
+    let found = crate::findings::of_run(profiled, &what_if::subject(profiled))?;
     Ok(found.into_iter().map(|one| (severity(&one, &profiled.profile), one)).collect())
 }
 

@@ -13,6 +13,7 @@ use super::{profile, report, run, setup, show};
 use crate::findings;
 use crate::pipeline::{Overrides, Pipeline, Request};
 use crate::store::{Store, create_private, write_atomic};
+use crate::what_if;
 
 /// The demo's files, carried in the binary for machines without a checkout; a test holds them to
 /// the folder.
@@ -51,12 +52,13 @@ pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     let sources = show::Sources::read(&profiled);
     let mut text = show::annotated_sources(&profiled, &sources, terminal);
     text.push_str(&show::summary(&profiled, terminal));
-    let found = findings::of_run(&profiled);
+    let subject = what_if::subject(&profiled);
+    let found = findings::of_run(&profiled, &subject);
     text.push_str(&show::findings(&profiled, &found, terminal));
     if let Some(folder) = file.parent().filter(|_| args.report.is_none()) {
         create_private(folder).map_err(|error| Failure::failed(error.to_string(), ""))?;
     }
-    report::write(&profiled, &sources, &found, &store, &file)?;
+    report::write(&profiled, &sources, &found, &subject, &store, &file)?;
     text.push_str(&format!("\nReport: {}\nSource: {}\n", file.display(), root.display()));
     terminal.print(&text)
 }

@@ -10,6 +10,7 @@ use crate::config::{DEVICES, DeviceChoice, Launcher};
 use crate::discover::project_root;
 use crate::findings;
 use crate::pipeline::{Overrides, Pipeline, Request};
+use crate::what_if;
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
 pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
@@ -22,9 +23,10 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
         run::run_plan(&pipeline, &plan, terminal, &cancel).await
     })??;
     let sources = show::Sources::read(&profiled);
-    let found = findings::of_run(&profiled);
+    let subject = what_if::subject(&profiled);
+    let found = findings::of_run(&profiled, &subject);
     if let Some(file) = &args.report {
-        report::write(&profiled, &sources, &found, &store, file)?;
+        report::write(&profiled, &sources, &found, &subject, &store, file)?;
     }
     if let Some(file) = &args.json {
         output_file::write(&show::json(&profiled, &sources, &found), file)?;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::present::panel;
+use ridgeline_analysis::whatif::study::Subject;
 
 use super::ReportArgs;
 use super::exit::{self, Failure};
@@ -29,24 +30,28 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
         Some(file) => file.clone(),
         None => store.recordings(&profiled.root).join("report.html"),
     };
-    let found = findings::of_run(&profiled);
-    write(&profiled, &show::Sources::read(&profiled), &found, &store, &file)?;
+    let subject = what_if::subject(&profiled);
+    let found = findings::of_run(&profiled, &subject);
+    write(&profiled, &show::Sources::read(&profiled), &found, &subject, &store, &file)?;
     terminal.print(&format!("{}\n", file.display()))
 }
 
-/// Writes the page of a measurement.
+/// Writes the page of a measurement, with what was found in it and what what-ifs start from.
 pub fn write(
     profiled: &Profiled,
     sources: &show::Sources,
     found: &Result<Vec<Finding>, String>,
+    subject: &Result<Subject, String>,
     store: &Store,
     file: &Path,
 ) -> Result<(), Failure> {
     let found = found.as_ref().ok().map(|found| unmended(found));
     let found = found.map(|found| panel::Findings { found, message: None });
     // A recording of which nothing can be said has told so where its findings are told.
-    let what_ifs = what_if::subject(profiled);
-    let what_ifs = what_ifs.and_then(|subject| what_if::study_of(profiled, &subject));
+    let what_ifs = match subject {
+        Ok(subject) => what_if::study_of(profiled, subject),
+        Err(why) => Err(why.clone()),
+    };
     let page = report::page(profiled, &sources.texts(), found.as_ref(), Some(&what_ifs), store)
         .map_err(|error| Failure::failed(format!("the report was not written: {error:#}"), ""))?;
     output_file::save(file, page.as_bytes())

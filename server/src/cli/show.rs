@@ -1,9 +1,8 @@
 //! A profile for the person at the terminal: its sources with costs, the summary, the report, JSON.
 
-use ridgeline_analysis::printable::printable;
-
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::present::{findings as found, json, terminal as present};
+use ridgeline_analysis::printable::printable;
 use ridgeline_analysis::profile::FileId;
 use ridgeline_analysis::source::{CostMap, SourceIndex};
 

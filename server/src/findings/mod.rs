@@ -23,7 +23,6 @@ use crate::batch::Sources;
 use crate::config;
 use crate::documents::real_path;
 use crate::profiler::Profiled;
-use crate::what_if;
 pub use flow::Findings;
 pub use kept::{Kept, Placed, in_text};
 
@@ -49,16 +48,19 @@ pub fn read(
     found.into_iter().filter(|one| !ignored.silence(one.rule, &one.at.path)).collect()
 }
 
-/// The findings of a finished run without those that today's texts silence, for a command line. It
-/// reads the recording once more.
+/// The findings of a finished run without those that today's texts silence, for a command line.
 ///
 /// # Errors
-/// Why there are none: a sentence without a full stop.
-pub fn of_run(profiled: &Profiled) -> Result<Vec<Finding>, String> {
-    Ok(of_subject(profiled, &what_if::subject(profiled)?).findings)
+/// Why there are none: what `subject` has for that.
+pub fn of_run(
+    profiled: &Profiled,
+    subject: &Result<Subject, String>,
+) -> Result<Vec<Finding>, String> {
+    let subject = subject.as_ref().map_err(Clone::clone)?;
+    Ok(of_subject(profiled, subject).findings)
 }
 
-/// The same, where the recording is at hand.
+/// The findings of a measurement without those that today's texts silence.
 pub fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
     let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
