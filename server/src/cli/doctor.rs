@@ -1,8 +1,8 @@
 //! `ridgeline doctor`: what was found on this machine, and what to do.
 
-use ridgeline_analysis::printable::printable;
 use std::fmt::Write as _;
 
+use ridgeline_analysis::printable::printable;
 use ridgeline_analysis::units;
 use ridgeline_gpu::devices::{Driver, Gpu};
 use ridgeline_gpu::doctor::{Report, examine};

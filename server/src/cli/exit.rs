@@ -1,9 +1,10 @@
 //! How a command ends: exit codes that scripts can rely on, and messages that say what was wrong,
 //! where, and what to do next.
 
-use ridgeline_analysis::printable::printable;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+
+use ridgeline_analysis::printable::printable;
 
 use super::terminal::Terminal;
 

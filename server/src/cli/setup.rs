@@ -1,9 +1,9 @@
 //! `ridgeline setup`: a private Python environment with torch, under the user's cache folder.
 
-use ridgeline_analysis::printable::printable;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ridgeline_analysis::printable::printable;
 use ridgeline_analysis::units;
 use ridgeline_gpu::environment::{self, SetupError, SetupEvent};
 use ridgeline_gpu::interpreter::{Interpreter, Surroundings};
