@@ -212,7 +212,7 @@ class Gang:
         size = max((state.world_size for state in states.values()), default=0)
         if not states or len(states) < size:
             return
-        least = min(states.values(), key=how_far)
+        least = min(states.values(), key=rank_states.how_far)
         news = (least.stage, least.done, least.total)
         if news != self._told and least.stage in STAGES:
             self._told = news
@@ -275,12 +275,6 @@ def _group(leader: int) -> frozenset[int]:
             if os.getpgid(process) == leader:
                 found.add(process)
     return frozenset(found)
-
-
-def how_far(state: RankState) -> tuple[int, int]:
-    """Orders ranks by how far they are."""
-    stage = STAGES.index(state.stage) if state.stage in STAGES else 0
-    return stage, state.done
 
 
 def _patience(states: dict[int, RankState], gone: set[int]) -> float | None:

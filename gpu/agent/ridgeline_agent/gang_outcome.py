@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .rank_states import RankState
+from .rank_states import RankState, how_far
 
 # Ranks that a message names; the others are counted.
 _MOST_NAMED = 4
@@ -77,7 +77,11 @@ def _outcome(
     if not missing and outcomes <= {"complete", "short"} and "complete" not in outcomes:
         return "short", None
     parts = [f"rank {rank} did not begin" for rank in missing[:_MOST_NAMED]]
-    first = sorted(states.values(), key=lambda state: (state.rank not in end.gone, state.rank))
+    # The others of those that are gone lost their connection to the one that was gone first, which is
+    # most likely the one that was least far.
+    first = sorted(
+        states.values(), key=lambda one: (one.rank not in end.gone, how_far(one), one.rank)
+    )
     parts += [_fate(state, end, places) for state in first]
     more = len(parts) - _MOST_NAMED
     text = "; ".join(parts[:_MOST_NAMED]) + (f"; and {more} more ranks" if more > 0 else "")
@@ -113,10 +117,10 @@ def _standing(states: dict[int, RankState], places: dict[int, list[dict[str, Any
     size = max(state.world_size for state in states.values())
     parts = [f"rank {rank} had not begun" for rank in range(size) if rank not in states]
     running = [state for state in states.values() if state.outcome is None]
-    for state in sorted(running, key=lambda one: (one.stage, one.done, one.rank)):
+    for state in sorted(running, key=lambda one: (how_far(one), one.rank)):
         at = _at(places.get(state.rank, []))
-        how_far = f"{state.done} of {state.total}"
-        parts.append(f"rank {state.rank} stood{at} in the stage '{state.stage}' ({how_far})")
+        count = f"{state.done} of {state.total}"
+        parts.append(f"rank {state.rank} stood{at} in the stage '{state.stage}' ({count})")
     ended = [str(state.rank) for state in states.values() if state.outcome is not None]
     if ended and running:
         parts.append(f"ended before that: rank {', '.join(ended[:_MOST_NAMED])}")

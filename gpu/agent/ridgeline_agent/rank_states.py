@@ -13,6 +13,8 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .host import STAGES
+
 FOLDER = "ranks"
 # What the launcher's ranks read to know what to run. It holds the configuration's variables.
 REQUEST = "launch.json"
@@ -33,6 +35,12 @@ class RankState:
     # How it ended, as in the protocol; None while it runs.
     outcome: str | None = None
     message: str | None = None
+
+
+def how_far(state: RankState) -> tuple[int, int]:
+    """Orders ranks by how far they are."""
+    stage = STAGES.index(state.stage) if state.stage in STAGES else 0
+    return stage, state.done
 
 
 def rank_folder(out: str, rank: int) -> str:

@@ -118,7 +118,8 @@ def test_all_ranks_raise(launches: Agent, tmp_path: Path) -> None:
 def test_a_rank_that_exits_is_named(launches: Agent, tmp_path: Path) -> None:
     finished = run(launches, tmp_path, "rank == 1 and step == 2 and os._exit(7)")
     assert finished["outcome"] == "exited", (finished, log(tmp_path)[-2000:])
-    assert finished["message"].startswith("rank 1 was ended in the stage")
+    # torch ends rank 0 for it, so that both are gone.
+    assert "rank 1 was ended in the stage" in finished["message"]
 
 
 def test_a_rank_that_comes_to_its_end_early_is_named(launches: Agent, tmp_path: Path) -> None:
