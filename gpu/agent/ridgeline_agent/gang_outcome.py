@@ -77,8 +77,8 @@ def _outcome(
     if not missing and outcomes <= {"complete", "short"} and "complete" not in outcomes:
         return "short", None
     parts = [f"rank {rank} did not begin" for rank in missing[:_MOST_NAMED]]
-    # The others of those that are gone lost their connection to the one that was gone first, which is
-    # most likely the one that was least far.
+    # Of those that are gone, the others lost their connection to the one that was gone first, most
+    # likely the one that was least far.
     first = sorted(
         states.values(), key=lambda one: (one.rank not in end.gone, how_far(one), one.rank)
     )
