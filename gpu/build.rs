@@ -7,7 +7,9 @@ use std::{env, fs, io};
 fn main() -> io::Result<()> {
     let crate_folder = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let agent = crate_folder.join("agent");
-    println!("cargo::rerun-if-changed=agent");
+    // Folders are watched with all that is below them, and tools leave their caches beside the agent's.
+    println!("cargo::rerun-if-changed=agent/boot.py");
+    println!("cargo::rerun-if-changed=agent/ridgeline_agent");
     let mut files = Vec::new();
     collect(&agent, "", &mut files)?;
     files.sort();
