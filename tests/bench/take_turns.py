@@ -4,11 +4,6 @@ they take turns of a few iterations, so that what slows the machine down slows b
 On a processor that others use as well, TURNS_BY_PROCESSOR_TIME=1 counts the program's own processor
 time; give it one thread then (OMP_NUM_THREADS=1), and nothing that loads data beside it.
 
-    python tests/bench/take_turns.py BEFORE.py AFTER.py [mean]
-
-prints what `speedup` gives; with `mean`, the mean of a turn's iterations counts, for what comes
-with some of them alone.
-
 Iterations are told by the end of an optimizer's step. Nothing else is installed in the program, and
 the product has no part in it.
 """
@@ -19,7 +14,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -155,19 +149,3 @@ def speedup(
         "before_ns": statistics.median(took[0]),
         "after_ns": statistics.median(took[1]),
     }
-
-
-if __name__ == "__main__":
-    print(
-        json.dumps(
-            speedup(
-                sys.executable,
-                Path(sys.argv[1]),
-                Path(sys.argv[2]),
-                arguments=[],
-                warmup=3,
-                rounds=6,
-                of_turn=statistics.fmean if sys.argv[3:] == ["mean"] else statistics.median,
-            )
-        )
-    )
