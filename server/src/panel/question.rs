@@ -69,7 +69,7 @@ pub enum Action {
 pub struct Done {
     /// It was.
     pub done: bool,
-    /// Why it was not, for a person.
+    /// Why it was not, or what should be known of it, for a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

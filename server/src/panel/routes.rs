@@ -210,7 +210,12 @@ async fn what_if(
 ) -> Result<Json<Done>, Response> {
     let Json(of) = body.map_err(IntoResponse::into_response)?;
     let OfWhatIf { workspace, name, action, line, lines } = of;
-    let lines: Vec<Line> = line.into_iter().chain(lines).take(MOST_LINES).collect();
+    let lines: Vec<Line> = line.into_iter().chain(lines).collect();
+    if lines.len() > MOST_LINES {
+        // Half of an edit would be another one than the page showed.
+        let why = format!("One edit is made at {MOST_LINES} lines at the most.");
+        return Ok(Json(Done::no(why)));
+    }
     let asked = |reply| match action == Action::Apply && !lines.is_empty() {
         true => Question::Mend(workspace, name, lines, reply),
         false => Question::WhatIf(workspace, name, action, reply),

@@ -165,6 +165,10 @@ async fn what_is_computed_again_is_chosen_by_its_lines() {
     let nowhere = json!([{"file": 99, "line": 1}]);
     let answer = panel.post("/api/whatif", &asked(&nowhere)).await.json();
     assert_eq!(answer["message"], "That file is not on this machine.");
+    // Not a part of them.
+    let many = json!(vec![step["lines"][0].clone(); 65]);
+    let answer = panel.post("/api/whatif", &asked(&many)).await.json();
+    assert_eq!(answer["message"], "One edit is made at 64 lines at the most.");
     session.client.goodbye().await;
 }
 
