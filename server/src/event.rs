@@ -60,8 +60,9 @@ pub enum Event {
     BatchExplored(PathBuf, u64, u64, Box<Exploration>),
     /// A search for that ended.
     BatchExploring(PathBuf, u64),
-    /// What optimizations would bring to a measurement, which its generation names.
-    WhatIfsFound(PathBuf, u64, Found),
+    /// A measurement, which its generation names, was looked at: what optimizations would bring to it;
+    /// nothing where that was not wanted.
+    WhatIfsFound(PathBuf, u64, Option<Found>),
     /// What a measurement shows, which its generation names; nothing where nothing can be said of it.
     FindingsFound(PathBuf, u64, Option<Kept>),
     /// The pause after an edit is over: the texts are to be read for what they show alone.

@@ -1,5 +1,6 @@
 //! From a measurement, or a pause in typing, to findings that are shown; and what ends it.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,8 @@ const IDLE: Duration = Duration::from_secs(1);
 pub struct Findings {
     /// By measurement its generation and what it shows, one for each project, newest first.
     measured: Vec<(u64, Arc<Kept>)>,
+    /// The generations of the measurements that were looked at, also where nothing could be said.
+    looked_at: Vec<u64>,
     /// What the texts alone show.
     read: Vec<Arc<Kept>>,
     /// When the pause in typing is over.
@@ -47,10 +50,16 @@ impl Findings {
         self.measured.iter().find(|(of, _)| *of == generation).map(|(_, kept)| kept)
     }
 
+    /// Whether a measurement was looked at.
+    pub fn is_looked_at(&self, generation: u64) -> bool {
+        self.looked_at.contains(&generation)
+    }
+
     /// Lets go of everything.
     pub fn clear(&mut self) {
         self.stop();
         self.measured.clear();
+        self.looked_at.clear();
         self.read.clear();
         self.due = None;
     }
@@ -97,9 +106,13 @@ impl GlobalState {
         let Some(project) = about.map(|(_, profiled)| real_path(&profiled.root)) else { return };
         let projects: Vec<PathBuf> =
             workspace.measured.iter().map(|(_, profiled)| real_path(&profiled.root)).collect();
+        let looked_at = &mut workspace.findings.looked_at;
+        looked_at.retain(|of| workspace.measured.iter().any(|(known, _)| known == of));
+        looked_at.push(generation);
         let all = &mut workspace.findings.measured;
         all.retain(|(_, kept)| kept.root != project && projects.contains(&kept.root));
-        all.splice(0..0, found.map(|kept| (generation, Arc::new(kept))));
+        all.extend(found.map(|kept| (generation, Arc::new(kept))));
+        all.sort_by_key(|(of, _)| Reverse(*of));
         feed.changed(workspace.number);
         self.show_diagnostics(root);
     }

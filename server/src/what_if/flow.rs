@@ -1,4 +1,4 @@
-//! From a measurement to what optimizations would bring, and what ends it.
+//! From a measurement to what was found in it and what optimizations would bring, and what ends it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,13 +15,17 @@ use crate::event::Event;
 use crate::findings::Kept;
 use crate::pipeline;
 use crate::pool::Pool;
-use crate::state::GlobalState;
+use crate::profiler::Profiled;
+use crate::state::{GlobalState, Workspace};
 use crate::trust::Decision;
+
+/// Why there is nothing of what is not wanted any more.
+const STOPPED: &str = "it was stopped";
 
 impl GlobalState {
     /// Works out what optimizations would bring to the newest measurement of every workspace, where that
-    /// is not known yet and nothing runs. Single operators run for the workspace that was `measured`
-    /// just now.
+    /// is not known yet and nothing runs; then what was found in those of its other projects. Single
+    /// operators run for the workspace that was `measured` just now.
     pub fn study_what_ifs(&mut self, measured: Option<&Path>) {
         if self.queue.running().is_some() {
             return;
@@ -37,14 +41,13 @@ impl GlobalState {
         let (pool, events) = (self.slow_pool.clone(), self.events.clone());
         let (machine, feed) = (self.machine.clone(), self.feed.clone());
         let profiler = self.profiler.clone();
-        let may_run = is_fresh && self.trust.decision(root) == Decision::Allowed;
+        let is_allowed = self.trust.decision(root) == Decision::Allowed;
         let about = self.workspace(root).and_then(|workspace| workspace.batch.about.clone());
         let request = self.request(root, about.as_deref());
         let Some(workspace) = self.workspace(root) else { return };
-        let Some((generation, measured)) = workspace.measured.first().cloned() else { return };
-        if workspace.what_if.is_about(generation) {
-            return;
-        }
+        let Some((generation, measured)) = workspace.to_look_at().cloned() else { return };
+        let is_newest = workspace.measured.first().is_some_and(|(newest, _)| *newest == generation);
+        let may_run = is_newest && is_fresh && is_allowed;
         workspace.what_if.stop();
         let cancel = CancellationToken::new();
         let probing = cancel.child_token();
@@ -63,8 +66,8 @@ impl GlobalState {
                 // It would disturb what is being timed.
                 let alone = unless(&cancel, async { Ok(machine.lock().await) }).await?;
                 let of = measured.clone();
-                let subject =
-                    unless(&cancel, on_pool(&pool, move || subject(&of).map(Arc::new))).await?;
+                let work = on_pool(&pool, move || subject(&of).map(Arc::new));
+                let subject = unless(&cancel, work).await.flatten();
                 // What was found comes first: a person waits for it, and it takes no probes.
                 let kept = match &subject {
                     Ok(subject) => {
@@ -75,12 +78,20 @@ impl GlobalState {
                             let profile = Some(subject.profile.clone());
                             Kept::new(&project, found, profile, &sources)
                         };
-                        Some(unless(&cancel, on_pool(&pool, work)).await?)
+                        // A panic in there has been logged by the hook.
+                        unless(&cancel, on_pool(&pool, work)).await.ok()
                     }
                     Err(_) => None,
                 };
+                // It is looked at another time.
+                if cancel.is_cancelled() {
+                    return Err(STOPPED.to_owned());
+                }
                 // Where the event loop is over, nobody wants it.
                 let _ = events.send(Event::FindingsFound(root.clone(), generation, kept)).await;
+                if !is_newest {
+                    return Ok(None);
+                }
                 let subject = subject?;
                 let recording = measured.recording.clone();
                 let probes = match may_run {
@@ -94,27 +105,30 @@ impl GlobalState {
                 let work = move || study(&subject, &probes, memory_limit, &stop);
                 let found = unless(&cancel, on_pool(&pool, work)).await;
                 drop(alone);
-                Ok(Arc::new(found??))
+                Ok(Some(Arc::new(found??)))
             };
             let found = work.await;
             if cancel.is_cancelled() {
                 return;
             }
             // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::WhatIfsFound(root, generation, found)).await;
+            let _ = events.send(Event::WhatIfsFound(root, generation, found.transpose())).await;
         });
     }
 
-    /// What optimizations would bring to a measurement has been found out.
-    pub fn what_ifs_found(&mut self, root: &Path, generation: u64, found: Found) {
+    /// A measurement was looked at; `found` is what optimizations would bring to it, where that is wanted.
+    pub fn what_ifs_found(&mut self, root: &Path, generation: u64, found: Option<Found>) {
         let feed = self.feed.clone();
         let Some(workspace) = self.workspace(root) else { return };
         let running = &mut workspace.what_if.running;
         if running.take_if(|(of, cancel)| *of == generation && !cancel.is_cancelled()).is_none() {
             return;
         }
-        workspace.what_if.newest = Some((generation, found));
-        feed.changed(workspace.number);
+        if let Some(found) = found {
+            workspace.what_if.newest = Some((generation, found));
+            feed.changed(workspace.number);
+        }
+        self.study_what_ifs(None);
     }
 
     /// A person at the keyboard comes first.
@@ -136,6 +150,19 @@ impl GlobalState {
     }
 }
 
+impl Workspace {
+    /// The measurement that is to be looked at next: the newest one, then one of another project for
+    /// what was found in it, where a run came first. They are looked at one after the other.
+    fn to_look_at(&self) -> Option<&(u64, Arc<Profiled>)> {
+        let (newest, older) = self.measured.split_first()?;
+        if !self.what_if.is_about(newest.0) {
+            return Some(newest);
+        }
+        let mut missed = older.iter().filter(|(of, _)| !self.findings.is_looked_at(*of));
+        missed.next().filter(|_| self.what_if.running.is_none())
+    }
+}
+
 /// What was run by itself after a recording in an earlier session.
 async fn kept_probes(
     recording: Option<PathBuf>,
@@ -154,7 +181,7 @@ async fn unless<T>(
 ) -> Result<T, String> {
     tokio::select! {
         found = work => found,
-        () = cancel.cancelled() => Err("it was stopped".to_owned()),
+        () = cancel.cancelled() => Err(STOPPED.to_owned()),
     }
 }
 

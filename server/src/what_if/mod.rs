@@ -3,6 +3,9 @@
 //! It is worked out from the recording, on the pool and when nothing else runs; nothing of the workspace
 //! is run for it. A newer measurement ends it. After a run of this session single operators run in the
 //! workspace's Python, where its person allowed it to run; a key ends those.
+//!
+//! What was found in a measurement comes of the same look. One of another project is looked at for that
+//! alone, where a run began before it was done.
 
 mod flow;
 mod measure;

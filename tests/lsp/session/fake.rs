@@ -67,6 +67,8 @@ pub struct Fake {
     prepared: AtomicUsize,
     /// What somebody measured beside the session.
     pub beside: std::sync::Mutex<Option<Profiled>>,
+    /// Holds the next look at a measurement up until the test lets go of the other end.
+    pub held: std::sync::Mutex<Option<std::sync::mpsc::Receiver<()>>>,
     /// What each measurement shows.
     pub found: std::sync::Mutex<Vec<Finding>>,
     /// What the texts alone show.
@@ -135,6 +137,11 @@ impl Profiler for Fake {
     }
 
     fn findings(&self, _: &Subject, _: &Sources, _: &Path) -> Vec<Finding> {
+        let held = self.held.lock().expect("no test panics with it").take();
+        if let Some(held) = held {
+            // Nothing is ever sent.
+            let _ = held.recv();
+        }
         self.found.lock().expect("no test panics with it").clone()
     }
 
@@ -199,6 +206,7 @@ impl Session {
             begun,
             prepared: AtomicUsize::new(0),
             beside: Default::default(),
+            held: Default::default(),
             found: Default::default(),
             of_text: Default::default(),
         });

@@ -1,12 +1,14 @@
 //! Findings: when they are worked out, where they are shown, and what mends or silences them.
 
+use std::time::Duration;
+
 use ridgeline_analysis::diagnose::finding::{Cost, Finding, Place};
 use ridgeline_analysis::source::rewrite::EditKind;
 use serde_json::{Value, json};
 
 use super::fake::{Session, quiet};
 use super::what_if::recorded;
-use crate::profiler::ProfileOutcome;
+use crate::profiler::{ProfileOutcome, Profiled};
 
 /// The quick fix of [`finding`].
 const MENDED: &str = "Ridgeline: multiply float32 in TF32 (set_float32_matmul_precision)";
@@ -41,8 +43,13 @@ fn client() -> Value {
 
 /// The next diagnostics of the script.
 async fn published(session: &mut Session) -> Vec<Value> {
+    published_in(session, "train.py").await
+}
+
+/// The next diagnostics, which are those of this file.
+async fn published_in(session: &mut Session, name: &str) -> Vec<Value> {
     let shown = session.client.notification("textDocument/publishDiagnostics").await;
-    assert_eq!(shown["uri"], session.uri("train.py"));
+    assert_eq!(shown["uri"], session.uri(name));
     shown["diagnostics"].as_array().cloned().expect("a list")
 }
 
@@ -54,17 +61,44 @@ async fn measured() -> (Session, String, u32) {
 
 async fn measured_by(client: Value) -> (Session, String, u32) {
     let mut session = Session::start();
-    let profiled = recorded(&session);
+    let (text, line) = measure(&mut session, client).await;
+    (session, text, line)
+}
+
+/// Greets, and has the recorded program measured, in which something is found at the line that goes back;
+/// gives the script's text and that line.
+async fn measure(session: &mut Session, client: Value) -> (String, u32) {
+    let profiled = recorded(session);
     let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
     let line = line_of(&text, "backward()");
     let cost = Cost::time(profiled.profile.iteration.time_ns * 0.2);
     *session.profiler.found.lock().expect("no panic") = vec![finding(line, Some(cost))];
     session.greet(client, true).await;
-    let script = session.uri("train.py");
+    run(session, "train.py", profiled).await;
+    (text, line)
+}
+
+/// Has the same program measured once more, as another project of the workspace.
+async fn measure_other(session: &mut Session) {
+    let mut other = recorded(session);
+    let folder = session.root.join("other");
+    std::fs::create_dir(&folder).expect("a folder");
+    for file in other.files.iter_mut().flatten() {
+        let copy = folder.join(file.file_name().expect("a name"));
+        std::fs::copy(&*file, &copy).expect("copied");
+        *file = copy;
+    }
+    other.root = folder;
+    run(session, "other/train.py", other).await;
+}
+
+/// Opens a script and saves it; the run measures this.
+async fn run(session: &mut Session, name: &str, profiled: Profiled) {
+    let script = session.uri(name);
+    let text = std::fs::read_to_string(session.root.join(name)).expect("the script");
     session.client.open(&script, &text).await;
     session.client.save(&script).await;
     session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
-    (session, text, line)
 }
 
 /// The code actions at a line, counted from 1.
@@ -171,29 +205,29 @@ async fn quick_fixes_mend_and_silence() {
 async fn each_project_keeps_its_findings() {
     let (mut session, _, line) = measured().await;
     assert_eq!(published(&mut session).await.len(), 1);
-    let mut other = recorded(&session);
-    let folder = session.root.join("other");
-    std::fs::create_dir(&folder).expect("a folder");
-    for file in other.files.iter_mut().flatten() {
-        let copy = folder.join(file.file_name().expect("a name"));
-        std::fs::copy(&*file, &copy).expect("copied");
-        *file = copy;
-    }
-    other.root = folder;
-    let script = session.uri("other/train.py");
-    let text = std::fs::read_to_string(session.root.join("other/train.py")).expect("the script");
-    session.client.open(&script, &text).await;
-    session.client.save(&script).await;
-    session.begun().await.end.send(ProfileOutcome::Measured(other)).expect("waiting");
-    let shown = session.client.notification("textDocument/publishDiagnostics").await;
-    assert_eq!(
-        (&shown["uri"], shown["diagnostics"].as_array().map(Vec::len)),
-        (&script.into(), Some(1))
-    );
+    measure_other(&mut session).await;
+    assert_eq!(published_in(&mut session, "other/train.py").await.len(), 1);
     // The first one's is there still, and can be mended.
     let found = actions(&mut session, line, json!({"diagnostics": []})).await;
     let titles: Vec<&str> = found.iter().filter_map(|one| one["title"].as_str()).collect();
     assert!(titles.contains(&MENDED), "{titles:?}");
+    session.client.goodbye().await;
+}
+
+/// What was being worked out when another project's run began is worked out after it.
+#[tokio::test]
+async fn a_run_of_another_project_delays_findings_only() {
+    let mut session = Session::start();
+    let (go_on, held) = std::sync::mpsc::channel();
+    *session.profiler.held.lock().expect("no panic") = Some(held);
+    measure(&mut session, client()).await;
+    while session.profiler.held.lock().expect("no panic").is_some() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    measure_other(&mut session).await;
+    assert_eq!(published_in(&mut session, "other/train.py").await.len(), 1);
+    assert_eq!(published(&mut session).await.len(), 1);
+    drop(go_on);
     session.client.goodbye().await;
 }
 
