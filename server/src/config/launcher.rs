@@ -25,12 +25,13 @@ const PYTHON_THERE: &str = "python3";
 const SSH_VALUES: &str = "BbcDEeFIiJLlmOoPpQRSWw";
 
 impl Launcher {
-    /// Reads a line as a shell would: words, quotes, backslashes.
+    /// Reads a line as a shell would: words, quotes, backslashes, comments.
     ///
     /// # Errors
     /// Where it names no program, or a quote does not end.
     pub fn parse(line: &str) -> Result<Launcher, String> {
-        Launcher::of_words(words(line)?)
+        let words = shell_words::split(line);
+        Launcher::of_words(words.map_err(|_| "a quote does not end".to_owned())?)
     }
 
     fn of_words(command: Vec<String>) -> Result<Launcher, String> {
@@ -109,31 +110,6 @@ fn host_of_ssh(words: &[String]) -> Option<usize> {
         let takes_next = value.is_some_and(|place| place + 1 == options.len());
         at += if takes_next { 2 } else { 1 };
     }
-}
-
-fn words(line: &str) -> Result<Vec<String>, String> {
-    let (mut words, mut word) = (Vec::new(), None::<String>);
-    let mut characters = line.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            quote @ ('"' | '\'') => {
-                let word = word.get_or_insert_default();
-                loop {
-                    match characters.next() {
-                        None => return Err(format!("a quote does not end: {quote}")),
-                        Some(end) if end == quote => break,
-                        Some('\\') if quote == '"' => word.extend(characters.next()),
-                        Some(inside) => word.push(inside),
-                    }
-                }
-            }
-            '\\' => word.get_or_insert_default().extend(characters.next()),
-            space if space.is_whitespace() => words.extend(word.take()),
-            other => word.get_or_insert_default().push(other),
-        }
-    }
-    words.extend(word);
-    Ok(words)
 }
 
 /// The table's keys.
@@ -228,7 +204,11 @@ mod tests {
             r#"  srun -A 'my project' "a \"b\"" c\ d ''"#,
             expect![[r#"[] | ["srun", "-A", "my project", "a \"b\"", "c d", ""]"#]],
         );
-        check("srun 'x", expect!["error: a quote does not end: '"]);
+        check(
+            r#""C:\Program Files\x\srun.exe" -o 'D:\y' # two"#,
+            expect![[r#"[] | ["C:\\Program Files\\x\\srun.exe", "-o", "D:\\y"]"#]],
+        );
+        check("srun 'x", expect!["error: a quote does not end"]);
         check(" ", expect!["error: the launcher names no program"]);
         check("-x", expect!["error: the launcher has to begin with the name of a program"]);
     }
