@@ -1,8 +1,9 @@
 //! Emacs with eglot and with lsp-mode, as `docs/editors/emacs.md` configures them.
 
 use crate::documentation::blocks;
+use crate::editor::Editor;
 use crate::installed::Installed;
-use crate::journey::{Editor, travel};
+use crate::journey::travel;
 use crate::sandbox::Sandbox;
 use crate::terminal::{Screen, Terminal};
 

@@ -1,100 +1,30 @@
 //! What a person does in the first minutes, and sees: the same in every editor that runs in a terminal.
 
-use std::path::{Path, PathBuf};
-
-use crate::installed::Installed;
+use crate::editor::{Editor, in_terminal};
 use crate::panel::Panel;
 use crate::sandbox::Sandbox;
 use crate::terminal::{Screen, Terminal};
 
-/// An editor, by what is pressed in it.
-pub trait Editor {
-    /// Pictures are named after it.
-    fn name(&self) -> &str;
-    /// Files of the editors' folder that it needs.
-    fn needs(&self) -> Vec<String>;
-    /// Writes its configuration; gives the command that opens `train.py`.
-    fn set_up(&self, installed: &Installed, sandbox: &Sandbox) -> Vec<String>;
-    /// Leads the editor from its start to the text.
-    fn begin(&self, _terminal: &Terminal) {}
-    /// Saves the text.
-    fn save(&self, terminal: &Terminal);
-    /// Waits until it says that nothing runs without being allowed; gives the screen.
-    fn asked(&self, terminal: &Terminal) -> Screen {
-        terminal.wait_for("Ridgeline measures")
-    }
-    /// Allows it, from now on.
-    fn allow(&self, terminal: &Terminal);
-    /// Moves the cursor to the first letter of a line.
-    fn go_to(&self, terminal: &Terminal, line: u32);
-    /// Writes a line below another one, indented like it.
-    fn insert_below(&self, terminal: &Terminal, line: u32, text: &str);
-    /// Deletes a line.
-    fn delete(&self, terminal: &Terminal, line: u32);
-    /// Shows what is known of the cursor's line.
-    fn hover(&self, terminal: &Terminal);
-    /// Lets go of that.
-    fn close_hover(&self, terminal: &Terminal);
-    /// Shows why the cursor's line failed, where the editor does not by itself.
-    fn show_failure(&self, _terminal: &Terminal) {}
-    /// Lets go of that.
-    fn close_failure(&self, _terminal: &Terminal) {}
-    /// Runs a command of Ridgeline's.
-    fn command(&self, terminal: &Terminal, name: &str);
-    /// How its status line tells that the cursor is on a line.
-    fn at(&self, line: u32) -> String;
-    /// Leaves it with everything unsaved.
-    fn quit(&self, terminal: &Terminal);
-
-    /// Whether it shows that a run goes on.
-    fn is_running(&self, screen: &Screen) -> bool {
-        screen.shows("profiling")
-    }
-    /// It shows lenses.
-    fn shows_lenses(&self) -> bool;
-    /// Has it ask for hints again, where it may have missed the last edit.
-    fn ask_again(&self, _terminal: &Terminal) {}
-    /// It draws hints anew when a run has ended, without an edit.
-    fn refreshes_hints(&self) -> bool;
-    /// It takes `window/showDocument`.
-    fn shows_documents(&self) -> bool {
-        true
-    }
-}
-
 const PROJECT: &str = "tests/editors/projects/digits";
-
-/// A folder of this repository.
-pub fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
-}
 
 /// Opens the project, allows the run, reads what it cost, edits, breaks and mends it, stops a run, and
 /// comes back from the panel.
 pub fn travel(editor: &dyn Editor) {
-    let mut needed = editor.needs();
-    needed.push("tools/tmux".to_owned());
-    let Some(installed) = Installed::with(&needed) else { return };
-    let sandbox = Sandbox::with_project(&repository(PROJECT), &installed.environment);
-    let program = editor.set_up(&installed, &sandbox);
-    let tmux = installed.path("tools/tmux");
-    let terminal = Terminal::start(tmux, &sandbox, editor.name(), &program);
-    let journey = Journey { editor, terminal, sandbox: &sandbox };
-    journey.first_run();
-    journey.hover();
-    journey.edit();
-    journey.estimate();
-    journey.failing_run();
-    journey.stopped_run();
-    journey.panel();
-    journey.editor.quit(&journey.terminal);
-    journey.terminal.wait_for_end();
-    sandbox.assert_everything_ended();
+    in_terminal(editor, PROJECT, |terminal, sandbox| {
+        let journey = Journey { editor, terminal, sandbox };
+        journey.first_run();
+        journey.hover();
+        journey.edit();
+        journey.estimate();
+        journey.failing_run();
+        journey.stopped_run();
+        journey.panel();
+    });
 }
 
 struct Journey<'a> {
     editor: &'a dyn Editor,
-    terminal: Terminal<'a>,
+    terminal: &'a Terminal<'a>,
     sandbox: &'a Sandbox,
 }
 
@@ -103,7 +33,7 @@ const BACKWARD: &str = "loss.backward()";
 
 impl Journey<'_> {
     fn first_run(&self) {
-        let (editor, terminal) = (self.editor, &self.terminal);
+        let (editor, terminal) = (self.editor, self.terminal);
         terminal.wait_for(STEP);
         editor.begin(terminal);
         if editor.shows_lenses() {
@@ -137,7 +67,7 @@ impl Journey<'_> {
     }
 
     fn hover(&self) {
-        let (editor, terminal) = (self.editor, &self.terminal);
+        let (editor, terminal) = (self.editor, self.terminal);
         editor.go_to(terminal, terminal.screen().number_of(STEP));
         editor.hover(terminal);
         let hover = terminal.wait_for("Operators");
@@ -152,7 +82,7 @@ impl Journey<'_> {
 
     /// Hints move with their statements, and a changed statement's cost is of before.
     fn edit(&self) {
-        let (editor, terminal) = (self.editor, &self.terminal);
+        let (editor, terminal) = (self.editor, self.terminal);
         let loss = terminal.screen().number_of("loss = criterion");
         editor.insert_below(terminal, loss, "scale = 1.0");
         editor.insert_below(terminal, loss + 1, "loss = loss * scale");
@@ -169,7 +99,7 @@ impl Journey<'_> {
 
     /// Unsaved text is estimated, and an edit that is undone shows what was measured.
     fn estimate(&self) {
-        let (editor, terminal) = (self.editor, &self.terminal);
+        let (editor, terminal) = (self.editor, self.terminal);
         if !editor.shows_lenses() {
             return;
         }
@@ -194,7 +124,7 @@ impl Journey<'_> {
     }
 
     fn failing_run(&self) {
-        let (editor, terminal) = (self.editor, &self.terminal);
+        let (editor, terminal) = (self.editor, self.terminal);
         let loss = terminal.screen().number_of("loss = criterion");
         editor.insert_below(terminal, loss, "raise ValueError(\"no such digit\")");
         editor.save(terminal);
@@ -214,7 +144,7 @@ impl Journey<'_> {
     }
 
     fn stopped_run(&self) {
-        let (editor, terminal) = (self.editor, &self.terminal);
+        let (editor, terminal) = (self.editor, self.terminal);
         let loss = terminal.screen().number_of("loss = criterion");
         editor.insert_below(terminal, loss, "__import__(\"time\").sleep(600)");
         editor.save(terminal);
@@ -235,7 +165,7 @@ impl Journey<'_> {
 
     /// A click in the panel lands in the editor.
     fn panel(&self) {
-        let (editor, terminal) = (self.editor, &self.terminal);
+        let (editor, terminal) = (self.editor, self.terminal);
         editor.go_to(terminal, 1);
         editor.command(terminal, "openPanel");
         let address = if editor.shows_documents() {

@@ -6,6 +6,7 @@
 //! (default: `target/editors`), to be looked at.
 
 mod documentation;
+mod editor;
 mod emacs;
 mod helix;
 mod installed;

@@ -1,9 +1,8 @@
 //! A finding, from the text alone and measured, and its quick fix: the same in every editor that runs
 //! in a terminal.
 
-use crate::installed::Installed;
-use crate::journey::{Editor, rate, repository};
-use crate::sandbox::Sandbox;
+use crate::editor::{Editor, in_terminal};
+use crate::journey::rate;
 use crate::terminal::{Screen, Terminal};
 
 /// An editor that shows findings behind their lines and makes edits.
@@ -21,14 +20,10 @@ const STEP: &str = "optimizer.step()";
 /// Opens a program with a fault, sees it at its line without a run, allows a run and sees what it costs,
 /// has it mended, and sees that it is gone after the next run.
 pub fn mend(editor: &dyn Mends) {
-    let mut needed = editor.needs();
-    needed.push("tools/tmux".to_owned());
-    let Some(installed) = Installed::with(&needed) else { return };
-    let sandbox = Sandbox::with_project(&repository(PROJECT), &installed.environment);
-    let program = editor.set_up(&installed, &sandbox);
-    let tmux = installed.path("tools/tmux");
-    let terminal = Terminal::start(tmux, &sandbox, editor.name(), &program);
-    let terminal = &terminal;
+    in_terminal(editor, PROJECT, |terminal, _| session(editor, terminal));
+}
+
+fn session(editor: &dyn Mends, terminal: &Terminal) {
     terminal.wait_for(STEP);
     editor.begin(terminal);
     let is_told = |screen: &Screen| screen.line(FAULT).is_some_and(|line| line.contains(FOUND));
@@ -57,6 +52,4 @@ pub fn mend(editor: &dyn Mends) {
     });
     terminal.keep("13-again", &again);
     assert!(!again.shows(FOUND), "{}", again.text());
-    editor.quit(terminal);
-    sandbox.assert_everything_ended();
 }

@@ -1,8 +1,9 @@
 //! Neovim, as `docs/editors/neovim.md` configures it.
 
 use crate::documentation::blocks;
+use crate::editor::Editor;
 use crate::installed::Installed;
-use crate::journey::{Editor, travel};
+use crate::journey::travel;
 use crate::mend::{Mends, mend};
 use crate::sandbox::Sandbox;
 use crate::terminal::Terminal;
