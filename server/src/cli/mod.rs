@@ -21,6 +21,7 @@ mod output_file;
 mod panel;
 mod predict;
 mod profile;
+mod recorded;
 mod report;
 mod run;
 mod setup;

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::PredictArgs;
 use super::exit::Failure;
 use super::terminal::Terminal;
-use super::{output_file, profile, run};
+use super::{output_file, profile, recorded, run};
 use crate::known_devices;
 use crate::pipeline::{self, Pipeline};
 
@@ -191,14 +191,7 @@ impl Program<'_> {
 }
 
 fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure> {
-    let wrong = |why: String| {
-        Failure::failed(
-            format!("{}: {why}", path.display()),
-            "Name a script, a project, a folder that a finished run left, or a trace",
-        )
-    };
-    let recording = pipeline::load(path).map_err(|error| wrong(error.to_string()))?;
-    let profile = attribution::attribute(&recording).map_err(|error| wrong(error.to_string()))?;
+    let (recording, profile, _) = recorded::read(path)?;
     let step = attribution::recorded_step(&recording, &profile);
     compare(Subject::Recorded(&step), table).ok_or_else(|| {
         let device = &step.device.name;
@@ -208,6 +201,6 @@ fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure>
                 "Describe the GPU in a file (docs/configuration.md), or record shapes",
             );
         }
-        wrong("it holds no operator with shapes and no kernel to go by".to_owned())
+        recorded::failure(path, "it holds no operator with shapes and no kernel to go by")
     })
 }

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ridgeline_analysis::attribution;
 use ridgeline_analysis::present::terminal::Style;
 use ridgeline_analysis::present::{network, what_ifs, what_ifs_json};
 use ridgeline_analysis::whatif::accuracy::{Accuracy, Pair, accuracy};
@@ -15,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::WhatifArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
-use super::{output_file, profile, run};
+use super::{output_file, profile, recorded, run};
 use crate::config::Size;
 use crate::pipeline::{self, Compared, Iteration, Pipeline, Plan};
 use crate::profiler::Profiled;
@@ -185,17 +184,10 @@ fn size(text: &str) -> Result<f64, Failure> {
 }
 
 fn of_recording(path: &Path) -> Result<Subject, Failure> {
-    let wrong = |why: String| {
-        Failure::failed(
-            format!("{}: {why}", path.display()),
-            "Name a script, a project, a folder that a finished run left, or a trace",
-        )
-    };
-    let recording = pipeline::load(path).map_err(|error| wrong(error.to_string()))?;
-    let attributed = attribution::attribute_with_graph(&recording, None);
-    let (profile, graph) = attributed.map_err(|error| wrong(error.to_string()))?;
+    let (recording, profile, graph) = recorded::read(path)?;
     let here = std::env::current_dir().unwrap_or_default();
-    pipeline::subject(Iteration::new(recording, graph), &here, Arc::new(profile)).map_err(wrong)
+    pipeline::subject(Iteration::new(recording, graph), &here, Arc::new(profile))
+        .map_err(|why| recorded::failure(path, &why))
 }
 
 fn of_program(
