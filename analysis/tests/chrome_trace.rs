@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
-use ridgeline_analysis::metrics::summary::summarize;
+use ridgeline_analysis::present::trace_summary::summarize;
 use ridgeline_analysis::recording::chrome_trace::{Options, TraceError};
 use ridgeline_analysis::recording::trace::{ActivityKind, Trace};
 use serde_json::Value;

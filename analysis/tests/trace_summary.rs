@@ -1,6 +1,6 @@
 //! What is said of a trace that was recorded elsewhere, on small traces whose answer is plain.
 
-use ridgeline_analysis::metrics::summary::{TraceSummary, summarize};
+use ridgeline_analysis::present::trace_summary::{TraceSummary, summarize};
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::trace::Trace;
 

@@ -3,14 +3,13 @@
 
 pub mod activity;
 pub mod communication;
-mod host_lines;
+pub(crate) mod host_lines;
 pub mod launch_overhead;
 pub mod occupancy;
 pub mod op_flops;
-mod operator_time;
+pub(crate) mod operator_time;
 pub mod roofline;
-mod step_time;
-pub mod summary;
+pub(crate) mod step_time;
 pub mod tensor_cores;
 pub mod throughput;
 pub mod utilization;

@@ -6,11 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ridgeline_analysis::diagnose::finding::Finding;
-use ridgeline_analysis::metrics::summary::{TraceSummary, summarize};
 use ridgeline_analysis::present::findings;
 use ridgeline_analysis::present::json::{self, KernelTotal};
 use ridgeline_analysis::present::terminal as present;
-use ridgeline_analysis::present::trace_summary::trace_summary;
+use ridgeline_analysis::present::trace_summary::{self, TraceSummary, summarize};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
@@ -52,7 +51,7 @@ pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
     if output_file::is_stdout(args.json.as_deref()) {
         return Ok(());
     }
-    terminal.print(&trace_summary(&summary, args.top, style))
+    terminal.print(&trace_summary::page(&summary, args.top, style))
 }
 
 /// What `--json` writes of a trace.

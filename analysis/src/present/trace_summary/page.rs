@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use anstyle::Style as Paint;
 
-use super::terminal::Style;
-use crate::metrics::summary::{GpuSummary, LineSummary, TraceSummary};
+use super::{GpuSummary, LineSummary, TraceSummary};
+use crate::present::terminal::Style;
 use crate::printable::one_line;
 use crate::units::{bytes, duration, percent};
 
 /// The page of a trace: device, iteration, what the GPU did, and at most `top` of its kernels,
 /// operators and lines.
-pub fn trace_summary(summary: &TraceSummary, top: usize, style: Style) -> String {
+pub fn page(summary: &TraceSummary, top: usize, style: Style) -> String {
     let mut page = Page { text: String::new(), style };
     page.device(summary);
     page.iteration(summary);
@@ -325,7 +325,7 @@ fn counted(number: u64, one: &str, many: &str) -> String {
 
 /// `1.2 billion`, roughly.
 fn quantity(value: f64) -> String {
-    super::page::quantity(value as u64)
+    crate::present::page::quantity(value as u64)
 }
 
 /// `22,290`: thousands apart.
@@ -346,7 +346,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::metrics::summary::summarize;
+    use crate::present::trace_summary::summarize;
     use crate::recording::chrome_trace::Options;
     use crate::recording::trace::Trace;
 
@@ -354,7 +354,7 @@ mod tests {
     fn check(trace: &str, top: usize, expected: Expect) {
         let trace = Trace::read(trace.as_bytes(), &Options::default()).expect("it is a trace");
         let style = Style { color: false, width: 80 };
-        expected.assert_eq(&trace_summary(&summarize(&trace), top, style));
+        expected.assert_eq(&page(&summarize(&trace), top, style));
     }
 
     const GPU: &str = r#"{"baseTimeNanoseconds": 1700000000000000000,
