@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::compare::since::Since;
 use crate::diagnose::bound::Bound;
 use crate::metrics::utilization::{Metrics, Utilization};
-use crate::predict::device_comparison::Comparison;
 use crate::ranks::Ranks;
 use crate::ranks::exchange::Exchange;
 
@@ -490,8 +489,6 @@ pub struct Profile {
     pub torch_version: String,
     /// What was estimated rather than measured; nothing where a run measured it all.
     pub estimate: Option<Estimate>,
-    /// The same iteration on other devices, where that was predicted.
-    pub elsewhere: Option<Arc<Comparison>>,
     /// What it spends on talking with other ranks; nothing where it exchanges nothing.
     pub exchange: Option<Arc<Exchange>>,
     /// What the ranks of the run cost that this is the first of; nothing where it is alone.

@@ -13,10 +13,11 @@ use recorded::{recording, recordings, root, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, attribute_compiled, recorded_step};
 use ridgeline_analysis::metrics::utilization::Utilization;
 use ridgeline_analysis::predict::Range;
-use ridgeline_analysis::predict::device_comparison::{Subject, compare};
+use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
 use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord, WhatIfs, document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use ridgeline_analysis::profile::utilization::Utilization;
 use ridgeline_analysis::profile::{FileId, KernelCost, Profile, Untracked};
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::units;
@@ -29,6 +30,11 @@ use serde_json::{Value, json};
 
 /// As the server makes it, for a profile of one of the recordings.
 fn panel(profile: &Profile, texts: &[Option<&str>]) -> Value {
+    panel_with(profile, texts, None)
+}
+
+/// The same with what is predicted for other devices.
+fn panel_with(profile: &Profile, texts: &[Option<&str>], elsewhere: Option<&Comparison>) -> Value {
     let now = RunRecord {
         commit: Some("a1b2c3d4".to_owned()),
         generation: Some(7),
@@ -60,7 +66,7 @@ fn panel(profile: &Profile, texts: &[Option<&str>]) -> Value {
         when_unix_ms: now.when_unix_ms,
         texts,
         history: &[now, before, committed],
-        elsewhere: profile.elsewhere.as_deref(),
+        elsewhere,
         what_ifs: Some(&what_ifs()),
         ..PanelInput::default()
     };
@@ -406,14 +412,13 @@ fn what_is_beyond_the_limit_is_counted() {
     assert!(number(&timeline, "left_out") > 100_000);
 }
 
-/// The profile of a recording with what is predicted for other devices, as the server makes it.
-fn predicted_profile(name: &str) -> Profile {
+/// The profile of a recording, and what is predicted for other devices, as the server makes them.
+fn predicted_profile(name: &str) -> (Profile, Option<Comparison>) {
     let recording = recording(&root().join("tests/recordings").join(name));
-    let mut profile = attribute(&recording).expect("a profile");
+    let profile = attribute(&recording).expect("a profile");
     let step = recorded_step(&recording, &profile);
-    let table = DeviceTable::shipped();
-    profile.elsewhere = compare(Subject::Recorded(&step), table).map(Arc::new);
-    profile
+    let elsewhere = compare(Subject::Recorded(&step), DeviceTable::shipped());
+    (profile, elsewhere)
 }
 
 /// The example in `docs/panel.md` under a heading, without its comments.
@@ -508,7 +513,8 @@ fn the_page_describes_the_predictions_for_other_devices() {
         .collect();
     let example: Value = serde_json::from_str(&format!("{{{without_comments}}}")).expect("JSON");
     let example = &example["predictions"]["devices"];
-    let document = panel(&predicted_profile("conv-cpu"), &[]);
+    let (profile, elsewhere) = predicted_profile("conv-cpu");
+    let document = panel_with(&profile, &[], elsewhere.as_ref());
     let devices = &document["predictions"]["devices"];
     let keys = |value: &Value| -> BTreeSet<String> {
         value.as_object().expect("an object").keys().cloned().collect()

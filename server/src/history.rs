@@ -212,6 +212,7 @@ mod tests {
         let iteration = IterationCost { time_ns: milliseconds * 1e6, ..IterationCost::default() };
         Profiled {
             profile: Arc::new(Profile { iteration, ..Profile::default() }),
+            elsewhere: None,
             root: "/nowhere/project".into(),
             files: Vec::new(),
             log: None,

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::predict::device_comparison::Comparison;
 use ridgeline_analysis::present::failure::RunFailure;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::source::batch_site::Entry;
@@ -161,6 +162,8 @@ pub struct ProgressEvent {
 pub struct Profiled {
     /// What one iteration costs.
     pub profile: Arc<Profile>,
+    /// The same iteration on other devices, where that was predicted.
+    pub elsewhere: Option<Arc<Comparison>>,
     /// The project's root, which the profile's paths are relative to.
     pub root: PathBuf,
     /// Where each of `profile.files` is on this machine (same index); nothing where it is unknown.

@@ -37,7 +37,7 @@ pub fn page(
         when_unix_ms,
         texts,
         history: &history::up_to(history::read(store, &profiled.root), profiled, 0),
-        elsewhere: profile.elsewhere.as_deref(),
+        elsewhere: profiled.elsewhere.as_deref(),
         findings,
         what_ifs: what_ifs.as_ref(),
         ..PanelInput::default()

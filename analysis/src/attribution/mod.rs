@@ -214,7 +214,6 @@ fn attribute_with(
         torch_version: manifest.map(|manifest| manifest.torch.clone()).unwrap_or_default(),
         device: sums.device,
         estimate: None,
-        elsewhere: None,
         since: None,
         metrics: None,
         bound: None,

@@ -56,8 +56,7 @@ pub(crate) fn everything(
         offsets.extend([lens.span.start, lens.span.end]);
     }
     for offset in 0..index.text().len() + 2 {
-        let beside =
-            hover::Beside { elsewhere: profile.elsewhere.as_deref(), ..Default::default() };
+        let beside = hover::Beside::default();
         if let Some(hover) = hover::hover(profile, beside, costs, index, offset) {
             offsets.extend([hover.span.start, hover.span.end]);
         }

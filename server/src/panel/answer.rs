@@ -11,7 +11,6 @@ use ridgeline_analysis::predict::device_comparison::Comparison;
 use ridgeline_analysis::present::compare::{self as present, Named};
 use ridgeline_analysis::present::panel::{self, PanelInput, document as panel_document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
-use ridgeline_analysis::profile::Profile;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -89,7 +88,7 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
         let runs = facts.store.as_ref().map(|store| history::read(store, &profiled.root));
         history::up_to(runs.unwrap_or_default(), profiled, generation)
     });
-    let elsewhere = profiled.and_then(|(_, profiled)| priced(&profiled.profile, &facts.prices));
+    let elsewhere = profiled.and_then(|(_, profiled)| priced(profiled, &facts.prices));
     let batch_sizes = facts
         .batch
         .as_ref()
@@ -183,9 +182,9 @@ fn what_ifs(facts: &Facts) -> panel::WhatIfs {
     }
 }
 
-/// The profile's comparison with other devices, with the prices that the person set.
-pub fn priced(profile: &Profile, prices: &BTreeMap<String, f64>) -> Option<Arc<Comparison>> {
-    let elsewhere = profile.elsewhere.as_ref()?;
+/// A measurement's comparison with other devices, with the prices that the person set.
+pub fn priced(profiled: &Profiled, prices: &BTreeMap<String, f64>) -> Option<Arc<Comparison>> {
+    let elsewhere = profiled.elsewhere.as_ref()?;
     let is_changed = !prices.is_empty();
     Some(if is_changed { Arc::new(elsewhere.with_prices(prices)) } else { elsewhere.clone() })
 }

@@ -265,8 +265,12 @@ impl Job<'_> {
             let profile =
                 profile(&now, before_list.as_deref(), measured.as_deref(), &texts, &device, name);
             let gaps = gaps(&now);
-            let read =
-                recording::Read { profile, compiled_regions: 0, iteration: AtHand::default() };
+            let read = recording::Read {
+                profile,
+                elsewhere: None,
+                compiled_regions: 0,
+                iteration: AtHand::default(),
+            };
             let mut profiled = recording::locate(read, &root, Some(&interpreter), &root);
             // Nothing of it was recorded.
             (profiled.recording, profiled.log, profiled.when_unix_ms) = (None, None, None);

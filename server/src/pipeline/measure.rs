@@ -268,6 +268,7 @@ mod tests {
             prediction: Prediction { names: vec!["compile".to_owned()], ..Prediction::default() },
             measured: Arc::new(Profiled {
                 profile: Arc::default(),
+                elsewhere: None,
                 root: PathBuf::new(),
                 files: Vec::new(),
                 log: None,

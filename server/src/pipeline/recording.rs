@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ridgeline_analysis::attribution::{self, AttributionError};
-use ridgeline_analysis::predict::device_comparison::{Subject, compare};
+use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
@@ -31,6 +31,8 @@ const MAX_LINE_LOG_BYTES: u64 = 512 << 20;
 pub struct Read {
     /// What one iteration costs.
     pub profile: Profile,
+    /// The same iteration on other devices, where that was predicted.
+    pub elsewhere: Option<Arc<Comparison>>,
     /// How many regions `torch.compile` made: their lines need an eager pass.
     pub compiled_regions: usize,
     /// The iteration itself, where one was recorded.
@@ -74,10 +76,10 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
     let (mut profile, graph) = attribution::attribute_with_graph(&recording, eager.as_ref())?;
     let step = attribution::recorded_step(&recording, &profile);
     let (table, left_out) = known_devices::of_project(root);
-    if let Some(mut elsewhere) = compare(Subject::Recorded(&step), &table) {
+    let elsewhere = compare(Subject::Recorded(&step), &table).map(|mut elsewhere| {
         elsewhere.notes.extend(left_out);
-        profile.elsewhere = Some(Arc::new(elsewhere));
-    }
+        Arc::new(elsewhere)
+    });
     let device = &profile.device.name;
     if step.ran_on_gpu() && table.find(device).is_none() {
         let note = format!(
@@ -90,7 +92,7 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
     let iteration = AtHand::new(Iteration::new(recording, graph));
-    Ok(Read { profile, compiled_regions, iteration })
+    Ok(Read { profile, elsewhere, compiled_regions, iteration })
 }
 
 /// Adds what other ranks recorded beside the first one, whose profile it is.
@@ -190,6 +192,7 @@ pub fn locate(
         read.profile.files.iter().map(|file| find_file(root, interpreter, &file.path)).collect();
     Profiled {
         profile: Arc::new(read.profile),
+        elsewhere: read.elsewhere,
         root: root.to_owned(),
         files,
         log: Some(folder.join(super::outcome::LOG_FILE)).filter(|log| log.is_file()),

@@ -32,7 +32,9 @@ pub fn hover(view: &View, at: Position) -> Option<Hover> {
     let alone = || of_findings(&findings, index, offset);
     let hover = match view.costs() {
         Some((profile, costs)) => {
-            let elsewhere = priced(profile, &view.settings.prices);
+            let measured = view.measured.as_ref();
+            let elsewhere =
+                measured.and_then(|measured| priced(&measured.profiled, &view.settings.prices));
             let what_ifs = view.what_ifs.as_deref();
             let beside = Beside { elsewhere: elsewhere.as_deref(), what_ifs, findings: &findings };
             present(profile, beside, costs, index, offset).or_else(alone)

@@ -383,6 +383,7 @@ pub fn measured_in(root: &Path) -> ProfileOutcome {
     };
     ProfileOutcome::Measured(Profiled {
         profile: Arc::new(profile),
+        elsewhere: None,
         root: root.to_owned(),
         files: vec![Some(root.join("train.py"))],
         log: None,

@@ -112,6 +112,10 @@ async fn what_was_measured_is_looked_at() {
         .iter()
         .any(|row| row["speedup"]["value"].as_f64().is_some_and(|value| value > 1.02));
     assert_eq!(told.contains("What would make it faster"), faster, "{told}");
+    // What is predicted for other devices comes with a measurement, too.
+    let devices = panel.document().await["predictions"]["devices"]["rows"].clone();
+    let fastest = devices[0]["name"].as_str().expect("a device");
+    assert!(told.contains(fastest), "{fastest}: {told}");
     session.client.goodbye().await;
 }
 

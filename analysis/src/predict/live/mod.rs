@@ -138,7 +138,6 @@ pub fn estimate(input: &Input<'_>) -> Profile {
             target: input.target.clone(),
             before: measured.map(|measured| Before::of(measured.profile)).or(input.before),
         }),
-        elsewhere: None,
         exchange: None,
         ranks: None,
         since: None,
