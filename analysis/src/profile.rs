@@ -4,15 +4,24 @@
 //! server (which keeps the newest one). Times are nanoseconds of one median iteration, sizes are
 //! bytes at the moment of peak memory. The JSON that `--json` writes is made from it in
 //! `present/json.rs`.
+//!
+//! It is plain data and knows nobody: who works a part of it out depends on it, not the other way
+//! round. A test holds that.
+
+pub mod bound;
+pub mod exchange;
+pub mod ranks;
+pub mod since;
+pub mod utilization;
 
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
-use crate::compare::since::Since;
-use crate::diagnose::bound::Bound;
-use crate::metrics::utilization::{Metrics, Utilization};
-use crate::ranks::Ranks;
-use crate::ranks::exchange::Exchange;
+use bound::Bound;
+use exchange::Exchange;
+use ranks::Ranks;
+use since::Since;
+use utilization::{Metrics, Utilization};
 
 /// Where a number comes from. It is part of what is shown: `~` for estimates, faded for stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,7 +11,6 @@ use expect_test::expect_file;
 use recorded::large::large;
 use recorded::{recording, recordings, root, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, attribute_compiled, recorded_step};
-use ridgeline_analysis::metrics::utilization::Utilization;
 use ridgeline_analysis::predict::Range;
 use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
 use ridgeline_analysis::predict::device_table::DeviceTable;

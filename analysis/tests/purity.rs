@@ -97,3 +97,19 @@ fn no_source_file_reaches_outside() {
         }
     }
 }
+
+/// Everything else depends on it, so what it depended on would be part of one circle with all of them.
+#[test]
+fn a_profile_is_plain_data_and_depends_on_nothing() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = sources(&source.join("profile"));
+    assert!(!files.is_empty(), "the sources were not found");
+    files.push(source.join("profile.rs"));
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+        for (number, line) in code.enumerate() {
+            assert!(!line.contains("crate::"), "{}:{}: {line}", file.display(), number + 1);
+        }
+    }
+}

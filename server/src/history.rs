@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ridgeline_analysis::compare::run::Run;
-use ridgeline_analysis::compare::since::{Changes, Since};
 use ridgeline_analysis::present::panel::RunRecord;
 use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::profile::since::{Changes, Since};
 use serde::Serialize;
 
 use crate::git;

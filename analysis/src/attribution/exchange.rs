@@ -14,8 +14,8 @@ use super::join::Join;
 use super::steps::Steps;
 use super::timeline::Piece;
 use crate::metrics::activity::{communicating, union_ns};
+use crate::profile::exchange::{Exchange, ExposedLine};
 use crate::profile::{FileId, Phase};
-use crate::ranks::exchange::{Exchange, ExposedLine};
 use crate::recording::manifest::Manifest;
 use crate::recording::trace::ActivityKind;
 

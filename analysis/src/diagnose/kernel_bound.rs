@@ -1,12 +1,12 @@
 //! Whether arithmetic or memory limits a kernel, or on a CPU an operator: by the roofline of its
 //! operator (Williams, Waterman and Patterson, CACM 2009), else by its name.
 
-use super::bound::Bottleneck;
 use crate::metrics::tensor_cores::product_unit;
 use crate::metrics::utilization::product_of;
 use crate::predict::op_cost::{self, Work};
 use crate::predict::product_kernel::{ProductType, product_type};
 use crate::profile::Roof;
+use crate::profile::bound::Bottleneck;
 use crate::whatif::graph::{Graph, Task, TaskKind};
 
 /// An operator of a CPU that neither ceiling explains by at least this share is bound by neither: what

@@ -5,165 +5,276 @@
 //! are those that the operators need (`predict::op_cost`), not those that a kernel does: a Winograd
 //! convolution can exceed 100%.
 
-mod measure;
 #[cfg(test)]
 mod tests;
 
-use crate::profile::Roof;
+use std::collections::{BTreeMap, HashMap};
 
-pub use measure::{Measured, measure, product_of};
+use crate::metrics::tensor_cores::{ProductUnit, product_unit};
+use crate::predict::op_cost::{self, Work};
+use crate::predict::operator::{ElementType, Operator};
+use crate::predict::product_kernel::{ProductType, product_type};
+use crate::profile::utilization::{Copied, Done, Metrics, Utilization};
+use crate::profile::{FileId, ModuleCost, Profile};
+use crate::whatif::graph::{Graph, Resource, Task, TaskKind};
+use crate::whatif::recorded::Recorded;
 
-/// An amount of work, and how long kernels (on a CPU: operators) took for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Done {
-    /// Floating-point operations, or bytes that have to move at the least.
-    pub amount: f64,
-    /// Nanoseconds.
-    pub time_ns: f64,
-}
-
-impl Done {
-    fn add(&mut self, other: &Done) {
-        self.amount += other.amount;
-        self.time_ns += other.time_ns;
-    }
-
-    /// Of a peak rate per second, while it ran; nothing where nothing of it ran.
-    pub fn of_peak(&self, peak: Option<f64>) -> Option<f64> {
-        let peak = peak.filter(|peak| *peak > 0.0)?;
-        let share = self.amount / (self.time_ns / 1e9) / peak;
-        (self.time_ns > 0.0 && self.amount > 0.0 && share.is_finite()).then_some(share)
-    }
-}
-
-/// Copies in one direction between host and GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Copied {
-    /// How many.
-    pub calls: f64,
-    /// Of all of them.
-    pub bytes: f64,
-    /// Nanoseconds.
-    pub time_ns: f64,
-}
-
-impl Copied {
-    fn add(&mut self, other: &Copied) {
-        self.calls += other.calls;
-        self.bytes += other.bytes;
-        self.time_ns += other.time_ns;
-    }
-}
-
-/// What a part of one iteration does. Times are nanoseconds of one iteration without a profiler.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Utilization {
-    /// The GPU was at work for it. A moment at which several kernels run is divided among them, so
-    /// that the parts add up to the time that the GPU was at work at all.
-    pub busy_ns: f64,
-    /// Kernels that compute, each at its full length.
-    pub kernel_ns: f64,
-    /// FP32 outside tensor cores, the arithmetic of element-wise kernels of any type among it.
-    pub fp32: Done,
-    /// Products of FP32 numbers in TF32.
-    pub tf32: Done,
-    /// Products of FP16 and BF16 numbers.
-    pub half: Done,
-    /// Bytes that operators have to move at the least.
-    pub moved: Done,
-    /// Kernels of products on tensor cores.
-    pub tensor_core_ns: f64,
-    /// Kernels of products beside them.
-    pub other_product_ns: f64,
-    /// Kernels of products whose names do not say.
-    pub unknown_product_ns: f64,
-    /// Occupancy times time, of the kernels whose occupancy is known, and their time.
-    pub occupied_ns: f64,
-    /// See `occupied_ns`.
-    pub occupancy_known_ns: f64,
-    /// Kernels, copies and fills that were started.
-    pub launches: f64,
-    /// The host within the calls that start them.
-    pub launch_ns: f64,
-    /// The host within operators, what they launch included.
-    pub operator_ns: f64,
-    /// The host in calls that wait for the GPU, what they take after it is done.
-    pub wait_ns: f64,
-    /// From host to GPU.
-    pub to_device: Copied,
-    /// From GPU to host.
-    pub to_host: Copied,
-    /// Kernels that communicate.
-    pub communication_ns: f64,
-    /// Of that, while nothing computed.
-    pub exposed_communication_ns: f64,
-}
-
-impl Utilization {
-    /// The share, 0 to 1, of the time of its products that ran on tensor cores; nothing where there
-    /// are no products, or too many of them do not say.
-    pub fn tensor_cores(&self) -> Option<f64> {
-        const MOST_UNKNOWN: f64 = 0.2;
-        let known = self.tensor_core_ns + self.other_product_ns;
-        let all = known + self.unknown_product_ns;
-        let is_known = all > 0.0 && self.unknown_product_ns <= MOST_UNKNOWN * all;
-        is_known.then(|| self.tensor_core_ns / known)
-    }
-
-    /// The mean over its kernels' time, 0 to 1, of those whose occupancy is known.
-    pub fn occupancy(&self) -> Option<f64> {
-        (self.occupancy_known_ns > 0.0).then(|| self.occupied_ns / self.occupancy_known_ns)
-    }
-
-    /// What is reached of the device's peak for each type while its operators run: `FP32`, `TF32`,
-    /// `FP16`.
-    pub fn of_peaks(&self, roof: Option<&Roof>) -> [(&'static str, Option<f64>); 3] {
-        let roof = roof.copied().unwrap_or_default();
-        [
-            ("FP32", self.fp32.of_peak(roof.fp32_flops)),
-            ("TF32", self.tf32.of_peak(roof.tf32_flops)),
-            ("FP16", self.half.of_peak(roof.fp16_flops)),
-        ]
-    }
-
-    /// What is reached of the memory's bandwidth while its operators run.
-    pub fn of_bandwidth(&self, roof: Option<&Roof>) -> Option<f64> {
-        self.moved.of_peak(roof?.bandwidth)
-    }
-
-    /// Adds another part's.
-    pub fn add(&mut self, other: &Utilization) {
-        self.busy_ns += other.busy_ns;
-        self.kernel_ns += other.kernel_ns;
-        self.fp32.add(&other.fp32);
-        self.tf32.add(&other.tf32);
-        self.half.add(&other.half);
-        self.moved.add(&other.moved);
-        self.tensor_core_ns += other.tensor_core_ns;
-        self.other_product_ns += other.other_product_ns;
-        self.unknown_product_ns += other.unknown_product_ns;
-        self.occupied_ns += other.occupied_ns;
-        self.occupancy_known_ns += other.occupancy_known_ns;
-        self.launches += other.launches;
-        self.launch_ns += other.launch_ns;
-        self.operator_ns += other.operator_ns;
-        self.wait_ns += other.wait_ns;
-        self.to_device.add(&other.to_device);
-        self.to_host.add(&other.to_host);
-        self.communication_ns += other.communication_ns;
-        self.exposed_communication_ns += other.exposed_communication_ns;
-    }
-}
-
-/// The whole iteration and its parts.
+/// What [`measure`] finds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Metrics {
-    /// Nanoseconds of the iteration that it is about.
-    pub iteration_ns: f64,
-    /// Whether a GPU ran it.
-    pub on_gpu: bool,
-    /// All of it.
-    pub whole: Utilization,
-    /// In the order of [`Phase::ALL`](crate::profile::Phase::ALL).
-    pub phases: [Utilization; 5],
+pub struct Measured {
+    /// Of the whole and by phase.
+    pub metrics: Metrics,
+    /// By line: what is its own.
+    pub lines: BTreeMap<(FileId, u32), Utilization>,
+    /// By module, children included: index into [`Profile::modules`].
+    pub modules: Vec<Utilization>,
+}
+
+/// Reads the utilization off the graph of an iteration.
+pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
+    let graph = &recorded.graph;
+    let calls = Calls::new(graph);
+    let names = names(graph, profile);
+    let (busy, exposed) = busy_parts(recorded);
+    let mut found = Measured {
+        modules: vec![Utilization::default(); profile.modules.len()],
+        ..Measured::default()
+    };
+    found.metrics.iteration_ns = recorded.schedule.iteration_ns;
+    found.metrics.on_gpu = calls.on_gpu;
+    for (at, task) in graph.tasks.iter().enumerate().filter(|(_, task)| !task.is_removed) {
+        let mut part = of_task(graph, task, &names);
+        part.busy_ns = busy.get(at).copied().unwrap_or(0.0);
+        part.exposed_communication_ns = exposed.get(at).copied().unwrap_or(0.0);
+        calls.add_work(graph, task, &mut part);
+        found.metrics.whole.add(&part);
+        if let Some(phase) = found.metrics.phases.get_mut(task.phase as usize) {
+            phase.add(&part);
+        }
+        if let Some(line) = task.line {
+            found.lines.entry(line).or_default().add(&part);
+        }
+        if let Some(module) = task.module.and_then(|it| found.modules.get_mut(it as usize)) {
+            module.add(&part);
+        }
+    }
+    add_to_parents(&mut found.modules, &profile.modules);
+    found
+}
+
+/// Parents stand before their children.
+fn add_to_parents(modules: &mut [Utilization], costs: &[ModuleCost]) {
+    for (at, cost) in costs.iter().enumerate().rev() {
+        let Some(own) = modules.get(at).copied() else { continue };
+        let parent = cost.parent.map(|parent| parent.0 as usize).filter(|parent| *parent < at);
+        if let Some(parent) = parent.and_then(|parent| modules.get_mut(parent)) {
+            parent.add(&own);
+        }
+    }
+}
+
+/// What the name of a kernel tells.
+#[derive(Clone, Copy, Default)]
+struct Name {
+    /// Where it multiplies.
+    unit: Option<ProductUnit>,
+    /// 0 to 1, as far as the profile has it.
+    occupancy: Option<f64>,
+}
+
+/// By name of the graph.
+fn names(graph: &Graph, profile: &Profile) -> Vec<Name> {
+    let occupancies: HashMap<&str, f64> = profile
+        .kernels
+        .iter()
+        .filter_map(|kernel| Some((kernel.name.as_str(), kernel.occupancy?)))
+        .collect();
+    let of = |name: &String| Name {
+        unit: product_unit(name),
+        occupancy: occupancies.get(name.as_str()).copied(),
+    };
+    graph.names.iter().map(of).collect()
+}
+
+fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
+    let time_ns = task.duration_ns;
+    let mut part = Utilization::default();
+    match task.kind {
+        TaskKind::HostOperator => part.operator_ns = time_ns,
+        TaskKind::HostGap if task.is_in_operator => part.operator_ns = time_ns,
+        TaskKind::HostGap => {}
+        TaskKind::Launch => {
+            part.launch_ns = time_ns;
+            part.operator_ns = if task.operator.is_some() { time_ns } else { 0.0 };
+        }
+        TaskKind::Wait => part.wait_ns = time_ns,
+        TaskKind::Communication => part.communication_ns = time_ns,
+        TaskKind::DeviceCopy => {}
+        TaskKind::HostCopy => {
+            let copied = Copied { calls: 1.0, bytes: task.bytes.unwrap_or(0) as f64, time_ns };
+            let name = graph.name_of(task);
+            let is_upload = name.contains("HtoD") || name.contains("Host To Device");
+            *(if is_upload { &mut part.to_device } else { &mut part.to_host }) = copied;
+        }
+        TaskKind::Kernel => {
+            part.kernel_ns = time_ns;
+            let name = task.name.and_then(|name| names.get(name as usize).copied());
+            let name = name.unwrap_or_default();
+            match name.unit {
+                Some(ProductUnit::TensorCores) => part.tensor_core_ns = time_ns,
+                Some(ProductUnit::Other) => part.other_product_ns = time_ns,
+                Some(ProductUnit::Unknown) => part.unknown_product_ns = time_ns,
+                None => {}
+            }
+            if let Some(occupancy) = name.occupancy {
+                part.occupied_ns = occupancy * time_ns;
+                part.occupancy_known_ns = time_ns;
+            }
+        }
+    }
+    part.launches = f64::from(u8::from(!task.kind.is_host()));
+    part
+}
+
+/// Calls of operators, with what does their work: kernels, or on a CPU the host.
+struct Calls {
+    on_gpu: bool,
+    works: Vec<Option<Work>>,
+    /// By call: what its longest product multiplies, and nanoseconds of all that does its work.
+    calls: HashMap<u32, Call>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Call {
+    product: Option<ProductType>,
+    product_ns: f64,
+    time_ns: f64,
+}
+
+impl Calls {
+    fn new(graph: &Graph) -> Calls {
+        let on_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
+        let mut calls: HashMap<u32, Call> = HashMap::new();
+        let mut types: HashMap<u32, Option<ProductType>> = HashMap::new();
+        for task in graph.tasks.iter().filter(|task| does_work(task, on_gpu)) {
+            let Some(call) = task.call else { continue };
+            let call = calls.entry(call).or_default();
+            call.time_ns += task.duration_ns;
+            let product = task.name.and_then(|name| {
+                *types.entry(name).or_insert_with(|| product_type(graph.name_of(task)))
+            });
+            let product = product.map(|named| product_of(graph.operator_of(task), named));
+            if product.is_some() && task.duration_ns > call.product_ns {
+                (call.product, call.product_ns) = (product, task.duration_ns);
+            }
+        }
+        let works = graph.operators.iter().map(op_cost::work).collect();
+        Calls { on_gpu, works, calls }
+    }
+
+    /// Gives a task its share, by time, of the work of its call.
+    fn add_work(&self, graph: &Graph, task: &Task, part: &mut Utilization) {
+        if !does_work(task, self.on_gpu) {
+            return;
+        }
+        let call = task.call.and_then(|call| self.calls.get(&call));
+        let work = task.operator.and_then(|of| self.works.get(of as usize).copied().flatten());
+        let (Some(call), Some(work)) = (call.filter(|call| call.time_ns > 0.0), work) else {
+            return;
+        };
+        let time_ns = task.duration_ns;
+        let share = time_ns / call.time_ns;
+        if let Some(bytes) = work.bytes.filter(|bytes| *bytes > 0.0) {
+            part.moved = Done { amount: bytes * share, time_ns };
+        }
+        if work.flops <= 0.0 || is_double(graph, task) {
+            return;
+        }
+        let done = Done { amount: work.flops * share, time_ns };
+        match call.product {
+            Some(ProductType::Half) => part.half = done,
+            Some(ProductType::Tf32) => part.tf32 = done,
+            Some(ProductType::Fp32) | None => part.fp32 = done,
+        }
+    }
+}
+
+/// Whether a task does the work of its operator.
+fn does_work(task: &Task, on_gpu: bool) -> bool {
+    let works = if on_gpu { TaskKind::Kernel } else { TaskKind::HostOperator };
+    task.kind == works && !task.is_removed
+}
+
+/// What a product of an operator multiplies: as the types say, which decide, and else as the kernel is
+/// named.
+pub fn product_of(operator: Option<&Operator>, named: ProductType) -> ProductType {
+    match operator.and_then(element) {
+        Some(ElementType::Float16 | ElementType::BFloat16) => ProductType::Half,
+        _ => named,
+    }
+}
+
+/// FP64 has no peak in the table of devices.
+fn is_double(graph: &Graph, task: &Task) -> bool {
+    let element = graph.operator_of(task).and_then(element);
+    matches!(element, Some(ElementType::Float64 | ElementType::Complex128))
+}
+
+/// The type of an operator's first tensor.
+fn element(operator: &Operator) -> Option<ElementType> {
+    operator.input_tensors().next()?.element
+}
+
+/// By task, in nanoseconds: its equal part of the moments at which a GPU was at work, and of those at
+/// which GPUs communicated and none computed.
+fn busy_parts(recorded: &Recorded) -> (Vec<f64>, Vec<f64>) {
+    let graph = &recorded.graph;
+    let mut changes: Vec<(f64, bool, usize)> = Vec::new();
+    for (at, task) in graph.tasks.iter().enumerate() {
+        let on_stream = matches!(
+            graph.resources().get(task.resource.0 as usize),
+            Some(Resource::Stream(..) | Resource::Added(_))
+        );
+        let times = recorded.schedule.start_ns.get(at).zip(recorded.schedule.end_ns.get(at));
+        if let Some((start, end)) = times.filter(|(start, end)| on_stream && start < end) {
+            changes.push((*start, true, at));
+            changes.push((*end, false, at));
+        }
+    }
+    // Ends come before starts, so that what follows at once does not run beside it.
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
+    let mut busy = vec![0.0; graph.tasks.len()];
+    let mut exposed = vec![0.0; graph.tasks.len()];
+    // Integrals over time: one over those that run, and one over those that communicate while none
+    // computes. What a task gets is their growth while it runs.
+    let (mut of_all, mut of_exposed) = (0.0, 0.0);
+    let (mut running, mut computing, mut communicating) = (0_i32, 0_i32, 0_i32);
+    let mut now = 0.0;
+    for (time, starts, at) in changes {
+        if running > 0 {
+            of_all += (time - now) / f64::from(running);
+        }
+        if communicating > 0 && computing == 0 {
+            of_exposed += (time - now) / f64::from(communicating);
+        }
+        now = time;
+        let kind = graph.tasks.get(at).map(|task| task.kind);
+        let step = if starts { 1 } else { -1 };
+        let sign = -f64::from(step);
+        running += step;
+        if let Some(busy) = busy.get_mut(at) {
+            *busy += sign * of_all;
+        }
+        match kind {
+            Some(TaskKind::Kernel) => computing += step,
+            Some(TaskKind::Communication) => {
+                communicating += step;
+                if let Some(exposed) = exposed.get_mut(at) {
+                    *exposed += sign * of_exposed;
+                }
+            }
+            _ => {}
+        }
+    }
+    (busy, exposed)
 }

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::page::count;
 use super::share::share_of;
-use crate::diagnose::bound::{Bottleneck, Bound, Share};
-use crate::metrics::utilization::{Copied, Utilization};
 use crate::printable::{clean, shorten};
+use crate::profile::bound::{Bottleneck, Bound, Share};
+use crate::profile::utilization::{Copied, Utilization};
 use crate::profile::{FileId, Profile, Roof};
 use crate::units;
 
@@ -368,8 +368,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::metrics::utilization::{Done, Metrics};
     use crate::present::fixture::{TRAIN, profile};
+    use crate::profile::utilization::{Done, Metrics};
 
     fn share(by: Bottleneck, share: f64, line: Option<u32>) -> Share {
         let time_ns = share * 100e6;

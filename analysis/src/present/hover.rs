@@ -11,9 +11,9 @@ use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
 use super::what_ifs;
 use super::{devices, findings};
 use crate::diagnose::finding::Finding;
-use crate::metrics::utilization::Utilization;
 use crate::predict::device_comparison::Comparison;
 use crate::predict::product_kernel::{ProductType, product_type};
+use crate::profile::utilization::Utilization;
 use crate::profile::{
     Estimate, MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase,
     PhaseTimes, Profile, Provenance,

@@ -11,7 +11,7 @@ use super::findings::Entry;
 use super::ranks::{self, RanksEntry};
 use crate::compare::run::Run;
 use crate::diagnose::finding::Finding;
-use crate::metrics::utilization::Utilization;
+use crate::profile::utilization::Utilization;
 use crate::profile::{
     DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Phase, Profile,
     Provenance,

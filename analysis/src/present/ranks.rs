@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use crate::profile::ranks::{RankCost, Ranks, Spread};
 use crate::profile::{FileId, LineCost, Profile};
-use crate::ranks::{RankCost, Ranks, Spread};
 use crate::units;
 
 /// Ranks that the terminal lists; beyond, those with the least and the most are told.

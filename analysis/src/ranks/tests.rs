@@ -3,9 +3,9 @@ use std::sync::Arc;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-use super::exchange::{Exchange, ExposedLine};
 use super::uneven::{Uneven, uneven};
-use super::{RankCost, Ranks, Spread};
+use crate::profile::exchange::{Exchange, ExposedLine};
+use crate::profile::ranks::{RankCost, Ranks, Spread};
 use crate::profile::{FileFacts, FileId, LineCost, OperatorCost, PhaseTimes, Profile};
 
 const MS: f64 = 1e6;

@@ -4,7 +4,7 @@
 //! surplus is waiting. Whether a surplus is real is told by the iterations' own variation: what two
 //! iterations of one rank differ by is no difference between ranks.
 
-use super::{LineOfRank, RankCost, Ranks};
+use crate::profile::ranks::{LineOfRank, RankCost, Ranks};
 
 /// Below this share of the iteration, ranks count as even.
 const LEAST_SHARE: f64 = 0.05;

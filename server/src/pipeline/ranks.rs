@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ridgeline_analysis::attribution;
 use ridgeline_analysis::profile::Profile;
-use ridgeline_analysis::ranks::{RankCost, Ranks};
+use ridgeline_analysis::profile::ranks::{RankCost, Ranks};
 
 use super::recording::load;
 use crate::store::RANK;

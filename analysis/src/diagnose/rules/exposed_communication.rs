@@ -96,8 +96,8 @@ mod tests {
     use super::*;
     use crate::diagnose::harness::Case;
     use crate::profile::Phase;
-    use crate::ranks::exchange::{Exchange, ExposedLine};
-    use crate::ranks::{RankCost, Ranks};
+    use crate::profile::exchange::{Exchange, ExposedLine};
+    use crate::profile::ranks::{RankCost, Ranks};
 
     const TEXT: &str = "\
 for batch in batches:

@@ -101,9 +101,9 @@ mod tests {
     use super::*;
     use crate::diagnose::harness::Case;
     use crate::diagnose::rules::imbalance::Imbalance;
+    use crate::profile::exchange::{Exchange, ExposedLine};
+    use crate::profile::ranks::{RankCost, Ranks};
     use crate::profile::{FileId, LineCost, OperatorCost, PhaseTimes, Profile};
-    use crate::ranks::exchange::{Exchange, ExposedLine};
-    use crate::ranks::{RankCost, Ranks};
 
     const TEXT: &str = "\
 for step in steps:  # loop

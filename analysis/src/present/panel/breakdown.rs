@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use super::code::Code;
 use super::tree::{Breakdown, Node, Tree};
 use super::{Place, finite, name, whole};
-use crate::metrics::utilization::Utilization;
 use crate::present::explained;
+use crate::profile::utilization::Utilization;
 use crate::profile::{FileId, LineCost, Phase, PhaseTimes, Profile, Provenance, Untracked};
 
 /// What is alive at the peak and was made by no line of the user.

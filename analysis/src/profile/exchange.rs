@@ -1,6 +1,6 @@
 //! [`Exchange`]: what a rank's iteration spends on talking with the other ranks.
 
-use crate::profile::FileId;
+use super::FileId;
 
 /// Communication in one iteration: collective operations of NCCL and RCCL on a GPU, of gloo on the
 /// host. Moments count once, however many operations are under way.
