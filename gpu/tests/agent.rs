@@ -81,6 +81,8 @@ fn request(seconds: u64) -> RunRequest {
         eager: false,
         overlay: BTreeMap::new(),
         launcher: None,
+        versions: Vec::new(),
+        turn: 1,
         limits: RunLimits {
             seconds,
             memory_bytes: 1 << 34,

@@ -82,6 +82,8 @@ impl Project {
             eager: false,
             overlay: BTreeMap::new(),
             launcher: None,
+            versions: Vec::new(),
+            turn: 1,
             limits: default_limits(&Machine::query()),
         }
     }

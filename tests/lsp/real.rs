@@ -60,6 +60,49 @@ async fn a_save_puts_costs_on_the_lines() {
     server.goodbye().await;
 }
 
+/// Half and double the batch take turns with the batch itself, so that what else a machine does slows
+/// all of them.
+#[tokio::test]
+async fn other_batch_sizes_run_side_by_side() {
+    // Each iteration leaves its batch size behind.
+    let script = "\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Linear(64, 10)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(16384, 64)), batch_size=16)
+for (x,) in loader:
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    with open('order.txt', 'a') as order:
+        print(len(x), file=order)
+    optimizer.step()
+";
+    let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
+    let Some((mut server, script)) = with_script(script, capabilities).await else { return };
+    server.client.command("ridgeline.openPanel", json!([])).await.expect("done");
+    let params = server.client.notification("ridgeline/openPanel").await;
+    let panel = Panel::at(params["uri"].as_str().expect("an address"));
+    let mut events = panel.listen().await;
+    server.client.save(&script).await;
+    let mut sizes = Value::Null;
+    let is_measured = |sizes: &Value, batch: u64| {
+        let points = sizes["points"].as_array().into_iter().flatten();
+        points.filter(|point| point["measured"] == true).any(|point| point["batch"] == batch)
+    };
+    while sizes["state"] != "ready" || !is_measured(&sizes, 8) || !is_measured(&sizes, 32) {
+        events.wait_for("panel").await;
+        sizes = panel.document().await["predictions"]["batch_size"].take();
+    }
+    let order = std::fs::read_to_string(server.root.join("order.txt")).expect("the order");
+    let order: Vec<&str> = order.lines().collect();
+    let turns = order.chunk_by(|one, next| one == next).count();
+    // One after another there would be a dozen.
+    assert!(turns > 30, "{turns} turns, {sizes}");
+    server.goodbye().await;
+}
+
 /// The panel of a project below the workspace, measured by a save and then from a terminal.
 #[tokio::test]
 async fn the_panel_shows_every_run_of_a_project() {

@@ -50,14 +50,18 @@ pub(crate) struct Evidence<'a> {
     /// The texts, as they are today.
     pub program: &'a Program<'a>,
     /// The outermost operators by line.
-    pub work: BTreeMap<Key, Work>,
+    pub work: &'a BTreeMap<Key, Work>,
     /// By [`FileId`]: the text's place in [`Program::modules`] and where its lines are today.
     texts: Vec<Option<(usize, LineMap)>>,
 }
 
 impl<'a> Evidence<'a> {
-    /// Looks through the graph once.
-    pub fn new(subject: &'a Subject, program: &'a Program<'a>) -> Evidence<'a> {
+    /// `work` is what the graph's operators did, by [`work`].
+    pub fn new(
+        subject: &'a Subject,
+        program: &'a Program<'a>,
+        work: &'a BTreeMap<Key, Work>,
+    ) -> Evidence<'a> {
         let texts = subject
             .profile
             .files
@@ -68,7 +72,7 @@ impl<'a> Evidence<'a> {
                 Some((at, LineMap::new(&file.fingerprint, today)))
             })
             .collect();
-        Evidence { subject, program, work: work(&subject.recorded.graph), texts }
+        Evidence { subject, program, work, texts }
     }
 
     /// The iteration as tasks.
@@ -197,7 +201,7 @@ pub(crate) struct Left {
 }
 
 /// The graph's tasks by line and operator.
-fn work(graph: &Graph) -> BTreeMap<Key, Work> {
+pub(crate) fn work(graph: &Graph) -> BTreeMap<Key, Work> {
     // A map without an order is quicker, and there are many more tasks than lines.
     let mut found: HashMap<Key, (Work, Option<u32>)> = HashMap::default();
     for task in graph.tasks.iter().filter(|task| !task.is_removed) {

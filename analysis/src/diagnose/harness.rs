@@ -6,7 +6,7 @@ mod iteration;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, work};
 use super::finding::Finding;
 use super::rule::Rule;
 use crate::predict::device_spec::DeviceSpec;
@@ -134,7 +134,8 @@ impl Case {
     /// What a rule finds in the measured iteration.
     pub fn measured(&self, rule: &dyn Rule) -> Vec<Finding> {
         let subject = self.subject();
-        with_files(&self.texts, |program| rule.measured(&Evidence::new(&subject, program)))
+        let work = work(&subject.recorded.graph);
+        with_files(&self.texts, |program| rule.measured(&Evidence::new(&subject, program, &work)))
     }
 
     /// What a rule finds in the text alone.

@@ -28,6 +28,8 @@ pub(crate) mod validation;
 pub(crate) mod waits;
 pub(crate) mod what_if;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::source::batch_site::project::Modules;
 use crate::source::batch_site::{Entry, Project};
 use crate::source::rewrite::program::Program;
@@ -35,19 +37,42 @@ use crate::whatif::study::Subject;
 use evidence::Evidence;
 use finding::Finding;
 
+/// Below so many tasks another thread is not worth starting.
+const WORTH_A_THREAD: usize = 20_000;
+
 /// The findings of a measured iteration, the costliest first. `project` has the texts, as they ran or
 /// as they are today: a rule that reads a line whose text has changed since says nothing about it.
 pub fn diagnose(subject: &Subject, project: &dyn Project, entry: &Entry) -> Vec<Finding> {
     let modules = Modules::read(project, entry);
-    let program = Program::new(&modules, project, entry);
-    let evidence = Evidence::new(subject, &program);
-    let mut found: Vec<Finding> =
-        rules::ALL.iter().flat_map(|rule| rule.measured(&evidence)).collect();
-    found.sort_by(|one, other| {
+    let work = evidence::work(&subject.recorded.graph);
+    // Rules that ask a what-if take long and others nothing: who is done takes the next one.
+    let next = AtomicUsize::new(0);
+    let look = || {
+        // What a program is asked it remembers, so that each thread has its own.
+        let program = Program::new(&modules, project, entry);
+        let evidence = Evidence::new(subject, &program, &work);
+        let mut found = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(rule) = rules::ALL.get(at) else { return found };
+            found.extend(rule.measured(&evidence).into_iter().map(|finding| (at, finding)));
+        }
+    };
+    let mut found = if subject.recorded.graph.tasks.len() < WORTH_A_THREAD {
+        look()
+    } else {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(look);
+            let mut found = look();
+            found.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            found
+        })
+    };
+    found.sort_by(|(one_rule, one), (other_rule, other)| {
         let weight = |finding: &Finding| severity::weight(finding, &subject.profile);
-        weight(other).total_cmp(&weight(one))
+        weight(other).total_cmp(&weight(one)).then(one_rule.cmp(other_rule))
     });
-    found
+    found.into_iter().map(|(_, finding)| finding).collect()
 }
 
 /// What the text alone shows, without a measurement.

@@ -15,7 +15,7 @@ pub(crate) fn by_line(
     of: impl Fn(&Key, &Work, &Operator) -> Option<f64>,
 ) -> BTreeMap<Line, f64> {
     let mut found = BTreeMap::new();
-    for (key, work) in &evidence.work {
+    for (key, work) in evidence.work {
         let Some(operator) = evidence.operator(key) else { continue };
         if let Some(value) = of(key, work, operator) {
             *found.entry((key.0, key.1)).or_insert(0.0) += value;

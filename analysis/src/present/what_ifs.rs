@@ -230,7 +230,7 @@ pub fn pair(pair: &Pair) -> Option<String> {
     );
     if pair.drift.abs() > UNEVEN {
         let drift = units::percent(pair.drift.abs());
-        told += &format!("; the machine was uneven, by {drift} between the two runs without it");
+        told += &format!("; the machine was uneven, by {drift} meanwhile");
     }
     Some(told)
 }
@@ -377,7 +377,7 @@ mod tests {
         let accuracy = Accuracy { pairs: 2, mean_error: 0.2, largest_error: 0.25 };
         expect![[r#"
             compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted
-            compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted; the machine was uneven, by 50% between the two runs without it
+            compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted; the machine was uneven, by 50% meanwhile
             In this project 2 predictions were measured: their times were off by 20% on average, 25% at most
         "#]]
         .assert_eq(&measured(&pairs, Some(accuracy)));

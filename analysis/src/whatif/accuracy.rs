@@ -1,7 +1,7 @@
 //! Predictions held against measurements: what this project's own what-ifs were worth.
 //!
-//! Machines have faster and slower hours. So the unedited text runs again beside the edited one, and
-//! ratios are compared.
+//! Machines have faster and slower hours. So the unedited text runs again beside the edited one, in turns
+//! where that can be, and ratios are compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +29,9 @@ pub struct Pair {
     pub predicted: Sides,
     /// As measured, one right beside the other.
     pub measured: Sides,
-    /// How much longer the unedited text took after the edited one ran than before it: 0.1 is a tenth.
-    /// What the machine did meanwhile shows in it.
+    /// What the machine did meanwhile: how much longer the unedited text took after the edited one ran
+    /// than before it, or, where they took turns, the edited one beside the other in the later half than
+    /// in the earlier: 0.1 is a tenth.
     pub drift: f64,
 }
 

@@ -13,6 +13,9 @@ class Host(Protocol):
     def progress(self, stage: str, done: int, total: int) -> None:
         """Tells how far the run is. `stage` is one of STAGES."""
 
+    def timed(self, iterations: int) -> None:
+        """So many iterations have been timed. Between two of them others may have their turn."""
+
     def finish(self, outcome: str, message: str | None = None) -> NoReturn:
         """Ends the process at once: no `finally` of the user's runs, so that no checkpoint is
         written.

@@ -402,10 +402,12 @@ class Recorder:
         self._stage = Stage.TIMING
         self._host.progress(self._stage.value, 0, self._spec.iterations.timed)
         self._meet_other_ranks()
+        self._host.timed(0)
         self._timer.begin()
 
     def _timed_one(self, now_ns: int) -> None:
         self._timer.end(now_ns)
+        self._host.timed(self._timer.count)
         self._observed.look_at_gpu(now_ns)
         asked = self._spec.iterations
         most = asked.timed_at_most

@@ -20,6 +20,7 @@ from .failure import EntryError, shorten, without_absolute_paths
 from .interpreter import Interpreter
 from .overlay import Overlay
 from .recorder import Recorder
+from .side_by_side import Turn, run_side_by_side
 from .spec import RunSpec
 
 
@@ -27,8 +28,11 @@ def run_here(request: dict[str, Any], events: Events, interpreter: Interpreter) 
     """Runs the program in this process and ends it. Nothing that the caller would do afterwards is
     done.
     """
-    spec = RunSpec.from_json(request)
-    host = RunHost(spec, events)
+    _run(RunSpec.from_json(request), events, interpreter, None)
+
+
+def _run(spec: RunSpec, events: Events, interpreter: Interpreter, turn: Turn | None) -> NoReturn:
+    host = RunHost(spec, events, turn)
     try:
         _start(spec, host, events, interpreter)
     except DeviceError as error:
@@ -42,9 +46,10 @@ def run_here(request: dict[str, Any], events: Events, interpreter: Interpreter) 
 class RunHost:
     """The recorder's host (host.Host)."""
 
-    def __init__(self, spec: RunSpec, events: Events) -> None:
+    def __init__(self, spec: RunSpec, events: Events, turn: Turn | None) -> None:
         self._spec = spec
         self._events = events
+        self._turn = turn
         self._process = os.getpid()
 
     def progress(self, stage: str, done: int, total: int) -> None:
@@ -62,6 +67,11 @@ class RunHost:
                     "total": total,
                 }
             )
+
+    def timed(self, iterations: int) -> None:
+        """See host.Host. Without other versions there are no turns."""
+        if self._turn is not None:
+            self._turn.timed(iterations)
 
     def finish(self, outcome: str, message: str | None = None) -> NoReturn:
         """See host.Host. In a process that the program forked, only that process ends."""
@@ -89,6 +99,8 @@ def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interprete
     crash_report.install(spec.out)
     events.send({"event": "started", "id": spec.id, "pid": os.getpid()})
     host.progress("starting", 0, 1)
+    if spec.versions:
+        run_side_by_side(spec, host, lambda one, turn: _run(one, turn, interpreter, turn))
     interpreter.set_environment(spec.env)
     _choose_device(spec)
     if spec.eager:

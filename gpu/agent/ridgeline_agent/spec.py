@@ -17,6 +17,7 @@ MOST_ITERATIONS = 10_000
 MOST_SECONDS = 7 * 24 * 3600.0
 MOST_OVERLAY_CHARACTERS = 8 * 2**20
 MOST_RANKS = 100_000
+MOST_VERSIONS = 8
 
 
 class SpecError(ValueError):
@@ -73,6 +74,15 @@ class Launcher:
 
 
 @dataclass(frozen=True)
+class Version:
+    """What one of several versions of a program has of its own."""
+
+    out: str
+    overlay: Mapping[str, str]
+    batch_size: int | None
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """One run. Paths are absolute."""
 
@@ -101,6 +111,9 @@ class RunSpec:
     # Of a run with many ranks: what starts them. Each rank has none, and knows its own number.
     launcher: Launcher | None = None
     rank: int | None = None
+    # Of a run of several versions: what each has of its own, and the iterations of a turn.
+    versions: tuple[Version, ...] = ()
+    turn: int = 1
     limits: Limits = field(default_factory=Limits)
 
     @staticmethod
@@ -133,6 +146,8 @@ class RunSpec:
             probe=_text(keys, "request") if is_probe else None,
             launcher=_launcher(keys),
             rank=_optional_whole(keys, "rank", 0, MOST_RANKS),
+            versions=_versions(keys),
+            turn=_whole(keys, "turn", 1, MOST_ITERATIONS, 1),
             limits=_limits(keys),
         )
 
@@ -266,6 +281,22 @@ def _launcher(keys: Mapping[str, Any]) -> Launcher | None:
         _checked(there, "launcher.paths")
     python = _text(part, "python", Launcher.python, "launcher.")
     return Launcher(command, remote, python, dict(paths))
+
+
+def _versions(keys: Mapping[str, Any]) -> tuple[Version, ...]:
+    value = keys.get("versions")
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > MOST_VERSIONS:
+        raise SpecError(f"versions must be a list of at most {MOST_VERSIONS}")
+    if value and (keys.get("op") != "run" or keys.get("launcher") is not None):
+        raise SpecError("versions are for runs without a launcher")
+    versions = []
+    for one in value:
+        part = _object(one, "versions")
+        batch_size = _optional_whole(part, "batch_size", 1, 2**31, "versions.")
+        versions.append(Version(_text(part, "out", inside="versions."), _overlay(part), batch_size))
+    return tuple(versions)
 
 
 def _claim(keys: Mapping[str, Any]) -> str:

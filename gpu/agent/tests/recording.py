@@ -45,6 +45,9 @@ class PrintingHost:
         """A line of its own."""
         os.write(1, f"progress {stage} {done} {total}\n".encode())
 
+    def timed(self, iterations: int) -> None:
+        """There are no others."""
+
     def finish(self, outcome: str, message: str | None = None) -> NoReturn:
         """The last line."""
         os.write(1, f"\nfinished {outcome} {message or ''}\n".encode())

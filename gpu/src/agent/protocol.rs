@@ -78,6 +78,17 @@ pub struct Launcher {
     pub paths: BTreeMap<PathBuf, String>,
 }
 
+/// What one of several versions of a program has of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Version {
+    /// The folder that its recording is written into. Absolute.
+    pub out: PathBuf,
+    /// As [`RunRequest::overlay`].
+    pub overlay: BTreeMap<String, String>,
+    /// As [`RunRequest::batch_size`].
+    pub batch_size: Option<u64>,
+}
+
 /// One profiling run. The agent's run number is given by [`super::Agent::run`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunRequest {
@@ -114,8 +125,20 @@ pub struct RunRequest {
     /// What starts its processes, for an agent that was started for launched runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
+    /// Versions that run in the place of the program itself and take turns, so that what slows the
+    /// machine slows them all: each has a recording of its own, and `out` has none. Only an agent that
+    /// forks can, and only without a GPU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<Version>,
+    /// How many iterations a turn of theirs has.
+    #[serde(skip_serializing_if = "is_one")]
+    pub turn: u32,
     /// What it may use.
     pub limits: RunLimits,
+}
+
+fn is_one(turn: &u32) -> bool {
+    *turn == 1
 }
 
 /// The device that the tensors of an estimate say they are on.

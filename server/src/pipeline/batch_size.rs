@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ridgeline_analysis::predict::batch_size::{
-    Bounds, Capacity, Estimate, Evidence, Failed, Question, Run, next_question,
+    Bounds, Capacity, Estimate, Evidence, Failed, Question, Round, Run, next_question,
 };
 use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::predict::op_cost::{Options, cost};
@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::plan::Plan;
+use super::side_by_side::{self, SideBySide};
 use super::{Pipeline, blocking, fewer_iterations, read_in_background, recording};
 use crate::batch::{Exploration, ExploreRequest, Sources};
 use crate::profiler::ProgressEvent;
@@ -121,6 +122,7 @@ impl Pipeline {
             capacity: exploration.capacity,
             estimates: true,
             runs: request.asked || expected < SHORT.as_nanos() as f64,
+            side_by_side: side_by_side::can(&explorer.agent, &request.measured).await,
         };
         let limit = if request.asked { ASKED_LIMIT } else { AUTOMATIC_LIMIT };
         let until = Instant::now() + limit;
@@ -134,6 +136,10 @@ impl Pipeline {
             };
             match explorer.answer(question).await {
                 Ok(Answer::Run(run)) => exploration.evidence.runs.push(run),
+                Ok(Answer::SideBySide(runs, rounds)) => {
+                    exploration.evidence.runs.extend(runs);
+                    exploration.evidence.rounds.extend(rounds);
+                }
                 Ok(Answer::Estimate(estimate)) => exploration.evidence.estimates.push(estimate),
                 Err(reason) => exploration.evidence.failed.push(Failed { question, reason }),
             }
@@ -267,12 +273,14 @@ fn message(evidence: &Evidence, bounds: &Bounds) -> Option<String> {
         Question::Run(batch) if bounds.runs => {
             format!("A batch of {batch} could not be run: {}", failed.reason)
         }
-        Question::Run(_) => return None,
+        // What one after another then showed, or did not, is said of these.
+        Question::Run(_) | Question::SideBySide { .. } => return None,
     })
 }
 
 enum Answer {
     Run(Run),
+    SideBySide(Vec<Run>, Vec<Round>),
     Estimate(Estimate),
 }
 
@@ -287,6 +295,10 @@ impl Explorer<'_> {
         let folder = folder.map_err(|error| error.to_string())?;
         let answer = match question {
             Question::Run(batch) => self.run(batch, folder.path()).await.map(Answer::Run),
+            Question::SideBySide { smaller, larger } => {
+                let others = smaller.into_iter().chain(larger);
+                self.side_by_side(others, folder.path()).await
+            }
             Question::Estimate(batch) => {
                 self.estimate(batch, folder.path()).await.map(Answer::Estimate)
             }
@@ -336,6 +348,48 @@ impl Explorer<'_> {
         let run = run.ok_or_else(|| "it did not tell its batch".to_owned())?;
         self.follows(batch, Some(run.samples))?;
         Ok(run)
+    }
+
+    /// The current batch and others in turns.
+    async fn side_by_side(
+        &self,
+        others: impl Iterator<Item = u64>,
+        out: &Path,
+    ) -> Result<Answer, String> {
+        let batches: Vec<u64> = std::iter::once(self.base.0).chain(others).collect();
+        let request = self.request(self.base.0, out);
+        let versions: Vec<side_by_side::Different> = batches
+            .iter()
+            .map(|batch| {
+                let request = self.request(*batch, out);
+                (request.overlay, request.batch_size)
+            })
+            .collect();
+        let run = SideBySide {
+            agent: &self.agent,
+            request,
+            iteration_ns: self.profile.iteration.time_ns,
+        };
+        // Nobody is told of it: the status says that batch sizes are being tried.
+        let (progress, _unread) = mpsc::channel::<ProgressEvent>(1);
+        let measured = self.pipeline.side_by_side(run, &versions, &progress, self.cancel).await;
+        let measured = match measured {
+            Ok(measured) => measured,
+            Err(ended) => return Err(why(&ended, out).await),
+        };
+        let mut runs = Vec::with_capacity(batches.len());
+        for (batch, one) in batches.iter().zip(&measured) {
+            let run = run_of(&one.profile, *batch);
+            let run = run.ok_or_else(|| "it did not tell its batch".to_owned())?;
+            self.follows(*batch, Some(run.samples))?;
+            runs.push(run);
+        }
+        let rounds = measured.iter().map(|one| one.turns.len()).min().unwrap_or_default();
+        let round = |number: usize| -> Round {
+            let turns = measured.iter().map(|one| one.turns[number]);
+            batches.iter().copied().zip(turns).collect()
+        };
+        Ok(Answer::SideBySide(runs, (0..rounds).map(round).collect()))
     }
 
     async fn run_once(&self, request: &RunRequest) -> RunOutcome {

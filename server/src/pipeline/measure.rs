@@ -1,6 +1,6 @@
-//! A what-if held against the truth: the edited text runs from an overlay, with the unedited one right
-//! before and after it, since a machine has faster and slower minutes. No file is touched, and nothing
-//! is kept of what ran but the numbers.
+//! A what-if held against the truth: the edited text runs from an overlay, in turns with the unedited
+//! one; where that cannot be, with the unedited one right before and after it, since a machine has
+//! faster and slower minutes. No file is touched, and nothing is kept of what ran but the numbers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::batch_size::site_entry;
 use super::outcome::{self, Outcome, Problem, ProblemKind};
 use super::plan::Plan;
+use super::side_by_side::{self, Measured, SideBySide, median};
 use super::step::without_log;
 use super::{
     Pipeline, blocking, fewer_iterations, files_problem, or_cancelled, read_in_background,
@@ -71,6 +72,16 @@ impl Pipeline {
         let (unedited, edited) = texts.await?.map_err(|why| refused(&compared.prediction, &why))?;
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
         let agent = or_cancelled(cancel, self.agent(plan, &interpreter)).await?;
+        // What loads batches beside the loop would go on while the other version has its turn.
+        let loads_beside = compared.prediction.names.iter().any(|name| name == "loader-workers");
+        if !loads_beside && side_by_side::can(&agent, &compared.measured).await {
+            let texts = (&unedited, &edited);
+            let found = self.in_turns(&agent, plan, compared, texts, progress, cancel).await?;
+            // What went wrong shows again, and in which of them, when they run one after another.
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
         let mut runs = Vec::with_capacity(RUNS.len());
         for (number, (what, is_edited)) in RUNS.into_iter().enumerate() {
             let overlay = if is_edited { &edited } else { &unedited };
@@ -84,6 +95,35 @@ impl Pipeline {
         Ok(pair(compared, first, changed, again))
     }
 
+    /// Both texts in turns; nothing where that did not come to its end.
+    async fn in_turns(
+        &self,
+        agent: &Agent,
+        plan: &Plan,
+        compared: &Compared,
+        (unedited, edited): (&Overlay, &Overlay),
+        progress: &mpsc::Sender<ProgressEvent>,
+        cancel: &CancellationToken,
+    ) -> Result<Option<Pair>, Outcome> {
+        let folder = self.folder_for_runs(plan).await?;
+        let request = plan.run_request(folder.path().to_owned());
+        let batch_size = request.batch_size;
+        let iteration_ns = compared.measured.profile.iteration.time_ns;
+        let run = SideBySide { agent, request, iteration_ns };
+        let versions = [(unedited.clone(), batch_size), (edited.clone(), batch_size)];
+        let ended = self.side_by_side(run, &versions, progress, cancel).await;
+        // A recording has many megabytes, and removing it takes its time.
+        blocking(move || drop(folder)).await?;
+        let measured = ended.unwrap_or_default();
+        let [before, after] = &measured[..] else { return Ok(None) };
+        Ok(pair_of_turns(compared, before, after))
+    }
+
+    async fn folder_for_runs(&self, plan: &Plan) -> Result<tempfile::TempDir, Outcome> {
+        let (store, root) = (self.store().clone(), plan.root.clone());
+        blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)
+    }
+
     async fn measured_run(
         &self,
         agent: &Agent,
@@ -93,8 +133,7 @@ impl Pipeline {
         part: &Part<'_>,
         cancel: &CancellationToken,
     ) -> Result<Profile, Outcome> {
-        let (store, root) = (self.store().clone(), plan.root.clone());
-        let folder = blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)?;
+        let folder = self.folder_for_runs(plan).await?;
         let out = folder.path().to_owned();
         let planned = plan.run_request(out.clone());
         let room =
@@ -202,28 +241,51 @@ fn applied(file: &FileEdits, text: &str) -> Option<String> {
 }
 
 fn pair(compared: &Compared, first: &Profile, changed: &Profile, again: &Profile) -> Pair {
+    let (before, after) = (first.iteration.time_ns, again.iteration.time_ns);
+    // What drifted evenly is the same in the middle of both.
+    let times = (0.5 * (before + after), changed.iteration.time_ns);
+    let drift = if before > 0.0 { after / before - 1.0 } else { 0.0 };
+    pair_of(compared, (first, changed), times, drift)
+}
+
+/// Each turn is compared with the other one of its round, and the middle one of these ratios counts.
+/// How far the later half of them differs from the earlier is what the machine did meanwhile.
+fn pair_of_turns(compared: &Compared, before: &Measured, after: &Measured) -> Option<Pair> {
+    let ratios = before.turns.iter().zip(&after.turns).map(|(before, after)| after / before);
+    let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
+    let (earlier, later) = ratios.split_at(ratios.len() / 2);
+    let drift = median(later)? / median(earlier)? - 1.0;
+    let before_ns = median(&before.turns)?;
+    let times = (before_ns, before_ns * median(&ratios)?);
+    Some(pair_of(compared, (&before.profile, &after.profile), times, drift))
+}
+
+fn pair_of(
+    compared: &Compared,
+    (before, after): (&Profile, &Profile),
+    (before_ns, after_ns): (f64, f64),
+    drift: f64,
+) -> Pair {
     let peak = |profile: &Profile| {
         Some(profile.memory.peak_bytes).filter(|bytes| *bytes > 0).map(|bytes| bytes as f64)
     };
-    let (before, after) = (first.iteration.time_ns, again.iteration.time_ns);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or_default());
     Pair {
         version: VERSION,
         name: compared.prediction.names.join("+"),
         when_unix_ms: now,
-        device: first.device.name.clone(),
-        torch: first.torch_version.clone(),
-        batch_size: first.iteration.batch_size,
+        device: before.device.name.clone(),
+        torch: before.torch_version.clone(),
+        batch_size: before.iteration.batch_size,
         predicted: Sides::predicted(&compared.prediction),
         measured: Sides {
-            // What drifted evenly is the same in the middle of both.
-            before_ns: 0.5 * (before + after),
-            after_ns: changed.iteration.time_ns,
-            before_peak_bytes: peak(first),
-            after_peak_bytes: peak(changed),
+            before_ns,
+            after_ns,
+            before_peak_bytes: peak(before),
+            after_peak_bytes: peak(after),
         },
-        drift: if before > 0.0 { after / before - 1.0 } else { 0.0 },
+        drift,
     }
 }
 
@@ -282,5 +344,11 @@ mod tests {
         assert_eq!(found.measured.speedup(), Some(2.0));
         assert!((found.drift - 0.4).abs() < 1e-9);
         assert_eq!(found.measured.before_peak_bytes, None);
+        // In turns: the machine becomes slower, and so do both.
+        let turns = |turns: &[f64]| Measured { profile: Profile::default(), turns: turns.into() };
+        let (before, after) = (turns(&[100.0, 200.0, 400.0]), turns(&[50.0, 100.0, 200.0]));
+        let found = pair_of_turns(&compared, &before, &after).expect("a pair");
+        assert_eq!((found.measured.speedup(), found.drift), (Some(2.0), 0.0));
+        assert_eq!(pair_of_turns(&compared, &turns(&[]), &after), None);
     }
 }

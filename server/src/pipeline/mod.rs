@@ -11,6 +11,7 @@ mod probes;
 mod ranks;
 mod recording;
 mod server;
+mod side_by_side;
 mod step;
 mod unsaved;
 mod what_if;

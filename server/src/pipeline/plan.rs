@@ -223,6 +223,8 @@ pub fn plan(request: &Request, store: &Store, discovery: &mut Discovery) -> Resu
         eager: false,
         overlay: BTreeMap::new(),
         launcher: None,
+        versions: Vec::new(),
+        turn: 1,
         limits: limits(&config, overrides),
     };
     let search = Search {

@@ -181,6 +181,13 @@ pub fn iterations_seen(folder: &Path) -> Option<u32> {
     iterations.seen.or(u32::try_from(counted).ok()?.checked_add(iterations.warmup))
 }
 
+/// Whether processes of their own loaded the batches; nothing where the recording cannot be read.
+pub fn has_loader_workers(folder: &Path) -> Option<bool> {
+    let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
+    let loaders = Manifest::parse(&bytes).ok()?.loaders;
+    Some(loaders.iter().any(|loader| loader.workers.is_some_and(|workers| workers > 0)))
+}
+
 /// Says where the profile's files are on this machine.
 pub fn locate(
     read: Read,

@@ -49,7 +49,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         )
         .collect();
     let mut by_line: BTreeMap<Line, f64> = BTreeMap::new();
-    for (key, work) in &evidence.work {
+    for (key, work) in evidence.work {
         let share = saved.get(key.3 as usize).copied().unwrap_or(0.0);
         if share > 0.0 {
             *by_line.entry((key.0, key.1)).or_default() += share * work.time_ns();

@@ -64,7 +64,7 @@ impl Curve {
     /// # Errors
     /// Where it says nothing of other batches than the one that ran.
     pub fn fit(evidence: &Evidence) -> Result<Curve, Unknown> {
-        let time = Time::fit(&evidence.runs, &evidence.estimates);
+        let time = Time::fit(evidence);
         let memory = Memory::fit(&evidence.runs, &evidence.estimates);
         if time.is_none() && memory.is_none() {
             let ran = evidence.runs.iter().any(|run| run.batch > 0);

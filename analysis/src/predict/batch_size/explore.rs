@@ -12,6 +12,14 @@ pub enum Question {
     Estimate(u64),
     /// How long an iteration of this batch takes.
     Run(u64),
+    /// How much longer or shorter iterations of these batches take than of the current one, all of
+    /// them side by side.
+    SideBySide {
+        /// Below the current one.
+        smaller: Option<u64>,
+        /// Above it.
+        larger: Option<u64>,
+    },
 }
 
 /// How far to go.
@@ -23,6 +31,8 @@ pub struct Bounds {
     pub estimates: bool,
     /// Short runs may be made.
     pub runs: bool,
+    /// Several batches may run side by side, in turns.
+    pub side_by_side: bool,
 }
 
 /// Estimates of one exploration. Halving finds any largest batch up to [`FAR`] times the current one
@@ -37,6 +47,11 @@ const RUNS_OF_EACH: usize = 2;
 /// that times as many as the others. After each other run it is run once more: machines become slower
 /// and faster over minutes, and [`super::time`] takes that out.
 const RUNS_AT_CURRENT: usize = 2;
+/// Rounds of batches side by side: a round's ratio is off by a tenth on a machine that others use, the
+/// middle one of so many by a few hundredths. A short program has few rounds in a run, and is run
+/// again so often.
+const ROUNDS: usize = 16;
+const MOST_TIMES_SIDE_BY_SIDE: usize = 3;
 /// Of these, so many may come to nothing.
 const MOST_FAILURES: usize = 3;
 /// Larger batches are not estimated: the program would have to make so many samples.
@@ -64,9 +79,16 @@ pub fn next_question(evidence: &Evidence, current: u64, bounds: &Bounds) -> Opti
         return None;
     }
     let estimate = bounds.estimates.then(|| next_estimate(evidence, current, bounds)).flatten();
-    estimate
-        .map(Question::Estimate)
-        .or_else(|| next_run(evidence, current, bounds).filter(|_| bounds.runs).map(Question::Run))
+    let estimate = estimate.map(Question::Estimate);
+    if estimate.is_some() || !bounds.runs {
+        return estimate;
+    }
+    if let Some(question) = side_by_side(evidence, current, bounds) {
+        return Some(question);
+    }
+    // Where batches ran side by side, runs one after another would tell less.
+    let is_known = !evidence.rounds.is_empty();
+    next_run(evidence, current, bounds).filter(|_| !is_known).map(Question::Run)
 }
 
 fn next_estimate(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<u64> {
@@ -117,21 +139,42 @@ fn next_run(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<u64> {
     if others >= MOST_RUNS || failed >= MOST_FAILURES {
         return None;
     }
-    let ran = evidence.runs.iter().map(|run| run.batch).max().unwrap_or(current);
-    let curve = Curve::fit(evidence).ok();
-    // The least favourable end of the range counts: nothing is run that might not fit.
-    let is_safe = |batch: u64| {
-        batch <= ran
-            || bounds.capacity.is_some_and(|capacity| {
-                let peak = curve.as_ref().and_then(|curve| curve.peak_bytes(batch));
-                peak.is_some_and(|peak| peak.high <= capacity.left() as f64)
-            })
-    };
     let times = |batch: u64| evidence.runs.iter().filter(|run| run.batch == batch).count();
-    let open = |batch: &u64| !evidence.failed(Question::Run(*batch)) && is_safe(*batch);
-    let probes = probes(current);
-    let smaller = probes.iter().copied().filter(open).find(|batch| *batch < current);
-    let larger = probes.iter().copied().filter(open).find(|batch| *batch > current);
+    let (smaller, larger) = neighbours(evidence, current, bounds);
     let next = smaller.into_iter().chain(larger).min_by_key(|batch| times(*batch))?;
     (times(next) < RUNS_OF_EACH).then_some(next)
+}
+
+/// The batches below and above the current one that are worth a run. The least favourable end of the
+/// range counts: nothing is run that might not fit.
+fn neighbours(evidence: &Evidence, current: u64, bounds: &Bounds) -> (Option<u64>, Option<u64>) {
+    let ran = evidence.runs.iter().map(|run| run.batch).max().unwrap_or(current);
+    let curve = Curve::fit(evidence).ok();
+    let fits = |batch: u64| {
+        let peak = curve.as_ref().and_then(|curve| curve.peak_bytes(batch));
+        let left = bounds.capacity.map(|capacity| capacity.left() as f64);
+        peak.zip(left).is_some_and(|(peak, left)| peak.high <= left)
+    };
+    let mut open = probes(current);
+    open.retain(|batch| !evidence.failed(Question::Run(*batch)) && (*batch <= ran || fits(*batch)));
+    let first = |is_it: &dyn Fn(u64) -> bool| open.iter().copied().find(|batch| is_it(*batch));
+    (first(&|batch| batch < current), first(&|batch| batch > current))
+}
+
+fn side_by_side(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<Question> {
+    if !bounds.side_by_side || evidence.rounds.len() >= ROUNDS {
+        return None;
+    }
+    let (smaller, larger) = neighbours(evidence, current, bounds);
+    let others: Vec<u64> = smaller.into_iter().chain(larger).collect();
+    let times = evidence.runs.iter().filter(|run| others.first() == Some(&run.batch)).count();
+    let question = Question::SideBySide { smaller, larger };
+    if others.is_empty() || times >= MOST_TIMES_SIDE_BY_SIDE || evidence.failed(question) {
+        return None;
+    }
+    // All of them are in memory at once.
+    let curve = Curve::fit(evidence).ok()?;
+    let peaks = others.iter().chain([&current]).map(|batch| curve.peak_bytes(*batch));
+    let together: f64 = peaks.map(|peak| peak.map(|peak| peak.high)).sum::<Option<f64>>()?;
+    (together <= bounds.capacity?.left() as f64).then_some(question)
 }

@@ -26,8 +26,11 @@ use crate::profile::MemoryByKind;
 /// What is known of an iteration at some batch sizes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
-    /// Runs, in any order. Several of one batch are taken together.
+    /// Runs, in any order but for the measurement, which is the first. Several of one batch are taken
+    /// together.
     pub runs: Vec<Run>,
+    /// Several batches in turns. Where there are any, these say how the time depends on the batch.
+    pub rounds: Vec<Round>,
     /// Estimates under fake tensors, in any order.
     pub estimates: Vec<Estimate>,
     /// Batches at which a run or an estimate came to nothing, so that it is not asked again.
@@ -57,6 +60,10 @@ impl Evidence {
         self.failed.iter().any(|failed| failed.question == question)
     }
 }
+
+/// Batches that ran side by side, in turns of a few iterations: `(batch, nanoseconds)` of each turn's
+/// median iteration. What slows the machine slows them all.
+pub type Round = Vec<(u64, f64)>;
 
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq)]

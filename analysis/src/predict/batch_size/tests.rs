@@ -56,6 +56,23 @@ impl Program {
         (1..100_000).take_while(|batch| self.peak(*batch) <= capacity).last().unwrap_or(0)
     }
 
+    /// Six rounds, in which the machine becomes slower and slower.
+    fn run_side_by_side(
+        &self,
+        evidence: &mut Evidence,
+        current: u64,
+        smaller: Option<u64>,
+        larger: Option<u64>,
+    ) {
+        let batches: Vec<u64> = [Some(current), smaller, larger].into_iter().flatten().collect();
+        for _ in 0..6 {
+            let slower = 1.0 + 0.1 * evidence.rounds.len() as f64;
+            let round = batches.iter().map(|batch| (*batch, slower * self.time(*batch)));
+            evidence.rounds.push(round.collect());
+        }
+        evidence.runs.extend(batches.iter().map(|batch| self.run(*batch)));
+    }
+
     /// Answers questions until there are none.
     fn explore(&self, current: u64, bounds: &Bounds) -> (Evidence, Vec<Question>) {
         let mut evidence = Evidence { runs: vec![self.run(current)], ..Evidence::default() };
@@ -66,6 +83,7 @@ impl Program {
                 Question::Run(batch) if batch == current => usize::MAX,
                 Question::Run(_) => 2,
                 Question::Estimate(_) => 1,
+                Question::SideBySide { .. } => 3,
             };
             assert!(times < most, "{question:?} was asked {times} times before");
             asked.push(question);
@@ -73,6 +91,9 @@ impl Program {
             match question {
                 Question::Run(batch) => evidence.runs.push(self.run(batch)),
                 Question::Estimate(batch) => evidence.estimates.push(self.estimate(batch)),
+                Question::SideBySide { smaller, larger } => {
+                    self.run_side_by_side(&mut evidence, current, smaller, larger);
+                }
             }
         }
         (evidence, asked)
@@ -80,7 +101,8 @@ impl Program {
 }
 
 fn everything(bytes: u64) -> Bounds {
-    Bounds { capacity: Some(Capacity { bytes, taken: 0 }), estimates: true, runs: true }
+    let capacity = Some(Capacity { bytes, taken: 0 });
+    Bounds { capacity, estimates: true, runs: true, side_by_side: false }
 }
 
 #[track_caller]
@@ -145,6 +167,7 @@ fn a_machine_that_becomes_slower_changes_nothing() {
                 evidence.runs.push(run);
             }
             Question::Estimate(batch) => evidence.estimates.push(CONVOLUTIONS.estimate(batch)),
+            Question::SideBySide { .. } => panic!("nothing can run side by side here"),
         }
     }
     assert!(slower > 1.4, "{slower}");
@@ -155,6 +178,47 @@ fn a_machine_that_becomes_slower_changes_nothing() {
         let true_ratio = CONVOLUTIONS.time(batch) / CONVOLUTIONS.time(32);
         assert!((ratio / true_ratio - 1.0).abs() < 0.02, "{batch}: {ratio}, not {true_ratio}");
     }
+}
+
+#[test]
+fn side_by_side_nothing_else_is_run() {
+    let program = CONVOLUTIONS;
+    let bounds = Bounds { side_by_side: true, ..everything(4_000_000_000) };
+    let (evidence, asked) = program.explore(32, &bounds);
+    let ran: Vec<&Question> =
+        asked.iter().filter(|question| !matches!(question, Question::Estimate(_))).collect();
+    let question = Question::SideBySide { smaller: Some(16), larger: Some(64) };
+    assert_eq!(ran, [&question; 3]);
+    let curve = Curve::fit(&evidence).unwrap();
+    for batch in [16, 32, 64] {
+        close(curve.time_ns(batch), program.time(batch) * 1.05, 0.01);
+        close(curve.peak_bytes(batch), program.peak(batch) as f64, 0.003);
+    }
+}
+
+#[test]
+fn what_does_not_fit_at_once_is_run_one_after_another() {
+    let program = CONVOLUTIONS;
+    let bounds = Bounds { side_by_side: true, ..everything(program.peak(64) * 2) };
+    let (evidence, asked) = program.explore(32, &bounds);
+    assert!(asked.contains(&Question::Run(64)), "{asked:?}");
+    assert!(evidence.rounds.is_empty());
+    // So is what could not run side by side.
+    let mut evidence = Evidence { runs: vec![program.run(32)], ..Evidence::default() };
+    let bounds = Bounds { side_by_side: true, ..everything(4_000_000_000) };
+    while let Some(question) = next_question(&evidence, 32, &bounds) {
+        match question {
+            Question::Estimate(batch) => evidence.estimates.push(program.estimate(batch)),
+            Question::SideBySide { .. } => {
+                evidence.failed.push(Failed { question, reason: "no".to_owned() });
+            }
+            Question::Run(batch) => {
+                assert_eq!(evidence.failed.len(), 1);
+                return assert_eq!(batch, 32);
+            }
+        }
+    }
+    panic!("nothing was run");
 }
 
 #[test]
@@ -234,6 +298,7 @@ fn the_kinks_of_estimates_count_where_they_explain_the_runs() {
     let estimate = |batch| Estimate { cost_ns: Some(steps(batch)), ..CONVOLUTIONS.estimate(batch) };
     let evidence = Evidence {
         runs: [32, 48, 24, 40].map(run).into(),
+        rounds: Vec::new(),
         estimates: [16, 24, 32, 40, 48, 64, 65, 96].map(estimate).into(),
         failed: Vec::new(),
     };
@@ -305,12 +370,14 @@ proptest! {
     #[test]
     fn strange_evidence(
         runs in prop::collection::vec((0u64..1 << 40, 0u64..5, prop::collection::vec(prop::num::f64::ANY, 0..4), any::<Option<u64>>()), 0..6),
+        rounds in prop::collection::vec(prop::collection::vec((0u64..1 << 40, prop::num::f64::ANY), 0..4), 0..4),
         estimates in prop::collection::vec((0u64..1 << 40, any::<u64>(), any::<Option<f64>>()), 0..6),
         current in 0u64..1 << 40,
         bytes in any::<u64>(),
     ) {
         let evidence = Evidence {
             runs: runs.into_iter().map(|(batch, samples, timed_ns, peak_bytes)| Run { batch, samples, timed_ns, peak_bytes, at_peak: MemoryByKind::default() }).collect(),
+            rounds,
             estimates: estimates.into_iter().map(|(batch, peak_bytes, cost_ns)| Estimate { batch, peak_bytes, cost_ns }).collect(),
             failed: Vec::new(),
         };

@@ -10,13 +10,17 @@
 //! its height is then set so that it meets the *median* iterations, which are what is shown everywhere
 //! else.
 //!
+//! Where batches ran side by side, in turns, nothing of that is needed: each turn is compared with the
+//! current batch's of its round, and the middle one of these ratios counts. The height is the
+//! measurement's.
+//!
 //! Not every program is a straight line: caches end, and other kernels are chosen. Where the runs lie
 //! further from it than runs differ by themselves, the curve leaves it towards them.
 
 use std::collections::BTreeMap;
 
 use super::line::Line;
-use super::{Estimate, Run};
+use super::{Estimate, Evidence, Round, Run};
 use crate::predict::Range;
 
 /// One deviation of a run's median from the next run's, of a program that was not changed, where
@@ -60,8 +64,9 @@ enum Work {
 
 impl Time {
     /// Nothing where the runs and estimates do not say how the time depends on the batch.
-    pub fn fit(runs: &[Run], estimates: &[Estimate]) -> Option<Time> {
-        let measured = by_batch(&steadied(runs));
+    pub fn fit(evidence: &Evidence) -> Option<Time> {
+        let Evidence { runs, rounds, estimates, .. } = evidence;
+        let measured = side_by_side(runs, rounds).unwrap_or_else(|| by_batch(&steadied(runs)));
         let usual = usual(&measured)?;
         let ran = (*measured.first_key_value()?.0, *measured.last_key_value()?.0);
         let costs = Work::of(estimates);
@@ -165,6 +170,30 @@ pub(super) fn along(points: &[(f64, f64)], x: f64) -> f64 {
 pub(super) fn doublings(batch: u64, (first, last): (u64, u64)) -> f64 {
     let ratio = |more: u64, less: u64| (more.max(1) as f64 / less.max(1) as f64).log2();
     ratio(batch, last).max(ratio(first, batch)).max(0.0)
+}
+
+/// What batches take that ran in turns with the first run's, whose median iteration is the height.
+/// Nothing where none did.
+fn side_by_side(runs: &[Run], rounds: &[Round]) -> Option<BTreeMap<u64, Timed>> {
+    let first = runs.first()?;
+    let height = middle(usable(first).collect())?;
+    let mut ratios: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for round in rounds {
+        let Some((_, current)) = round.iter().find(|(batch, _)| *batch == first.batch) else {
+            continue;
+        };
+        for (batch, time) in round {
+            let ratio = time / current;
+            if *batch > 0 && ratio.is_finite() && ratio > 0.0 {
+                ratios.entry(*batch).or_default().push(ratio);
+            }
+        }
+    }
+    let timed = ratios.into_iter().filter_map(|(batch, ratios)| {
+        let time = height * middle(ratios)?;
+        Some((batch, Timed { quickest: time, median: time }))
+    });
+    Some(timed.collect::<BTreeMap<u64, Timed>>()).filter(|timed| timed.len() > 1)
 }
 
 /// The runs as they would have been on a machine that stays as fast as it was: a run between two of the

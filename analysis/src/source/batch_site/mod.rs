@@ -34,7 +34,7 @@ use project::Modules;
 use trace::{Found, Number, Tracer};
 
 /// The texts of a project.
-pub trait Project {
+pub trait Project: Sync {
     /// The text of a file, by its path relative to the project's root with `/` between; nothing
     /// where there is none that may be read.
     fn text(&self, path: &str) -> Option<Arc<str>>;

@@ -15,7 +15,7 @@ use crate::predict::op_cost::{Family, work};
 use crate::predict::operator::Operator;
 use crate::profile::Phase;
 use crate::source::rewrite::EditKind;
-use crate::whatif::facts::{Facts, Variant};
+use crate::whatif::facts::Facts;
 use crate::whatif::graph::{Graph, Task, TaskId, TaskKind};
 use crate::whatif::memory::BlockKind;
 use crate::whatif::optimization::{Bound, Optimization, Touched};
@@ -29,6 +29,8 @@ const CALL_LEFT: Range = Range { low: 0.4, value: 0.6, high: 0.9 };
 
 /// By how much what is fused may take longer or shorter on a processor.
 const PROCESSOR_RANGE: f64 = 1.3;
+/// How much longer the gradient of an embedding takes there.
+const EMBEDDING_BACKWARD: f64 = 2.0;
 
 pub(super) struct Compile;
 
@@ -115,7 +117,7 @@ fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
                 let parts = compiled::of(operator, role, turned, &machine);
                 (factors.operator_ratio(&parts).unwrap_or(1.0), factors.range)
             } else {
-                (on_processor(graph, facts, call), PROCESSOR_RANGE)
+                (on_processor(family, call.phase), PROCESSOR_RANGE)
             };
             bound.within_factor(ratio, if is_apart(family) { 1.0 } else { range })
         });
@@ -161,17 +163,16 @@ fn is_apart(family: Family) -> bool {
     matches!(family, Family::Gemm | Family::Convolution | Family::Attention | Family::Rnn)
 }
 
-/// On a processor with oneDNN the compiler runs convolutions with channels last
-/// (`torch/_inductor/graph.py`, `decide_layout_opt`); products stay. The fitted factors are those of
-/// GPUs. What a processor gains by fusing it loses again in the backward pass: of fourteen chains of
-/// operators, run forward and backward on two cores, most took as long or longer compiled
-/// (`docs/accuracy.md`, "Compiling for a processor").
-fn on_processor(graph: &Graph, facts: &Facts<'_>, call: &Call) -> f64 {
-    if graph.applied.contains(&"channels-last") {
-        return 1.0;
+/// The fitted factors are those of GPUs. What a processor gains by fusing it loses again in the backward
+/// pass, and products and convolutions stay as they are: of the chains of operators that were run
+/// forward and backward on two cores, most took as long or longer compiled. The gradient of an embedding
+/// is added up entry by entry then, into zeros of all of it (`docs/accuracy.md`, "Compiling for a
+/// processor").
+fn on_processor(family: Family, phase: Phase) -> f64 {
+    match (family, phase) {
+        (Family::Embedding, Phase::Backward) => EMBEDDING_BACKWARD,
+        _ => 1.0,
     }
-    let recorded = graph.recorded_as(call.operator);
-    facts.probes.ratio(recorded, Variant::ChannelsLast).unwrap_or(1.0)
 }
 
 /// Python's time within a pass is that of entering the region; each call that is left costs less.

@@ -1,0 +1,153 @@
+//! Versions of the program side by side: they take turns of a few iterations, so that what slows the
+//! machine down slows them all, and each turn is compared with the others of its round.
+//!
+//! On a machine that others use, one run's iterations differ from the next run's by a tenth and more,
+//! and no number of iterations mends that; the middle one of a dozen rounds is off by two hundredths.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ridgeline_analysis::profile::Profile;
+use ridgeline_gpu::agent::{
+    Agent, Iterations, Mode, Outcome as Ended, RunOutcome, RunRequest, Version,
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{Pipeline, blocking, read_in_background, recording};
+use crate::profiler::{Profiled, ProgressEvent};
+
+/// Iterations of a turn, of which the first finds the caches as another version left them.
+const TURN: u32 = 5;
+const DROPPED: usize = 1;
+/// Iterations that each version times, in all: as many as fit into so much time.
+const TIMED: RangeInclusive<u32> = 4 * TURN..=24 * TURN;
+const TIMED_FOR: Duration = Duration::from_secs(4);
+
+/// Texts in the places of files, by path relative to the root, and the batch size that a provider is
+/// asked for.
+pub(super) type Different = (BTreeMap<String, String>, Option<u64>);
+
+/// What one version did.
+pub(super) struct Measured {
+    /// Its recording.
+    pub profile: Profile,
+    /// By round: the median of the turn's iterations, in nanoseconds.
+    pub turns: Vec<f64>,
+}
+
+/// What is to be run, without what is different.
+pub(super) struct SideBySide<'a> {
+    /// An agent that can; see [`can`].
+    pub agent: &'a Agent,
+    /// The request as for one run; its `out` is a folder for all of it.
+    pub request: RunRequest,
+    /// How long an iteration takes, in nanoseconds, as far as one knows.
+    pub iteration_ns: f64,
+}
+
+/// Whether versions of what was measured can run side by side, and whether that is fair: several
+/// processes on one GPU would need its memory several times over, and what loads batches beside the
+/// loop would go on while the others have their turns.
+pub(super) async fn can(agent: &Agent, measured: &Profiled) -> bool {
+    let forks = agent.facts().is_some_and(|facts| facts.mode == Mode::Fork);
+    let Some(folder) = measured.recording.clone() else { return false };
+    let loads_beside = blocking(move || recording::has_loader_workers(&folder));
+    forks && measured.profile.device.kind == "cpu" && loads_beside.await.ok() == Some(Some(false))
+}
+
+impl Pipeline {
+    /// Runs the versions and says what each did, in their order.
+    ///
+    /// # Errors
+    /// How it ended where it is no measurement.
+    pub(super) async fn side_by_side(
+        &self,
+        run: SideBySide<'_>,
+        versions: &[Different],
+        progress: &mpsc::Sender<ProgressEvent>,
+        cancel: &CancellationToken,
+    ) -> Result<Vec<Measured>, RunOutcome> {
+        let SideBySide { agent, mut request, iteration_ns } = run;
+        let folders: Vec<PathBuf> =
+            (0..versions.len()).map(|number| request.out.join(number.to_string())).collect();
+        request.versions = versions
+            .iter()
+            .zip(&folders)
+            .map(|((overlay, batch_size), out)| Version {
+                out: out.clone(),
+                overlay: overlay.clone(),
+                batch_size: *batch_size,
+            })
+            .collect();
+        request.turn = TURN;
+        let room = TIMED_FOR.as_nanos() as f64 / iteration_ns.max(1.0);
+        let timed = (room as u32).clamp(*TIMED.start(), *TIMED.end()) / TURN * TURN;
+        request.iterations =
+            Iterations { timed, timed_at_most: None, ..request.iterations.clone() };
+        let mut ended = self.run_once(agent, &request, progress, cancel).await;
+        if ended.outcome == Ended::Short
+            && let Some(fewer) = fewer_turns(&folders, &request.iterations).await
+        {
+            request.iterations = fewer;
+            ended = self.run_once(agent, &request, progress, cancel).await;
+        }
+        if ended.outcome != Ended::Complete {
+            return Err(ended);
+        }
+        let mut measured = Vec::with_capacity(folders.len());
+        for folder in &folders {
+            let read = read_in_background(folder, None, &request.root).await;
+            let Ok(read) = read else {
+                let message = Some("its recording cannot be read".to_owned());
+                return Err(RunOutcome { outcome: Ended::Exited, message, ..ended });
+            };
+            let turns = turns(&read.profile.iteration.timed_ns);
+            measured.push(Measured { profile: read.profile, turns });
+        }
+        Ok(measured)
+    }
+}
+
+/// As many turns as the shortest of the versions has iterations for; nothing where that is fewer than
+/// two.
+async fn fewer_turns(folders: &[PathBuf], asked: &Iterations) -> Option<Iterations> {
+    let folders = folders.to_vec();
+    let seen = blocking(move || {
+        folders.iter().filter_map(|folder: &PathBuf| recording::iterations_seen(folder)).min()
+    });
+    let left = seen.await.ok()??.checked_sub(asked.warmup + asked.profiled)?;
+    let timed = left.min(asked.timed.saturating_sub(1)) / TURN * TURN;
+    (timed >= 2 * TURN).then(|| Iterations { timed, ..asked.clone() })
+}
+
+/// The median iteration of each whole turn.
+fn turns(timed_ns: &[f64]) -> Vec<f64> {
+    let turns = timed_ns.chunks_exact(TURN as usize);
+    turns.filter_map(|turn| median(turn.get(DROPPED..)?)).collect()
+}
+
+/// The middle value, or the middle between both; nothing of nothing.
+pub(super) fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    let upper = *values.get(half)?;
+    let lower = if values.len() % 2 == 0 { *values.get(half.checked_sub(1)?)? } else { upper };
+    Some(0.5 * (lower + upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_its_median_without_the_first_iteration() {
+        assert_eq!(turns(&[99.0, 1.0, 2.0, 3.0, 9.0, 0.0, 4.0, 4.0, 4.0, 4.0]), [2.5, 4.0]);
+        // A turn that was cut off tells nothing.
+        assert_eq!(turns(&[1.0; 9]), [1.0]);
+        assert!(turns(&[]).is_empty());
+    }
+}
