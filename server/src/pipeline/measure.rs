@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ridgeline_analysis::metrics::throughput::median;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::source::batch_site::Project as _;
 use ridgeline_analysis::source::rewrite::{FileEdits, Request, rewrite};
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::batch_size::site_entry;
 use super::outcome::{self, Outcome, Problem, ProblemKind};
 use super::plan::Plan;
-use super::side_by_side::{self, Measured, SideBySide, median};
+use super::side_by_side::{self, Measured, SideBySide};
 use super::step::without_log;
 use super::{
     Pipeline, blocking, fewer_iterations, files_problem, or_cancelled, read_in_background,

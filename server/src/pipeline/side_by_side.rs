@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ridgeline_analysis::metrics::throughput::median;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_gpu::agent::{
     Agent, Iterations, Mode, Outcome as Ended, RunOutcome, RunRequest, Version,
@@ -127,16 +128,6 @@ async fn fewer_turns(folders: &[PathBuf], asked: &Iterations) -> Option<Iteratio
 fn turns(timed_ns: &[f64]) -> Vec<f64> {
     let turns = timed_ns.chunks_exact(TURN as usize);
     turns.filter_map(|turn| median(turn.get(DROPPED..)?)).collect()
-}
-
-/// The middle value, or the middle between both; nothing of nothing.
-pub(super) fn median(values: &[f64]) -> Option<f64> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    let upper = *values.get(half)?;
-    let lower = if values.len() % 2 == 0 { *values.get(half.checked_sub(1)?)? } else { upper };
-    Some(0.5 * (lower + upper))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 
 use super::line::Line;
 use super::{Estimate, Evidence, Round, Run};
+use crate::metrics::throughput::median;
 use crate::predict::Range;
 
 /// One deviation of a run's median from the next run's, of a program that was not changed, where
@@ -176,7 +177,7 @@ pub(super) fn doublings(batch: u64, (first, last): (u64, u64)) -> f64 {
 /// Nothing where none did.
 fn side_by_side(runs: &[Run], rounds: &[Round]) -> Option<BTreeMap<u64, Timed>> {
     let first = runs.first()?;
-    let height = middle(usable(first).collect())?;
+    let height = median(&usable(first).collect::<Vec<f64>>())?;
     let mut ratios: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for round in rounds {
         let Some((_, current)) = round.iter().find(|(batch, _)| *batch == first.batch) else {
@@ -190,7 +191,7 @@ fn side_by_side(runs: &[Run], rounds: &[Round]) -> Option<BTreeMap<u64, Timed>> 
         }
     }
     let timed = ratios.into_iter().filter_map(|(batch, ratios)| {
-        let time = height * middle(ratios)?;
+        let time = height * median(&ratios)?;
         Some((batch, Timed { quickest: time, median: time }))
     });
     Some(timed.collect::<BTreeMap<u64, Timed>>()).filter(|timed| timed.len() > 1)
@@ -207,8 +208,8 @@ fn steadied(runs: &[Run]) -> Vec<Run> {
         .filter(|(_, run)| Some(run.batch) == runs.first().map(|first| first.batch))
         .filter_map(|(index, run)| Some((index, quickest(run)?)))
         .collect();
-    let levels = references.iter().map(|(_, level)| *level).collect();
-    let Some(usual) = middle(levels) else { return runs.to_vec() };
+    let levels: Vec<f64> = references.iter().map(|(_, level)| *level).collect();
+    let Some(usual) = median(&levels) else { return runs.to_vec() };
     let level_at = |index: usize| {
         let after = references.partition_point(|(at, _)| *at < index);
         let before = after.checked_sub(1).and_then(|before| references.get(before));
@@ -246,7 +247,7 @@ fn by_batch(runs: &[Run]) -> BTreeMap<u64, Timed> {
         }
     }
     let timed = |(batch, (quickest, times)): (u64, (Vec<f64>, Vec<f64>))| {
-        Some((batch, Timed { quickest: middle(quickest)?, median: middle(times)? }))
+        Some((batch, Timed { quickest: median(&quickest)?, median: median(&times)? }))
     };
     iterations.into_iter().filter_map(timed).collect()
 }
@@ -261,14 +262,6 @@ fn quickest(run: &Run) -> Option<f64> {
 
 /// How much longer the median iteration takes than the quickest: the median over the batches.
 fn usual(measured: &BTreeMap<u64, Timed>) -> Option<f64> {
-    middle(measured.values().map(|one| one.median / one.quickest).collect())
-}
-
-fn middle(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    match values.len() % 2 {
-        0 => Some((values[values.len() / 2 - 1] + upper) / 2.0),
-        _ => Some(upper),
-    }
+    let ratios: Vec<f64> = measured.values().map(|one| one.median / one.quickest).collect();
+    median(&ratios)
 }
