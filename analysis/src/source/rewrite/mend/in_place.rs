@@ -80,6 +80,9 @@ fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
     let mut found: Vec<Candidate<'a>> = side_by_side.into_iter().map(|(one, _)| one).collect();
     found.extend(in_methods(program, &all));
     found.extend(functions(program, &all));
+    if found.is_empty() {
+        return found;
+    }
     let known: HashSet<usize> = found.iter().map(|one| one.made.id()).collect();
     if let Some((module, offset)) = changed_in_place(program, |node| known.contains(&node.id())) {
         let why = "changes something in place, perhaps what this activation gives, which it would \
@@ -94,7 +97,7 @@ fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
             }
         }
     }
-    if let Some((module, offset)) = taken_apart(program).filter(|_| !found.is_empty()) {
+    if let Some((module, offset)) = taken_apart(program) {
         let why = "looks at single layers of a model, perhaps at what this one would write over";
         refuse_all(&mut found, &program.refuse(module, offset, why));
     }

@@ -5,10 +5,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use tree_sitter::Node;
 
 use super::super::super::batch_site::module::last_name;
+use super::super::Refusal;
 use super::super::forward::{Backward, backwards, needed_by};
 use super::super::models::Models;
 use super::super::program::{Program, Scope};
 use super::super::syntax::{callee, calls_in, reads, targets, writes};
+
+/// What asks for gradients without a backward pass.
+const ASK: [&str; 6] = ["grad", "enable_grad", "jacobian", "hessian", "jvp", "vjp"];
 
 /// What the losses come from.
 pub(super) struct Losses<'a> {
@@ -20,8 +24,16 @@ pub(super) struct Losses<'a> {
 
 impl<'a> Losses<'a> {
     /// None where the program has no training loop of its own.
-    pub fn of(program: &Program<'a>, models: &Models) -> Losses<'a> {
-        let backwards = backwards(program).unwrap_or_default();
+    ///
+    /// # Errors
+    /// Where it goes back in a form that is not followed.
+    pub fn of(program: &Program<'a>, models: &Models) -> Result<Losses<'a>, Refusal> {
+        let backwards = match backwards(program) {
+            Err(refusal) if program.calls().any(|(_, call)| call.name() == "backward") => {
+                return Err(refusal);
+            }
+            other => other.unwrap_or_default(),
+        };
         let passes = backwards.into_iter().map(|one| {
             let mut statements = needed_by(program, models, &one);
             statements.push(one.statement);
@@ -29,7 +41,7 @@ impl<'a> Losses<'a> {
         });
         let passes: Vec<_> = passes.collect();
         let functions = functions(program, &passes);
-        Losses { passes, functions }
+        Ok(Losses { passes, functions })
     }
 
     /// Whether a function is called on the way to a loss.
@@ -37,9 +49,19 @@ impl<'a> Losses<'a> {
         self.functions.contains(function)
     }
 
-    /// Whether a loss comes from what a statement gives, in this iteration or the next.
+    /// Whether a loss, or another gradient, comes from what a statement gives, in this iteration or the
+    /// next.
     pub fn are_made_of(&self, program: &Program<'a>, scope: Scope, statement: Node<'a>) -> bool {
         let text = program.module(scope.0);
+        let root = match scope.1.and_then(|at| text.functions.get(at)) {
+            Some(function) => text.node(&function.body),
+            None => text.index.tree().map(|tree| tree.root_node()),
+        };
+        // `torch.autograd.grad(…)` of what is not followed.
+        let asks = |call: Node<'_>| ASK.contains(&last_name(&callee(text, call)));
+        if root.is_none_or(|root| calls_in(root).into_iter().any(asks)) {
+            return true;
+        }
         let gives = writes(text, statement);
         let meets = |one: &Node<'a>| {
             one.start_byte() < statement.end_byte() && statement.start_byte() < one.end_byte()

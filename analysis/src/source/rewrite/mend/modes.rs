@@ -2,7 +2,7 @@
 
 use tree_sitter::Node;
 
-use super::super::super::batch_site::module::{Call, last_name};
+use super::super::super::batch_site::module::Call;
 use super::super::models::{Models, is_module_class};
 use super::super::program::Program;
 use super::super::syntax::{targets, written};
@@ -45,7 +45,7 @@ fn is_picked(program: &Program<'_>, module: usize, call: Node<'_>, owner: &str) 
             let field = |name: &str| clause.and_then(|clause| clause.child_by_field_name(name));
             let parts = ["modules()", "children()", "layers"];
             let over = field("right").map(|over| written(text, over)).unwrap_or_default();
-            field("left").is_some_and(|left| targets(text, left).contains(last_name(owner)))
+            field("left").is_some_and(|left| targets(text, left).contains(owner))
                 && parts.iter().any(|part| over.contains(part))
         }
         "if_statement" | "elif_clause" => {

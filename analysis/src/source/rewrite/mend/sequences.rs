@@ -205,12 +205,10 @@ fn use_of<'a>(program: &Program<'a>, module: usize, mention: Node<'a>) -> Option
             let call = Some(around).filter(|one| one.kind() == "call" && is_statement)?;
             let given = named_children(call.child_by_field_name("arguments")?);
             let [given] = given[..] else { return None };
-            let calls = |method: &str| object_of(text, call, method).is_some();
-            match () {
-                () if calls("append") => Some(Use::Grows(vec![given])),
-                () if calls("extend") => Some(Use::Grows(elements(given))),
-                () => None,
+            if object_of(text, call, "append").is_some() {
+                return Some(Use::Grows(vec![given]));
             }
+            object_of(text, call, "extend").map(|_| Use::Grows(elements(given)))
         }
         "list_splat" | "argument_list" => {
             let call = if parent.kind() == "list_splat" { around.parent()? } else { around };

@@ -61,12 +61,16 @@ pub(crate) fn vain_biases<'a>(program: &Program<'a>) -> Vec<(usize, Node<'a>)> {
 /// The layers that only a batch norm follows.
 fn candidates<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
     let mut found = in_sequences(program);
-    if let Some((module, offset)) = taken_apart(program).filter(|_| !found.is_empty()) {
+    if !found.is_empty()
+        && let Some((module, offset)) = taken_apart(program)
+    {
         let why = "looks at single layers of a sequence, perhaps at what one gives to its batch norm";
         refuse_all(&mut found, &program.refuse(module, offset, why));
     }
     found.extend(in_methods(program, all));
-    if let Some((module, offset)) = part_in_evaluation(program, &Models::of(program)) {
+    if !found.is_empty()
+        && let Some((module, offset)) = part_in_evaluation(program, &Models::of(program))
+    {
         let why = "puts a part of a model into evaluation mode, in which a batch norm leaves a bias in";
         refuse_all(&mut found, &program.refuse(module, offset, why));
     }

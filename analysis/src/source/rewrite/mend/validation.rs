@@ -57,7 +57,7 @@ pub(super) fn validations<'a>(
     at: &Wanted<'_>,
 ) -> Result<Vec<Validation<'a>>, Refusal> {
     let models = Models::of(program);
-    let losses = Losses::of(program, &models);
+    let losses = Losses::of(program, &models)?;
     let mut by_scope: BTreeMap<Scope, Vec<Run<'a>>> = BTreeMap::new();
     for (module, call) in program.calls().filter(|(_, call)| models.is_one(&call.callee)) {
         let run = program.node(module, call).and_then(|node| run(node, &call.callee));
@@ -97,7 +97,7 @@ pub(super) fn validations<'a>(
             if one.statements().any(|one| losses.are_made_of(program, scope, one))
                 || name.is_some_and(|name| losses.come_from(name))
             {
-                let why = "runs on the way to a loss, as far as is seen, which needs its gradients";
+                let why = "is on the way to a loss, as far as is seen, and keeps its gradients";
                 refused.get_or_insert(program.refuse(module, one.first.start_byte(), why));
             } else {
                 found.push(one);
@@ -219,8 +219,9 @@ fn touches_def(program: &Program<'_>, at: &Wanted<'_>, (module, function): Scope
 }
 
 /// What needs gradients, or steps by them.
-const NEEDS_GRADIENTS: [&str; 12] = [
+const NEEDS_GRADIENTS: [&str; 13] = [
     "backward",
+    "manual_backward",
     "step",
     "zero_grad",
     "grad",

@@ -149,7 +149,7 @@ fn what_a_loss_comes_from_keeps_its_gradients() {
     ] {
         let shown = made_at(NO_GRAD, &script);
         assert!(shown.starts_with("refused: "), "{script}\n{shown}");
-        assert!(shown.contains("runs on the way to a loss"), "{script}\n{shown}");
+        assert!(shown.contains("is on the way to a loss"), "{script}\n{shown}");
     }
     // A variable of the same name that has another value by then is none.
     check_at(
