@@ -65,9 +65,14 @@ pub(super) fn is_used_otherwise(program: &Program<'_>, held: &Held<'_>) -> bool 
         let rest = whole.get(at + name.len()..).unwrap_or_default();
         !rest.starts_with(is_word)
     });
-    let from_outside = program.calls().any(|(_, call)| {
+    let from_outside = program.calls().any(|(module, call)| {
+        // `F.linear(x, w)` and `x.relu()` are none.
+        let is_imported = program.called(module, call) != call.callee;
         let owner = call.callee.rsplit_once('.').map(|(owner, _)| owner);
-        owner.is_some_and(|owner| owner != "self") && call.name() == last_name(name)
+        call.name() == last_name(name)
+            && owner.is_some_and(|owner| owner != "self")
+            && !is_imported
+            && !program.module(module).text(&call.span).ends_with("()")
     });
     // It is made once, and every other time it is called.
     from_outside || uses.count() != calls_of(program, held).len() + 1

@@ -113,7 +113,7 @@ pub(super) fn leaves_its_output(layer: &str) -> bool {
     let of_dimensions = ["ConvTranspose", "Conv", "BatchNorm", "InstanceNorm"];
     let is_one =
         |kind: &&str| name.strip_prefix(kind).is_some_and(|rest| matches!(rest, "1d" | "2d" | "3d"));
-    of_dimensions.iter().any(|kind| is_one(&kind))
+    of_dimensions.iter().any(is_one)
         || matches!(name, "Linear" | "GroupNorm" | "LayerNorm" | "SyncBatchNorm")
 }
 

@@ -1,5 +1,7 @@
 //! Layers that follow each other in an `nn.Sequential`, and whether something looks in between.
 
+use std::collections::HashSet;
+
 use tree_sitter::Node;
 
 use super::super::super::batch_site::gather::named_children;
@@ -230,6 +232,7 @@ pub(super) fn taken_apart(program: &Program<'_>) -> Option<(usize, usize)> {
         "create_feature_extractor",
         "IntermediateLayerGetter",
     ];
+    let holders = Holders::of(program);
     for (module, text) in program.modules().iter().enumerate() {
         let hook = text.calls.iter().find(|call| LOOKS.contains(&call.name()));
         if let Some(call) = hook {
@@ -237,8 +240,8 @@ pub(super) fn taken_apart(program: &Program<'_>) -> Option<(usize, usize)> {
         }
         let Some(tree) = text.index.tree() else { continue };
         let found = everything(tree.root_node()).into_iter().find(|node| match node.kind() {
-            "for_statement" | "for_in_clause" => calls_each(program, module, *node),
-            "subscript" => is_part(program, module, *node),
+            "for_statement" | "for_in_clause" => calls_each(program, &holders, module, *node),
+            "subscript" => is_part(&holders, text, *node),
             "call" => object_of(text, *node, "children").is_some() && !is_looped(*node),
             _ => false,
         });
@@ -250,7 +253,7 @@ pub(super) fn taken_apart(program: &Program<'_>) -> Option<(usize, usize)> {
 }
 
 /// `for layer in self.layers: x = layer(x)`, where that may be a sequence.
-fn calls_each(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+fn calls_each(program: &Program<'_>, holders: &Holders<'_>, module: usize, node: Node<'_>) -> bool {
     let text = program.module(module);
     let (Some(left), Some(right)) =
         (node.child_by_field_name("left"), node.child_by_field_name("right"))
@@ -274,14 +277,13 @@ fn calls_each(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
     over.iter().any(|name| {
         let last = last_name(name);
         matches!(last, "children" | "named_children" | "modules" | "_modules")
-            || holds_a_sequence(program, last)
-            || (in_a_model && name.starts_with("self") && !holds_a_list(program, last))
+            || holders.sequences.contains(last)
+            || (in_a_model && name.starts_with("self") && !holders.lists.contains(last))
     })
 }
 
 /// `self.layers[0](x)`, `model[:3]`.
-fn is_part(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
-    let text = program.module(module);
+fn is_part(holders: &Holders<'_>, text: &Module, node: Node<'_>) -> bool {
     let Some(value) = node.child_by_field_name("value") else { return false };
     let name = written(text, value);
     let name = last_name(&name);
@@ -290,7 +292,7 @@ fn is_part(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
             && parent.child_by_field_name("function").is_some_and(|it| it.id() == node.id())
     });
     let is_slice = node.child_by_field_name("subscript").is_some_and(|it| it.kind() == "slice");
-    (is_called || is_slice) && holds_a_sequence(program, name)
+    (is_called || is_slice) && holders.sequences.contains(name)
 }
 
 /// Whether a call is what a loop goes over.
@@ -302,42 +304,56 @@ fn is_looped(call: Node<'_>) -> bool {
     call.parent().is_some_and(is_it)
 }
 
-/// Whether a variable or attribute of this name is given a sequence somewhere: by its constructor, or by
-/// a function or class of the program that makes one.
-fn holds_a_sequence(program: &Program<'_>, name: &str) -> bool {
-    let makes_one = |name: &str| {
-        name == "Sequential"
-            || program.modules().iter().enumerate().any(|(module, text)| {
-                let mut functions = text.functions.iter().filter(|one| one.name == name);
-                functions.any(|one| mentions(text.text(&one.span), "Sequential"))
-                    || text.class(name).is_some_and(|at| is_a_sequence(program, module, at))
-            })
-    };
-    given_to(program, name).any(|(text, value)| {
-        let mut calls = calls_in(value).into_iter();
-        !is_list(text, value) && calls.any(|call| makes_one(last_name(&callee(text, call))))
-    })
+/// What variables and attributes hold, by the last parts of their names.
+struct Holders<'a> {
+    /// Those that are given a sequence somewhere: by its constructor, or by a function or class of the
+    /// program that makes one.
+    sequences: HashSet<&'a str>,
+    /// Those that are given lists of layers alone, which run nothing by themselves.
+    lists: HashSet<&'a str>,
 }
 
-/// Whether all that an attribute of this name is given are lists.
-fn holds_a_list(program: &Program<'_>, name: &str) -> bool {
-    let mut given = given_to(program, name).peekable();
-    given.peek().is_some() && given.all(|(text, value)| is_list(text, value))
+impl<'a> Holders<'a> {
+    fn of(program: &Program<'a>) -> Holders<'a> {
+        let mut makers: HashSet<&str> = HashSet::from(["Sequential"]);
+        for (module, text) in program.modules().iter().enumerate() {
+            let functions = text.functions.iter();
+            makers.extend(
+                functions
+                    .filter(|one| mentions(text.text(&one.span), "Sequential"))
+                    .map(|one| one.name.as_str()),
+            );
+            let classes = text.classes.iter().enumerate();
+            makers.extend(
+                classes
+                    .filter(|(at, _)| is_a_sequence(program, module, *at))
+                    .map(|(_, one)| one.name.as_str()),
+            );
+        }
+        let (mut sequences, mut lists, mut others) =
+            (HashSet::new(), HashSet::new(), HashSet::new());
+        for text in program.modules() {
+            for one in text.assignments.iter().filter(|one| !one.is_augmented) {
+                let name = last_name(&one.target);
+                let Some(value) = text.node(&one.value) else { continue };
+                if is_list(text, value) {
+                    lists.insert(name);
+                    continue;
+                }
+                others.insert(name);
+                let mut calls = calls_in(value).into_iter();
+                if calls.any(|call| makers.contains(last_name(&callee(text, call)))) {
+                    sequences.insert(name);
+                }
+            }
+        }
+        lists.retain(|name| !others.contains(name));
+        Holders { sequences, lists }
+    }
 }
 
-/// Whether an expression makes a list of layers, which runs nothing by itself.
+/// Whether an expression makes a list of layers.
 fn is_list(text: &Module, value: Node<'_>) -> bool {
     matches!(value.kind(), "list" | "list_comprehension" | "dictionary" | "tuple")
         || matches!(last_name(&callee(text, value)), "ModuleList" | "ModuleDict" | "list")
-}
-
-/// What variables and attributes of a name are given anywhere.
-fn given_to<'a>(
-    program: &Program<'a>,
-    name: &str,
-) -> impl Iterator<Item = (&'a Module, Node<'a>)> {
-    let all = program.modules().iter();
-    let all = all.flat_map(|text| text.assignments.iter().map(move |one| (text, one)));
-    let own = all.filter(move |(_, one)| last_name(&one.target) == name && !one.is_augmented);
-    own.filter_map(|(text, one)| Some((text, text.node(&one.value)?)))
 }

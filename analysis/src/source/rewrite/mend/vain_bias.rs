@@ -233,7 +233,7 @@ fn is_of_others(
         let is_guard = condition.contains(".bias")
             || (condition.contains("bias") && condition.contains("None"));
         let names = |kind: &&str| condition.contains(**kind);
-        is_guard || (types.iter().any(|kind| names(&kind)) && !names(&&own))
+        is_guard || (types.iter().any(names) && !names(&own))
     })
 }
 

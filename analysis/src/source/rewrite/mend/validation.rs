@@ -236,7 +236,7 @@ const NEEDS_GRADIENTS: [&str; 13] = [
 ];
 
 /// Whether something in a node goes back or steps; also in functions of the program that it calls.
-pub(super) fn trains(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+pub(super) fn trains<'a>(program: &Program<'a>, module: usize, node: Node<'a>) -> bool {
     let mut seen = HashSet::new();
     let mut waiting = vec![(module, node)];
     while let Some((module, node)) = waiting.pop() {
