@@ -89,7 +89,8 @@ pub(super) fn layer_before<'a, 'h>(
     let text = program.module(module);
     let made_by = |node: Node<'a>| {
         let name = callee(text, node);
-        let is_it = |one: &&Held<'a>| one.module == module && one.class == class && one.name == name;
+        let is_it =
+            |one: &&Held<'a>| one.module == module && one.class == class && one.name == name;
         let known = all.iter().find(is_it).filter(|_| node.kind() == "call")?;
         Some((known, node))
     };

@@ -86,8 +86,8 @@ fn surround<'a>(
     }
     if let Some(value) = returned {
         let layout = Layout::of(text);
-        let is_alone = layout.indentation(last.start_byte()).is_some()
-            && layout.ends_line(last.end_byte());
+        let is_alone =
+            layout.indentation(last.start_byte()).is_some() && layout.ends_line(last.end_byte());
         let function = validation.scope.1.and_then(|at| text.functions.get(at));
         let is_free = function.is_some_and(|one| !mentions(text.text(&one.span), "result"));
         if !is_alone || !is_free {
@@ -103,9 +103,9 @@ fn surround<'a>(
 
 /// What a `return` gives.
 fn returned(statement: Node<'_>) -> Option<Node<'_>> {
-    statement.named_child(0).filter(|one| {
-        statement.kind() == "return_statement" && one.kind() != "comment"
-    })
+    statement
+        .named_child(0)
+        .filter(|one| statement.kind() == "return_statement" && one.kind() != "comment")
 }
 
 /// Whether a statement that is no loop has a `break` or `continue`, which is that of a loop around it.

@@ -1,8 +1,8 @@
 //! Activations that write over their input, where nothing else needs it.
 //!
-//! PyTorch's `derivatives.yaml` has the gradients of the activations known here made of their output
-//! when they work in place. Those of others (SiLU, Mish, Hardswish, …) are made of a copy of the input
-//! then, so that nothing would be saved.
+//! In place PyTorch makes the gradients of the activations known here of their output. Of others (ReLU6,
+//! Hardtanh, SiLU, Mish, Hardswish, …) it saves a copy of the input then, so that nothing is gained
+//! (looked at in torch 2.15, by what `torch.autograd.graph.saved_tensors_hooks` is handed).
 
 use std::collections::HashSet;
 
@@ -40,18 +40,17 @@ const fn activation(
     Activation { layer, function, slope, place }
 }
 
-const ACTIVATIONS: [Activation; 7] = [
+const ACTIVATIONS: [Activation; 5] = [
     activation("ReLU", "relu", None, 0),
-    activation("ReLU6", "relu6", None, 0),
     activation("SELU", "selu", None, 0),
     activation("LeakyReLU", "leaky_relu", Some("negative_slope"), 1),
     activation("ELU", "elu", Some("alpha"), 1),
     activation("CELU", "celu", Some("alpha"), 1),
-    activation("Hardtanh", "hardtanh", None, 2),
 ];
 
 /// Activations that take `inplace`, and save nothing by it.
-const KEEP_A_COPY: [&str; 6] = ["SiLU", "Mish", "Hardswish", "Hardsigmoid", "Threshold", "RReLU"];
+const KEEP_A_COPY: [&str; 7] =
+    ["Hardtanh", "ReLU6", "SiLU", "Mish", "Hardswish", "Hardsigmoid", "Threshold"];
 
 /// `inplace=True` of activations behind layers that need their output for nothing.
 pub(super) fn rewrite<'a>(
@@ -63,8 +62,7 @@ pub(super) fn rewrite<'a>(
     let nothing = "no activation whose input nothing else needs, as far as is seen, is here";
     let change =
         |edits: &mut Edits<'a>, one: &Candidate<'a>| in_place(program, edits, one.module, one.made);
-    let made =
-        change_all(program, edits, at, &found, change, ("works in place already", nothing));
+    let made = change_all(program, edits, at, &found, change, ("works in place already", nothing));
     made.map_err(|refusal| match of_a_copy(program, at) {
         Some(copy) if refusal == Refusal::not_understood(nothing) => copy,
         _ => refusal,
@@ -220,7 +218,8 @@ fn of_a_copy(program: &Program<'_>, at: &Wanted<'_>) -> Option<Refusal> {
     program.calls().find_map(|(module, call)| {
         let node = program.node(module, call).filter(|node| at.meets(program, module, *node))?;
         let name = layer(program, module, node)?;
-        let what = format!("has {name}, which in place keeps a copy of its input: nothing is saved");
+        let what =
+            format!("has {name}, which in place keeps a copy of its input: nothing is saved");
         KEEP_A_COPY
             .contains(&name.as_str())
             .then(|| program.refuse(module, node.start_byte(), &what))
@@ -240,7 +239,10 @@ fn changed_in_place<'a>(
                 let class = program.class_of((module, Some(at)));
                 let of_a_model = class.is_some_and(|at| is_module_class(program, module, at, 0));
                 // What models call, too.
-                if function.name == "__init__" || of_a_model != is_model || !(is_model || called.contains(&function.name)) {
+                if function.name == "__init__"
+                    || of_a_model != is_model
+                    || !(is_model || called.contains(&function.name))
+                {
                     continue;
                 }
                 let Some(body) = text.node(&function.body) else { continue };
@@ -274,7 +276,9 @@ fn changes(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
             let function = text.function_at(node.start_byte());
             let is_list = text.assignments.iter().any(|one| {
                 let value = text.node(&one.value).map(|value| value.kind());
-                one.function == function && Some(&one.target) == target.as_ref() && value == Some("list")
+                one.function == function
+                    && Some(&one.target) == target.as_ref()
+                    && value == Some("list")
             });
             !is_list && value.is_some_and(|value| !plain.contains(&value))
         }

@@ -111,8 +111,9 @@ pub(super) fn plain_name(layer: &str) -> &str {
 pub(super) fn leaves_its_output(layer: &str) -> bool {
     let name = plain_name(layer);
     let of_dimensions = ["ConvTranspose", "Conv", "BatchNorm", "InstanceNorm"];
-    let is_one =
-        |kind: &&str| name.strip_prefix(kind).is_some_and(|rest| matches!(rest, "1d" | "2d" | "3d"));
+    let is_one = |kind: &&str| {
+        name.strip_prefix(kind).is_some_and(|rest| matches!(rest, "1d" | "2d" | "3d"))
+    };
     of_dimensions.iter().any(is_one)
         || matches!(name, "Linear" | "GroupNorm" | "LayerNorm" | "SyncBatchNorm")
 }

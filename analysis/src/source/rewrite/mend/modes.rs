@@ -8,7 +8,11 @@ use super::super::program::Program;
 use super::super::syntax::{targets, written};
 
 /// The object that a call puts into evaluation mode.
-pub(super) fn evaluated<'c>(program: &Program<'_>, module: usize, call: &'c Call) -> Option<&'c str> {
+pub(super) fn evaluated<'c>(
+    program: &Program<'_>,
+    module: usize,
+    call: &'c Call,
+) -> Option<&'c str> {
     let text = program.module(module);
     let by_train = call.callee.strip_suffix(".train");
     let by_train = by_train.filter(|_| text.text(&call.span).contains("False"));
@@ -26,7 +30,8 @@ pub(super) fn part_in_evaluation(program: &Program<'_>, models: &Models) -> Opti
             let in_a_model = || class.is_some_and(|at| is_module_class(program, *module, at, 0));
             part != "module" && (models.is_one(whole) || (whole == "self" && in_a_model()))
         });
-        of_a_model || text.node(&call.span).is_some_and(|node| is_picked(program, *module, node, owner))
+        of_a_model
+            || text.node(&call.span).is_some_and(|node| is_picked(program, *module, node, owner))
     };
     program.calls().find(is_part).map(|(module, call)| (module, call.span.start))
 }

@@ -1,7 +1,5 @@
 //! Validation without gradients (PyTorch, "Performance Tuning Guide").
 
-use tree_sitter::Node;
-
 use super::super::super::batch_site::module::{Function, Module};
 use super::super::edits::Edits;
 use super::super::layout::Layout;
@@ -31,7 +29,8 @@ pub(super) fn rewrite<'a>(
             Some(function) => decorate(program, edits, module, function)?,
             None => {
                 if yields(&validation) || function.is_some_and(|one| is_asynchronous(text, one)) {
-                    let why = "hands over to others meanwhile, and gradients would be off there, too";
+                    let why =
+                        "hands over to others meanwhile, and gradients would be off there, too";
                     return Err(program.refuse(module, validation.first.start_byte(), why));
                 }
                 let torch = imports::torch(edits, module, text);

@@ -10,12 +10,8 @@ use super::super::models::{Models, keeps_states};
 use super::super::program::Program;
 use super::super::syntax::{everything, written};
 use super::Wanted;
-use super::attributes::{
-    Held, calls_of, held, is_used_otherwise, layer_before, only_argument,
-};
-use super::layers::{
-    Candidate, change_all, is_batch_norm, layer, plain_name, refuse_all, switch,
-};
+use super::attributes::{Held, calls_of, held, is_used_otherwise, layer_before, only_argument};
+use super::layers::{Candidate, change_all, is_batch_norm, layer, plain_name, refuse_all, switch};
 use super::modes::part_in_evaluation;
 use super::sequences::{sequences, taken_apart};
 
@@ -64,14 +60,16 @@ fn candidates<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>>
     if !found.is_empty()
         && let Some((module, offset)) = taken_apart(program)
     {
-        let why = "looks at single layers of a sequence, perhaps at what one gives to its batch norm";
+        let why =
+            "looks at single layers of a sequence, perhaps at what one gives to its batch norm";
         refuse_all(&mut found, &program.refuse(module, offset, why));
     }
     found.extend(in_methods(program, all));
     if !found.is_empty()
         && let Some((module, offset)) = part_in_evaluation(program, &Models::of(program))
     {
-        let why = "puts a part of a model into evaluation mode, in which a batch norm leaves a bias in";
+        let why =
+            "puts a part of a model into evaluation mode, in which a batch norm leaves a bias in";
         refuse_all(&mut found, &program.refuse(module, offset, why));
     }
     found
@@ -103,8 +101,7 @@ fn in_methods<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>>
             let Some((one, by)) = before else { continue };
             let pair = ((one.layer.as_str(), one.made), (norm.layer.as_str(), norm.made));
             // Elsewhere its bias may be needed.
-            let is_alone =
-                calls_of(program, one).len() == 1 && !is_used_otherwise(program, one);
+            let is_alone = calls_of(program, one).len() == 1 && !is_used_otherwise(program, one);
             if is_alone && is_vain(program, module, pair.0, pair.1) {
                 found.push(Candidate::new(module, one.made, vec![by, norm.made]));
             }
@@ -167,7 +164,11 @@ fn bias_of<'a>(
     let name = layer(program, module, made).unwrap_or_default();
     let arguments = program.arguments(module, made);
     let (Some(arguments), Some(place)) = (arguments, place_of_bias(&name)) else {
-        return Err(program.refuse(module, start, "makes the layer in a form that is not followed"));
+        return Err(program.refuse(
+            module,
+            start,
+            "makes the layer in a form that is not followed",
+        ));
     };
     if arguments.has_star || !arguments.splats.is_empty() {
         let why = "gives the layer starred arguments, which may hold its bias";
@@ -200,9 +201,9 @@ fn used_bias(
                 return false;
             }
             let class = program.class_of((module, text.function_at(node.start_byte())));
-            let known = all.iter().find(|one| {
-                one.module == module && Some(one.class) == class && one.name == owner
-            });
+            let known = all
+                .iter()
+                .find(|one| one.module == module && Some(one.class) == class && one.name == owner);
             match known {
                 Some(known) => known.made.id() == made.id(),
                 None => !is_asked_for(*node) && !is_of_others(text, *node, layer),
@@ -221,18 +222,14 @@ fn is_asked_for(bias: Node<'_>) -> bool {
 }
 
 /// Whether it stands under a condition that there is a bias, or that the layer is of another type.
-fn is_of_others(
-    text: &Module,
-    bias: Node<'_>,
-    layer: &str,
-) -> bool {
+fn is_of_others(text: &Module, bias: Node<'_>, layer: &str) -> bool {
     let own = if layer.contains("Conv") { "Conv" } else { "Linear" };
     let types = ["Conv", "Linear", "Norm", "Embedding", "LSTM", "GRU", "RNN", "Attention"];
     holding(bias).into_iter().any(|condition| {
         let condition = written(text, condition);
         let is_guard = condition.contains(".bias")
             || (condition.contains("bias") && condition.contains("None"));
-        let names = |kind: &&str| condition.contains(**kind);
+        let names = |kind: &&str| condition.contains(*kind);
         is_guard || (types.iter().any(names) && !names(&own))
     })
 }

@@ -32,9 +32,8 @@ fn check_each(kind: EditKind, scripts: &[&str], expected: Expect) {
 
 /// A class with some layers, and what its `forward` does.
 fn class(layers: &str, forward: &str) -> String {
-    let indented = |text: &str| -> String {
-        text.lines().map(|line| format!("        {line}\n")).collect()
-    };
+    let indented =
+        |text: &str| -> String { text.lines().map(|line| format!("        {line}\n")).collect() };
     format!(
         "{HEAD}class Net(nn.Module):\n    def __init__(self, n):\n        super().__init__()\n{}\n    \
          def forward(self, x):\n{}\n\nmodel = Net(4)\n",
@@ -58,7 +57,21 @@ fn biases_of_all_layers_that_have_one() {
             "m = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d())",
             "m = nn.Sequential(torch.nn.Conv2d(8, 4, (3, 3)), torch.nn.BatchNorm2d(4))",
         ],
-        expect![[""]],
+        expect![[r#"
+            m = nn.Sequential(nn.Linear(8, 4, bias=False), nn.BatchNorm1d(4))
+            m = nn.Sequential(nn.Linear(8, n * 4, False), nn.BatchNorm1d(n*4))
+            m = nn.Sequential(nn.Linear(
+            in_features=8,
+            out_features=4,
+            bias=False,
+            ), nn.BatchNorm1d(num_features=4))
+            m = nn.Sequential(nn.Conv1d(8, 4, 3, bias=False), nn.BatchNorm1d(4))
+            m = nn.Sequential(nn.Conv3d(8, 4, 3, bias=False), nn.BatchNorm3d(4))
+            m = nn.Sequential(nn.Conv2d(8, 4, 3, 1, 1, 1, 1, False), nn.SyncBatchNorm(4))
+            m = nn.Sequential(nn.ConvTranspose2d(8, 4, 3, stride=2, bias=False), nn.BatchNorm2d(4))
+            m = nn.Sequential(nn.LazyConv2d(4, 3, bias=False), nn.LazyBatchNorm2d())
+            m = nn.Sequential(torch.nn.Conv2d(8, 4, (3, 3), bias=False), torch.nn.BatchNorm2d(4))
+        "#]],
     );
 }
 
@@ -91,7 +104,27 @@ fn biases_that_are_needed() {
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nfor one in m.modules():\n    one.eval()",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm.norm.eval()\nm(x)\nm.train()",
         ],
-        expect![[""]],
+        expect![[r#"
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: train.py:5 gives the layer starred arguments, which may hold its bias
+            refused: train.py:5 gives the layer starred arguments, which may hold its bias
+            refused: train.py:5 takes bias from `bias`: set it there
+            refused: no layer that only a batch norm follows is here
+            refused: train.py:5 has no bias already
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: train.py:7 puts a part of a model into evaluation mode, in which a batch norm leaves a bias in
+            refused: train.py:6 puts a part of a model into evaluation mode, in which a batch norm leaves a bias in
+        "#]],
     );
 }
 
@@ -121,7 +154,50 @@ fn what_uses_a_bias_would_fail_without() {
     ];
     let scripts: Vec<String> = scripts.iter().map(|one| with(one)).collect();
     let scripts: Vec<&str> = scripts.iter().map(String::as_str).collect();
-    check_each(BIAS, &scripts, expect![[""]]);
+    check_each(BIAS, &scripts, expect![[r#"
+        refused: train.py:7 uses a bias that may be this layer's, and there would be none
+        refused: train.py:8 uses a bias that may be this layer's, and there would be none
+        refused: train.py:8 uses a bias that may be this layer's, and there would be none
+        refused: train.py:8 uses a bias that may be this layer's, and there would be none
+        refused: train.py:8 uses a bias that may be this layer's, and there would be none
+        refused: train.py:10 uses a bias that may be this layer's, and there would be none
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+    "#]]);
 }
 
 #[test]
@@ -143,7 +219,28 @@ fn layers_that_are_put_into_a_list() {
             "linear = nn.Linear(8, 8)\nlayers = [linear, nn.BatchNorm1d(8), linear]\nm = nn.Sequential(*layers)",
             "class Block(nn.Sequential):\n    def __init__(self, a):\n        super().__init__(nn.Linear(a, 4), nn.BatchNorm1d(4))\n    def forward(self, x):\n        return self[0](x)\nm = Block(8)",
         ],
-        expect![[""]],
+        expect![[r#"
+            layers = [nn.Linear(8, 4, bias=False), nn.BatchNorm1d(4)]
+            layers.append(nn.Linear(8, 8, bias=False))
+            linear = nn.Linear(a, 8, bias=False)
+            m = nn.Sequential(OrderedDict([('one', nn.Linear(
+            8,
+            4,
+            bias=False,
+            )), ('norm', nn.BatchNorm1d(4))]))
+            m = nn.Sequential(OrderedDict({'one': nn.Linear(
+            8,
+            4,
+            bias=False,
+            ), 'norm': nn.BatchNorm1d(4)}))
+            super().__init__(nn.Linear(a, 4, bias=False), nn.BatchNorm1d(4))
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+        "#]],
     );
 }
 
@@ -162,14 +259,29 @@ fn layers_that_a_method_calls() {
         "return self.norm(F.linear(x, self.linear.weight, self.linear.bias))",
     ];
     let shown = all.map(|forward| made_of(BIAS, &class(layers, forward)));
-    expect![[""]].assert_eq(&shown.concat());
+    expect![[r#"
+        self.linear = nn.Linear(n, 4, bias=False)
+        self.linear = nn.Linear(n, 4, bias=False)
+        self.linear = nn.Linear(n, 4, bias=False)
+        refused: no layer that only a batch norm follows is here
+        refused: no layer that only a batch norm follows is here
+        refused: no layer that only a batch norm follows is here
+        refused: no layer that only a batch norm follows is here
+        refused: no layer that only a batch norm follows is here
+    "#]].assert_eq(&shown.concat());
     let outside = class(layers, all[0]) + "print(model.linear(torch.ones(1, 4)))\n";
-    expect![[""]].assert_eq(&made_of(BIAS, &outside));
+    expect![[r#"
+        refused: no layer that only a batch norm follows is here
+    "#]].assert_eq(&made_of(BIAS, &outside));
     let own = class(&format!("{layers}\nnn.init.zeros_(self.linear.bias)"), all[0]);
-    expect![[""]].assert_eq(&made_of(BIAS, &own));
+    expect![[r#"
+        refused: no layer that only a batch norm follows is here
+    "#]].assert_eq(&made_of(BIAS, &own));
     let others = format!("{layers}\nself.head = nn.Linear(4, 2)\nnn.init.zeros_(self.head.bias)");
     let others = class(&others, "return self.head(self.norm(self.linear(x)))");
-    expect![[""]].assert_eq(&made_of(BIAS, &others));
+    expect![[r#"
+        self.linear = nn.Linear(n, 4, bias=False)
+    "#]].assert_eq(&made_of(BIAS, &others));
 }
 
 #[test]
@@ -179,8 +291,18 @@ fn the_layout_of_a_text_is_kept() {
          nn.BatchNorm2d(8),\n\tnn.LeakyReLU(  # schräg\n\t\t0.1\n\t),\n\tnn.Conv2d(8, 8, 3),\n)\n"
     )
     .replace('\n', "\r\n");
-    check(BIAS, &script, expect![[""]]);
-    check(IN_PLACE, &script, expect![[""]]);
+    check(BIAS, &script, expect![[r#"
+         		kernel_size=3,  # größer␍
+        +		bias=False,␍
+         	),␍
+    "#]]);
+    check(IN_PLACE, &script, expect![[r#"
+         	nn.LeakyReLU(  # schräg␍
+        -		0.1␍
+        +		0.1,␍
+        +		inplace=True␍
+         	),␍
+    "#]]);
 }
 
 #[test]
@@ -190,7 +312,7 @@ fn a_note_where_states_are_kept() {
     );
     let (texts, entry) = project(&[("train.py", &script)]);
     let made = rewrite(&texts, &entry, &asked(BIAS)).expect("made");
-    expect![[""]].assert_eq(&made.notes.join("\n"));
+    expect!["what was saved before has these biases: load it with `strict=False`, and take each from the running mean of its batch norm"].assert_eq(&made.notes.join("\n"));
 }
 
 #[test]
@@ -204,11 +326,19 @@ fn activations_that_can_work_in_place() {
             "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(1.0, False), nn.Linear(8, 8))",
             "m = nn.Sequential(nn.GroupNorm(2, 8), nn.SELU())",
             "m = nn.Sequential(nn.LayerNorm(8), nn.CELU(alpha=2))",
-            "m = nn.Sequential(nn.Linear(8, 8), nn.Hardtanh(-2, 2))",
-            "m = nn.Sequential(nn.ConvTranspose2d(8, 8, 3), nn.ReLU6())",
+            "m = nn.Sequential(nn.ConvTranspose2d(8, 8, 3), nn.ReLU())",
             "m = nn.Sequential(nn.InstanceNorm2d(8), nn.ReLU())",
         ],
-        expect![[""]],
+        expect![[r#"
+            m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(0.2, inplace=True), nn.Conv2d(8, 1, 3))
+            m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(negative_slope=0.2, inplace=True), nn.MaxPool2d(2))
+            m = nn.Sequential(nn.Linear(8, 8), nn.ELU(inplace=True), nn.Linear(8, 8))
+            m = nn.Sequential(nn.Linear(8, 8), nn.ELU(1.0, True), nn.Linear(8, 8))
+            m = nn.Sequential(nn.GroupNorm(2, 8), nn.SELU(inplace=True))
+            m = nn.Sequential(nn.LayerNorm(8), nn.CELU(alpha=2, inplace=True))
+            m = nn.Sequential(nn.ConvTranspose2d(8, 8, 3), nn.ReLU(inplace=True))
+            m = nn.Sequential(nn.InstanceNorm2d(8), nn.ReLU(inplace=True))
+        "#]],
     );
 }
 
@@ -235,7 +365,22 @@ fn activations_whose_input_or_output_is_needed() {
             "m = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Dropout(0.5, inplace=True))",
             "m = nn.Sequential(nn.Linear(8, 8), nn.ReLU())\nm[0].register_forward_hook(show)",
         ],
-        expect![[""]],
+        expect![[r#"
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: train.py:5 takes negative_slope from `-0.2`, and in place there is no gradient for a negative one
+            refused: train.py:5 takes negative_slope from `slope`, and in place there is no gradient for a negative one
+            refused: train.py:5 gives the activation starred arguments, which may hold inplace already
+            refused: train.py:5 takes inplace from `fast`: set it there
+            refused: train.py:5 works in place already
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: train.py:5 changes something in place, perhaps what this activation gives, which it would need for its gradient
+            m = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True))
+            refused: train.py:6 looks at single layers of a model, perhaps at what this one would write over
+        "#]],
     );
 }
 
@@ -245,13 +390,26 @@ fn a_sum_in_place_may_be_of_what_an_activation_gives() {
                   self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU())\n\
                   self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(), nn.Linear(n, n))";
     let of = |forward: &str| made_of(IN_PLACE, &class(layers, forward));
-    expect![[""]].assert_eq(&of("y = self.body(x)\ny += x\nreturn y"));
-    expect![[""]].assert_eq(&of("return self.body(x).mul_(2)"));
-    expect![[""]].assert_eq(&of("n = 0\nn += 1\nreturn self.body(x) + n"));
+    expect![[r#"
+        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
+        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
+    "#]].assert_eq(&of("y = self.body(x)\ny += x\nreturn y"));
+    expect![[r#"
+        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
+        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
+    "#]].assert_eq(&of("return self.body(x).mul_(2)"));
+    expect![[r#"
+        self.body = nn.Sequential(nn.Linear(n, n), nn.LeakyReLU(0.2, inplace=True))
+        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
+        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
+    "#]].assert_eq(&of("n = 0\nn += 1\nreturn self.body(x) + n"));
     // A function that it calls does it.
     let calls = class(layers, "return double(self.body(x))")
         .replace("class Net", "def double(y):\n    y *= y\n    return y\n\n\nclass Net");
-    expect![[""]].assert_eq(&made_of(IN_PLACE, &calls));
+    expect![[r#"
+        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
+        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
+    "#]].assert_eq(&made_of(IN_PLACE, &calls));
 }
 
 #[test]
@@ -272,16 +430,36 @@ fn activations_that_a_method_calls() {
         "return torch.relu(self.conv(x))",
     ];
     let shown = all.map(|forward| made_of(IN_PLACE, &class(layers, forward)));
-    expect![[""]].assert_eq(&shown.concat());
+    expect![[r#"
+        self.act = nn.LeakyReLU(0.2, inplace=True)
+        self.act = nn.LeakyReLU(0.2, inplace=True)
+        return F.leaky_relu(self.norm(self.conv(x)), 0.2, inplace=True)
+        x = F.relu(x, inplace=True)
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: train.py:13 takes negative_slope from `self.slope`, and in place there is no gradient for a negative one
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+    "#]].assert_eq(&shown.concat());
 }
 
 #[test]
 fn a_loop_over_a_list_of_blocks_looks_at_none_of_their_layers() {
     let layers = "self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(n, n), nn.ReLU()) for _ in range(3)])";
-    let of = |layers: &str| made_of(IN_PLACE, &class(layers, "for one in self.blocks:\n    x = one(x)\nreturn x"));
-    expect![[""]].assert_eq(&of(layers));
-    expect![[""]].assert_eq(&of("self.blocks = nn.Sequential(nn.Linear(n, n), nn.ReLU())"));
-    expect![[""]].assert_eq(&of(
+    let of = |layers: &str| {
+        made_of(IN_PLACE, &class(layers, "for one in self.blocks:\n    x = one(x)\nreturn x"))
+    };
+    expect![[r#"
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True)) for _ in range(3)])
+    "#]].assert_eq(&of(layers));
+    expect![[r#"
+        refused: train.py:11 looks at single layers of a model, perhaps at what this one would write over
+    "#]].assert_eq(&of("self.blocks = nn.Sequential(nn.Linear(n, n), nn.ReLU())"));
+    expect![[r#"
+        refused: train.py:12 looks at single layers of a model, perhaps at what this one would write over
+    "#]].assert_eq(&of(
         "self.other = nn.Sequential(nn.Linear(n, n), nn.ReLU())\nself.blocks = blocks(n)",
     ));
 }

@@ -223,7 +223,7 @@ fn validation_without_a_telling_name_is_found_by_its_line() {
     check_refused_files(
         &[("train.py", &script)],
         at(EditKind::NoGradInValidation, &[("train.py", 17)]),
-        expect!["nothing that validates a model was found here"],
+        expect!["train.py:17 is on the way to a loss, as far as is seen, and keeps its gradients"],
     );
 }
 
@@ -251,7 +251,7 @@ fn validation_in_evaluation_mode() {
     check_refused(
         EditKind::EvalModeInValidation,
         &returns,
-        expect!["train.py:10 returns from the loop, so that nothing behind it would run"],
+        expect!["train.py:10 leaves the function in between, so that nothing behind it would run"],
     );
 }
 
