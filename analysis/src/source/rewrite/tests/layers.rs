@@ -154,7 +154,10 @@ fn what_uses_a_bias_would_fail_without() {
     ];
     let scripts: Vec<String> = scripts.iter().map(|one| with(one)).collect();
     let scripts: Vec<&str> = scripts.iter().map(String::as_str).collect();
-    check_each(BIAS, &scripts, expect![[r#"
+    check_each(
+        BIAS,
+        &scripts,
+        expect![[r#"
         refused: train.py:7 uses a bias that may be this layer's, and there would be none
         refused: train.py:8 uses a bias that may be this layer's, and there would be none
         refused: train.py:8 uses a bias that may be this layer's, and there would be none
@@ -197,7 +200,8 @@ fn what_uses_a_bias_would_fail_without() {
         3,
         bias=False,
         ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -268,20 +272,24 @@ fn layers_that_a_method_calls() {
         refused: no layer that only a batch norm follows is here
         refused: no layer that only a batch norm follows is here
         refused: no layer that only a batch norm follows is here
-    "#]].assert_eq(&shown.concat());
+    "#]]
+    .assert_eq(&shown.concat());
     let outside = class(layers, all[0]) + "print(model.linear(torch.ones(1, 4)))\n";
     expect![[r#"
         refused: no layer that only a batch norm follows is here
-    "#]].assert_eq(&made_of(BIAS, &outside));
+    "#]]
+    .assert_eq(&made_of(BIAS, &outside));
     let own = class(&format!("{layers}\nnn.init.zeros_(self.linear.bias)"), all[0]);
     expect![[r#"
         refused: no layer that only a batch norm follows is here
-    "#]].assert_eq(&made_of(BIAS, &own));
+    "#]]
+    .assert_eq(&made_of(BIAS, &own));
     let others = format!("{layers}\nself.head = nn.Linear(4, 2)\nnn.init.zeros_(self.head.bias)");
     let others = class(&others, "return self.head(self.norm(self.linear(x)))");
     expect![[r#"
         self.linear = nn.Linear(n, 4, bias=False)
-    "#]].assert_eq(&made_of(BIAS, &others));
+    "#]]
+    .assert_eq(&made_of(BIAS, &others));
 }
 
 #[test]
@@ -291,18 +299,26 @@ fn the_layout_of_a_text_is_kept() {
          nn.BatchNorm2d(8),\n\tnn.LeakyReLU(  # schräg\n\t\t0.1\n\t),\n\tnn.Conv2d(8, 8, 3),\n)\n"
     )
     .replace('\n', "\r\n");
-    check(BIAS, &script, expect![[r#"
+    check(
+        BIAS,
+        &script,
+        expect![[r#"
          		kernel_size=3,  # größer␍
         +		bias=False,␍
          	),␍
-    "#]]);
-    check(IN_PLACE, &script, expect![[r#"
+    "#]],
+    );
+    check(
+        IN_PLACE,
+        &script,
+        expect![[r#"
          	nn.LeakyReLU(  # schräg␍
         -		0.1␍
         +		0.1,␍
         +		inplace=True␍
          	),␍
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -393,23 +409,27 @@ fn a_sum_in_place_may_be_of_what_an_activation_gives() {
     expect![[r#"
         self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
         self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
-    "#]].assert_eq(&of("y = self.body(x)\ny += x\nreturn y"));
+    "#]]
+    .assert_eq(&of("y = self.body(x)\ny += x\nreturn y"));
     expect![[r#"
         self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
         self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
-    "#]].assert_eq(&of("return self.body(x).mul_(2)"));
+    "#]]
+    .assert_eq(&of("return self.body(x).mul_(2)"));
     expect![[r#"
         self.body = nn.Sequential(nn.Linear(n, n), nn.LeakyReLU(0.2, inplace=True))
         self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
         self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
-    "#]].assert_eq(&of("n = 0\nn += 1\nreturn self.body(x) + n"));
+    "#]]
+    .assert_eq(&of("n = 0\nn += 1\nreturn self.body(x) + n"));
     // A function that it calls does it.
     let calls = class(layers, "return double(self.body(x))")
         .replace("class Net", "def double(y):\n    y *= y\n    return y\n\n\nclass Net");
     expect![[r#"
         self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
         self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
-    "#]].assert_eq(&made_of(IN_PLACE, &calls));
+    "#]]
+    .assert_eq(&made_of(IN_PLACE, &calls));
 }
 
 #[test]

@@ -64,49 +64,76 @@ def evaluate(model, x, y):
 #[test]
 fn a_function_without_a_loop() {
     let script = with(PLAIN_FUNCTION);
-    check_at(NO_GRAD, &script, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
 
         +@torch.no_grad()
          def evaluate(model, x, y):
-    "#]]);
-    check_at(EVAL, &script, expect![[r#"
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
          def evaluate(model, x, y):
         +    model.eval()
              out = model(x)  # here
         +    model.train()
              return nn.functional.mse_loss(out, y).item()
-    "#]]);
+    "#]],
+    );
     // By its name alone, and by its `def`.
-    check(NO_GRAD, &script, expect![[r#"
+    check(
+        NO_GRAD,
+        &script,
+        expect![[r#"
 
         +@torch.no_grad()
          def evaluate(model, x, y):
-    "#]]);
-    check(EVAL, &script, expect![[r#"
+    "#]],
+    );
+    check(
+        EVAL,
+        &script,
+        expect![[r#"
          def evaluate(model, x, y):
         +    model.eval()
              out = model(x)  # here
         +    model.train()
              return nn.functional.mse_loss(out, y).item()
-    "#]]);
+    "#]],
+    );
     let script = script.replace("  # here", "").replace("y):", "y):  # here");
-    check_at(NO_GRAD, &script, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
 
         +@torch.no_grad()
          def evaluate(model, x, y):  # here
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_function_that_returns_what_the_model_gives() {
     let script =
         with("def evaluate(model, x, y):\n    return criterion(model(x), y).item()  # here");
-    check_at(NO_GRAD, &script, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
 
         +@torch.no_grad()
          def evaluate(model, x, y):
-    "#]]);
-    check_at(EVAL, &script, expect![[r#"
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
          def evaluate(model, x, y):
         -    return criterion(model(x), y).item()  # here
         +    model.eval()
@@ -114,12 +141,16 @@ fn a_function_that_returns_what_the_model_gives() {
         +    model.train()
         +    return result
 
-    "#]]);
+    "#]],
+    );
     let script = with(
         "def evaluate(model, x, y):\n    out = model(x)  # here\n    print(out)\n    return (\n        \
          model(out), y  # two\n    )",
     );
-    check_at(EVAL, &script, expect![[r#"
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
          def evaluate(model, x, y):
         +    model.eval()
              out = model(x)  # here
@@ -131,20 +162,33 @@ fn a_function_that_returns_what_the_model_gives() {
         +    model.train()
         +    return result
 
-    "#]]);
+    "#]],
+    );
     let taken = with("def evaluate(model, result):\n    return model(result)  # here");
-    check_at(EVAL, &taken, expect![[r#"
+    check_at(
+        EVAL,
+        &taken,
+        expect![[r#"
         refused: train.py:9 returns what the model gives: give that a name before
-    "#]]);
+    "#]],
+    );
     let one_line = with("def evaluate(model, x, y): return model(x)  # here");
-    check_at(EVAL, &one_line, expect![[r#"
+    check_at(
+        EVAL,
+        &one_line,
+        expect![[r#"
         refused: train.py:8 returns what the model gives: give that a name before
-    "#]]);
-    check_at(NO_GRAD, &one_line, expect![[r#"
+    "#]],
+    );
+    check_at(
+        NO_GRAD,
+        &one_line,
+        expect![[r#"
 
         +@torch.no_grad()
          def evaluate(model, x, y): return model(x)  # here
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -154,12 +198,19 @@ fn calls_in_several_blocks() {
          else:\n        out = model(x)\n    for one in more:\n        for two in one:\n            \
          out = out + model(two)\n    return out",
     );
-    check_at(NO_GRAD, &script, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
 
         +@torch.no_grad()
          def evaluate(model, x, y):
-    "#]]);
-    check_at(EVAL, &script, expect![[r#"
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
              total = 0
         +    model.eval()
              if flip:
@@ -167,50 +218,74 @@ fn calls_in_several_blocks() {
                      out = out + model(two)
         +    model.train()
              return out
-    "#]]);
+    "#]],
+    );
     let inner = with(
         "def evaluate(model, x, y):\n    with torch.no_grad():\n        out = model(x)  # here\n        \
          return out.mean()",
     );
-    check_at(EVAL, &inner, expect![[r#"
+    check_at(
+        EVAL,
+        &inner,
+        expect![[r#"
              with torch.no_grad():
         +        model.eval()
                  out = model(x)  # here
         +        model.train()
                  return out.mean()
-    "#]]);
-    check_at(NO_GRAD, &inner, expect![[r#"
+    "#]],
+    );
+    check_at(
+        NO_GRAD,
+        &inner,
+        expect![[r#"
         done: train.py:10 validates without gradients already
-    "#]]);
+    "#]],
+    );
     let leaves = with(
         "def evaluate(model, x, y):\n    if fast:\n        return model(x[:1])\n    return model(x)  # here",
     );
-    check_at(EVAL, &leaves, expect![[r#"
+    check_at(
+        EVAL,
+        &leaves,
+        expect![[r#"
         refused: train.py:9 leaves the function in between, so that nothing behind it would run
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn lines_of_a_function_that_trains_as_well() {
     let script = inline("out = model(held_out)  # here\nprint(out.mean().item())");
-    check_at(NO_GRAD, &script, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
              opt.step()
         -    out = model(held_out)  # here
         +    with torch.no_grad():
         +        out = model(held_out)  # here
              print(out.mean().item())
-    "#]]);
-    check_at(EVAL, &script, expect![[r#"
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
              opt.step()
         +    model.eval()
              out = model(held_out)  # here
         +    model.train()
              print(out.mean().item())
-    "#]]);
+    "#]],
+    );
     let several = inline(
         "error = criterion(\n    model(held_out),  # here\n    expected,\n)  # größer → schlechter\nprint(error)",
     );
-    check_at(NO_GRAD, &several, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &several,
+        expect![[r#"
              opt.step()
         -    error = criterion(
         -        model(held_out),  # here
@@ -222,8 +297,12 @@ fn lines_of_a_function_that_trains_as_well() {
         +            expected,
         +        )  # größer → schlechter
              print(error)
-    "#]]);
-    check_at(EVAL, &several, expect![[r#"
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &several,
+        expect![[r#"
              opt.step()
         +    model.eval()
              error = criterion(
@@ -231,9 +310,13 @@ fn lines_of_a_function_that_trains_as_well() {
              )  # größer → schlechter
         +    model.train()
              print(error)
-    "#]]);
+    "#]],
+    );
     let over = inline("for a, b in val_loader:\n    # how good?\n    print(model(a))  # here");
-    check_at(NO_GRAD, &over, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &over,
+        expect![[r#"
              opt.step()
         -    for a, b in val_loader:
         -        # how good?
@@ -243,26 +326,39 @@ fn lines_of_a_function_that_trains_as_well() {
         +            # how good?
         +            print(model(a))  # here
 
-    "#]]);
+    "#]],
+    );
     // A loop of another kind is not taken whole.
     let other = inline("for a in range(3):\n    improve(a)\n    print(model(a))  # here");
-    check_at(NO_GRAD, &other, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &other,
+        expect![[r#"
                  improve(a)
         -        print(model(a))  # here
         +        with torch.no_grad():
         +            print(model(a))  # here
 
-    "#]]);
+    "#]],
+    );
     let together = inline("a = 1; print(model(held_out))  # here");
-    check_at(NO_GRAD, &together, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &together,
+        expect![[r#"
         refused: train.py:16 has several statements on one line: give each a line of its own
-    "#]]);
-    check_at(EVAL, &together, expect![[r#"
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &together,
+        expect![[r#"
              opt.step()
         -    a = 1; print(model(held_out))  # here
         +    a = 1; model.eval(); print(model(held_out)); model.train()  # here
 
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -301,13 +397,17 @@ fn what_a_loss_comes_from_keeps_its_gradients() {
         "    loss =",
         "    loss = model(held_out).mean()  # here\n    print(loss)\n    loss =",
     );
-    check_at(NO_GRAD, &before, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &before,
+        expect![[r#"
          for x, y in loader:
         -    loss = model(held_out).mean()  # here
         +    with torch.no_grad():
         +        loss = model(held_out).mean()  # here
              print(loss)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -315,18 +415,26 @@ fn what_needs_gradients_in_validation_keeps_them() {
     let attack = "def attack(model, x):\n    x.requires_grad_()\n    model(x).sum().backward()\n    \
                   return x.grad\n\n\ndef evaluate(model, x, y):\n    x = attack(model, x)\n    \
                   return model(x)  # here";
-    check_at(NO_GRAD, &with(attack), expect![[r#"
+    check_at(
+        NO_GRAD,
+        &with(attack),
+        expect![[r#"
              x = attack(model, x)
         -    return model(x)  # here
         +    with torch.no_grad():
         +        return model(x)  # here
 
-    "#]]);
+    "#]],
+    );
     let penalty = "def evaluate(model, x, y):\n    x.requires_grad = True\n    out = model(x)  # here\n    \
                    slope, = torch.autograd.grad(out.sum(), x)\n    return slope";
-    check_at(NO_GRAD, &with(penalty), expect![[r#"
+    check_at(
+        NO_GRAD,
+        &with(penalty),
+        expect![[r#"
         refused: train.py:10 is on the way to a loss, as far as is seen, and keeps its gradients
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -367,44 +475,52 @@ fn the_mode_is_put_back_as_it_was() {
     // Elsewhere the program evaluates it: then this may be called.
     let elsewhere =
         with(PLAIN_FUNCTION) + "model.eval()\nprint(evaluate(model, x, y))\nprint(model(x))\n";
-    check_at(EVAL, &elsewhere, expect![[r#"
+    check_at(
+        EVAL,
+        &elsewhere,
+        expect![[r#"
          def evaluate(model, x, y):
         +    was_training = model.training
         +    model.eval()
              out = model(x)  # here
         +    model.train(was_training)
              return nn.functional.mse_loss(out, y).item()
-    "#]]);
-    check_refused(EVAL, &elsewhere, expect!["done: the model of train.py:9 is put into evaluation mode"]);
-    let by_train = elsewhere.replace("model.eval()", "model.train(mode=False)");
-    check_at(EVAL, &by_train, expect![[r#"
-         def evaluate(model, x, y):
-        +    was_training = model.training
-        +    model.eval()
-             out = model(x)  # here
-        +    model.train(was_training)
-             return nn.functional.mse_loss(out, y).item()
-    "#]]);
-    let taken = elsewhere.replace("\nprint(model(x))", "\nwas_training = 1");
-    check_at(EVAL, &taken, expect![[r#"
-        refused: train.py:9 is in a program that calls something `was_training` already
-    "#]]);
-    let here = with(&PLAIN_FUNCTION.replace("    out =", "    model.eval()\n    out ="));
-    check_at(EVAL, &here, expect![[r#"
-        done: the model of train.py:10 is put into evaluation mode
-    "#]]);
-    // It asks for training mode itself, last.
-    let meant = with(
-        &PLAIN_FUNCTION.replace("    out =", "    model.eval()\n    model.train()\n    out ="),
+    "#]],
     );
-    check_at(EVAL, &meant, expect![[r#"
-             model.train()
+    check_refused(
+        EVAL,
+        &elsewhere,
+        expect!["done: the model of train.py:9 is put into evaluation mode"],
+    );
+    let by_train = elsewhere.replace("model.eval()", "model.train(mode=False)");
+    check_at(
+        EVAL,
+        &by_train,
+        expect![[r#"
+         def evaluate(model, x, y):
         +    was_training = model.training
         +    model.eval()
              out = model(x)  # here
         +    model.train(was_training)
              return nn.functional.mse_loss(out, y).item()
-    "#]]);
+    "#]],
+    );
+    let taken = elsewhere.replace("\nprint(model(x))", "\nwas_training = 1");
+    check_at(
+        EVAL,
+        &taken,
+        expect![[r#"
+        refused: train.py:9 is in a program that calls something `was_training` already
+    "#]],
+    );
+    let here = with(&PLAIN_FUNCTION.replace("    out =", "    model.eval()\n    out ="));
+    check_at(
+        EVAL,
+        &here,
+        expect![[r#"
+        done: the model of train.py:10 is put into evaluation mode
+    "#]],
+    );
 }
 
 #[test]
@@ -426,14 +542,22 @@ fn a_part_that_is_not_trained_stays_so() {
 fn a_model_that_is_given_its_value_in_between() {
     let models = "def evaluate(models, x, y):\n    out = 0\n    for model in models:\n        \
                   out = out + model(x)  # here\n    return out";
-    check_at(EVAL, &with(models), expect![[r#"
+    check_at(
+        EVAL,
+        &with(models),
+        expect![[r#"
         refused: train.py:10 gets its model in between
-    "#]]);
-    check_at(NO_GRAD, &with(models), expect![[r#"
+    "#]],
+    );
+    check_at(
+        NO_GRAD,
+        &with(models),
+        expect![[r#"
 
         +@torch.no_grad()
          def evaluate(models, x, y):
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -441,7 +565,10 @@ fn the_layout_of_a_text_is_kept() {
     let script = inline("# größer → schlechter\nif True:\n\tout = model(  # here\n\t\theld_out,\n\t)\n\tprint('''\nas\n  is''')")
         .replace("    ", "\t")
         .replace('\n', "\r\n");
-    check_at(NO_GRAD, &script, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
          	if True:␍
         -		out = model(  # here␍
         -			held_out,␍
@@ -451,8 +578,12 @@ fn the_layout_of_a_text_is_kept() {
         +				held_out,␍
         +			)␍
          		print('''␍
-    "#]]);
-    check_at(EVAL, &script, expect![[r#"
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
          	if True:␍
         +		model.eval()␍
          		out = model(  # here␍
@@ -460,7 +591,8 @@ fn the_layout_of_a_text_is_kept() {
          		)␍
         +		model.train()␍
          		print('''␍
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -469,11 +601,15 @@ fn a_loop_that_calls_what_trains_is_not_taken_whole() {
         "def train_one(model):\n    model(1).sum().backward()\n\n\ndef run(model):\n    for epoch in range(3):\n        \
          train_one(model)\n        out = model(held_out)  # here\n        print(out)\n\n\nrun(model)",
     );
-    check_at(NO_GRAD, &script, expect![[r#"
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
                  train_one(model)
         -        out = model(held_out)  # here
         +        with torch.no_grad():
         +            out = model(held_out)  # here
                  print(out)
-    "#]]);
+    "#]],
+    );
 }
