@@ -1,8 +1,4 @@
 //! Activations that write over their input, where nothing else needs it.
-//!
-//! In place PyTorch makes the gradients of the activations known here of their output. Of others (ReLU6,
-//! Hardtanh, SiLU, Mish, Hardswish, …) it saves a copy of the input then, so that nothing is gained
-//! (looked at in torch 2.15, by what `torch.autograd.graph.saved_tensors_hooks` is handed).
 
 use std::collections::HashSet;
 
@@ -16,41 +12,11 @@ use super::super::models::is_module_class;
 use super::super::program::Program;
 use super::super::syntax::{callee, everything, written};
 use super::Wanted;
+use super::activations::{KEEP_A_COPY, kind_of};
 use super::attributes::{Held, calls_of, held, is_used_otherwise, layer_before, only_argument};
 use super::layers::{Candidate, change_all, layer, leaves_its_output, refuse_all, switch};
-use super::sequences::{sequences, taken_apart};
-
-/// An activation that can write over its input.
-struct Activation {
-    layer: &'static str,
-    function: &'static str,
-    /// Its first argument: a slope below zero. Where that is negative, the output does not tell the
-    /// gradient, and PyTorch refuses.
-    slope: Option<&'static str>,
-    /// The place of `inplace` among the arguments of the layer.
-    place: usize,
-}
-
-const fn activation(
-    layer: &'static str,
-    function: &'static str,
-    slope: Option<&'static str>,
-    place: usize,
-) -> Activation {
-    Activation { layer, function, slope, place }
-}
-
-const ACTIVATIONS: [Activation; 5] = [
-    activation("ReLU", "relu", None, 0),
-    activation("SELU", "selu", None, 0),
-    activation("LeakyReLU", "leaky_relu", Some("negative_slope"), 1),
-    activation("ELU", "elu", Some("alpha"), 1),
-    activation("CELU", "celu", Some("alpha"), 1),
-];
-
-/// Activations that take `inplace`, and save nothing by it.
-const KEEP_A_COPY: [&str; 7] =
-    ["Hardtanh", "ReLU6", "SiLU", "Mish", "Hardswish", "Hardsigmoid", "Threshold"];
+use super::sequences::sequences;
+use super::taken_apart::taken_apart;
 
 /// `inplace=True` of activations behind layers that need their output for nothing.
 pub(super) fn rewrite<'a>(
@@ -163,16 +129,6 @@ fn is_free<'a>(
     given: Node<'a>,
 ) -> bool {
     layer_before(program, all, class, given).is_some_and(|(by, _)| leaves_its_output(&by.layer))
-}
-
-/// The activation that a call makes or computes.
-fn kind_of(program: &Program<'_>, module: usize, call: Node<'_>) -> Option<&'static Activation> {
-    if let Some(layer) = layer(program, module, call) {
-        return ACTIVATIONS.iter().find(|one| one.layer == layer);
-    }
-    let whole = program.absolute(module, &callee(program.module(module), call));
-    let name = whole.strip_prefix("torch.nn.functional.")?;
-    ACTIVATIONS.iter().find(|one| one.function == name)
 }
 
 /// Lets one activation work in place; false where it does.

@@ -2,6 +2,7 @@
 //! the lines of a finding; without lines it is made wherever the program has what it mends.
 
 mod accumulated_loss;
+mod activations;
 mod anomaly_detection;
 mod attributes;
 mod cudnn_benchmark;
@@ -15,6 +16,7 @@ mod no_sync;
 mod non_blocking;
 mod persistent_workers;
 mod sequences;
+mod taken_apart;
 pub(crate) mod vain_bias;
 mod validation;
 

@@ -13,7 +13,8 @@ use super::Wanted;
 use super::attributes::{Held, calls_of, held, is_used_otherwise, layer_before, only_argument};
 use super::layers::{Candidate, change_all, is_batch_norm, layer, plain_name, refuse_all, switch};
 use super::modes::part_in_evaluation;
-use super::sequences::{sequences, taken_apart};
+use super::sequences::sequences;
+use super::taken_apart::taken_apart;
 
 /// `bias=False` of layers that only a batch norm follows.
 pub(super) fn rewrite<'a>(
