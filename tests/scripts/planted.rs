@@ -16,14 +16,6 @@ use super::turns::{alone, beside};
 
 /// Rules that tell no cost: nothing in a recording has it.
 const WITHOUT_COST: [&str; 1] = ["graph-break"];
-/// Their edits know other code than is planted: convolutions, ReLU, loops that validate. Editors leave
-/// the quick fix out.
-const WITHOUT_FIX: [&str; 4] = [
-    "bias-before-batch-norm",
-    "gradients-in-validation",
-    "in-place-candidates",
-    "train-mode-in-validation",
-];
 /// A cost in bytes is within this of what the clean twin does without.
 const NEAR: f64 = 0.2;
 /// A project is profiled so often before it counts as wrong: what is told by times may be hidden, or
@@ -198,10 +190,7 @@ impl Pair {
         let lines = [(finding["file"].as_str()?, line)];
         // Two workers: the machines that run tests are small.
         let request = Request { kind, lines: &lines, count: Some(2) };
-        let has_fix = !WITHOUT_FIX.contains(&self.rule.as_str());
         match rewrite(&faulty, &entry, &request) {
-            Err(_) if !has_fix => return None,
-            Ok(_) if !has_fix => return Some(format!("{name} mends it now")),
             Ok(made) => {
                 for file in &made.files {
                     let after = file.applied(&faulty[&file.path]);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use tree_sitter::Node;
 
-use super::layers::layer;
 use crate::source::batch_site::gather::named_children;
 use crate::source::batch_site::module::{Module, last_name};
+use crate::source::rewrite::mend::layers::layer;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::{
     callee, calls_in, object_of, reads, targets, within, written,

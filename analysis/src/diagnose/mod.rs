@@ -12,7 +12,6 @@ pub mod finding;
 #[cfg(test)]
 pub(crate) mod harness;
 mod kernel_bound;
-pub(crate) mod layers;
 pub(crate) mod loading;
 pub(crate) mod loops;
 pub(crate) mod reading;

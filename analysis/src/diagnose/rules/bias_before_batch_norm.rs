@@ -5,14 +5,13 @@ use std::collections::HashSet;
 
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
-use crate::diagnose::layers::{Pair, argument, layer, pairs};
 use crate::diagnose::reading::place;
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::Line;
 use crate::profile::Phase;
 use crate::source::rewrite::EditKind;
+use crate::source::rewrite::mend::vain_bias::vain_biases;
 use crate::source::rewrite::program::Program;
-use crate::source::rewrite::syntax::written;
 use crate::whatif::graph::Task;
 
 /// A smaller share of the iteration is not worth an argument.
@@ -54,9 +53,10 @@ fn finding(at: Place) -> Finding {
         message: "The batch norm behind this layer takes its bias away again".to_owned(),
         why: "Batch norm subtracts the mean of each channel, and the bias is part of that. With `bias=False` \
               the model computes the same without adding it and without its gradient. What was \
-              saved before still has the biases: load it with `strict=False`."
+              saved before still has the biases: load it with `strict=False`, and take each from the \
+              running mean of its batch norm."
             .to_owned(),
-        fix: Some(EditKind::ConvWithoutBias),
+        fix: Some(EditKind::WithoutBias),
         ..Finding::default()
     }
 }
@@ -64,39 +64,14 @@ fn finding(at: Place) -> Finding {
 /// Where layers with such a bias are made: the text and the line.
 fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
     let mut found = Vec::new();
-    for pair in pairs(program) {
-        let site = (pair.module, program.module(pair.module).line(pair.first.start_byte()));
-        if has_vain_bias(program, &pair) == Some(true) && !found.contains(&site) {
+    for (module, made) in vain_biases(program) {
+        let site = (module, program.module(module).line(made.start_byte()));
+        if !found.contains(&site) {
             found.push(site);
         }
     }
+    found.sort_unstable();
     found
-}
-
-fn has_vain_bias(program: &Program<'_>, pair: &Pair<'_>) -> Option<bool> {
-    let Pair { module, first, second } = *pair;
-    let (one, norm) = (layer(program, module, first)?, layer(program, module, second)?);
-    // The places of `bias` and of the number of channels.
-    let (place, channels) = match one.as_str() {
-        "Linear" => (2, 1),
-        "Conv1d" | "Conv2d" | "Conv3d" => (7, 1),
-        "ConvTranspose1d" | "ConvTranspose2d" | "ConvTranspose3d" => (7, 1),
-        _ => return Some(false),
-    };
-    if !norm.starts_with("BatchNorm") && norm != "SyncBatchNorm" {
-        return Some(false);
-    }
-    let text = program.module(module);
-    let (in_front, bias) = argument(program, module, first, "bias")?;
-    let is_on = bias.is_none_or(|bias| written(text, bias) == "True");
-    // Over rows of several positions, `BatchNorm1d` norms another dimension than that of a linear
-    // layer's bias: as many channels as the layer gives are those of the bias.
-    let given = |call, place: usize| {
-        let value = program.arguments(module, call)?.positional.get(place).copied()?;
-        Some(written(text, value))
-    };
-    let same = one != "Linear" || given(first, channels)? == given(second, 0)?;
-    Some(is_on && in_front <= place && same)
 }
 
 /// What adding the bias and its gradient take: their kernels on a GPU. On a processor the addition is

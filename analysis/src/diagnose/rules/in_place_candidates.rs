@@ -2,8 +2,9 @@
 //! the layer before does not need it and the function could write over it (PyTorch, `inplace=True`;
 //! Rota Bulò et al., "In-Place Activated BatchNorm", 2018).
 //!
-//! Of the derivatives of PyTorch those of `leaky_relu`, `elu` and `hardtanh` are of their input, and in
-//! place of their output: then the input is not kept. That of `relu` is always of its output.
+//! Of the derivatives of PyTorch those of `leaky_relu`, `elu`, `celu` and `selu` are of their input, and in
+//! place of their output: then the input is not kept. That of `relu` is always of its output. `hardtanh` and
+//! `relu6` keep a copy of their input in place, which gains nothing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -36,9 +37,9 @@ const BEFORE: [&str; 13] = [
     "InstanceNorm2d",
 ];
 /// Activation functions that can write over their input.
-const ACTIVATIONS: [&str; 6] = ["ReLU", "ReLU6", "LeakyReLU", "ELU", "CELU", "Hardtanh"];
+const ACTIVATIONS: [&str; 5] = ["ReLU", "LeakyReLU", "ELU", "CELU", "SELU"];
 /// Their operators, not in place.
-const OPERATORS: [&str; 6] = ["relu", "relu6", "leaky_relu", "elu", "celu", "hardtanh"];
+const OPERATORS: [&str; 5] = ["relu", "leaky_relu", "elu", "celu", "selu"];
 
 pub(super) struct InPlaceCandidates;
 
@@ -194,5 +195,6 @@ mod tests {
         none(example("Net", "Conv2d", "LeakyReLU", "leaky_relu", true));
         none(example("Sequential", "Softmax", "LeakyReLU", "leaky_relu", true));
         none(example("Sequential", "Conv2d", "GELU", "gelu", true));
+        none(example("Sequential", "Conv2d", "ReLU6", "hardtanh", true));
     }
 }

@@ -139,8 +139,9 @@ pub(super) fn is_of_the_optimizer(program: &Program<'_>, module: usize, node: No
     })
 }
 
-/// The statements from the first call of a model to the loss, in the order of the text.
-fn leading_to<'a>(
+/// The statements of its function that a loss is made of, in the order of the text; not those before
+/// the loop in which a model is called for it.
+pub(super) fn needed_by<'a>(
     program: &Program<'a>,
     models: &Models,
     backward: &Backward<'a>,
@@ -188,10 +189,21 @@ fn leading_to<'a>(
     }
     slice.reverse();
     slice.sort_by_key(|one| one.start_byte());
+    slice
+}
+
+/// The statements from the first call of a model to the loss, in the order of the text.
+fn leading_to<'a>(
+    program: &Program<'a>,
+    models: &Models,
+    backward: &Backward<'a>,
+) -> Vec<Node<'a>> {
+    let module = backward.scope.0;
+    let text = program.module(module);
     // What comes from a model, directly or not.
     let mut from_models: BTreeSet<String> = BTreeSet::new();
     let mut found = Vec::new();
-    for one in slice {
+    for one in needed_by(program, models, backward) {
         let uses = models.are_used_by(program, module, one);
         if uses || !reads(text, one).is_disjoint(&from_models) {
             from_models.extend(writes(text, one));

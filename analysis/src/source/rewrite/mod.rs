@@ -15,7 +15,7 @@ mod frameworks;
 mod imports;
 mod layout;
 pub(crate) mod loader;
-mod mend;
+pub(crate) mod mend;
 pub(crate) mod models;
 pub(crate) mod optimizers;
 mod origins;
@@ -74,8 +74,8 @@ pub enum EditKind {
     NoSyncInAccumulation,
     /// `torch.backends.cudnn.benchmark`.
     CudnnBenchmark,
-    /// `bias=False` of a convolution before a batch norm.
-    ConvWithoutBias,
+    /// `bias=False` of a layer before a batch norm.
+    WithoutBias,
     /// `inplace=True` of an activation.
     InPlaceActivation,
 }
@@ -106,7 +106,7 @@ impl EditKind {
         EditKind::NonBlockingCopy,
         EditKind::NoSyncInAccumulation,
         EditKind::CudnnBenchmark,
-        EditKind::ConvWithoutBias,
+        EditKind::WithoutBias,
         EditKind::InPlaceActivation,
     ];
 
@@ -139,7 +139,7 @@ impl EditKind {
             EditKind::NonBlockingCopy => "non-blocking-copy",
             EditKind::NoSyncInAccumulation => "no-sync-in-accumulation",
             EditKind::CudnnBenchmark => "cudnn-benchmark",
-            EditKind::ConvWithoutBias => "conv-without-bias",
+            EditKind::WithoutBias => "without-bias",
             EditKind::InPlaceActivation => "in-place-activation",
         }
     }
@@ -166,7 +166,7 @@ impl EditKind {
             EditKind::NonBlockingCopy => "Copy without waiting (non_blocking)",
             EditKind::NoSyncInAccumulation => "Exchange gradients once a step (no_sync)",
             EditKind::CudnnBenchmark => "Let cuDNN try its algorithms (cudnn.benchmark)",
-            EditKind::ConvWithoutBias => "Leave the convolution's bias out (bias=False)",
+            EditKind::WithoutBias => "Leave a bias out that batch norm takes away (bias=False)",
             EditKind::InPlaceActivation => "Activate in place (inplace=True)",
         }
     }

@@ -203,7 +203,11 @@ impl Models {
 }
 
 /// The body of the function of the program that a call calls; not that of a model's `forward`.
-fn body_of<'a>(program: &Program<'a>, module: usize, call: Node<'a>) -> Option<(usize, Node<'a>)> {
+pub(super) fn body_of<'a>(
+    program: &Program<'a>,
+    module: usize,
+    call: Node<'a>,
+) -> Option<(usize, Node<'a>)> {
     let name = callee(program.module(module), call);
     let place = Place { module, span: call.byte_range() };
     match callable(&program.tracer, &place, &name)? {

@@ -25,6 +25,15 @@ pub(crate) fn statement_of(node: Node<'_>) -> Option<Node<'_>> {
 /// The nodes below a node and itself, in the order of the text; those in functions and classes that
 /// are defined there are left out, because they run at another time.
 pub(crate) fn within(node: Node<'_>) -> Vec<Node<'_>> {
+    below(node, false)
+}
+
+/// The same with what functions and classes have in them.
+pub(crate) fn everything(node: Node<'_>) -> Vec<Node<'_>> {
+    below(node, true)
+}
+
+fn below(node: Node<'_>, into_definitions: bool) -> Vec<Node<'_>> {
     let mut found = vec![node];
     let mut cursor = node.walk();
     if !cursor.goto_first_child() {
@@ -32,8 +41,8 @@ pub(crate) fn within(node: Node<'_>) -> Vec<Node<'_>> {
     }
     loop {
         let at = cursor.node();
-        let is_definition =
-            matches!(at.kind(), "function_definition" | "class_definition" | "lambda");
+        let is_definition = !into_definitions
+            && matches!(at.kind(), "function_definition" | "class_definition" | "lambda");
         if at.is_named() && !is_definition {
             found.push(at);
         }

@@ -10,10 +10,12 @@ use crate::source::SourceIndex;
 
 mod demos;
 mod half;
+mod layers;
 mod mend;
 mod models;
 mod refusals;
 mod small;
+mod validation;
 
 pub(super) fn project(files: &[(&str, &str)]) -> (HashMap<String, Arc<str>>, Entry) {
     let texts = files.iter().map(|(path, text)| ((*path).to_owned(), Arc::from(*text))).collect();
@@ -76,7 +78,7 @@ pub(super) fn check(kind: EditKind, script: &str, expected: Expect) {
 }
 
 /// The lines that differ, with one line around them. `\r` is shown.
-fn changed_lines(before: &str, after: &str) -> String {
+pub(super) fn changed_lines(before: &str, after: &str) -> String {
     let before: Vec<&str> = before.split('\n').collect();
     let after: Vec<&str> = after.split('\n').collect();
     // The longest common lines, by the table that every textbook has: texts of tests are short.

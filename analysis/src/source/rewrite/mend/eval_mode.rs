@@ -1,52 +1,144 @@
 //! Validation in evaluation mode: dropout off, and batch norm by its running statistics.
 
+use tree_sitter::Node;
+
 use super::super::Refusal;
 use super::super::edits::Edits;
+use super::super::layout::Layout;
+use super::super::models::Models;
 use super::super::program::Program;
-use super::super::syntax::within;
+use super::super::syntax::{mentions, within, writes};
 use super::Wanted;
-use super::validation::validations;
+use super::modes::{evaluated, part_in_evaluation};
+use super::validation::{Validation, validations};
 
-/// `model.eval()` in front of the loop that validates, `model.train()` behind it.
+/// `model.eval()` in front of the statements that validate, `model.train()` behind them.
 pub(super) fn rewrite<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
     at: &Wanted<'_>,
 ) -> Result<(), Refusal> {
     let mut done = None;
-    for validation in validations(program, at) {
+    for validation in validations(program, at)? {
         let module = validation.scope.0;
-        let statement = validation.statement;
-        let missing: Vec<&String> =
-            validation.models.iter().filter(|model| !is_evaluated(program, model)).collect();
+        let start = validation.first.start_byte();
+        let missing: Vec<&String> = validation
+            .models
+            .iter()
+            .filter(|model| !is_evaluated(program, at, &validation, model))
+            .collect();
         if missing.is_empty() {
-            done.get_or_insert(program.at(module, statement.start_byte()));
+            done.get_or_insert(program.at(module, start));
             continue;
         }
-        if within(statement).into_iter().any(|node| node.kind() == "return_statement") {
-            let why = "returns from the loop, so that nothing behind it would run";
-            return Err(program.refuse(module, statement.start_byte(), why));
+        if let Some((module, offset)) = part_in_evaluation(program, &Models::of(program)) {
+            let why = "puts a part of a model into evaluation mode, which `train()` would end";
+            return Err(program.refuse(module, offset, why));
         }
-        let before: Vec<String> = missing.iter().map(|model| format!("{model}.eval()")).collect();
-        let after: Vec<String> = missing.iter().map(|model| format!("{model}.train()")).collect();
-        edits.before(module, statement, &before);
-        edits.after(module, statement, &after);
+        surround(program, edits, &validation, &missing)?;
     }
     match done {
         _ if !edits.is_empty() => Ok(()),
         Some(at) => Err(Refusal::done(format!("the model of {at} is put into evaluation mode"))),
-        None => Err(Refusal::not_understood("no loop that validates a model was found here")),
+        None => Err(Refusal::not_understood("nothing that validates a model was found here")),
     }
 }
 
-/// Whether something in the program puts a model into evaluation mode: the function, or who calls it,
-/// perhaps by another name.
-fn is_evaluated(program: &Program<'_>, model: &str) -> bool {
+fn surround<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    validation: &Validation<'a>,
+    models: &[&String],
+) -> Result<(), Refusal> {
+    let module = validation.scope.0;
+    let text = program.module(module);
+    let (first, last) = (validation.first, validation.last);
+    let refuse = |why: &str| Err(program.refuse(module, first.start_byte(), why));
+    let returned = returned(last);
+    let leaves = |node: &Node<'_>| matches!(node.kind(), "return_statement" | "yield" | "await");
+    let mut inside = validation.statements().flat_map(within);
+    if inside.any(|node| leaves(&node) && !(returned.is_some() && node.id() == last.id())) {
+        return refuse("leaves the function in between, so that nothing behind it would run");
+    }
+    if first.id() == last.id() && !validation.has_own_function && has_jump(first) {
+        return refuse("may leave the loop around it, so that nothing behind it would run");
+    }
+    let given: Vec<String> =
+        validation.statements().flat_map(|statement| writes(text, statement)).collect();
+    let root = |model: &str| model.split('.').next().unwrap_or(model).to_owned();
+    if models.iter().any(|model| given.contains(*model) || given.contains(&root(model))) {
+        return refuse("gets its model in between");
+    }
+    let mut before: Vec<String> = models.iter().map(|model| format!("{model}.eval()")).collect();
+    let mut after: Vec<String> = models.iter().map(|model| format!("{model}.train()")).collect();
+    // Elsewhere the program evaluates it, and may call this then: as it was is as it has to be.
+    let is_evaluated_elsewhere =
+        program.calls().any(|(at, call)| evaluated(program, at, call).is_some());
+    if is_evaluated_elsewhere {
+        let [model] = models else {
+            return refuse("calls several models, of which each may be in another mode");
+        };
+        if mentions(text.index.text(), "was_training") {
+            return refuse("is in a program that calls something `was_training` already");
+        }
+        before.insert(0, format!("was_training = {model}.training"));
+        after = vec![format!("{model}.train(was_training)")];
+    }
+    if let Some(value) = returned {
+        let layout = Layout::of(text);
+        let is_alone =
+            layout.indentation(last.start_byte()).is_some() && layout.ends_line(last.end_byte());
+        let function = validation.scope.1.and_then(|at| text.functions.get(at));
+        let is_free = function.is_some_and(|one| !mentions(text.text(&one.span), "result"));
+        if !is_alone || !is_free {
+            return refuse("returns what the model gives: give that a name before");
+        }
+        edits.replace(module, last.start_byte()..value.start_byte(), "result = ");
+        after.push("return result".to_owned());
+    }
+    edits.before(module, first, &before);
+    edits.after(module, last, &after);
+    Ok(())
+}
+
+/// What a `return` gives.
+fn returned(statement: Node<'_>) -> Option<Node<'_>> {
+    statement
+        .named_child(0)
+        .filter(|one| statement.kind() == "return_statement" && one.kind() != "comment")
+}
+
+/// Whether a statement that is no loop has a `break` or `continue`, which is that of a loop around it.
+fn has_jump(statement: Node<'_>) -> bool {
+    let is_loop = matches!(statement.kind(), "for_statement" | "while_statement");
+    let is_jump = |node: &Node<'_>| matches!(node.kind(), "break_statement" | "continue_statement");
+    !is_loop && within(statement).iter().any(is_jump)
+}
+
+/// Whether something puts a model into evaluation mode before it validates. Where no line was measured,
+/// that may be anywhere: the function, or who calls it, perhaps by another name.
+fn is_evaluated(
+    program: &Program<'_>,
+    at: &Wanted<'_>,
+    validation: &Validation<'_>,
+    model: &str,
+) -> bool {
+    let (module, function) = validation.scope;
     let last = model.rsplit('.').next().unwrap_or(model);
-    program.calls().any(|(_, call)| {
-        let owner =
-            call.callee.strip_suffix(".eval").or_else(|| call.callee.strip_suffix(".train"));
-        let is_off = call.callee.ends_with(".eval");
-        is_off && owner.is_some_and(|owner| owner.rsplit('.').next() == Some(last))
-    })
+    if at.is_anywhere() {
+        return program.calls().any(|(at, call)| {
+            let owner = evaluated(program, at, call);
+            owner.is_some_and(|owner| owner.rsplit('.').next() == Some(last))
+        });
+    }
+    let text = program.module(module);
+    let end = validation.last.end_byte();
+    let own = text.calls.iter().filter(|call| {
+        call.function == function
+            && call.span.end <= end
+            && [".eval", ".train"].iter().any(|name| call.callee == format!("{model}{name}"))
+    });
+    // The last one before it, or within.
+    let latest = own.max_by_key(|call| call.span.start);
+    latest.is_some_and(|call| evaluated(program, module, call).is_some())
 }

@@ -1,52 +1,134 @@
 //! Activations that write over their input, where nothing else needs it.
 
+use std::collections::HashSet;
+
 use tree_sitter::Node;
 
+use super::super::super::batch_site::call_sites::Arguments;
+use super::super::super::batch_site::module::last_name;
 use super::super::Refusal;
 use super::super::edits::Edits;
+use super::super::models::is_module_class;
 use super::super::program::Program;
+use super::super::syntax::{callee, everything, written};
 use super::Wanted;
-use super::layers::{
-    Found, Layer, calls_of, held, input_of, is_used_otherwise, leaves_its_output, sequences, switch,
-};
+use super::activations::{KEEP_A_COPY, kind_of};
+use super::attributes::{Held, calls_of, held, is_used_otherwise, layer_before, only_argument};
+use super::layers::{Candidate, change_all, layer, leaves_its_output, refuse_all, switch};
+use super::sequences::sequences;
+use super::taken_apart::taken_apart;
 
 /// `inplace=True` of activations behind layers that need their output for nothing.
-pub(super) fn rewrite(
-    program: &Program<'_>,
-    edits: &mut Edits<'_>,
+pub(super) fn rewrite<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
     at: &Wanted<'_>,
 ) -> Result<(), Refusal> {
-    let mut found = Found::at(at);
-    for (module, layers) in sequences(program) {
-        for pair in layers.windows(2) {
-            match pair {
-                [(before, _), (Layer::Activation, made)] if leaves_its_output(*before) => {
-                    found.meet(program, module, *made, &[]);
-                }
-                _ => {}
+    let found = candidates(program);
+    let nothing = "no activation whose input nothing else needs, as far as is seen, is here";
+    let change =
+        |edits: &mut Edits<'a>, one: &Candidate<'a>| in_place(program, edits, one.module, one.made);
+    let made = change_all(program, edits, at, &found, change, ("works in place already", nothing));
+    made.map_err(|refusal| match of_a_copy(program, at) {
+        Some(copy) if refusal == Refusal::not_understood(nothing) => copy,
+        _ => refusal,
+    })
+}
+
+/// The activations that are given what nothing else needs.
+fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
+    let all = held(program);
+    let side_by_side = in_sequences(program);
+    let read: HashSet<usize> =
+        side_by_side.iter().filter(|(_, is_read)| *is_read).map(|(one, _)| one.made.id()).collect();
+    let mut found: Vec<Candidate<'a>> = side_by_side.into_iter().map(|(one, _)| one).collect();
+    found.extend(in_methods(program, &all));
+    found.extend(functions(program, &all));
+    if found.is_empty() {
+        return found;
+    }
+    let known: HashSet<usize> = found.iter().map(|one| one.made.id()).collect();
+    if let Some((module, offset)) = changed_in_place(program, |node| known.contains(&node.id())) {
+        let why = "changes something in place, perhaps what this activation gives, which it would \
+                   need for its gradient";
+        let refusal = program.refuse(module, offset, why);
+        for one in &mut found {
+            // ReLU keeps its output in any case: who writes over that fails already.
+            let kind = kind_of(program, one.module, one.made);
+            let is_relu = kind.is_some_and(|kind| kind.function == "relu");
+            if !is_relu && !read.contains(&one.made.id()) {
+                one.refusal = Some(refusal.clone());
             }
         }
     }
-    let all = held(program);
-    for activation in all.iter().filter(|one| one.layer == Layer::Activation) {
-        let calls = calls_of(program, activation);
-        let is_safe = |call: &Node<'_>| {
-            let input = input_of(program, &all, activation, *call);
-            input.is_some_and(|(layer, _)| leaves_its_output(layer))
+    if let Some((module, offset)) = taken_apart(program) {
+        let why = "looks at single layers of a model, perhaps at what this one would write over";
+        refuse_all(&mut found, &program.refuse(module, offset, why));
+    }
+    found
+}
+
+/// The activations in an `nn.Sequential` behind a layer that leaves its output alone; and whether only
+/// a layer behind them sees what they give, and reads it.
+fn in_sequences<'a>(program: &Program<'a>) -> Vec<(Candidate<'a>, bool)> {
+    let mut found = Vec::new();
+    for (module, layers) in sequences(program) {
+        for (at, pair) in layers.windows(2).enumerate() {
+            let [one, next] = pair else { continue };
+            if !leaves_its_output(&one.layer) || kind_of(program, module, next.made).is_none() {
+                continue;
+            }
+            let candidate = Candidate::new(module, next.made, Vec::new());
+            let behind = layers.get(at + 2).map(|one| one.layer.as_str()).unwrap_or_default();
+            let is_only_read = leaves_its_output(behind) || behind.contains("Pool");
+            found.push((candidate, is_only_read));
+        }
+    }
+    found
+}
+
+/// Activations that a class holds, each call of which is given what a layer in front gives.
+fn in_methods<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
+    let mut found = Vec::new();
+    for one in all.iter().filter(|one| kind_of(program, one.module, one.made).is_some()) {
+        let calls = calls_of(program, one);
+        let is_safe = |call: &Node<'a>| {
+            let given = only_argument(*call);
+            given.is_some_and(|given| is_free(program, all, (one.module, one.class), given))
         };
-        if !calls.is_empty() && calls.iter().all(is_safe) && !is_used_otherwise(program, activation)
-        {
-            found.meet(program, activation.module, activation.made, &calls);
+        if !calls.is_empty() && calls.iter().all(is_safe) && !is_used_otherwise(program, one) {
+            found.push(Candidate::new(one.module, one.made, calls));
         }
     }
-    match found.change(program, edits, in_place)? {
-        _ if !edits.is_empty() => Ok(()),
-        Some(at) => Err(Refusal::done(format!("{at} works in place already"))),
-        None => {
-            let why = "no activation whose input nothing else needs, as far as is seen, is here";
-            Err(Refusal::not_understood(why))
+    found
+}
+
+/// `F.relu(self.bn(x))`
+fn functions<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
+    let mut found = Vec::new();
+    for (module, call) in program.calls() {
+        let Some(node) = program.node(module, call) else { continue };
+        let Some(class) = program.class_of((module, call.function)) else { continue };
+        if layer(program, module, node).is_some() || kind_of(program, module, node).is_none() {
+            continue;
+        }
+        let arguments: Option<Arguments<'a>> = program.arguments(module, node);
+        let given = arguments.and_then(|all| all.positional.first().copied());
+        if given.is_some_and(|given| is_free(program, all, (module, class), given)) {
+            found.push(Candidate::new(module, node, Vec::new()));
         }
     }
+    found
+}
+
+/// Whether a value may be written over: it is what a layer gives that does not need it.
+fn is_free<'a>(
+    program: &Program<'a>,
+    all: &[Held<'a>],
+    class: (usize, usize),
+    given: Node<'a>,
+) -> bool {
+    layer_before(program, all, class, given).is_some_and(|(by, _)| leaves_its_output(&by.layer))
 }
 
 /// Lets one activation work in place; false where it does.
@@ -56,11 +138,128 @@ fn in_place(
     module: usize,
     made: Node<'_>,
 ) -> Result<bool, Refusal> {
-    let Some(arguments) = program.arguments(module, made) else { return Ok(false) };
+    let start = made.start_byte();
+    let text = program.module(module);
+    let arguments = program.arguments(module, made);
+    let (Some(arguments), Some(kind)) = (arguments, kind_of(program, module, made)) else {
+        return Err(program.refuse(module, start, "makes it in a form that is not followed"));
+    };
     if arguments.has_star || !arguments.splats.is_empty() {
         let why = "gives the activation starred arguments, which may hold inplace already";
-        return Err(program.refuse(module, made.start_byte(), why));
+        return Err(program.refuse(module, start, why));
     }
-    let given = arguments.named("inplace").or(arguments.positional.first().copied());
+    // A function is given what it activates first.
+    let first = usize::from(layer(program, module, made).is_none());
+    let positional = |at: usize| arguments.positional.get(first + at).copied();
+    if let Some(slope) = kind.slope
+        && let Some(given) = arguments.named(slope).or(positional(0))
+    {
+        let given = written(text, given);
+        if !given.parse::<f64>().is_ok_and(|value| value > 0.0) {
+            let what = format!(
+                "takes {slope} from `{given}`, and in place there is no gradient for a negative one"
+            );
+            return Err(program.refuse(module, start, &what));
+        }
+    }
+    let given = arguments.named("inplace").or(positional(kind.place));
     switch(program, edits, (module, made), ("inplace", "True"), given)
+}
+
+/// Says of an activation at a wanted line that it keeps a copy of its input, in place or not.
+fn of_a_copy(program: &Program<'_>, at: &Wanted<'_>) -> Option<Refusal> {
+    if at.is_anywhere() {
+        return None;
+    }
+    program.calls().find_map(|(module, call)| {
+        let node = program.node(module, call).filter(|node| at.meets(program, module, *node))?;
+        let name = layer(program, module, node)?;
+        let what =
+            format!("has {name}, which in place keeps a copy of its input: nothing is saved");
+        KEEP_A_COPY
+            .contains(&name.as_str())
+            .then(|| program.refuse(module, node.start_byte(), &what))
+    })
+}
+
+/// Where the code of a model changes a tensor in place that may be an activation's output: text and
+/// offset. What `is_safe` says is behind a layer that leaves its output alone is none.
+fn changed_in_place<'a>(
+    program: &Program<'a>,
+    is_safe: impl Fn(Node<'a>) -> bool,
+) -> Option<(usize, usize)> {
+    let mut called: HashSet<String> = HashSet::new();
+    for is_model in [true, false] {
+        for (module, text) in program.modules().iter().enumerate() {
+            for (at, function) in text.functions.iter().enumerate() {
+                let class = program.class_of((module, Some(at)));
+                let of_a_model = class.is_some_and(|at| is_module_class(program, module, at, 0));
+                // What models call, too.
+                if function.name == "__init__"
+                    || of_a_model != is_model
+                    || !(is_model || called.contains(&function.name))
+                {
+                    continue;
+                }
+                let Some(body) = text.node(&function.body) else { continue };
+                for node in everything(body) {
+                    if changes(program, module, node) && !is_safe(node) {
+                        return Some((module, node.start_byte()));
+                    }
+                    if is_model && node.kind() == "call" {
+                        called.insert(last_name(&callee(text, node)).to_owned());
+                    }
+                }
+            }
+        }
+    }
+    // `nn.Dropout(0.5, inplace=True)` anywhere.
+    program.calls().find_map(|(module, call)| {
+        let node = program.node(module, call)?;
+        (works_in_place(program, module, node) && !is_safe(node))
+            .then_some((module, call.span.start))
+    })
+}
+
+/// `x += y`, `x.mul_(2)`, `F.relu(x, inplace=True)`.
+fn changes(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+    let text = program.module(module);
+    match node.kind() {
+        "augmented_assignment" => {
+            let value = node.child_by_field_name("right").map(|value| value.kind());
+            let plain = ["integer", "float", "list", "tuple", "string", "list_comprehension"];
+            let target = node.child_by_field_name("left").map(|left| written(text, left));
+            let function = text.function_at(node.start_byte());
+            let is_list = text.assignments.iter().any(|one| {
+                let value = text.node(&one.value).map(|value| value.kind());
+                one.function == function
+                    && Some(&one.target) == target.as_ref()
+                    && value == Some("list")
+            });
+            !is_list && value.is_some_and(|value| !plain.contains(&value))
+        }
+        "call" => {
+            let name = callee(text, node);
+            let last = last_name(&name);
+            let is_method = last.ends_with('_') && !last.ends_with("__") && name.contains('.');
+            let starts_values = program.absolute(module, &name).starts_with("torch.nn.init.");
+            (is_method && last != "requires_grad_" && !starts_values)
+                || works_in_place(program, module, node)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a call of `torch.nn` makes what works in place.
+fn works_in_place(program: &Program<'_>, module: usize, call: Node<'_>) -> bool {
+    let text = program.module(module);
+    let kind = kind_of(program, module, call);
+    if kind.is_none() && !program.absolute(module, &callee(text, call)).starts_with("torch.nn.") {
+        return false;
+    }
+    let Some(arguments) = program.arguments(module, call) else { return false };
+    let first = usize::from(layer(program, module, call).is_none());
+    let by_place = kind.and_then(|kind| arguments.positional.get(first + kind.place).copied());
+    let given = arguments.named("inplace").or(by_place);
+    given.is_some_and(|given| written(text, given) != "False")
 }

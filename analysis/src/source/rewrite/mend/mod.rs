@@ -2,16 +2,22 @@
 //! the lines of a finding; without lines it is made wherever the program has what it mends.
 
 mod accumulated_loss;
+mod activations;
 mod anomaly_detection;
-mod convolution_bias;
+mod attributes;
 mod cudnn_benchmark;
 mod eval_mode;
 mod in_place;
-mod layers;
+pub(crate) mod layers;
+mod losses;
+mod modes;
 mod no_grad;
 mod no_sync;
 mod non_blocking;
 mod persistent_workers;
+mod sequences;
+mod taken_apart;
+pub(crate) mod vain_bias;
 mod validation;
 
 use tree_sitter::Node;
@@ -37,7 +43,7 @@ pub(super) fn rewrite<'a>(
         EditKind::NonBlockingCopy => non_blocking::rewrite(program, edits, at),
         EditKind::NoSyncInAccumulation => no_sync::rewrite(program, edits),
         EditKind::CudnnBenchmark => cudnn_benchmark::rewrite(program, edits, at),
-        EditKind::ConvWithoutBias => convolution_bias::rewrite(program, edits, at),
+        EditKind::WithoutBias => vain_bias::rewrite(program, edits, at),
         EditKind::InPlaceActivation => in_place::rewrite(program, edits, at),
         _ => Err(Refusal::not_understood("it mends no finding")),
     }

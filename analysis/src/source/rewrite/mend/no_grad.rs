@@ -1,66 +1,80 @@
 //! Validation without gradients (PyTorch, "Performance Tuning Guide").
 
-use tree_sitter::Node;
-
-use super::super::super::batch_site::module::Module;
+use super::super::super::batch_site::module::{Function, Module};
 use super::super::edits::Edits;
 use super::super::layout::Layout;
 use super::super::program::Program;
+use super::super::syntax::within;
 use super::super::{Refusal, imports};
 use super::Wanted;
 use super::validation::{Validation, validations};
 
-/// `@torch.no_grad()` at the function that validates, or `with torch.no_grad():` around the loop.
+/// `@torch.no_grad()` at the function that validates, or `with torch.no_grad():` around the loop or the
+/// statement.
 pub(super) fn rewrite<'a>(
     program: &Program<'a>,
     edits: &mut Edits<'a>,
     at: &Wanted<'_>,
 ) -> Result<(), Refusal> {
     let mut done = None;
-    let mut decorated = Vec::new();
-    for validation in validations(program, at) {
-        let module = validation.scope.0;
+    for validation in validations(program, at)? {
+        let (module, function) = validation.scope;
         let text = program.module(module);
         if is_without(program, &validation) {
-            done.get_or_insert(program.at(module, validation.statement.start_byte()));
+            done.get_or_insert(program.at(module, validation.first.start_byte()));
             continue;
         }
-        let function = validation.scope.1.and_then(|at| text.functions.get(at));
-        let torch = imports::torch(edits, module, text);
+        let function = function.and_then(|at| text.functions.get(at));
         match function.filter(|_| validation.has_own_function) {
-            Some(function) if function.yields => {
-                let why = "yields, and a generator would keep gradients off outside of it";
-                return Err(program.refuse(module, function.span.start, why));
-            }
-            Some(function) => {
-                // Two loops of one function need one decorator.
-                if !decorated.contains(&(module, function.span.start)) {
-                    decorated.push((module, function.span.start));
-                    decorate(program, edits, module, function.span.start, &torch)?;
-                }
-            }
+            Some(function) => decorate(program, edits, module, function)?,
             None => {
+                if yields(&validation) || function.is_some_and(|one| is_asynchronous(text, one)) {
+                    let why =
+                        "hands over to others meanwhile, and gradients would be off there, too";
+                    return Err(program.refuse(module, validation.first.start_byte(), why));
+                }
+                let torch = imports::torch(edits, module, text);
                 let header = format!("with {torch}.no_grad():");
-                edits.wrap(program, module, validation.statement.byte_range(), &header)?;
+                edits.wrap(program, module, validation.bytes(), &header)?;
             }
         }
     }
     match done {
         _ if !edits.is_empty() => Ok(()),
         Some(at) => Err(Refusal::done(format!("{at} validates without gradients already"))),
-        None => Err(Refusal::not_understood("no loop that validates a model was found here")),
+        None => Err(Refusal::not_understood("nothing that validates a model was found here")),
     }
 }
 
-/// Puts a decorator above a function, in front of those that it has.
-fn decorate(
-    program: &Program<'_>,
-    edits: &mut Edits<'_>,
+fn yields(validation: &Validation<'_>) -> bool {
+    let mut nodes = validation.statements().flat_map(within);
+    nodes.any(|node| matches!(node.kind(), "yield" | "await"))
+}
+
+fn is_asynchronous(text: &Module, function: &Function) -> bool {
+    text.text(&function.span).starts_with("async")
+}
+
+/// Puts a decorator above a function, below those that it has.
+fn decorate<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
     module: usize,
-    start: usize,
-    torch: &str,
+    function: &Function,
 ) -> Result<(), Refusal> {
+    let start = function.span.start;
     let text = program.module(module);
+    if function.yields {
+        let why = "yields, and a generator would keep gradients off outside of it";
+        return Err(program.refuse(module, start, why));
+    }
+    if is_asynchronous(text, function) {
+        let why = "is asynchronous, and a decorator would turn gradients on again before it runs";
+        return Err(program.refuse(module, start, why));
+    }
+    if function.decorators.iter().any(|one| text.text(one).contains("jit")) {
+        return Err(program.refuse(module, start, "is compiled, and takes no such decorator"));
+    }
     let root = text.index.tree().map(|tree| tree.root_node());
     let node = root.and_then(|root| root.descendant_for_byte_range(start, start + 1));
     let definition = node.and_then(|node| {
@@ -72,31 +86,28 @@ fn decorate(
     if Layout::of(text).indentation(definition.start_byte()).is_none() {
         return Err(program.refuse(module, start, "stands behind something else on its line"));
     }
+    let torch = imports::torch(edits, module, text);
     edits.before(module, definition, &[format!("@{torch}.no_grad()")]);
     Ok(())
 }
 
-/// Whether gradients are off: by a decorator, by a `with` around the loop or within it around all
-/// calls, or for good.
+/// Whether gradients are off: by a decorator, by a `with` around the statements or within them around
+/// all calls, or for good before them.
 fn is_without(program: &Program<'_>, validation: &Validation<'_>) -> bool {
     let (module, function) = validation.scope;
     let text = program.module(module);
-    let decorators = function.and_then(|at| text.functions.get(at)).map(|one| &one.decorators);
+    let function = function.and_then(|at| text.functions.get(at));
     let is_off = |written: &str| {
         ["no_grad", "inference_mode", "set_grad_enabled"].iter().any(|name| written.contains(name))
     };
-    let is_decorated = decorators.is_some_and(|all| all.iter().any(|one| is_off(text.text(one))));
-    let within_with = std::iter::successors(Some(validation.statement), |node| node.parent())
-        .take(64)
-        .any(|node| is_off_with(text, node));
-    let inside = text.text(&validation.statement.byte_range());
-    is_decorated || within_with || is_off(inside)
-}
-
-fn is_off_with(text: &Module, node: Node<'_>) -> bool {
-    let body = node.child_by_field_name("body").filter(|_| node.kind() == "with_statement");
-    let header = body.map(|body| text.text(&(node.start_byte()..body.start_byte())));
-    header.is_some_and(|header| {
-        ["no_grad", "inference_mode", "set_grad_enabled"].iter().any(|name| header.contains(name))
-    })
+    let is_decorated =
+        function.is_some_and(|one| one.decorators.iter().any(|one| is_off(text.text(one))));
+    let mut around = std::iter::successors(Some(validation.first), |node| node.parent()).take(64);
+    let within_with = around.any(|node| {
+        let body = node.child_by_field_name("body").filter(|_| node.kind() == "with_statement");
+        body.is_some_and(|body| is_off(text.text(&(node.start_byte()..body.start_byte()))))
+    });
+    let before = function.map(|one| one.body.start..validation.first.start_byte());
+    let for_good = before.is_some_and(|span| text.text(&span).contains("set_grad_enabled(False)"));
+    is_decorated || within_with || for_good || is_off(text.text(&validation.bytes()))
 }

@@ -1,62 +1,206 @@
-//! Where a program validates: loops that call a model and never go back.
+//! Where a program validates: what calls a model and never goes back.
+
+use std::collections::{BTreeMap, HashSet};
 
 use tree_sitter::Node;
 
 use super::super::super::batch_site::batch_names::is_for_validation;
-use super::super::super::batch_site::module::Module;
-use super::super::models::Models;
+use super::super::super::batch_site::module::last_name;
+use super::super::Refusal;
+use super::super::models::{Models, body_of};
 use super::super::program::{Program, Scope};
-use super::super::syntax::{callee, calls_in, written};
+use super::super::syntax::{callee, calls_in, within, written};
 use super::Wanted;
+use super::losses::Losses;
 
-/// One loop that validates.
+/// Statements that validate.
 pub(super) struct Validation<'a> {
     pub scope: Scope,
-    /// The `for` statement.
-    pub statement: Node<'a>,
+    /// The first and the last of the statements, which follow one another in a block.
+    pub first: Node<'a>,
+    pub last: Node<'a>,
     /// The models that are called there, as they are written.
     pub models: Vec<String>,
     /// Nothing of the function around it goes back or steps.
     pub has_own_function: bool,
 }
 
-/// The loops that validate, of those that are wanted: at one of the lines, or by their names.
-pub(super) fn validations<'a>(program: &Program<'a>, at: &Wanted<'_>) -> Vec<Validation<'a>> {
+impl<'a> Validation<'a> {
+    /// The statements.
+    pub fn statements(&self) -> impl Iterator<Item = Node<'a>> {
+        let end = self.last.end_byte();
+        let all = std::iter::successors(Some(self.first), |one| one.next_named_sibling());
+        all.take_while(move |one| one.end_byte() <= end)
+    }
+
+    pub fn bytes(&self) -> std::ops::Range<usize> {
+        self.first.start_byte()..self.last.end_byte()
+    }
+}
+
+/// A call of a model, and the blocks around it in its function, the outermost first: the statement of
+/// each that the call is in. What a loop runs again and again is not gone into.
+struct Run<'a> {
+    model: String,
+    statements: Vec<Node<'a>>,
+    /// The loops around it in its function, and its own statement, the outermost first.
+    loops: Vec<Node<'a>>,
+    own: Node<'a>,
+}
+
+/// What validates, of what is wanted: at one of the lines, or by its name.
+///
+/// # Errors
+/// Where what is wanted is part of a training step.
+pub(super) fn validations<'a>(
+    program: &Program<'a>,
+    at: &Wanted<'_>,
+) -> Result<Vec<Validation<'a>>, Refusal> {
     let models = Models::of(program);
+    let losses = Losses::of(program, &models)?;
+    let mut by_scope: BTreeMap<Scope, Vec<Run<'a>>> = BTreeMap::new();
+    for (module, call) in program.calls().filter(|(_, call)| models.is_one(&call.callee)) {
+        let run = program.node(module, call).and_then(|node| run(node, &call.callee));
+        if let Some(run) = run {
+            by_scope.entry((module, call.function)).or_default().push(run);
+        }
+    }
+    let (mut found, mut refused) = (Vec::new(), None);
+    for (scope, runs) in by_scope {
+        let (module, function) = scope;
+        let text = program.module(module);
+        let function = function.and_then(|at| text.functions.get(at));
+        let body = function.and_then(|function| text.node(&function.body));
+        let has_own_function = body.is_some_and(|body| !trains(program, module, body));
+        let is_named = function.is_some_and(|one| speaks_of_it(&one.name));
+        let is_over = |one: &&Node<'a>| goes_over_validation(program, module, **one);
+        let is_wanted = |run: &Run<'a>| {
+            if at.is_anywhere() {
+                return is_named || run.loops.iter().any(|one| is_over(&one));
+            }
+            // A loop that trains is none that a line of it could mean.
+            let loops = run.loops.iter().filter(|one| has_own_function || is_over(one));
+            loops.chain([&run.own]).any(|one| at.meets(program, module, *one))
+                || touches_def(program, at, scope)
+        };
+        let mut wanted = runs.iter().filter(|run| is_wanted(run)).peekable();
+        if wanted.peek().is_none() {
+            continue;
+        }
+        let made = if has_own_function {
+            together(scope, &runs).into_iter().collect()
+        } else {
+            apart(program, scope, wanted)
+        };
+        let name = function.map(|function| function.name.as_str());
+        for one in made {
+            if one.statements().any(|one| losses.are_made_of(program, scope, one))
+                || name.is_some_and(|name| losses.come_from(name))
+            {
+                let why = "is on the way to a loss, as far as is seen, and keeps its gradients";
+                refused.get_or_insert(program.refuse(module, one.first.start_byte(), why));
+            } else {
+                found.push(one);
+            }
+        }
+    }
+    match refused.filter(|_| found.is_empty()) {
+        Some(refusal) => Err(refusal),
+        None => Ok(found),
+    }
+}
+
+fn run<'a>(call: Node<'a>, model: &str) -> Option<Run<'a>> {
+    let (mut statements, mut loops) = (Vec::new(), Vec::new());
+    let mut at = call;
+    let mut own = None;
+    while let Some(parent) = at.parent() {
+        match at.kind() {
+            "lambda" | "decorator" | "parameters" => return None,
+            "function_definition" | "class_definition" => break,
+            _ => {}
+        }
+        if matches!(parent.kind(), "block" | "module") {
+            own.get_or_insert(at);
+            if matches!(at.kind(), "for_statement" | "while_statement") {
+                loops.push(at);
+                statements.clear();
+            }
+            statements.push(at);
+        }
+        at = parent;
+    }
+    statements.reverse();
+    loops.reverse();
+    Some(Run { model: model.to_owned(), statements, loops, own: own? })
+}
+
+/// The calls of a function that only validates: the statements of the innermost block that all are in.
+fn together<'a>(scope: Scope, runs: &[Run<'a>]) -> Option<Validation<'a>> {
+    let mut depth = 0;
+    let block = |run: &Run<'a>, depth: usize| {
+        let statement = run.statements.get(depth)?;
+        Some(statement.parent()?.id())
+    };
+    let first = runs.first()?;
+    while let Some(inner) = block(first, depth + 1)
+        && runs.iter().all(|run| block(run, depth + 1) == Some(inner))
+    {
+        depth += 1;
+    }
+    let statements = || runs.iter().filter_map(|run| run.statements.get(depth).copied());
+    let mut models: Vec<String> = Vec::new();
+    for run in runs {
+        if !models.contains(&run.model) {
+            models.push(run.model.clone());
+        }
+    }
+    Some(Validation {
+        scope,
+        first: statements().min_by_key(|one| one.start_byte())?,
+        last: statements().max_by_key(|one| one.end_byte())?,
+        models,
+        has_own_function: true,
+    })
+}
+
+/// The calls in code that trains as well, each by itself: the loop over data of validation, or the
+/// call's own statement.
+fn apart<'a, 'r>(
+    program: &Program<'a>,
+    scope: Scope,
+    runs: impl Iterator<Item = &'r Run<'a>>,
+) -> Vec<Validation<'a>>
+where
+    'a: 'r,
+{
     let mut found: Vec<Validation<'a>> = Vec::new();
-    for (module, text) in program.modules().iter().enumerate() {
-        for one in &text.loops {
-            let scope = (module, one.function);
-            let Some(statement) = statement(text, one.span.start)
-                .filter(|node| node.kind() == "for_statement" && program.is_reached(scope))
-            else {
-                continue;
-            };
-            let function = one.function.and_then(|at| text.functions.get(at));
-            let iterable = one.iterable.as_ref().map(|span| text.text(span)).unwrap_or_default();
-            let is_named = speaks_of_it(iterable)
-                || function.is_some_and(|function| speaks_of_it(&function.name));
-            let is_within = found.iter().any(|outer| {
-                outer.scope == scope && outer.statement.byte_range().contains(&one.span.start)
-            });
-            let is_wanted = match at.is_anywhere() {
-                true => is_named,
-                false => at.meets(program, module, statement) || touches_def(program, at, scope),
-            };
-            if !is_wanted || is_within || trains(text, statement) {
-                continue;
-            }
-            let names = called_models(program, &models, module, statement);
-            if names.is_empty() {
-                continue;
-            }
-            let has_own_function = function
-                .and_then(|function| text.node(&function.body))
-                .is_some_and(|body| !trains(text, body));
-            found.push(Validation { scope, statement, models: names, has_own_function });
+    for run in runs {
+        let mut loops = run.loops.iter().copied();
+        let over = loops.find(|one| goes_over_validation(program, scope.0, *one));
+        let statement = over.unwrap_or(run.own);
+        if trains(program, scope.0, statement) {
+            continue;
+        }
+        match found.iter_mut().find(|one| one.first.id() == statement.id()) {
+            Some(known) if known.models.contains(&run.model) => {}
+            Some(known) => known.models.push(run.model.clone()),
+            None => found.push(Validation {
+                scope,
+                first: statement,
+                last: statement,
+                models: vec![run.model.clone()],
+                has_own_function: false,
+            }),
         }
     }
     found
+}
+
+/// `for x, y in val_loader:`
+fn goes_over_validation(program: &Program<'_>, module: usize, statement: Node<'_>) -> bool {
+    let over = statement.child_by_field_name("right");
+    over.is_some_and(|over| speaks_of_it(&written(program.module(module), over)))
 }
 
 /// `validate`, `evaluate_model`, `val_loader`.
@@ -74,37 +218,47 @@ fn touches_def(program: &Program<'_>, at: &Wanted<'_>, (module, function): Scope
     name.is_some_and(|name| at.meets(program, module, name))
 }
 
-fn statement(text: &Module, start: usize) -> Option<Node<'_>> {
-    let root = text.index.tree()?.root_node();
-    let node = root.descendant_for_byte_range(start, start.saturating_add(1))?;
-    std::iter::successors(Some(node), |node| node.parent())
-        .take(8)
-        .find(|node| node.kind() == "for_statement" && node.start_byte() == start)
-}
+/// What needs gradients, or steps by them.
+const NEEDS_GRADIENTS: [&str; 13] = [
+    "backward",
+    "manual_backward",
+    "step",
+    "zero_grad",
+    "grad",
+    "enable_grad",
+    "requires_grad_",
+    "jacobian",
+    "hessian",
+    "jvp",
+    "vjp",
+    "hvp",
+    "fit",
+];
 
-/// Whether something in a node goes back or steps.
-fn trains(text: &Module, node: Node<'_>) -> bool {
-    calls_in(node).into_iter().any(|call| {
-        let name = callee(text, call);
-        matches!(name.rsplit('.').next(), Some("backward" | "step" | "zero_grad"))
-    })
-}
-
-/// The models that a loop calls by their names.
-fn called_models(
-    program: &Program<'_>,
-    models: &Models,
-    module: usize,
-    statement: Node<'_>,
-) -> Vec<String> {
-    let text = program.module(module);
-    let mut names: Vec<String> = Vec::new();
-    for call in calls_in(statement) {
-        let function = call.child_by_field_name("function");
-        let name = function.map(|function| written(text, function)).unwrap_or_default();
-        if models.is_one(&name) && !names.contains(&name) {
-            names.push(name);
+/// Whether something in a node goes back or steps; also in functions of the program that it calls.
+pub(super) fn trains<'a>(program: &Program<'a>, module: usize, node: Node<'a>) -> bool {
+    let mut seen = HashSet::new();
+    let mut waiting = vec![(module, node)];
+    while let Some((module, node)) = waiting.pop() {
+        let text = program.module(module);
+        if !seen.insert((module, node.id())) {
+            continue;
+        }
+        let is_switched = |one: Node<'_>| {
+            let left = one.child_by_field_name("left").filter(|_| one.kind() == "assignment");
+            left.is_some_and(|left| written(text, left).ends_with(".requires_grad"))
+        };
+        if within(node).into_iter().any(is_switched) {
+            return true;
+        }
+        for call in calls_in(node) {
+            let name = callee(text, call);
+            let last = last_name(&name);
+            if NEEDS_GRADIENTS.contains(&last) || last.starts_with("train_") {
+                return true;
+            }
+            waiting.extend(body_of(program, module, call));
         }
     }
-    names
+    false
 }

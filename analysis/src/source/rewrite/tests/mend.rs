@@ -202,7 +202,7 @@ fn validation_without_gradients() {
     check_refused(
         EditKind::NoGradInValidation,
         PLAIN,
-        expect!["no loop that validates a model was found here"],
+        expect!["nothing that validates a model was found here"],
     );
 }
 
@@ -223,7 +223,7 @@ fn validation_without_a_telling_name_is_found_by_its_line() {
     check_refused_files(
         &[("train.py", &script)],
         at(EditKind::NoGradInValidation, &[("train.py", 17)]),
-        expect!["no loop that validates a model was found here"],
+        expect!["train.py:17 is on the way to a loss, as far as is seen, and keeps its gradients"],
     );
 }
 
@@ -251,7 +251,7 @@ fn validation_in_evaluation_mode() {
     check_refused(
         EditKind::EvalModeInValidation,
         &returns,
-        expect!["train.py:10 returns from the loop, so that nothing behind it would run"],
+        expect!["train.py:10 leaves the function in between, so that nothing behind it would run"],
     );
 }
 
@@ -491,7 +491,7 @@ model = Block()
 #[test]
 fn convolutions_without_bias() {
     check(
-        EditKind::ConvWithoutBias,
+        EditKind::WithoutBias,
         BLOCK,
         expect![[r#"
                      super().__init__()
@@ -520,17 +520,17 @@ fn convolutions_without_bias() {
             _ => &[("train.py", 20)],
         };
         let (texts, entry) = project(&[("train.py", BLOCK)]);
-        let made = rewrite(&texts, &entry, &at(EditKind::ConvWithoutBias, lines)).expect("made");
+        let made = rewrite(&texts, &entry, &at(EditKind::WithoutBias, lines)).expect("made");
         assert_eq!(made.files[0].lines(BLOCK), [8], "asked for at line {line}");
     }
     check_refused(
-        EditKind::ConvWithoutBias,
+        EditKind::WithoutBias,
         PLAIN,
-        expect!["no convolution that only a batch norm follows is here"],
+        expect!["no layer that only a batch norm follows is here"],
     );
     let twice = BLOCK.replace("y = out\n", "y = self.conv1(x)\n");
     let (texts, entry) = project(&[("train.py", &twice)]);
-    let made = rewrite(&texts, &entry, &asked(EditKind::ConvWithoutBias)).expect("made");
+    let made = rewrite(&texts, &entry, &asked(EditKind::WithoutBias)).expect("made");
     assert!(!made.files[0].lines(&twice).contains(&8), "its bias is needed elsewhere");
 }
 

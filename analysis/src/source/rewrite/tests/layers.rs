@@ -1,0 +1,485 @@
+//! Edits of layers: biases that a batch norm takes away, activations in place.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+const BIAS: EditKind = EditKind::WithoutBias;
+const IN_PLACE: EditKind = EditKind::InPlaceActivation;
+
+const HEAD: &str = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n";
+
+/// The lines that an edit makes of a script, one behind the other, or why it is refused.
+fn made_of(kind: EditKind, script: &str) -> String {
+    let (texts, entry) = project(&[("train.py", script)]);
+    match rewrite(&texts, &entry, &asked(kind)) {
+        Err(refusal) => format!("refused: {refusal}\n"),
+        Ok(_) => {
+            let after = edited(&[("train.py", script)], asked(kind));
+            let shown = changed_lines(script, &after["train.py"]);
+            let new = shown.lines().filter_map(|line| line.strip_prefix('+'));
+            new.map(|line| format!("{}\n", line.trim())).collect()
+        }
+    }
+}
+
+/// What becomes of each script behind the imports.
+#[track_caller]
+fn check_each(kind: EditKind, scripts: &[&str], expected: Expect) {
+    let all = scripts.iter().map(|script| made_of(kind, &format!("{HEAD}{script}\n")));
+    expected.assert_eq(&all.collect::<String>());
+}
+
+/// A class with some layers, and what its `forward` does.
+fn class(layers: &str, forward: &str) -> String {
+    let indented =
+        |text: &str| -> String { text.lines().map(|line| format!("        {line}\n")).collect() };
+    format!(
+        "{HEAD}class Net(nn.Module):\n    def __init__(self, n):\n        super().__init__()\n{}\n    \
+         def forward(self, x):\n{}\n\nmodel = Net(4)\n",
+        indented(layers),
+        indented(forward)
+    )
+}
+
+#[test]
+fn biases_of_all_layers_that_have_one() {
+    check_each(
+        BIAS,
+        &[
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))",
+            "m = nn.Sequential(nn.Linear(8, n * 4, True), nn.BatchNorm1d(n*4))",
+            "m = nn.Sequential(nn.Linear(in_features=8, out_features=4), nn.BatchNorm1d(num_features=4))",
+            "m = nn.Sequential(nn.Conv1d(8, 4, 3), nn.BatchNorm1d(4))",
+            "m = nn.Sequential(nn.Conv3d(8, 4, 3, bias=True), nn.BatchNorm3d(4))",
+            "m = nn.Sequential(nn.Conv2d(8, 4, 3, 1, 1, 1, 1, True), nn.SyncBatchNorm(4))",
+            "m = nn.Sequential(nn.ConvTranspose2d(8, 4, 3, stride=2), nn.BatchNorm2d(4))",
+            "m = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d())",
+            "m = nn.Sequential(torch.nn.Conv2d(8, 4, (3, 3)), torch.nn.BatchNorm2d(4))",
+        ],
+        expect![[r#"
+            m = nn.Sequential(nn.Linear(8, 4, bias=False), nn.BatchNorm1d(4))
+            m = nn.Sequential(nn.Linear(8, n * 4, False), nn.BatchNorm1d(n*4))
+            m = nn.Sequential(nn.Linear(
+            in_features=8,
+            out_features=4,
+            bias=False,
+            ), nn.BatchNorm1d(num_features=4))
+            m = nn.Sequential(nn.Conv1d(8, 4, 3, bias=False), nn.BatchNorm1d(4))
+            m = nn.Sequential(nn.Conv3d(8, 4, 3, bias=False), nn.BatchNorm3d(4))
+            m = nn.Sequential(nn.Conv2d(8, 4, 3, 1, 1, 1, 1, False), nn.SyncBatchNorm(4))
+            m = nn.Sequential(nn.ConvTranspose2d(8, 4, 3, stride=2, bias=False), nn.BatchNorm2d(4))
+            m = nn.Sequential(nn.LazyConv2d(4, 3, bias=False), nn.LazyBatchNorm2d())
+            m = nn.Sequential(torch.nn.Conv2d(8, 4, (3, 3), bias=False), torch.nn.BatchNorm2d(4))
+        "#]],
+    );
+}
+
+#[test]
+fn biases_that_are_needed() {
+    check_each(
+        BIAS,
+        &[
+            // Another dimension is normed.
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(16))",
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm2d(4))",
+            "m = nn.Sequential(nn.Linear(8, 4), nn.LazyBatchNorm1d())",
+            "m = nn.Sequential(nn.Conv1d(8, 4, 3), nn.BatchNorm1d(16))",
+            // Something is in between, or not seen.
+            "m = nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.BatchNorm1d(4))",
+            "m = nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(4))",
+            "m = nn.Sequential(layer(8, 4), nn.BatchNorm1d(4))",
+            "m = nn.Sequential(nn.Conv2d(*sizes), nn.BatchNorm2d(4))",
+            "m = nn.Sequential(nn.Conv2d(8, 4, 3, **options), nn.BatchNorm2d(4))",
+            "m = nn.Sequential(nn.Conv2d(8, 4, 3, bias=bias), nn.BatchNorm2d(4))",
+            "m = nn.ModuleList([nn.Linear(8, 4), nn.BatchNorm1d(4)])",
+            "m = nn.Sequential(nn.Linear(8, 4, False), nn.BatchNorm1d(4))",
+            // One of two looks at what the other does not.
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\ny = m[0](x)",
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nhead = m[:1]",
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nfor one in m:\n    x = one(x)",
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nhead = list(m.children())[0]",
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm[0].register_forward_hook(show)",
+            // A norm that does not take the mean of the batch.
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nfor one in m.modules():\n    one.eval()",
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm.norm.eval()\nm(x)\nm.train()",
+        ],
+        expect![[r#"
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: train.py:5 gives the layer starred arguments, which may hold its bias
+            refused: train.py:5 gives the layer starred arguments, which may hold its bias
+            refused: train.py:5 takes bias from `bias`: set it there
+            refused: no layer that only a batch norm follows is here
+            refused: train.py:5 has no bias already
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
+            refused: train.py:7 puts a part of a model into evaluation mode, in which a batch norm leaves a bias in
+            refused: train.py:6 puts a part of a model into evaluation mode, in which a batch norm leaves a bias in
+        "#]],
+    );
+}
+
+#[test]
+fn what_uses_a_bias_would_fail_without() {
+    let with = |use_of: &str| {
+        format!(
+            "m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))\n\
+             for one in m.modules():\n{}",
+            use_of.lines().map(|line| format!("    {line}\n")).collect::<String>()
+        )
+    };
+    let scripts = [
+        "nn.init.zeros_(one.bias)",
+        "if isinstance(one, nn.Conv2d):\n    nn.init.zeros_(one.bias)",
+        "if isinstance(one, (nn.Conv2d, nn.Linear)):\n    one.bias.data.zero_()",
+        "if hasattr(one, 'bias'):\n    nn.init.zeros_(one.bias)",
+        "if one.__class__.__name__.find('Conv') != -1:\n    one.bias.data.fill_(0)",
+        "if isinstance(one, nn.Conv2d):\n    pass\nelse:\n    nn.init.zeros_(one.bias)",
+        // These ask, or are about others.
+        "if isinstance(one, nn.Conv2d) and one.bias is not None:\n    nn.init.zeros_(one.bias)",
+        "if isinstance(one, nn.Conv2d):\n    if one.bias is not None:\n        one.bias.data.zero_()",
+        "if getattr(one, 'bias', None) is not None:\n    nn.init.zeros_(one.bias)",
+        "if isinstance(one, nn.Linear):\n    nn.init.zeros_(one.bias)",
+        "if isinstance(one, nn.Conv2d):\n    pass\nelif isinstance(one, nn.BatchNorm2d):\n    nn.init.zeros_(one.bias)",
+        "if one.__class__.__name__.find('BatchNorm') != -1:\n    one.bias.data.fill_(0)",
+    ];
+    let scripts: Vec<String> = scripts.iter().map(|one| with(one)).collect();
+    let scripts: Vec<&str> = scripts.iter().map(String::as_str).collect();
+    check_each(
+        BIAS,
+        &scripts,
+        expect![[r#"
+        refused: train.py:7 uses a bias that may be this layer's, and there would be none
+        refused: train.py:8 uses a bias that may be this layer's, and there would be none
+        refused: train.py:8 uses a bias that may be this layer's, and there would be none
+        refused: train.py:8 uses a bias that may be this layer's, and there would be none
+        refused: train.py:8 uses a bias that may be this layer's, and there would be none
+        refused: train.py:10 uses a bias that may be this layer's, and there would be none
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+        m = nn.Sequential(nn.Conv2d(
+        3,
+        8,
+        3,
+        bias=False,
+        ), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2))
+    "#]],
+    );
+}
+
+#[test]
+fn layers_that_are_put_into_a_list() {
+    check_each(
+        BIAS,
+        &[
+            "layers = [nn.Linear(8, 4), nn.BatchNorm1d(4)]\nlayers += [nn.ReLU()]\nm = nn.Sequential(*layers)",
+            "layers = []\nfor i in range(3):\n    layers.append(nn.Linear(8, 8))\n    # normed\n    layers.append(nn.BatchNorm1d(8))\n    layers.append(nn.ReLU())\nm = nn.Sequential(*layers)",
+            "layers: list = []\nfor a in sizes:\n    linear = nn.Linear(a, 8)\n    layers += [linear, nn.BatchNorm1d(8)]\nm = nn.Sequential(*layers, nn.Linear(8, 2))",
+            "m = nn.Sequential(OrderedDict([('one', nn.Linear(8, 4)), ('norm', nn.BatchNorm1d(4))]))",
+            "m = nn.Sequential(OrderedDict({'one': nn.Linear(8, 4), 'norm': nn.BatchNorm1d(4)}))",
+            "class Block(nn.Sequential):\n    def __init__(self, a):\n        super().__init__(nn.Linear(a, 4), nn.BatchNorm1d(4))\nm = Block(8)",
+            // The norm is not always there, or something else may come between.
+            "layers = [nn.Linear(8, 4)]\nif norm:\n    layers.append(nn.BatchNorm1d(4))\nm = nn.Sequential(*layers)",
+            "layers = [nn.Linear(8, 4), nn.BatchNorm1d(4)]\nlayers.insert(1, nn.ReLU())\nm = nn.Sequential(*layers)",
+            "layers = [nn.Linear(8, 4), nn.BatchNorm1d(4)]\nm = nn.Sequential(*layers)\nothers = nn.ModuleList(layers)",
+            "layers = []\nfor i in range(3):\n    layers.append(nn.Linear(8, 8))\n    if i == 2:\n        break\n    layers.append(nn.BatchNorm1d(8))\nm = nn.Sequential(*layers)",
+            "linear = nn.Linear(8, 8)\nlayers = [linear, nn.BatchNorm1d(8), linear]\nm = nn.Sequential(*layers)",
+            "class Block(nn.Sequential):\n    def __init__(self, a):\n        super().__init__(nn.Linear(a, 4), nn.BatchNorm1d(4))\n    def forward(self, x):\n        return self[0](x)\nm = Block(8)",
+        ],
+        expect![[r#"
+            layers = [nn.Linear(8, 4, bias=False), nn.BatchNorm1d(4)]
+            layers.append(nn.Linear(8, 8, bias=False))
+            linear = nn.Linear(a, 8, bias=False)
+            m = nn.Sequential(OrderedDict([('one', nn.Linear(
+            8,
+            4,
+            bias=False,
+            )), ('norm', nn.BatchNorm1d(4))]))
+            m = nn.Sequential(OrderedDict({'one': nn.Linear(
+            8,
+            4,
+            bias=False,
+            ), 'norm': nn.BatchNorm1d(4)}))
+            super().__init__(nn.Linear(a, 4, bias=False), nn.BatchNorm1d(4))
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+            refused: no layer that only a batch norm follows is here
+        "#]],
+    );
+}
+
+#[test]
+fn layers_that_a_method_calls() {
+    let layers = "self.linear = nn.Linear(n, 4)\nself.norm = nn.BatchNorm1d(4)";
+    let all = [
+        "return self.norm(self.linear(x))",
+        "x = self.linear(x)\nx = self.norm(x)\nreturn F.relu(x)",
+        "return self.norm(self.linear(x)) + x",
+        // What the layer gave is seen elsewhere.
+        "x = self.linear(x)\nreturn self.norm(x) + x",
+        "x = self.linear(x)\nx = self.norm(x) * x.sigmoid()\nreturn x",
+        "y = self.linear(x)\nreturn self.norm(y) + y",
+        "return self.norm(self.linear(x)) + self.linear(x)",
+        "return self.norm(F.linear(x, self.linear.weight, self.linear.bias))",
+    ];
+    let shown = all.map(|forward| made_of(BIAS, &class(layers, forward)));
+    expect![[r#"
+        self.linear = nn.Linear(n, 4, bias=False)
+        self.linear = nn.Linear(n, 4, bias=False)
+        self.linear = nn.Linear(n, 4, bias=False)
+        refused: no layer that only a batch norm follows is here
+        refused: no layer that only a batch norm follows is here
+        refused: no layer that only a batch norm follows is here
+        refused: no layer that only a batch norm follows is here
+        refused: no layer that only a batch norm follows is here
+    "#]]
+    .assert_eq(&shown.concat());
+    let outside = class(layers, all[0]) + "print(model.linear(torch.ones(1, 4)))\n";
+    expect![[r#"
+        refused: no layer that only a batch norm follows is here
+    "#]]
+    .assert_eq(&made_of(BIAS, &outside));
+    let own = class(&format!("{layers}\nnn.init.zeros_(self.linear.bias)"), all[0]);
+    expect![[r#"
+        refused: no layer that only a batch norm follows is here
+    "#]]
+    .assert_eq(&made_of(BIAS, &own));
+    let others = format!("{layers}\nself.head = nn.Linear(4, 2)\nnn.init.zeros_(self.head.bias)");
+    let others = class(&others, "return self.head(self.norm(self.linear(x)))");
+    expect![[r#"
+        self.linear = nn.Linear(n, 4, bias=False)
+    "#]]
+    .assert_eq(&made_of(BIAS, &others));
+}
+
+#[test]
+fn the_layout_of_a_text_is_kept() {
+    let script = format!(
+        "{HEAD}# Größe: 4 → 8\nm = nn.Sequential(\n\tnn.Conv2d(\n\t\t3,\n\t\t8,\n\t\tkernel_size=3,  # größer\n\t),\n\t\
+         nn.BatchNorm2d(8),\n\tnn.LeakyReLU(  # schräg\n\t\t0.1\n\t),\n\tnn.Conv2d(8, 8, 3),\n)\n"
+    )
+    .replace('\n', "\r\n");
+    check(
+        BIAS,
+        &script,
+        expect![[r#"
+         		kernel_size=3,  # größer␍
+        +		bias=False,␍
+         	),␍
+    "#]],
+    );
+    check(
+        IN_PLACE,
+        &script,
+        expect![[r#"
+         	nn.LeakyReLU(  # schräg␍
+        -		0.1␍
+        +		0.1,␍
+        +		inplace=True␍
+         	),␍
+    "#]],
+    );
+}
+
+#[test]
+fn a_note_where_states_are_kept() {
+    let script = format!(
+        "{HEAD}m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\ntorch.save(m.state_dict(), 'm.pt')\n"
+    );
+    let (texts, entry) = project(&[("train.py", &script)]);
+    let made = rewrite(&texts, &entry, &asked(BIAS)).expect("made");
+    expect!["what was saved before has these biases: load it with `strict=False`, and take each from the running mean of its batch norm"].assert_eq(&made.notes.join("\n"));
+}
+
+#[test]
+fn activations_that_can_work_in_place() {
+    check_each(
+        IN_PLACE,
+        &[
+            "m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(0.2), nn.Conv2d(8, 1, 3))",
+            "m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(negative_slope=0.2), nn.MaxPool2d(2))",
+            "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(), nn.Linear(8, 8))",
+            "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(1.0, False), nn.Linear(8, 8))",
+            "m = nn.Sequential(nn.GroupNorm(2, 8), nn.SELU())",
+            "m = nn.Sequential(nn.LayerNorm(8), nn.CELU(alpha=2))",
+            "m = nn.Sequential(nn.ConvTranspose2d(8, 8, 3), nn.ReLU())",
+            "m = nn.Sequential(nn.InstanceNorm2d(8), nn.ReLU())",
+        ],
+        expect![[r#"
+            m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(0.2, inplace=True), nn.Conv2d(8, 1, 3))
+            m = nn.Sequential(nn.Conv2d(3, 8, 3), nn.LeakyReLU(negative_slope=0.2, inplace=True), nn.MaxPool2d(2))
+            m = nn.Sequential(nn.Linear(8, 8), nn.ELU(inplace=True), nn.Linear(8, 8))
+            m = nn.Sequential(nn.Linear(8, 8), nn.ELU(1.0, True), nn.Linear(8, 8))
+            m = nn.Sequential(nn.GroupNorm(2, 8), nn.SELU(inplace=True))
+            m = nn.Sequential(nn.LayerNorm(8), nn.CELU(alpha=2, inplace=True))
+            m = nn.Sequential(nn.ConvTranspose2d(8, 8, 3), nn.ReLU(inplace=True))
+            m = nn.Sequential(nn.InstanceNorm2d(8), nn.ReLU(inplace=True))
+        "#]],
+    );
+}
+
+#[test]
+fn activations_whose_input_or_output_is_needed() {
+    check_each(
+        IN_PLACE,
+        &[
+            // The input is somebody else's, or is given on as it is.
+            "m = nn.Sequential(nn.LeakyReLU(0.2), nn.Linear(8, 8))",
+            "m = nn.Sequential(nn.Dropout(0.5), nn.ReLU())",
+            "m = nn.Sequential(nn.Flatten(), nn.ReLU())",
+            "m = nn.Sequential(nn.Sigmoid(), nn.ReLU())",
+            "m = nn.Sequential(block(8), nn.ReLU())",
+            // Without a gradient from the output.
+            "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(-0.2))",
+            "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(slope))",
+            "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(*options))",
+            "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(0.2, inplace=fast))",
+            "m = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(0.2, True))",
+            "m = nn.Sequential(nn.Linear(8, 8), nn.SiLU())",
+            // What it gives is written over.
+            "m = nn.Sequential(nn.Linear(8, 8), nn.ELU(), nn.Dropout(0.5, inplace=True))",
+            "m = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Dropout(0.5, inplace=True))",
+            "m = nn.Sequential(nn.Linear(8, 8), nn.ReLU())\nm[0].register_forward_hook(show)",
+        ],
+        expect![[r#"
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: train.py:5 takes negative_slope from `-0.2`, and in place there is no gradient for a negative one
+            refused: train.py:5 takes negative_slope from `slope`, and in place there is no gradient for a negative one
+            refused: train.py:5 gives the activation starred arguments, which may hold inplace already
+            refused: train.py:5 takes inplace from `fast`: set it there
+            refused: train.py:5 works in place already
+            refused: no activation whose input nothing else needs, as far as is seen, is here
+            refused: train.py:5 changes something in place, perhaps what this activation gives, which it would need for its gradient
+            m = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True))
+            refused: train.py:6 looks at single layers of a model, perhaps at what this one would write over
+        "#]],
+    );
+}
+
+#[test]
+fn a_sum_in_place_may_be_of_what_an_activation_gives() {
+    let layers = "self.body = nn.Sequential(nn.Linear(n, n), nn.LeakyReLU(0.2))\n\
+                  self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU())\n\
+                  self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(), nn.Linear(n, n))";
+    let of = |forward: &str| made_of(IN_PLACE, &class(layers, forward));
+    expect![[r#"
+        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
+        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
+    "#]]
+    .assert_eq(&of("y = self.body(x)\ny += x\nreturn y"));
+    expect![[r#"
+        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
+        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
+    "#]]
+    .assert_eq(&of("return self.body(x).mul_(2)"));
+    expect![[r#"
+        self.body = nn.Sequential(nn.Linear(n, n), nn.LeakyReLU(0.2, inplace=True))
+        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
+        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
+    "#]]
+    .assert_eq(&of("n = 0\nn += 1\nreturn self.body(x) + n"));
+    // A function that it calls does it.
+    let calls = class(layers, "return double(self.body(x))")
+        .replace("class Net", "def double(y):\n    y *= y\n    return y\n\n\nclass Net");
+    expect![[r#"
+        self.plain = nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True))
+        self.inner = nn.Sequential(nn.Linear(n, n), nn.ELU(inplace=True), nn.Linear(n, n))
+    "#]]
+    .assert_eq(&made_of(IN_PLACE, &calls));
+}
+
+#[test]
+fn activations_that_a_method_calls() {
+    let layers = "self.conv = nn.Conv2d(n, 8, 3)\nself.norm = nn.BatchNorm2d(8)\nself.act = nn.LeakyReLU(0.2)";
+    let all = [
+        "return self.act(self.norm(self.conv(x)))",
+        "x = self.conv(x)\nx = self.act(x)\nreturn self.norm(x)",
+        "return F.leaky_relu(self.norm(self.conv(x)), 0.2)",
+        "x = self.norm(self.conv(x))\nx = F.relu(x)\nreturn x",
+        // Not these.
+        "x = self.conv(x)\nreturn self.act(x) + x",
+        "x = self.conv(x)\nx = self.act(x) * x\nreturn x",
+        "y = self.conv(x)\nreturn self.act(y) + y",
+        "return self.act(x)",
+        "return F.relu(x)",
+        "return F.leaky_relu(self.conv(x), self.slope)",
+        "return torch.relu(self.conv(x))",
+    ];
+    let shown = all.map(|forward| made_of(IN_PLACE, &class(layers, forward)));
+    expect![[r#"
+        self.act = nn.LeakyReLU(0.2, inplace=True)
+        self.act = nn.LeakyReLU(0.2, inplace=True)
+        return F.leaky_relu(self.norm(self.conv(x)), 0.2, inplace=True)
+        x = F.relu(x, inplace=True)
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+        refused: train.py:13 takes negative_slope from `self.slope`, and in place there is no gradient for a negative one
+        refused: no activation whose input nothing else needs, as far as is seen, is here
+    "#]].assert_eq(&shown.concat());
+}
+
+#[test]
+fn a_loop_over_a_list_of_blocks_looks_at_none_of_their_layers() {
+    let layers = "self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(n, n), nn.ReLU()) for _ in range(3)])";
+    let of = |layers: &str| {
+        made_of(IN_PLACE, &class(layers, "for one in self.blocks:\n    x = one(x)\nreturn x"))
+    };
+    expect![[r#"
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(n, n), nn.ReLU(inplace=True)) for _ in range(3)])
+    "#]].assert_eq(&of(layers));
+    expect![[r#"
+        refused: train.py:11 looks at single layers of a model, perhaps at what this one would write over
+    "#]].assert_eq(&of("self.blocks = nn.Sequential(nn.Linear(n, n), nn.ReLU())"));
+    expect![[r#"
+        refused: train.py:12 looks at single layers of a model, perhaps at what this one would write over
+    "#]].assert_eq(&of(
+        "self.other = nn.Sequential(nn.Linear(n, n), nn.ReLU())\nself.blocks = blocks(n)",
+    ));
+}

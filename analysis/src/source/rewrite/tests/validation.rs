@@ -1,0 +1,615 @@
+//! Edits of what validates: without gradients, and in evaluation mode.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+const NO_GRAD: EditKind = EditKind::NoGradInValidation;
+const EVAL: EditKind = EditKind::EvalModeInValidation;
+
+/// A program with a function that validates, called after each step.
+fn with(function: &str) -> String {
+    format!(
+        "import torch\nfrom torch import nn\n\nmodel = nn.Sequential(nn.Linear(4, 4), nn.Dropout())\n\
+         opt = torch.optim.SGD(model.parameters())\n\n\n{function}\n\n\nfor x, y in loader:\n    \
+         loss = nn.functional.mse_loss(model(x), y)\n    opt.zero_grad()\n    loss.backward()\n    \
+         opt.step()\n    print(evaluate(model, held_out, expected))\n"
+    )
+}
+
+/// The same with lines behind the step, instead of the function.
+fn inline(lines: &str) -> String {
+    let lines: String = lines.lines().map(|line| format!("    {line}\n")).collect();
+    with("").replace("    print(evaluate(model, held_out, expected))\n", &lines)
+}
+
+/// What becomes of a script, or why it stays. The edit is asked for at each line that has `# here`.
+fn made_at(kind: EditKind, script: &str) -> String {
+    let lines: Vec<(&str, u32)> = (1..)
+        .zip(script.lines())
+        .filter(|(_, line)| line.contains("# here"))
+        .map(|(at, _)| ("train.py", at))
+        .collect();
+    let (mut texts, entry) = project(&[("train.py", script)]);
+    let request = Request { kind, lines: &lines, count: None };
+    match rewrite(&texts, &entry, &request) {
+        Err(Refusal::Done(why)) => format!("done: {why}\n"),
+        Err(Refusal::NotUnderstood(why)) => format!("refused: {why}\n"),
+        Ok(made) => {
+            let after = made.files[0].applied(script);
+            // Once more, where these lines are then.
+            let lines: Vec<(&str, u32)> = (1..)
+                .zip(after.lines())
+                .filter(|(_, line)| line.contains("# here"))
+                .map(|(at, _)| ("train.py", at))
+                .collect();
+            texts.insert("train.py".to_owned(), after.as_str().into());
+            let again = rewrite(&texts, &entry, &Request { kind, lines: &lines, count: None });
+            assert!(matches!(again, Err(Refusal::Done(_))), "once more: {again:?}\n{after}");
+            changed_lines(script, &after)
+        }
+    }
+}
+
+#[track_caller]
+fn check_at(kind: EditKind, script: &str, expected: Expect) {
+    expected.assert_eq(&made_at(kind, script));
+}
+
+const PLAIN_FUNCTION: &str = "\
+def evaluate(model, x, y):
+    out = model(x)  # here
+    return nn.functional.mse_loss(out, y).item()";
+
+#[test]
+fn a_function_without_a_loop() {
+    let script = with(PLAIN_FUNCTION);
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
+
+        +@torch.no_grad()
+         def evaluate(model, x, y):
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
+         def evaluate(model, x, y):
+        +    model.eval()
+             out = model(x)  # here
+        +    model.train()
+             return nn.functional.mse_loss(out, y).item()
+    "#]],
+    );
+    // By its name alone, and by its `def`.
+    check(
+        NO_GRAD,
+        &script,
+        expect![[r#"
+
+        +@torch.no_grad()
+         def evaluate(model, x, y):
+    "#]],
+    );
+    check(
+        EVAL,
+        &script,
+        expect![[r#"
+         def evaluate(model, x, y):
+        +    model.eval()
+             out = model(x)  # here
+        +    model.train()
+             return nn.functional.mse_loss(out, y).item()
+    "#]],
+    );
+    let script = script.replace("  # here", "").replace("y):", "y):  # here");
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
+
+        +@torch.no_grad()
+         def evaluate(model, x, y):  # here
+    "#]],
+    );
+}
+
+#[test]
+fn a_function_that_returns_what_the_model_gives() {
+    let script =
+        with("def evaluate(model, x, y):\n    return criterion(model(x), y).item()  # here");
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
+
+        +@torch.no_grad()
+         def evaluate(model, x, y):
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
+         def evaluate(model, x, y):
+        -    return criterion(model(x), y).item()  # here
+        +    model.eval()
+        +    result = criterion(model(x), y).item()  # here
+        +    model.train()
+        +    return result
+
+    "#]],
+    );
+    let script = with(
+        "def evaluate(model, x, y):\n    out = model(x)  # here\n    print(out)\n    return (\n        \
+         model(out), y  # two\n    )",
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
+         def evaluate(model, x, y):
+        +    model.eval()
+             out = model(x)  # here
+             print(out)
+        -    return (
+        +    result = (
+                 model(out), y  # two
+             )
+        +    model.train()
+        +    return result
+
+    "#]],
+    );
+    let taken = with("def evaluate(model, result):\n    return model(result)  # here");
+    check_at(
+        EVAL,
+        &taken,
+        expect![[r#"
+        refused: train.py:9 returns what the model gives: give that a name before
+    "#]],
+    );
+    let one_line = with("def evaluate(model, x, y): return model(x)  # here");
+    check_at(
+        EVAL,
+        &one_line,
+        expect![[r#"
+        refused: train.py:8 returns what the model gives: give that a name before
+    "#]],
+    );
+    check_at(
+        NO_GRAD,
+        &one_line,
+        expect![[r#"
+
+        +@torch.no_grad()
+         def evaluate(model, x, y): return model(x)  # here
+    "#]],
+    );
+}
+
+#[test]
+fn calls_in_several_blocks() {
+    let script = with(
+        "def evaluate(model, x, y):\n    total = 0\n    if flip:\n        out = model(x.flip(1))  # here\n    \
+         else:\n        out = model(x)\n    for one in more:\n        for two in one:\n            \
+         out = out + model(two)\n    return out",
+    );
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
+
+        +@torch.no_grad()
+         def evaluate(model, x, y):
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
+             total = 0
+        +    model.eval()
+             if flip:
+        …
+                     out = out + model(two)
+        +    model.train()
+             return out
+    "#]],
+    );
+    let inner = with(
+        "def evaluate(model, x, y):\n    with torch.no_grad():\n        out = model(x)  # here\n        \
+         return out.mean()",
+    );
+    check_at(
+        EVAL,
+        &inner,
+        expect![[r#"
+             with torch.no_grad():
+        +        model.eval()
+                 out = model(x)  # here
+        +        model.train()
+                 return out.mean()
+    "#]],
+    );
+    check_at(
+        NO_GRAD,
+        &inner,
+        expect![[r#"
+        done: train.py:10 validates without gradients already
+    "#]],
+    );
+    let leaves = with(
+        "def evaluate(model, x, y):\n    if fast:\n        return model(x[:1])\n    return model(x)  # here",
+    );
+    check_at(
+        EVAL,
+        &leaves,
+        expect![[r#"
+        refused: train.py:9 leaves the function in between, so that nothing behind it would run
+    "#]],
+    );
+}
+
+#[test]
+fn lines_of_a_function_that_trains_as_well() {
+    let script = inline("out = model(held_out)  # here\nprint(out.mean().item())");
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
+             opt.step()
+        -    out = model(held_out)  # here
+        +    with torch.no_grad():
+        +        out = model(held_out)  # here
+             print(out.mean().item())
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
+             opt.step()
+        +    model.eval()
+             out = model(held_out)  # here
+        +    model.train()
+             print(out.mean().item())
+    "#]],
+    );
+    let several = inline(
+        "error = criterion(\n    model(held_out),  # here\n    expected,\n)  # größer → schlechter\nprint(error)",
+    );
+    check_at(
+        NO_GRAD,
+        &several,
+        expect![[r#"
+             opt.step()
+        -    error = criterion(
+        -        model(held_out),  # here
+        -        expected,
+        -    )  # größer → schlechter
+        +    with torch.no_grad():
+        +        error = criterion(
+        +            model(held_out),  # here
+        +            expected,
+        +        )  # größer → schlechter
+             print(error)
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &several,
+        expect![[r#"
+             opt.step()
+        +    model.eval()
+             error = criterion(
+        …
+             )  # größer → schlechter
+        +    model.train()
+             print(error)
+    "#]],
+    );
+    let over = inline("for a, b in val_loader:\n    # how good?\n    print(model(a))  # here");
+    check_at(
+        NO_GRAD,
+        &over,
+        expect![[r#"
+             opt.step()
+        -    for a, b in val_loader:
+        -        # how good?
+        -        print(model(a))  # here
+        +    with torch.no_grad():
+        +        for a, b in val_loader:
+        +            # how good?
+        +            print(model(a))  # here
+
+    "#]],
+    );
+    // A loop of another kind is not taken whole.
+    let other = inline("for a in range(3):\n    improve(a)\n    print(model(a))  # here");
+    check_at(
+        NO_GRAD,
+        &other,
+        expect![[r#"
+                 improve(a)
+        -        print(model(a))  # here
+        +        with torch.no_grad():
+        +            print(model(a))  # here
+
+    "#]],
+    );
+    let together = inline("a = 1; print(model(held_out))  # here");
+    check_at(
+        NO_GRAD,
+        &together,
+        expect![[r#"
+        refused: train.py:16 has several statements on one line: give each a line of its own
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &together,
+        expect![[r#"
+             opt.step()
+        -    a = 1; print(model(held_out))  # here
+        +    a = 1; model.eval(); print(model(held_out)); model.train()  # here
+
+    "#]],
+    );
+}
+
+#[test]
+fn what_a_loss_comes_from_keeps_its_gradients() {
+    for script in [
+        with("").replace("model(x), y)", "model(x), y)  # here"),
+        // The next iteration's loss.
+        inline("memory = model(x)  # here").replace("model(x), y)", "model(x), memory)"),
+        inline("memory = model(x)  # here")
+            .replace("    loss =", "    target = memory * 2\n    loss =")
+            .replace("model(x), y)", "model(x), target)"),
+        // A function that the loss is made of, through another.
+        with(PLAIN_FUNCTION).replace("nn.functional.mse_loss(model(x), y)\n    opt", "both(model)\n    opt").replace(
+            "\n\n\nfor",
+            "\n\n\ndef both(model):\n    return evaluate(model, x, y) + 1\n\n\nfor",
+        ),
+        with("class Net(nn.Module):\n    def forward(self, x):\n        return evaluate(self.inner, x)\n\n    def __init__(self):\n        self.inner = nn.Linear(2, 2)\n\n\ndef evaluate(model, x):\n    return model(x)  # here").replace("model = nn.Seq", "net = Net()\nmodel = nn.Seq"),
+    ] {
+        let shown = made_at(NO_GRAD, &script);
+        assert!(shown.starts_with("refused: "), "{script}\n{shown}");
+        assert!(shown.contains("is on the way to a loss"), "{script}\n{shown}");
+    }
+    // A variable of the same name that has another value by then is none.
+    check_at(
+        NO_GRAD,
+        &inline("x, y = held_out\nloss = criterion(model(x), y)  # here\nprint(loss)"),
+        expect![[r#"
+                 x, y = held_out
+            -    loss = criterion(model(x), y)  # here
+            +    with torch.no_grad():
+            +        loss = criterion(model(x), y)  # here
+                 print(loss)
+        "#]],
+    );
+    let before = with("").replace(
+        "    loss =",
+        "    loss = model(held_out).mean()  # here\n    print(loss)\n    loss =",
+    );
+    check_at(
+        NO_GRAD,
+        &before,
+        expect![[r#"
+         for x, y in loader:
+        -    loss = model(held_out).mean()  # here
+        +    with torch.no_grad():
+        +        loss = model(held_out).mean()  # here
+             print(loss)
+    "#]],
+    );
+}
+
+#[test]
+fn what_needs_gradients_in_validation_keeps_them() {
+    let attack = "def attack(model, x):\n    x.requires_grad_()\n    model(x).sum().backward()\n    \
+                  return x.grad\n\n\ndef evaluate(model, x, y):\n    x = attack(model, x)\n    \
+                  return model(x)  # here";
+    check_at(
+        NO_GRAD,
+        &with(attack),
+        expect![[r#"
+             x = attack(model, x)
+        -    return model(x)  # here
+        +    with torch.no_grad():
+        +        return model(x)  # here
+
+    "#]],
+    );
+    let penalty = "def evaluate(model, x, y):\n    x.requires_grad = True\n    out = model(x)  # here\n    \
+                   slope, = torch.autograd.grad(out.sum(), x)\n    return slope";
+    check_at(
+        NO_GRAD,
+        &with(penalty),
+        expect![[r#"
+        refused: train.py:10 is on the way to a loss, as far as is seen, and keeps its gradients
+    "#]],
+    );
+}
+
+#[test]
+fn generators_and_others_that_hand_over_meanwhile() {
+    for (from, to) in [
+        ("    return nn", "    yield nn"),
+        ("def evaluate", "async def evaluate"),
+        ("def evaluate", "@torch.jit.script\ndef evaluate"),
+    ] {
+        let shown = made_at(NO_GRAD, &with(&PLAIN_FUNCTION.replace(from, to)));
+        assert!(shown.starts_with("refused: "), "{shown}");
+    }
+    check_at(
+        NO_GRAD,
+        &with(&PLAIN_FUNCTION.replace("def evaluate", "@timed\n@staticmethod\ndef evaluate")),
+        expect![[r#"
+             @staticmethod
+            +@torch.no_grad()
+             def evaluate(model, x, y):
+        "#]],
+    );
+}
+
+#[test]
+fn gradients_that_are_off_already() {
+    for (from, to) in [
+        ("def evaluate", "@torch.no_grad()\ndef evaluate"),
+        ("    out =", "    torch.set_grad_enabled(False)\n    out ="),
+        ("    out = model(x)", "    with torch.inference_mode():\n        out = model(x)"),
+    ] {
+        let shown = made_at(NO_GRAD, &with(&PLAIN_FUNCTION.replace(from, to)));
+        assert!(shown.starts_with("done: "), "{shown}");
+    }
+}
+
+#[test]
+fn the_mode_is_put_back_as_it_was() {
+    // Elsewhere the program evaluates it: then this may be called.
+    let elsewhere =
+        with(PLAIN_FUNCTION) + "model.eval()\nprint(evaluate(model, x, y))\nprint(model(x))\n";
+    check_at(
+        EVAL,
+        &elsewhere,
+        expect![[r#"
+         def evaluate(model, x, y):
+        +    was_training = model.training
+        +    model.eval()
+             out = model(x)  # here
+        +    model.train(was_training)
+             return nn.functional.mse_loss(out, y).item()
+    "#]],
+    );
+    check_refused(
+        EVAL,
+        &elsewhere,
+        expect!["done: the model of train.py:9 is put into evaluation mode"],
+    );
+    let by_train = elsewhere.replace("model.eval()", "model.train(mode=False)");
+    check_at(
+        EVAL,
+        &by_train,
+        expect![[r#"
+         def evaluate(model, x, y):
+        +    was_training = model.training
+        +    model.eval()
+             out = model(x)  # here
+        +    model.train(was_training)
+             return nn.functional.mse_loss(out, y).item()
+    "#]],
+    );
+    let taken = elsewhere.replace("\nprint(model(x))", "\nwas_training = 1");
+    check_at(
+        EVAL,
+        &taken,
+        expect![[r#"
+        refused: train.py:9 is in a program that calls something `was_training` already
+    "#]],
+    );
+    let here = with(&PLAIN_FUNCTION.replace("    out =", "    model.eval()\n    out ="));
+    check_at(
+        EVAL,
+        &here,
+        expect![[r#"
+        done: the model of train.py:10 is put into evaluation mode
+    "#]],
+    );
+}
+
+#[test]
+fn a_part_that_is_not_trained_stays_so() {
+    for frozen in [
+        "model.backbone.eval()",
+        "for part in model.modules():\n    if isinstance(part, nn.BatchNorm2d):\n        part.eval()",
+    ] {
+        let shown = made_at(EVAL, &with(&format!("{frozen}\n\n\n{PLAIN_FUNCTION}")));
+        assert!(shown.contains("puts a part of a model into evaluation mode"), "{shown}");
+    }
+    // A model of its own is none.
+    let teacher = "teacher = nn.Linear(2, 2)\nteacher.eval()\n\n\n";
+    let shown = made_at(EVAL, &with(&format!("{teacher}{PLAIN_FUNCTION}")));
+    assert!(shown.contains("was_training = model.training"), "{shown}");
+}
+
+#[test]
+fn a_model_that_is_given_its_value_in_between() {
+    let models = "def evaluate(models, x, y):\n    out = 0\n    for model in models:\n        \
+                  out = out + model(x)  # here\n    return out";
+    check_at(
+        EVAL,
+        &with(models),
+        expect![[r#"
+        refused: train.py:10 gets its model in between
+    "#]],
+    );
+    check_at(
+        NO_GRAD,
+        &with(models),
+        expect![[r#"
+
+        +@torch.no_grad()
+         def evaluate(models, x, y):
+    "#]],
+    );
+}
+
+#[test]
+fn the_layout_of_a_text_is_kept() {
+    let script = inline("# größer → schlechter\nif True:\n\tout = model(  # here\n\t\theld_out,\n\t)\n\tprint('''\nas\n  is''')")
+        .replace("    ", "\t")
+        .replace('\n', "\r\n");
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
+         	if True:␍
+        -		out = model(  # here␍
+        -			held_out,␍
+        -		)␍
+        +		with torch.no_grad():␍
+        +			out = model(  # here␍
+        +				held_out,␍
+        +			)␍
+         		print('''␍
+    "#]],
+    );
+    check_at(
+        EVAL,
+        &script,
+        expect![[r#"
+         	if True:␍
+        +		model.eval()␍
+         		out = model(  # here␍
+        …
+         		)␍
+        +		model.train()␍
+         		print('''␍
+    "#]],
+    );
+}
+
+#[test]
+fn a_loop_that_calls_what_trains_is_not_taken_whole() {
+    let script = with(
+        "def train_one(model):\n    model(1).sum().backward()\n\n\ndef run(model):\n    for epoch in range(3):\n        \
+         train_one(model)\n        out = model(held_out)  # here\n        print(out)\n\n\nrun(model)",
+    );
+    check_at(
+        NO_GRAD,
+        &script,
+        expect![[r#"
+                 train_one(model)
+        -        out = model(held_out)  # here
+        +        with torch.no_grad():
+        +            out = model(held_out)  # here
+                 print(out)
+    "#]],
+    );
+}
