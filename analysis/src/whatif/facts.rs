@@ -84,12 +84,18 @@ pub struct Probes {
     pub optimizers: HashMap<(u32, &'static str), f64>,
 }
 
+/// The factor by which a ratio of probes may be off from that within an iteration: of 19 what-ifs by
+/// probes on two cores (`docs/accuracy.md`, "What-ifs on a processor") four of five iterations were off
+/// by less than 7%, in which half of the time and more is of other things.
+pub const PROBES_OFF: f64 = 1.15;
+
 impl Probes {
     /// What an operator's time is multiplied by, where both ways were measured.
-    pub fn ratio(&self, operator: u32, variant: Variant) -> Option<f64> {
+    pub fn ratio(&self, operator: u32, variant: Variant) -> Option<Range> {
         let same = self.operators.get(&(operator, Variant::Same))?;
         let then = self.operators.get(&(operator, variant))?;
-        Some(then / same).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+        let ratio = Some(then / same).filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
+        Some(Range::within_factor(ratio, PROBES_OFF))
     }
 }
 

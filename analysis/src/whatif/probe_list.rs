@@ -346,7 +346,7 @@ mod tests {
         let list = probe_list(&graph, Some(&manifest()), None, 10.0);
         let probes = list.read(answer.as_bytes()).probes;
         assert_eq!(probes.operators.get(&(0, Variant::Same)).copied(), same);
-        assert_eq!(probes.ratio(0, Variant::BFloat16), ratio);
+        assert_eq!(probes.ratio(0, Variant::BFloat16).map(|found| found.value), ratio);
         assert_eq!(probes.optimizers.get(&(0, "fused")).copied(), fused);
     }
 

@@ -63,14 +63,15 @@ impl Optimization for ChannelsLast {
             let probed = facts.probes.ratio(index, Variant::ChannelsLast);
             let fitted = || {
                 let ratio = factors.operator_ratio(&parts(operator, &machine))?;
-                Some(bound.of(Range::within_factor(ratio, factors.range)))
+                Some(Range::within_factor(ratio, factors.range))
             };
             let is_image = operator.input_tensors().any(|tensor| tensor.shape.len() == 4);
             let known = ConvolutionKind::of(operator).is_some() || probed.is_some();
             // On a processor the cost model knows nothing of orders, and a probe has to say.
             let ratio = probed.or_else(|| facts.is_gpu().then(fitted).flatten());
+            let ratio = ratio.map_or(1.0, |ratio| bound.of(ratio));
             (is_image && (known || facts.is_gpu()))
-                .then(|| (layout::channels_last(operator), ratio.unwrap_or(1.0)))
+                .then(|| (layout::channels_last(operator), ratio))
         });
         let notes =
             vec!["what turns tensors around by hand (`view`, `permute`) may copy then".to_owned()];

@@ -6,10 +6,11 @@ use super::shared::calls::{calls, has_kernels};
 use super::shared::lines;
 use super::shared::overhead;
 use super::shared::update::{Algorithm, Mode, Update, update};
+use crate::predict::Range;
 use crate::predict::op_cost::{self, OpCost};
 use crate::predict::operator::{Arg, Operator, Tensor};
 use crate::source::rewrite::EditKind;
-use crate::whatif::facts::Facts;
+use crate::whatif::facts::{Facts, PROBES_OFF};
 use crate::whatif::graph::Graph;
 use crate::whatif::memory::{Block, BlockKind, Moment};
 use crate::whatif::optimization::{Bound, Optimization, Touched};
@@ -55,6 +56,7 @@ impl Optimization for FusedOptimizer {
             return Err("the recording has no sizes of parameters".to_owned());
         }
         if let Some(ratio) = probed(facts, found.mode, self.mode).filter(|_| !has_kernels(graph)) {
+            let ratio = bound.of(ratio);
             for call in &found.calls {
                 graph.scale(&call.host, ratio);
             }
@@ -118,13 +120,14 @@ impl FusedOptimizer {
 }
 
 /// What the whole update is multiplied by, where it was run both ways on this machine.
-fn probed(facts: &Facts<'_>, now: Mode, then: Mode) -> Option<f64> {
+fn probed(facts: &Facts<'_>, now: Mode, then: Mode) -> Option<Range> {
     let optimizers = facts.manifest.map_or(0, |manifest| manifest.optimizers.len() as u32);
     let sum = |mode: Mode| -> Option<f64> {
         (0..optimizers).map(|at| facts.probes.optimizers.get(&(at, mode.name()))).sum()
     };
     let ratio = sum(then)? / sum(now)?;
-    (ratio.is_finite() && ratio > 0.0).then_some(ratio)
+    let is_ratio = ratio.is_finite() && ratio > 0.0;
+    is_ratio.then(|| Range::within_factor(ratio, PROBES_OFF))
 }
 
 /// Each step of a loop's update as one operator over lists.

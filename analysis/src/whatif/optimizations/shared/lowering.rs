@@ -169,7 +169,7 @@ impl Lowering<'_, '_> {
                     let ratio = self.facts.modelled_ratio(operator, &changed);
                     self.bound.of(ratio) * self.fitted(operator)
                 };
-                let ratio = probed.unwrap_or_else(modelled);
+                let ratio = probed.map_or_else(modelled, |ratio| self.bound.of(ratio));
                 let entry = (self.graph.exchange_operator(call.operator, changed), ratio);
                 self.lowered.insert(call.operator, entry);
                 entry
