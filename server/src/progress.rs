@@ -32,19 +32,22 @@ pub async fn show(
     client.begin_progress(&token, &title, &reason);
     let mut next = Instant::now();
     let mut open = true;
+    // What came too soon after the last report: the newest is told when it is time.
+    let mut waiting: Option<ProgressEvent> = None;
     let message = loop {
         tokio::select! {
             biased;
             message = &mut ended => break message.unwrap_or_default(),
             event = events.recv(), if open => match event {
-                Some(event) if Instant::now() >= next => {
-                    next = Instant::now() + INTERVAL;
-                    let percentage = event.share.map(|share| (share.clamp(0.0, 1.0) * 100.0) as u32);
-                    client.report_progress(&token, &event.stage, percentage);
-                }
-                Some(_) => {}
+                Some(event) => waiting = Some(event),
                 None => open = false,
             },
+            () = tokio::time::sleep_until(next), if waiting.is_some() => {
+                let Some(event) = waiting.take() else { continue };
+                next = Instant::now() + INTERVAL;
+                let percentage = event.share.map(|share| (share.clamp(0.0, 1.0) * 100.0) as u32);
+                client.report_progress(&token, &event.stage, percentage);
+            }
         }
     };
     client.end_progress(&token, &message);

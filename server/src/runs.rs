@@ -201,7 +201,7 @@ impl GlobalState {
         let (news, mut received) = mpsc::channel::<ProgressEvent>(16);
         let (shown, to_show) = mpsc::channel(16);
         let (ended, has_ended) = oneshot::channel();
-        if self.client.shows_progress {
+        let progress = self.client.shows_progress.then(|| {
             tokio::spawn(progress::show(
                 self.to_client.clone(),
                 token(id),
@@ -209,8 +209,8 @@ impl GlobalState {
                 reason.to_string(),
                 to_show,
                 has_ended,
-            ));
-        }
+            ))
+        });
         self.stop_estimates();
         let profile = match &reason {
             Reason::WhatIf(name, _) => self.what_if_run(&root, name, request, news, cancel),
@@ -239,6 +239,11 @@ impl GlobalState {
                 log: None,
             });
             let _ = ended.send(end_message(&outcome).to_owned());
+            // First the progress ends and then the status tells of it: an editor that draws its mode line
+            // for the status alone (lsp-mode) would show a run that is over.
+            if let Some(progress) = progress {
+                let _ = progress.await;
+            }
             let _ = events.send(Event::RunEnded(id, Box::new(outcome))).await;
         });
         self.send_status(&root);

@@ -172,9 +172,10 @@ impl Journey<'_> {
             terminal.wait_until("the panel", |_| !self.sandbox.opened_addresses().is_empty());
             self.sandbox.opened_addresses().remove(0)
         } else {
-            let told = terminal.wait_for("http://127.0.0.1:");
+            let is_told = |screen: &Screen| address_in(screen).is_some();
+            let told = terminal.wait_until("the panel's address", is_told);
             terminal.keep("9-address", &told);
-            address_in(&told)
+            address_in(&told).expect("it was there")
         };
         let line = terminal.screen().number_of(STEP);
         let answer = Panel::at(&address).jump("train.py", line);
@@ -220,11 +221,13 @@ pub fn rate(screen: &Screen) -> Option<String> {
     Some(before.rsplit(|letter: char| !letter.is_ascii_digit() && letter != '.').next()?.to_owned())
 }
 
-/// An address may be broken over the lines of a narrow message.
-fn address_in(screen: &Screen) -> String {
+/// The panel's address, once it is there to its end. It may be broken over the lines of a narrow message.
+fn address_in(screen: &Screen) -> Option<String> {
     let joined: String =
         screen.lines().iter().map(|line| line.trim().trim_matches(['│', ' '])).collect();
-    let from = joined.find("http://127.0.0.1:").expect("it is there");
+    let from = joined.find("http://127.0.0.1:")?;
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || ":/.?=&".contains(letter);
-    joined[from..].chars().take_while(|letter| is_part(*letter)).collect()
+    let address: String = joined[from..].chars().take_while(|letter| is_part(*letter)).collect();
+    let (_, workspace) = address.split_once("workspace=")?;
+    workspace.starts_with(|digit: char| digit.is_ascii_digit()).then_some(address)
 }

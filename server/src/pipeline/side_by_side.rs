@@ -84,6 +84,9 @@ impl Pipeline {
             })
             .collect();
         request.turn = TURN;
+        // Each of them may take as long as one alone; of memory all of them may take no more.
+        let each = request.limits.seconds;
+        request.limits.seconds = each.saturating_mul(u64::try_from(versions.len()).unwrap_or(1));
         let room = TIMED_FOR.as_nanos() as f64 / iteration_ns.max(1.0);
         let timed = (room as u32).clamp(*TIMED.start(), *TIMED.end()) / TURN * TURN;
         request.iterations =
