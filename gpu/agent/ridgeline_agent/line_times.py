@@ -7,10 +7,12 @@ operators rather than lines.
 
 from __future__ import annotations
 
+import os
 import statistics
 import threading
-from time import time_ns
+from time import perf_counter_ns, time_ns
 
+from . import process_tree
 from .line_clock import ITERATION, LINE, POP, PUSH, EventLog, line_clock
 from .sources import Sources
 
@@ -24,6 +26,9 @@ _MOST_ITERATIONS = 24
 _ENOUGH_NS = 1_000_000_000
 _MOST_NS = 10_000_000_000
 _MOST_LINES = 64
+# Where the program's threads have waited for a processor for more of the time than this, all of
+# them together, other programs make its iterations unequal, and which line that hits is chance.
+_MOST_WAITING = 0.3
 
 Line = tuple[int, int]
 
@@ -52,10 +57,15 @@ class LineTimes:
         self._clock = line_clock(self._log, sources)
         self._done = 0
         self._thread = 0
+        self._began_ns = 0
+        self._waited_before_ns: int | None = None
+        self._is_disturbed = False
 
     def start(self) -> None:
         """Call it between two iterations, on the thread that trains."""
         self._thread = threading.get_ident()
+        self._waited_before_ns = _waited_ns()
+        self._began_ns = perf_counter_ns()
         self._log.add(ITERATION, 0)
         self._clock.start()
 
@@ -63,7 +73,13 @@ class LineTimes:
         """Returns whether it was the last of them."""
         self._done += 1
         self._log.add(ITERATION, self._done)
-        return self._done >= self._wanted
+        if self._done < self._wanted:
+            return False
+        before, now = self._waited_before_ns, _waited_ns()
+        if before is not None and now is not None:
+            took_ns = perf_counter_ns() - self._began_ns
+            self._is_disturbed = now - before > _MOST_WAITING * took_ns
+        return True
 
     def stop(self) -> None:
         """Logs no more."""
@@ -71,7 +87,7 @@ class LineTimes:
 
     def json(self) -> list[dict[str, object]]:
         """`observed.line_times` of the manifest."""
-        if self._done < _FEWEST_ITERATIONS or self._log.dropped:
+        if self._done < _FEWEST_ITERATIONS or self._log.dropped or self._is_disturbed:
             return []
         thread = self._log.threads[self._thread] >> 16
         codes = self._sources.codes_json()
@@ -83,6 +99,14 @@ class LineTimes:
         # The slowest time tells both a line that costs much and one that does so now and then.
         slowest = sorted(by_line, key=lambda at: (-max(by_line[at]), at))[:_MOST_LINES]
         return [{"at": {"file": at[0], "line": at[1]}, "ns": by_line[at]} for at in slowest]
+
+
+def _waited_ns() -> int | None:
+    """How long the program's threads, and the processes below it, have waited for a processor."""
+    if not process_tree.ON_LINUX:
+        return None
+    own = os.getpid()
+    return process_tree.waited_ns([own, *process_tree.descendants(own)])
 
 
 def exclusive_times(log: EventLog, thread: int) -> list[dict[Line, int]]:

@@ -65,6 +65,23 @@ def memory_bytes(processes: list[int], limit: int) -> int:
     return sum(_proportional(process) for process in processes)
 
 
+def waited_ns(processes: list[int]) -> int | None:
+    """How long the threads of these processes have been ready to run while others had the
+    processors, all together, in nanoseconds; None where the system does not tell.
+    """
+    total = 0
+    for process in processes:
+        try:
+            threads = os.listdir(f"/proc/{process}/task")
+            for thread in threads:
+                with open(f"/proc/{process}/task/{thread}/schedstat", encoding="ascii") as file:
+                    total += int(file.read().split()[1])
+        except (OSError, ValueError, IndexError):
+            if process == os.getpid():
+                return None
+    return total
+
+
 def ask_below(process: int, seconds: float) -> None:
     """Asks everything below this process to end, and waits until it has or the time is over."""
     end = time.monotonic() + seconds

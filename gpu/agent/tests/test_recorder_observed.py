@@ -536,6 +536,14 @@ def test_a_program_that_ends_while_something_is_switched_off(end: str) -> None:
     assert (len(found["with_ns"]), len(found["without_ns"])) == (3, 2)
 
 
+def test_a_busy_machine_makes_any_line_vary() -> None:
+    waited = "iter([0, 10**12]).__next__"
+    program = START + VARYING.replace("lambda: 0", waited)
+    recording = recorded(program, iterations={"warmup": 2, "timed": 6, "profiled": 2})
+    assert recording.manifest["observed"]["line_times"] == []
+    assert recording.manifest["iterations"]["seen"] >= 18
+
+
 @pytest.mark.parametrize(
     ("timed_ms", "seconds_left", "wanted"),
     [
@@ -741,8 +749,11 @@ def test_what_is_compiled_once(compiled: str) -> None:
     assert found["evaluations"] == []
 
 
+# What else this machine does is left out.
 VARYING = """
     import time
+    from ridgeline_agent import line_times
+    line_times._waited_ns = lambda: 0
     number = 0
     def wait():
         time.sleep(0.05 if number % 3 == 0 else 0.005)  # here
