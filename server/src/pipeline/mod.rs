@@ -423,11 +423,16 @@ async fn fewer_iterations(folder: &Path, asked: &Iterations) -> Option<Iteration
     shortened(asked, seen)
 }
 
-/// As many as were asked for at least, where there are so many. Else one profiled iteration, and of the
-/// rest one or two timed ones.
+/// Fewer are timed, while that leaves a few. Else one profiled iteration, and of the rest one or two
+/// timed ones.
 fn shortened(asked: &Iterations, seen: u32) -> Option<Iterations> {
-    if asked.timed_at_most.is_some() && asked.warmup + asked.timed + asked.profiled <= seen {
-        return Some(Iterations { timed_at_most: None, ..asked.clone() });
+    /// Timing fewer than these is not worth a second profiled iteration, without which peaks of memory
+    /// are less certain.
+    const A_FEW: u32 = 3;
+    let left = seen.saturating_sub(asked.warmup.saturating_add(asked.profiled));
+    if left >= asked.timed.min(A_FEW) && (left < asked.timed || asked.timed_at_most.is_some()) {
+        let timed = left.min(asked.timed);
+        return Some(Iterations { timed, timed_at_most: None, ..asked.clone() });
     }
     let unprofiled = seen.checked_sub(1).filter(|left| *left > 0)?;
     let timed = if unprofiled >= 3 { asked.timed.clamp(1, 2) } else { 1 };
@@ -532,6 +537,10 @@ mod tests {
         check_shortened(6, Some((2, 2, 1)));
         check_shortened(7, Some((2, 3, 2)));
         check_shortened(9, Some((2, 3, 2)));
+        // Many were asked for: of these there are fewer, and of the others as many.
+        let many = Iterations { timed: 60, ..Iterations::default() };
+        let timed = |seen: u32| shortened(&many, seen).map(|fewer| (fewer.timed, fewer.profiled));
+        assert_eq!((timed(32), timed(7), timed(6)), (Some((28, 2)), Some((3, 2)), Some((2, 1))));
     }
 
     #[test]
