@@ -29,8 +29,9 @@ const CALL_LEFT: Range = Range { low: 0.4, value: 0.6, high: 0.9 };
 
 /// By how much what is fused may take longer or shorter on a processor.
 const PROCESSOR_RANGE: f64 = 1.3;
-/// How much longer the gradient of an embedding takes there.
+/// How much longer the gradient of an embedding takes there, and a convolution.
 const EMBEDDING_BACKWARD: f64 = 2.0;
+const CONVOLUTION: f64 = 1.1;
 
 pub(super) struct Compile;
 
@@ -171,6 +172,7 @@ fn is_apart(family: Family) -> bool {
 fn on_processor(family: Family, phase: Phase) -> f64 {
     match (family, phase) {
         (Family::Embedding, Phase::Backward) => EMBEDDING_BACKWARD,
+        (Family::Convolution, _) => CONVOLUTION,
         _ => 1.0,
     }
 }
