@@ -261,7 +261,9 @@ fn run_of(profile: &Profile, batch: u64) -> Option<Run> {
 
 /// What a person should know: what could not be tried, and why.
 fn message(evidence: &Evidence, bounds: &Bounds) -> Option<String> {
-    let failed = evidence.failed.last()?;
+    // What did not run side by side ran one after another, or said why it could not.
+    let is_told = |failed: &&Failed| !matches!(failed.question, Question::SideBySide { .. });
+    let failed = evidence.failed.iter().rev().find(is_told)?;
     Some(match failed.question {
         Question::Estimate(_) if evidence.estimates.is_empty() => format!(
             "Fake tensors cannot run this program, so that its peak comes from runs alone: {}",
@@ -273,7 +275,6 @@ fn message(evidence: &Evidence, bounds: &Bounds) -> Option<String> {
         Question::Run(batch) if bounds.runs => {
             format!("A batch of {batch} could not be run: {}", failed.reason)
         }
-        // What one after another then showed, or did not, is said of these.
         Question::Run(_) | Question::SideBySide { .. } => return None,
     })
 }

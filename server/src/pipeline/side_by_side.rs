@@ -55,8 +55,11 @@ pub(super) struct SideBySide<'a> {
 pub(super) async fn can(agent: &Agent, measured: &Profiled) -> bool {
     let forks = agent.facts().is_some_and(|facts| facts.mode == Mode::Fork);
     let Some(folder) = measured.recording.clone() else { return false };
+    if !forks || measured.profile.device.kind != "cpu" {
+        return false;
+    }
     let loads_beside = blocking(move || recording::has_loader_workers(&folder));
-    forks && measured.profile.device.kind == "cpu" && loads_beside.await.ok() == Some(Some(false))
+    loads_beside.await.ok() == Some(Some(false))
 }
 
 impl Pipeline {
@@ -122,7 +125,7 @@ async fn fewer_turns(folders: &[PathBuf], asked: &Iterations) -> Option<Iteratio
     let seen = blocking(move || {
         folders.iter().filter_map(|folder: &PathBuf| recording::iterations_seen(folder)).min()
     });
-    let left = seen.await.ok()??.checked_sub(asked.warmup + asked.profiled)?;
+    let left = seen.await.ok()??.checked_sub(asked.warmup.saturating_add(asked.profiled))?;
     let timed = left.min(asked.timed.saturating_sub(1)) / TURN * TURN;
     (timed >= 2 * TURN).then(|| Iterations { timed, ..asked.clone() })
 }
