@@ -67,6 +67,11 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 # The first iterations after the other one's turn find cold caches.
 DROPPED = 1
+# More rounds than asked for are taken until the standard error of the median ratio is so small a
+# share of it, at most so many times as many.
+SURE, MOST = 0.01, 5
+# Of a median, by the distance of the quarters (normal distribution): 1.2533 / 1.349.
+ERROR_BY_QUARTERS = 0.929
 
 
 class Version:
@@ -107,6 +112,12 @@ class Version:
             self._process.wait()
 
 
+def sure(ratios: list[float]) -> bool:
+    """Whether the median of the ratios is known well enough."""
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return ERROR_BY_QUARTERS * (high - low) / len(ratios) ** 0.5 <= SURE * middle
+
+
 def speedup(
     python: str,
     before: Path,
@@ -121,9 +132,9 @@ def speedup(
     dropped: int = DROPPED,
     of_turn: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
-    """How many times as fast the second script is: the median over rounds, and what half of the
-    rounds lie between. `arguments_after` are the second one's where they are others; `of_turn` says
-    what stands for the iterations of a turn.
+    """How many times as fast the second script is: the median over rounds (more than `rounds` where
+    they lie far apart), and what half of them lie between. `arguments_after` are the second one's
+    where they are others; `of_turn` says what stands for the iterations of a turn.
     """
     versions: list[Version] = []
     try:
@@ -131,7 +142,7 @@ def speedup(
             versions.append(Version(python, script, steps, own))
             versions[-1].turn(warmup)
         ratios, took = [], ([], [])
-        for _ in range(rounds):
+        while len(ratios) < rounds or (len(ratios) < MOST * rounds and not sure(ratios)):
             pair = []
             for version, all_of_it in zip(versions, took):
                 turn = version.turn(iterations + dropped)[dropped:]

@@ -24,7 +24,7 @@ use crate::profiler::{Profiled, ProgressEvent};
 const TURN: u32 = 5;
 const DROPPED: usize = 1;
 /// Iterations that each version times, in all: as many as fit into so much time.
-const TIMED: RangeInclusive<u32> = 4 * TURN..=24 * TURN;
+const TIMED: RangeInclusive<u32> = 4 * TURN..=48 * TURN;
 const TIMED_FOR: Duration = Duration::from_secs(4);
 
 /// Texts in the places of files, by path relative to the root, and the batch size that a provider is

@@ -4,6 +4,7 @@
 use super::Evidence;
 use super::curve::Curve;
 use super::largest::Capacity;
+use super::rounds;
 
 /// One thing to find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +48,9 @@ const RUNS_OF_EACH: usize = 2;
 /// that times as many as the others. After each other run it is run once more: machines become slower
 /// and faster over minutes, and [`super::time`] takes that out.
 const RUNS_AT_CURRENT: usize = 2;
-/// Rounds of batches side by side: a round's ratio is off by a tenth on a machine that others use, the
-/// middle one of so many by a few hundredths. A short program has few rounds in a run, and is run
-/// again so often.
-const ROUNDS: usize = 16;
-const MOST_TIMES_SIDE_BY_SIDE: usize = 3;
+/// How often batches run side by side: a short program has few rounds in a run, and on a machine that
+/// others use a round's ratio is off by a tenth and more.
+const MOST_TIMES_SIDE_BY_SIDE: usize = 4;
 /// Of these, so many may come to nothing.
 const MOST_FAILURES: usize = 3;
 /// Larger batches are not estimated: the program would have to make so many samples.
@@ -162,7 +161,7 @@ fn neighbours(evidence: &Evidence, current: u64, bounds: &Bounds) -> (Option<u64
 }
 
 fn side_by_side(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<Question> {
-    if !bounds.side_by_side || evidence.rounds.len() >= ROUNDS {
+    if !bounds.side_by_side || rounds::are_enough(&evidence.rounds, current) {
         return None;
     }
     let (smaller, larger) = neighbours(evidence, current, bounds);

@@ -14,6 +14,7 @@ mod explore;
 mod largest;
 mod line;
 mod memory;
+mod rounds;
 mod saturation;
 mod time;
 

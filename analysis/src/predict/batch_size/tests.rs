@@ -83,7 +83,7 @@ impl Program {
                 Question::Run(batch) if batch == current => usize::MAX,
                 Question::Run(_) => 2,
                 Question::Estimate(_) => 1,
-                Question::SideBySide { .. } => 3,
+                Question::SideBySide { .. } => 4,
             };
             assert!(times < most, "{question:?} was asked {times} times before");
             asked.push(question);
@@ -188,7 +188,8 @@ fn side_by_side_nothing_else_is_run() {
     let ran: Vec<&Question> =
         asked.iter().filter(|question| !matches!(question, Question::Estimate(_))).collect();
     let question = Question::SideBySide { smaller: Some(16), larger: Some(64) };
-    assert_eq!(ran, [&question; 3]);
+    // Six rounds in a run are too few, twelve that agree are enough.
+    assert_eq!(ran, [&question; 2]);
     let curve = Curve::fit(&evidence).unwrap();
     for batch in [16, 32, 64] {
         close(curve.time_ns(batch), program.time(batch) * 1.05, 0.01);

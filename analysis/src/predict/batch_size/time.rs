@@ -20,7 +20,7 @@
 use std::collections::BTreeMap;
 
 use super::line::Line;
-use super::{Estimate, Evidence, Round, Run};
+use super::{Estimate, Evidence, Round, Run, rounds};
 use crate::metrics::throughput::median;
 use crate::predict::Range;
 
@@ -178,19 +178,7 @@ pub(super) fn doublings(batch: u64, (first, last): (u64, u64)) -> f64 {
 fn side_by_side(runs: &[Run], rounds: &[Round]) -> Option<BTreeMap<u64, Timed>> {
     let first = runs.first()?;
     let height = median(&usable(first).collect::<Vec<f64>>())?;
-    let mut ratios: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for round in rounds {
-        let Some((_, current)) = round.iter().find(|(batch, _)| *batch == first.batch) else {
-            continue;
-        };
-        for (batch, time) in round {
-            let ratio = time / current;
-            if *batch > 0 && ratio.is_finite() && ratio > 0.0 {
-                ratios.entry(*batch).or_default().push(ratio);
-            }
-        }
-    }
-    let timed = ratios.into_iter().filter_map(|(batch, ratios)| {
+    let timed = rounds::ratios(rounds, first.batch).into_iter().filter_map(|(batch, ratios)| {
         let time = height * median(&ratios)?;
         Some((batch, Timed { quickest: time, median: time }))
     });
