@@ -152,13 +152,18 @@ def of_pairs(pairs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def peak_error(pairs: list[dict[str, Any]]) -> float | None:
-    """How far the predicted peak is from the measured one, where both are known."""
-    errors = [
-        one["predicted"]["after_peak_bytes"] / one["measured"]["after_peak_bytes"] - 1
-        for one in pairs
-        if one["predicted"]["after_peak_bytes"] and one["measured"]["after_peak_bytes"]
-    ]
+    """How far the predicted change of the peak is from the measured one, where both are known: the
+    unedited text's peak is not the same in each run where its batches are not.
+    """
+    sides = [(share(one["predicted"]), share(one["measured"])) for one in pairs]
+    errors = [ours / theirs - 1 for ours, theirs in sides if ours and theirs]
     return statistics.median(errors) if errors else None
+
+
+def share(sides: dict[str, Any]) -> float | None:
+    """The peak after the edit as a share of that before it."""
+    before, after = sides["before_peak_bytes"], sides["after_peak_bytes"]
+    return after / before if before and after else None
 
 
 def report(rows: list[dict[str, Any]]) -> bool:
