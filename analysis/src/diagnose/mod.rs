@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::source::batch_site::project::Modules;
 use crate::source::batch_site::{Entry, Project};
 use crate::source::rewrite::program::Program;
+use crate::whatif::calls::calls;
 use crate::whatif::study::Subject;
 use evidence::Evidence;
 use finding::Finding;
@@ -42,8 +43,15 @@ const WORTH_A_THREAD: usize = 20_000;
 /// The findings of a measured iteration, the costliest first. `project` has the texts, as they ran or
 /// as they are today: a rule that reads a line whose text has changed since says nothing about it.
 pub fn diagnose(subject: &Subject, project: &dyn Project, entry: &Entry) -> Vec<Finding> {
-    let modules = Modules::read(project, entry);
-    let work = evidence::work(&subject.recorded.graph);
+    let graph = &subject.recorded.graph;
+    let is_large = graph.tasks.len() >= WORTH_A_THREAD;
+    let read = || Modules::read(project, entry);
+    let sum_up = || {
+        // Kept for the rules that ask a what-if.
+        calls(graph);
+        evidence::work(graph)
+    };
+    let (modules, work) = beside(is_large, read, sum_up);
     // Rules that ask a what-if take long and others nothing: who is done takes the next one.
     let next = AtomicUsize::new(0);
     let look = || {
@@ -57,21 +65,29 @@ pub fn diagnose(subject: &Subject, project: &dyn Project, entry: &Entry) -> Vec<
             found.extend(rule.measured(&evidence).into_iter().map(|finding| (at, finding)));
         }
     };
-    let mut found = if subject.recorded.graph.tasks.len() < WORTH_A_THREAD {
-        look()
-    } else {
-        std::thread::scope(|scope| {
-            let other = scope.spawn(look);
-            let mut found = look();
-            found.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            found
-        })
-    };
+    let (mut found, others) = beside(is_large, look, look);
+    found.extend(others);
     found.sort_by(|(one_rule, one), (other_rule, other)| {
         let weight = |finding: &Finding| severity::weight(finding, &subject.profile);
         weight(other).total_cmp(&weight(one)).then(one_rule.cmp(other_rule))
     });
     found.into_iter().map(|(_, finding)| finding).collect()
+}
+
+/// Does both, on two threads where that is worth it.
+fn beside<A, B: Send>(
+    is_worth_it: bool,
+    here: impl FnOnce() -> A,
+    there: impl FnOnce() -> B + Send,
+) -> (A, B) {
+    if !is_worth_it {
+        return (here(), there());
+    }
+    std::thread::scope(|scope| {
+        let there = scope.spawn(there);
+        let here = here();
+        (here, there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 /// What the text alone shows, without a measurement.

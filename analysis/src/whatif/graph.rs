@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::links::{Links, Neighbours};
 use super::memory::Memory;
 use super::simulate::Plan;
+use super::task_list::TaskList;
 use crate::predict::operator::Operator;
 use crate::profile::{FileId, Phase};
 
@@ -173,7 +174,7 @@ pub struct Gradient {
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     /// Everything that takes time. Only grows: a removed task stays.
-    pub tasks: Vec<Task>,
+    pub tasks: TaskList,
     /// The different operators.
     pub operators: Vec<Operator>,
     /// The names of kernels.
@@ -250,7 +251,7 @@ impl Graph {
 
     /// The tasks with their ids.
     pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
-        (0_u32..).map(TaskId).zip(&self.tasks)
+        (0_u32..).map(TaskId).zip(self.tasks.iter())
     }
 
     /// The tasks of a resource in their order.

@@ -6,6 +6,7 @@
 //! [`optimization`] changes the graph by a few [`primitives`]; running it again says what it brings.
 
 pub mod accuracy;
+pub mod calls;
 pub mod critical_path;
 pub mod distributed;
 pub mod facts;
@@ -29,3 +30,4 @@ pub mod segments;
 pub mod simulate;
 pub mod stashes;
 pub mod study;
+pub mod task_list;

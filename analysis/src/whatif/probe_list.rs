@@ -157,7 +157,7 @@ fn costliest(graph: &Graph) -> Vec<u32> {
     let is_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
     let mut times = vec![0.0; graph.operators.len()];
     let mut total = 0.0;
-    for task in &graph.tasks {
+    for task in graph.tasks.iter() {
         let computes = task.kind.is_host() != is_gpu;
         if task.is_removed || !computes {
             continue;

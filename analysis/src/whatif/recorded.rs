@@ -62,13 +62,14 @@ pub fn calibrated(
         schedule = simulate::steady(&graph)?;
         let left = measured_ns / schedule.iteration_ns;
         if !is_close(&schedule) && left.is_finite() && left > 0.0 {
-            for task in &mut graph.tasks {
+            for task in graph.tasks.iter_mut() {
                 task.duration_ns *= left;
                 task.after_ns *= left;
             }
             schedule = simulate::steady(&graph)?;
         }
     }
+    graph.tasks.keep_calls();
     Ok(Recorded { graph, schedule, replay_error, measured_ns, notes: Vec::new() })
 }
 
@@ -85,7 +86,7 @@ fn host_factor(graph: &Graph, recorded_ns: f64, measured_ns: f64) -> Result<f64,
     let mut runner = Runner::new(graph);
     let mut takes = |parts: u32| -> Result<(u32, f64), SimulationError> {
         let factor = f64::from(parts) / f64::from(PARTS);
-        for (duration_ns, task) in runner.duration_ns.iter_mut().zip(&graph.tasks) {
+        for (duration_ns, task) in runner.duration_ns.iter_mut().zip(graph.tasks.iter()) {
             if task.kind.is_host() {
                 *duration_ns = task.duration_ns * factor;
             }

@@ -5,7 +5,6 @@
 //! autocast keeps; activations shrink.
 
 use super::shared::autocast::{Rule, rule};
-use super::shared::calls::{Call, calls, has_kernels};
 use super::shared::lines;
 use super::shared::lowering::{Lowered, lower};
 use super::shared::overhead;
@@ -15,6 +14,7 @@ use crate::predict::op_cost::work;
 use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
 use crate::profile::Phase;
 use crate::source::rewrite::EditKind;
+use crate::whatif::calls::{Call, calls, has_kernels};
 use crate::whatif::facts::{Facts, Variant};
 use crate::whatif::graph::Graph;
 use crate::whatif::optimization::{Bound, Optimization, Touched};

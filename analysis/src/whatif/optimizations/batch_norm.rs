@@ -5,10 +5,10 @@
 //! As Daydream has it: activations after a batch norm go away, and a batch norm takes half as long,
 //! because it reads and writes its input half as often.
 
-use super::shared::calls::{Call, calls};
 use super::shared::lines;
 use crate::predict::Range;
 use crate::predict::operator::Operator;
+use crate::whatif::calls::{Call, calls};
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::Graph;
 use crate::whatif::optimization::{Bound, Optimization, Touched};
@@ -34,7 +34,7 @@ impl Optimization for BatchNorm {
 
     fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let calls: Vec<Call> =
-            calls(graph).into_iter().filter(|call| !call.work.is_empty()).collect();
+            calls(graph).iter().filter(|call| !call.work.is_empty()).cloned().collect();
         if calls.is_empty() {
             return Err("the recording has no shapes of operators".to_owned());
         }

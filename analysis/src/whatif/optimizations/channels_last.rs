@@ -1,7 +1,6 @@
 //! Images and weights of convolutions in channels-last order: what tensor cores and oneDNN work on
 //! without turning it around first (PyTorch, "Channels Last Memory Format").
 
-use super::shared::calls::{Call, calls};
 use super::shared::channels_last::parts;
 use super::shared::exchange::exchange;
 use super::shared::parts::{ConvolutionKind, Machine};
@@ -9,6 +8,7 @@ use super::shared::{factors, layout, lines};
 use crate::predict::Range;
 use crate::predict::operator::Tensor;
 use crate::source::rewrite::EditKind;
+use crate::whatif::calls::{Call, calls};
 use crate::whatif::facts::{Facts, Variant};
 use crate::whatif::graph::Graph;
 use crate::whatif::optimization::{Bound, Optimization, Touched};

@@ -4,7 +4,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::shared::calls::{Call, calls, has_kernels};
 use super::shared::fusion::{Fusion, fusions};
 use super::shared::layout::compiler_takes_channels_last;
 use super::shared::once::Once;
@@ -15,6 +14,7 @@ use crate::predict::op_cost::{Family, work};
 use crate::predict::operator::Operator;
 use crate::profile::Phase;
 use crate::source::rewrite::EditKind;
+use crate::whatif::calls::{Call, calls, has_kernels};
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::{Graph, Task, TaskId, TaskKind};
 use crate::whatif::memory::BlockKind;

@@ -3,9 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::shared::calls::has_kernels;
 use crate::predict::Range;
 use crate::profile::Phase;
+use crate::whatif::calls::has_kernels;
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::{Graph, Resource, Task, TaskId, TaskKind};
 use crate::whatif::optimization::{Bound, Optimization, Touched};

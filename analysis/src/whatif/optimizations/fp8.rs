@@ -1,12 +1,13 @@
 //! Linear layers in FP8: inputs, weights and gradients are scaled and cast to 8 bits before each
 //! product (NVIDIA Transformer Engine, "Using FP8"). What is between the products stays as it is.
 
-use super::shared::calls::{Added, Inserter, calls, has_kernels};
 use super::shared::exchange::exchange;
+use super::shared::insert::{Added, Inserter};
 use super::shared::lines;
 use super::shared::overhead;
 use super::shared::retyped::{cast, each_tensor};
 use crate::predict::operator::{ElementType, Operator};
+use crate::whatif::calls::{calls, has_kernels};
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::Graph;
 use crate::whatif::optimization::{Bound, Optimization, Touched};

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use super::shared::calls::{Call, calls, has_kernels};
 use super::shared::lines;
 use crate::predict::op_cost::{self, Family, work};
 use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
+use crate::whatif::calls::{Call, calls, has_kernels};
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::Graph;
 use crate::whatif::memory::BlockKind;
@@ -53,8 +53,15 @@ impl Optimization for FusedAttention {
         let lines = lines::of_calls(graph, found.iter().flat_map(|it| it.calls.iter().copied()));
         let cost = |it: &Operator| op_cost::cost(it, facts.device, &facts.options).time_ns.value;
         let modelled: Vec<f64> = graph.operators.iter().map(cost).collect();
+        // Most layers are alike.
+        let mut last: Option<(&Operator, f64)> = None;
         for attention in &found {
-            attention.fuse(graph, &modelled, cost, bound);
+            let fused_ns = match last {
+                Some((operator, fused_ns)) if *operator == attention.fused => fused_ns,
+                _ => cost(&attention.fused),
+            };
+            last = Some((&attention.fused, fused_ns));
+            attention.fuse(graph, &modelled, fused_ns, bound);
         }
         free_scores(graph, &found);
         let notes = vec!["masks and dropout have to be ones that the kernel knows".to_owned()];
@@ -145,18 +152,12 @@ fn fused(product: &Operator, scores: &Tensor, backward: bool, on_cpu: bool) -> O
 }
 
 impl Attention<'_> {
-    /// `modelled` is by operator what each takes by the model.
-    fn fuse(
-        &self,
-        graph: &mut Graph,
-        modelled: &[f64],
-        cost: impl Fn(&Operator) -> f64,
-        bound: Bound,
-    ) {
+    /// `modelled` is by operator what each takes by the model, and `fused_ns` what the one kernel does.
+    fn fuse(&self, graph: &mut Graph, modelled: &[f64], fused_ns: f64, bound: Bound) {
         let of_calls = self.calls.iter().filter_map(|call| modelled.get(call.operator as usize));
         let modelled: f64 = of_calls.sum();
         let now_ns: f64 = self.calls.iter().map(|call| call.work_ns(graph)).sum();
-        let ratio = bound.within_factor(cost(&self.fused) / modelled.max(1e-9), SPREAD);
+        let ratio = bound.within_factor(fused_ns / modelled.max(1e-9), SPREAD);
         let Some((first, others)) = self.calls.split_first() else { return };
         first.set_work_ns(graph, now_ns * ratio);
         if graph.operators.last() != Some(&self.fused) {

@@ -2,7 +2,6 @@
 //! `fused=True` one pass over parameters, gradients and states (Apex FusedAdam; Daydream 5.1, where
 //! the update's kernels are removed and one is inserted that takes their bytes once).
 
-use super::shared::calls::{calls, has_kernels};
 use super::shared::lines;
 use super::shared::overhead;
 use super::shared::update::{Algorithm, Mode, Update, update};
@@ -10,6 +9,7 @@ use crate::predict::Range;
 use crate::predict::op_cost::{self, OpCost};
 use crate::predict::operator::{Arg, Operator, Tensor};
 use crate::source::rewrite::EditKind;
+use crate::whatif::calls::{calls, has_kernels};
 use crate::whatif::facts::{Facts, PROBES_OFF};
 use crate::whatif::graph::Graph;
 use crate::whatif::memory::{Block, BlockKind, Moment};

@@ -326,7 +326,7 @@ mod tests {
         let mut step = step(4, true);
         let linear = operator("aten::linear", &[&[size, size], &[size, size]], &[size, size]);
         step.recorded.graph.operators = vec![linear; 5];
-        for task in &mut step.recorded.graph.tasks {
+        for task in step.recorded.graph.tasks.iter_mut() {
             task.operator.get_or_insert(0);
         }
         step

@@ -2,11 +2,11 @@
 //! is written, and products of one input are one product (MetaFlow, Jia et al., MLSys 2019, section 2;
 //! Daydream 5.2).
 
-use super::shared::calls::{Call, calls};
 use super::shared::lines;
 use crate::predict::op_cost::{self, Family, work};
 use crate::predict::operator::{Arg, Operator, Tensor};
 use crate::profile::Phase;
+use crate::whatif::calls::{Call, calls};
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::Graph;
 use crate::whatif::optimization::{Bound, Optimization, Touched};
@@ -28,7 +28,7 @@ impl Optimization for LayerFusion {
 
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let is_step = |call: &Call| call.phase == Phase::Forward && !call.work.is_empty();
-        let calls: Vec<Call> = calls(graph).into_iter().filter(is_step).collect();
+        let calls: Vec<Call> = calls(graph).iter().filter(|call| is_step(call)).cloned().collect();
         if calls.is_empty() {
             return Err("the recording has no shapes of operators".to_owned());
         }

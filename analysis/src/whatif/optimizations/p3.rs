@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn layers_without_a_name_are_found_by_their_order() {
         let mut graph = step(&[1e6, 1e6, 1e6]);
-        for task in &mut graph.tasks {
+        for task in graph.tasks.iter_mut() {
             task.module = None;
         }
         for gradient in &mut graph.gradients {

@@ -2,12 +2,12 @@
 //! bytes (NVIDIA, "Matrix Multiplication Background User's Guide", section 3; the deep learning
 //! performance guide on vocabularies and channels).
 
-use super::shared::calls::{calls, has_kernels};
 use super::shared::exchange::exchange;
 use super::shared::lines;
 use super::shared::retyped::each_tensor;
 use crate::predict::op_cost::{Family, work};
 use crate::predict::operator::{ElementType, Operator};
+use crate::whatif::calls::{calls, has_kernels};
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::Graph;
 use crate::whatif::optimization::{Bound, Optimization, Touched};

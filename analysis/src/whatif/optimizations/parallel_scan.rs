@@ -281,7 +281,7 @@ mod tests {
         graph.operators = vec![backward];
         let on_gpu = |task: &Task| task.kind == TaskKind::Kernel && task.phase == Phase::Backward;
         let kernel = graph.select(on_gpu)[0];
-        for task in &mut graph.tasks {
+        for task in graph.tasks.iter_mut() {
             task.operator = None;
         }
         graph.task_mut(kernel).unwrap().operator = Some(0);
@@ -302,7 +302,7 @@ mod tests {
         let wide = refusal(&recurrent(100, 64, 4096), gpu(), &ParallelScan);
         assert!(wide.contains("more than half of the GPU's memory"), "{wide}");
         let mut quick = recurrent(100, 64, 512);
-        for task in &mut quick.recorded.graph.tasks {
+        for task in quick.recorded.graph.tasks.iter_mut() {
             task.duration_ns *= 1e-4;
         }
         let quick = refusal(&quick, gpu(), &ParallelScan);

@@ -1,7 +1,6 @@
 //! FP32 products and convolutions on tensor cores: their inputs are rounded to 10 bits of precision,
 //! sums stay in FP32 (NVIDIA, "TF32"; `torch.set_float32_matmul_precision("high")`).
 
-use super::shared::calls::{calls, has_kernels};
 use super::shared::exchange::exchange;
 use super::shared::lines;
 use super::shared::retyped::{is_product, takes};
@@ -10,6 +9,7 @@ use crate::predict::op_cost::{self, Family, Options, work};
 use crate::predict::operator::{ElementType, Operator};
 use crate::predict::product_kernel::{ProductType, product_type};
 use crate::source::rewrite::EditKind;
+use crate::whatif::calls::{calls, has_kernels};
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::Graph;
 use crate::whatif::optimization::{Bound, Optimization, Touched};

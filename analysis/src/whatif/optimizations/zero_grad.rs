@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use super::shared::calls::{Call, calls};
 use super::shared::lines;
 use crate::predict::operator::{Operator, Tensor};
 use crate::profile::Phase;
 use crate::source::rewrite::EditKind;
+use crate::whatif::calls::{Call, calls};
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::{Graph, Task};
 use crate::whatif::optimization::{Bound, Optimization, Touched};

@@ -1,7 +1,7 @@
 //! Operators exchanged for others that do the same.
 
-use super::calls::Call;
 use crate::predict::operator::Operator;
+use crate::whatif::calls::Call;
 use crate::whatif::graph::Graph;
 
 /// Exchanges operators. `change` is asked once for each different one, by the place of the recorded

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::calls::Call;
 use crate::profile::FileId;
+use crate::whatif::calls::Call;
 use crate::whatif::graph::Graph;
 
 /// So many lines are told; the others matter less.

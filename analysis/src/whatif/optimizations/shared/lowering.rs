@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use super::autocast::{self, Input, Rule, Shape, Tensors, Types};
-use super::calls::{Added, Call, Inserter, has_kernels};
+use super::insert::{Added, Inserter};
 use super::retyped::{cast, retyped};
 use super::{factors, mixed_precision, overhead};
 use crate::predict::operator::{ElementType, Operator};
 use crate::profile::Phase;
+use crate::whatif::calls::{Call, has_kernels};
 use crate::whatif::facts::{Facts, Variant};
 use crate::whatif::graph::{Graph, Resource, TaskId};
 use crate::whatif::memory::{Block, BlockKind, Moment};

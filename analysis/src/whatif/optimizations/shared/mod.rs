@@ -2,12 +2,12 @@
 //! operators change under an optimization, and by what factor, as it was fitted on measurements.
 
 pub(super) mod autocast;
-pub(super) mod calls;
 pub mod channels_last;
 pub mod compiled;
 pub(super) mod exchange;
 pub mod factors;
 pub mod fusion;
+pub(super) mod insert;
 pub mod layout;
 pub(super) mod lines;
 pub(super) mod lowering;

@@ -1,8 +1,8 @@
 //! What a call costs besides its work, on this machine, as the recording has it.
 
-use super::calls::Call;
 use crate::predict::op_cost::{self, Family};
 use crate::predict::operator::Operator;
+use crate::whatif::calls::Call;
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::{Graph, TaskKind};
 

@@ -1,6 +1,6 @@
 //! Where the host and a GPU wait for each other.
 
-use super::calls::Call;
+use crate::whatif::calls::Call;
 use crate::whatif::graph::{Graph, Task, TaskId, TaskKind};
 
 /// Before a call, a kernel that takes so long and a host that waits for it; on a CPU the host does the

@@ -1,9 +1,9 @@
 //! The optimizer's update of an iteration: how it runs, over how many parameters, and which algorithm
 //! it is.
 
-use super::calls::Call;
 use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
 use crate::profile::Phase;
+use crate::whatif::calls::Call;
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::{Graph, TaskId, TaskKind};
 

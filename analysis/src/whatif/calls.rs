@@ -1,11 +1,11 @@
 //! The calls of operators in an iteration: what the host does for each and what does its work.
 
 use std::ops::{Deref, Range};
-use std::rc::Rc;
+use std::sync::Arc;
 
+use super::graph::{Graph, Resource, Task, TaskId, TaskKind};
 use crate::predict::operator::Operator;
 use crate::profile::{FileId, Phase};
-use crate::whatif::graph::{Graph, Resource, Task, TaskId, TaskKind};
 
 /// One call of an operator that is known.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Call {
 /// A call's tasks, as a piece of a list that all calls share.
 #[derive(Clone, Debug, Default)]
 pub struct Tasks {
-    all: Rc<[TaskId]>,
+    all: Arc<[TaskId]>,
     own: Range<usize>,
 }
 
@@ -100,7 +100,11 @@ pub fn has_kernels(graph: &Graph) -> bool {
 
 /// The calls of an iteration in the order in which the host makes them, those that were removed left
 /// out.
-pub fn calls(graph: &Graph) -> Vec<Call> {
+pub fn calls(graph: &Graph) -> Arc<[Call]> {
+    graph.tasks.calls(|| put_together(graph).into())
+}
+
+fn put_together(graph: &Graph) -> Vec<Call> {
     let Some(host) = graph.find(&Resource::Host) else { return Vec::new() };
     let on_gpu = has_kernels(graph);
     let mut calls: Vec<Call> = Vec::new();
@@ -164,12 +168,12 @@ fn pieces(tasks: &[(u32, TaskId)], calls: usize) -> impl Iterator<Item = Tasks> 
         }
         *bound += 1;
     }
-    let all: Rc<[TaskId]> = all.into();
+    let all: Arc<[TaskId]> = all.into();
     let mut start = 0;
     bounds.into_iter().take(calls).map(move |end| {
         let own = start..end;
         start = end;
-        Tasks { all: Rc::clone(&all), own }
+        Tasks { all: Arc::clone(&all), own }
     })
 }
 
@@ -182,85 +186,5 @@ fn call(number: u32, operator: u32, task: &Task) -> Call {
         line: task.line,
         host: Tasks::default(),
         work: Tasks::default(),
-    }
-}
-
-/// An operator that an optimization adds: what it is, and what it takes of a device and of the host.
-#[derive(Clone, Copy, Debug)]
-pub struct Added {
-    /// Index into [`Graph::operators`].
-    pub operator: u32,
-    /// Nanoseconds of its work.
-    pub work_ns: f64,
-    /// Nanoseconds of the host, where a GPU does the work.
-    pub host_ns: f64,
-}
-
-/// Adds calls, each with a number of its own.
-#[derive(Debug)]
-pub struct Inserter {
-    next_number: u32,
-}
-
-impl Inserter {
-    /// For a graph to which nobody else adds calls meanwhile.
-    pub fn new(graph: &Graph) -> Inserter {
-        let highest = graph.tasks.iter().filter_map(|task| task.call).max();
-        Inserter { next_number: highest.map_or(0, |number| number.saturating_add(1)) }
-    }
-
-    /// Adds a call right before another one, and says which task of the host begins it.
-    pub fn before(&mut self, graph: &mut Graph, at: &Call, added: Added) -> Option<TaskId> {
-        let (first, work) = (*at.host.first()?, at.work.first().copied());
-        let (host, kernel) = self.tasks(graph, first, at, added)?;
-        let Some((kernel, first_kernel)) = kernel.zip(work) else {
-            return Some(graph.insert_before(first, host));
-        };
-        let launch = graph.insert_before(first, host);
-        let kernel = Task { launched_by: Some(launch), ..kernel };
-        let kernel = graph.insert_before(first_kernel, kernel);
-        graph.wait(launch, kernel, 0.0);
-        Some(launch)
-    }
-
-    /// Adds a call right after another one, and says which task of the host begins it.
-    pub fn after(&mut self, graph: &mut Graph, at: &Call, added: Added) -> Option<TaskId> {
-        let (last, work) = (*at.host.last()?, at.work.last().copied());
-        let (host, kernel) = self.tasks(graph, last, at, added)?;
-        let Some((kernel, last_kernel)) = kernel.zip(work) else {
-            return Some(graph.insert_after(last, host));
-        };
-        let launch = graph.insert_after(last, host);
-        let kernel = Task { launched_by: Some(launch), ..kernel };
-        let kernel = graph.insert_after(last_kernel, kernel);
-        graph.wait(launch, kernel, 0.0);
-        Some(launch)
-    }
-
-    /// The host's task and, where a GPU does the work of the call beside it, the kernel.
-    fn tasks(
-        &mut self,
-        graph: &Graph,
-        like: TaskId,
-        at: &Call,
-        added: Added,
-    ) -> Option<(Task, Option<Task>)> {
-        let first_work = at.work.first().and_then(|id| graph.task(*id));
-        let on_gpu = first_work.is_some_and(|task| !task.kind.is_host());
-        let task = |kind: TaskKind, duration_ns: f64| {
-            let mut task = Task::new(kind, duration_ns.max(0.0), at.phase);
-            (task.operator, task.call) = (Some(added.operator), Some(self.next_number));
-            (task.module, task.line) = (at.module, at.line);
-            task
-        };
-        graph.task(like)?;
-        let tasks = if on_gpu {
-            let kernel = task(TaskKind::Kernel, added.work_ns);
-            (task(TaskKind::Launch, added.host_ns), Some(kernel))
-        } else {
-            (task(TaskKind::HostOperator, added.work_ns), None)
-        };
-        self.next_number = self.next_number.saturating_add(1);
-        Some(tasks)
     }
 }
