@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::graph::{Graph, TaskId};
 use super::host_order::HostOrder;
 use super::memory::{Block, BlockKind, Moment};
+use crate::predict::operator::{Operator, Tensor};
 use crate::profile::{FileId, Phase, Profile};
 
 /// One call of a module.
@@ -145,6 +146,15 @@ struct Finder<'a> {
     backward: HashMap<u32, Vec<usize>>,
     /// Blocks by the place of the task that allocates them.
     blocks: Vec<(usize, usize)>,
+    /// By size, in [`GRAIN`]s: the place where an operator of the forward pass takes such a tensor last.
+    taken: HashMap<u64, usize>,
+}
+
+/// Blocks of a GPU are given out in multiples of this.
+const GRAIN: f64 = 512.0;
+
+fn grains(bytes: f64) -> u64 {
+    (bytes / GRAIN).ceil() as u64
 }
 
 impl<'a> Finder<'a> {
@@ -168,7 +178,12 @@ impl<'a> Finder<'a> {
             .filter_map(|(number, block)| Some((order.of(block.allocated)?, number)))
             .collect();
         blocks.sort_unstable();
-        Finder { graph, profile, order, kernels_ns, backward, blocks }
+        let mut taken = HashMap::new();
+        for (place, task) in order.iter(graph).filter(|(_, task)| task.phase == Phase::Forward) {
+            let inputs = graph.operator_of(task).into_iter().flat_map(Operator::input_tensors);
+            taken.extend(inputs.filter_map(Tensor::bytes).map(|bytes| (grains(bytes), place)));
+        }
+        Finder { graph, profile, order, kernels_ns, backward, blocks, taken }
     }
 
     /// The calls of each module in the forward pass.
@@ -280,13 +295,21 @@ impl<'a> Finder<'a> {
         Some(segment)
     }
 
-    /// What a call gives: of what outlives it, the largest that its last operator made.
+    /// What a call gives: of what outlives it and its last operator made, the largest that is as large as
+    /// what others take after it. What a library keeps for its own backward pass, as oneDNN does for its
+    /// recurrent layers, may be larger, and nobody takes it.
     fn output(&self, call: Call) -> Option<usize> {
         let outlives = |block: &Block| self.order.of(block.freed).is_none_or(|it| it > call.1);
         let alive: Vec<_> = self.made_in(call).filter(|(_, _, block)| outlives(block)).collect();
         let (_, _, last) = alive.last()?;
         let of_last = alive.iter().filter(|(_, _, block)| block.call == last.call);
-        of_last.max_by(|a, b| a.2.bytes.total_cmp(&b.2.bytes)).map(|(_, number, _)| *number)
+        let is_taken = |block: &Block| {
+            self.taken.get(&grains(block.bytes)).is_some_and(|place| *place > call.1)
+        };
+        let largest = of_last.max_by(|(_, _, a), (_, _, b)| {
+            is_taken(a).cmp(&is_taken(b)).then(a.bytes.total_cmp(&b.bytes))
+        });
+        largest.map(|(_, number, _)| *number)
     }
 
     fn is_freed_in_backward(&self, block: &Block) -> bool {
@@ -319,7 +342,7 @@ impl<'a> Finder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::whatif::fixture::{INNER, LINE, step};
+    use crate::whatif::fixture::{INNER, LINE, OUTPUT, operator, step};
 
     #[test]
     fn a_line_s_calls_are_found_with_what_each_keeps_inside() {
@@ -331,6 +354,29 @@ mod tests {
         assert_eq!(told, [(1, INNER), (2, INNER), (3, INNER)]);
         // What the layers give stays, and is not made again.
         assert!(group.segments.iter().all(|one| one.dropped.len() == 1 && one.operators == 1));
+    }
+
+    #[test]
+    fn what_a_library_keeps_for_itself_is_not_what_a_call_gives() {
+        let mut step = step(2, false);
+        let graph = &mut step.recorded.graph;
+        let find = |bytes: f64| graph.memory.blocks.iter().find(|block| block.bytes == bytes);
+        let (inner, given) = (*find(INNER).unwrap(), *find(OUTPUT).unwrap());
+        let workspace = Block { bytes: OUTPUT + 1e6, freed: inner.freed, ..given };
+        graph.memory.add(workspace);
+        let number = graph.memory.blocks.len() - 1;
+        let until = |graph: &Graph| {
+            let first = groups(graph, &step.profile)[0].segments[0].clone();
+            let (_, until) = *first.dropped.iter().find(|(one, _)| *one == number).unwrap();
+            (until.task, first.backward)
+        };
+        // Nobody is known to take either: the larger one stays until the backward pass.
+        let (task, backward) = until(graph);
+        assert_eq!(task, backward);
+        let next = operator("relu", &[&[OUTPUT as u64 / 4]], &[OUTPUT as u64 / 4]);
+        graph.operators = vec![next; 3];
+        let (task, backward) = until(graph);
+        assert!(task < backward, "{task:?}, {backward:?}");
     }
 
     #[test]
