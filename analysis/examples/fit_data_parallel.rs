@@ -1,4 +1,4 @@
-//! Fits what `analysis/src/predict/data_parallel.rs` takes for granted to measured training
+//! Fits what `analysis/src/whatif/distributed/single_step.rs` takes for granted to measured training
 //! throughput, and prints the errors on GPUs and on models that the fit did not see:
 //!
 //! ```text
@@ -14,8 +14,8 @@ use ridgeline_analysis::evaluate::error_statistics::{error_statistics, relative_
 use ridgeline_analysis::evaluate::ground_truth::{File, GroundTruth, LAMBDA};
 use ridgeline_analysis::evaluate::questions::Cases;
 use ridgeline_analysis::evaluate::questions::data_parallel::{Pair, pairs};
-use ridgeline_analysis::predict::data_parallel::{Fitted, SHIPPED};
 use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::whatif::distributed::single_step::{Fitted, SHIPPED};
 
 /// Where a fit begins: guesses from before any measurement. The rate is half of PCIe 3; the tokens
 /// are two sentences of 25.

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from lsp_client import Client
-from take_turns import speedup
+from take_turns import MORE_SECONDS, speedup
 from whatif_edits import LONG, STEPS
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -138,6 +138,7 @@ def halves(
             arguments=[*LONG[project.name], "--batch-size", str(current)],
             arguments_after=[*LONG[project.name], "--batch-size", str(batch)],
             rounds=args.rounds,
+            more_seconds=MORE_SECONDS,
         )
         ratio, low, high = (1 / took[key] for key in ("speedup", "three_quarters", "quarter"))
         peak = measured(args, project, batch, 2)["memory"]["peak_bytes"]

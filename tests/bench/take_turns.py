@@ -15,6 +15,7 @@ import os
 import statistics
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 # The first iterations after the other one's turn find cold caches.
 DROPPED = 1
 # More rounds than asked for are taken until the standard error of the median ratio is so small a
-# share of it, at most so many times as many.
-SURE, MOST = 0.01, 5
+# share of it, where there is time.
+SURE = 0.01
+MORE_SECONDS = 60.0
 # Of a median, by the distance of the quarters (normal distribution): 1.2533 / 1.349.
 ERROR_BY_QUARTERS = 0.929
 
@@ -128,12 +130,13 @@ def speedup(
     arguments_after: list[str] | None = None,
     warmup: int = 5,
     rounds: int = 12,
+    more_seconds: float = 0.0,
     iterations: int = 6,
     dropped: int = DROPPED,
     of_turn: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
-    """How many times as fast the second script is: the median over rounds (more than `rounds` where
-    they lie far apart), and what half of them lie between. `arguments_after` are the second one's
+    """How many times as fast the second script is: the median over rounds, and what half of them
+    lie between. Where they lie far apart, there are more of them for `more_seconds`. `arguments_after` are the second one's
     where they are others; `of_turn` says what stands for the iterations of a turn.
     """
     versions: list[Version] = []
@@ -142,7 +145,8 @@ def speedup(
             versions.append(Version(python, script, steps, own))
             versions[-1].turn(warmup)
         ratios, took = [], ([], [])
-        while len(ratios) < rounds or (len(ratios) < MOST * rounds and not sure(ratios)):
+        until = time.monotonic() + more_seconds
+        while len(ratios) < rounds or (time.monotonic() < until and not sure(ratios)):
             pair = []
             for version, all_of_it in zip(versions, took):
                 turn = version.turn(iterations + dropped)[dropped:]

@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from take_turns import speedup
+from take_turns import MORE_SECONDS, speedup
 from whatif_edits import LONG, STEPS, Case, cases, edited
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -133,6 +133,7 @@ class Bench:
             after / "train.py",
             steps=STEPS.get(case.demo, 1),
             arguments=[*LONG[case.demo], *more],
+            more_seconds=MORE_SECONDS,
             **turns,
         )
         for key in ("speedup", "quarter", "three_quarters"):

@@ -1,6 +1,6 @@
 //! How much of the communication between GPUs nothing hides.
 
-use super::activity::union_ns;
+use super::intervals::union_ns;
 
 /// Communication between GPUs, in nanoseconds; moments count once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 pub mod activity;
 pub mod communication;
 pub(crate) mod host_lines;
+pub(crate) mod intervals;
 pub mod launch_overhead;
 pub mod occupancy;
 pub mod op_flops;

@@ -1,7 +1,7 @@
 //! The iterations of a trace that was recorded elsewhere: where they begin and end, and which part
 //! of the host's time went where.
 
-use super::activity::union_ns;
+use super::intervals::union_ns;
 use super::operator_time::{OperatorPlace, annotated_phase, is_optimizer_step};
 use crate::profile::{Phase, PhaseTimes};
 use crate::recording::trace::{Annotation, Trace};

@@ -7,7 +7,6 @@
 //! GPU.
 
 pub mod batch_size;
-pub mod data_parallel;
 pub mod device_comparison;
 pub mod device_row;
 pub mod device_spec;

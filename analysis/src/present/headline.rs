@@ -4,7 +4,6 @@
 //! `~318 samples/s, +4% · ~98 ms · peak ~3.2 / 23.7 GB, +6%`. A number that an edit leaves as it was
 //! stays as it was written.
 
-use super::lenses::told;
 use crate::profile::{Before, Estimate, Phase, Profile, Provenance};
 use crate::units;
 use crate::units::difference;
@@ -119,6 +118,16 @@ impl<'a> Changes<'a> {
         let change = self.before.and_then(&of).and_then(|before| change(before, now));
         let text = self.mark(text, now, of);
         change.map_or(text.clone(), |change| format!("{text}, {change}"))
+    }
+}
+
+/// Says where a number comes from: `~48 ms`, `was 48 ms`.
+pub(super) fn told(text: String, provenance: Provenance) -> String {
+    match provenance {
+        _ if text.is_empty() => text,
+        Provenance::Measured => text,
+        Provenance::Estimated => format!("~{text}"),
+        Provenance::Stale => format!("was {text}"),
     }
 }
 

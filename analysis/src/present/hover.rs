@@ -4,8 +4,9 @@
 use std::ops::Range;
 
 use super::explained;
+use super::headline::told;
 use super::headline::{headline, moment_of_peak, peak};
-use super::lenses::{kinds, told};
+use super::lenses::kinds;
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
 use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
 use super::what_ifs;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::headline::headline;
+use super::headline::{headline, told};
 use super::hints::encloses_everything;
 use super::share::{share, share_of_peak};
 use crate::profile::{MemoryByKind, Profile, Provenance};
@@ -201,16 +201,6 @@ pub(super) fn kinds(memory: &MemoryByKind) -> String {
         .map(|(name, bytes)| format!("{name} {}", units::bytes(bytes as f64)))
         .collect::<Vec<_>>()
         .join(" · ")
-}
-
-/// Says where a number comes from: `~48 ms`, `was 48 ms`.
-pub(super) fn told(text: String, provenance: Provenance) -> String {
-    match provenance {
-        _ if text.is_empty() => text,
-        Provenance::Measured => text,
-        Provenance::Estimated => format!("~{text}"),
-        Provenance::Stale => format!("was {text}"),
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::headline::headline;
-use super::lenses::told;
+use super::headline::told;
 use super::page::ordinal;
 use super::share::{rank, share};
 use crate::profile::Profile;

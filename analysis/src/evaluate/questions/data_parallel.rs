@@ -10,11 +10,11 @@ use crate::evaluate::lambda_results::LambdaRow;
 use crate::evaluate::list_request::ListRequest;
 use crate::evaluate::trivial::Guess;
 use crate::predict::Range;
-use crate::predict::data_parallel::{Fitted, SHIPPED, SingleStep, on_several};
 use crate::predict::device_spec::DeviceSpec;
 use crate::predict::device_table::DeviceTable;
 use crate::whatif::distributed::all_reduce::Topology;
 use crate::whatif::distributed::links;
+use crate::whatif::distributed::single_step::{Fitted, SHIPPED, SingleStep, on_several};
 
 /// The question.
 pub struct DataParallel;

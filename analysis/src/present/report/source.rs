@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 
 use super::{style, text};
-use crate::present::lenses::{kinds, told};
+use crate::present::headline::told;
+use crate::present::lenses::kinds;
 use crate::present::share::{share_of_peak, share_of_whole};
 use crate::printable::shorten;
 use crate::profile::{FileId, LineCost, Profile};

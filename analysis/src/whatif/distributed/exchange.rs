@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::all_reduce::{self, Topology, transfer_ns};
 use super::buckets::{self, Bucket, HostOrder};
 use super::links;
-use crate::predict::data_parallel;
+use super::single_step;
 use crate::profile::Phase;
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::{Gradient, Graph, Resource, Task, TaskId, TaskKind};
@@ -18,7 +18,7 @@ use crate::whatif::optimization::{Bound, Touched};
 const CHANNELS: f64 = 24.0;
 const CHANNELS_PCIE: f64 = 4.0;
 /// The share of a step by which the slowest of the GPUs is behind, fitted on public measurements.
-pub const WAITING: f64 = data_parallel::SHIPPED.waiting;
+pub const WAITING: f64 = single_step::SHIPPED.waiting;
 /// A rate that was told is off by this; one that was assumed by that.
 const TOLD: f64 = 1.1;
 const ASSUMED: f64 = 1.5;

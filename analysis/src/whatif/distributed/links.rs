@@ -3,7 +3,7 @@
 //! Rates are in bytes per second and direction, as sold; a collective reaches a share of them.
 
 use super::all_reduce::Topology;
-use crate::predict::data_parallel;
+use super::single_step;
 use crate::predict::device_spec::DeviceSpec;
 use crate::whatif::facts::Facts;
 
@@ -116,7 +116,7 @@ pub fn default_link(device: &DeviceSpec) -> Link {
         return Link { bandwidth: known.sold * REACHED, latency_ns: NVLINK_STEP_NS };
     }
     let bandwidth = if goes_through_host(device) {
-        data_parallel::SHIPPED.through_host
+        single_step::SHIPPED.through_host
     } else {
         known.sold * REACHED_PCIE
     };

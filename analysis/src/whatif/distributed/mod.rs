@@ -1,6 +1,6 @@
 //! Several GPUs that train one model together: what connects them ([`links`]), what summing
 //! gradients over them costs ([`all_reduce`]), when which gradients can go ([`buckets`]), and the
-//! tasks that this adds to a graph ([`exchange`]).
+//! tasks that this adds to a graph ([`exchange`]). Without a recording there is a [`single_step`] alone.
 
 pub mod all_reduce;
 pub mod buckets;
@@ -8,3 +8,4 @@ pub mod buckets;
 pub(in crate::whatif) mod example;
 pub mod exchange;
 pub mod links;
+pub mod single_step;

@@ -1,8 +1,8 @@
 //! From a step on one GPU to the same step on several, without a recording: what is exchanged takes
-//! its time after the step. [`whatif`](crate::whatif) knows more where there is a recording.
+//! its time after the step. The [`exchange`](super::exchange) knows more where there is a recording.
 
-use super::Range;
-use crate::whatif::distributed::all_reduce::{self, Topology};
+use super::all_reduce::{self, Topology};
+use crate::predict::Range;
 
 /// A step on one GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
