@@ -136,8 +136,9 @@ def speedup(
     of_turn: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
     """How many times as fast the second script is: the median over rounds, and what half of them
-    lie between. Where they lie far apart, there are more of them for `more_seconds`. `arguments_after` are the second one's
-    where they are others; `of_turn` says what stands for the iterations of a turn.
+    lie between. Where they lie far apart, there are more of them for `more_seconds`.
+    `arguments_after` are the second one's where they are others; `of_turn` says what stands for the
+    iterations of a turn.
     """
     versions: list[Version] = []
     try:
