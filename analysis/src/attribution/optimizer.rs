@@ -93,19 +93,33 @@ fn owners(manifest: &Manifest) -> Vec<Owner> {
     manifest.optimizers.iter().map(|optimizer| owner(&optimizer.modules)).collect()
 }
 
+/// The optimizers that step at one place: the one whose parameters explain most of its operators, and
+/// where a line steps several (`for one in optimizers: one.step()`), those that explain what is left.
+fn stepping<'o>(operators: &[(Vec<u64>, f64)], owners: &'o [Owner]) -> Vec<&'o Owner> {
+    let mut left: Vec<&[u64]> = operators.iter().map(|(counts, _)| counts.as_slice()).collect();
+    let mut found: Vec<&Owner> = Vec::new();
+    loop {
+        let knows = |owner: &Owner, counts: &[u64]| {
+            counts.iter().any(|count| owner.by_count.contains_key(count))
+        };
+        let explained = |owner: &&Owner| left.iter().filter(|counts| knows(owner, counts)).count();
+        let most = owners.iter().map(|owner| explained(&owner)).max().unwrap_or(0);
+        if most == 0 {
+            break;
+        }
+        let best: Vec<&Owner> = owners.iter().filter(|owner| explained(owner) == most).collect();
+        // A single number may be anybody's, as a count of steps is.
+        left.retain(|counts| counts.iter().all(|count| *count > 1));
+        left.retain(|counts| !best.iter().any(|owner| knows(owner, counts)));
+        found.extend(best);
+    }
+    if found.is_empty() { owners.iter().collect() } else { found }
+}
+
 /// The share of each module, 0 to 1, of a step whose operators work on so many elements for so
 /// long. The shares sum to 1, or there are none.
 fn shares(operators: &[(Vec<u64>, f64)], owners: &[Owner]) -> Vec<(u32, f64)> {
-    // A step is the work of the optimizer whose parameters explain most of its operators.
-    let explained = |owner: &Owner| -> usize {
-        operators
-            .iter()
-            .filter(|(counts, _)| counts.iter().any(|count| owner.by_count.contains_key(count)))
-            .count()
-    };
-    let most = owners.iter().map(explained).max().unwrap_or(0);
-    let stepping: Vec<&Owner> = owners.iter().filter(|owner| explained(owner) == most).collect();
-
+    let stepping = stepping(operators, owners);
     let mut weights: HashMap<u32, f64> = HashMap::new();
     for (counts, time_ns) in operators {
         let known = |count: &&u64| stepping.iter().any(|owner| owner.by_count.contains_key(count));
@@ -191,6 +205,15 @@ mod tests {
     fn a_step_belongs_to_the_optimizer_that_explains_it() {
         let owners = [owner(&[(1, 8), (2, 16)]), owner(&[(3, 8), (4, 24)])];
         check(&[("[[8]]", 1.0), ("[[24]]", 1.0)], &owners, &[(3, 0.5), (4, 0.5)]);
+    }
+
+    #[test]
+    fn a_line_may_step_several_optimizers() {
+        let owners = [owner(&[(1, 8), (2, 16)]), owner(&[(3, 1), (4, 24)]), owner(&[(5, 32)])];
+        let operators = [("[[8]]", 1.0), ("[[16]]", 1.0), ("[[24]]", 2.0)];
+        check(&operators, &owners, &[(1, 0.25), (2, 0.25), (4, 0.5)]);
+        // What one element tells is too little for one more.
+        check(&[("[[8]]", 1.0), ("[[8],[8]]", 1.0), ("[[1]]", 1.0)], &owners[..2], &[(1, 1.0)]);
     }
 
     #[test]

@@ -58,6 +58,8 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let fused = has_fused.then(|| ask("fused-optimizer")).flatten();
     let (found, fix, argument) = match fused {
         Some(found) => (found, EditKind::FusedOptimizer, "fused=True"),
+        // A processor has no kernels for lists: it goes through them one by one all the same.
+        None if !evidence.on_gpu() => return None,
         None => (ask("foreach-optimizer")?, EditKind::ForeachOptimizer, "foreach=True"),
     };
     let ((file, line), _) = *highest_first(of_update).first()?;
@@ -160,10 +162,27 @@ mod tests {
     }
 
     #[test]
+    fn an_optimizer_without_either_is_none() {
+        let other = |on_gpu: bool, name: &str| {
+            let example = example(on_gpu, 1000.0, None);
+            example.told(|it| it.optimizers[0].type_name = name.to_owned())
+        };
+        for name in ["LBFGS", "Lion"] {
+            assert!(other(true, name).measured(&UnfusedOptimizer).is_empty(), "{name}");
+        }
+        let found = other(true, "RMSprop").measured(&UnfusedOptimizer);
+        assert_eq!(found[0].fix, Some(EditKind::ForeachOptimizer));
+        assert!(other(false, "RMSprop").measured(&UnfusedOptimizer).is_empty());
+    }
+
+    #[test]
     fn what_an_older_torch_does_not_have_is_not_asked_for() {
-        let old = example(false, 1000.0, None).told(|it| it.torch = "2.1.0+cpu".to_owned());
-        let found = old.measured(&UnfusedOptimizer);
-        assert!(found.iter().all(|one| one.fix == Some(EditKind::ForeachOptimizer)), "{found:?}");
+        let old = |on_gpu: bool| {
+            let example = example(on_gpu, 1000.0, None);
+            example.told(|it| it.torch = "2.1.0+cpu".to_owned()).measured(&UnfusedOptimizer)
+        };
+        assert_eq!(old(true)[0].fix, Some(EditKind::ForeachOptimizer));
+        assert!(old(false).is_empty());
         assert_eq!(version("2.15.0+cu128"), Some((2, 15)));
         assert_eq!(version("nightly"), None);
     }

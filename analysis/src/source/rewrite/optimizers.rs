@@ -28,6 +28,11 @@ const FOREACH: [&str; 12] = [
     "SGD",
 ];
 
+/// Whether a type of optimizer takes `foreach`. One of a project's own may or may not.
+pub(crate) fn takes_foreach(type_name: &str) -> bool {
+    FOREACH.contains(&type_name)
+}
+
 /// `fused=True`.
 pub(super) fn fused(program: &Program<'_>, edits: &mut Edits<'_>) -> Result<(), Refusal> {
     set(program, edits, "fused", "foreach", &FUSED)?;

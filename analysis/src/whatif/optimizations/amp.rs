@@ -214,6 +214,13 @@ mod tests {
         }
         let found = iteration.predict(&cpu(), &probes, &BFLOAT16).unwrap();
         assert!(found.speedup().value < 0.5, "{found:?}");
+        // What was not probed gains nothing.
+        let one = |variant: Variant| ((0, variant), 100.0);
+        let operators = [Variant::Same, Variant::BFloat16].map(one).into_iter().collect();
+        let probes = Probes { operators, ..Probes::default() };
+        let found = iteration.predict(&cpu(), &probes, &BFLOAT16).unwrap();
+        assert!((0.5..=1.0).contains(&found.speedup().value), "{found:?}");
+        assert!(found.speedup().high > 1.0, "{found:?}");
     }
 
     #[test]

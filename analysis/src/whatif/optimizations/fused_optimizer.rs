@@ -9,6 +9,7 @@ use crate::predict::Range;
 use crate::predict::op_cost::{self, OpCost};
 use crate::predict::operator::{Arg, Operator, Tensor};
 use crate::source::rewrite::EditKind;
+use crate::source::rewrite::optimizers::takes_foreach;
 use crate::whatif::calls::{calls, has_kernels};
 use crate::whatif::facts::{Facts, PROBES_OFF};
 use crate::whatif::graph::Graph;
@@ -47,6 +48,11 @@ impl Optimization for FusedOptimizer {
             return Err(format!("the optimizer runs as {} already", found.mode.name()));
         }
         let name = found.name.clone().unwrap_or_else(|| "this optimizer".to_owned());
+        let names = facts.optimizer_names();
+        let unable = names.iter().find(|name| !takes_foreach(name));
+        if let Some(unable) = unable.filter(|_| self.mode == Mode::Foreach) {
+            return Err(format!("{unable} is not known to take foreach"));
+        }
         let lines = lines::of_calls(graph, found.calls.iter().copied());
         let algorithm = match (self.mode, found.algorithm) {
             (Mode::Fused, None) => return Err(format!("PyTorch has no fused {name}")),
