@@ -23,7 +23,8 @@ pub fn throughput(iteration: &IterationCost) -> Throughput {
     }
 }
 
-fn spread(timed_ns: &[f64]) -> Option<f64> {
+/// The median of the values' distances from their median, as a share of it; nothing of fewer than three.
+pub(crate) fn spread(timed_ns: &[f64]) -> Option<f64> {
     if timed_ns.len() < 3 {
         return None;
     }

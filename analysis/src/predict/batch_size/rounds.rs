@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::Round;
-use crate::metrics::throughput::median;
+use crate::metrics::throughput::spread;
 
 /// Fewer rounds tell nothing of how far they lie apart.
 const FEWEST: usize = 8;
@@ -13,8 +13,7 @@ const MOST: usize = 96;
 /// The standard error of a ratio that is good enough: a third of the twentieth by which predictions
 /// may be off.
 const SURE: f64 = 0.015;
-/// A standard deviation of numbers that are normally distributed, by the median of their distances from
-/// their median.
+/// A standard deviation by a [`spread`], for numbers that are normally distributed.
 const DEVIATION: f64 = 1.4826;
 /// The standard error of a median, by that of a mean (both for a normal distribution).
 const OF_MEDIAN: f64 = 1.2533;
@@ -47,10 +46,7 @@ pub(super) fn are_enough(rounds: &[Round], current: u64) -> bool {
 
 /// The standard error of the middle one, as a share of it.
 fn error(ratios: &[f64]) -> Option<f64> {
-    let middle = median(ratios)?;
-    let distances: Vec<f64> = ratios.iter().map(|ratio| (ratio - middle).abs()).collect();
-    let deviation = DEVIATION * median(&distances)?;
-    Some(OF_MEDIAN * deviation / (ratios.len() as f64).sqrt() / middle)
+    Some(OF_MEDIAN * DEVIATION * spread(ratios)? / (ratios.len() as f64).sqrt())
 }
 
 #[cfg(test)]
