@@ -2,7 +2,8 @@
 //! machine down slows them all, and each turn is compared with the others of its round.
 //!
 //! On a machine that others use, one run's iterations differ from the next run's by a tenth and more,
-//! and no number of iterations mends that; the middle one of a dozen rounds is off by two hundredths.
+//! and no number of iterations mends that; the middle one of a dozen rounds is off by two to five
+//! hundredths.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
