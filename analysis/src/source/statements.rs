@@ -137,15 +137,17 @@ impl Outline {
         }
     }
 
-    /// Looks again at the top-level statements that touch `region`, and at their neighbours. The
-    /// rest has to be where the tree has it, so [`Outline::shift`] comes first.
+    /// Looks again at the top-level statements that touch `region`, or did before the edit, and at
+    /// their neighbours. The rest has to be where the tree has it, so [`Outline::shift`] comes first.
     pub(super) fn look_again(&mut self, tree: &Tree, lines: &Lines, region: Range<usize>) {
         let len = self.scopes.first().map_or(0, |file| file.span.end);
         let mut cursor = tree.walk();
         let mut walk = Walk::new(lines, len);
         let mut from = 0;
+        let region = self.touched_by(region);
         if cursor.goto_first_child_for_byte(region.start).is_some() {
-            cursor.goto_previous_sibling();
+            // What is empty, as a token that the parser missed is, is nobody's neighbour.
+            while cursor.node().end_byte() >= region.start && cursor.goto_previous_sibling() {}
             // The first one begins where the text does, whatever is before it.
             from = cursor.node().start_byte();
             if !cursor.goto_previous_sibling() {
@@ -196,6 +198,16 @@ impl Outline {
             .collect();
         self.scopes.splice(scopes, new_scopes);
         self.statements.splice(statements, new_statements);
+    }
+
+    /// A region with all of the statements that it touches. What tree-sitter says has changed can
+    /// leave out that a statement ends sooner than it did: one that was in its body then stands
+    /// behind it, at the same bytes.
+    fn touched_by(&self, region: Range<usize>) -> Range<usize> {
+        let touches = |it: &&Statement| it.header.start <= region.end && it.end >= region.start;
+        self.statements.iter().filter(touches).fold(region.clone(), |whole, it| {
+            whole.start.min(it.header.start)..whole.end.max(it.end)
+        })
     }
 }
 
