@@ -78,8 +78,24 @@ fn message(failure: &RunFailure) -> String {
             format!("{asked}\n{named}")
         }
         "exit" => format!("The program ended before enough iterations ran\n{named}"),
-        _ => named,
+        _ => match package_module(failure) {
+            Some(module) => format!(
+                "{named}\nThis file runs as part of its package: `module = \"{module}\"` in ridgeline.toml \
+                 runs it as `python -m {module}` does"
+            ),
+            None => named,
+        },
     }
+}
+
+/// What `python -m` calls a script that was run by its path and takes relative imports for granted.
+fn package_module(failure: &RunFailure) -> Option<String> {
+    let is_relative = failure.message.contains("relative import with no known parent package");
+    let script =
+        failure.frames.first().filter(|_| is_relative && failure.error_type == "ImportError")?;
+    let module = script.path.strip_suffix(".py")?;
+    let is_within = module.contains('/') && !module.starts_with(['/', '.']);
+    is_within.then(|| module.replace('/', "."))
 }
 
 /// PyTorch's own messages count in GiB, so that this text does not contradict the one below it.
@@ -188,6 +204,28 @@ mod tests {
             30: called from here
         "#]],
         );
+    }
+
+    #[test]
+    fn a_script_of_a_package_is_run_as_a_module() {
+        let told = |path: &str| {
+            let frame = FailureFrame { path: path.into(), line: 2, ..FailureFrame::default() };
+            let failure = RunFailure {
+                error_type: "ImportError".into(),
+                message: "attempted relative import with no known parent package".into(),
+                kind: "exception".into(),
+                frames: vec![frame],
+                requested_bytes: None,
+            };
+            report(&failure).message
+        };
+        expect![[r#"
+            ImportError: attempted relative import with no known parent package
+            This file runs as part of its package: `module = "zoo.nets.train"` in ridgeline.toml runs it as `python -m zoo.nets.train` does"#]]
+        .assert_eq(&told("zoo/nets/train.py"));
+        for path in ["train.py", "/zoo/train.py", "../train.py", "zoo/train"] {
+            assert_eq!(told(path).lines().count(), 1, "{path}");
+        }
     }
 
     #[test]
