@@ -152,9 +152,7 @@ fn attribute_with(
     let of_shown = operators::contexts_of_shown(&join, &mut contexts);
 
     let costs = Costs::new(&join, &contexts, &pieces, &launches);
-    let rest_ns = costs.leaked_ns + costs.unexplained_ns;
-    let time_ns = steps.iteration_ns();
-    let scale = Scale::new(&costs.contexts, rest_ns, steps.windows.len(), time_ns);
+    let scale = steps.scale(&costs, &contexts);
     let device = device::facts(manifest, trace);
     let sums = Sums { costs, scale, launches, device };
 

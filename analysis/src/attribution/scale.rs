@@ -1,12 +1,14 @@
 //! From profiled times to those of an iteration without a profiler.
 //!
 //! The unprofiled iterations say how long one takes; the profiled ones say how a typical one
-//! divides. The
-//! difference is what recording cost, and it is not spread evenly: a line with many small
-//! operators pays for each of them. So each context gives back a cost per recorded event, never
-//! more than it has, and what then still differs is scaled.
+//! divides. The difference is what recording cost, and it is not spread evenly. On a processor the
+//! backward pass and the optimizer were timed without a profiler too, so that what each of them, and
+//! the rest of the iteration, gives back is known. Within them a line with many small operators pays
+//! for each of them: each context gives back a cost per recorded event, never more than it has, and
+//! what then still differs is scaled.
 
 use super::costs::Cost;
+use crate::profile::Phase;
 
 /// What recording an operator costs, in units of what recording a line event costs. Measured on
 /// torch 2.4 and 2.15: 1.4 to 3.5 µs an operator with shapes and memory, 0.23 to 0.32 µs a line
@@ -16,6 +18,9 @@ const OPERATOR_WEIGHT: f64 = 10.0;
 /// The most that one line event is believed to cost, in nanoseconds: the most that was measured. A
 /// profiled iteration that was slower than that explains was slow for another reason.
 const MOST_PER_LINE_EVENT_NS: f64 = 320.0;
+
+/// A phase may take so much longer without a profiler than with one, by chance.
+const MOST_SLOWER: f64 = 1.25;
 
 /// The most that a context gives back of the host's time: what ran took some.
 const MOST_GIVEN_BACK: f64 = 0.75;
@@ -32,23 +37,93 @@ pub(super) struct Scale {
     pub per_iteration: f64,
 }
 
+/// What is known of an iteration without a profiler.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unprofiled<'a> {
+    /// Its nanoseconds.
+    pub iteration_ns: f64,
+    /// Phases with the share of it that each takes; the others share what is left.
+    pub phases: &'a [(Phase, f64)],
+}
+
 impl Scale {
-    /// `costs` and `rest_ns` are sums over `iterations` iterations; `iteration_ns` is what one of
-    /// them takes without a profiler.
-    pub fn new(costs: &[Cost], rest_ns: f64, iterations: usize, iteration_ns: f64) -> Scale {
+    /// `costs` and `rest_ns` are sums over `iterations` iterations, and `phases` what each of the costs
+    /// belongs to.
+    pub fn new(
+        costs: &[Cost],
+        phases: &[Phase],
+        rest_ns: f64,
+        iterations: usize,
+        unprofiled: Unprofiled<'_>,
+    ) -> Scale {
         let iterations = iterations.max(1) as f64;
-        let profiled: f64 = costs.iter().map(|cost| cost.typical_ns).sum::<f64>() + rest_ns;
-        let wanted = iteration_ns * iterations;
-        let per_event = cost_per_event(costs, profiled - wanted);
-        let remaining: Vec<f64> = costs.iter().map(|cost| remaining(cost, per_event)).collect();
-        let sum = remaining.iter().sum::<f64>() + rest_ns;
-        let factor = if sum > 0.0 { wanted / sum / iterations } else { 0.0 };
-        let contexts = costs
-            .iter()
-            .zip(remaining)
-            .map(|(cost, left)| if cost.time_ns > 0.0 { left / cost.time_ns * factor } else { 0.0 })
-            .collect();
-        Scale { contexts, rest: factor, per_iteration: 1.0 / iterations }
+        let wanted = unprofiled.iteration_ns * iterations;
+        let mut scale =
+            Scale { contexts: vec![0.0; costs.len()], rest: 0.0, per_iteration: 1.0 / iterations };
+        let is_known = |phase: &Phase| unprofiled.phases.iter().any(|(known, _)| known == phase);
+        let in_phase = |wanted: &dyn Fn(&Phase) -> bool| -> Vec<usize> {
+            (0..costs.len()).filter(|at| phases.get(*at).is_some_and(wanted)).collect()
+        };
+        let share: f64 = unprofiled.phases.iter().map(|(_, share)| share).sum();
+        let others = in_phase(&|phase| !is_known(phase));
+        let others = Group { contexts: others, rest_ns, wanted_ns: (1.0 - share) * wanted };
+        let known = unprofiled.phases.iter().map(|(phase, share)| {
+            let contexts = in_phase(&|other| other == phase);
+            Group { contexts, rest_ns: 0.0, wanted_ns: share * wanted }
+        });
+        let mut groups: Vec<Group> = known.collect();
+        // Where a phase takes longer without a profiler than with one, something else was measured.
+        if groups.is_empty() || !groups.iter().chain([&others]).all(|one| one.is_plausible(costs)) {
+            let contexts = (0..costs.len()).collect();
+            groups = vec![Group { contexts, rest_ns, wanted_ns: wanted }];
+        } else {
+            groups.push(others);
+        }
+        for group in groups {
+            // The last one has the rest.
+            scale.rest = group.settle(costs, &mut scale.contexts) / iterations;
+        }
+        scale.contexts.iter_mut().for_each(|factor| *factor /= iterations);
+        scale
+    }
+}
+
+/// Contexts of which it is known what they take together without a profiler.
+struct Group {
+    /// Their places.
+    contexts: Vec<usize>,
+    /// Time that is no context's.
+    rest_ns: f64,
+    /// What all of it takes in as many iterations as were profiled.
+    wanted_ns: f64,
+}
+
+impl Group {
+    fn costs<'c>(&self, costs: &'c [Cost]) -> impl Iterator<Item = &'c Cost> {
+        self.contexts.iter().filter_map(|at| costs.get(*at))
+    }
+
+    fn profiled_ns(&self, costs: &[Cost]) -> f64 {
+        self.costs(costs).map(|cost| cost.typical_ns).sum::<f64>() + self.rest_ns
+    }
+
+    fn is_plausible(&self, costs: &[Cost]) -> bool {
+        self.wanted_ns > 0.0 && self.wanted_ns <= MOST_SLOWER * self.profiled_ns(costs)
+    }
+
+    /// Writes what each context's time is multiplied by, and returns it for time of no context.
+    fn settle(&self, costs: &[Cost], factors: &mut [f64]) -> f64 {
+        let own: Vec<Cost> = self.costs(costs).copied().collect();
+        let per_event = cost_per_event(&own, self.profiled_ns(costs) - self.wanted_ns);
+        let remaining: Vec<f64> = own.iter().map(|cost| remaining(cost, per_event)).collect();
+        let sum = remaining.iter().sum::<f64>() + self.rest_ns;
+        let factor = if sum > 0.0 { self.wanted_ns / sum } else { 0.0 };
+        for ((at, cost), left) in self.contexts.iter().zip(&own).zip(remaining) {
+            if let Some(own) = factors.get_mut(*at).filter(|_| cost.time_ns > 0.0) {
+                *own = left / cost.time_ns * factor;
+            }
+        }
+        factor
     }
 }
 
@@ -109,7 +184,18 @@ mod tests {
 
     #[track_caller]
     fn check(costs: &[Cost], iteration_ns: f64, expected: &[f64]) {
-        let scale = Scale::new(costs, 0.0, 1, iteration_ns);
+        check_phases(costs, &vec![Phase::Forward; costs.len()], &[], iteration_ns, expected);
+    }
+
+    #[track_caller]
+    fn check_phases(
+        costs: &[Cost],
+        phases: &[Phase],
+        known: &[(Phase, f64)],
+        iteration_ns: f64,
+        expected: &[f64],
+    ) {
+        let scale = Scale::new(costs, phases, 0.0, 1, Unprofiled { iteration_ns, phases: known });
         let times: Vec<f64> = costs
             .iter()
             .zip(&scale.contexts)
@@ -131,6 +217,20 @@ mod tests {
     #[test]
     fn nobody_gives_back_all_that_it_has() {
         check(&[cost(12.0, 0.0, 100.0), cost(1000.0, 0.0, 1.0)], 993.0, &[3.0, 990.0]);
+    }
+
+    #[test]
+    fn each_phase_gives_back_what_it_took_longer() {
+        let costs = [cost(1000.0, 5.0, 0.0), cost(1000.0, 5.0, 0.0), cost(1000.0, 0.0, 0.0)];
+        let phases = [Phase::Forward, Phase::Optimizer, Phase::Backward];
+        let known = [(Phase::Backward, 0.4), (Phase::Optimizer, 0.4)];
+        check_phases(&costs, &phases, &known, 2000.0, &[400.0, 800.0, 800.0]);
+        check_phases(&costs, &phases, &known[1..], 2000.0, &[240.0, 800.0, 960.0]);
+        // More than it took with a profiler: something else was measured.
+        let longer = [(Phase::Backward, 0.7)];
+        check_phases(&costs, &phases, &longer, 2000.0, &[500.0, 500.0, 1000.0]);
+        // A phase that is not there.
+        check_phases(&costs, &[Phase::Forward; 3], &known[..1], 2000.0, &[500.0, 500.0, 1000.0]);
     }
 
     #[test]
@@ -157,12 +257,18 @@ mod tests {
             rest in 0.0..1e6,
             iterations in 1usize..5,
             iteration in 0.0..1e10,
+            shares in (0.0..0.5, 0.0..0.5),
         ) {
             let costs: Vec<Cost> = costs
                 .into_iter()
                 .map(|(time, operators, lines, host)| Cost { host_ns: time * host, ..cost(time, operators, lines) })
                 .collect();
-            let scale = Scale::new(&costs, rest, iterations, iteration);
+            let phases: Vec<Phase> = (0..costs.len())
+                .map(|at| [Phase::Forward, Phase::Backward, Phase::Optimizer][at % 3])
+                .collect();
+            let known = [(Phase::Backward, shares.0), (Phase::Optimizer, shares.1)];
+            let unprofiled = Unprofiled { iteration_ns: iteration, phases: &known };
+            let scale = Scale::new(&costs, &phases, rest, iterations, unprofiled);
             let parts = costs.iter().zip(&scale.contexts).map(|(cost, factor)| cost.time_ns * factor);
             let sum = parts.clone().sum::<f64>() + rest * scale.rest;
             prop_assume!(scale.rest > 0.0);

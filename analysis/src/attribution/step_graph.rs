@@ -127,9 +127,7 @@ impl<'a> Joined<'a> {
         if trace.activities.is_empty() {
             // On a CPU each context takes what attribution says that it takes without a profiler.
             let costs = Costs::new(join, contexts, pieces, launches);
-            let rest_ns = costs.leaked_ns + costs.unexplained_ns;
-            let time_ns = steps.iteration_ns();
-            let scale = Scale::new(&costs.contexts, rest_ns, steps.windows.len(), time_ns);
+            let scale = steps.scale(&costs, contexts);
             scale_host(&mut graph, &task_contexts, &costs, &scale);
         }
         calibrated(graph, steps.iteration_ns(), replay_error)

@@ -1,7 +1,12 @@
 //! Which stretches of time are iterations, and how long one takes without a profiler.
 
+use super::contexts::Contexts;
+use super::costs::Costs;
+use super::scale::{Scale, Unprofiled};
 use crate::metrics::throughput::median;
+use crate::profile::Phase;
 use crate::recording::Recording;
+use crate::recording::manifest::{Iterations, TimedPhases};
 use crate::recording::trace::Trace;
 
 /// The iterations that attribution adds up.
@@ -13,6 +18,8 @@ pub(super) struct Steps {
     pub measured: Option<(i64, i64)>,
     /// Nanoseconds of each unprofiled iteration.
     pub timed_ns: Vec<f64>,
+    /// Phases with the share of an unprofiled iteration that each takes, where that was measured.
+    pub phases: Vec<(Phase, f64)>,
 }
 
 impl Steps {
@@ -31,6 +38,7 @@ impl Steps {
                     .filter(|(start, end)| start < end),
                 windows: in_order(profiled.clone()),
                 timed_ns: manifest.iterations.timed_ns.iter().map(|&ns| ns as f64).collect(),
+                phases: shares(&manifest.iterations),
             };
         }
         let trace = &recording.trace;
@@ -38,7 +46,7 @@ impl Steps {
         if windows.is_empty() {
             windows.extend(whole(trace));
         }
-        Steps { measured: whole(trace), windows, timed_ns: Vec::new() }
+        Steps { measured: whole(trace), windows, ..Steps::default() }
     }
 
     /// Nanoseconds of all windows together.
@@ -60,6 +68,27 @@ impl Steps {
     pub fn iteration_ns(&self) -> f64 {
         median(&self.timed_ns).unwrap_or_else(|| self.profiled_mean_ns())
     }
+
+    /// How costs of the profiled iterations become one iteration's without a profiler.
+    pub fn scale(&self, costs: &Costs, contexts: &Contexts<'_>) -> Scale {
+        let phases: Vec<Phase> = contexts.iter().map(|(_, context)| context.phase).collect();
+        let rest_ns = costs.leaked_ns + costs.unexplained_ns;
+        let unprofiled = Unprofiled { iteration_ns: self.iteration_ns(), phases: &self.phases };
+        Scale::new(&costs.contexts, &phases, rest_ns, self.windows.len(), unprofiled)
+    }
+}
+
+/// The phases that were timed without a profiler: of each the median of its shares.
+fn shares(iterations: &Iterations) -> Vec<(Phase, f64)> {
+    let TimedPhases { backward, optimizer } = &iterations.timed_phases;
+    let known = [(Phase::Backward, backward), (Phase::Optimizer, optimizer)];
+    let found = known.into_iter().filter_map(|(phase, times)| {
+        let pairs = times.iter().zip(&iterations.timed_ns);
+        let shares: Vec<f64> = pairs.map(|(&part, &whole)| part as f64 / whole as f64).collect();
+        let share = median(&shares).filter(|share| *share > 0.0 && *share < 1.0)?;
+        (times.len() == iterations.timed_ns.len()).then_some((phase, share))
+    });
+    found.collect()
 }
 
 fn in_order(mut windows: Vec<(i64, i64)>) -> Vec<(i64, i64)> {

@@ -221,12 +221,24 @@ pub struct Iterations {
     pub timed_ns: Vec<u64>,
     /// The same by CUDA events.
     pub timed_device_ns: Vec<u64>,
+    /// What their phases took on the host's thread; empty on a GPU.
+    pub timed_phases: TimedPhases,
     /// Joules that the GPU drew for one of them, by its own counter.
     pub joules: Option<f64>,
     /// Start and end of each profiled iteration, nanoseconds of the realtime clock.
     pub profiled: Vec<(i64, i64)>,
     /// Index into `profiled`: the iteration whose memory is replayed; none where none was profiled.
     pub measured: Option<usize>,
+}
+
+/// Nanoseconds of each unprofiled iteration within a phase; empty where they are not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct TimedPhases {
+    /// `backward()`.
+    pub backward: Vec<u64>,
+    /// The optimizer's `step` and `zero_grad`.
+    pub optimizer: Vec<u64>,
 }
 
 /// A line of a file.

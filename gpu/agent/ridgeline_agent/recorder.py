@@ -39,6 +39,7 @@ from .modules import Definitions, ModuleTable, optimizers_json
 from .observed import Observed
 from .open_phases import OpenPhases
 from .overlay import Overlay
+from .phase_times import PhaseTimes
 from .settings import Autocasts, machine_json, settings_json
 from .signals import Signals
 from .sources import Sources, UserCode
@@ -120,6 +121,7 @@ class Recorder:
         self._compilations_before = 0
         self._device = torch.device("cpu")
         self._timer = Timer(self._device)
+        self._phase_times = PhaseTimes()
         self._memory: MemoryWatch | None = None
         self._others_go_backward = False
         self._measured: tuple[MemoryWatch, BatchWatch] | None = None
@@ -201,6 +203,8 @@ class Recorder:
         if self._before_first:
             self._begin_without_warm_up()
         outermost = self._open.enter(phase)
+        if self._stage is Stage.TIMING and self._signals.on_our_thread():
+            self._phase_times.entered(phase)
         if self._profiler is not None:
             self._log.add(line_clock.PHASE_ENTER, phase)
         if phase == hooks.DATA and self._signals.may_be_our_thread():
@@ -212,6 +216,8 @@ class Recorder:
         if phase == hooks.DATA and self._signals.may_be_our_thread():
             self._loader_times.ends()
         self._open.leave(phase)
+        if self._stage is Stage.TIMING and self._signals.on_our_thread():
+            self._phase_times.left(phase)
         if self._profiler is not None:
             self._log.add(line_clock.PHASE_EXIT, phase)
 
@@ -399,6 +405,7 @@ class Recorder:
         self._tolerating("the zeros in activations", self._sparsity.settle)
         self._observed.timing_begins(self._device)
         self._timer = Timer(self._device)
+        self._phase_times = PhaseTimes()
         self._stage = Stage.TIMING
         self._host.progress(self._stage.value, 0, self._spec.iterations.timed)
         self._meet_other_ranks()
@@ -407,6 +414,7 @@ class Recorder:
 
     def _timed_one(self, now_ns: int) -> None:
         self._timer.end(now_ns)
+        self._phase_times.iteration_ended()
         self._host.timed(self._timer.count)
         self._observed.look_at_gpu(now_ns)
         asked = self._spec.iterations
@@ -512,6 +520,11 @@ class Recorder:
             self._further = observed.line_times = lines
             return
         self._complete(frame)
+
+    def _phases_json(self) -> dict[str, list[int]]:
+        # On a GPU the host runs ahead of what it starts.
+        on_cpu = self._device.type == "cpu"
+        return self._phase_times.json(self._timer.count) if on_cpu else {}
 
     def _find_loop(self, frame: types.FrameType) -> None:
         loop = loops.find_loop(
@@ -620,6 +633,7 @@ class Recorder:
                 "signals": dict(self._finder.seen),
                 "timed_ns": self._timer.wall_ns() if complete else [],
                 "timed_device_ns": self._timer.device_ns() if complete else [],
+                "timed_phases": self._phases_json() if complete else {},
                 "joules": self._timer.joules() if complete else None,
                 "profiled": [list(window) for window in self._profiled],
                 "measured": len(self._profiled) - 1 if complete else None,
