@@ -6,7 +6,7 @@ use super::evidence::Evidence;
 use super::loops::Loop;
 use super::tally::{Line, of_line};
 use crate::predict::op_cost::{Family, work};
-use crate::predict::operator::Operator;
+use crate::predict::operator::{Operator, Tensor};
 use crate::profile::{LineCost, Phase};
 use crate::whatif::graph::TaskKind;
 
@@ -51,7 +51,9 @@ pub(crate) fn rounds(
     if all_alike && !is_alike(evidence, &lines, trips) {
         return None;
     }
-    let saved_ns = saved_ns(evidence, &lines, trips);
+    // The line of the `for` itself takes the next round's number or tensor.
+    let with_head: BTreeSet<Line> = lines.iter().copied().chain([at]).collect();
+    let saved_ns = saved_ns(evidence, &with_head, trips);
     Some(Rounds { at, trips, saved_ns })
 }
 
@@ -90,9 +92,17 @@ fn is_alike(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> bool
     whole > 0.0 && alike >= ALIKE * whole && (modules.len() as f64) < trips
 }
 
-/// With one call instead of many, Python and what each call costs besides its work are left once.
+/// With one call instead of many, Python and what each call costs besides its work are left once. Of a
+/// call on small tensors that is all but moving them.
 fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> f64 {
     let call_ns = small_call_ns(evidence);
+    let bandwidth = evidence.device().map_or(0.0, |device| device.bandwidth);
+    let overhead_ns = |operator: &Operator, whole: f64| {
+        let tensors = || operator.input_tensors().chain(&operator.outputs);
+        let bytes: f64 = tensors().filter_map(Tensor::bytes).sum();
+        let is_small = bandwidth > 0.0 && tensors().all(|tensor| tensor.elements() <= SMALL);
+        if is_small { (whole - 1e9 * bytes / bandwidth).max(0.0) } else { call_ns.min(whole) }
+    };
     let left = 1.0 / trips.max(1.0);
     // By call the nanoseconds of the host, as of the recording.
     let mut calls: BTreeMap<u32, f64> = BTreeMap::new();
@@ -103,13 +113,16 @@ fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> f64 
             *calls.entry(call).or_default() += task.duration_ns;
         }
     }
+    let operators = &graph.operators;
     evidence.saved(|graph| {
         for task in graph.tasks.iter_mut().filter(|task| is_ours(task.line) && !task.is_removed) {
             let whole = task.call.and_then(|call| calls.get(&call)).copied().unwrap_or(0.0);
             match task.kind {
                 TaskKind::HostGap => task.duration_ns *= left,
                 TaskKind::HostOperator | TaskKind::Launch if whole > 0.0 => {
-                    let overhead = call_ns.min(whole) / whole;
+                    let operator = task.operator.and_then(|at| operators.get(at as usize));
+                    let overhead = operator.map_or(call_ns.min(whole), |it| overhead_ns(it, whole));
+                    let overhead = overhead / whole;
                     task.duration_ns *= 1.0 - overhead * (1.0 - left);
                 }
                 _ => {}

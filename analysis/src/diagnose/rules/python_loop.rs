@@ -98,8 +98,8 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].at.line, 6);
         let cost = found[0].cost.expect("a cost");
-        // Of 64 rounds of 12 µs one is left.
-        assert!(cost.is_predicted && (cost.time_ns - 63.0 * 12e3).abs() < 1e3, "{cost:?}");
+        // Of 64 rounds of 12 µs one is left, and of all of them 0.82 µs to move what they work on.
+        assert!(cost.is_predicted && (cost.time_ns - 63.0 * 11.18e3).abs() < 1e3, "{cost:?}");
     }
 
     #[test]

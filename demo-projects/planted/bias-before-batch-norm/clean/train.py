@@ -14,7 +14,7 @@ def main() -> None:
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        inputs, labels = torch.randn(8192, 32), torch.randint(8, (8192,))
+        inputs, labels = torch.randn(1024, 32), torch.randint(8, (1024,))
         loss = nn.functional.cross_entropy(model(inputs), labels)
         optimizer.zero_grad()
         loss.backward()

@@ -22,7 +22,7 @@ def main() -> None:
     model = Scorer()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        sequences = torch.rand(8, 200, 16)
+        sequences = torch.rand(8, 800, 16)
         loss = (model(sequences) - sequences.sum(dim=-1, keepdim=True)).square().mean()
         optimizer.zero_grad()
         loss.backward()
