@@ -14,6 +14,7 @@ use ridgeline_analysis::profile::{Device, FileFacts, FileId, IterationCost, Phas
 use ridgeline_analysis::recording::manifest::{Manifest, Optimizer, Settings};
 use ridgeline_analysis::source::batch_site::Entry;
 use ridgeline_analysis::source::fingerprint;
+use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::graph::{Graph, Resource, Task, TaskKind};
 use ridgeline_analysis::whatif::recorded::Recorded;
 use ridgeline_analysis::whatif::simulate;
@@ -35,9 +36,10 @@ fn main() {
         let subject = subject(&text, on_gpu);
         let mut fastest = Duration::MAX;
         let mut found = Vec::new();
+        let probes = Probes::default();
         for _ in 0..RUNS {
             let begun = Instant::now();
-            found = diagnose::diagnose(&subject, &project, &entry);
+            found = diagnose::diagnose(&subject, &probes, &project, &entry);
             fastest = fastest.min(begun.elapsed());
         }
         let device = if on_gpu { "a GPU" } else { "a processor" };

@@ -17,6 +17,7 @@ use ridgeline_analysis::recording::line_log::LineLog;
 use ridgeline_analysis::recording::manifest::Manifest;
 use ridgeline_analysis::recording::trace::Trace;
 use ridgeline_analysis::source::batch_site::{Entry, Project};
+use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::study::{Subject, device_of};
 
 /// The files below a folder.
@@ -48,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let profile = Arc::new(profile);
     let subject = Subject { recorded, profile, manifest: recording.manifest, device };
     let began = Instant::now();
-    let found = diagnose::diagnose(&subject, &project, &entry);
+    let found = diagnose::diagnose(&subject, &Probes::default(), &project, &entry);
     println!(
         "measured, an iteration of {:.2} ms and {:.1} MB, in {:.0?}:",
         subject.profile.iteration.time_ns / 1e6,

@@ -12,6 +12,7 @@ use ridgeline_analysis::diagnose::{self, finding::Finding};
 use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::source::batch_site::{Entry, Project};
+use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::study::{Subject, device_of};
 
 /// The sources of a recording.
@@ -31,7 +32,7 @@ fn found(recording: Recording, project: &dyn Project) -> Vec<Finding> {
     let profile = Arc::new(profile);
     let subject = Subject { recorded, profile, manifest: recording.manifest, device };
     let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
-    diagnose::diagnose(&subject, project, &entry)
+    diagnose::diagnose(&subject, &Probes::default(), project, &entry)
 }
 
 /// A trace of another profiler says nothing of lines or settings, so that nothing is certain.

@@ -85,10 +85,22 @@ pub trait Profiler: Send + Sync + 'static {
         Box::pin(async { Probes::default() })
     }
 
+    /// What earlier calls of [`Profiler::probes`] found out that a measurement needs, too. It runs
+    /// nothing, and reads a file.
+    fn known_probes(&self, _subject: &Subject, _recording: Option<&Path>) -> Probes {
+        Probes::default()
+    }
+
     /// What a measured iteration shows of the project at `root`. It runs nothing, and reads files and
     /// computes.
-    fn findings(&self, subject: &Subject, sources: &Sources, root: &Path) -> Vec<Finding> {
-        findings::measured(subject, sources, root)
+    fn findings(
+        &self,
+        subject: &Subject,
+        probes: &Probes,
+        sources: &Sources,
+        root: &Path,
+    ) -> Vec<Finding> {
+        findings::measured(subject, probes, sources, root)
     }
 
     /// What the texts of a program alone show. It is cut short where `stop` says so; it runs nothing,

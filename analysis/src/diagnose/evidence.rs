@@ -10,6 +10,7 @@ use crate::profile::{FileId, LineCost, Phase, Profile};
 use crate::recording::manifest::Manifest;
 use crate::source::LineMap;
 use crate::source::rewrite::program::Program;
+use crate::whatif::facts::Probes;
 use crate::whatif::graph::{Graph, Task, TaskKind};
 use crate::whatif::memory::{Block, BlockKind};
 use crate::whatif::optimization::Bound;
@@ -47,6 +48,8 @@ pub(crate) type Key = (FileId, u32, Phase, u32);
 pub(crate) struct Evidence<'a> {
     /// Graph, profile, manifest and device.
     pub subject: &'a Subject,
+    /// Single operators as the machine runs them otherwise.
+    pub probes: &'a Probes,
     /// The texts, as they are today.
     pub program: &'a Program<'a>,
     /// The outermost operators by line.
@@ -59,6 +62,7 @@ impl<'a> Evidence<'a> {
     /// `work` is what the graph's operators did, by [`work`].
     pub fn new(
         subject: &'a Subject,
+        probes: &'a Probes,
         program: &'a Program<'a>,
         work: &'a BTreeMap<Key, Work>,
     ) -> Evidence<'a> {
@@ -72,7 +76,7 @@ impl<'a> Evidence<'a> {
                 Some((at, LineMap::new(&file.fingerprint, today)))
             })
             .collect();
-        Evidence { subject, program, work, texts }
+        Evidence { subject, probes, program, work, texts }
     }
 
     /// The iteration as tasks.

@@ -16,6 +16,7 @@ use crate::source::batch_site::Entry;
 use crate::source::batch_site::project::Modules;
 use crate::source::fingerprint;
 use crate::source::rewrite::program::Program;
+use crate::whatif::facts::Probes;
 use crate::whatif::graph::Graph;
 use crate::whatif::memory::peak;
 use crate::whatif::optimizations::shared::testing;
@@ -35,6 +36,7 @@ pub(crate) struct Case {
     pub manifest: Manifest,
     pub profile: Profile,
     pub device: Result<DeviceSpec, String>,
+    pub probes: Probes,
     /// The module that calls belong to.
     module: Option<u32>,
     /// Calls so far.
@@ -50,6 +52,7 @@ impl Case {
             manifest: Manifest { torch: "2.15.0".to_owned(), ..Manifest::default() },
             profile: Profile::default(),
             device: Ok(testing::cpu()),
+            probes: Probes::default(),
             module: None,
             calls: 0,
         };
@@ -135,7 +138,9 @@ impl Case {
     pub fn measured(&self, rule: &dyn Rule) -> Vec<Finding> {
         let subject = self.subject();
         let work = work(&subject.recorded.graph);
-        with_files(&self.texts, |program| rule.measured(&Evidence::new(&subject, program, &work)))
+        with_files(&self.texts, |program| {
+            rule.measured(&Evidence::new(&subject, &self.probes, program, &work))
+        })
     }
 
     /// What a rule finds in the text alone.

@@ -33,6 +33,8 @@ use crate::source::batch_site::project::Modules;
 use crate::source::batch_site::{Entry, Project};
 use crate::source::rewrite::program::Program;
 use crate::whatif::calls::calls;
+use crate::whatif::facts::Probes;
+use crate::whatif::probe_list::Wanted;
 use crate::whatif::study::Subject;
 use evidence::Evidence;
 use finding::Finding;
@@ -42,7 +44,13 @@ const WORTH_A_THREAD: usize = 20_000;
 
 /// The findings of a measured iteration, the costliest first. `project` has the texts, as they ran or
 /// as they are today: a rule that reads a line whose text has changed since says nothing about it.
-pub fn diagnose(subject: &Subject, project: &dyn Project, entry: &Entry) -> Vec<Finding> {
+/// What no probe tells goes by the cost model.
+pub fn diagnose(
+    subject: &Subject,
+    probes: &Probes,
+    project: &dyn Project,
+    entry: &Entry,
+) -> Vec<Finding> {
     let graph = &subject.recorded.graph;
     let is_large = graph.tasks.len() >= WORTH_A_THREAD;
     let read = || Modules::read(project, entry);
@@ -57,7 +65,7 @@ pub fn diagnose(subject: &Subject, project: &dyn Project, entry: &Entry) -> Vec<
     let look = || {
         // What a program is asked it remembers, so that each thread has its own.
         let program = Program::new(&modules, project, entry);
-        let evidence = Evidence::new(subject, &program, &work);
+        let evidence = Evidence::new(subject, probes, &program, &work);
         let mut found = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -88,6 +96,17 @@ fn beside<A, B: Send>(
         let here = here();
         (here, there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
+}
+
+/// Which operators to run by themselves, so that the costs of these findings are known better.
+pub fn wanted(findings: &[Finding]) -> Wanted {
+    let says = |rules: &[&str]| findings.iter().any(|finding| rules.contains(&finding.rule));
+    Wanted {
+        types: false,
+        layouts: says(&["channels-last-missed"]),
+        stand_ins: says(&["attention-written-out", "bias-before-batch-norm"]),
+        optimizers: says(&["unfused-optimizer"]),
+    }
 }
 
 /// What the text alone shows, without a measurement.

@@ -6,7 +6,7 @@ use super::evidence::Evidence;
 use crate::predict::device_spec::{DeviceKind, DeviceSpec, Rates};
 use crate::predict::op_cost::Options;
 use crate::profile::FileId;
-use crate::whatif::facts::{Cluster, Facts, Probes};
+use crate::whatif::facts::{Cluster, Facts};
 use crate::whatif::memory;
 use crate::whatif::optimization::Bound;
 use crate::whatif::simulate;
@@ -36,8 +36,6 @@ static UNKNOWN: LazyLock<DeviceSpec> = LazyLock::new(|| DeviceSpec {
     source: String::new(),
     verified_by: None,
 });
-
-static NO_PROBES: LazyLock<Probes> = LazyLock::new(Probes::default);
 
 /// What an optimization would save.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -84,7 +82,7 @@ impl<'a> Evidence<'a> {
             manifest: self.subject.manifest.as_ref(),
             device,
             options: self.options(),
-            probes: &NO_PROBES,
+            probes: self.probes,
             cluster: Cluster::default(),
         }
     }

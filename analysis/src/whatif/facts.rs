@@ -75,13 +75,15 @@ impl Variant {
 
 /// Operators that were run by themselves, as recorded and otherwise, on the machine that the recording
 /// is of. Their ratio carries over: what a machine does badly it does in both.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probes {
     /// Nanoseconds of a call, by the operator's place in [`Graph::operators`].
     pub operators: HashMap<(u32, Variant), f64>,
     /// Nanoseconds of one step of an optimizer over the program's parameters, by how it is run:
     /// `for-loop`, `foreach`, `fused`. The key's first part is the optimizer's place in the manifest.
     pub optimizers: HashMap<(u32, &'static str), f64>,
+    /// Nanoseconds of a call of operators that the program does not have, and could.
+    pub stand_ins: Vec<(Operator, f64)>,
 }
 
 /// The factor by which a ratio of probes may be off from that within an iteration: of 19 what-ifs by
@@ -96,6 +98,17 @@ impl Probes {
         let then = self.operators.get(&(operator, variant))?;
         let ratio = Some(then / same).filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
         Some(Range::within_factor(ratio, PROBES_OFF))
+    }
+
+    /// Nanoseconds of a call of an operator that the program has, as it has it.
+    pub fn same(&self, operator: u32) -> Option<f64> {
+        self.operators.get(&(operator, Variant::Same)).copied()
+    }
+
+    /// Nanoseconds of a call of an operator that the program does not have.
+    pub fn stand_in(&self, operator: &Operator) -> Option<f64> {
+        let known = self.stand_ins.iter().find(|(known, _)| known == operator);
+        known.map(|(_, time_ns)| *time_ns)
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`optimization`] changes the graph by a few [`primitives`]; running it again says what it brings.
 
 pub mod accuracy;
+pub mod attention;
 pub mod calls;
 pub mod critical_path;
 pub mod distributed;
@@ -28,6 +29,7 @@ pub mod recompute_curve;
 pub mod recorded;
 pub mod segments;
 pub mod simulate;
+pub mod stand_ins;
 pub mod stashes;
 pub mod study;
 pub mod task_list;

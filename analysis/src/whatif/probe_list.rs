@@ -5,12 +5,15 @@ use serde_json::{Value, json};
 
 use super::facts::{Probes, Variant};
 use super::graph::Graph;
+use super::stand_ins::stand_ins;
 use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
 use crate::profile::Phase;
 use crate::recording::manifest::{Manifest, Optimizer, Settings};
 
 /// So many operators are asked for. In the demo projects the 40 costliest have 90% of the time.
 const MOST_OPERATORS: usize = 40;
+/// Most layers are alike: a model has one or two of them.
+const MOST_STAND_INS: usize = 8;
 /// An operator with a smaller share of the iteration changes no prediction.
 const LEAST_SHARE: f64 = 0.001;
 /// An optimizer with more parameters is asked for with the largest of them alone, and not at all.
@@ -27,6 +30,8 @@ const LONGEST_NS: f64 = 3.6e12;
 pub struct ProbeList {
     /// Places in [`Graph::operators`], the costliest first, with the ways to run each.
     pub operators: Vec<(u32, Vec<Variant>)>,
+    /// Operators that the program does not have; asked for behind those that it has.
+    pub stand_ins: Vec<Operator>,
     /// Places in [`Manifest::optimizers`].
     pub optimizers: Vec<u32>,
     /// What the agent is asked, as in `docs/whatif.md`; [`Value::Null`] where there is nothing to ask.
@@ -42,6 +47,28 @@ pub struct Answer {
     pub notes: Vec<String>,
 }
 
+/// What the answers are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Other types of elements.
+    pub types: bool,
+    /// Another order of dimensions.
+    pub layouts: bool,
+    /// Operators in the place of the program's.
+    pub stand_ins: bool,
+    /// Other ways to run optimizers.
+    pub optimizers: bool,
+}
+
+impl Wanted {
+    /// For what-ifs.
+    pub const ALL: Wanted =
+        Wanted { types: true, layouts: true, stand_ins: true, optimizers: true };
+    /// For nothing.
+    pub const NONE: Wanted =
+        Wanted { types: false, layouts: false, stand_ins: false, optimizers: false };
+}
+
 /// What to measure for a graph within so many seconds. `peak_bytes` is what the program holds at its
 /// peak: so much memory goes through the caches, and no more.
 pub fn probe_list(
@@ -49,20 +76,30 @@ pub fn probe_list(
     manifest: Option<&Manifest>,
     peak_bytes: Option<u64>,
     seconds: f64,
+    wanted: Wanted,
 ) -> ProbeList {
     let no_settings = Settings::default();
     let settings = manifest.map_or(&no_settings, |manifest| &manifest.settings);
     let is_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
-    let operators: Vec<(u32, Vec<Variant>)> = costliest(graph)
+    let mut operators: Vec<(u32, Vec<Variant>)> = costliest(graph)
         .into_iter()
         .filter_map(|index| {
             let operator = graph.operators.get(index as usize)?;
-            Some((index, variants(operator, is_gpu, settings)))
+            Some((index, variants(operator, is_gpu, settings, wanted)))
         })
         .filter(|(_, variants)| variants.len() > 1)
         .take(MOST_OPERATORS)
         .collect();
+    let mut stand_ins = if wanted.stand_ins { stand_ins(graph) } else { Vec::new() };
+    stand_ins.truncate(MOST_STAND_INS);
+    for index in stand_ins.iter().flat_map(|one| one.of.iter().copied()) {
+        if !operators.iter().any(|(known, _)| *known == index) {
+            operators.push((index, vec![Variant::Same]));
+        }
+    }
+    let stand_ins: Vec<Operator> = stand_ins.into_iter().map(|one| one.operator).collect();
     let all = manifest.map(|manifest| manifest.optimizers.as_slice()).unwrap_or_default();
+    let all = if wanted.optimizers { all } else { &[] };
     let optimizers: Vec<(u32, Value)> = (0_u32..)
         .zip(all)
         .filter_map(|(index, optimizer)| Some((index, optimizer_json(manifest?, optimizer)?)))
@@ -70,15 +107,10 @@ pub fn probe_list(
     if operators.is_empty() && optimizers.is_empty() {
         return ProbeList::default();
     }
-    let operator_json = |(index, variants): &(u32, Vec<Variant>)| {
-        let operator = graph.operators.get(*index as usize)?;
-        let names: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
-        Some(json!({
-            "name": operator.name,
-            "inputs": operator.inputs.iter().map(|arg| arg_json(arg, operator)).collect::<Vec<_>>(),
-            "variants": names,
-        }))
-    };
+    let recorded = operators.iter().filter_map(|(index, variants)| {
+        Some(operator_json(graph.operators.get(*index as usize)?, variants))
+    });
+    let others = stand_ins.iter().map(|operator| operator_json(operator, &[Variant::Same]));
     let threads = manifest.and_then(|manifest| manifest.device.threads);
     let request = json!({
         "version": 1,
@@ -91,11 +123,11 @@ pub fn probe_list(
             "cudnn_tf32": settings.cudnn_tf32,
             "deterministic": settings.deterministic,
         },
-        "operators": operators.iter().filter_map(operator_json).collect::<Vec<_>>(),
+        "operators": recorded.chain(others).collect::<Vec<_>>(),
         "optimizers": optimizers.iter().map(|(_, asked)| asked).collect::<Vec<_>>(),
     });
     let optimizers = optimizers.iter().map(|(index, _)| *index).collect();
-    ProbeList { operators, optimizers, request }
+    ProbeList { operators, stand_ins, optimizers, request }
 }
 
 impl ProbeList {
@@ -122,9 +154,14 @@ impl ProbeList {
             asked.is_some() && answer.get(key).and_then(Value::as_str) == asked.as_deref()
         };
         let names = asked_names("operators", "name");
-        for ((answer, (index, variants)), name) in
-            list("operators").iter().flatten().zip(&self.operators).zip(&names)
-        {
+        let answers = list("operators").unwrap_or_default();
+        let of_others = answers.iter().zip(&names).skip(self.operators.len());
+        for ((answer, name), operator) in of_others.zip(&self.stand_ins) {
+            let told = answer.get(Variant::Same.name()).and_then(time);
+            let told = told.filter(|_| is_same(answer, "name", name));
+            found.probes.stand_ins.extend(told.map(|time_ns| (operator.clone(), time_ns)));
+        }
+        for ((answer, (index, variants)), name) in answers.iter().zip(&self.operators).zip(&names) {
             for variant in variants.iter().filter(|_| is_same(answer, "name", name)) {
                 if let Some(time_ns) = answer.get(variant.name()).and_then(time) {
                     found.probes.operators.insert((*index, *variant), time_ns);
@@ -176,10 +213,15 @@ fn costliest(graph: &Graph) -> Vec<u32> {
 }
 
 /// The ways in which it can be run that are worth a measurement; the recorded way is the first.
-fn variants(operator: &Operator, is_gpu: bool, settings: &Settings) -> Vec<Variant> {
+fn variants(
+    operator: &Operator,
+    is_gpu: bool,
+    settings: &Settings,
+    wanted: Wanted,
+) -> Vec<Variant> {
     let mut variants = vec![Variant::Same];
     let is_float = |tensor: &Tensor| tensor.element == Some(ElementType::Float32);
-    if operator.input_tensors().any(is_float) {
+    if wanted.types && operator.input_tensors().any(is_float) {
         // A processor that has to imitate bfloat16 may need a hundred times as long.
         if settings.bf16_native != Some(false) {
             variants.push(Variant::BFloat16);
@@ -189,10 +231,19 @@ fn variants(operator: &Operator, is_gpu: bool, settings: &Settings) -> Vec<Varia
         }
     }
     let is_image = |tensor: &Tensor| tensor.shape.len() == 4 && !tensor.is_channels_last();
-    if operator.input_tensors().any(is_image) {
+    if wanted.layouts && operator.input_tensors().any(is_image) {
         variants.push(Variant::ChannelsLast);
     }
     variants
+}
+
+fn operator_json(operator: &Operator, variants: &[Variant]) -> Value {
+    let names: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
+    json!({
+        "name": operator.name,
+        "inputs": operator.inputs.iter().map(|arg| arg_json(arg, operator)).collect::<Vec<_>>(),
+        "variants": names,
+    })
 }
 
 fn arg_json(arg: &Arg, operator: &Operator) -> Value {
@@ -300,7 +351,7 @@ mod tests {
     #[test]
     fn the_costliest_come_first_and_the_cheapest_not_at_all() {
         let of = |names: &[(&str, &[u64], f64)]| {
-            let list = probe_list(&graph(names), None, None, 10.0);
+            let list = probe_list(&graph(names), None, None, 10.0, Wanted::ALL);
             list.operators.iter().map(|(index, _)| *index).collect::<Vec<_>>()
         };
         let image: &[u64] = &[2, 3, 8, 8];
@@ -310,10 +361,17 @@ mod tests {
 
     #[test]
     fn images_can_have_their_channels_last() {
-        let list = probe_list(&graph(&[("aten::relu", &[2, 3, 8, 8], 1.0)]), None, None, 10.0);
+        let list = probe_list(
+            &graph(&[("aten::relu", &[2, 3, 8, 8], 1.0)]),
+            None,
+            None,
+            10.0,
+            Wanted::ALL,
+        );
         let variants = [Variant::Same, Variant::BFloat16, Variant::ChannelsLast];
         assert_eq!(list.operators, [(0, variants.to_vec())]);
-        let list = probe_list(&graph(&[("aten::relu", &[2, 3], 1.0)]), None, None, 10.0);
+        let list =
+            probe_list(&graph(&[("aten::relu", &[2, 3], 1.0)]), None, None, 10.0, Wanted::ALL);
         assert_eq!(list.operators, [(0, vec![Variant::Same, Variant::BFloat16])]);
     }
 
@@ -322,13 +380,34 @@ mod tests {
         let settings = Settings { bf16_native: Some(false), ..Settings::default() };
         let manifest = Manifest { settings, ..Manifest::default() };
         let graph = graph(&[("aten::relu", &[2, 3], 1.0)]);
-        assert!(probe_list(&graph, Some(&manifest), None, 10.0).is_empty());
+        assert!(probe_list(&graph, Some(&manifest), None, 10.0, Wanted::ALL).is_empty());
+    }
+
+    #[test]
+    fn what_could_stand_in_comes_last_and_is_read_back() {
+        let shapes: [(&str, &[u64], f64); 2] =
+            [("aten::linear", &[64, 8], 50.0), ("aten::batch_norm", &[64, 4], 50.0)];
+        let mut graph = graph(&shapes);
+        graph.operators[0].inputs = vec![tensor(&[64, 8]), tensor(&[4, 8]), tensor(&[4])];
+        graph.operators[0].outputs = vec![Tensor::new(ElementType::Float32, &[64, 4])];
+        for (number, task) in (0..).zip(graph.tasks.iter_mut()) {
+            task.call = Some(number);
+        }
+        let wanted = Wanted { stand_ins: true, ..Wanted::NONE };
+        let list = probe_list(&graph, None, None, 10.0, wanted);
+        assert_eq!(list.operators, [(0, vec![Variant::Same])]);
+        let answer = r#"{"operators": [{"name": "aten::linear", "same": 100},
+                                       {"name": "aten::linear", "same": 80}]}"#;
+        let probes = list.read(answer.as_bytes()).probes;
+        assert_eq!(probes.same(0), Some(100.0));
+        assert_eq!(probes.stand_in(&list.stand_ins[0]), Some(80.0));
+        assert!(probe_list(&graph, None, None, 10.0, Wanted::NONE).is_empty());
     }
 
     #[test]
     fn the_request_is_as_documented() {
         let graph = graph(&[("aten::relu", &[2, 3], 1.0)]);
-        let list = probe_list(&graph, Some(&manifest()), Some(1000), 10.0);
+        let list = probe_list(&graph, Some(&manifest()), Some(1000), 10.0, Wanted::ALL);
         let operator = &list.request["operators"][0];
         assert_eq!(operator["name"], "aten::relu");
         assert_eq!(operator["inputs"], json!([{"t": "float32", "s": [2, 3]}, 2, null]));
@@ -343,7 +422,7 @@ mod tests {
     #[track_caller]
     fn check(answer: &str, same: Option<f64>, ratio: Option<f64>, fused: Option<f64>) {
         let graph = graph(&[("aten::relu", &[2, 3], 1.0)]);
-        let list = probe_list(&graph, Some(&manifest()), None, 10.0);
+        let list = probe_list(&graph, Some(&manifest()), None, 10.0, Wanted::ALL);
         let probes = list.read(answer.as_bytes()).probes;
         assert_eq!(probes.operators.get(&(0, Variant::Same)).copied(), same);
         assert_eq!(probes.ratio(0, Variant::BFloat16).map(|found| found.value), ratio);

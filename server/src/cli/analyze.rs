@@ -15,6 +15,7 @@ use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::trace::Trace;
 use ridgeline_analysis::source::batch_site::Entry;
+use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::{attribution, diagnose};
 use serde::Serialize;
 
@@ -71,7 +72,7 @@ fn found_in(iteration: Iteration, profile: Arc<Profile>) -> Result<Vec<Finding>,
     let here = std::env::current_dir().unwrap_or_default();
     let subject = pipeline::subject(iteration, &here, profile)?;
     let no_texts: HashMap<String, Arc<str>> = HashMap::new();
-    let findings = diagnose::diagnose(&subject, &no_texts, &Entry::default());
+    let findings = diagnose::diagnose(&subject, &Probes::default(), &no_texts, &Entry::default());
     // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
     std::mem::forget(subject);
     Ok(findings)

@@ -15,13 +15,16 @@ use serde::Serialize;
 use super::CheckArgs;
 use super::exit::Failure;
 use super::terminal::Terminal;
-use super::{compare, output_file, profile, run};
+use super::{compare, found, output_file, profile, run};
 use crate::config::{self, Config, Milliseconds, Percent, Size};
 use crate::discover::project_root;
 use crate::pipeline::{self, Pipeline};
 use crate::profiler::Profiled;
 use crate::store::Store;
-use crate::what_if;
+use crate::{findings, what_if};
+
+/// What was found in a run, the costliest first; why nothing can be found.
+type Found = Result<Vec<Finding>, String>;
 
 /// So many iterations are timed where nothing says how many: a change of a few percent has to be told
 /// from noise.
@@ -57,12 +60,14 @@ pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
     };
     let budgets = asked.budgets(&config);
     let baseline = asked.baseline(args, &config, &root, &store)?;
-    let judge = |profiled: &Profiled| judged(profiled, baseline.as_ref(), &budgets);
+    let judge =
+        |profiled: &Profiled, found: Found| judged(profiled, found, baseline.as_ref(), &budgets);
     let (check, profiled) = match is_recording {
         true => {
             let profiled = pipeline::open(&path)
                 .map_err(|why| Failure::failed(format!("{}: {why}", path.display()), ""))?;
-            (judge(&profiled), profiled)
+            let found = findings::of_run(&profiled, &what_if::subject(&profiled));
+            (judge(&profiled, found), profiled)
         }
         false => of_program(args, &store, terminal, judge)?,
     };
@@ -85,7 +90,7 @@ fn of_program(
     args: &CheckArgs,
     store: &Store,
     terminal: &Terminal,
-    judge: impl Fn(&Profiled) -> Check,
+    judge: impl Fn(&Profiled, Found) -> Check,
 ) -> Result<(Check, Profiled), Failure> {
     let mut request = profile::request(&args.path, args.batch_size, &args.run)?;
     request.overrides.least_iterations = LEAST_ITERATIONS;
@@ -93,29 +98,28 @@ fn of_program(
     run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
         let profiled = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
-        let mut found = judge(&profiled);
-        if found.is_slow() {
+        let look = async |profiled: &Profiled| {
+            let subject = what_if::subject(profiled);
+            found::of_fresh_run(&pipeline, &plan, profiled, &subject, &cancel).await
+        };
+        let mut check = judge(&profiled, look(&profiled).await?);
+        if check.is_slow() {
             terminal
                 .say("It was too slow; it is measured once more, to tell that from an accident.");
             let again = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
-            found = found.confirmed(&judge(&again));
+            check = check.confirmed(&judge(&again, look(&again).await?));
         }
-        Ok((found, profiled))
+        Ok((check, profiled))
     })?
 }
 
-fn judged(profiled: &Profiled, baseline: Option<&Run>, budgets: &Budgets) -> Check {
+fn judged(profiled: &Profiled, found: Found, baseline: Option<&Run>, budgets: &Budgets) -> Check {
     let run = Run::of(&profiled.profile);
-    let findings = findings(profiled);
+    let with_severity = |one: Finding| (severity(&one, &profiled.profile), one);
+    let findings = found.map(|found| found.into_iter().map(with_severity).collect::<Vec<_>>());
     let findings = findings.as_deref().map_err(String::as_str);
     let at = place(profiled);
     check(&Judged { run: &run, baseline, findings, at: &at }, budgets)
-}
-
-/// What was found in a run, with its severity, the costliest first.
-fn findings(profiled: &Profiled) -> Result<Vec<(Severity, Finding)>, String> {
-    let found = crate::findings::of_run(profiled, &what_if::subject(profiled))?;
-    Ok(found.into_iter().map(|one| (severity(&one, &profiled.profile), one)).collect())
 }
 
 /// The line of the iteration's loop, or else the first file's first line.

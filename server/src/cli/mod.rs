@@ -16,6 +16,7 @@ mod demo;
 mod doctor;
 mod evaluate;
 mod exit;
+mod found;
 mod lsp;
 mod output_file;
 mod panel;

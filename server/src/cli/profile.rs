@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{ProfileArgs, RunArgs};
-use super::{output_file, report, run, show};
+use super::{found, output_file, report, run, show};
 use crate::config::{DEVICES, DeviceChoice, Launcher};
 use crate::discover::project_root;
-use crate::findings;
 use crate::pipeline::{Overrides, Pipeline, Request};
 use crate::what_if;
 
@@ -18,13 +17,14 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
     request.overrides.launcher = args.launcher.as_deref().map(parse_launcher).transpose()?;
     let store = run::open_store()?;
     let pipeline = Pipeline::new(store.clone());
-    let profiled = run::block_on(|cancel| async move {
+    let (profiled, subject, found) = run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
-        run::run_plan(&pipeline, &plan, terminal, &cancel).await
+        let profiled = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
+        let subject = what_if::subject(&profiled);
+        let found = found::of_fresh_run(&pipeline, &plan, &profiled, &subject, &cancel).await?;
+        Ok::<_, Failure>((profiled, subject, found))
     })??;
     let sources = show::Sources::read(&profiled);
-    let subject = what_if::subject(&profiled);
-    let found = findings::of_run(&profiled, &subject);
     if let Some(file) = &args.report {
         report::write(&profiled, &sources, &found, &subject, &store, file)?;
     }

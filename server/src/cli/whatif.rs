@@ -8,6 +8,7 @@ use ridgeline_analysis::present::{network, what_ifs, what_ifs_json};
 use ridgeline_analysis::whatif::accuracy::{Accuracy, Pair, accuracy};
 use ridgeline_analysis::whatif::facts::{Cluster, Probes};
 use ridgeline_analysis::whatif::network::NetworkReport;
+use ridgeline_analysis::whatif::probe_list::Wanted;
 use ridgeline_analysis::whatif::study::{self, Question, Study, Subject};
 use tokio_util::sync::CancellationToken;
 
@@ -208,7 +209,7 @@ fn of_program(
         }
         let recording = profiled.recording.as_deref();
         let probed = run::with_progress_bar(async |progress| {
-            pipeline.probe(&plan, &subject, recording, &progress, &cancel).await
+            pipeline.probe(&plan, &subject, Wanted::ALL, recording, &progress, &cancel).await
         });
         let probed = probed.await.map_err(run::failure_of)?;
         probed.notes.iter().for_each(|note| terminal.say(&format!("note: {note}")));

@@ -108,7 +108,9 @@ impl GlobalState {
             workspace.measured.iter().map(|(_, profiled)| real_path(&profiled.root)).collect();
         let looked_at = &mut workspace.findings.looked_at;
         looked_at.retain(|of| workspace.measured.iter().any(|(known, _)| known == of));
-        looked_at.push(generation);
+        if !looked_at.contains(&generation) {
+            looked_at.push(generation);
+        }
         let all = &mut workspace.findings.measured;
         all.retain(|(_, kept)| kept.root != project && projects.contains(&kept.root));
         all.extend(found.map(|kept| (generation, Arc::new(kept))));

@@ -17,22 +17,29 @@ use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::source::SourceIndex;
 use ridgeline_analysis::source::batch_site::{Entry, Project as _};
+use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::study::Subject;
 
 use crate::batch::Sources;
 use crate::config;
 use crate::documents::real_path;
+use crate::pipeline;
 use crate::profiler::Profiled;
 pub use flow::Findings;
 pub use kept::{Kept, Placed, in_text};
 
 /// What a measured iteration shows, the costliest first, without what the project silences by its
-/// configuration. `sources` are today's texts.
-pub fn measured(subject: &Subject, sources: &Sources, root: &Path) -> Vec<Finding> {
+/// configuration. `probes` are operators that ran by themselves, `sources` today's texts.
+pub fn measured(
+    subject: &Subject,
+    probes: &Probes,
+    sources: &Sources,
+    root: &Path,
+) -> Vec<Finding> {
     let told = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
     let entry = told.and_then(|told| entry::entry_told(told, sources)).unwrap_or_default();
     let ignored = ignored(root);
-    let found = diagnose::diagnose(subject, sources, &entry);
+    let found = diagnose::diagnose(subject, probes, sources, &entry);
     found.into_iter().filter(|one| !ignored.silence(one.rule, &one.at.path)).collect()
 }
 
@@ -64,7 +71,9 @@ pub fn of_run(
 pub fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
     let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
-    let found = measured(subject, &sources, &root);
+    let recording = profiled.recording.as_deref();
+    let probes = recording.map(|recording| pipeline::kept_probes(recording, subject));
+    let found = measured(subject, &probes.unwrap_or_default(), &sources, &root);
     let found = unsilenced(found, &profiled.profile, &sources);
     Kept::new(&root, found, Some(profiled.profile.clone()), &sources)
 }

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub use measure::Compared;
 pub use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 pub use plan::{Overrides, Plan, Request, configured_python, plan};
-pub use probes::kept_probes;
+pub use probes::{kept_probes, known_probes};
 use recording::{Read, read};
 pub use recording::{add_ranks, is_recording, load};
 pub use what_if::{Iteration, subject};

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::store::{Store, StoreError, create_private, write_atomic};
 
 /// The version of the file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A file with more is begun anew: a program has some dozens.
 const MOST_ENTRIES: usize = 4096;
 /// Nothing of ours is larger, in bytes.
@@ -53,6 +53,17 @@ pub(super) fn read_bounded(file: &Path) -> Vec<u8> {
 }
 
 const LISTS: [&str; 2] = ["operators", "optimizers"];
+/// Of what is asked, the ways in which it is to be run.
+const WAYS: &str = "variants";
+
+/// What is asked about, in whichever ways.
+fn without_ways(asked: &Value) -> String {
+    let mut asked = asked.clone();
+    if let Some(fields) = asked.as_object_mut() {
+        fields.remove(WAYS);
+    }
+    asked.to_string()
+}
 
 fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     of.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
@@ -78,16 +89,30 @@ impl Known {
         write_atomic(file, &bytes)
     }
 
-    /// The request for what is not known; nothing where all is.
+    /// The request for what is not known, in all the ways that are asked for: a ratio needs both of its
+    /// sides from one measurement. Nothing where all is known.
     pub fn missing(&self, request: &Value) -> Option<Value> {
         let mut missing = request.clone();
         for key in LISTS {
-            let unknown = list(request, key).iter();
-            let unknown = unknown.filter(|asked| !self.answers.contains_key(&asked.to_string()));
+            let unknown = list(request, key).iter().filter(|asked| !self.knows(asked));
             missing[key] = unknown.cloned().collect();
         }
         let is_asked = LISTS.iter().any(|key| !list(&missing, key).is_empty());
         is_asked.then_some(missing)
+    }
+
+    fn knows(&self, asked: &Value) -> bool {
+        let known = self.answers.get(&without_ways(asked));
+        let mut ways = list(asked, WAYS).iter().filter_map(Value::as_str);
+        known.is_some_and(|known| ways.all(|way| known.get(way).is_some()))
+    }
+
+    /// What of it is asked for.
+    pub fn only(&self, request: &Value) -> Known {
+        let asked = LISTS.iter().flat_map(|key| list(request, key)).map(without_ways);
+        let answers = asked.filter_map(|asked| self.answers.get_key_value(&asked));
+        let answers = answers.map(|(asked, answer)| (asked.clone(), answer.clone())).collect();
+        Known { version: VERSION, answers }
     }
 
     /// Takes in what was answered. What time was up for is asked again another time.
@@ -96,7 +121,7 @@ impl Known {
             for (asked, answer) in list(asked, key).iter().zip(list(answer, key)) {
                 let is_told = answer.as_object().is_some_and(|told| told.len() > 1);
                 if is_told && self.answers.len() < MOST_ENTRIES {
-                    self.answers.insert(asked.to_string(), answer.clone());
+                    self.answers.insert(without_ways(asked), answer.clone());
                 }
             }
         }
@@ -106,9 +131,8 @@ impl Known {
     pub fn answer(&self, request: &Value) -> Value {
         let of = |key: &str| -> Vec<Value> {
             let asked = list(request, key).iter();
-            asked
-                .map(|asked| self.answers.get(&asked.to_string()).cloned().unwrap_or(json!({})))
-                .collect()
+            let known = |asked: &Value| self.answers.get(&without_ways(asked)).cloned();
+            asked.map(|asked| known(asked).unwrap_or(json!({}))).collect()
         };
         json!({"version": 1, "operators": of("operators"), "optimizers": of("optimizers")})
     }
@@ -136,6 +160,26 @@ mod tests {
         let answer = known.answer(&second);
         assert_eq!(answer["operators"], json!([{}, {"name": "aten::mm", "same": 5.0}, {}]));
         assert_eq!(known.missing(&request(&["aten::mm"])), None);
+    }
+
+    #[test]
+    fn what_is_known_in_other_ways_is_asked_again() {
+        let asked = |ways: &[&str]| {
+            let one = json!({"name": "aten::mm", "inputs": [1], "variants": ways});
+            json!({"version": 1, "operators": [one], "optimizers": []})
+        };
+        let mut known = Known::default();
+        let both = asked(&["same", "bfloat16"]);
+        known.learn(
+            &both,
+            &json!({"operators": [{"name": "aten::mm", "same": 5, "bfloat16": null}]}),
+        );
+        assert_eq!(known.missing(&both), None);
+        assert_eq!(known.missing(&asked(&["same"])), None);
+        let other = asked(&["same", "channels_last"]);
+        assert_eq!(known.missing(&other), Some(other.clone()));
+        assert_eq!(known.only(&both).answer(&both), known.answer(&both));
+        assert!(known.only(&request(&["aten::add"])).answers.is_empty());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ridgeline_analysis::whatif::facts::Probes;
-use ridgeline_analysis::whatif::probe_list::{Answer, ProbeList, probe_list};
+use ridgeline_analysis::whatif::probe_list::{Answer, ProbeList, Wanted, probe_list};
 use ridgeline_analysis::whatif::study::Subject;
 use ridgeline_gpu::agent::{Outcome as Ended, ProbeRequest};
 use serde_json::Value;
@@ -13,18 +13,19 @@ use tokio_util::sync::CancellationToken;
 use super::probe_cache::{Known, file_of, read_bounded};
 use super::{Outcome, Pipeline, Plan, blocking, files_problem, or_cancelled, tell};
 use crate::profiler::ProgressEvent;
-use crate::store::write_atomic;
+use crate::store::{Store, write_atomic};
 
-/// How long operators are measured.
+/// How long operators are measured for what-ifs, and for a few findings.
 const SECONDS: f64 = 20.0;
+const SECONDS_OF_FINDINGS: f64 = 6.0;
 /// For the imports and the last operator besides.
 const GRACE_SECONDS: u64 = 15;
 /// The answer's name, in the agent's folder and beside a recording.
 const ANSWER: &str = "probes.json";
 
 impl Pipeline {
-    /// Runs the operators by themselves that what-ifs of a recording need and that were not run before,
-    /// and keeps the answer beside it in `recording`. Nothing of the project runs. The answer's notes
+    /// Runs the operators by themselves that are wanted of a recording and that were not run before, and
+    /// keeps the answer beside it in `recording`. Nothing of the project runs. The answer's notes
     /// are for a person: that it ended early.
     ///
     /// # Errors
@@ -33,11 +34,12 @@ impl Pipeline {
         &self,
         plan: &Plan,
         subject: &Subject,
+        wanted: Wanted,
         recording: Option<&Path>,
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
     ) -> Result<Answer, Outcome> {
-        let list = list(subject);
+        let list = list(subject, wanted);
         if list.is_empty() {
             return Ok(Answer::default());
         }
@@ -55,13 +57,14 @@ impl Pipeline {
             notes.extend(note);
         }
         let answer = known.answer(&list.request).to_string();
+        let own = known.only(&list.request);
         let beside = recording.map(|recording| recording.join(ANSWER));
         let Answer { probes, .. } = blocking(move || {
             if let Err(error) = known.keep(&file) {
                 tracing::debug!("probes are not kept: {error}");
             }
             if let Some(beside) = beside
-                && let Err(error) = write_atomic(&beside, answer.as_bytes())
+                && let Err(error) = own.keep(&beside)
             {
                 tracing::debug!("probes are not kept beside their recording: {error}");
             }
@@ -125,10 +128,26 @@ impl Pipeline {
 
 /// What was measured after a recording, where its folder has it.
 pub fn kept_probes(recording: &Path, subject: &Subject) -> Probes {
-    list(subject).read(&read_bounded(&recording.join(ANSWER))).probes
+    read(&recording.join(ANSWER), &list(subject, Wanted::ALL))
 }
 
-fn list(subject: &Subject) -> ProbeList {
+/// The same, or else what this machine made of its operators at any time.
+pub fn known_probes(store: &Store, recording: Option<&Path>, subject: &Subject) -> Probes {
+    let list = list(subject, Wanted::ALL);
+    let kept = recording.map(|recording| read(&recording.join(ANSWER), &list)).unwrap_or_default();
+    if kept != Probes::default() {
+        return kept;
+    }
+    read(&file_of(store, subject, &list), &list)
+}
+
+fn read(file: &Path, list: &ProbeList) -> Probes {
+    list.read(Known::read(file).answer(&list.request).to_string().as_bytes()).probes
+}
+
+fn list(subject: &Subject, wanted: Wanted) -> ProbeList {
     let peak_bytes = Some(subject.profile.memory.peak_bytes).filter(|bytes| *bytes > 0);
-    probe_list(&subject.recorded.graph, subject.manifest.as_ref(), peak_bytes, SECONDS)
+    let seconds = if wanted == Wanted::ALL { SECONDS } else { SECONDS_OF_FINDINGS };
+    let Subject { recorded, manifest, .. } = subject;
+    probe_list(&recorded.graph, manifest.as_ref(), peak_bytes, seconds, wanted)
 }

@@ -1,16 +1,17 @@
 //! The pipeline as the language server asks for it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ridgeline_analysis::whatif::facts::Probes;
+use ridgeline_analysis::whatif::probe_list::Wanted;
 use ridgeline_analysis::whatif::study::Subject;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 use super::plan::{Overrides, Request};
-use super::{Pipeline, newer};
+use super::{Pipeline, known_probes, newer};
 use crate::batch::{Exploration, ExploreRequest};
 use crate::config::{DEVICES, DeviceChoice};
 use crate::live::{EstimateOutcome, EstimateRequest};
@@ -90,10 +91,15 @@ impl Profiler for Arc<Pipeline> {
             // The status says nothing of it: it is over soon.
             let (progress, _unread) = mpsc::channel(1);
             let recording = recording.as_deref();
-            let answer = pipeline.probe(&plan, &subject, recording, &progress, &cancel).await;
+            let answer =
+                pipeline.probe(&plan, &subject, Wanted::ALL, recording, &progress, &cancel).await;
             // Predictions go by operators' costs then.
             answer.map(|answer| answer.probes).unwrap_or_default()
         })
+    }
+
+    fn known_probes(&self, subject: &Subject, recording: Option<&Path>) -> Probes {
+        known_probes(self.store(), recording, subject)
     }
 
     fn measure(

@@ -13,9 +13,8 @@ use crate::batch::Sources;
 use crate::documents::real_path;
 use crate::event::Event;
 use crate::findings::Kept;
-use crate::pipeline;
 use crate::pool::Pool;
-use crate::profiler::Profiled;
+use crate::profiler::{Profiled, Profiler};
 use crate::state::{GlobalState, Workspace};
 use crate::trust::Decision;
 
@@ -61,6 +60,7 @@ impl GlobalState {
             .into_iter()
             .map(|(path, open)| (path, open.index.shared_text()))
             .collect();
+        let look = Look { profiler: profiler.clone(), project, open };
         tokio::spawn(async move {
             let work = async {
                 // It would disturb what is being timed.
@@ -68,15 +68,15 @@ impl GlobalState {
                 let of = measured.clone();
                 let work = on_pool(&pool, move || subject(&of).map(Arc::new));
                 let subject = unless(&cancel, work).await.flatten();
-                // What was found comes first: a person waits for it, and it takes no probes.
-                let kept = match &subject {
+                let recording = measured.recording.clone();
+                // What was found comes first: a person waits for it, and it takes no new probes.
+                let looked = match &subject {
                     Ok(subject) => {
-                        let (subject, profiler) = (subject.clone(), profiler.clone());
+                        let (look, subject) = (look.clone(), subject.clone());
+                        let (profiler, recording) = (profiler.clone(), recording.clone());
                         let work = move || {
-                            let sources = Sources::new(&project, open);
-                            let found = profiler.findings(&subject, &sources, &project);
-                            let profile = Some(subject.profile.clone());
-                            Kept::new(&project, found, profile, &sources)
+                            let known = profiler.known_probes(&subject, recording.as_deref());
+                            (look.at(&subject, &known), known)
                         };
                         // A panic in there has been logged by the hook.
                         unless(&cancel, on_pool(&pool, work)).await.ok()
@@ -87,19 +87,31 @@ impl GlobalState {
                 if cancel.is_cancelled() {
                     return Err(STOPPED.to_owned());
                 }
+                let (kept, known) = looked.unzip();
                 // Where the event loop is over, nobody wants it.
                 let _ = events.send(Event::FindingsFound(root.clone(), generation, kept)).await;
                 if !is_newest {
                     return Ok(None);
                 }
                 let subject = subject?;
-                let recording = measured.recording.clone();
+                let known = known.unwrap_or_default();
                 let probes = match may_run {
                     // Its token ends it, and it is waited for: left alone, the agent would go on with it
                     // and refuse the run that comes next.
                     true => profiler.probes(request, subject.clone(), recording, probing).await,
-                    false => unless(&cancel, kept_probes(recording, &subject, &pool)).await?,
+                    false => known.clone(),
                 };
+                // Where they were stopped, what was known before still holds.
+                let probes = if probes == Probes::default() { known.clone() } else { probes };
+                let probes = Arc::new(probes);
+                if may_run && *probes != known && !cancel.is_cancelled() {
+                    let (subject, probes) = (subject.clone(), probes.clone());
+                    let work = move || look.at(&subject, &probes);
+                    if let Ok(kept) = unless(&cancel, on_pool(&pool, work)).await {
+                        let found = Event::FindingsFound(root.clone(), generation, Some(kept));
+                        let _ = events.send(found).await;
+                    }
+                }
                 let stop = cancel.clone();
                 let stop = move || stop.is_cancelled();
                 let work = move || study(&subject, &probes, memory_limit, &stop);
@@ -163,15 +175,20 @@ impl Workspace {
     }
 }
 
-/// What was run by itself after a recording in an earlier session.
-async fn kept_probes(
-    recording: Option<PathBuf>,
-    subject: &Arc<Subject>,
-    pool: &Pool,
-) -> Result<Probes, String> {
-    let Some(recording) = recording else { return Ok(Probes::default()) };
-    let subject = subject.clone();
-    on_pool(pool, move || pipeline::kept_probes(&recording, &subject)).await
+/// What findings are looked for with.
+#[derive(Clone)]
+struct Look {
+    profiler: Arc<dyn Profiler>,
+    project: PathBuf,
+    open: Vec<(PathBuf, Arc<str>)>,
+}
+
+impl Look {
+    fn at(&self, subject: &Subject, probes: &Probes) -> Kept {
+        let sources = Sources::new(&self.project, self.open.clone());
+        let found = self.profiler.findings(subject, probes, &sources, &self.project);
+        Kept::new(&self.project, found, Some(subject.profile.clone()), &sources)
+    }
 }
 
 /// What is worked out, unless it is not wanted any more.

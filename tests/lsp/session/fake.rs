@@ -11,6 +11,7 @@ use ridgeline_analysis::profile::{
 };
 use ridgeline_analysis::source::batch_site::Entry;
 use ridgeline_analysis::source::fingerprint;
+use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::study::Subject;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -71,6 +72,8 @@ pub struct Fake {
     pub held: std::sync::Mutex<Option<std::sync::mpsc::Receiver<()>>>,
     /// What each measurement shows.
     pub found: std::sync::Mutex<Vec<Finding>>,
+    /// What operators that run by themselves tell, and what it shows with that.
+    pub probed: std::sync::Mutex<Option<(Probes, Vec<Finding>)>>,
     /// What the texts alone show.
     pub of_text: std::sync::Mutex<Vec<Finding>>,
 }
@@ -136,7 +139,22 @@ impl Profiler for Fake {
         })
     }
 
-    fn findings(&self, _: &Subject, _: &Sources, _: &Path) -> Vec<Finding> {
+    fn probes(
+        &self,
+        _: ProfileRequest,
+        _: Arc<Subject>,
+        _: Option<PathBuf>,
+        _: CancellationToken,
+    ) -> Boxed<Probes> {
+        let probed = self.probed.lock().expect("no test panics with it").clone();
+        Box::pin(async { probed.map(|(probes, _)| probes).unwrap_or_default() })
+    }
+
+    fn findings(&self, _: &Subject, known: &Probes, _: &Sources, _: &Path) -> Vec<Finding> {
+        let probed = self.probed.lock().expect("no test panics with it").clone();
+        if let Some((_, found)) = probed.filter(|(probes, _)| probes == known) {
+            return found;
+        }
         let held = self.held.lock().expect("no test panics with it").take();
         if let Some(held) = held {
             // Nothing is ever sent.
@@ -208,6 +226,7 @@ impl Session {
             beside: Default::default(),
             held: Default::default(),
             found: Default::default(),
+            probed: Default::default(),
             of_text: Default::default(),
         });
         let (to_server, input) = tokio::io::duplex(1 << 16);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ridgeline_analysis::diagnose::finding::{Cost, Finding, Place};
+use ridgeline_analysis::predict::operator::Operator;
 use ridgeline_analysis::source::rewrite::EditKind;
+use ridgeline_analysis::whatif::facts::Probes;
 use serde_json::{Value, json};
 
 use super::fake::{Session, quiet};
@@ -144,6 +146,33 @@ async fn a_measured_finding_is_at_its_line() {
     assert_eq!(published(&mut session).await.len(), 1);
     session.client.command("ridgeline.clear", json!([])).await.expect("done");
     assert_eq!(published(&mut session).await, Vec::<Value>::new());
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn costs_follow_what_operators_by_themselves_tell() {
+    let mut session = Session::start();
+    let profiled = recorded(&session);
+    let text = std::fs::read_to_string(session.root.join("train.py")).expect("the script");
+    let line = line_of(&text, "backward()");
+    let cost = |share: f64| Some(Cost::time(profiled.profile.iteration.time_ns * share));
+    *session.profiler.found.lock().expect("no panic") = vec![finding(line, cost(0.2))];
+    let stand_ins = vec![(Operator::new("aten::mm", Vec::new(), Vec::new()), 5.0)];
+    let probes = Probes { stand_ins, ..Probes::default() };
+    let probed = Some((probes, vec![finding(line, cost(0.4))]));
+    *session.profiler.probed.lock().expect("no panic") = probed;
+    session.greet(client(), true).await;
+    run(&mut session, "train.py", profiled).await;
+    let said = |shown: &[Value]| {
+        let [diagnostic] = shown else { panic!("{shown:?}") };
+        diagnostic["message"].as_str().expect("a text").to_owned()
+    };
+    let mut message = said(&published(&mut session).await);
+    // What is known before they ran is shown, unless they are quicker than the editor is told.
+    if message.contains("(20%)") {
+        message = said(&published(&mut session).await);
+    }
+    assert!(message.contains("(40%)"), "{message}");
     session.client.goodbye().await;
 }
 

@@ -106,7 +106,9 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
         return None;
     }
     let mut saved = evidence.what_if("fused-attention")?;
-    if !evidence.on_gpu() {
+    let mut probed = evidence.probes.stand_ins.iter().map(|(operator, _)| operator);
+    let is_probed = probed.any(|operator| operator.name.contains("scaled_dot_product"));
+    if !evidence.on_gpu() && !is_probed {
         // The cost model knows little of a processor's fused attention; its products take what they took,
         // and what goes over the scores besides them is gone.
         saved.time_ns = beside_products_ns(evidence, &sites);
@@ -359,6 +361,9 @@ fn passes(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::diagnose::harness::{Case, lines_in, operator};
+    use crate::predict::operator::Arg;
+    use crate::whatif::facts::Variant;
+    use crate::whatif::stand_ins::stand_ins;
 
     const WRITTEN_OUT: &str = "import math\nimport torch\nfrom torch.nn import functional as F\n\n\
         def attention(q, k, v, mask, drop):\n\
@@ -449,6 +454,46 @@ mod tests {
     fn on_a_processor_the_scaling_and_the_softmax_are_its_cost() {
         let found = measured(false, 10.0).measured(&AttentionWrittenOut);
         assert_eq!(found[0].cost, Some(Cost::time(1.6e6).predicted()));
+        // What is known of another layer says nothing of it.
+        let mut other = measured(false, 10.0);
+        other.probes.stand_ins.push((operator("linear", &[&[64, 8], &[4, 8], &[64, 4]]), 9e3));
+        assert_eq!(other.measured(&AttentionWrittenOut)[0].cost, found[0].cost);
+    }
+
+    #[test]
+    fn what_this_machine_made_of_the_one_operator_counts() {
+        let mut case = measured(false, 10.0);
+        let stand_ins = stand_ins(&case.graph);
+        assert_eq!(stand_ins.len(), 1);
+        for (operator, time_ns) in [(0, 500e3), (1, 400e3), (2, 400e3), (3, 500e3)] {
+            case.probes.operators.insert((operator, Variant::Same), time_ns);
+        }
+        // A quarter of what the others take by themselves, so a quarter of their 3.6 ms.
+        case.probes.stand_ins.push((stand_ins[0].operator.clone(), 450e3));
+        let cost = case.measured(&AttentionWrittenOut)[0].cost.expect("a cost");
+        assert!(cost.is_predicted && (cost.time_ns - 2.7e6).abs() < 1e3, "{cost:?}");
+        // It can be no quicker.
+        case.probes.stand_ins[0].1 = 1.8e6;
+        assert!(case.measured(&AttentionWrittenOut).is_empty());
+    }
+
+    #[test]
+    fn a_processor_has_no_one_operator_with_dropout() {
+        let with = |on_gpu: bool, share: f64| {
+            let mut dropout = operator("dropout", &[SCORES, SCORES]);
+            dropout.inputs.extend([Arg::Number(share), Arg::Bool(true)]);
+            let example =
+                if on_gpu { Case::new(WRITTEN_OUT).on_gpu() } else { Case::new(WRITTEN_OUT) };
+            example
+                .call(6, Phase::Forward, &operator("bmm", &[ROWS, &[96, 64, 512], SCORES]), 1000.0)
+                .call(9, Phase::Forward, &operator("softmax", &[SCORES, SCORES]), 800.0)
+                .call(10, Phase::Forward, &dropout, 800.0)
+                .call(11, Phase::Forward, &operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0)
+                .measured(&AttentionWrittenOut)
+        };
+        assert!(with(false, 0.1).is_empty());
+        assert_eq!(with(false, 0.0).len(), 1);
+        assert_eq!(with(true, 0.1).len(), 1);
     }
 
     #[test]

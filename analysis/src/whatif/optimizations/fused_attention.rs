@@ -4,19 +4,20 @@
 use std::collections::HashMap;
 
 use super::shared::lines;
-use crate::predict::op_cost::{self, Family, work};
-use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
-use crate::whatif::calls::{Call, calls, has_kernels};
-use crate::whatif::facts::Facts;
+use crate::predict::op_cost;
+use crate::predict::operator::Operator;
+use crate::whatif::attention::{Attention, attentions};
+use crate::whatif::calls::calls;
+use crate::whatif::facts::{Facts, PROBES_OFF, Probes};
 use crate::whatif::graph::Graph;
 use crate::whatif::memory::BlockKind;
 use crate::whatif::optimization::{Bound, Optimization, Touched};
 
-/// Calls on either side of a softmax that are looked at.
-const REACH: usize = 12;
 /// By which factor the ratio of one kernel to many may be off: fused attention was not among what the
 /// cost model was fitted on.
 const SPREAD: f64 = 1.4;
+/// So much of what is written out has to have been run by itself.
+const MOST: f64 = 0.8;
 /// Blocks are given out in multiples of this.
 const GRAIN: f64 = 512.0;
 
@@ -40,10 +41,14 @@ impl Optimization for FusedAttention {
         if calls.is_empty() {
             return Err("the recording has no shapes of operators".to_owned());
         }
-        let found = attentions(graph, &calls);
+        let mut found = attentions(graph, &calls);
+        let is_written_out = !found.is_empty();
+        found.retain(|attention| attention.has_operator);
         if found.is_empty() {
             let is_fused = calls.iter().any(|it| it.name(graph).contains("scaled_dot_product"));
-            let why = if is_fused {
+            let why = if is_written_out {
+                "attention with dropout is not one kernel on a processor"
+            } else if is_fused {
                 "attention runs in one kernel already"
             } else {
                 "the model has no attention that is written out"
@@ -61,7 +66,11 @@ impl Optimization for FusedAttention {
                 _ => cost(&attention.fused),
             };
             last = Some((&attention.fused, fused_ns));
-            attention.fuse(graph, &modelled, fused_ns, bound);
+            let (ratio, spread) = match probed_ratio(attention, graph, facts.probes) {
+                Some(ratio) => (ratio, PROBES_OFF),
+                None => (modelled_ratio(attention, &modelled, fused_ns), SPREAD),
+            };
+            fuse(attention, graph, bound.within_factor(ratio, spread));
         }
         free_scores(graph, &found);
         let notes = vec!["masks and dropout have to be ones that the kernel knows".to_owned()];
@@ -69,103 +78,44 @@ impl Optimization for FusedAttention {
     }
 }
 
-/// One attention's forward or backward pass, written out.
-struct Attention<'c> {
-    /// From the first product to the last one.
-    calls: Vec<&'c Call>,
-    /// Numbers of the pairs of queries and keys.
-    scores: f64,
-    fused: Operator,
+/// What the one operator takes of what the written-out ones take, by the cost model.
+fn modelled_ratio(attention: &Attention<'_>, modelled: &[f64], fused_ns: f64) -> f64 {
+    let calls = attention.calls.iter();
+    let now: f64 = calls.filter_map(|call| modelled.get(call.operator as usize)).sum();
+    fused_ns / now.max(1e-9)
 }
 
-/// The operators around each softmax that take or give tensors as large as the scores.
-fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
-    let mut found = Vec::new();
-    let on_cpu = !has_kernels(graph);
-    let family = |operator: &Operator| work(operator).map(|work| work.family);
-    let families: Vec<Option<Family>> = graph.operators.iter().map(family).collect();
-    let family = |call: &Call| families.get(call.operator as usize).copied().flatten();
-    for (place, call) in calls.iter().enumerate() {
-        let Some(operator) = call.operator(graph) else { continue };
-        if family(call) != Some(Family::Softmax) {
-            continue;
-        }
-        let Some(scores) = operator.tensor(0).filter(|tensor| tensor.shape.len() >= 3) else {
-            continue;
-        };
-        let size = scores.elements();
-        let touches = |call: &&Call| {
-            let operator = call.operator(graph);
-            operator.is_some_and(|it| {
-                let mut tensors = it.input_tensors().chain(&it.outputs);
-                tensors.any(|tensor| tensor.elements() == size)
-                    || family(call).is_none_or(|family| family == Family::View)
-            })
-        };
-        let (before, after) = calls.split_at(place);
-        let mut around: Vec<&Call> = before.iter().rev().take(REACH).take_while(touches).collect();
-        around.reverse();
-        around.extend(after.iter().take(REACH).take_while(touches));
-        let is_product = |call: &&Call| family(call) == Some(Family::Gemm);
-        let first = around.iter().position(is_product);
-        let last = around.iter().rposition(is_product);
-        let (Some(first), Some(last)) = (first, last) else { continue };
-        let around = around.get(first..=last).unwrap_or_default().to_vec();
-        let backward = call.name(graph).ends_with("_backward_data");
-        let products = around.iter().copied().filter(is_product).count();
-        let fused = around
-            .first()
-            .and_then(|first| fused(first.operator(graph)?, scores, backward, on_cpu));
-        if let Some(fused) = fused.filter(|_| products >= if backward { 3 } else { 2 }) {
-            found.push(Attention { calls: around, scores: size, fused });
+/// The same as this machine ran them by themselves: nothing where it did not run most of it.
+///
+/// Scores that come fresh from the system's memory slow the written-out calls down within an iteration, and
+/// the one operator has none. So it takes as much longer than by itself as the calls do that were slowed
+/// least.
+fn probed_ratio(attention: &Attention<'_>, graph: &Graph, probes: &Probes) -> Option<f64> {
+    let fused_ns = probes.stand_in(&attention.fused)?;
+    let (mut of_probed, mut whole) = (0.0, 0.0);
+    let mut slower: Vec<f64> = Vec::new();
+    for call in &attention.calls {
+        let work_ns = call.work_ns(graph);
+        whole += work_ns;
+        if let Some(same) = probes.same(call.operator) {
+            of_probed += work_ns;
+            slower.push(work_ns / same);
         }
     }
-    found
+    slower.sort_by(f64::total_cmp);
+    let least = slower.get(slower.len() / 4).filter(|_| of_probed >= MOST * whole)?;
+    Some(fused_ns * least / whole).filter(|ratio| ratio.is_finite())
 }
 
-/// The one kernel, by the first product: queries by keys, or backward the output's gradient by values.
-fn fused(product: &Operator, scores: &Tensor, backward: bool, on_cpu: bool) -> Option<Operator> {
-    let place = usize::from(matches!(product.base_name(), Some("baddbmm")));
-    let left = product.tensor(place)?;
-    let width = *left.shape.last()?;
-    let [batch @ .., queries, keys] = scores.shape.as_slice() else { return None };
-    let tensor = |rows: u64| {
-        let mut shape = vec![1, batch.iter().product(), rows, width];
-        shape.retain(|size| *size > 0);
-        Tensor { element: left.element.or(Some(ElementType::Float32)), shape, strides: None }
-    };
-    let (query, key) = (tensor(*queries), tensor(*keys));
-    let arg = |tensor: &Tensor| Arg::Tensor(tensor.clone());
-    let name = match (on_cpu, backward) {
-        (true, false) => "aten::_scaled_dot_product_flash_attention_for_cpu",
-        (true, true) => "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-        (false, false) => "aten::_scaled_dot_product_efficient_attention",
-        (false, true) => "aten::_scaled_dot_product_efficient_attention_backward",
-    };
-    let inputs = vec![arg(&query), arg(&key), arg(&key)];
-    Some(if backward {
-        let inputs = std::iter::once(arg(&query)).chain(inputs).collect();
-        Operator::new(name, inputs, vec![query, key.clone(), key])
-    } else {
-        Operator::new(name, inputs, vec![query])
-    })
-}
-
-impl Attention<'_> {
-    /// `modelled` is by operator what each takes by the model, and `fused_ns` what the one kernel does.
-    fn fuse(&self, graph: &mut Graph, modelled: &[f64], fused_ns: f64, bound: Bound) {
-        let of_calls = self.calls.iter().filter_map(|call| modelled.get(call.operator as usize));
-        let modelled: f64 = of_calls.sum();
-        let now_ns: f64 = self.calls.iter().map(|call| call.work_ns(graph)).sum();
-        let ratio = bound.within_factor(fused_ns / modelled.max(1e-9), SPREAD);
-        let Some((first, others)) = self.calls.split_first() else { return };
-        first.set_work_ns(graph, now_ns * ratio);
-        if graph.operators.last() != Some(&self.fused) {
-            graph.operators.push(self.fused.clone());
-        }
-        first.set_operator(graph, graph.operators.len() as u32 - 1);
-        others.iter().for_each(|call| call.remove(graph));
+fn fuse(attention: &Attention<'_>, graph: &mut Graph, ratio: f64) {
+    let now_ns: f64 = attention.calls.iter().map(|call| call.work_ns(graph)).sum();
+    let Some((first, others)) = attention.calls.split_first() else { return };
+    first.set_work_ns(graph, now_ns * ratio);
+    if graph.operators.last() != Some(&attention.fused) {
+        graph.operators.push(attention.fused.clone());
     }
+    first.set_operator(graph, graph.operators.len() as u32 - 1);
+    others.iter().for_each(|call| call.remove(graph));
 }
 
 /// Frees the scores, and what is made of them: blocks of those calls that are as large.
@@ -192,8 +142,8 @@ mod tests {
     use super::super::shared::retyped::retyped;
     use super::super::shared::testing::{self, Iteration, cpu, gpu};
     use super::*;
+    use crate::predict::operator::ElementType;
     use crate::profile::Phase;
-    use crate::whatif::facts::Probes;
 
     const ROWS: &[u64] = &[96, 1024, 64];
     const SCORES: &[u64] = &[96, 1024, 1024];
