@@ -1,13 +1,15 @@
 """Time, memory and the largest batch, as predicted and as measured, for all demos.
 
-    python tests/bench/batch_size.py [--python PYTHON_WITH_TORCH] [--rounds 12] [--far] [DEMO…]
+    python tests/bench/batch_size.py [--python PYTHON_WITH_TORCH] [--rounds 6] [--far] [DEMO…]
 
 For each demo project a language server profiles it and tries other batch sizes, as it does in an
 editor; its panel says what it predicts at half and double the batch, which are among those that it
-tried. Then those batches run beside the current one, in turns of a few iterations. It prints the
-errors, and whether the largest batch under an imposed limit of memory is the largest whose measured
-peak is within it. With `--far` it also compares a quarter of the batch and three times it, which
-the server never ran.
+tried. Then those batches run beside the current one, in turns of a few iterations, in several
+processes one after another; in parentheses stand the extremes of these. It prints the errors, and
+whether the largest batch under an imposed limit of memory is the largest whose measured peak is
+within it. With `--far` it also compares a quarter of the batch and three times it, which the server
+never ran. On two cores that are not one's own, OMP_NUM_THREADS=1 makes what is measured less of a
+matter of luck.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ from pathlib import Path
 from typing import Any
 
 from lsp_client import Client
-from take_turns import MORE_SECONDS, speedup
+from take_turns import speedup
 from whatif_edits import LONG, STEPS
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DEMOS = ["gpt", "ncf", "seq2seq", "dcgan", "bert", "resnet"]
 # Two spinning OpenMP threads on a shared machine measure the neighbours.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# An allocator that gives pages back and asks for them again makes one process of a program slower
+# than the next by a tenth (`docs/numbers.md`, "Other batch sizes").
+os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "4000000000")
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "4000000000")
 # The largest batch is looked for where so many times the peak of the default fits.
 ROOM = 1.6
 
@@ -138,9 +144,10 @@ def halves(
             arguments=[*LONG[project.name], "--batch-size", str(current)],
             arguments_after=[*LONG[project.name], "--batch-size", str(batch)],
             rounds=args.rounds,
-            more_seconds=MORE_SECONDS,
+            processes=args.processes,
         )
-        ratio, low, high = (1 / took[key] for key in ("speedup", "three_quarters", "quarter"))
+        ratio = 1 / took["speedup"]
+        low, high = 1 / max(took["of_processes"]), 1 / min(took["of_processes"])
         peak = measured(args, project, batch, 2)["memory"]["peak_bytes"]
         time_error = predicted["time_ns"]["value"] / here / ratio - 1
         peak_error = predicted["peak_bytes"]["value"] / peak - 1
@@ -183,7 +190,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--far", action="store_true", help="batches that were not tried, too")
     parser.add_argument("demos", nargs="*", default=DEMOS)
     args = parser.parse_args()

@@ -63,8 +63,10 @@ class Runner:
         with tempfile.TemporaryDirectory() as folder:
             own = {"RIDGELINE_CACHE_DIR": folder, "RIDGELINE_STATE_DIR": folder}
             ended = subprocess.run(
-                command, capture_output=True, text=True, check=True, env={**os.environ, **own}
+                command, capture_output=True, text=True, env={**os.environ, **own}
             )
+            if ended.returncode != 0:
+                raise RuntimeError(f"{project} could not be profiled: {ended.stderr[-3000:]}")
             result: Profile = json.loads(ended.stdout)
             # Of several ranks the first one's lies above the others'.
             manifest = min(Path(folder).rglob("manifest.json"), key=lambda path: len(path.parts))

@@ -133,33 +133,41 @@ def speedup(
     more_seconds: float = 0.0,
     iterations: int = 6,
     dropped: int = DROPPED,
+    processes: int = 1,
     of_turn: Callable[[list[float]], float] = statistics.median,
 ) -> dict[str, Any]:
     """How many times as fast the second script is: the median over rounds, and what half of them
     lie between. Where they lie far apart, there are more of them for `more_seconds`.
     `arguments_after` are the second one's where they are others; `of_turn` says what stands for the
-    iterations of a turn.
+    iterations of a turn. Where a process has its tensors in memory stays as it is, and makes it
+    faster or slower than the next one; with several `processes` of each, one after another, the
+    middle one of their medians counts.
     """
-    versions: list[Version] = []
-    try:
-        for script, own in ((before, arguments), (after, arguments_after or arguments)):
-            versions.append(Version(python, script, steps, own))
-            versions[-1].turn(warmup)
-        ratios, took = [], ([], [])
-        until = time.monotonic() + more_seconds
-        while len(ratios) < rounds or (time.monotonic() < until and not sure(ratios)):
-            pair = []
-            for version, all_of_it in zip(versions, took):
-                turn = version.turn(iterations + dropped)[dropped:]
-                pair.append(of_turn(turn))
-                all_of_it.append(pair[-1])
-            ratios.append(pair[0] / pair[1])
-    finally:
-        for version in versions:
-            version.close()
-    quarters = statistics.quantiles(ratios, n=4)
+    medians, all_ratios, took = [], [], ([], [])
+    for _ in range(processes):
+        versions: list[Version] = []
+        try:
+            for script, own in ((before, arguments), (after, arguments_after or arguments)):
+                versions.append(Version(python, script, steps, own))
+                versions[-1].turn(warmup)
+            ratios = []
+            until = time.monotonic() + more_seconds
+            while len(ratios) < rounds or (time.monotonic() < until and not sure(ratios)):
+                pair = []
+                for version, all_of_it in zip(versions, took):
+                    turn = version.turn(iterations + dropped)[dropped:]
+                    pair.append(of_turn(turn))
+                    all_of_it.append(pair[-1])
+                ratios.append(pair[0] / pair[1])
+        finally:
+            for version in versions:
+                version.close()
+        medians.append(statistics.median(ratios))
+        all_ratios += ratios
+    quarters = statistics.quantiles(all_ratios, n=4)
     return {
-        "speedup": statistics.median(ratios),
+        "speedup": statistics.median(medians),
+        "of_processes": medians,
         "quarter": quarters[0],
         "three_quarters": quarters[2],
         "before_ns": statistics.median(took[0]),

@@ -138,7 +138,7 @@ impl Pipeline {
                 Ok(Answer::Run(run)) => exploration.evidence.runs.push(run),
                 Ok(Answer::SideBySide(runs, rounds)) => {
                     exploration.evidence.runs.extend(runs);
-                    exploration.evidence.rounds.extend(rounds);
+                    exploration.evidence.in_turns.push(rounds);
                 }
                 Ok(Answer::Estimate(estimate)) => exploration.evidence.estimates.push(estimate),
                 Err(reason) => exploration.evidence.failed.push(Failed { question, reason }),
@@ -370,6 +370,7 @@ impl Explorer<'_> {
             agent: &self.agent,
             request,
             iteration_ns: self.profile.iteration.time_ns,
+            timed_for: TIMED_FOR,
         };
         // Nobody is told of it: the status says that batch sizes are being tried.
         let (progress, _unread) = mpsc::channel::<ProgressEvent>(1);

@@ -35,6 +35,8 @@ use crate::what_if::worker_count;
 /// Iterations that are timed in each run: as many as fit into so much time.
 const TIMED: std::ops::RangeInclusive<u32> = 5..=15;
 const TIMED_FOR: Duration = Duration::from_secs(2);
+/// The same in turns: there is one run of these, and no more.
+const TURNS_FOR: Duration = Duration::from_secs(4);
 /// Runs: the unedited text, the edited one, and the unedited one again.
 const RUNS: [(&str, bool); 3] =
     [("without the edit", false), ("with the edit", true), ("without the edit, again", false)];
@@ -110,7 +112,7 @@ impl Pipeline {
         let request = plan.run_request(folder.path().to_owned());
         let batch_size = request.batch_size;
         let iteration_ns = compared.measured.profile.iteration.time_ns;
-        let run = SideBySide { agent, request, iteration_ns };
+        let run = SideBySide { agent, request, iteration_ns, timed_for: TURNS_FOR };
         let versions = [(unedited.clone(), batch_size), (edited.clone(), batch_size)];
         let ended = self.side_by_side(run, &versions, progress, cancel).await;
         // A recording has many megabytes, and removing it takes its time.

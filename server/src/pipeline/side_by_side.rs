@@ -24,9 +24,8 @@ use crate::profiler::{Profiled, ProgressEvent};
 /// Iterations of a turn, of which the first finds the caches as another version left them.
 const TURN: u32 = 5;
 const DROPPED: usize = 1;
-/// Iterations that each version times, in all: as many as fit into so much time.
+/// Iterations that each version times, in all.
 const TIMED: RangeInclusive<u32> = 4 * TURN..=48 * TURN;
-const TIMED_FOR: Duration = Duration::from_secs(4);
 
 /// Texts in the places of files, by path relative to the root, and the batch size that a provider is
 /// asked for.
@@ -48,6 +47,8 @@ pub(super) struct SideBySide<'a> {
     pub request: RunRequest,
     /// How long an iteration takes, in nanoseconds, as far as one knows.
     pub iteration_ns: f64,
+    /// Each version times as many iterations as fit into so much time.
+    pub timed_for: Duration,
 }
 
 /// Whether versions of what was measured can run side by side, and whether that is fair: several
@@ -75,7 +76,7 @@ impl Pipeline {
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
     ) -> Result<Vec<Measured>, RunOutcome> {
-        let SideBySide { agent, mut request, iteration_ns } = run;
+        let SideBySide { agent, mut request, iteration_ns, timed_for } = run;
         let folders: Vec<PathBuf> =
             (0..versions.len()).map(|number| request.out.join(number.to_string())).collect();
         request.versions = versions
@@ -91,7 +92,7 @@ impl Pipeline {
         // Each of them may take as long as one alone; of memory all of them may take no more.
         let each = request.limits.seconds;
         request.limits.seconds = each.saturating_mul(u64::try_from(versions.len()).unwrap_or(1));
-        let room = TIMED_FOR.as_nanos() as f64 / iteration_ns.max(1.0);
+        let room = timed_for.as_nanos() as f64 / iteration_ns.max(1.0);
         let timed = (room as u32).clamp(*TIMED.start(), *TIMED.end()) / TURN * TURN;
         request.iterations =
             Iterations { timed, timed_at_most: None, ..request.iterations.clone() };

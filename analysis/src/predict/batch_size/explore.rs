@@ -48,9 +48,8 @@ const RUNS_OF_EACH: usize = 2;
 /// that times as many as the others. After each other run it is run once more: machines become slower
 /// and faster over minutes, and [`super::time`] takes that out.
 const RUNS_AT_CURRENT: usize = 2;
-/// How often batches run side by side: a short program has few rounds in a run, and on a machine that
-/// others use a round's ratio is off by a tenth and more.
-const MOST_TIMES_SIDE_BY_SIDE: usize = 4;
+/// How often batches run side by side.
+const MOST_TIMES_SIDE_BY_SIDE: usize = 6;
 /// Of these, so many may come to nothing.
 const MOST_FAILURES: usize = 3;
 /// Larger batches are not estimated: the program would have to make so many samples.
@@ -86,7 +85,7 @@ pub fn next_question(evidence: &Evidence, current: u64, bounds: &Bounds) -> Opti
         return Some(question);
     }
     // Where batches ran side by side, runs one after another would tell less.
-    let is_known = !evidence.rounds.is_empty();
+    let is_known = !evidence.in_turns.is_empty();
     next_run(evidence, current, bounds).filter(|_| !is_known).map(Question::Run)
 }
 
@@ -161,7 +160,7 @@ fn neighbours(evidence: &Evidence, current: u64, bounds: &Bounds) -> (Option<u64
 }
 
 fn side_by_side(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<Question> {
-    if !bounds.side_by_side || rounds::are_enough(&evidence.rounds, current) {
+    if !bounds.side_by_side || rounds::are_enough(&evidence.in_turns, current) {
         return None;
     }
     let (smaller, larger) = neighbours(evidence, current, bounds);

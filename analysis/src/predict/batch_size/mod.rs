@@ -30,8 +30,9 @@ pub struct Evidence {
     /// Runs, in any order but for the measurement, which is the first. Several of one batch are taken
     /// together.
     pub runs: Vec<Run>,
-    /// Several batches in turns. Where there are any, these say how the time depends on the batch.
-    pub rounds: Vec<Round>,
+    /// Several batches in turns, by run. Where there are any, these say how the time depends on the
+    /// batch.
+    pub in_turns: Vec<Vec<Round>>,
     /// Estimates under fake tensors, in any order.
     pub estimates: Vec<Estimate>,
     /// Batches at which a run or an estimate came to nothing, so that it is not asked again.

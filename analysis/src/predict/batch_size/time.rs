@@ -11,8 +11,8 @@
 //! else.
 //!
 //! Where batches ran side by side, in turns, nothing of that is needed: each turn is compared with the
-//! current batch's of its round, and the middle one of these ratios counts. The height is the
-//! measurement's.
+//! current batch's of its round, and the middle one of these ratios counts, of several runs the middle
+//! run's. The height is the measurement's.
 //!
 //! Not every program is a straight line: caches end, and other kernels are chosen. Where the runs lie
 //! further from it than runs differ by themselves, the curve leaves it towards them.
@@ -66,8 +66,8 @@ enum Work {
 impl Time {
     /// Nothing where the runs and estimates do not say how the time depends on the batch.
     pub fn fit(evidence: &Evidence) -> Option<Time> {
-        let Evidence { runs, rounds, estimates, .. } = evidence;
-        let measured = side_by_side(runs, rounds).unwrap_or_else(|| by_batch(&steadied(runs)));
+        let Evidence { runs, in_turns, estimates, .. } = evidence;
+        let measured = side_by_side(runs, in_turns).unwrap_or_else(|| by_batch(&steadied(runs)));
         let usual = usual(&measured)?;
         let ran = (*measured.first_key_value()?.0, *measured.last_key_value()?.0);
         let costs = Work::of(estimates);
@@ -175,10 +175,10 @@ pub(super) fn doublings(batch: u64, (first, last): (u64, u64)) -> f64 {
 
 /// What batches take that ran in turns with the first run's, whose median iteration is the height.
 /// Nothing where none did.
-fn side_by_side(runs: &[Run], rounds: &[Round]) -> Option<BTreeMap<u64, Timed>> {
+fn side_by_side(runs: &[Run], in_turns: &[Vec<Round>]) -> Option<BTreeMap<u64, Timed>> {
     let first = runs.first()?;
     let height = median(&usable(first).collect::<Vec<f64>>())?;
-    let timed = rounds::ratios(rounds, first.batch).into_iter().filter_map(|(batch, ratios)| {
+    let timed = rounds::ratios(in_turns, first.batch).into_iter().filter_map(|(batch, ratios)| {
         let time = height * median(&ratios)?;
         Some((batch, Timed { quickest: time, median: time }))
     });
