@@ -166,6 +166,9 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=12)
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
+    # An allocator that gives pages back and asks for them again makes one process of a program
+    # slower than the next by a tenth (`docs/numbers.md`, "Other batch sizes").
+    os.environ["MALLOC_TRIM_THRESHOLD_"] = os.environ["MALLOC_MMAP_THRESHOLD_"] = "4000000000"
     os.environ["TURNS_BY_PROCESSOR_TIME"] = "1"
     runner = Runner(args.binary, args.python, args.iterations)
 

@@ -134,7 +134,8 @@ impl Pipeline {
                 held = request.machine.lock() => held,
                 () = cancel.cancelled() => return,
             };
-            match explorer.answer(question).await {
+            let before = exploration.evidence.in_turns.len();
+            match explorer.answer(question, before).await {
                 Ok(Answer::Run(run)) => exploration.evidence.runs.push(run),
                 Ok(Answer::SideBySide(runs, rounds)) => {
                     exploration.evidence.runs.extend(runs);
@@ -286,7 +287,8 @@ enum Answer {
 }
 
 impl Explorer<'_> {
-    async fn answer(&self, question: Question) -> Result<Answer, String> {
+    /// `before` is how often batches ran side by side before.
+    async fn answer(&self, question: Question, before: usize) -> Result<Answer, String> {
         let cache = self.pipeline.store().cache().to_owned();
         let folder = blocking(move || {
             std::fs::create_dir_all(&cache)?;
@@ -298,7 +300,7 @@ impl Explorer<'_> {
             Question::Run(batch) => self.run(batch, folder.path()).await.map(Answer::Run),
             Question::SideBySide { smaller, larger } => {
                 let others = smaller.into_iter().chain(larger);
-                self.side_by_side(others, folder.path()).await
+                self.side_by_side(others, before, folder.path()).await
             }
             Question::Estimate(batch) => {
                 self.estimate(batch, folder.path()).await.map(Answer::Estimate)
@@ -355,6 +357,7 @@ impl Explorer<'_> {
     async fn side_by_side(
         &self,
         others: impl Iterator<Item = u64>,
+        before: usize,
         out: &Path,
     ) -> Result<Answer, String> {
         let batches: Vec<u64> = std::iter::once(self.base.0).chain(others).collect();
@@ -371,6 +374,7 @@ impl Explorer<'_> {
             request,
             iteration_ns: self.profile.iteration.time_ns,
             timed_for: TIMED_FOR,
+            more_turns: u32::try_from(before).unwrap_or(0),
         };
         // Nobody is told of it: the status says that batch sizes are being tried.
         let (progress, _unread) = mpsc::channel::<ProgressEvent>(1);

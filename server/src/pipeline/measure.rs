@@ -112,7 +112,7 @@ impl Pipeline {
         let request = plan.run_request(folder.path().to_owned());
         let batch_size = request.batch_size;
         let iteration_ns = compared.measured.profile.iteration.time_ns;
-        let run = SideBySide { agent, request, iteration_ns, timed_for: TURNS_FOR };
+        let run = SideBySide { agent, request, iteration_ns, timed_for: TURNS_FOR, more_turns: 0 };
         let versions = [(unedited.clone(), batch_size), (edited.clone(), batch_size)];
         let ended = self.side_by_side(run, &versions, progress, cancel).await;
         // A recording has many megabytes, and removing it takes its time.

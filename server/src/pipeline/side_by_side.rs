@@ -49,6 +49,9 @@ pub(super) struct SideBySide<'a> {
     pub iteration_ns: f64,
     /// Each version times as many iterations as fit into so much time.
     pub timed_for: Duration,
+    /// And so many turns more: another batch is profiled then, which may be a larger one where
+    /// sentences are padded.
+    pub more_turns: u32,
 }
 
 /// Whether versions of what was measured can run side by side, and whether that is fair: several
@@ -76,7 +79,7 @@ impl Pipeline {
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
     ) -> Result<Vec<Measured>, RunOutcome> {
-        let SideBySide { agent, mut request, iteration_ns, timed_for } = run;
+        let SideBySide { agent, mut request, iteration_ns, timed_for, more_turns } = run;
         let folders: Vec<PathBuf> =
             (0..versions.len()).map(|number| request.out.join(number.to_string())).collect();
         request.versions = versions
@@ -94,6 +97,7 @@ impl Pipeline {
         request.limits.seconds = each.saturating_mul(u64::try_from(versions.len()).unwrap_or(1));
         let room = timed_for.as_nanos() as f64 / iteration_ns.max(1.0);
         let timed = (room as u32).clamp(*TIMED.start(), *TIMED.end()) / TURN * TURN;
+        let timed = timed.saturating_add(more_turns.saturating_mul(TURN));
         request.iterations =
             Iterations { timed, timed_at_most: None, ..request.iterations.clone() };
         let mut ended = self.run_once(agent, &request, progress, cancel).await;
