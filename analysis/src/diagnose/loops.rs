@@ -1,6 +1,7 @@
 //! Loops of Python that one call could do the work of: what the text says of a `for`.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use tree_sitter::Node;
 
@@ -60,18 +61,40 @@ pub(crate) fn loops<'a>(program: &Program<'a>) -> Vec<Loop<'a>> {
             if one.iterable.is_none() || !program.is_reached((module, one.function)) {
                 continue;
             }
-            // A loop that is all that a function does has the bytes of the function's block.
-            let node = text.node(&one.span).and_then(|node| match node.kind() {
-                "block" => node.named_child(0),
-                _ => Some(node),
-            });
-            let node = node.filter(|node| node.kind() == "for_statement");
-            if let Some((node, rounds)) =
-                node.and_then(|node| Some((node, rounds(program, module, node)?)))
+            if let Some((node, rounds)) = for_statement(text, &one.span)
+                .and_then(|node| Some((node, rounds(program, module, node)?)))
             {
                 found.push(Loop { module, node, rounds });
             }
         }
+    }
+    found
+}
+
+/// The `for` with these bytes.
+fn for_statement<'a>(text: &'a Module, span: &Range<usize>) -> Option<Node<'a>> {
+    // A loop that is all that a function does has the bytes of the function's block.
+    let node = text.node(span).and_then(|node| match node.kind() {
+        "block" => node.named_child(0),
+        _ => Some(node),
+    });
+    node.filter(|node| node.kind() == "for_statement")
+}
+
+/// The lines of the loops that run one line and nothing else, the innermost first: without that line they
+/// would not be there.
+pub(crate) fn heads(text: &Module, line: u32) -> Vec<u32> {
+    let loops = || text.loops.iter().filter_map(|one| for_statement(text, &one.span));
+    let mut found = Vec::new();
+    let mut at = line;
+    while let Some(head) = loops().find_map(|node| {
+        let body = named_children(node.child_by_field_name("body")?);
+        let [only] = &body[..] else { return None };
+        let head = text.line(node.start_byte());
+        (text.line(only.start_byte()) == at && head < at).then_some(head)
+    }) {
+        found.push(head);
+        at = head;
     }
     found
 }

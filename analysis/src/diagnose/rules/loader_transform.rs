@@ -4,6 +4,7 @@
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::loading::{batches, loader, ns, place, quantile};
+use crate::diagnose::loops::heads;
 use crate::diagnose::rule::Rule;
 use crate::profile::{FileId, Phase};
 use crate::recording::manifest::Loader;
@@ -48,7 +49,8 @@ fn in_the_loop(evidence: &Evidence<'_>) -> Option<Finding> {
     if loading_ns / f64::from(workers) <= training_ns {
         return None;
     }
-    let (file, line, line_ns) = costliest(evidence)?;
+    let (file, line, own_ns) = costliest(evidence)?;
+    let line_ns = own_ns + loops_ns(evidence, file, line);
     if line_ns < LEAST_SHARE * evidence.iteration_ns() || line_ns < LEAST_OF_LOADING * loading_ns {
         return None;
     }
@@ -86,6 +88,17 @@ fn costliest(evidence: &Evidence<'_>) -> Option<(FileId, u32, f64)> {
         }
     }
     best
+}
+
+/// What the loops take, in loading, that run this line and nothing else.
+fn loops_ns(evidence: &Evidence<'_>, file: FileId, line: u32) -> f64 {
+    let Some((module, today)) = evidence.today(file, line) else { return 0.0 };
+    let heads = heads(evidence.program.module(module), today).into_iter();
+    let costs = heads.filter_map(|head| {
+        let (file, ran) = evidence.ran(module, head)?;
+        Some(evidence.line(file, ran)?.self_time.get(Phase::Data))
+    });
+    costs.sum()
 }
 
 /// With workers only the waiting is seen.
@@ -129,7 +142,11 @@ for x in loader:  # loop
 
     /// An iteration that trains for 10 ms; loading takes so long, on one line, on four cores.
     fn loading(load_ns: f64, workers: u32) -> Case {
-        let mut case = Case::new(PROGRAM);
+        loading_by(PROGRAM, load_ns, workers)
+    }
+
+    fn loading_by(program: &str, load_ns: f64, workers: u32) -> Case {
+        let mut case = Case::new(program);
         case.host(TaskKind::HostGap, load_ns, Phase::Data, None);
         case.host(TaskKind::HostGap, 10e6, Phase::Forward, None);
         case.profile.iteration.phases.data = load_ns;
@@ -150,6 +167,18 @@ for x in loader:  # loop
     fn the_line_that_loading_spends_its_time_on() {
         let cost = loading(100e6, 0).finds(&LoaderTransform, "augment").cost;
         assert_eq!(cost, Some(Cost::time(70e6)));
+    }
+
+    #[test]
+    fn a_loop_over_one_line_belongs_to_it() {
+        let around = PROGRAM.replace(
+            "        return augment(self.pictures[index])  # augment",
+            "        for row in range(9):  # rows\n            turn(row)  # augment\n        return row",
+        );
+        let mut case = loading_by(&around, 100e6, 0);
+        case.ran("rows", 8.0).self_time.data = 5e6;
+        let cost = case.finds(&LoaderTransform, "augment").cost;
+        assert_eq!(cost, Some(Cost::time(75e6)));
     }
 
     #[test]

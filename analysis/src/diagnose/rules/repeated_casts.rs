@@ -8,9 +8,11 @@ use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::{Line, of_line};
+use crate::profile::Phase;
 use crate::source::batch_site::module::{Call, Module};
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::{object_of, targets, within, writes, written};
+use crate::whatif::memory::{Block, Changes, Memory};
 
 /// A smaller share of the iteration is not worth a name.
 const LEAST: f64 = 0.01;
@@ -61,9 +63,30 @@ fn finding(evidence: &Evidence<'_>, line: Line, name: &str) -> Option<Finding> {
         message: format!("`{name}` is cast to another type {calls} times in an iteration"),
         why: "It is the same tensor each time. Cast it once, in front of the loop or where the model is made."
             .to_owned(),
-        cost: Some(Cost::time(time_ns)),
+        cost: Some(Cost { bytes: kept(evidence, line), ..Cost::time(time_ns) }),
         ..Finding::default()
     })
+}
+
+/// By how many bytes the peak is lower with the first of the results alone: in training the backward pass
+/// keeps each of them.
+fn kept(evidence: &Evidence<'_>, line: Line) -> f64 {
+    let recorded = &evidence.subject.recorded;
+    let (graph, schedule) = (&recorded.graph, &recorded.schedule);
+    let tasks = graph.tasks.iter().filter(|task| task.line == Some(line));
+    let casts = tasks.filter(|task| {
+        let operator = graph.operator_of(task).and_then(|it| it.base_name());
+        task.phase != Phase::Backward && operator == Some("_to_copy")
+    });
+    let casts: BTreeSet<u32> = casts.filter_map(|task| task.call).collect();
+    let mut once = graph.memory.clone();
+    let is_made = |block: &&mut Block| {
+        block.allocated.is_some() && block.call.is_some_and(|call| casts.contains(&call))
+    };
+    once.blocks.iter_mut().filter(is_made).skip(1).for_each(|block| block.bytes = 0.0);
+    let changes = Changes::new(graph, schedule);
+    let peak = |memory: &Memory| changes.peak(memory, |block| block.bytes);
+    if graph.memory.is_known { (peak(&graph.memory) - peak(&once)).max(0.0) } else { 0.0 }
 }
 
 /// What a call casts that is the same in each round of the loop around it; nothing for other calls.
@@ -139,7 +162,6 @@ fn changes(text: &Module, around: Node<'_>, name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::diagnose::harness::{Case, operator};
-    use crate::profile::Phase;
 
     fn example(body: &str, calls: u32, cast_us: f64) -> Case {
         let text = format!(
@@ -167,6 +189,16 @@ mod tests {
             let cost = found[0].cost.expect("a cost");
             assert!((cost.time_ns - 800e3).abs() < 1.0 && !cost.is_predicted, "{cost:?}");
         }
+    }
+
+    #[test]
+    fn what_the_backward_pass_keeps_of_them_is_a_cost() {
+        let cast = operator("_to_copy", &[&[512, 512], &[512, 512]]);
+        let mut case = example("x = x * mask.float()", 3, 100.0);
+        case = case.makes(1e6).call(5, Phase::Forward, &cast, 100.0).makes(1e6);
+        case = case.call(5, Phase::Forward, &cast, 100.0).makes(1e6);
+        let found = case.measured(&RepeatedCasts);
+        assert_eq!(found[0].cost.map(|cost| cost.bytes), Some(2e6));
     }
 
     #[test]
