@@ -116,11 +116,25 @@ fn next_estimate(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<u
         // It is exact where it and the next one were both estimated.
         Some(largest) if largest.value <= far => {
             let value = largest.value;
-            [value, value.saturating_add(1)].into_iter().find(|batch| open(*batch))
+            let near = [value, value.saturating_add(1)].into_iter().find(|batch| open(*batch))?;
+            // Where the peak bends, the line comes near from one side alone, in ever smaller steps.
+            let is_turn = evidence.estimates.len() % 2 == 1;
+            let middle = bounds.capacity.and_then(|capacity| middle(evidence, &curve, capacity));
+            Some(middle.filter(|batch| is_turn && open(*batch)).unwrap_or(near))
         }
         // Far away: where the straight line may turn is looked at once.
         _ => open(far).then_some(far),
     }
+}
+
+/// Halfway between the largest batch that was estimated to fit and the smallest that was not.
+fn middle(evidence: &Evidence, curve: &Curve, capacity: Capacity) -> Option<u64> {
+    let left = capacity.left() as f64;
+    let fits = |batch: &u64| curve.peak_bytes(*batch).is_some_and(|peak| peak.value <= left);
+    let estimated = || evidence.estimates.iter().map(|estimate| estimate.batch);
+    let enough = estimated().filter(fits).max()?;
+    let too_many = estimated().filter(|batch| !fits(batch)).min()?;
+    (too_many.saturating_sub(enough) > 2).then(|| enough + (too_many - enough) / 2)
 }
 
 fn next_run(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<u64> {
