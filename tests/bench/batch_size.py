@@ -28,17 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from lsp_client import Client
-from take_turns import speedup
+from take_turns import keep_pages, speedup
 from whatif_edits import LONG, STEPS
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DEMOS = ["gpt", "ncf", "seq2seq", "dcgan", "bert", "resnet"]
 # Two spinning OpenMP threads on a shared machine measure the neighbours.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# An allocator that gives pages back and asks for them again makes one process of a program slower
-# than the next by a tenth (`docs/numbers.md`, "Other batch sizes").
-os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "4000000000")
-os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "4000000000")
+keep_pages()
 # Sentences are padded to the longest of a batch: of so many runs, which profile different
 # batches, the largest peak counts.
 PEAKS = 5

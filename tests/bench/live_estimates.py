@@ -23,15 +23,13 @@ import time
 from pathlib import Path
 
 from lsp_client import Client, Message
+from take_turns import keep_pages
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 # Two spinning OpenMP threads on a shared machine measure the neighbours.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# An allocator that gives pages back and asks for them again makes one process of a program slower
-# than the next by a tenth (`docs/numbers.md`, "Other batch sizes").
-os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", "4000000000")
-os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "4000000000")
+keep_pages()
 
 PAUSE = 0.25
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}

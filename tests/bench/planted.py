@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from take_turns import speedup
+from take_turns import keep_pages, speedup
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLANTED = REPOSITORY / "demo-projects" / "planted"
@@ -166,9 +166,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=12)
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    # An allocator that gives pages back and asks for them again makes one process of a program
-    # slower than the next by a tenth (`docs/numbers.md`, "Other batch sizes").
-    os.environ["MALLOC_TRIM_THRESHOLD_"] = os.environ["MALLOC_MMAP_THRESHOLD_"] = "4000000000"
+    keep_pages()
     os.environ["TURNS_BY_PROCESSOR_TIME"] = "1"
     runner = Runner(args.binary, args.python, args.iterations)
 

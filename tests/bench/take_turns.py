@@ -114,6 +114,15 @@ class Version:
             self._process.wait()
 
 
+def keep_pages() -> None:
+    """Has the C library of every program started from here on keep the pages that it was given.
+    Where it gives them back and asks for them again, one process of a program is slower than the
+    next by a tenth (`docs/benchmarks.md`, "Estimates of unsaved text").
+    """
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
+        os.environ.setdefault(name, "4000000000")
+
+
 def sure(ratios: list[float]) -> bool:
     """Whether the median of the ratios is known well enough."""
     low, middle, high = statistics.quantiles(ratios, n=4)
