@@ -73,6 +73,9 @@ fn finding(evidence: &Evidence<'_>, line: Line, name: &str) -> Option<Finding> {
 fn kept(evidence: &Evidence<'_>, line: Line) -> f64 {
     let recorded = &evidence.subject.recorded;
     let (graph, schedule) = (&recorded.graph, &recorded.schedule);
+    if !graph.memory.is_known {
+        return 0.0;
+    }
     let tasks = graph.tasks.iter().filter(|task| task.line == Some(line));
     let casts = tasks.filter(|task| {
         let operator = graph.operator_of(task).and_then(|it| it.base_name());
@@ -86,7 +89,7 @@ fn kept(evidence: &Evidence<'_>, line: Line) -> f64 {
     once.blocks.iter_mut().filter(is_made).skip(1).for_each(|block| block.bytes = 0.0);
     let changes = Changes::new(graph, schedule);
     let peak = |memory: &Memory| changes.peak(memory, |block| block.bytes);
-    if graph.memory.is_known { (peak(&graph.memory) - peak(&once)).max(0.0) } else { 0.0 }
+    (peak(&graph.memory) - peak(&once)).max(0.0)
 }
 
 /// What a call casts that is the same in each round of the loop around it; nothing for other calls.
