@@ -345,6 +345,10 @@ pub struct Loader {
     /// Nanoseconds until the first batch of each pass.
     #[serde(deserialize_with = "or_default")]
     pub first_batch_ns: Vec<u64>,
+    /// Nanoseconds that the program waited at the end of each pass, until it was told that there is no
+    /// batch left.
+    #[serde(deserialize_with = "or_default")]
+    pub end_ns: Vec<u64>,
     /// Shapes of the largest tensor of each batch that differ from one another, over the run.
     pub distinct_shapes: Option<u32>,
 }
@@ -652,13 +656,13 @@ mod tests {
         let manifest = parsed(
             r#"{"schema": 1, "loaders": [
                 {"at": {"file": 0, "line": 20}, "passes": 3, "first_batch_ns": [9, 8],
-                 "distinct_shapes": 1},
+                 "end_ns": [7], "distinct_shapes": 1},
                 {"at": null, "passes": null, "first_batch_ns": null, "distinct_shapes": null}, {}]}"#,
         );
         let [told, unknown, missing] = &manifest.loaders[..] else { panic!("three loaders") };
         assert_eq!(told.at, Some(Location { file: 0, line: 20 }));
         assert_eq!((told.passes, told.distinct_shapes), (Some(3), Some(1)));
-        assert_eq!(told.first_batch_ns, [9, 8]);
+        assert_eq!((&told.first_batch_ns[..], &told.end_ns[..]), (&[9, 8][..], &[7][..]));
         assert_eq!(unknown, missing);
         check_error(r#"{"schema": 1, "loaders": [{"passes": -1}]}"#, "loaders[0].passes");
         check_error(

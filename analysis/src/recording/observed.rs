@@ -31,6 +31,10 @@ pub struct Observed {
     /// What lines took in each of several iterations, under the line clock alone.
     #[serde(deserialize_with = "or_default")]
     pub line_times: Vec<LineTimes>,
+    /// Whether those iterations may have varied for a reason that is no line's: other programs had the
+    /// processors, or the system gave pages.
+    #[serde(deserialize_with = "or_default")]
+    pub line_times_disturbed: bool,
     /// The GPU while it was timed.
     pub gpu: Option<GpuState>,
     /// What this rank does among others.
@@ -236,7 +240,8 @@ mod tests {
                 "profilers": [{"name": "cProfile", "at": null},
                     {"name": "torch.profiler", "at": {"file": 0, "line": 40}}],
                 "switched_off": [{"name": "cProfile", "with_ns": [30, 31], "without_ns": [20]}],
-                "line_times": [{"at": {"file": 0, "line": 40}, "ns": [100, 900]}]}"#,
+                "line_times": [{"at": {"file": 0, "line": 40}, "ns": [100, 900]}],
+                "line_times_disturbed": true}"#,
         );
         let evaluation = Evaluation {
             at: AT,
@@ -254,6 +259,7 @@ mod tests {
         let off = SwitchedOff { name, with_ns: vec![30, 31], without_ns: vec![20] };
         assert_eq!(observed.switched_off, [off]);
         assert_eq!(observed.line_times, [LineTimes { at: AT, ns: vec![100, 900] }]);
+        assert!(observed.line_times_disturbed);
     }
 
     #[test]

@@ -1,13 +1,15 @@
-"""Lets the ranks of a launched run begin to measure at the same moment.
+"""Lets the ranks of a launched run begin to measure at the same moment, and run as many iterations.
 
 Starting the profiler takes longer in one process than in another, and the faster rank would wait
 for the slower one within the first exchange that is measured: a wait that the program does not
-have. The ranks meet in the store of torch's process group: it wakes them within a millisecond, and
-it is no collective, so nothing gets out of order in the program's own.
+have. And a rank that ends while another goes on would have that one wait for ever. The ranks meet
+in the store of torch's process group: it wakes them within a millisecond, and it is no collective,
+so nothing gets out of order in the program's own.
 """
 
 from __future__ import annotations
 
+import collections
 import sys
 from datetime import timedelta
 from typing import Any
@@ -17,28 +19,36 @@ _PATIENCE = timedelta(seconds=20)
 
 
 class Alignment:
-    """Meeting points, counted. Every rank comes to the same ones, because all of them count the
-    same iterations.
+    """Meeting points, counted by what the ranks meet for. Every rank comes to the same ones, because
+    all of them count the same iterations.
     """
 
     def __init__(self, is_rank: bool) -> None:
         self._is_on = is_rank
-        self._met = 0
+        self._met: collections.Counter[str] = collections.Counter()
+        # Whether the others did not come.
+        self._is_alone = False
 
-    def wait(self) -> None:
-        """Waits until the other ranks are here, too. Raises where they do not come, and from then
-        on waits no more.
+    def total(self, what: str, number: int) -> int:
+        """The sum of what each rank gives here; what this one gives where there is no other.
+
+        Waits until the other ranks are here, too. Raises where they do not come, and from then on
+        waits no more and is 0.
         """
+        if self._is_alone:
+            return 0
         distributed: Any = sys.modules.get("torch.distributed")
         if not self._is_on or distributed is None:
-            return
+            return number
         if not distributed.is_available() or not distributed.is_initialized():
-            return
-        is_on, self._is_on = self._is_on, False
+            return number
+        self._is_alone = True
         store = distributed.distributed_c10d._get_default_store()
-        self._met += 1
-        key = f"ridgeline/{self._met}"
+        self._met[what] += 1
+        key = f"ridgeline/{what}/{self._met[what]}"
+        store.add(key + "/total", number)
         if store.add(key, 1) == distributed.get_world_size():
             store.set(key + "/all", b"1")
         store.wait([key + "/all"], _PATIENCE)
-        self._is_on = is_on
+        self._is_alone = False
+        return int(store.add(key + "/total", 0))

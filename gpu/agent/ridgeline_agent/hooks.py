@@ -35,6 +35,9 @@ class Listener(Protocol):
     def loaded(self, loader: object, batch: object) -> None:
         """A data loader gave a batch."""
 
+    def ran_out(self, loader: object) -> None:
+        """A data loader that was asked for a batch has none left. Told within the phase."""
+
     def went_backward(self) -> None:
         """An outermost backward pass has ended well."""
 
@@ -72,6 +75,9 @@ def _wrap_loader(listener: Listener) -> None:
         listener.phase_entered(DATA)
         try:
             batch = original(self)
+        except StopIteration:
+            listener.ran_out(self)
+            raise
         finally:
             listener.phase_left(DATA)
         listener.loaded(self, batch)

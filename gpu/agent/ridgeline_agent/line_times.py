@@ -71,7 +71,8 @@ class LineTimes:
         self._thread = 0
         self._began_ns = 0
         self._waited_before_ns: int | None = None
-        self._is_disturbed = False
+        # Whether iterations may vary for a reason that is no line's.
+        self.is_disturbed = False
         # When each iteration ended, and how many pages the process had been given by then.
         self._ends: list[tuple[int, int]] = []
 
@@ -94,8 +95,8 @@ class LineTimes:
         before, now = self._waited_before_ns, _waited_ns()
         if before is not None and now is not None:
             took_ns = perf_counter_ns() - self._began_ns
-            self._is_disturbed = now - before > _MOST_WAITING * took_ns
-        self._is_disturbed |= are_pages(self._ends)
+            self.is_disturbed = now - before > _MOST_WAITING * took_ns
+        self.is_disturbed |= are_pages(self._ends)
         return True
 
     def stop(self) -> None:
@@ -104,7 +105,7 @@ class LineTimes:
 
     def json(self) -> list[dict[str, object]]:
         """`observed.line_times` of the manifest."""
-        if self._done < _FEWEST_ITERATIONS or self._log.dropped or self._is_disturbed:
+        if self._done < _FEWEST_ITERATIONS or self._log.dropped:
             return []
         thread = self._log.threads[self._thread] >> 16
         codes = self._sources.codes_json()

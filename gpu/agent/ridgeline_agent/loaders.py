@@ -39,6 +39,7 @@ class _Passes:
         self.count = 0
         self.began_ns: int | None = None
         self.first_batch_ns: list[int] = []
+        self.end_ns: list[int] = []
         self.shapes: set[tuple[int, ...] | None] = set()
 
 
@@ -126,6 +127,12 @@ class LoaderTimes:
             if len(passes.shapes) < _MOST_SHAPES:
                 passes.shapes.add(_shape(batch))
 
+    def ran_out(self, loader: Any) -> None:
+        """It was asked for a batch and has none left. Workers that do not stay end in that time."""
+        passes = self._passes.get(id(getattr(loader, "_dataset", None)))
+        if passes is not None and len(passes.end_ns) < _MOST_PASSES:
+            passes.end_ns.append(time.perf_counter_ns() - self._began_ns)
+
     def forget_times(self) -> None:
         """What was timed counts for nothing: the timing begins anew."""
         for _, entry in self._entries.values():
@@ -146,6 +153,7 @@ def _passes_json(passes: _Passes) -> dict[str, Any]:
         "at": None if place is None else {"file": place[0], "line": place[1]},
         "passes": passes.count,
         "first_batch_ns": passes.first_batch_ns,
+        "end_ns": passes.end_ns,
         # A batch without tensors has no shape.
         "distinct_shapes": len(passes.shapes - {None}) or None,
     }

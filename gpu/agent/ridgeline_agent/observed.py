@@ -134,6 +134,7 @@ class Observed:
             "line_times": []
             if lines is None
             else tolerating("the times of lines", lines.json) or [],
+            "line_times_disturbed": lines is not None and lines.is_disturbed,
             "gpu": None if gpu is None else tolerating("the GPU's state", gpu.json),
             "distributed": tolerating("the ranks", self._replicas.json, table),
         }

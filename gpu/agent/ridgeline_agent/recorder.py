@@ -232,6 +232,11 @@ class Recorder:
                 self._memory.loaded(batch)
 
     @_harmless
+    def ran_out(self, loader: object) -> None:
+        if self._signals.may_be_our_thread():
+            self._loader_times.ran_out(loader)
+
+    @_harmless
     def went_backward(self) -> None:
         if not self._signals.on_our_thread():
             self._others_go_backward = True
@@ -340,9 +345,7 @@ class Recorder:
             self._observed.begin()
         if self._boundaries == 1:
             self._sources.read_texts(self._began_ns)
-        compiled = self._compiled.compilations != self._compilations_before
-        self._compilations_before = self._compiled.compilations
-        if compiled and self._may_restart():
+        if self._was_compiled() and self._may_restart():
             self._restart()
         elif self._stage is Stage.WARM_UP:
             self._warmed_up_one()
@@ -350,6 +353,14 @@ class Recorder:
             self._timed_one(now_ns)
         elif self._stage is Stage.PROFILING:
             self._profiled_one(frame)
+
+    def _was_compiled(self) -> bool:
+        """Whether something was compiled in the iteration that has ended, in any of the ranks."""
+        compiled = self._compiled.compilations - self._compilations_before
+        self._compilations_before += compiled
+        if self._compiled.is_used and self._stage is not Stage.PROFILING:
+            return self._all_ranks("compiled", compiled) > 0
+        return compiled > 0
 
     def _may_restart(self) -> bool:
         """Whether to begin anew after an iteration in which something was compiled."""
@@ -408,7 +419,7 @@ class Recorder:
         self._phase_times = PhaseTimes()
         self._stage = Stage.TIMING
         self._host.progress(self._stage.value, 0, self._spec.iterations.timed)
-        self._meet_other_ranks()
+        self._all_ranks("timing", 0)
         self._host.timed(0)
         self._timer.begin()
 
@@ -419,10 +430,7 @@ class Recorder:
         self._observed.look_at_gpu(now_ns)
         asked = self._spec.iterations
         most = asked.timed_at_most
-        # Ranks all have to profile the same iterations, and each has its own times.
-        is_alone = self._spec.rank is None
-        goes_on = most is not None and is_alone and self._timer.goes_on(most)
-        if self._timer.count < asked.timed or goes_on:
+        if self._timer.count < asked.timed or (most is not None and self._goes_on(most)):
             self._timer.begin()
             return
         self._timer.finish()
@@ -431,6 +439,10 @@ class Recorder:
         self._host.progress(self._stage.value, 0, self._spec.iterations.profiled)
         self._start_profiler()
         self._begin_profiled_one(sys._getframe())
+
+    def _goes_on(self, most: int) -> bool:
+        """Whether another iteration is timed. Where one rank has a reason to, all of them go on."""
+        return self._all_ranks("more", int(self._timer.goes_on(most))) > 0
 
     def _start_profiler(self) -> None:
         self._table = ModuleTable(self._definitions)
@@ -473,7 +485,7 @@ class Recorder:
             "the baseline", self._memory.begin, self._table, optimizers, self._provided
         )
         self._stack_before = loops.stack_frames(frame, self._sources)
-        self._meet_other_ranks()
+        self._all_ranks("profiling", 0)
         self._first_record = self._log.position()
         self._log.add(line_clock.ITERATION, len(self._profiled))
         self._iteration_began_ns = time.time_ns()
@@ -513,13 +525,20 @@ class Recorder:
                 self._tolerating("what was left on", turns.start)
                 self._further = observed.turns = turns
                 return
-        wanted = iterations_to_look_at(timed_ns, left)
-        if wanted > 0 and observed.line_times is None:
+        if observed.line_times is None and (wanted := self._iterations_to_look_at(left)) > 0:
             lines = LineTimes(self._sources, wanted, self._spec.limits.line_events)
             self._tolerating("the times of lines", lines.start)
             self._further = observed.line_times = lines
             return
         self._complete(frame)
+
+    def _iterations_to_look_at(self, left: float | None) -> int:
+        """How many more iterations tell which lines vary; the mean of what those ranks want that
+        want any, for all of them have to run as many.
+        """
+        wanted = iterations_to_look_at(self._timer.wall_ns(), left)
+        ranks = self._all_ranks("vary", int(wanted > 0))
+        return self._all_ranks("iterations", wanted) // ranks if ranks else 0
 
     def _phases_json(self) -> dict[str, list[int]]:
         # On a GPU the host runs ahead of what it starts.
@@ -551,8 +570,10 @@ class Recorder:
 
     # Helpers.
 
-    def _meet_other_ranks(self) -> None:
-        self._tolerating("the wait for the other ranks", self._alignment.wait)
+    def _all_ranks(self, what: str, number: int) -> int:
+        """The sum of what every rank gives, which all wait for; 0 where the others do not come."""
+        total = self._alignment.total
+        return self._tolerating("the wait for the other ranks", total, what, number) or 0
 
     def _tolerating(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
         """Calls what the recording can do without: its errors become notes."""

@@ -98,6 +98,26 @@ def test_every_rank_records(launches: Agent, tmp_path: Path) -> None:
     check_recordings(tmp_path)
 
 
+# Rank 0 is slow in every other iteration, which the other one's slow end of an iteration hides.
+ONE_RANK_VARIES = "time.sleep(0.1 if rank else 0.05 * (step % 2))"
+# A size that is new to the compiler, in one rank alone.
+ONE_RANK_COMPILES = (
+    "globals().setdefault('plus', torch.compile(lambda x: x + 1, backend='eager', dynamic=False))"
+    "(torch.ones(2 + rank * (step > 3)))"
+)
+
+
+@pytest.mark.parametrize("misbehave", [ONE_RANK_VARIES, ONE_RANK_COMPILES])
+def test_ranks_go_on_together(launches: Agent, tmp_path: Path, misbehave: str) -> None:
+    """One rank alone has a reason for more iterations, and exchanges in each of them."""
+    iterations = {"warmup": 1, "timed": 6, "profiled": 1}
+    finished = run(launches, tmp_path, misbehave, iterations=iterations)
+    assert finished["outcome"] == "complete", finished
+    counts = [manifest_of(tmp_path, rank)["iterations"]["seen"] for rank in (0, 1)]
+    assert counts[0] == counts[1]
+    assert counts[0] > 1 + 6 + 1, "there was a reason to go on"
+
+
 def test_a_rank_that_raises_is_named(launches: Agent, tmp_path: Path) -> None:
     finished = run(launches, tmp_path, "rank == 1 and step == 2 and [][1]")
     assert finished["outcome"] == "failed", (finished, log(tmp_path)[-2000:])

@@ -65,6 +65,7 @@ def test_a_program_with_a_loader_and_autocast() -> None:
         "batch_size": 4,
         "at": {"file": 0, "line": recording.line_of("loader = DataLoader")},
         "passes": 1,
+        "end_ns": [],
         "distinct_shapes": 1,
     }
     assert first_batch >= 4 * 2e6

@@ -63,6 +63,7 @@ def test_a_plain_loop_has_nothing_to_say() -> None:
         "profilers": [],
         "switched_off": [],
         "line_times": [],
+        "line_times_disturbed": False,
         "gpu": None,
         "distributed": None,
     }
@@ -683,6 +684,7 @@ def test_passes_through_a_loader() -> None:
     assert loader["at"] == place(recording, "# here")
     # 3 + 2 + 2 iterations of two batches a pass.
     assert loader["passes"] == 4 and len(loader["first_batch_ns"]) == 4
+    assert len(loader["end_ns"]) == 3, "the last pass was not gone through"
     assert loader["distinct_shapes"] == 1
 
 
@@ -775,9 +777,17 @@ def test_a_line_that_varies() -> None:
     assert 8 <= len(slow) <= 24
     assert all(took >= 5e6 for took in slow)
     assert len(slow) // 3 <= sum(took >= 50e6 for took in slow) <= len(slow) // 3 + 1
+    assert recording.manifest["observed"]["line_times_disturbed"] is False
     # The line that calls it has its own time alone.
     assert max(found[file, recording.line_of("# call")]) < 50e6
     assert len(recording.manifest["iterations"]["profiled"]) == 2
+
+
+def test_others_that_have_the_processors_are_told() -> None:
+    program = START + VARYING.replace("lambda: 0", "lambda: time.perf_counter_ns()")
+    recording = recorded(program, iterations={"warmup": 2, "timed": 6, "profiled": 2})
+    found = recording.manifest["observed"]
+    assert found["line_times"] and found["line_times_disturbed"] is True
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 //!
 //! What else runs on a machine makes iterations unequal, too. It seldom slows a quarter of them by much, so
 //! quartiles are compared, of all lines together and of the one. And it slows all lines alike: here the
-//! others have to be about as quick where the line is slow as where it is quick.
+//! others have to be about as quick where the line is slow as where it is quick, unless it does not run in
+//! the quick ones: that is the program's doing, even where the machine or the allocator is known to have
+//! made iterations unequal.
 
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
-use crate::diagnose::loading::{ns, quantile};
+use crate::diagnose::loading::{loader, ns, quantile};
 use crate::diagnose::rule::Rule;
-use crate::profile::FileId;
+use crate::diagnose::tally::Line;
+use crate::profile::{FileId, Phase};
 use crate::recording::observed::LineTimes;
 use crate::units::duration;
 
@@ -42,7 +45,8 @@ impl Rule for IterationVaries {
 }
 
 fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
-    let lines = &evidence.manifest()?.observed.line_times;
+    let observed = &evidence.manifest()?.observed;
+    let lines = &observed.line_times;
     let count = lines.iter().map(|line| line.ns.len()).max().filter(|count| *count >= FEWEST)?;
     // Of lines that ran in some of them only, the others are nothing.
     let times = |line: &LineTimes| -> Vec<f64> {
@@ -63,8 +67,11 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
     let is_told = own.spread() >= MOST_OF_IT * of_all.spread()
         && of_rest.spread() <= LEAST_OF_IT * own.spread()
         && of_rest.low >= LEAST_REST * of_all.low
-        && is_alone(line, &rest, &own);
+        && (own.low == 0.0 || (!observed.line_times_disturbed && is_alone(line, &rest, &own)));
     let at = lines.get(index).map(|line| line.at).filter(|_| is_told)?;
+    if waits_for_workers(evidence, (FileId(at.file), at.line)) {
+        return None;
+    }
     let own = Quartiles::of(line)?;
     let mean_ns = line.iter().sum::<f64>() / line.len().max(1) as f64;
     Some(Finding {
@@ -82,6 +89,13 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
         cost: Some(Cost::time((mean_ns - own.low).max(0.0))),
         ..Finding::default()
     })
+}
+
+/// Whether a line takes batches from a loader's workers: these are done several at a time.
+fn waits_for_workers(evidence: &Evidence<'_>, (file, line): Line) -> bool {
+    let has_workers = loader(evidence).is_some_and(|loader| loader.workers.unwrap_or(0) > 0);
+    let own = evidence.line(file, line).map(|cost| cost.self_time).unwrap_or_default();
+    has_workers && own.get(Phase::Data) > own.total() / 2.0
 }
 
 /// A quarter of the values is below the one, and a quarter above the other.
@@ -119,7 +133,7 @@ fn is_alone(line: &[f64], rest: &[f64], own: &Quartiles) -> bool {
 mod tests {
     use super::*;
     use crate::diagnose::harness::Case;
-    use crate::profile::Phase;
+    use crate::recording::manifest::Loader;
     use crate::whatif::graph::TaskKind;
 
     const PROGRAM: &str =
@@ -163,6 +177,43 @@ mod tests {
         let step = [10.0, 13.1, 10.3, 9.9, 14.0, 10.2, 13.1, 10.0, 9.9];
         let save = [0.0, 30.0, 0.0, 30.0, 0.0, 30.0, 0.0, 30.0, 0.0];
         lines(&step, &save, &LOG).finds(&IterationVaries, "save");
+    }
+
+    #[test]
+    fn a_disturbed_machine_has_no_part_in_which_lines_run() {
+        let runs_seldom = [0.0, 0.0, 9.0, 0.0, 0.0, 9.0, 0.0, 0.0, 9.0];
+        let runs_always = runs_seldom.map(|ms| ms + 1.0);
+        let disturbed = |save: &[f64]| {
+            let mut case = lines(&STEP, save, &LOG);
+            case.manifest.observed.line_times_disturbed = true;
+            case
+        };
+        disturbed(&runs_seldom).finds(&IterationVaries, "save");
+        disturbed(&runs_always).finds_nothing(&IterationVaries);
+        lines(&STEP, &runs_always, &LOG).finds(&IterationVaries, "save");
+    }
+
+    #[test]
+    fn lines_that_find_cold_caches_are_a_little_slower() {
+        let saves = [0.0, 60.0, 0.0, 60.0, 0.0, 60.0, 0.0, 60.0, 0.0];
+        let always = saves.map(|ms| ms + 1.0);
+        let step = saves.map(|ms| if ms > 0.0 { 14.0 } else { 10.0 });
+        lines(&step, &saves, &LOG).finds(&IterationVaries, "save");
+        lines(&step, &always, &LOG).finds_nothing(&IterationVaries);
+    }
+
+    #[test]
+    fn batches_of_workers_come_several_at_a_time() {
+        let waits = [9.0, 0.1, 9.0, 0.1, 9.0, 0.1, 9.0, 0.1, 9.0];
+        let by = |workers: u32| {
+            let mut case = lines(&STEP, &waits, &LOG);
+            case.ran("save", 1.0).self_time.data = 9e6;
+            case.manifest.loaders =
+                vec![Loader { workers: Some(workers), fetch_ns: vec![9, 9], ..Loader::default() }];
+            case
+        };
+        by(2).finds_nothing(&IterationVaries);
+        by(0).finds(&IterationVaries, "save");
     }
 
     #[test]
