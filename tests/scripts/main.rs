@@ -4,6 +4,7 @@
 #![allow(missing_docs)]
 
 mod edits;
+mod fixes;
 mod planted;
 #[path = "../cli/sandbox.rs"]
 #[allow(dead_code, reason = "the command line's tests use the rest of it")]
@@ -16,7 +17,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use fixes::fix;
 use sandbox::{Sandbox, ended, python_with_torch, repository};
+
+/// So often a demo's fixes are made and it is profiled again: what is fixed may bring up something else, and
+/// what is told by times may be made up by what else the machine does.
+const MOST_TUNED: usize = 3;
 
 /// What a program's comments and its profile are held to.
 struct Expected {
@@ -95,35 +101,51 @@ fn hold_every_profile(json: &Value) {
     }
 }
 
-/// Profiles a demo project as it stands in the repository.
+/// Profiles a demo project as it stands in the repository, and then tuned: with the fixes of what is found.
+/// That has no finding any more.
 #[track_caller]
-fn check_demo(name: &str, batch_size: u64) {
+fn check_demo(folder: &str, batch_size: u64) {
     let Some(python) = python_with_torch() else { return };
     let _beside = turns::beside();
-    let sandbox = Sandbox::new();
-    let mut command = sandbox.ridgeline();
-    command.arg("profile").arg(repository().join("demo-projects").join(name));
-    command.args(["--device", "cpu", "--json", "-", "--python"]).arg(python);
-    let json = ended(&mut command).exits_with(0).stdout;
-    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let mut texts = texts(&repository().join("demo-projects").join(folder));
+    let json = profile(&texts, python);
     assert_eq!(json["iteration"]["batch_size"], batch_size);
     for phase in ["forward_ms", "backward_ms", "optimizer_ms", "data_ms"] {
         assert!(json["iteration"][phase].as_f64() > Some(0.0), "{phase}");
     }
     hold_every_profile(&json);
+
+    let mut findings = json["findings"].as_array().expect("findings").clone();
+    for _ in 0..MOST_TUNED {
+        if findings.is_empty() {
+            return;
+        }
+        for finding in &findings {
+            fix(&mut texts, "train.py", finding).unwrap_or_else(|why| panic!("{folder}: {why}"));
+        }
+        findings = profile(&texts, python)["findings"].as_array().expect("findings").clone();
+    }
+    assert_eq!(findings, Vec::<Value>::new(), "{folder}, tuned");
+}
+
+/// What `ridgeline profile` says of a project's `train.py`.
+#[track_caller]
+fn profile(texts: &HashMap<String, Arc<str>>, python: &Path) -> Value {
+    let sandbox = Sandbox::new();
+    for (name, text) in texts {
+        sandbox.write(name, text.as_bytes());
+    }
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", "train.py", "--device", "cpu", "--json", "-", "--python"]).arg(python);
+    serde_json::from_str(&ended(&mut command).exits_with(0).stdout).expect("JSON")
 }
 
 #[test]
 fn demo_projects() {
     // BERT accumulates two batches of eight.
-    for (name, batch_size) in [
-        ("resnet/train.py", 8),
-        ("gpt", 8),
-        ("seq2seq", 16),
-        ("dcgan", 16),
-        ("ncf", 512),
-        ("bert", 16),
-    ] {
+    for (name, batch_size) in
+        [("resnet", 8), ("gpt", 8), ("seq2seq", 16), ("dcgan", 16), ("ncf", 512), ("bert", 16)]
+    {
         check_demo(name, batch_size);
     }
 }

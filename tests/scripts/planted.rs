@@ -6,10 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ridgeline_analysis::source::batch_site::Entry;
-use ridgeline_analysis::source::rewrite::{EditKind, Request, rewrite};
 use serde_json::Value;
 
+use super::fixes::fix;
 use super::sandbox::{Sandbox, ended, python_with_torch, repository};
 use super::texts;
 use super::turns::{alone, beside};
@@ -67,6 +66,7 @@ planted! {
     recompilation
     repeated_casts
     straggler
+    sync_each_accumulation_step
     tiny_kernels
     train_mode_in_validation
     unfused_optimizer
@@ -183,21 +183,9 @@ impl Pair {
     /// runs, and the finding has to be gone.
     fn is_not_mended(&self, finding: &Value, python: &Path) -> Option<String> {
         let name = finding["fix"].as_str()?;
-        let kind = EditKind::of_name(name)?;
         let mut faulty = texts(&self.folder.join("faulty"));
-        let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
-        let line = u32::try_from(finding["line"].as_u64()?).ok()?;
-        let lines = [(finding["file"].as_str()?, line)];
-        // Two workers: the machines that run tests are small.
-        let request = Request { kind, lines: &lines, count: Some(2) };
-        match rewrite(&faulty, &entry, &request) {
-            Ok(made) => {
-                for file in &made.files {
-                    let after = file.applied(&faulty[&file.path]);
-                    faulty.insert(file.path.clone(), after.into());
-                }
-            }
-            Err(refusal) => return Some(format!("{name} is refused: {refusal:?}")),
+        if let Err(refused) = fix(&mut faulty, "train.py", finding) {
+            return Some(refused);
         }
         let clean = texts(&self.folder.join("clean"));
         let is_same = faulty.len() == clean.len()

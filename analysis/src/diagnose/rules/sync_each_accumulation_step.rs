@@ -1,6 +1,7 @@
 //! Gradients that are exchanged after every backward pass although several are added up (PyTorch,
 //! "DistributedDataParallel.no_sync").
 
+use super::exposed_communication::of_network;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::reading::{loops_around, place};
@@ -52,7 +53,8 @@ fn finding_of_recording(evidence: &Evidence<'_>) -> Option<Finding> {
         let at = manifest.training_loop?;
         Some(evidence.place(FileId(at.file), at.line))
     };
-    let saved_ns = saved_ns(evidence, each);
+    let saved_ns =
+        if evidence.on_gpu() { saved_ns(evidence, each) } else { waited_ns(evidence, each) };
     let cost = saved_ns.map(|saved_ns| Cost::time(saved_ns).predicted());
     Some(finding(written.or_else(of_loop)?, Some(each), cost))
 }
@@ -74,8 +76,15 @@ fn finding(at: Place, each: Option<f64>, cost: Option<Cost>) -> Finding {
     }
 }
 
+/// Nanoseconds that backward passes before the last one of a step wait for exchanges between processors:
+/// their part of what nothing hides.
+fn waited_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
+    let exposed_ns = of_network(evidence.profile());
+    (exposed_ns > 0.0).then(|| exposed_ns * (1.0 - 1.0 / each))
+}
+
 /// Nanoseconds that the exchanges before the last one of a step cost: the iteration without them. Nothing
-/// where the recording has none, as of ranks that talk on the host.
+/// where the recording has none.
 fn saved_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
     let graph = evidence.graph();
     let start = &evidence.subject.recorded.schedule.start_ns;
@@ -174,9 +183,12 @@ fn counts_to_several(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::diagnose::harness::{Case, lines_in};
     use crate::profile::Phase;
+    use crate::profile::exchange::Exchange;
     use crate::recording::observed::{Distributed, Replica};
 
     const PROGRAM: &str = "\
@@ -236,6 +248,19 @@ for number, (x, y) in enumerate(loader):  # loop
         let cost = recorded(8).finds(&SyncEachAccumulationStep, "backward").cost.expect("a cost");
         assert!((cost.time_ns - 10e6).abs() < 0.1e6 && cost.is_predicted, "{cost:?}");
         assert_eq!(recorded(4).measured(&SyncEachAccumulationStep), []);
+    }
+
+    #[test]
+    fn on_processors_it_is_the_part_of_the_waiting() {
+        let mut case = recorded(8);
+        case.profile.device.kind = "cpu".to_owned();
+        case.profile.exchange = Some(Arc::new(Exchange { exposed_ns: 8e6, ..Exchange::default() }));
+        let cost = case.finds(&SyncEachAccumulationStep, "backward").cost.expect("a cost");
+        assert!((cost.time_ns - 4e6).abs() < 1.0 && cost.is_predicted, "{cost:?}");
+    }
+
+    #[test]
+    fn a_rank_alone_exchanges_nothing() {
         let mut alone = recorded(8);
         alone.manifest.observed.distributed.as_mut().expect("ranks").world_size = 1;
         assert_eq!(alone.measured(&SyncEachAccumulationStep), []);

@@ -1,6 +1,4 @@
-"""Sort bags of words, and keep what was learned about each word."""
-
-import io
+"""Sort points, and watch how far a layer is from losing rank."""
 
 import torch
 from torch import nn
@@ -8,21 +6,25 @@ from torch import nn
 
 def main() -> None:
     torch.manual_seed(0)
-    words = nn.EmbeddingBag(100_000, 64, sparse=True)
-    model = nn.Sequential(words, nn.Linear(64, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)
-    checkpoint = io.BytesIO()
+    watched = nn.Linear(256, 256)
+    model = nn.Sequential(
+        nn.Linear(64, 256),
+        nn.ReLU(inplace=True),
+        watched,
+        nn.ReLU(inplace=True),
+        nn.Linear(256, 10),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
 
-    for step in range(120):
-        x, y = torch.randint(100_000, (64, 256)), torch.randint(10, (64,))
+    for step in range(240):
+        x, y = torch.randn(512, 64), torch.randint(10, (512,))
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if step % 2 == 0:
-            checkpoint.seek(0)
-            torch.save(model.state_dict(), checkpoint)  # fault
-    print(f"step {step}: loss {loss.item():.3f}, {checkpoint.tell()} bytes")
+            smallest = torch.linalg.svdvals(watched.weight.detach())[-1]  # fault
+    print(f"step {step}: loss {loss.item():.3f}, smallest singular value {smallest.item():.4f}")
 
 
 if __name__ == "__main__":

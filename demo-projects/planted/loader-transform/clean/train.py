@@ -14,9 +14,9 @@ def sheared(pictures: torch.Tensor) -> torch.Tensor:
 
 def main() -> None:
     torch.manual_seed(0)
-    pictures = sheared(torch.rand(1600, 48, 48))
-    data = TensorDataset(pictures, torch.arange(1600) % 10)
-    loader = DataLoader(data, batch_size=16, shuffle=True)
+    pictures = sheared(torch.rand(2880, 48, 48))
+    data = TensorDataset(pictures, torch.arange(2880) % 10)
+    loader = DataLoader(data, batch_size=48, shuffle=True)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48 * 48, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
 

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, Dataset
 
 class Sheared(Dataset):
     def __init__(self) -> None:
-        self.pictures = torch.rand(1600, 48, 48)
+        self.pictures = torch.rand(2880, 48, 48)
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -21,7 +21,7 @@ class Sheared(Dataset):
 
 def main() -> None:
     torch.manual_seed(0)
-    loader = DataLoader(Sheared(), batch_size=16, shuffle=True)
+    loader = DataLoader(Sheared(), batch_size=48, shuffle=True)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48 * 48, 64), nn.ReLU(), nn.Linear(64, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
 

@@ -11,7 +11,7 @@ class Mixer(nn.Module):
 
     def forward(self, x: Tensor, gates: Tensor) -> Tensor:
         x = torch.tanh(self.mix(x))
-        for _ in range(12):
+        for _ in range(24):
             x = x * gates.float()  # fault
         return x
 
@@ -21,7 +21,7 @@ def main() -> None:
     model = Mixer(128)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        x, gates = torch.randn(2048, 128), torch.rand(2048, 128).bfloat16()
+        x, gates = torch.randn(256, 128), torch.rand(256, 128).bfloat16()
         loss = (model(x, gates) - x).square().mean()
         optimizer.zero_grad()
         loss.backward()
