@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target" / "release" / "ridgeline"))
     parser.add_argument("--rounds", type=int, default=5)
-    # Workers load some batches ahead, which are used up before the loop waits as it does from then on.
+    # Workers load batches ahead, which are used up before the loop waits as it does from then on.
     parser.add_argument("--iterations", type=int, default=40)
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
