@@ -338,6 +338,8 @@ pub struct Loader {
     pub batch_size: Option<u64>,
     /// Nanoseconds that the program waited for each batch.
     pub fetch_ns: Vec<u64>,
+    /// Those of all of them in which its thread was on a processor, and did not wait for a disk, say.
+    pub fetch_cpu_ns: Option<u64>,
     /// Where the program made it.
     pub at: Option<Location>,
     /// How often the program began to go through it, over the run.
@@ -642,12 +644,12 @@ mod tests {
         let manifest = parsed(
             r#"{"schema": 1, "machine": {"cores": 2}, "loaders": [{"workers": 0,
                 "pin_memory": false, "persistent": false, "prefetch_factor": null,
-                "batch_size": 8, "fetch_ns": [5, 7]}]}"#,
+                "batch_size": 8, "fetch_ns": [5, 7], "fetch_cpu_ns": 9}]}"#,
         );
         assert_eq!(manifest.machine.and_then(|machine| machine.cores), Some(2));
         let loader = manifest.loaders.first().expect("a loader");
         assert_eq!((loader.workers, loader.prefetch_factor), (Some(0), None));
-        assert_eq!(loader.fetch_ns, [5, 7]);
+        assert_eq!((&loader.fetch_ns[..], loader.fetch_cpu_ns), (&[5, 7][..], Some(9)));
         assert_eq!(parsed(r#"{"schema": 1, "machine": null}"#).machine, None);
     }
 

@@ -27,6 +27,9 @@ pub struct Loading {
     pub tasks: Vec<TaskId>,
     /// Nanoseconds that the program's own thread takes for it.
     pub load_ns: f64,
+    /// Those of them in which it is on a core, and does not wait for a disk, say; all where that is not
+    /// known.
+    pub on_a_core_ns: f64,
     /// Batches that an iteration takes.
     pub batches: f64,
     /// Bytes of them.
@@ -65,10 +68,12 @@ impl Loading {
         if share < LEAST_SHARE {
             return Err(format!("loading takes {:.1}% of the iteration", share * 100.0));
         }
+        let on_a_core = facts.manifest.and_then(on_a_core).unwrap_or(1.0);
         let pinned = facts.manifest.and_then(|manifest| manifest.loaders.first()?.pin_memory);
         Ok(Loading {
             tasks,
             load_ns,
+            on_a_core_ns: load_ns * on_a_core,
             batches: batches(facts.manifest),
             bytes: batch_bytes(graph, facts.manifest),
             workers,
@@ -85,6 +90,16 @@ impl Loading {
 
 fn workers_now(manifest: &Manifest) -> Option<u32> {
     manifest.loaders.iter().filter_map(|loader| loader.workers).max()
+}
+
+/// The share of the waiting for batches in which the program's thread was on a processor.
+fn on_a_core(manifest: &Manifest) -> Option<f64> {
+    let (mut waited_ns, mut on_a_core_ns) = (0.0, 0.0);
+    for loader in manifest.loaders.iter().filter(|loader| !loader.fetch_ns.is_empty()) {
+        waited_ns += loader.fetch_ns.iter().map(|ns| *ns as f64).sum::<f64>();
+        on_a_core_ns += loader.fetch_cpu_ns? as f64;
+    }
+    (waited_ns > 0.0).then(|| (on_a_core_ns / waited_ns).min(1.0))
 }
 
 /// Batches that an iteration takes: more than one where gradients add up.

@@ -55,6 +55,9 @@ class LoaderTimes:
         self._made: dict[int, tuple[weakref.ref[Any], Place | None]] = {}
         self._began_ns = 0
         self._took_ns = 0
+        # The same of the thread's time on a processor.
+        self._began_cpu_ns = 0
+        self._took_cpu_ns = 0
 
     def install(self) -> None:
         """Listens to where loaders are made, and to when the program goes through one."""
@@ -103,9 +106,11 @@ class LoaderTimes:
     def begins(self) -> None:
         """A loader is asked for a batch."""
         self._began_ns = time.perf_counter_ns()
+        self._began_cpu_ns = time.thread_time_ns()
 
     def ends(self) -> None:
         """It gave one, or had none left."""
+        self._took_cpu_ns = time.thread_time_ns() - self._began_cpu_ns
         self._took_ns = time.perf_counter_ns() - self._began_ns
 
     def loaded(self, loader: Any, timed: bool, batch: object = None) -> None:
@@ -119,6 +124,7 @@ class LoaderTimes:
         fetches = known[1]["fetch_ns"]
         if timed and len(fetches) < _MOST_FETCHES:
             fetches.append(self._took_ns)
+            known[1]["fetch_cpu_ns"] += self._took_cpu_ns
         passes = self._passes.get(id(dataset))
         if passes is not None:
             if passes.began_ns is not None and len(passes.first_batch_ns) < _MOST_PASSES:
@@ -137,6 +143,7 @@ class LoaderTimes:
         """What was timed counts for nothing: the timing begins anew."""
         for _, entry in self._entries.values():
             entry["fetch_ns"].clear()
+            entry["fetch_cpu_ns"] = 0
 
     def json(self) -> list[dict[str, Any]]:
         """`loaders` of the manifest."""
@@ -193,4 +200,5 @@ def _described(loader: Any) -> dict[str, Any]:
         "prefetch_factor": factor if isinstance(factor, int) else None,
         "batch_size": declared_batch_size(loader),
         "fetch_ns": [],
+        "fetch_cpu_ns": 0,
     }

@@ -51,6 +51,7 @@ def test_a_program_with_a_loader_and_autocast() -> None:
     assert recording.outcome == "complete" and found["notes"] == []
     (loader,) = found["loaders"]
     fetches = loader.pop("fetch_ns")
+    assert 0 < loader.pop("fetch_cpu_ns") < sum(fetches) / 2, "samples are slept for"
     (first_batch,) = loader.pop("first_batch_ns")
     assert len(fetches) == len(found["iterations"]["timed_ns"])
     assert all(took >= 4 * 2e6 for took in fetches), "four samples of 2 ms each"

@@ -37,7 +37,7 @@ impl Optimization for LoaderWorkers {
         let own_ns = run(graph)?;
         let each_ns = loading.load_ns / f64::from(count);
         let shared_ns = cores.map_or(own_ns, |cores| {
-            cores.shared_ns(own_ns, loading.load_ns, f64::from(count), bound)
+            cores.shared_ns(own_ns, loading.on_a_core_ns, f64::from(count), bound)
         });
         // Workers load on while the loop computes; it waits where they are slower.
         let resource = graph.resource(&Resource::Added("loader workers".to_owned()));
@@ -108,6 +108,16 @@ mod tests {
         check(90e6, 8, 22.5e6);
         // One core does both.
         check(30e6, 1, 101e6);
+    }
+
+    #[test]
+    fn loading_that_waits_for_a_disk_takes_no_core() {
+        let mut waits = manifest(1, 0);
+        waits.loaders[0].fetch_ns = vec![30_000_000];
+        waits.loaders[0].fetch_cpu_ns = Some(3_000_000);
+        // Of 30 ms on the one core that there is, 3 are work.
+        let found = apply(&mut step(30e6), &waits).expect("it applies");
+        assert!((found - 74e6).abs() < 0.1e6, "{found}");
     }
 
     #[test]
