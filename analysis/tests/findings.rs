@@ -6,14 +6,9 @@ mod recorded;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use recorded::{recording, recordings, sample_traces, trace};
-use ridgeline_analysis::attribution::{attribute, step_graph};
-use ridgeline_analysis::diagnose::{self, finding::Finding};
-use ridgeline_analysis::predict::device_table::DeviceTable;
+use recorded::{found, recording, recordings, sample_traces, trace};
 use ridgeline_analysis::recording::Recording;
-use ridgeline_analysis::source::batch_site::{Entry, Project};
-use ridgeline_analysis::whatif::facts::Probes;
-use ridgeline_analysis::whatif::study::{Subject, device_of};
+use ridgeline_analysis::source::batch_site::Project;
 
 /// The sources of a recording.
 struct Sources(std::path::PathBuf);
@@ -22,17 +17,6 @@ impl Project for Sources {
     fn text(&self, path: &str) -> Option<Arc<str>> {
         std::fs::read_to_string(self.0.join(path)).ok().map(Arc::from)
     }
-}
-
-fn found(recording: Recording, project: &dyn Project) -> Vec<Finding> {
-    let profile = attribute(&recording).expect("a profile");
-    let recorded = step_graph(&recording, &profile).expect("a graph");
-    let on_gpu = !recording.trace.activities.is_empty();
-    let device = device_of(&profile, on_gpu, DeviceTable::shipped(), 2);
-    let profile = Arc::new(profile);
-    let subject = Subject { recorded, profile, manifest: recording.manifest, device };
-    let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
-    diagnose::diagnose(&subject, &Probes::default(), project, &entry)
 }
 
 /// A trace of another profiler says nothing of lines or settings, so that nothing is certain.

@@ -6,13 +6,20 @@ pub mod large;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use flate2::read::GzDecoder;
+use ridgeline_analysis::attribution::{attribute, step_graph};
+use ridgeline_analysis::diagnose::{self, finding::Finding};
+use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::line_log::LineLog;
 use ridgeline_analysis::recording::manifest::Manifest;
 use ridgeline_analysis::recording::trace::Trace;
+use ridgeline_analysis::source::batch_site::{Entry, Project};
+use ridgeline_analysis::whatif::facts::Probes;
+use ridgeline_analysis::whatif::study::{Subject, device_of};
 
 /// The repository's root.
 pub fn root() -> PathBuf {
@@ -42,6 +49,18 @@ pub fn recording(folder: &Path) -> Recording {
         lines: Some(lines.expect("a line log")),
         manifest: Some(manifest),
     }
+}
+
+/// The findings of a recording, without probes.
+pub fn found(recording: Recording, project: &dyn Project) -> Vec<Finding> {
+    let profile = attribute(&recording).expect("a profile");
+    let recorded = step_graph(&recording, &profile).expect("a graph");
+    let on_gpu = !recording.trace.activities.is_empty();
+    let device = device_of(&profile, on_gpu, DeviceTable::shipped(), 2);
+    let profile = Arc::new(profile);
+    let subject = Subject { recorded, profile, manifest: recording.manifest, device };
+    let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
+    diagnose::diagnose(&subject, &Probes::default(), project, &entry)
 }
 
 /// All recordings of the repository, by name.

@@ -20,6 +20,9 @@ const LEAST_SHARE: f64 = 0.005;
 /// Lines of an iteration that are looked at, those with the longest waits first: each is replayed.
 const MOST_LINES: usize = 4;
 
+/// A number, or a size of a tensor of few dimensions.
+const FEW_BYTES: u64 = 64;
+
 pub(super) struct HiddenSync;
 
 impl Rule for HiddenSync {
@@ -157,7 +160,7 @@ fn waiting(evidence: &Evidence<'_>) -> Vec<Line> {
             return None;
         }
         let shown = waits.into_iter().filter_map(|(id, task, waited_ns)| {
-            let kind = kind(graph, task, &copies)?;
+            let kind = kind(graph, (id, task), &copies)?;
             Some((id, waited_ns, what(text, line, kind)?))
         });
         let shown: Vec<(TaskId, f64, What)> = shown.collect();
@@ -187,12 +190,21 @@ enum Kind {
     Upload,
     /// A size that depends on the data.
     Size,
+    /// A few bytes that are copied to the host: a number that Python reads, or a size.
+    Few,
     /// No operator: `torch.cuda.synchronize()`.
     None,
 }
 
-fn kind(graph: &Graph, task: &Task, uploads: &[u32]) -> Option<Kind> {
-    let Some(operator) = graph.operator_of(task) else { return Some(Kind::None) };
+fn kind(graph: &Graph, (id, task): (TaskId, &Task), uploads: &[u32]) -> Option<Kind> {
+    let Some(operator) = graph.operator_of(task) else {
+        // What has nothing to compute itself is no operator of the graph, as `item` and `nonzero`.
+        return Some(match downloaded(graph, id) {
+            Some(0..=FEW_BYTES) => Kind::Few,
+            Some(_) => Kind::Download,
+            None => Kind::None,
+        });
+    };
     match operator.base_name()? {
         "_local_scalar_dense" | "item" | "is_nonzero" | "equal" | "allclose" => Some(Kind::Scalar),
         "nonzero" | "index" | "index_put_" | "_index_put_impl_" | "masked_select" | "argwhere"
@@ -207,6 +219,16 @@ fn kind(graph: &Graph, task: &Task, uploads: &[u32]) -> Option<Kind> {
         }
         _ => None,
     }
+}
+
+/// Bytes that a wait waits for to be copied to the host.
+fn downloaded(graph: &Graph, wait: TaskId) -> Option<u64> {
+    let sources = graph.edges().iter().filter(|edge| edge.to == wait).map(|edge| edge.from);
+    let mut copies = sources.filter_map(|from| graph.task(from)).filter(|task| {
+        let name = graph.name_of(task);
+        task.kind == TaskKind::HostCopy && (name.contains("DtoH") || name.contains("DeviceToHost"))
+    });
+    copies.find_map(|copy| copy.bytes)
 }
 
 /// What on a line waits so; nothing where the text does not show it, as in a library's function.
@@ -233,6 +255,7 @@ fn what(text: &Module, line: u32, kind: Kind) -> Option<What> {
         Kind::Scalar => read()
             .or_else(|| called(&["equal", "allclose", "isclose"]).map(What::Read))
             .or_else(|| is_condition(&nodes).then_some(What::Condition)),
+        Kind::Few => [Kind::Scalar, Kind::Size].into_iter().find_map(|kind| what(text, line, kind)),
         Kind::Download => {
             let moves = || {
                 let calls = nodes.iter().filter(|node| node.kind() == "call");
