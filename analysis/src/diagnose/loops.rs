@@ -18,14 +18,15 @@ use crate::source::rewrite::syntax::{
 pub(crate) enum Rounds {
     /// No round needs what another one made.
     Independent,
-    /// Each round hands its state to the next through one `nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell`, and
-    /// what it is given besides is there before the loop.
+    /// Each round hands its state to the next through one `nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell`, or
+    /// through one `nn.LSTM`, `nn.GRU` or `nn.RNN` that it gives a step, and what it is given besides is
+    /// there before the loop.
     Cell,
     /// Each round changes one parameter in place.
     Parameters,
 }
 
-/// A `for` whose rounds are of one of these kinds.
+/// A `for`, or a comprehension, whose rounds are of one of these kinds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loop<'a> {
     /// The text, as a place in [`Program::modules`].
@@ -53,6 +54,10 @@ const UNCLEAR: [&str; 12] = [
 /// Calls by which a loop trains, or depends on what was computed.
 const TRAINS: [&str; 7] = ["backward", "step", "zero_grad", "item", "next", "print", "all_reduce"];
 
+/// Calls of NumPy and torch that draw at random, besides those that begin with `rand`: each round draws
+/// for itself.
+const DRAWS: [&str; 6] = ["multinomial", "bernoulli", "choice", "sample", "shuffle", "permutation"];
+
 /// The loops of the code that runs that are of one of these kinds.
 pub(crate) fn loops<'a>(program: &Program<'a>) -> Vec<Loop<'a>> {
     let mut found = Vec::new();
@@ -68,7 +73,45 @@ pub(crate) fn loops<'a>(program: &Program<'a>) -> Vec<Loop<'a>> {
             }
         }
     }
+    found.extend(comprehensions(program));
     found
+}
+
+/// `torch.stack([self.lin(x[:, t]) for t in range(9)])`
+fn comprehensions<'a>(program: &Program<'a>) -> Vec<Loop<'a>> {
+    let joined = program.calls().filter(|(module, call)| {
+        let whole = program.called(*module, call);
+        let joins = ["torch.stack", "torch.cat", "torch.concat", "torch.hstack", "torch.vstack"];
+        joins.contains(&whole.as_str()) || whole == "sum"
+    });
+    let found = joined.filter_map(|(module, call)| {
+        let list = program.node(module, call)?.child_by_field_name("arguments")?;
+        let node = match list.kind() {
+            "generator_expression" => list,
+            _ => list.named_child(0)?,
+        };
+        let text = program.module(module);
+        is_independent(text, node).then_some(Loop { module, node, rounds: Rounds::Independent })
+    });
+    found.collect()
+}
+
+/// Whether a comprehension of one `for` and no `if` does the same in each round, with what tells the
+/// rounds apart.
+fn is_independent(text: &Module, node: Node<'_>) -> bool {
+    let is_one = matches!(node.kind(), "list_comprehension" | "generator_expression");
+    let parts = if is_one { named_children(node) } else { Vec::new() };
+    let [body, clause] = parts[..] else { return false };
+    let field = |name: &str| clause.child_by_field_name(name);
+    let (Some(left), Some(iterable)) = (field("left"), field("right")) else { return false };
+    let turning = targets(text, left);
+    let has_inner = within(body)
+        .into_iter()
+        .any(|one| one.kind().ends_with("comprehension") || one.kind() == "lambda");
+    !has_inner
+        && !goes_over_layers(&written(text, iterable))
+        && does_the_same(text, body, iterable, &turning)
+        && !reads(text, body).is_disjoint(&turning)
 }
 
 /// The `for` with these bytes.
@@ -100,6 +143,11 @@ pub(crate) fn heads(text: &Module, line: u32) -> Vec<u32> {
 }
 
 impl<'a> Loop<'a> {
+    /// Whether all of it is one expression.
+    pub fn is_comprehension(&self) -> bool {
+        self.node.kind() != "for_statement"
+    }
+
     /// The statements of a round.
     pub fn body(&self) -> Vec<Node<'a>> {
         self.node.child_by_field_name("body").map(named_children).unwrap_or_default()
@@ -130,18 +178,7 @@ fn rounds(program: &Program<'_>, module: usize, node: Node<'_>) -> Option<Rounds
         let all = statements.iter().all(|one| changes_in_place(text, *one));
         return (all && !statements.is_empty()).then_some(Rounds::Parameters);
     }
-    if over.contains("modules()") || over.contains("children()") || over.contains("param_groups") {
-        return None;
-    }
-    let is_foreign = |call: Node<'_>| {
-        let name = callee(text, call);
-        let kind = call.child_by_field_name("function").map(|function| function.kind());
-        // `layer(x)`, `self.layers[i](x)`: each round is another layer.
-        turning.contains(&name)
-            || matches!(kind, Some("subscript" | "call"))
-            || TRAINS.contains(&last_name(&name))
-    };
-    if calls_in(body).into_iter().any(is_foreign) {
+    if goes_over_layers(&over) || !does_the_same(text, body, iterable, &turning) {
         return None;
     }
     let flow = Flow::of(text, &statements)?;
@@ -154,6 +191,52 @@ fn rounds(program: &Program<'_>, module: usize, node: Node<'_>) -> Option<Rounds
         return Some(Rounds::Independent);
     }
     is_one_cell(program, module, &statements, &flow, &carried).then_some(Rounds::Cell)
+}
+
+/// Whether a loop goes over what a model consists of, each of which is another.
+fn goes_over_layers(over: &str) -> bool {
+    ["modules()", "children()", "parameters()", "state_dict()", "param_groups"]
+        .iter()
+        .any(|parts| over.contains(parts))
+}
+
+/// Whether the rounds of a loop call the same, and not in chunks.
+fn does_the_same(
+    text: &Module,
+    body: Node<'_>,
+    iterable: Node<'_>,
+    turning: &BTreeSet<String>,
+) -> bool {
+    let is_foreign = |call: Node<'_>| {
+        let name = callee(text, call);
+        let kind = call.child_by_field_name("function").map(|function| function.kind());
+        // `layer(x)`, `self.layers[i](x)`: each round is another layer.
+        turning.contains(&name)
+            || matches!(kind, Some("subscript" | "call"))
+            || TRAINS.contains(&last_name(&name))
+            || DRAWS.contains(&last_name(&name))
+            || last_name(&name).starts_with("rand")
+    };
+    let is_in_chunks = calls_in(iterable).into_iter().any(|call| cuts(text, call))
+        || within(body).into_iter().any(|one| is_chunk(text, one));
+    !is_in_chunks && !calls_in(body).into_iter().any(is_foreign)
+}
+
+/// `x[i:i + 64]`: a slice of some width. Who works in chunks does so to save memory.
+fn is_chunk(text: &Module, node: Node<'_>) -> bool {
+    let ends = if node.kind() == "slice" { named_children(node) } else { Vec::new() };
+    let [from, to, ..] = &ends[..] else { return false };
+    let is_number = |node: &Node<'_>| node.kind() == "integer";
+    let is_one_wide = written(text, *to) == format!("{}+1", written(text, *from));
+    !is_one_wide && !(is_number(from) && is_number(to))
+}
+
+/// `x.split(64)`, `x.chunk(8)`
+fn cuts(text: &Module, call: Node<'_>) -> bool {
+    let whole = written(text, call);
+    let name = callee(text, call);
+    matches!(last_name(&name), "split" | "chunk" | "tensor_split")
+        && !["split(1)", "split(1,"].iter().any(|one| whole.contains(one))
 }
 
 /// `average.mul_(decay)`: a statement that changes a tensor in place and no more.
@@ -277,8 +360,9 @@ fn is_one_cell(
             tainted.extend(written.iter().cloned());
         }
     }
-    let is_cell = made_by(program, module, &callee(text, call))
-        .is_some_and(|layer| matches!(layer.as_str(), "LSTMCell" | "GRUCell" | "RNNCell"));
+    let is_cell = made_by(program, module, &callee(text, call)).is_some_and(|layer| {
+        ["LSTMCell", "GRUCell", "RNNCell", "LSTM", "GRU", "RNN"].contains(&layer.as_str())
+    });
     is_cell && carried.is_subset(gives) && reads(text, *given).is_disjoint(&tainted)
 }
 
@@ -302,7 +386,7 @@ mod tests {
         let body = body.replace('\n', "\n        ");
         let text = format!(
             "import torch\nfrom torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        \
-             self.cell = nn.GRUCell(8, 8)\n        self.lin = nn.Linear(8, 8)\n    def forward(self, x, h):\n        {body}\n\nNet()(1, 2)\n"
+             self.cell = nn.GRUCell(8, 8)\n        self.lstm = nn.LSTM(8, 8)\n        self.lin = nn.Linear(8, 8)\n    def forward(self, x, h):\n        {body}\n\nNet()(1, 2)\n"
         );
         let found = with_program(&text, |program| {
             loops(program).iter().map(|one| one.rounds).collect::<Vec<_>>()
@@ -332,6 +416,44 @@ mod tests {
         // The state is changed in between, or the step is the program's own.
         check("for t in range(9):\n    h = self.cell(x[t], h)\n    h = self.lin(h)", &[]);
         check("for t in range(9):\n    h = torch.tanh(self.lin(h) + x[t])", &[]);
+    }
+
+    #[test]
+    fn a_whole_layer_that_is_given_step_by_step() {
+        let body = "for t in range(9):\n    y, h = self.lstm(x[:, t:t + 1], h)\n    out.append(y)";
+        check(body, &[Rounds::Cell]);
+        // Truncated: the graph is cut between chunks.
+        let body = "for t in range(0, 90, 30):\n    y, h = self.lstm(x[:, t:t + 30], h)\n    out.append(y)";
+        check(body, &[]);
+    }
+
+    #[test]
+    fn comprehensions_that_are_joined() {
+        let expected = &[Rounds::Independent];
+        check("y = torch.stack([self.lin(x[:, t]).relu() for t in range(9)], dim=1)", expected);
+        check("y = torch.cat([self.lin(row) for row in x])", expected);
+        check("y = sum(torch.dot(row, h) for row in x)", expected);
+        check("y = torch.cat([layer(x) for layer in self.layers])", &[]);
+        check("y = torch.cat([self.heads[i](x) for i in range(9)])", &[]);
+        check("y = torch.cat([self.lin(x[i:i + 9]) for i in range(0, 99, 9)])", &[]);
+        check("y = torch.cat([self.lin(x[i]) for i in range(9) if i > 3])", &[]);
+        check("y = torch.stack([self.lin(x) for _ in range(9)])", &[]);
+        check("y = torch.cat([p.flatten() for p in self.parameters()])", &[]);
+        check("y = [self.lin(row) for row in x]", &[]);
+    }
+
+    #[test]
+    fn chunks_and_draws_are_on_purpose() {
+        check("for i in range(0, 99, 9):\n    out.append(self.lin(x[i:i + 9]) @ h)", &[]);
+        check("for i in range(8):\n    total = total + self.lin(x[i * 9:(i + 1) * 9]).sum()", &[]);
+        check("for part in x.split(9):\n    out.append(self.lin(part))", &[]);
+        check("for part in torch.chunk(x, 9):\n    out.append(self.lin(part))", &[]);
+        check("for i in range(9):\n    out.append(x[i, torch.randperm(9)[:4]])", &[]);
+        check(
+            "for row in x.split(1, dim=1):\n    out.append(self.lin(row))",
+            &[Rounds::Independent],
+        );
+        check("for i in range(9):\n    out.append(self.lin(x[i, 2:5]))", &[Rounds::Independent]);
     }
 
     #[test]

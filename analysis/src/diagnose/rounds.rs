@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::evidence::Evidence;
 use super::loops::Loop;
+use super::reading::lines_of;
 use super::tally::{Line, of_line};
 use crate::predict::op_cost::{Family, work};
 use crate::predict::operator::{Operator, Tensor};
 use crate::profile::{LineCost, Phase};
+use crate::source::rewrite::syntax::statement_of;
 use crate::whatif::graph::TaskKind;
 
 /// Tensors of so many elements take no time beside the call.
@@ -39,6 +41,9 @@ pub(crate) fn rounds(
     let (first, last) = one.lines(evidence.program);
     let lines: BTreeSet<Line> =
         (first..=last).filter_map(|line| evidence.ran(one.module, line)).collect();
+    if one.is_comprehension() {
+        return of_expression(evidence, one, at, fewest);
+    }
     let ran = |line: Line| line_cost(evidence, line).map(|cost| cost.calls);
     let body = one.body().first().and_then(|statement| line_of(statement.start_byte()))?;
     // How often the loop itself began: as often as the statement beside it ran.
@@ -55,6 +60,32 @@ pub(crate) fn rounds(
     let with_head: BTreeSet<Line> = lines.iter().copied().chain([at]).collect();
     let saved_ns = saved_ns(evidence, &with_head, trips);
     Some(Rounds { at, trips, saved_ns })
+}
+
+/// The same of a comprehension, all of whose rounds run on the lines of one statement: how many there are
+/// is told by what most calls of its operators are as many as.
+fn of_expression(evidence: &Evidence<'_>, one: &Loop<'_>, at: Line, fewest: f64) -> Option<Rounds> {
+    let (first, last) = lines_of(one.node);
+    let lines: BTreeSet<Line> =
+        (first..=last).filter_map(|line| evidence.ran(one.module, line)).collect();
+    let mut by_calls: BTreeMap<u32, f64> = BTreeMap::new();
+    for (key, work) in lines.iter().flat_map(|line| of_line(evidence, *line)) {
+        if matches!(key.2, Phase::Forward | Phase::Other) {
+            *by_calls.entry(work.calls).or_default() += work.host_ns;
+        }
+    }
+    let (calls, _) = by_calls.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    // How often the statement itself ran: as often as the one beside it.
+    let beside = statement_of(one.node)
+        .and_then(|statement| statement.prev_named_sibling().or(statement.next_named_sibling()));
+    let text = evidence.program.module(one.module);
+    let beside = beside.and_then(|beside| evidence.ran(one.module, text.line(beside.start_byte())));
+    let times = beside.and_then(|line| line_cost(evidence, line)).map_or(1.0, |cost| cost.calls);
+    let trips = f64::from(calls) / times.max(1.0);
+    let is_one = trips >= fewest
+        && does_its_own_work(evidence, &lines)
+        && is_alike(evidence, &lines, f64::from(calls));
+    is_one.then(|| Rounds { at, trips, saved_ns: saved_ns(evidence, &lines, trips) })
 }
 
 fn line_cost<'e>(evidence: &'e Evidence<'_>, (file, line): Line) -> Option<&'e LineCost> {

@@ -11,14 +11,18 @@ use crate::diagnose::tally::{Line, of_line};
 use crate::predict::op_cost::{Family, work};
 use crate::predict::operator::Operator;
 use crate::profile::Phase;
-use crate::source::batch_site::module::{Call, last_name};
+use crate::source::batch_site::gather::named_children;
+use crate::source::batch_site::module::{Call, Module, last_name};
+use crate::source::rewrite::mend::layers::layer;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::{callee, mentions, object_of, statement_of, within, written};
 
 /// A smaller share of the iteration or of the peak is not worth another function.
 const LEAST: f64 = 0.02;
-/// Products, by the last part of their names.
-const PRODUCTS: [&str; 4] = ["matmul", "bmm", "baddbmm", "einsum"];
+/// Products, by the last part of their names; `@` is one, and `einsum` may be.
+const PRODUCTS: [&str; 3] = ["matmul", "bmm", "baddbmm"];
+/// Those of matrices of three dimensions alone.
+const OF_THREE: [&str; 2] = ["bmm", "baddbmm"];
 /// What may be done with scores and weights on the way, and the one kernel does too.
 const PASSING: [&str; 14] = [
     "masked_fill",
@@ -152,12 +156,11 @@ fn beside_products_ns(evidence: &Evidence<'_>, sites: &[(Line, f64)]) -> f64 {
 
 /// The lines of softmaxes that are in the midst of an attention: text and line.
 fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
-    let softmaxes = program.calls().filter(|(_, call)| call.name() == "softmax");
-    let attentions = softmaxes.filter(|(module, call)| {
-        let scores = scores(program, *module, call);
-        scores.is_some_and(|scores| {
-            comes_from_product(program, *module, call.function, scores, scores.start_byte(), 0)
-        }) && goes_to_product(program, *module, call) == Some(true)
+    let attentions = program.calls().filter(|(module, call)| {
+        let Some((scores, products)) = scores(program, *module, call) else { return false };
+        let way = Way { program, module: *module, function: call.function, products };
+        way.comes_from_product(scores, scores.start_byte(), 0)
+            && goes_to_product(program, *module, call) == Some(true)
     });
     let lines =
         attentions.map(|(module, call)| (module, program.module(module).line(call.span.start)));
@@ -166,77 +169,161 @@ fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
     lines
 }
 
-/// What a softmax over the last dimension is of.
-fn scores<'a>(program: &Program<'a>, module: usize, call: &Call) -> Option<Node<'a>> {
+/// What a softmax over the last dimension is of, and the products whose last dimension that is.
+fn scores<'a>(
+    program: &Program<'a>,
+    module: usize,
+    call: &Call,
+) -> Option<(Node<'a>, &'static [&'static str])> {
     let text = program.module(module);
     let node = program.node(module, call)?;
     let arguments = program.arguments(module, node)?;
-    let object = object_of(text, node, "softmax");
-    let owner = object.map(|object| written(text, object)).unwrap_or_default();
-    let is_function = object.is_none()
-        || ["F", "nn.functional", "functional", "torch", "torch.nn.functional", "f"]
-            .contains(&owner.as_str());
-    let (scores, place) = match is_function {
-        true => (arguments.positional.first().copied().or(arguments.named("input"))?, 1),
-        false if owner.starts_with("self.") => return None,
-        false => (object?, 0),
+    let first = || arguments.positional.first().copied().or(arguments.named("input"));
+    let is_function = matches!(
+        program.called(module, call).as_str(),
+        "torch.softmax" | "torch.nn.functional.softmax"
+    );
+    let (scores, dimension) = if is_function {
+        (first()?, arguments.named("dim").or(arguments.positional.get(1).copied())?)
+    } else if let Some(made) = layer_of(program, module, &call.callee) {
+        (first()?, made)
+    } else {
+        let object = object_of(text, node, "softmax")?;
+        if written(text, object).starts_with("self.") {
+            return None;
+        }
+        (object, arguments.named("dim").or(arguments.positional.first().copied())?)
     };
-    let dimension = arguments.named("dim").or(arguments.positional.get(place).copied())?;
-    matches!(written(text, dimension).as_str(), "-1" | "3").then_some(scores)
+    match text.text(&dimension.byte_range()).trim() {
+        "-1" | "3" => Some((scores, &PRODUCTS)),
+        "2" => Some((scores, &OF_THREE)),
+        _ => None,
+    }
 }
 
-/// Whether scores are a product that was at most scaled and masked.
-fn comes_from_product(
-    program: &Program<'_>,
+/// The dimension of `nn.Softmax` that an attribute holds, where it never holds anything else.
+fn layer_of<'a>(program: &Program<'a>, module: usize, callee: &str) -> Option<Node<'a>> {
+    let text = program.module(module);
+    let own = text.assignments.iter().filter(|one| one.target == callee);
+    let dimensions = own.map(|one| {
+        let value = text.node(&one.value)?;
+        let is_one = layer(program, module, value)? == "Softmax";
+        let arguments = program.arguments(module, value).filter(|_| is_one)?;
+        arguments.named("dim").or(arguments.positional.first().copied())
+    });
+    let dimensions: Vec<Node<'a>> = dimensions.collect::<Option<_>>()?;
+    let (first, rest) = dimensions.split_first().filter(|_| callee.starts_with("self."))?;
+    let same = |one: &Node<'a>| written(text, *one) == written(text, *first);
+    rest.iter().all(same).then_some(*first)
+}
+
+/// From a softmax back to what its scores are made of.
+struct Way<'a, 'p> {
+    program: &'p Program<'a>,
     module: usize,
     function: Option<usize>,
-    node: Node<'_>,
-    before: usize,
-    depth: u32,
-) -> bool {
-    if depth > DEEPEST {
-        return false;
-    }
-    let text = program.module(module);
-    let follow =
-        |node: Node<'_>| comes_from_product(program, module, function, node, before, depth + 1);
-    let field = |name: &str| node.child_by_field_name(name);
-    match node.kind() {
-        "parenthesized_expression" => node.named_child(0).is_some_and(follow),
-        "binary_operator" => {
-            let is_product = field("operator").is_some_and(|operator| operator.kind() == "@");
-            is_product || field("left").is_some_and(follow) || field("right").is_some_and(follow)
+    /// By the last part of their names.
+    products: &'static [&'static str],
+}
+
+impl<'a> Way<'a, '_> {
+    /// Whether scores are one product that was at most scaled, shifted and masked: that the one operator
+    /// does too.
+    fn comes_from_product(&self, node: Node<'a>, before: usize, depth: u32) -> bool {
+        if depth > DEEPEST {
+            return false;
         }
-        "call" => {
-            let name = callee(text, node);
-            if PRODUCTS.contains(&last_name(&name)) {
-                return true;
+        let text = self.program.module(self.module);
+        let follow = |node: Node<'a>| self.comes_from_product(node, before, depth + 1);
+        let field = |name: &str| node.child_by_field_name(name);
+        match node.kind() {
+            "parenthesized_expression" => node.named_child(0).is_some_and(follow),
+            "binary_operator" => {
+                let (left, right) = (field("left").map(follow), field("right").map(follow));
+                match (field("operator").map(|one| one.kind()), left, right) {
+                    (Some("@"), ..) => self.products.contains(&"matmul"),
+                    (Some("+" | "*"), Some(left), Some(right)) => left != right,
+                    (Some("-" | "/"), Some(left), Some(right)) => left && !right,
+                    _ => false,
+                }
             }
-            let object = field("function").and_then(|it| it.child_by_field_name("object"));
-            let list = field("arguments").map(crate::source::batch_site::gather::named_children);
-            let is_passing = PASSING.contains(&last_name(&name));
-            is_passing && object.into_iter().chain(list.into_iter().flatten()).any(follow)
+            "call" => {
+                let name = callee(text, node);
+                let last = last_name(&name);
+                if last == "einsum" {
+                    return self.products.contains(&"matmul") && gives_scores(text, node);
+                }
+                if self.products.contains(&last) {
+                    return true;
+                }
+                let object = field("function").and_then(|it| it.child_by_field_name("object"));
+                let list = field("arguments").map(named_children).into_iter().flatten();
+                PASSING.contains(&last) && object.into_iter().chain(list).any(follow)
+            }
+            "conditional_expression" => named_children(node).into_iter().any(follow),
+            "identifier" => self.was_product(&written(text, node), before, depth),
+            _ => false,
         }
-        "conditional_expression" => {
-            crate::source::batch_site::gather::named_children(node).into_iter().any(follow)
-        }
-        "identifier" => {
-            let name = written(text, node);
-            let mut made = text.assignments.iter().rev().filter(|one| {
-                one.function == function && one.target == name && one.value.end <= before
-            });
-            // What it was before it was scaled in place, and before a mask in a branch.
-            let value = made.find(|one| !one.is_augmented);
-            value.is_some_and(|one| {
-                let value = text.node(&one.value).filter(|_| one.element.is_none());
-                value.is_some_and(|value| {
-                    let at = one.at.start;
-                    comes_from_product(program, module, function, value, at, depth + 1)
-                })
-            })
-        }
-        _ => false,
     }
+
+    /// What a name was before it was scaled in place, and before a mask in a branch.
+    fn was_product(&self, name: &str, before: usize, depth: u32) -> bool {
+        let text = self.program.module(self.module);
+        let made = text.assignments.iter().rev().filter(|one| {
+            one.function == self.function && one.target == name && one.value.end <= before
+        });
+        for one in made {
+            let Some(value) = text.node(&one.value) else { return false };
+            if !one.is_augmented {
+                return one.element.is_none()
+                    && self.comes_from_product(value, one.at.start, depth + 1);
+            }
+            let operator = value.parent().and_then(|it| it.child_by_field_name("operator"));
+            let is_passing = operator.map(|it| it.kind());
+            if !matches!(is_passing, Some("+=" | "-=" | "*=" | "/=")) {
+                return false;
+            }
+        }
+        false
+    }
+}
+
+/// Whether an `einsum` gives scores: of its last two dimensions one is of each factor.
+fn gives_scores(text: &Module, call: Node<'_>) -> bool {
+    let Some((factors, result)) = equation(text, call) else { return false };
+    let ([one, other], [.., row, column]) = (&factors[..], &result[..]) else { return false };
+    let is_of = |label: &String| (one.contains(label), other.contains(label));
+    matches!(
+        (is_of(row), is_of(column)),
+        ((true, false), (false, true)) | ((false, true), (true, false))
+    )
+}
+
+/// Whether an `einsum` applies weights: their last dimension is summed over.
+fn applies_weights(text: &Module, call: Node<'_>, weights: Node<'_>) -> bool {
+    let Some((factors, result)) = equation(text, call) else { return false };
+    let list = call.child_by_field_name("arguments").map(named_children).unwrap_or_default();
+    let tensors = list.into_iter().filter(|one| one.kind() != "string");
+    let mut factors = tensors.zip(factors);
+    let mine = factors.find(|(one, _)| one.byte_range().contains(&weights.start_byte()));
+    let last = mine.and_then(|(_, labels)| labels.last().cloned());
+    last.is_some_and(|last| !result.contains(&last))
+}
+
+/// The dimensions of the factors and of the result of an `einsum`: of torch's, a letter each, or of
+/// einops', a word each.
+fn equation(text: &Module, call: Node<'_>) -> Option<(Vec<Vec<String>>, Vec<String>)> {
+    let list = call.child_by_field_name("arguments").map(named_children)?;
+    let literal = list.into_iter().find(|one| one.kind() == "string")?;
+    let equation = text.text(&literal.byte_range()).trim_matches(['"', '\'']);
+    let (factors, result) = equation.split_once("->")?;
+    let labels = |side: &str| -> Vec<String> {
+        match side.trim() {
+            words if words.contains(' ') => words.split_whitespace().map(str::to_owned).collect(),
+            letters => letters.chars().map(String::from).collect(),
+        }
+    };
+    Some((factors.split(',').map(labels).collect(), labels(result)))
 }
 
 /// Whether what a softmax gives is dropped out, multiplied and no more: whoever wants to see the weights
@@ -288,7 +375,7 @@ fn goes_to_product(program: &Program<'_>, module: usize, call: &Call) -> Option<
 }
 
 /// The name that a statement gives a value, where it is one.
-fn target(text: &crate::source::batch_site::module::Module, statement: Node<'_>) -> Option<String> {
+fn target(text: &Module, statement: Node<'_>) -> Option<String> {
     let inner = statement.named_child(0).filter(|one| one.kind() == "assignment")?;
     let left = inner.child_by_field_name("left").filter(|left| left.kind() == "identifier")?;
     Some(written(text, left))
@@ -300,11 +387,7 @@ fn is_target(node: Node<'_>) -> bool {
 }
 
 /// Whether an expression is a factor of a product, dropped out on the way or not.
-fn is_factor(
-    text: &crate::source::batch_site::module::Module,
-    node: Node<'_>,
-    statement: Node<'_>,
-) -> bool {
+fn is_factor(text: &Module, node: Node<'_>, statement: Node<'_>) -> bool {
     let mut at = node;
     while let Some(parent) = at.parent().filter(|_| at != statement) {
         match parent.kind() {
@@ -314,6 +397,9 @@ fn is_factor(
             }
             "call" => {
                 let name = callee(text, parent);
+                if last_name(&name) == "einsum" {
+                    return applies_weights(text, parent, node);
+                }
                 if PRODUCTS.contains(&last_name(&name)) {
                     return true;
                 }
@@ -330,11 +416,7 @@ fn is_factor(
 }
 
 /// Whether an expression is all that a statement gives its target, dropped out on the way or not.
-fn leads_on(
-    text: &crate::source::batch_site::module::Module,
-    node: Node<'_>,
-    statement: Node<'_>,
-) -> bool {
+fn leads_on(text: &Module, node: Node<'_>, statement: Node<'_>) -> bool {
     let mut at = node;
     while let Some(parent) = at.parent().filter(|_| at != statement) {
         let is_fine = match parent.kind() {
@@ -401,6 +483,25 @@ mod tests {
     }
 
     #[test]
+    fn by_layers_other_names_and_three_dimensions() {
+        let layer = "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        \
+             self.softmax = nn.Softmax(DIM)\n    def forward(self, q, k, v):\n        \
+             w = self.softmax(q @ k)\n        return w @ v\nNet()(1, 2, 3)\n";
+        assert_eq!(lines_in(&AttentionWrittenOut, &layer.replace("DIM", "dim=-1")), [7]);
+        assert!(lines_in(&AttentionWrittenOut, &layer.replace("DIM", "dim=1")).is_empty());
+        let other = body("return nnf.softmax(q @ k, dim=-1) @ v");
+        let other = other.replace("functional as F", "functional as nnf");
+        assert_eq!(lines_in(&AttentionWrittenOut, &other), [4]);
+        let three = body("w = F.softmax(torch.bmm(q, k) / 8, 2)\nreturn torch.bmm(w, v)");
+        assert_eq!(lines_in(&AttentionWrittenOut, &three), [4]);
+        let words = body(
+            "s = einsum(q, k, 'b h i d, b h j d -> b h i j') + self.bias\nw = s.softmax(dim=-1)\n\
+             return einsum(w, v, 'b h i j, b h j d -> b h i d')",
+        );
+        assert_eq!(lines_in(&AttentionWrittenOut, &words), [5]);
+    }
+
+    #[test]
     fn what_the_one_kernel_does_not_do_is_left_alone() {
         for near in [
             // Weights that somebody wants to see.
@@ -415,6 +516,17 @@ mod tests {
             "w = F.softmax(q @ k, dim=-1)\nw = self.mix(w)\nreturn w @ v",
             "w = F.softmax(q @ k, dim=-1)\nreturn w",
             "return F.scaled_dot_product_attention(q, k, v)",
+            // More than scaling, shifting and masking.
+            "s = (q @ k) ** 2\nreturn F.softmax(s, dim=-1) @ v",
+            "s = q @ k\ns **= 2\nreturn F.softmax(s, dim=-1) @ v",
+            "s = 50.0 * torch.tanh(q @ k / 50.0)\nreturn F.softmax(s, dim=-1) @ v",
+            "return F.softmax(q @ k + q @ v, dim=-1) @ v",
+            "return F.softmax(1 / (q @ k), dim=-1) @ v",
+            // Talking heads: heads are mixed before the softmax, or after it.
+            "s = torch.einsum('bhij,hg->bgij', q @ k, self.mix)\nreturn F.softmax(s, dim=-1) @ v",
+            "w = F.softmax(q @ k, dim=-1)\nreturn torch.einsum('bhij,hg->bgij', w, self.mix)",
+            // The last of four dimensions is another.
+            "return F.softmax(q @ k, dim=2) @ v",
         ] {
             assert!(lines_in(&AttentionWrittenOut, &body(near)).is_empty(), "{near}");
         }

@@ -87,6 +87,9 @@ fn cost(evidence: &Evidence<'_>, line: Line) -> Option<Cost> {
         .filter(|(_, module)| module.type_name.contains("Conv") || module.type_name == "Linear")
         .map(|(index, _)| index)
         .collect();
+    if is_in_evaluation(evidence, &modules) {
+        return None;
+    }
     let graph = evidence.graph();
     let mut cost = Cost::default();
     let mut call = None;
@@ -114,6 +117,26 @@ fn cost(evidence: &Evidence<'_>, line: Line) -> Option<Cost> {
         }
     }
     (cost.time_ns > 0.0).then_some(cost)
+}
+
+/// Whether the batch norms beside some layers all ran with the statistics that they keep, which have no
+/// bias taken away (`torch.nn.BatchNorm2d`, in evaluation mode).
+fn is_in_evaluation(evidence: &Evidence<'_>, layers: &HashSet<u32>) -> bool {
+    let modules = &evidence.profile().modules;
+    let parent = |at: u32| modules.get(at as usize).and_then(|module| module.parent);
+    let parents: HashSet<_> = layers.iter().map(|layer| parent(*layer)).collect();
+    let graph = evidence.graph();
+    let beside = graph.tasks.iter().filter(|task| {
+        let module = task.module.and_then(|at| Some((at, modules.get(at as usize)?)));
+        module
+            .is_some_and(|(at, it)| it.type_name.contains("Norm") && parents.contains(&parent(at)))
+    });
+    // `batch_norm(input, weight, bias, running_mean, running_var, training, …)`
+    let mut training = beside.filter_map(|task| {
+        let operator = graph.operator_of(task)?;
+        (operator.base_name() == Some("batch_norm")).then(|| operator.input(5).flag()).flatten()
+    });
+    training.next().is_some_and(|first| !first && training.all(|one| !one))
 }
 
 /// The share of a linear layer's time that its bias takes, where this machine ran it with and without.
@@ -144,6 +167,7 @@ fn reading_ns(evidence: &Evidence<'_>, task: &Task) -> f64 {
 mod tests {
     use super::*;
     use crate::diagnose::harness::{Case, lines_in, operator};
+    use crate::predict::operator::Arg;
     use crate::whatif::facts::Variant;
 
     const SEQUENTIAL: &str = "from torch import nn\n\n\
@@ -240,6 +264,22 @@ mod tests {
         let found = example.measured(&BiasBeforeBatchNorm);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].at.line, found[0].cost), (4, Some(Cost::time(70e3))));
+    }
+
+    #[test]
+    fn a_norm_that_ran_in_evaluation_mode_leaves_the_bias_in() {
+        let conv = operator("conv2d", &[SHAPE, &[8, 8, 3, 3], SHAPE]);
+        let example = |training: bool| {
+            let mut norm = operator("batch_norm", &[SHAPE, &[8], &[8], &[8], &[8], SHAPE]);
+            norm.inputs.push(Arg::Bool(training));
+            let case = Case::new(SEQUENTIAL).on_gpu().module("0", "Conv2d", 4);
+            let case =
+                case.call(3, Phase::Forward, &conv, 500.0).kernel("elementwise_kernel", 90.0);
+            let case = case.module("1", "BatchNorm2d", 5).call(3, Phase::Forward, &norm, 100.0);
+            case.measured(&BiasBeforeBatchNorm)
+        };
+        assert_eq!(example(true).len(), 1);
+        assert!(example(false).is_empty());
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::{Line, highest_first};
 use crate::predict::operator::{ElementType, Operator};
 use crate::profile::Phase;
+use crate::recording::manifest::Parameter;
+use crate::source::batch_site::module::last_name;
 use crate::source::rewrite::program::Program;
 use crate::whatif::optimizations::shared::retyped::retyped;
 
@@ -37,8 +39,8 @@ impl Rule for Float64 {
 }
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
-    // Physics that trains in double precision says so once, for everything.
-    if sets_default(evidence.program) {
+    // Physics that trains in double precision says so once, for everything, or for the model.
+    if sets_default(evidence.program) || has_double_weights(evidence) {
         return None;
     }
     let is_double: Vec<bool> = evidence.graph().operators.iter().map(is_double).collect();
@@ -107,12 +109,26 @@ fn saved(evidence: &Evidence<'_>, operator: &Operator) -> f64 {
     ratio.map_or(OF_BYTES, |ratio| (1.0 - ratio).clamp(0.0, 1.0))
 }
 
+/// Whether the program chooses the type that tensors have, and it is not seen to be another than float64.
 fn sets_default(program: &Program<'_>) -> bool {
+    const OTHERS: [&str; 7] =
+        ["float32", "float", "float16", "half", "bfloat16", "FloatTensor", "HalfTensor"];
     program.calls().any(|(module, call)| {
-        let text = program.module(module).text(&call.span);
         let sets = matches!(call.name(), "set_default_dtype" | "set_default_tensor_type");
-        sets && (text.contains("64") || text.to_lowercase().contains("double"))
+        let text = program.module(module).text(&call.span);
+        let given = text.trim_end_matches([')', '\'', '"', ' ']);
+        sets && !OTHERS.contains(&last_name(given))
     })
+}
+
+/// Whether most weights are of 64 bits.
+fn has_double_weights(evidence: &Evidence<'_>) -> bool {
+    let modules = evidence.manifest().map(|manifest| manifest.modules.as_slice());
+    let parameters = || modules.unwrap_or_default().iter().flat_map(|module| &module.parameters);
+    let elements: u64 = parameters().map(|one| one.elements).sum();
+    let is_double = |one: &&Parameter| one.bytes == one.elements.saturating_mul(8);
+    let double: u64 = parameters().filter(is_double).map(|one| one.elements).sum();
+    double.saturating_mul(2) > elements
 }
 
 /// Lines that make a tensor of 64 bits: by a type that they name, or of what NumPy made.
@@ -150,6 +166,7 @@ fn origins(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
 mod tests {
     use super::*;
     use crate::diagnose::harness::{Case, of_type, operator};
+    use crate::recording::manifest::Module;
 
     const TEXT: &str = "import numpy as np\nimport torch\n\n\
         weights = torch.from_numpy(np.ones(4096))\n\
@@ -188,9 +205,30 @@ mod tests {
 
     #[test]
     fn who_asks_for_it_for_everything_gets_it() {
-        let text =
-            "import torch\ntorch.set_default_dtype(torch.float64)\n\n\ny = model(x)\nz = y\n";
-        assert!(example(text, ElementType::Float64, 500.0).measured(&Float64).is_empty());
+        let found = |default: &str| {
+            let text = format!("import torch\n{default}\n\n\ny = model(x)\nz = y\n");
+            example(&text, ElementType::Float64, 500.0).measured(&Float64).len()
+        };
+        assert_eq!(found("torch.set_default_dtype(torch.float64)"), 0);
+        assert_eq!(found("torch.set_default_dtype(DTYPE)"), 0);
+        assert_eq!(found("torch.set_default_tensor_type('torch.DoubleTensor')"), 0);
+        assert_eq!(found("torch.set_default_dtype(torch.float32)"), 1);
+        assert_eq!(found("torch.set_default_tensor_type('torch.cuda.FloatTensor')"), 1);
+    }
+
+    #[test]
+    fn weights_of_64_bits_ask_for_it() {
+        let found = |bytes: [u64; 2]| {
+            let parameters = bytes.map(|bytes| Parameter {
+                elements: 4096,
+                bytes: 4096 * bytes,
+                ..Parameter::default()
+            });
+            let module = Module { parameters: parameters.to_vec(), ..Module::default() };
+            let case = example(TEXT, ElementType::Float64, 500.0);
+            case.told(|it| it.modules = vec![module]).measured(&Float64).len()
+        };
+        assert_eq!((found([8, 8]), found([4, 8]), found([4, 4])), (0, 1, 1));
     }
 
     #[test]

@@ -7,7 +7,9 @@ use tree_sitter::Node;
 
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
-use crate::diagnose::reading::{conditions_around, loops_around, nodes_of_line};
+use crate::diagnose::reading::{
+    callers, conditions_around, is_in_validation, loops_around, nodes_of_line,
+};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::waits::Waits;
 use crate::profile::{FileId, Phase};
@@ -19,6 +21,8 @@ use crate::whatif::graph::{Graph, Resource, Task, TaskId, TaskKind};
 const LEAST_SHARE: f64 = 0.005;
 /// Lines of an iteration that are looked at, those with the longest waits first: each is replayed.
 const MOST_LINES: usize = 4;
+/// Functions that are followed from a line to the loop.
+const MOST_CALLERS: u32 = 4;
 
 /// A number, or a size of a tensor of few dimensions.
 const FEW_BYTES: u64 = 64;
@@ -155,8 +159,8 @@ fn waiting(evidence: &Evidence<'_>) -> Vec<Line> {
     let found = lines.into_iter().filter_map(|(at, waits)| {
         let (module, line) = evidence.today(at.0, at.1)?;
         let text = evidence.program.module(module);
-        let is_once = evidence.line(at.0, at.1).is_some_and(|cost| cost.calls < 0.99);
-        if is_once || is_now_and_then(text, line) {
+        let first = nodes_of_line(text, line).into_iter().next()?;
+        if runs_in_some(evidence, at) || is_now_and_then(evidence, module, first, 0) {
             return None;
         }
         let shown = waits.into_iter().filter_map(|(id, task, waited_ns)| {
@@ -302,26 +306,76 @@ fn is_condition(nodes: &[Node<'_>]) -> bool {
     })
 }
 
-/// Whether a line runs in some iterations alone, such as one in a hundred: it stands behind a condition
-/// that counts or compares.
-fn is_now_and_then(text: &Module, line: u32) -> bool {
-    let nodes = nodes_of_line(text, line);
-    let Some(first) = nodes.first() else { return true };
-    let conditions = conditions_around(*first, loops_around(*first).into_iter().next());
-    conditions.into_iter().any(|condition| {
-        let mut all = within(condition).into_iter();
-        all.any(|node| {
-            let is_modulo =
-                node.child_by_field_name("operator").is_some_and(|operator| operator.kind() == "%");
-            is_modulo || matches!(node.kind(), "comparison_operator" | "call")
-        })
+/// Whether a recording shows that a line runs in some iterations alone.
+fn runs_in_some(evidence: &Evidence<'_>, at: (FileId, u32)) -> bool {
+    let is_seldom = evidence.line(at.0, at.1).is_some_and(|cost| cost.calls < 0.99);
+    let times = evidence.manifest().map(|manifest| manifest.observed.line_times.as_slice());
+    let mut times = times.unwrap_or_default().iter();
+    is_seldom || times.any(|one| (FileId(one.at.file), one.at.line) == at && one.ns.contains(&0))
+}
+
+/// Whether the text says that a node runs in some iterations alone, such as one in a hundred: it stands
+/// behind a condition that counts, or is of validation; or all calls of its function do.
+fn is_now_and_then(evidence: &Evidence<'_>, module: usize, node: Node<'_>, depth: u32) -> bool {
+    let program = evidence.program;
+    let text = program.module(module);
+    let trains = evidence.manifest().and_then(|manifest| manifest.training_loop);
+    let trains = trains.and_then(|at| evidence.today(FileId(at.file), at.line));
+    let is_training = |one: &Node<'_>| trains == Some((module, text.line(one.start_byte())));
+    let training = loops_around(node).into_iter().find(is_training);
+    if is_in_validation(text, node)
+        || conditions_around(node, training).into_iter().any(|one| counts(text, one))
+    {
+        return true;
+    }
+    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.get(at));
+    let Some(function) = function.filter(|_| training.is_none() && depth < MOST_CALLERS) else {
+        return false;
+    };
+    let calls = callers(program, &function.name);
+    let mut calls = calls.into_iter().peekable();
+    calls.peek().is_some()
+        && calls.all(|(at, _, call)| is_now_and_then(evidence, at, call, depth + 1))
+}
+
+/// Whether a condition counts iterations: a remainder, or a counter that it compares or hands over. What
+/// else it may ask (`rank == 0`, `x is not None`) can hold in every iteration.
+fn counts(text: &Module, condition: Node<'_>) -> bool {
+    within(condition).into_iter().any(|node| {
+        let operator = node.child_by_field_name("operator").map(|operator| operator.kind());
+        let is_asked = node.parent().is_some_and(|parent| {
+            matches!(parent.kind(), "comparison_operator" | "argument_list" | "not_operator")
+        });
+        let is_name = matches!(node.kind(), "identifier" | "attribute");
+        operator == Some("%") || (is_name && is_asked && is_counter(text, node))
     })
+}
+
+/// Whether a name is counted up, by itself or by the loop around it.
+fn is_counter(text: &Module, node: Node<'_>) -> bool {
+    let name = written(text, node);
+    let is_added_to = text.assignments.iter().any(|one| {
+        let step = text.text(&one.value).trim();
+        one.is_augmented && one.target == name && step.parse::<u64>().is_ok()
+    });
+    is_added_to
+        || loops_around(node).into_iter().any(|one| {
+            let field = |name: &str| one.child_by_field_name(name);
+            let over = field("right").map(|over| written(text, over)).unwrap_or_default();
+            let first = field("left").map(|left| match left.kind() {
+                "identifier" => Some(left),
+                _ => left.named_child(0),
+            });
+            let counts = ["enumerate(", "range("].iter().any(|it| over.contains(it));
+            counts && first.flatten().is_some_and(|first| written(text, first) == name)
+        })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::diagnose::harness::{At, Case};
+    use crate::recording::observed::LineTimes;
 
     const PROGRAM: &str = "\
 import torch
@@ -389,6 +443,63 @@ for step, (x, y) in enumerate(loader):
         seldom.finds_nothing(&HiddenSync);
         // The end of the measurement waits by itself.
         waiting_at("item", None).finds_nothing(&HiddenSync);
+    }
+
+    /// Whether a line `# here` of a program is told that waits.
+    fn is_told(program: &str, change: impl FnOnce(&mut Case)) -> bool {
+        let mut case = Case::new(&format!("import torch\n{program}")).on_gpu();
+        kernels_and_wait(&mut case, Some("here"), Some("aten::_local_scalar_dense"));
+        case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
+        change(&mut case);
+        !case.measured(&HiddenSync).is_empty()
+    }
+
+    #[test]
+    fn conditions_that_count_excuse_a_line_and_others_do_not() {
+        let told = |condition: &str| {
+            let program = format!(
+                "for step, (x, y) in enumerate(loader):  # forward\n    done += 1\n    loss = model(x)\n    \
+                 if {condition}:\n        total += loss.item()  # here\n"
+            );
+            is_told(&program, |_| ())
+        };
+        for counts in ["step % 100 == 0", "step == 5", "done > 9", "is_due(step)", "not done"] {
+            assert!(!told(counts), "{counts}");
+        }
+        for other in ["rank == 0", "is_main_process()", "y is not None", "flags[step]"] {
+            assert!(told(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn conditions_are_those_up_to_the_training_loop_and_of_callers() {
+        let inner = "for step in range(9):  # forward\n    if step % 100 == 0:\n        for p in model.parameters():\n            p.grad.norm().item()  # here\n";
+        assert!(!is_told(inner, |_| ()));
+        let helper = |call: &str| {
+            format!(
+                "def show(loss):\n    print(loss.item())  # here\n\nfor step in range(9):  # forward\n    {call}\n"
+            )
+        };
+        assert!(!is_told(&helper("if step % 9 == 0:\n        show(loss)"), |_| ()));
+        assert!(is_told(&helper("show(loss)"), |_| ()));
+        let outer = "for epoch in range(9):\n    if epoch % 2 == 0:\n        for x in loader:  # forward\n            total += loss.item()  # here\n";
+        let trains = |case: &mut Case| case.manifest.training_loop = Some(case.location("forward"));
+        assert!(is_told(outer, trains));
+        let validation = "def evaluate():\n    for x in data:\n        model(x).item()  # here\n\nfor x in loader:  # forward\n    evaluate()\n";
+        assert!(!is_told(validation, |_| ()));
+    }
+
+    #[test]
+    fn a_line_that_some_iterations_did_not_run_is_none() {
+        let program = "for x in loader:  # forward\n    print(loss.item())  # here\n";
+        let with = |ns: Vec<u64>| {
+            is_told(program, |case| {
+                let at = case.location("here");
+                case.manifest.observed.line_times = vec![LineTimes { at, ns }];
+                case.ran("here", 10.0);
+            })
+        };
+        assert_eq!((with(vec![5, 7]), with(vec![0, 70])), (true, false));
     }
 
     #[test]

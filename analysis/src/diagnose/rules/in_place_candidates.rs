@@ -14,6 +14,7 @@ use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::Line;
 use crate::profile::{ModuleId, Phase, Profile};
 use crate::source::rewrite::EditKind;
+use crate::source::rewrite::mend::taken_apart::taken_apart;
 use crate::units;
 use crate::whatif::memory::{Changes, Memory};
 
@@ -61,7 +62,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     let recorded = &evidence.subject.recorded;
     let (graph, schedule) = (&recorded.graph, &recorded.schedule);
     let pairs = pairs(evidence.profile());
-    if pairs.is_empty() || !graph.memory.is_known {
+    if pairs.is_empty() || !graph.memory.is_known || taken_apart(evidence.program).is_some() {
         return None;
     }
     // The calls of these activation functions, each with the bytes that it is given.
@@ -154,8 +155,17 @@ mod tests {
     /// A convolution and an activation function; the layer's output is freed in the backward pass or
     /// right away, and beside it the function's own output is alive until the end.
     fn example(outer: &str, layer: &str, function: &str, name: &str, kept: bool) -> Case {
+        of_text(TEXT, outer, (layer, function, name), kept)
+    }
+
+    fn of_text(
+        text: &str,
+        outer: &str,
+        (layer, function, name): (&str, &str, &str),
+        kept: bool,
+    ) -> Case {
         let step = operator(name, &[SHAPE, SHAPE]);
-        let mut example = Case::new(TEXT)
+        let mut example = Case::new(text)
             .module("", outer, 3)
             .module("0", layer, 4)
             .call(7, Phase::Forward, &operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]), 900.0)
@@ -185,6 +195,18 @@ mod tests {
         assert_eq!(found[0].at.line, 5);
         let cost = found[0].cost.expect("a cost");
         assert!(cost.is_predicted && (cost.bytes - BYTES).abs() < 1.0, "{cost:?}");
+    }
+
+    #[test]
+    fn not_where_the_program_looks_between_the_layers() {
+        let of = ("Conv2d", "LeakyReLU", "leaky_relu");
+        let found = |rest: &str| {
+            of_text(&format!("{TEXT}{rest}"), "Sequential", of, true)
+                .measured(&InPlaceCandidates)
+                .len()
+        };
+        let each = "for layer in net:\n    x = layer(x)\n    found.append(x)\n";
+        assert_eq!((found("z = net(y)\n"), found(each)), (1, 0));
     }
 
     #[test]

@@ -19,6 +19,8 @@ const COPIES: [&str; 3] = ["clone", "copy_", "contiguous"];
 const PRODUCTS: [&str; 4] = ["matmul", "bmm", "mm", "baddbmm"];
 /// How the last two dimensions are exchanged, as it is written.
 const TRANSPOSED: [&str; 5] = [".transpose(-2,-1)", ".transpose(-1,-2)", ".mT", ".t()", ".T"];
+/// The same where there are three.
+const OF_THREE: [&str; 3] = [".transpose(1,2)", ".transpose(2,1)", ".permute(0,2,1)"];
 
 pub(super) struct LayoutCopies;
 
@@ -39,8 +41,10 @@ impl Rule for LayoutCopies {
         });
         let found = sites.filter_map(|(line, kind)| {
             let copies = of_line(evidence, line).filter(|(key, _)| {
-                let name = evidence.operator(key).and_then(|it| it.base_name());
-                name.is_some_and(|name| COPIES.contains(&name))
+                let Some(operator) = evidence.operator(key) else { return false };
+                let dimensions = operator.shape(0).map_or(0, <[u64]>::len);
+                operator.base_name().is_some_and(|name| COPIES.contains(&name))
+                    && (kind != Copy::TransposedOfThree || dimensions == 3)
             });
             let time_ns: f64 = copies.map(|(_, work)| work.time_ns()).sum();
             (evidence.share(time_ns) >= LEAST).then(|| finding(evidence, line, kind, time_ns))
@@ -54,6 +58,8 @@ impl Rule for LayoutCopies {
 enum Copy {
     /// A transposed matrix that is only multiplied.
     Transposed,
+    /// The same, where the tensor has three dimensions.
+    TransposedOfThree,
     /// A tensor that nobody changes.
     Unchanged,
 }
@@ -65,7 +71,7 @@ fn finding(
     time_ns: f64,
 ) -> Finding {
     let (message, why) = match kind {
-        Copy::Transposed => (
+        Copy::Transposed | Copy::TransposedOfThree => (
             "`.contiguous()` copies a transposed matrix that is only multiplied",
             "Products read a matrix in either order at the same speed. Without `.contiguous()` the transpose \
              is a view, and nothing is copied.",
@@ -100,8 +106,10 @@ fn needless(program: &Program<'_>, module: usize, call: &Call) -> Option<Copy> {
         return None;
     }
     if name == "contiguous" {
-        let is_it = is_transposed(text, call, object) && only_multiplied(text, call, node);
-        return is_it.then_some(Copy::Transposed);
+        let kinds = [(&TRANSPOSED[..], Copy::Transposed), (&OF_THREE[..], Copy::TransposedOfThree)];
+        let is_it = |ends: &[&str]| is_transposed(text, call, object, ends);
+        let found = kinds.into_iter().find(|(ends, _)| is_it(ends)).map(|(_, kind)| kind);
+        return found.filter(|_| only_multiplied(text, call, node));
     }
     let function = text.functions.get(call.function?)?;
     let is_forward = function.name == "forward" && function.class.is_some();
@@ -110,9 +118,9 @@ fn needless(program: &Program<'_>, module: usize, call: &Call) -> Option<Copy> {
 
 /// Whether the last two dimensions of a tensor are exchanged, of which nothing was exchanged before: else
 /// a product has to copy it anyway.
-fn is_transposed(text: &Module, call: &Call, object: Node<'_>) -> bool {
+fn is_transposed(text: &Module, call: &Call, object: Node<'_>, ends: &[&str]) -> bool {
     let whole = written(text, object);
-    let Some(base) = TRANSPOSED.iter().find_map(|end| whole.strip_suffix(end)) else {
+    let Some(base) = ends.iter().find_map(|end| whole.strip_suffix(end)) else {
         return false;
     };
     let is_moved = |value: &str| {
@@ -206,11 +214,16 @@ mod tests {
 
     /// Whether the copy in a method's body, on line 5, is told.
     fn is_told(body: &str) -> bool {
+        is_told_of(body, &[4096, 4096])
+    }
+
+    /// The same for a copy of a shape.
+    fn is_told_of(body: &str, shape: &[u64]) -> bool {
         let body = body.replace('\n', "\n        ");
         let text = format!(
             "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x, y):\n        {body}\n\nNet()(1, 2)\n"
         );
-        let copy = operator("clone", &[&[4096, 4096], &[4096, 4096]]);
+        let copy = operator("clone", &[shape, shape]);
         let example =
             (5..9).fold(Case::new(&text), |it, line| it.call(line, Phase::Forward, &copy, 500.0));
         !example.measured(&LayoutCopies).is_empty()
@@ -223,6 +236,19 @@ mod tests {
         assert!(is_told(
             "w = self.weight.T.contiguous()\na = torch.mm(x, w)\nreturn torch.mm(y, w) + a"
         ));
+    }
+
+    #[test]
+    fn of_three_dimensions_the_last_two_have_numbers() {
+        for end in [".transpose(1, 2)", ".transpose(2, 1)", ".permute(0, 2, 1)"] {
+            let body =
+                format!("k = x * self.scale\nk = k{end}.contiguous()\nreturn torch.bmm(y, k)");
+            assert!(is_told_of(&body, &[8, 512, 512]), "{end}");
+            // Of four dimensions these are others.
+            assert!(!is_told_of(&body, &[8, 4, 512, 512]), "{end}");
+        }
+        let heads = "k = x * self.scale\nk = k.permute(0, 2, 1, 3).contiguous()\nreturn y @ k";
+        assert!(!is_told_of(heads, &[8, 4, 512, 512]));
     }
 
     #[test]

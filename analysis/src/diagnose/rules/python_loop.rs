@@ -103,6 +103,28 @@ mod tests {
     }
 
     #[test]
+    fn a_comprehension_has_its_rounds_on_one_line() {
+        let text = "import torch\n\ndef f(x):\n    w = x.mean()\n    \
+            y = torch.stack([(x[:, t] * w).relu() for t in range(64)])\n    return y\n\nf(1)\n";
+        let found = |rounds: u32| {
+            let shape: &[u64] = &[32, 16];
+            let mut case = Case::new(text).times(4, 1.0).times(5, 1.0);
+            for _ in 0..rounds {
+                case = case
+                    .gap(5, Phase::Forward, 2.0)
+                    .call(5, Phase::Forward, &operator("mul", &[shape, shape, shape]), 5.0)
+                    .call(5, Phase::Forward, &operator("relu", &[shape, shape]), 5.0);
+            }
+            case.call(5, Phase::Forward, &operator("stack", &[shape, shape]), 9.0)
+                .measured(&PythonLoop)
+        };
+        let many = found(64);
+        assert_eq!((many.len(), many[0].at.line), (1, 5));
+        assert!(many[0].message.contains("64 times"), "{}", many[0].message);
+        assert_eq!(found(4), []);
+    }
+
+    #[test]
     fn few_rounds_other_shapes_and_little_time_are_no_fault() {
         assert!(example(4, true, 10.0).measured(&PythonLoop).is_empty());
         assert!(example(64, false, 10.0).measured(&PythonLoop).is_empty());

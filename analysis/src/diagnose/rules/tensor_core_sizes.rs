@@ -7,11 +7,14 @@ use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::{by_line, highest_first, of_line};
 use crate::predict::op_cost::{Family, work};
-use crate::predict::operator::{Arg, ElementType, Operator};
+use crate::predict::operator::Operator;
 use crate::profile::Phase;
+use crate::whatif::optimizations::pad_dimensions::{chosen_sizes, multiple};
 
 /// A smaller share of the iteration is not worth other sizes.
 const LEAST: f64 = 0.01;
+/// The same of convolutions, of which is not known what other sizes would save.
+const LEAST_OF_CONVOLUTIONS: f64 = 0.05;
 /// Lines that are told.
 const MOST: usize = 5;
 
@@ -27,14 +30,16 @@ impl Rule for TensorCoreSizes {
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        find(evidence).unwrap_or_default()
+        if !evidence.on_gpu() {
+            return Vec::new();
+        }
+        let mut found = of_products(evidence).unwrap_or_default();
+        found.extend(of_convolutions(evidence));
+        found
     }
 }
 
-fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
-    if !evidence.on_gpu() {
-        return None;
-    }
+fn of_products(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     let tf32 = evidence.options().tf32_products;
     let of_call = |_: &Key, done: &Work, operator: &Operator| {
         let (_, wanted) = odd_size(operator, tf32)?;
@@ -71,31 +76,64 @@ fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
     Some(found.collect())
 }
 
-/// A size of a weight, or the width of a batch of matrices, that is off the multiple, and the
-/// multiple. The number of rows comes from the batch, and is left alone.
+/// A size of a product that is off the multiple, and the multiple.
 fn odd_size(operator: &Operator, tf32: bool) -> Option<(u64, u64)> {
-    let multiple = match operator.element()? {
-        ElementType::Float16 | ElementType::BFloat16 => 8,
-        ElementType::Float8 => 16,
-        ElementType::Float32 if tf32 => 4,
-        _ => return None,
-    };
-    if work(operator)?.family != Family::Gemm {
-        return None;
-    }
-    let matrices = operator.inputs.iter().filter_map(|input| match input {
-        Arg::Tensor(tensor) if tensor.shape.len() >= 2 => Some(tensor.shape.as_slice()),
-        _ => None,
+    let multiple = multiple(operator, tf32)?;
+    first_odd(chosen_sizes(operator), multiple).map(|size| (size, multiple))
+}
+
+/// A column alone is a dot product, and a picture has its three colours: no tensor core helps with fewer
+/// than the multiple.
+fn first_odd(sizes: Vec<u64>, multiple: u64) -> Option<u64> {
+    sizes.into_iter().find(|size| *size > multiple && size % multiple != 0)
+}
+
+/// Convolutions with channels off the multiple. Libraries fill some of them up by themselves, and no model
+/// here knows for which: what it costs is not told.
+fn of_convolutions(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let time = by_line(evidence, |key, done, operator| {
+        let is_odd = key.2 == Phase::Forward && odd_channels(operator).is_some();
+        is_odd.then_some(done.kernel_ns)
     });
-    let mut sizes = matrices.skip(1).flat_map(|shape| shape.iter().rev().take(2));
-    // A column alone is a dot product, which no tensor core helps.
-    sizes.find(|size| **size > multiple && **size % multiple != 0).map(|size| (*size, multiple))
+    let lines = highest_first(time).into_iter().take(MOST);
+    let lines = lines.filter(|(_, time_ns)| evidence.share(*time_ns) >= LEAST_OF_CONVOLUTIONS);
+    let found = lines.filter_map(|((file, line), _)| {
+        let odd = of_line(evidence, (file, line))
+            .filter(|(key, _)| key.2 == Phase::Forward)
+            .filter_map(|(key, work)| Some((odd_channels(evidence.operator(key)?)?, work)))
+            .max_by(|a, b| a.1.kernel_ns.total_cmp(&b.1.kernel_ns));
+        let ((channels, wanted), _) = odd?;
+        Some(Finding {
+            rule: "tensor-core-sizes",
+            at: evidence.place(file, line),
+            message: format!("A convolution has {channels} channels, which is no multiple of {wanted}"),
+            why: format!(
+                "Tensor cores read channels in pieces of 16 bytes. With {} the library's fastest kernels \
+                 can be taken as it is; otherwise it fills the channels up, or takes others.",
+                channels.next_multiple_of(wanted)
+            ),
+            ..Finding::default()
+        })
+    });
+    found.collect()
+}
+
+/// The channels that a convolution gives, where they are off the multiple, and the multiple. Those that it
+/// is given come from the layer before, or from the data.
+fn odd_channels(operator: &Operator) -> Option<(u64, u64)> {
+    let is_one = work(operator)?.family == Family::Convolution;
+    let given = operator.shape(1).filter(|weight| is_one && weight.get(1) > Some(&1))?;
+    let channels = *operator.outputs.first()?.shape.get(1).filter(|_| given.len() > 2)?;
+    // In single precision libraries have kernels outside of tensor cores to choose from.
+    let multiple = multiple(operator, false)?;
+    first_odd(vec![channels], multiple).map(|size| (size, multiple))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::diagnose::harness::{Case, of_type, operator};
+    use crate::predict::operator::ElementType;
 
     const TEXT: &str = "import torch\n\ny = body(x)\nlogits = head(y)\n";
 
@@ -140,6 +178,45 @@ mod tests {
             900.0,
         );
         assert!(example.measured(&TensorCoreSizes).is_empty());
+    }
+
+    #[test]
+    fn the_length_of_a_sequence_is_no_choice() {
+        let half = |shapes: &[&[u64]]| of_type(ElementType::Float16, "bmm", shapes);
+        let found = |head: u64| {
+            let (rows, columns) = ([96, 197, head], [96, head, 197]);
+            let scores = half(&[&rows, &columns, &[96, 197, 197]]);
+            let case = Case::new(TEXT).on_gpu().call(3, Phase::Forward, &scores, 900.0);
+            case.measured(&TensorCoreSizes)
+        };
+        assert_eq!(found(64), []);
+    }
+
+    /// A convolution with so many channels in and out.
+    fn convolution(from: u64, to: u64, element: ElementType, work_us: f64) -> Case {
+        let shapes: [&[u64]; 3] = [&[32, from, 56, 56], &[to, from, 3, 3], &[32, to, 56, 56]];
+        let large = operator("add", &[&[1 << 22], &[1 << 22], &[1 << 22]]);
+        Case::new(TEXT)
+            .on_gpu()
+            .call(3, Phase::Forward, &of_type(element, "conv2d", &shapes), work_us)
+            .call(4, Phase::Forward, &large, 500.0)
+    }
+
+    #[test]
+    fn channels_of_a_convolution() {
+        let half = ElementType::Float16;
+        let found = convolution(64, 100, half, 500.0).measured(&TensorCoreSizes);
+        assert_eq!((found.len(), found[0].at.line, found[0].cost), (1, 3, None));
+        assert!(found[0].message.contains("100") && found[0].why.contains("104"), "{found:?}");
+        assert!(convolution(64, 96, half, 500.0).measured(&TensorCoreSizes).is_empty());
+        // What the data has, a picture out, and each channel by itself.
+        assert!(convolution(27, 64, half, 500.0).measured(&TensorCoreSizes).is_empty());
+        assert!(convolution(64, 3, half, 500.0).measured(&TensorCoreSizes).is_empty());
+        assert!(convolution(1, 100, half, 500.0).measured(&TensorCoreSizes).is_empty());
+        // Little time, and another type.
+        assert!(convolution(64, 100, half, 5.0).measured(&TensorCoreSizes).is_empty());
+        let single = convolution(64, 100, ElementType::Float32, 500.0);
+        assert!(single.measured(&TensorCoreSizes).is_empty());
     }
 
     #[test]

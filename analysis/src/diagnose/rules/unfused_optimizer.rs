@@ -36,9 +36,8 @@ impl Rule for UnfusedOptimizer {
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let manifest = evidence.manifest()?;
-    // Who says `fused=False` has thought about it.
-    let is_chosen =
-        |optimizer: &Optimizer| optimizer.fused.is_some() || optimizer.foreach == Some(true);
+    // Who says `fused=False` or `foreach=False` has thought about it.
+    let is_chosen = |it: &Optimizer| it.fused.is_some() || it.foreach.is_some();
     if manifest.optimizers.iter().all(is_chosen) || has_sparse_gradients(evidence) {
         return None;
     }
@@ -157,6 +156,11 @@ mod tests {
     fn not_where_it_is_fused_or_takes_little() {
         assert!(example(false, 1000.0, Some(true)).measured(&UnfusedOptimizer).is_empty());
         assert!(example(false, 1e6, None).measured(&UnfusedOptimizer).is_empty());
+        for foreach in [true, false] {
+            let chosen = example(false, 1000.0, None);
+            let chosen = chosen.told(|it| it.optimizers[0].foreach = Some(foreach));
+            assert!(chosen.measured(&UnfusedOptimizer).is_empty(), "{foreach}");
+        }
         let none = example(false, 1000.0, None).told(|it| it.optimizers.clear());
         assert!(none.measured(&UnfusedOptimizer).is_empty());
     }
@@ -173,6 +177,13 @@ mod tests {
         let found = other(true, "RMSprop").measured(&UnfusedOptimizer);
         assert_eq!(found[0].fix, Some(EditKind::ForeachOptimizer));
         assert!(other(false, "RMSprop").measured(&UnfusedOptimizer).is_empty());
+    }
+
+    #[test]
+    fn no_step_of_complex_numbers_is_fused() {
+        let real = operator("view_as_real", &[SIZE, &[64, 64, 2]]);
+        let complex = example(false, 1000.0, None).call(6, Phase::Optimizer, &real, 1.0);
+        assert!(complex.measured(&UnfusedOptimizer).is_empty());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::shared::update::{Algorithm, Mode, Update, update};
 use crate::predict::Range;
 use crate::predict::op_cost::{self, OpCost};
 use crate::predict::operator::{Arg, Operator, Tensor};
+use crate::profile::Phase;
 use crate::source::rewrite::EditKind;
 use crate::source::rewrite::optimizers::takes_foreach;
 use crate::whatif::calls::{calls, has_kernels};
@@ -58,6 +59,9 @@ impl Optimization for FusedOptimizer {
             (Mode::Fused, None) => return Err(format!("PyTorch has no fused {name}")),
             (_, algorithm) => algorithm,
         };
+        if self.mode == Mode::Fused && is_complex(graph) {
+            return Err("PyTorch's fused optimizers take real numbers alone".to_owned());
+        }
         if found.parameters.is_empty() {
             return Err("the recording has no sizes of parameters".to_owned());
         }
@@ -123,6 +127,14 @@ impl FusedOptimizer {
             });
         }
     }
+}
+
+/// Whether an update is of complex numbers, which an optimizer looks at as pairs of real ones; a fused one
+/// refuses them ("`fused=True` requires all the params to be floating point Tensors").
+fn is_complex(graph: &Graph) -> bool {
+    let of_update = graph.tasks.iter().filter(|task| task.phase == Phase::Optimizer);
+    let mut operators = of_update.filter_map(|task| graph.operator_of(task));
+    operators.any(|operator| operator.base_name() == Some("view_as_real"))
 }
 
 /// What the whole update is multiplied by, where it was run both ways on this machine.

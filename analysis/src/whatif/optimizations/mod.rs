@@ -19,7 +19,7 @@ mod loader_workers;
 mod memory_facts;
 mod offload;
 mod p3;
-mod pad_dimensions;
+pub(crate) mod pad_dimensions;
 mod parallel_scan;
 mod pinned_memory;
 mod prefetch;

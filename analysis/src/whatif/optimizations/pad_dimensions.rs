@@ -6,7 +6,7 @@ use super::shared::exchange::exchange;
 use super::shared::lines;
 use super::shared::retyped::each_tensor;
 use crate::predict::op_cost::{Family, work};
-use crate::predict::operator::{ElementType, Operator};
+use crate::predict::operator::{Arg, ElementType, Operator};
 use crate::whatif::calls::{calls, has_kernels};
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::Graph;
@@ -54,27 +54,59 @@ impl Optimization for PadDimensions {
     }
 }
 
-/// The product with each size up to the next multiple of 16 bytes; nothing where none changes, or it
-/// does not run on tensor cores.
+/// The product with the sizes that the program chose up to the next multiple of 16 bytes; nothing where
+/// none changes, or it does not run on tensor cores.
 fn padded(operator: &Operator, facts: &Facts<'_>) -> Option<Operator> {
-    let element = operator.element()?;
-    let on_tensor_cores = match element {
-        ElementType::Float16 | ElementType::BFloat16 | ElementType::Float8 => true,
-        ElementType::Float32 => facts.options.tf32_products,
-        _ => false,
-    };
-    let is_product = work(operator).is_some_and(|work| work.family == Family::Gemm);
-    if !on_tensor_cores || !is_product {
-        return None;
-    }
-    let multiple = (16.0 / element.bytes()) as u64;
+    let multiple = multiple(operator, facts.options.tf32_products)?;
+    let chosen = chosen_sizes(operator);
     let then = each_tensor(operator, &|tensor| {
         let last = tensor.shape.len().saturating_sub(2);
-        tensor.shape.iter_mut().skip(last).for_each(|size| {
-            *size = size.checked_next_multiple_of(multiple).unwrap_or(*size);
-        });
+        let sizes = tensor.shape.iter_mut().skip(last).filter(|size| chosen.contains(size));
+        sizes.for_each(|size| *size = size.checked_next_multiple_of(multiple).unwrap_or(*size));
     });
     (then != *operator).then_some(then)
+}
+
+/// The elements of 16 bytes, which is what tensor cores read at a time; nothing of an operator that does
+/// not run on them.
+pub(crate) fn multiple(operator: &Operator, tf32: bool) -> Option<u64> {
+    match operator.element()? {
+        ElementType::Float16 | ElementType::BFloat16 => Some(8),
+        ElementType::Float8 => Some(16),
+        ElementType::Float32 if tf32 => Some(4),
+        _ => None,
+    }
+}
+
+/// The sizes of a matrix product that the program chose: those of a weight. How many rows there are comes
+/// from the batch. Of a product of two batches, as in attention, the length is that of the data, which the
+/// scores have twice: it is the other size that the program chose.
+pub(crate) fn chosen_sizes(operator: &Operator) -> Vec<u64> {
+    if work(operator).is_none_or(|work| work.family != Family::Gemm) {
+        return Vec::new();
+    }
+    let matrices = operator.inputs.iter().filter_map(|input| match input {
+        Arg::Tensor(tensor) if tensor.shape.len() >= 2 => Some(tensor.shape.as_slice()),
+        _ => None,
+    });
+    let mut matrices: Vec<&[u64]> = matrices.collect();
+    // What the product is added to comes first.
+    if matrices.len() > 2 && operator.base_name().is_some_and(|name| name.contains("add")) {
+        matrices.remove(0);
+    }
+    match matrices[..] {
+        [[_, .., rows, inner], [_, .., _, columns], ..]
+            if matrices.iter().take(2).all(|shape| shape.len() > 2) =>
+        {
+            match (rows == columns, rows == inner) {
+                (true, false) => vec![*inner],
+                (false, true) => vec![*columns],
+                _ => Vec::new(),
+            }
+        }
+        [_, [.., one, other], ..] => vec![*other, *one],
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -102,5 +134,17 @@ mod tests {
         assert_eq!(even.refusal(&device, &PadDimensions), why);
         let full = vocabulary(50_257, ElementType::Float32);
         assert_eq!(full.refusal(&device, &PadDimensions), why);
+    }
+
+    #[test]
+    fn a_length_is_of_the_data_and_a_head_s_size_is_chosen() {
+        let of = |name: &str, shapes: &[&[u64]]| chosen_sizes(&operator(name, shapes));
+        let (rows, scores): (&[u64], &[u64]) = (&[96, 197, 100], &[96, 197, 197]);
+        assert_eq!(of("bmm", &[rows, &[96, 100, 197], scores]), [100]);
+        assert_eq!(of("bmm", &[scores, rows, rows]), [100]);
+        assert_eq!(of("baddbmm", &[scores, rows, &[96, 100, 197], scores]), [100]);
+        assert_eq!(of("bmm", &[&[96, 50, 100], &[96, 100, 197], &[96, 50, 197]]), [0; 0]);
+        assert_eq!(of("matmul", &[rows, &[100, 27], &[96, 197, 27]]), [27, 100]);
+        assert_eq!(of("addmm", &[&[27], &[96, 100], &[100, 27], &[96, 27]]), [27, 100]);
     }
 }

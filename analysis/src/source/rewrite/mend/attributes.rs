@@ -2,10 +2,12 @@
 
 use tree_sitter::Node;
 
+use super::super::super::batch_site::functions::{Callable, callable};
 use super::super::super::batch_site::gather::named_children;
 use super::super::super::batch_site::module::{Assignment, last_name};
+use super::super::super::batch_site::trace::Place;
 use super::super::program::Program;
-use super::super::syntax::{callee, statement_of, within, written};
+use super::super::syntax::{callee, mentions, statement_of, within, written};
 use super::layers::layer;
 
 /// An attribute of a class that holds a layer.
@@ -54,7 +56,7 @@ pub(super) fn calls_of<'a>(program: &Program<'a>, held: &Held<'a>) -> Vec<Node<'
 }
 
 /// Whether an attribute is used but called in its class: handed over, put into a list, called from
-/// outside.
+/// outside or in a class that inherits it.
 pub(super) fn is_used_otherwise(program: &Program<'_>, held: &Held<'_>) -> bool {
     let text = program.module(held.module);
     let Some(class) = text.classes.get(held.class) else { return true };
@@ -74,8 +76,62 @@ pub(super) fn is_used_otherwise(program: &Program<'_>, held: &Held<'_>) -> bool 
             && !is_imported
             && !program.module(module).text(&call.span).ends_with("()")
     });
+    let is_inherited = || {
+        heirs(program, held).any(|(module, class)| {
+            let text = program.module(module);
+            text.classes.get(class).is_some_and(|one| mentions(text.text(&one.span), name))
+        })
+    };
     // It is made once, and every other time it is called.
-    from_outside || uses.count() != calls_of(program, held).len() + 1
+    from_outside || is_inherited() || uses.count() != calls_of(program, held).len() + 1
+}
+
+/// Whether another object takes an attribute's place: `model.bn = nn.Identity()`, or in a class that
+/// inherits it.
+pub(super) fn is_replaced(program: &Program<'_>, held: &Held<'_>) -> bool {
+    let name = last_name(held.name);
+    let assigned = program.modules().iter().enumerate().any(|(module, text)| {
+        text.assignments.iter().any(|one| {
+            let Some((owner, last)) = one.target.rsplit_once('.') else { return false };
+            let class = program.class_of((module, one.function));
+            let is_heir =
+                || heirs(program, held).any(|heir| Some(heir.1) == class && heir.0 == module);
+            last == name && (owner != "self" || is_heir())
+        })
+    });
+    let by_name = [format!("\"{name}\""), format!("'{name}'")];
+    assigned
+        || program.calls().filter(|(_, call)| call.name() == "setattr").any(|(module, call)| {
+            let whole = program.module(module).text(&call.span);
+            by_name.iter().any(|name| whole.contains(name.as_str()))
+        })
+}
+
+/// The classes that inherit from the one that holds an attribute.
+fn heirs(program: &Program<'_>, held: &Held<'_>) -> impl Iterator<Item = (usize, usize)> {
+    let all = program.modules().iter().enumerate();
+    let all = all.flat_map(|(module, text)| (0..text.classes.len()).map(move |at| (module, at)));
+    all.filter(|one| inherits(program, *one, (held.module, held.class), 0))
+}
+
+fn inherits(
+    program: &Program<'_>,
+    (module, class): (usize, usize),
+    from: (usize, usize),
+    depth: u32,
+) -> bool {
+    let text = program.module(module);
+    let bases = text.classes.get(class).map(|one| one.bases.as_slice()).unwrap_or_default();
+    bases.iter().any(|base| {
+        let written: String = text.text(base).split_whitespace().collect();
+        match callable(&program.tracer, &Place { module, span: base.clone() }, &written) {
+            Some(Callable::Class(inner, at)) => {
+                (inner, at) == from
+                    || (depth < 8 && inherits(program, (inner, at), from, depth + 1))
+            }
+            _ => false,
+        }
+    })
 }
 
 /// The layer whose output a call of one class is given, which nothing else can see: what it is, and

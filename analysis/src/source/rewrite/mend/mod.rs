@@ -16,7 +16,7 @@ mod no_sync;
 mod non_blocking;
 mod persistent_workers;
 mod sequences;
-mod taken_apart;
+pub(crate) mod taken_apart;
 pub(crate) mod vain_bias;
 mod validation;
 

@@ -14,7 +14,7 @@ use super::sequences::is_a_sequence;
 
 /// Where a program takes layers out of a sequence one by one, or lets somebody look in between, so
 /// that not only the next layer sees what one gives: text and offset.
-pub(super) fn taken_apart(program: &Program<'_>) -> Option<(usize, usize)> {
+pub(crate) fn taken_apart(program: &Program<'_>) -> Option<(usize, usize)> {
     const LOOKS: [&str; 4] = [
         "register_forward_hook",
         "register_module_forward_hook",
@@ -71,7 +71,7 @@ fn calls_each(program: &Program<'_>, holders: &Holders<'_>, module: usize, node:
     })
 }
 
-/// `self.layers[0](x)`, `model[:3]`.
+/// `self.layers[0](x)`, `model[:3]`, and `model[1] = nn.Identity()`.
 fn is_part(holders: &Holders<'_>, text: &Module, node: Node<'_>) -> bool {
     let Some(value) = node.child_by_field_name("value") else { return false };
     let name = written(text, value);
@@ -81,7 +81,11 @@ fn is_part(holders: &Holders<'_>, text: &Module, node: Node<'_>) -> bool {
             && parent.child_by_field_name("function").is_some_and(|it| it.id() == node.id())
     });
     let is_slice = node.child_by_field_name("subscript").is_some_and(|it| it.kind() == "slice");
-    (is_called || is_slice) && holders.sequences.contains(name)
+    let is_replaced = node.parent().is_some_and(|parent| {
+        let left = parent.child_by_field_name("left").filter(|_| parent.kind() == "assignment");
+        left.is_some_and(|left| left.id() == node.id())
+    });
+    (is_called || is_slice || is_replaced) && holders.sequences.contains(name)
 }
 
 /// Whether a call is what a loop goes over.

@@ -10,9 +10,11 @@ use super::super::models::{Models, keeps_states};
 use super::super::program::Program;
 use super::super::syntax::{everything, written};
 use super::Wanted;
-use super::attributes::{Held, calls_of, held, is_used_otherwise, layer_before, only_argument};
+use super::attributes::{
+    Held, calls_of, held, is_replaced, is_used_otherwise, layer_before, only_argument,
+};
 use super::layers::{Candidate, change_all, is_batch_norm, layer, plain_name, refuse_all, switch};
-use super::modes::part_in_evaluation;
+use super::modes::{left_in_evaluation, part_in_evaluation};
 use super::sequences::sequences;
 use super::taken_apart::taken_apart;
 
@@ -68,9 +70,10 @@ fn candidates<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>>
     found.extend(in_methods(program, all));
     if !found.is_empty()
         && let Some((module, offset)) = part_in_evaluation(program, &Models::of(program))
+            .or_else(|| left_in_evaluation(program))
     {
         let why =
-            "puts a part of a model into evaluation mode, in which a batch norm leaves a bias in";
+            "puts what may train into evaluation mode, in which a batch norm leaves a bias in";
         refuse_all(&mut found, &program.refuse(module, offset, why));
     }
     found
@@ -102,7 +105,10 @@ fn in_methods<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>>
             let Some((one, by)) = before else { continue };
             let pair = ((one.layer.as_str(), one.made), (norm.layer.as_str(), norm.made));
             // Elsewhere its bias may be needed.
-            let is_alone = calls_of(program, one).len() == 1 && !is_used_otherwise(program, one);
+            let is_alone = calls_of(program, one).len() == 1
+                && !is_used_otherwise(program, one)
+                && !is_replaced(program, one)
+                && !is_replaced(program, norm);
             if is_alone && is_vain(program, module, pair.0, pair.1) {
                 found.push(Candidate::new(module, one.made, vec![by, norm.made]));
             }

@@ -103,6 +103,8 @@ fn biases_that_are_needed() {
             // A norm that does not take the mean of the batch.
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nfor one in m.modules():\n    one.eval()",
             "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm.norm.eval()\nm(x)\nm.train()",
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm.eval()\nfor x in data:\n    m(x).sum().backward()",
+            "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\nm[1] = nn.Identity()",
         ],
         expect![[r#"
             refused: no layer that only a batch norm follows is here
@@ -122,10 +124,62 @@ fn biases_that_are_needed() {
             refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
             refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
             refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
-            refused: train.py:7 puts a part of a model into evaluation mode, in which a batch norm leaves a bias in
-            refused: train.py:6 puts a part of a model into evaluation mode, in which a batch norm leaves a bias in
+            refused: train.py:7 puts what may train into evaluation mode, in which a batch norm leaves a bias in
+            refused: train.py:6 puts what may train into evaluation mode, in which a batch norm leaves a bias in
+            refused: train.py:6 puts what may train into evaluation mode, in which a batch norm leaves a bias in
+            refused: train.py:6 looks at single layers of a sequence, perhaps at what one gives to its batch norm
         "#]],
     );
+}
+
+#[test]
+fn a_model_that_is_put_back_before_it_trains_is_evaluated_and_no_more() {
+    let model = "m = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))\n";
+    let told = |rest: &str| made_of(BIAS, &format!("{HEAD}{model}{rest}\n"));
+    let step = "    m(x).sum().backward()";
+    for fine in [
+        format!("for x in data:\n{step}\nm.eval()\nm(x)"),
+        format!("for e in range(3):\n  m.train()\n  for x in data:\n{step}\n  m.eval()\n  m(x)"),
+        "def train(net):\n    net.train()\n    net(x).sum().backward()\n\
+         for e in range(3):\n    train(m)\n    m.eval()"
+            .to_owned(),
+        format!("def test(net):\n    net.eval()\n\nfor x in data:\n{step}\ntest(m)"),
+        format!(
+            "import torchvision\nvgg = torchvision.models.vgg16()\nvgg.eval()\nfor x in data:\n{step}"
+        ),
+    ] {
+        assert!(told(&fine).contains("bias=False"), "{fine}: {}", told(&fine));
+    }
+    for left in [
+        format!("m.eval()\nfor x in data:\n    head.train()\n{step}"),
+        format!("for x in data:\n{step}\n    m.eval()"),
+        format!("def freeze(net):\n    net.eval()\n\nfreeze(m)\nfor x in data:\n{step}"),
+        format!("def step(x):\n    m(x).sum().backward()\n\nm.eval()\nfor x in data:\n    step(x)"),
+    ] {
+        assert!(told(&left).contains("refused"), "{left}: {}", told(&left));
+    }
+}
+
+#[test]
+fn a_norm_that_is_replaced_or_left_out_by_an_heir_takes_no_bias_away() {
+    let text = |rest: &str| {
+        let net = class(
+            "self.fc = nn.Linear(8, n)\nself.bn = nn.BatchNorm1d(n)",
+            "return self.bn(self.fc(x))",
+        );
+        format!("{net}{rest}\n")
+    };
+    assert!(made_of(BIAS, &text("model.head = nn.Identity()")).contains("bias=False"));
+    for rest in [
+        "model.bn = nn.Identity()",
+        "setattr(model, 'bn', nn.Identity())",
+        "class Plain(Net):\n    def forward(self, x):\n        return self.fc(x)",
+        "class Plain(Net):\n    def __init__(self):\n        super().__init__(4)\n        self.bn = nn.Identity()",
+    ] {
+        assert!(made_of(BIAS, &text(rest)).contains("refused"), "{rest}");
+    }
+    let other = "class Other(nn.Module):\n    def forward(self, x):\n        return self.fc(x)";
+    assert!(made_of(BIAS, &text(other)).contains("bias=False"));
 }
 
 #[test]
