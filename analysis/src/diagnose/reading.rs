@@ -4,9 +4,9 @@ use tree_sitter::Node;
 
 use super::finding::Place;
 use crate::source::batch_site::gather::named_children;
-use crate::source::batch_site::module::{Call, Module};
+use crate::source::batch_site::module::{Call, Module, last_name};
 use crate::source::rewrite::program::{Program, Scope};
-use crate::source::rewrite::syntax::{statement_of, within, written};
+use crate::source::rewrite::syntax::{callee, statement_of, within, written};
 
 /// Functions that are followed from a callee to its callers.
 const MOST_CALLERS: u32 = 4;
@@ -110,21 +110,28 @@ pub(crate) fn is_validation_name(name: &str) -> bool {
         }
     }
     let is_one = |word: &String| {
+        // `testloader`, `valset`
+        let data = ["loader", "set", "data"].iter().find_map(|data| word.strip_suffix(data));
         word.starts_with("eval")
             || word.starts_with("valid")
-            || matches!(word.as_str(), "val" | "test" | "testing")
+            || matches!(data.unwrap_or(word), "val" | "test" | "dev")
+            || matches!(word.as_str(), "testing" | "accuracy" | "infer" | "inference")
     };
     words.iter().any(is_one)
 }
 
-/// Whether a node is in a function or a loop that a person named after validation.
-pub(crate) fn is_in_validation(text: &Module, node: Node<'_>) -> bool {
-    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.get(at));
-    function.is_some_and(|one| is_validation_name(&one.name))
-        || loops_around(node).iter().any(|one| {
-            let over = one.child_by_field_name("right");
-            over.is_some_and(|over| is_validation_name(&written(text, over)))
-        })
+/// Whether a `for` goes over what is named after validation. How often it runs says nothing of that:
+/// `range(eval_every)` are the training steps between two validations.
+pub(crate) fn goes_over_validation(text: &Module, one: Node<'_>) -> bool {
+    let Some(over) = one.child_by_field_name("right") else { return false };
+    within(over).into_iter().any(|name| {
+        let calls = std::iter::successors(name.parent(), |node| node.parent())
+            .take_while(|node| over.start_byte() <= node.start_byte() && *node != one)
+            .find(|node| node.kind() == "call" && name.end_byte() < node.end_byte());
+        matches!(name.kind(), "identifier" | "string")
+            && is_validation_name(text.text(&name.byte_range()))
+            && !calls.is_some_and(|call| callee(text, call).ends_with("range"))
+    })
 }
 
 /// Whether a text turns the recording of graphs off: `torch.no_grad()`, `inference_mode`.
@@ -132,28 +139,50 @@ fn turns_off(text: &str) -> bool {
     ["no_grad", "inference_mode", "set_grad_enabled"].iter().any(|word| text.contains(word))
 }
 
-/// Whether the head of a `with` turns the recording of graphs off, or names something that may:
-/// `ctx = torch.no_grad()`, or what a caller gives.
-fn may_turn_off(text: &Module, clause: Node<'_>) -> bool {
+/// Whether the head of a `with` turns the recording of graphs off, or has something that may: a name
+/// (`ctx = torch.no_grad()`, or what a caller gives), or a context manager of which nothing is known
+/// (`with evaluating(model):`).
+fn may_turn_off(program: &Program<'_>, module: usize, clause: Node<'_>) -> bool {
+    let text = program.module(module);
     let unknown = |item: Node<'_>| {
-        let name = item.named_child(0).filter(|one| one.kind() == "identifier");
-        name.is_some_and(|name| {
-            let name = written(text, name);
-            let mut made = text.assignments.iter().filter(|one| one.target == name).peekable();
-            made.peek().is_none() || made.any(|one| turns_off(text.text(&one.value)))
-        })
+        let value = item.named_child(0).unwrap_or(item);
+        let value = value.named_child(0).filter(|_| value.kind() == "as_pattern").unwrap_or(value);
+        if value.kind() == "call" {
+            return !keeps_gradients(&program.absolute(module, &callee(text, value)));
+        }
+        let name = written(text, value);
+        let mut made = text.assignments.iter().filter(|one| one.target == name).peekable();
+        made.peek().is_none() || made.any(|one| turns_off(text.text(&one.value)))
     };
     turns_off(text.text(&clause.byte_range())) || named_children(clause).into_iter().any(unknown)
 }
 
+/// Context managers that are known to leave gradients as they are: those of torch's that do not say
+/// otherwise by their names, and what people put around a loop.
+fn keeps_gradients(name: &str) -> bool {
+    let known = ["open", "contextlib.nullcontext", "contextlib.suppress"];
+    known.contains(&name) || ["torch.", "tqdm", "warnings."].iter().any(|of| name.starts_with(of))
+}
+
+/// Whether a decorator turns the recording of graphs off, by its name or as a function of the program.
+fn is_turning_off(program: &Program<'_>, decorator: &str) -> bool {
+    let name = decorator.trim_start_matches('@').split('(').next().unwrap_or_default().trim();
+    let is_it = |text: &Module| {
+        let named = text.functions.iter().filter(|one| one.name == last_name(name));
+        named.into_iter().any(|one| turns_off(text.text(&one.span)))
+    };
+    turns_off(decorator) || program.modules().iter().any(is_it)
+}
+
 /// Whether a `with` around a node, or a decorator of its function, turns the recording of graphs off;
 /// or it cannot be told.
-pub(crate) fn is_without_gradients(text: &Module, node: Node<'_>) -> bool {
+pub(crate) fn is_without_gradients(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+    let text = program.module(module);
     let mut at = node;
     while let Some(parent) = at.parent() {
         if parent.kind() == "with_statement" {
             let clause = named_children(parent).into_iter().find(|one| one.kind() == "with_clause");
-            if clause.is_some_and(|clause| may_turn_off(text, clause)) {
+            if clause.is_some_and(|clause| may_turn_off(program, module, clause)) {
                 return true;
             }
         }
@@ -161,7 +190,7 @@ pub(crate) fn is_without_gradients(text: &Module, node: Node<'_>) -> bool {
     }
     let mut function = text.function_at(node.start_byte());
     while let Some(one) = function.and_then(|at| text.functions.get(at)) {
-        if one.decorators.iter().any(|decorator| turns_off(text.text(decorator))) {
+        if one.decorators.iter().any(|one| is_turning_off(program, text.text(one))) {
             return true;
         }
         function = one.outer;
@@ -190,7 +219,7 @@ fn without_gradients(program: &Program<'_>, (module, function): Scope, depth: u3
     }
     found.into_iter().any(|(at, call, node)| {
         let is_itself = at == module && call.function == function;
-        is_without_gradients(program.module(at), node)
+        is_without_gradients(program, at, node)
             || (!is_itself && without_gradients(program, (at, call.function), depth + 1))
     })
 }
@@ -198,13 +227,17 @@ fn without_gradients(program: &Program<'_>, (module, function): Scope, depth: u3
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnose::harness::with_program;
 
     #[test]
     fn names_of_validation() {
-        for name in ["evaluate", "val_loader", "validate", "testLoader", "run_test", "eval_one"] {
+        let of_it = ["evaluate", "val_loader", "validate", "testLoader", "run_test", "eval_one"];
+        let more = ["testloader", "valset", "dev_data", "check_accuracy", "inference"];
+        for name in of_it.into_iter().chain(more) {
             assert!(is_validation_name(name), "{name}");
         }
-        for name in ["value", "train", "contest", "invalidate", "latest", "retrieval", "interval"] {
+        let others = ["value", "train", "contest", "invalidate", "latest", "retrieval", "interval"];
+        for name in others.into_iter().chain(["device", "dataloader", "dataset", "trainloader"]) {
             assert!(!is_validation_name(name), "{name}");
         }
     }
@@ -224,29 +257,52 @@ mod tests {
         assert_eq!(calls(5), ["f(x.item(),)", "x.item()"]);
     }
 
+    /// Of each call of `f`, whether gradients are off there.
+    fn without_gradients_at_f(text: &str) -> Vec<bool> {
+        with_program(text, |program| {
+            let calls = program.module(0).calls.iter().filter(|call| call.callee == "f");
+            let nodes = calls.filter_map(|call| program.node(0, call));
+            nodes.map(|node| is_without_gradients(program, 0, node)).collect()
+        })
+    }
+
     #[test]
     fn what_turns_graphs_off_is_around_or_above() {
         let text = "@torch.no_grad()\ndef a(x):\n    return f(x)\n\ndef b(x):\n    with torch.inference_mode():\n        return f(x)\n\ndef c(x):\n    return f(x)\n";
-        let text = Module::new("train.py", text.into());
-        let found: Vec<bool> = text
-            .calls
-            .iter()
-            .filter(|call| call.callee == "f")
-            .filter_map(|call| text.node(&call.span))
-            .map(|node| is_without_gradients(&text, node))
-            .collect();
-        assert_eq!(found, [true, true, false]);
+        assert_eq!(without_gradients_at_f(text), [true, true, false]);
     }
 
     #[test]
     fn a_context_by_name_is_what_it_was_made() {
         let found = |before: &str| {
             let text = format!("{before}\ndef a(x):\n    with ctx:\n        f(x)\n");
-            let text = Module::new("train.py", text.into());
-            let call = text.calls.iter().find(|call| call.callee == "f").expect("a call");
-            is_without_gradients(&text, text.node(&call.span).expect("a node"))
+            without_gradients_at_f(&text) == [true]
         };
         assert!(found("ctx = torch.no_grad()") && found("from elsewhere import ctx"));
         assert!(!found("ctx = torch.autocast('cuda')"));
+    }
+
+    #[test]
+    fn a_context_manager_that_is_not_known_may_turn_graphs_off() {
+        let with = |head: &str, before: &str| {
+            let text = format!("{before}\ndef a(x):\n    with {head}:\n        f(x)\n");
+            without_gradients_at_f(&text) == [true]
+        };
+        assert!(with("evaluating(model)", "from helpers import evaluating"));
+        assert!(with("evaluating(model) as model", ""));
+        assert!(with("self.evaluating", ""));
+        assert!(!with("torch.autocast('cuda')", "import torch"));
+        assert!(!with("autocast('cuda')", "from torch.amp import autocast"));
+        assert!(!with("open('log') as log", ""));
+    }
+
+    #[test]
+    fn a_decorator_of_the_program_may_turn_graphs_off() {
+        let decorated = |body: &str| {
+            let text = format!("def plain(f):\n    {body}\n@plain\ndef a(x):\n    f(x)\n");
+            without_gradients_at_f(&text).last() == Some(&true)
+        };
+        assert!(decorated("return torch.no_grad()(f)"));
+        assert!(!decorated("return f"));
     }
 }

@@ -119,11 +119,21 @@ def _modes_differ(layer: nn.Module) -> bool:
         # Of a normalization: whether it keeps statistics.
         keeps = getattr(layer, "track_running_stats", False)
         return bool(keeps) or float(getattr(layer, "dropout", 0.0) or 0.0) > 0
-    if "Drop" not in type(layer).__name__:
+    if "Drop" in type(layer).__name__:
+        # `drop_prob` is what DropPath has in most libraries.
+        share = getattr(layer, "p", None) or getattr(layer, "drop_prob", None)
+        return isinstance(share, (int, float)) and share > 0
+    return _drops_by_function(layer)
+
+
+def _drops_by_function(layer: nn.Module) -> bool:
+    """Whether `forward` has `F.dropout(…, training=self.training)`, with a share above 0."""
+    names = getattr(getattr(type(layer).forward, "__code__", None), "co_names", ())
+    if "training" not in names or not any("dropout" in name for name in names):
         return False
-    # `drop_prob` is what DropPath has in most libraries.
-    share = getattr(layer, "p", None) or getattr(layer, "drop_prob", None)
-    return isinstance(share, (int, float)) and share > 0
+    shares = [value for name, value in vars(layer).items() if "drop" in name.lower()]
+    numbers = [value for value in shares if isinstance(value, (int, float))]
+    return not numbers or any(value > 0 for value in numbers)
 
 
 def _is_transformed() -> bool:

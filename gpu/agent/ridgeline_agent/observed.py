@@ -1,7 +1,9 @@
 """What is seen of the program's habits: `observed` of the manifest.
 
 Modules are looked at in the iterations that warm up, from the first boundary on: what came before
-it need not belong to the loop. None of it runs while iterations are timed.
+it need not belong to the loop. While iterations are measured none of it runs, but once: from where
+a pass through a loader begins or ends to the end of that iteration, which has what validates now
+and then.
 """
 
 from __future__ import annotations
@@ -49,14 +51,27 @@ class Observed:
         self.line_times: LineTimes | None = None
         # Whether modules are looked at.
         self.is_looking = False
+        self._may_look_once = True
 
     def begin(self, anew: bool = False) -> None:
         """An iteration begins that is looked at; `anew` where those before it were none."""
         self.is_looking = True
         if anew:
+            self._may_look_once = True
             self._evaluations.forget()
             self._replicas.forget()
             self._padding.forget()
+
+    def look_once(self) -> bool:
+        """Looks at modules to the end of the measured iteration. Returns whether it does."""
+        looks, self._may_look_once = self._may_look_once, False
+        self.is_looking |= looks
+        return looks
+
+    def look_away(self) -> bool:
+        """A measured iteration ended. Returns whether modules were looked at in it."""
+        was_looking, self.is_looking = self.is_looking, False
+        return was_looking
 
     def entered(
         self,

@@ -226,6 +226,8 @@ class Recorder:
         self._loader_batches.loaded(loader, batch, measured=self._profiler is not None)
         if self._signals.may_be_our_thread():
             self._loader_times.loaded(loader, self._stage is Stage.TIMING, batch)
+            if getattr(loader, "_num_yielded", None) == 1:
+                self._passed()
         if self._profiler is not None and self._signals.on_our_thread():
             self._batch.loaded(loader, batch)
             if self._memory is not None:
@@ -235,6 +237,13 @@ class Recorder:
     def ran_out(self, loader: object) -> None:
         if self._signals.may_be_our_thread():
             self._loader_times.ran_out(loader)
+            self._passed()
+
+    def _passed(self) -> None:
+        """A pass through a loader began or ended: what validates may follow."""
+        if self._is_measuring() and self._observed.look_once():
+            self._calls.of_all = True
+            self._calls.start()
 
     @_harmless
     def went_backward(self) -> None:
@@ -271,33 +280,36 @@ class Recorder:
         outermost = self._open.call()
         if self._before_first:
             self._begin_without_warm_up()
-        if self._profiler is None:
-            if self._observed.is_looking and self._is_looked_at():
-                frame = sys._getframe(2)
-                self._observed.entered(module, args, kwargs, outermost, frame)
-            return
-        log = self._log
-        if outermost and self._open.innermost() != hooks.BACKWARD:
-            log.add(line_clock.PHASE_ENTER, hooks.FORWARD)
-            if self._signals.on_our_thread():
-                inputs = (args, kwargs)
-                self._batch.given((id(module), self._signals.place(sys._getframe(2))), inputs)
-                if self._memory is not None and not self._batch.has_loader:
-                    self._memory.given(inputs)
-        index = self._table.index_of_called(module)
-        if index is not None:
-            log.add(line_clock.MODULE_ENTER, index)
-        self._autocasts.look(self._device)
+        if self._profiler is not None:
+            log = self._log
+            if outermost and self._open.innermost() != hooks.BACKWARD:
+                log.add(line_clock.PHASE_ENTER, hooks.FORWARD)
+                if self._signals.on_our_thread():
+                    inputs = (args, kwargs)
+                    place = self._signals.place(sys._getframe(2))
+                    self._batch.given((id(module), place), inputs)
+                    if self._memory is not None and not self._batch.has_loader:
+                        self._memory.given(inputs)
+            index = self._table.index_of_called(module)
+            if index is not None:
+                log.add(line_clock.MODULE_ENTER, index)
+            self._autocasts.look(self._device)
+        if self._observed.is_looking and self._is_looked_at():
+            self._observed.entered(module, args, kwargs, outermost, sys._getframe(2))
 
     @_harmless
     def _module_gave(self, module: nn.Module, output: Any) -> None:
-        if self._stage is not Stage.WARM_UP or self._before_first:
-            return
         if self._observed.is_looking and self._is_looked_at():
             self._observed.gave(module, output)
-        if self._boundaries == 0 and type(module) in SPARSE_TYPES:
+        if self._boundaries > 0 or self._stage is not Stage.WARM_UP or self._before_first:
+            return
+        if type(module) in SPARSE_TYPES:
             # Once, in the first of the iterations that are thrown away.
             self._sparsity.gave(module, output)
+
+    def _is_measuring(self) -> bool:
+        """Whether an iteration is timed or profiled."""
+        return self._stage in (Stage.TIMING, Stage.PROFILING) and self._further is None
 
     def _is_looked_at(self) -> bool:
         """Whether a call belongs to the forward passes of the thread that trains."""
@@ -340,6 +352,8 @@ class Recorder:
             self._observed.begin(anew=True)
             return
         self._boundaries += 1
+        if self._is_measuring() and self._observed.look_away():
+            self._look_away()
         if self._stage is Stage.WARM_UP:
             self._calls.of_all = True
             self._observed.begin()
@@ -353,6 +367,12 @@ class Recorder:
             self._timed_one(now_ns)
         elif self._stage is Stage.PROFILING:
             self._profiled_one(frame)
+
+    def _look_away(self) -> None:
+        """Modules are told of again as the stage wants it."""
+        self._calls.of_all = False
+        if self._profiler is None and self._finder.found_by != MODULE:
+            self._calls.stop(keep=self._compiled.is_used)
 
     def _was_compiled(self) -> bool:
         """Whether something was compiled in the iteration that has ended, in any of the ranks."""
@@ -410,9 +430,7 @@ class Recorder:
 
     def _begin_timing(self) -> None:
         self._device = device.used_device(self._spec.device)
-        self._calls.of_all = False
-        if self._finder.found_by != MODULE:
-            self._calls.stop(keep=self._compiled.is_used)
+        self._look_away()
         self._tolerating("the zeros in activations", self._sparsity.settle)
         self._observed.timing_begins(self._device)
         self._timer = Timer(self._device)

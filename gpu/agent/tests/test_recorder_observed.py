@@ -114,6 +114,55 @@ def test_layers_that_are_the_same_in_both_modes() -> None:
     assert found["with_gradients"] and not found["in_training_mode"]
 
 
+DROPOUT_BY_FUNCTION = """
+    class Noisy(nn.Module):
+        def __init__(self, share):
+            super().__init__()
+            self.dropout = share
+        def forward(self, x):
+            return nn.functional.dropout(x, self.dropout, training=self.training)
+    plain = nn.Sequential(nn.Linear(4, 8), Noisy(SHARE))
+    while True:
+        train()
+        plain(batch())  # here
+"""
+
+
+@pytest.mark.parametrize(("share", "matters"), [("0.1", True), ("0.0", False)])
+def test_dropout_by_a_function(share: str, matters: bool) -> None:
+    found = evaluation(START + DROPOUT_BY_FUNCTION.replace("SHARE", share))
+    assert found["in_training_mode"] is matters
+
+
+NOW_AND_THEN = {
+    "after each epoch": """
+    while True:
+        for x in DataLoader(torch.randn(20, 4), batch_size=4):
+            train()
+        with torch.no_grad():
+            for _ in range(2):
+                net(batch())  # here
+    """,
+    "after some steps": """
+    for step in range(100):
+        train()
+        if step % 5 == 4:
+            for x in DataLoader(torch.randn(8, 4), batch_size=4):
+                net(x)  # here
+    """,
+}
+
+
+@pytest.mark.parametrize("timed", [2, 4])
+@pytest.mark.parametrize("when", NOW_AND_THEN)
+def test_validation_after_the_warm_up(when: str, timed: int) -> None:
+    # The first comes with the sixth iteration, which is a timed or a profiled one.
+    source = START + "    from torch.utils.data import DataLoader\n" + NOW_AND_THEN[when]
+    found = evaluation(source, iterations={**ITERATIONS, "timed": timed})
+    assert found["calls"] == 2 and found["in_training_mode"]
+    assert found["with_gradients"] is (when == "after some steps")
+
+
 def test_frozen_parts_of_a_model_in_training_mode() -> None:
     found = evaluation(
         START

@@ -5,8 +5,9 @@ use crate::diagnose::evaluation::Stretches;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::rule::Rule;
-use crate::diagnose::validation::{found_in_recording, found_in_text, has_gradients};
+use crate::diagnose::validation::{Validation, found_in_recording, found_in_text, has_gradients};
 use crate::source::rewrite::EditKind;
+use crate::source::rewrite::mend::validation::forward_that_goes_back;
 use crate::source::rewrite::program::Program;
 
 pub(super) struct GradientsInValidation;
@@ -25,7 +26,10 @@ impl Rule for GradientsInValidation {
             let held = stretches.held_bytes(evidence).filter(|_| !stretches.is_empty());
             held.filter(|bytes| *bytes > 0.0).map(Cost::bytes)
         };
-        found_in_recording(evidence, |one| one.seen.with_gradients, cost, finding)
+        // The agent cannot tell what a model does with gradients within itself.
+        let is_needed = forward_that_goes_back(evidence.program).is_some();
+        let wrong = |one: &Validation<'_>| one.seen.with_gradients && !is_needed;
+        found_in_recording(evidence, wrong, cost, finding)
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
@@ -152,6 +156,53 @@ evaluate(model, val_loader)
         let text = PROGRAM
             .replace("evaluate", "step")
             .replace("def step(model, loader)", "def step(m, l)");
+        let mut case = recorded(true);
+        case.file("train.py", &text);
+        assert_eq!(case.measured(&GradientsInValidation), []);
+    }
+
+    #[test]
+    fn a_loop_over_data_of_validation_without_no_grad() {
+        let text = "\
+import torch
+model = torch.nn.Linear(2, 2)
+for x, y in train_loader:
+    criterion(model(x), y).backward()
+for x, y in testloader:
+    correct += (model(x).argmax(1) == y).sum().item()
+";
+        check(text, &[6]);
+        let with = |old: &str, new: &str| check(&text.replace(old, new), &[]);
+        with("testloader", "loader");
+        with("(model(x).argmax(1) == y).sum().item()", "criterion(model(x), y).backward()");
+        with("for x, y in testloader", "with evaluating(model):\n  for x, y in testloader");
+        // What was validated is gone back through.
+        with(".sum().item()\n", ".sum()\ncorrect.backward()\n");
+    }
+
+    #[test]
+    fn what_a_loss_comes_from_is_no_validation() {
+        // The loss itself, and a policy's evaluation of its actions.
+        let text = "\
+import torch
+model = torch.nn.Linear(2, 2)
+def evaluate(x, y):
+    return criterion(model(x), y)
+for x, y in train_loader:
+    loss = evaluate(x, y)
+    loss.backward()
+";
+        check(text, &[]);
+        check(&text.replace("loss = evaluate(x, y)", "a, loss = evaluate(x, y)"), &[]);
+        check(&text.replace("loss = evaluate(x, y)", "loss = model(x)\n    evaluate(x, y)"), &[4]);
+    }
+
+    #[test]
+    fn a_model_that_asks_for_gradients_itself_needs_them_in_validation() {
+        let class = "class Net(torch.nn.Module):\n    def forward(self, x):\n        \
+                     return torch.autograd.grad(self.net(x), x)[0]\ndef evaluate";
+        let text = PROGRAM.replace("def evaluate", class);
+        check(&text, &[]);
         let mut case = recorded(true);
         case.file("train.py", &text);
         assert_eq!(case.measured(&GradientsInValidation), []);

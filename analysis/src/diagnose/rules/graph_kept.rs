@@ -172,7 +172,7 @@ fn is_kept<'a>(
     let Some(around) = carries else { return false };
     !carried.leads_to_a_backward(&target.name)
         && !goes_back_twice(text, around)
-        && !is_without_gradients(text, value)
+        && !is_without_gradients(program, module, value)
         && outlives(text, function, target, around)
         && begins_empty(text, function, target, around)
 }

@@ -63,8 +63,7 @@ fn is_meant(program: &Program<'_>, module: usize, line: u32) -> bool {
                 && one.span.contains(&call.span.start)
         });
         let samples = ["dropout", "monte", "mc"].iter().any(|word| mentions(&whole, word))
-            || names.contains("dropout")
-            || names.contains("mc_");
+            || ["dropout", "mc_", "uncertain"].iter().any(|part| names.contains(part));
         // A loop that trains and validates in one function asks for both.
         (asks && is_validation_name(&one.name)) || samples
     })
@@ -122,7 +121,10 @@ evaluate(model, val_loader)
         with("    total = 0.0", "    model.eval()\n    total = 0.0");
         with("    total = 0.0", "    model.train(False)\n    total = 0.0");
         with("\nevaluate(model, val_loader)", "\nmodel.eval()\nevaluate(model, val_loader)");
+        let helper = "def set_mode(m, training):\n    m.train(training)\n@torch.no_grad()";
+        with("@torch.no_grad()", helper);
         with("torch.nn.Dropout()", "torch.nn.ReLU()");
+        with("evaluate", "evaluate_uncertainty");
         with("evaluate", "mc_dropout_evaluate");
     }
 
@@ -159,5 +161,24 @@ evaluate(model, val_loader)
         let mut case = recorded(true);
         case.file("train.py", &PROGRAM.replace("evaluate", "discriminate"));
         assert_eq!(case.measured(&TrainModeInValidation), []);
+    }
+
+    #[test]
+    fn training_mode_and_trainers_are_no_switch() {
+        for call in ["model.train()", "model.train(True)", "trainer.train(train_loader)"] {
+            let text = format!("{PROGRAM}{call}\n");
+            assert_eq!(lines_in(&TrainModeInValidation, &text), [7], "{call}");
+        }
+    }
+
+    #[test]
+    fn dropout_may_be_a_function() {
+        let dropout = "torch.nn.ReLU())\ndef drop(self, x):\n    \
+                       return torch.nn.functional.dropout(x, 0.1, training=self.training)\n(";
+        let text = PROGRAM.replace("torch.nn.Dropout()", dropout);
+        let found = lines_in(&TrainModeInValidation, &text);
+        assert_eq!(found, [10]);
+        let always = text.replace("training=self.training", "True");
+        assert_eq!(lines_in(&TrainModeInValidation, &always), [0; 0]);
     }
 }

@@ -68,5 +68,9 @@ pub(crate) fn is_for_validation(name: &str) -> bool {
     }
     let of_others = ["val", "valid", "validation", "eval", "evaluation", "test", "testing", "dev"];
     let others = ["infer", "inference", "predict", "sample", "sampling"];
-    words.iter().any(|word| of_others.contains(&word.as_str()) || others.contains(&word.as_str()))
+    words.iter().any(|word| {
+        // `testloader`, `valset`
+        let data = ["loader", "set", "data"].iter().find_map(|data| word.strip_suffix(data));
+        of_others.contains(&data.unwrap_or(word)) || others.contains(&word.as_str())
+    })
 }

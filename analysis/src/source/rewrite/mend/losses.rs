@@ -15,7 +15,7 @@ use super::super::syntax::{callee, calls_in, reads, targets, writes};
 const ASK: [&str; 6] = ["grad", "enable_grad", "jacobian", "hessian", "jvp", "vjp"];
 
 /// What the losses come from.
-pub(super) struct Losses<'a> {
+pub(crate) struct Losses<'a> {
     /// Each backward pass, with the statements that lead to it.
     passes: Vec<(Backward<'a>, Vec<Node<'a>>)>,
     /// Functions that are called on the way there.

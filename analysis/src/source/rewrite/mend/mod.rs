@@ -9,7 +9,7 @@ mod cudnn_benchmark;
 mod eval_mode;
 mod in_place;
 pub(crate) mod layers;
-mod losses;
+pub(crate) mod losses;
 mod modes;
 mod no_grad;
 mod no_sync;
@@ -18,7 +18,7 @@ mod persistent_workers;
 mod sequences;
 pub(crate) mod taken_apart;
 pub(crate) mod vain_bias;
-mod validation;
+pub(crate) mod validation;
 
 use tree_sitter::Node;
 

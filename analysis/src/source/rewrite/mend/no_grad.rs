@@ -7,7 +7,7 @@ use super::super::program::Program;
 use super::super::syntax::within;
 use super::super::{Refusal, imports};
 use super::Wanted;
-use super::validation::{Validation, validations};
+use super::validation::{Validation, forward_that_goes_back, validations};
 
 /// `@torch.no_grad()` at the function that validates, or `with torch.no_grad():` around the loop or the
 /// statement.
@@ -23,6 +23,10 @@ pub(super) fn rewrite<'a>(
         if is_without(program, &validation) {
             done.get_or_insert(program.at(module, validation.first.start_byte()));
             continue;
+        }
+        if let Some((module, offset)) = forward_that_goes_back(program) {
+            let why = "asks for gradients itself, and needs them in validation, too";
+            return Err(program.refuse(module, offset, why));
         }
         let function = function.and_then(|at| text.functions.get(at));
         match function.filter(|_| validation.has_own_function) {

@@ -235,8 +235,22 @@ const NEEDS_GRADIENTS: [&str; 13] = [
     "fit",
 ];
 
+/// The `forward` of a model that asks for gradients itself, as where forces are those of an energy: its
+/// module and place. It needs them in validation, too.
+pub(crate) fn forward_that_goes_back(program: &Program<'_>) -> Option<(usize, usize)> {
+    let asks = ["backward", "grad", "enable_grad", "requires_grad_", "jacobian", "hessian", "vjp"];
+    program.modules().iter().enumerate().find_map(|(module, text)| {
+        let mut forwards = text.functions.iter().filter(|one| one.name == "forward");
+        let found = forwards.find(|one| {
+            let calls = text.calls.iter().filter(|call| one.span.contains(&call.span.start));
+            calls.into_iter().any(|call| asks.contains(&call.name()))
+        });
+        Some((module, found?.span.start))
+    })
+}
+
 /// Whether something in a node goes back or steps; also in functions of the program that it calls.
-pub(super) fn trains<'a>(program: &Program<'a>, module: usize, node: Node<'a>) -> bool {
+pub(crate) fn trains<'a>(program: &Program<'a>, module: usize, node: Node<'a>) -> bool {
     let mut seen = HashSet::new();
     let mut waiting = vec![(module, node)];
     while let Some((module, node)) = waiting.pop() {

@@ -438,6 +438,44 @@ fn what_needs_gradients_in_validation_keeps_them() {
 }
 
 #[test]
+fn a_model_that_asks_for_gradients_itself_keeps_them() {
+    let forces = "class Net(nn.Module):\n    def forward(self, x):\n        \
+                  return torch.autograd.grad(self.net(x).sum(), x)[0]\n\n\n\
+                  def evaluate(model, x, y):\n    out = model(x)  # here\n    return out.mean()";
+    check_at(
+        NO_GRAD,
+        &with(forces),
+        expect![[r#"
+        refused: train.py:9 asks for gradients itself, and needs them in validation, too
+    "#]],
+    );
+    check_at(EVAL, &with(forces), expect![[r#"
+         def evaluate(model, x, y):
+        +    model.eval()
+             out = model(x)  # here
+        +    model.train()
+             return out.mean()
+    "#]]);
+}
+
+#[test]
+fn a_loop_over_a_testloader_is_taken_whole() {
+    check_at(
+        NO_GRAD,
+        &inline("for x, y in testloader:\n    right += model(x).argmax(1) == y  # here"),
+        expect![[r#"
+                 opt.step()
+            -    for x, y in testloader:
+            -        right += model(x).argmax(1) == y  # here
+            +    with torch.no_grad():
+            +        for x, y in testloader:
+            +            right += model(x).argmax(1) == y  # here
+
+        "#]],
+    );
+}
+
+#[test]
 fn generators_and_others_that_hand_over_meanwhile() {
     for (from, to) in [
         ("    return nn", "    yield nn"),
