@@ -15,6 +15,8 @@ use super::turns::{alone, beside};
 
 /// Rules that tell no cost: nothing in a recording has it.
 const WITHOUT_COST: [&str; 1] = ["graph-break"];
+/// Faults that are what their iteration waits for.
+const BOUND_BY: [(&str, &str); 1] = [("exposed-communication", "communication")];
 /// A cost in bytes is within this of what the clean twin does without.
 const NEAR: f64 = 0.2;
 /// A project is profiled so often before it counts as wrong: what is told by times may be hidden, or
@@ -138,6 +140,10 @@ impl Pair {
         if lines != self.faults {
             let told = shown(&faulty["findings"]);
             wrong.push(format!("the faults are at {:?}; told is {told:#?}", self.faults));
+        }
+        let bound_by = BOUND_BY.iter().find(|(rule, _)| *rule == self.rule).map(|(_, by)| *by);
+        if bound_by.is_some_and(|by| faulty["bound"]["verdict"] != by) {
+            wrong.push(format!("{}", faulty["bound"]["text"]));
         }
         let told = shown(&clean["findings"]);
         if !told.is_empty() {

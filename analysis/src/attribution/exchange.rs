@@ -28,7 +28,7 @@ const SHORTEST_WAIT_NS: i64 = 20_000;
 const WOKEN_BEFORE_NS: i64 = 1_000_000;
 
 /// A stretch of time.
-type Stretch = (i64, i64);
+pub(super) type Stretch = (i64, i64);
 
 /// What the windows hold of it; nothing where nothing was exchanged.
 pub(super) fn exchange(
@@ -41,7 +41,7 @@ pub(super) fn exchange(
 ) -> Option<Exchange> {
     let communicates = communicating(join.trace);
     let on_gpu = gpu_operations(join, &communicates);
-    let mut found = Found { exposed: BTreeMap::new() };
+    let mut found = Found::default();
     let total = if on_gpu.is_empty() {
         let operations = host_operations(join);
         found.on_host(join, pieces, &operations);
@@ -83,6 +83,19 @@ pub(super) fn exchange(
     })
 }
 
+/// Where the loop's thread waits for operations on the host: sorted, without overlaps. Nothing where
+/// GPUs exchange.
+pub(super) fn host_waits(join: &Join<'_>, pieces: &[Piece]) -> Vec<Stretch> {
+    let operations = host_operations(join);
+    if operations.is_empty() || !gpu_operations(join, &communicating(join.trace)).is_empty() {
+        return Vec::new();
+    }
+    let mut found = Found::default();
+    found.on_host(join, pieces, &operations);
+    merged(found.exposed.into_values().flatten().collect())
+}
+
+#[derive(Default)]
 struct Found {
     /// Exposed stretches by what waits.
     exposed: BTreeMap<Option<ContextId>, Vec<Stretch>>,
@@ -247,14 +260,15 @@ mod tests {
     use super::*;
     use crate::attribution::attribute;
     use crate::attribution::fixture::{TraceBuilder, recording};
+    use crate::profile::Profile;
+    use crate::profile::bound::Bottleneck;
     use crate::recording::line_log::{LINE, PHASE_ENTER, PHASE_EXIT, PUSH};
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
 
     /// Line 31 runs forward until 100 µs, line 32 backward until 400, line 33 asks for something until
     /// 500 and computes until 600.
-    #[track_caller]
-    fn check(mut trace: TraceBuilder, expected: Expect) {
+    fn profile(mut trace: TraceBuilder) -> Profile {
         const US: i64 = 1_000;
         trace.op("aten::linear", 10 * US, 80 * US);
         trace.node("AddmmBackward0", 110 * US, 90 * US);
@@ -269,9 +283,13 @@ mod tests {
             (400 * US, PHASE_EXIT, 2, 0),
             (400 * US, LINE, 0, 33),
         ];
-        let profile = attribute(&recording(trace, &records, 600 * US)).expect("a profile");
+        attribute(&recording(trace, &records, 600 * US)).expect("a profile")
+    }
+
+    #[track_caller]
+    fn check(trace: TraceBuilder, expected: Expect) {
         let us = |ns: f64| ns / 1e3;
-        let said = profile.exchange.map(|it| {
+        let said = profile(trace).exchange.map(|it| {
             let lines = it.lines.iter().map(|line| {
                 let backward = if line.in_backward { " backward" } else { "" };
                 format!(" | {}: {}{backward}", line.line, us(line.exposed_ns))
@@ -310,6 +328,36 @@ mod tests {
             expect!["210 exposed 140 | 32: 140 backward"],
         );
         check(with(&[("gloo:broadcast", 410, 500)]), expect!["90 exposed 90 | 33: 90"]);
+    }
+
+    #[test]
+    fn a_wait_for_other_ranks_is_what_the_iteration_waits_for() {
+        let profile = profile(with(&[("gloo:all_reduce", 130, 350), ("gloo:broadcast", 370, 510)]));
+        let bound = profile.bound.as_deref().expect("what bounds it");
+        let shares: Vec<_> = bound.shares.iter().map(|it| (it.by, it.time_ns.round())).collect();
+        let [communication, operators, python] =
+            [Bottleneck::Communication, Bottleneck::Operators, Bottleneck::HostCode];
+        assert_eq!(
+            shares,
+            [(communication, 290_000.0), (operators, 270_000.0), (python, 40_000.0)]
+        );
+        let metrics = profile.metrics.as_deref().expect("what it gets out of its device");
+        let whole = &metrics.whole;
+        assert_eq!(whole.exposed_communication_ns.round(), 290_000.0);
+        // The part beside an operator is communication that computing hides.
+        assert_eq!(whole.communication_ns.round(), 360_000.0);
+        let backward = metrics.phases[Phase::Backward as usize];
+        assert_eq!(backward.exposed_communication_ns.round(), 180_000.0);
+    }
+
+    #[test]
+    fn what_operators_hide_bounds_nothing() {
+        let profile = profile(with(&[("gloo:all_reduce", 120, 190)]));
+        let bound = profile.bound.as_deref().expect("what bounds it");
+        assert_eq!(bound.share(Bottleneck::Communication), 0.0);
+        let metrics = profile.metrics.as_deref().expect("what it gets out of its device");
+        assert_eq!(metrics.whole.exposed_communication_ns, 0.0);
+        assert_eq!(metrics.whole.communication_ns, 70_000.0);
     }
 
     #[test]

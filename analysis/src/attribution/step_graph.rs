@@ -10,6 +10,7 @@ mod gpu;
 mod held;
 mod host;
 mod own_ranges;
+mod rank_waits;
 
 use super::contexts::{ContextId, Contexts};
 use super::costs::Costs;
@@ -29,6 +30,7 @@ use crate::whatif::memory::peak;
 use crate::whatif::recorded::{NoGraph, Recorded, calibrated};
 use crate::whatif::simulate;
 use own_ranges::{OwnRanges, loader_has_workers};
+use rank_waits::RankWaits;
 
 /// Tasks of one graph; a recording with more is refused.
 const MOST_TASKS: usize = 2_000_000;
@@ -98,6 +100,7 @@ impl<'a> Joined<'a> {
             window,
             asked,
             ranges: OwnRanges::new(trace),
+            rank_waits: RankWaits::new(join, pieces),
             pieces,
             launches,
             graph,
@@ -174,6 +177,7 @@ struct Builder<'a> {
     window: (i64, i64),
     asked: Asked,
     ranges: OwnRanges,
+    rank_waits: RankWaits,
     pieces: &'a [Piece],
     launches: &'a Launches,
     graph: Graph,

@@ -106,13 +106,14 @@ impl Kinds {
 
     fn of(&self, graph: &Graph, stretch: &Stretch) -> Bottleneck {
         let Some(task) = graph.task(stretch.task) else { return Bottleneck::Unknown };
-        if task.kind.is_host() && task.phase == Phase::Data {
+        let is_alone = task.kind.is_host() && task.kind != TaskKind::RankWait;
+        if is_alone && task.phase == Phase::Data {
             return Bottleneck::DataLoading;
         }
         let is_copying = self.copying.contains(&stretch.task);
         match task.kind {
             TaskKind::HostCopy => Bottleneck::HostCopies,
-            TaskKind::Communication => Bottleneck::Communication,
+            TaskKind::Communication | TaskKind::RankWait => Bottleneck::Communication,
             // Until a kernel begins, it is being started.
             TaskKind::Kernel | TaskKind::DeviceCopy if stretch.is_delay => Bottleneck::Launches,
             TaskKind::DeviceCopy => Bottleneck::MemoryBandwidth,

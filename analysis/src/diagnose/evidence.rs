@@ -216,7 +216,7 @@ pub(crate) fn work(graph: &Graph) -> BTreeMap<Key, Work> {
             work.calls += 1;
         }
         match task.kind {
-            TaskKind::Wait => work.wait_ns += task.duration_ns,
+            TaskKind::Wait | TaskKind::RankWait => work.wait_ns += task.duration_ns,
             kind if kind.is_host() => work.host_ns += task.duration_ns,
             _ => {
                 work.kernels += 1;

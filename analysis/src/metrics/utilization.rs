@@ -45,7 +45,7 @@ pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
     for (at, task) in graph.tasks.iter().enumerate().filter(|(_, task)| !task.is_removed) {
         let mut part = of_task(graph, task, &names);
         part.busy_ns = busy.get(at).copied().unwrap_or(0.0);
-        part.exposed_communication_ns = exposed.get(at).copied().unwrap_or(0.0);
+        part.exposed_communication_ns += exposed.get(at).copied().unwrap_or(0.0);
         calls.add_work(graph, task, &mut part);
         found.metrics.whole.add(&part);
         if let Some(phase) = found.metrics.phases.get_mut(task.phase as usize) {
@@ -57,6 +57,11 @@ pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
         if let Some(module) = task.module.and_then(|it| found.modules.get_mut(it as usize)) {
             module.add(&part);
         }
+    }
+    if let Some(exchange) = profile.exchange.as_deref().filter(|_| !calls.on_gpu) {
+        // What ranks on processors exchange beside operators is no task: threads of gloo's own do it.
+        let communication_ns = &mut found.metrics.whole.communication_ns;
+        *communication_ns = communication_ns.max(exchange.total_ns);
     }
     add_to_parents(&mut found.modules, &profile.modules);
     found
@@ -109,6 +114,9 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
         }
         TaskKind::Wait => part.wait_ns = time_ns,
         TaskKind::Communication => part.communication_ns = time_ns,
+        TaskKind::RankWait => {
+            (part.communication_ns, part.exposed_communication_ns) = (time_ns, time_ns);
+        }
         TaskKind::DeviceCopy => {}
         TaskKind::HostCopy => {
             let copied = Copied { calls: 1.0, bytes: task.bytes.unwrap_or(0) as f64, time_ns };

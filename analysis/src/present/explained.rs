@@ -51,7 +51,8 @@ fn told(by: Bottleneck, on_gpu: bool) -> &'static str {
         (Bottleneck::Synchronization, _) => "is lost by the host waiting for the GPU",
         (Bottleneck::DataLoading, _) => "waits for the next batch",
         (Bottleneck::HostCopies, _) => "waits for copies between host and GPU",
-        (Bottleneck::Communication, _) => "waits for other GPUs",
+        (Bottleneck::Communication, true) => "waits for other GPUs",
+        (Bottleneck::Communication, false) => "waits for other ranks",
         (Bottleneck::HostCode, true) => "the GPU waits for Python",
         (Bottleneck::HostCode, false) => "is Python and what else runs between operators",
         (Bottleneck::Unknown, _) => "is not explained",
@@ -161,11 +162,15 @@ pub fn reached(part: &Utilization, roof: Option<&Roof>) -> Vec<String> {
 pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: bool) -> Vec<String> {
     let share = |time_ns: f64| share_of(time_ns, elapsed_ns);
     if !on_gpu {
-        let within = share(part.operator_ns);
-        let is_known = part.operator_ns > 0.0;
-        return Vec::from_iter(
-            is_known.then(|| format!("{} in operators", units::percent(within))),
-        );
+        let mut facts = Vec::new();
+        if part.operator_ns > 0.0 {
+            facts.push(format!("{} in operators", units::percent(share(part.operator_ns))));
+        }
+        if share(part.exposed_communication_ns) >= WORTH_TELLING {
+            let waits = units::percent(share(part.exposed_communication_ns));
+            facts.push(format!("{waits} waiting for other ranks"));
+        }
+        return facts;
     }
     let mut facts = vec![format!("GPU at work {}", units::percent(share(part.busy_ns)))];
     facts.extend(reached(part, profile.device.roof.as_ref()));
@@ -300,7 +305,7 @@ pub struct UtilizationEntry {
     pub to_device: CopyEntry,
     /// Copies from GPU to host.
     pub to_host: CopyEntry,
-    /// Kernels that communicate, in milliseconds.
+    /// Kernels that communicate, in milliseconds; on a processor, exchanges with other ranks.
     pub communication_ms: f64,
     /// Of that, while nothing computed.
     pub exposed_communication_ms: f64,
@@ -441,6 +446,11 @@ mod tests {
         assert_eq!(facts(&part, 100e6, &profile, true), expected);
         let on_cpu = Utilization { operator_ns: 80e6, ..Utilization::default() };
         assert_eq!(facts(&on_cpu, 100e6, &profile, false), ["80% in operators"]);
+        let of_ranks = Utilization { exposed_communication_ns: 15e6, ..on_cpu };
+        assert_eq!(
+            facts(&of_ranks, 100e6, &profile, false),
+            ["80% in operators", "15% waiting for other ranks"]
+        );
         profile.metrics = Some(Arc::new(Metrics { on_gpu: true, ..Metrics::default() }));
         let entry = utilization_entry(&part, 100e6, &profile);
         assert_eq!(entry.gpu_busy, Some(0.62));

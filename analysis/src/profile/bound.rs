@@ -21,7 +21,7 @@ pub enum Bottleneck {
     DataLoading,
     /// Copies between host and GPU.
     HostCopies,
-    /// Other GPUs.
+    /// Other GPUs; on a processor, other ranks.
     Communication,
     /// Python, and whatever else the host does between operators.
     HostCode,

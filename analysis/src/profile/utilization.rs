@@ -83,7 +83,8 @@ pub struct Utilization {
     pub to_device: Copied,
     /// From GPU to host.
     pub to_host: Copied,
-    /// Kernels that communicate.
+    /// Kernels that communicate. Of ranks on processors the loop's thread waiting for an exchange, and of
+    /// the whole iteration those beside its operators, too.
     pub communication_ns: f64,
     /// Of that, while nothing computed.
     pub exposed_communication_ns: f64,

@@ -66,6 +66,8 @@ pub enum TaskKind {
     Launch,
     /// A call that returns when a GPU has done something; its duration is what it takes then.
     Wait,
+    /// The host until other ranks have done their part of an exchange that the host makes (gloo, MPI).
+    RankWait,
     /// A kernel that computes.
     Kernel,
     /// A copy between host and GPU.
@@ -81,7 +83,11 @@ impl TaskKind {
     pub fn is_host(self) -> bool {
         matches!(
             self,
-            TaskKind::HostOperator | TaskKind::HostGap | TaskKind::Launch | TaskKind::Wait
+            TaskKind::HostOperator
+                | TaskKind::HostGap
+                | TaskKind::Launch
+                | TaskKind::Wait
+                | TaskKind::RankWait
         )
     }
 }

@@ -98,8 +98,12 @@ impl Builder<'_> {
         }
         if let Some(operator) = operator {
             let context = Some(contexts.of_operator(operator));
-            let kind = TaskKind::HostOperator;
-            self.add_host(sweep.host, contexts, (from, to), kind, Some(operator), context);
+            let mut now = from;
+            while now < to {
+                let (kind, until) = self.rank_waits.part((now, to), TaskKind::HostOperator);
+                self.add_host(sweep.host, contexts, (now, until), kind, Some(operator), context);
+                now = until;
+            }
             return;
         }
         let mut now = from;
@@ -116,8 +120,8 @@ impl Builder<'_> {
             let mut part_ns = start_ns;
             while part_ns < end_ns {
                 let until = self.ranges.next_border(part_ns).map_or(end_ns, |at| at.min(end_ns));
-                let gap = TaskKind::HostGap;
-                let id = self.add_host(sweep.host, contexts, (part_ns, until), gap, None, context);
+                let (kind, until) = self.rank_waits.part((part_ns, until), TaskKind::HostGap);
+                let id = self.add_host(sweep.host, contexts, (part_ns, until), kind, None, context);
                 if let Some(task) = self.graph.task_mut(id) {
                     task.is_in_operator = piece.operator.is_some();
                 }
