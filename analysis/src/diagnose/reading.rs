@@ -120,6 +120,13 @@ pub(crate) fn is_validation_name(name: &str) -> bool {
     words.iter().any(is_one)
 }
 
+/// Whether a node is in a function or a loop that a person named after validation.
+pub(crate) fn is_in_validation(text: &Module, node: Node<'_>) -> bool {
+    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.get(at));
+    function.is_some_and(|one| is_validation_name(&one.name))
+        || loops_around(node).into_iter().any(|one| goes_over_validation(text, one))
+}
+
 /// Whether a `for` goes over what is named after validation. How often it runs says nothing of that:
 /// `range(eval_every)` are the training steps between two validations.
 pub(crate) fn goes_over_validation(text: &Module, one: Node<'_>) -> bool {
