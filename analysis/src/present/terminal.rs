@@ -432,7 +432,7 @@ impl Summary<'_> {
         };
         self.line(&format!("  {:>9}{share:>7}  {what}{beside}", units::duration(time_ns)));
         if facts.len() > 1 {
-            self.facts(&" ".repeat(20), facts);
+            self.facts(&" ".repeat(12), facts);
         }
     }
 
@@ -804,15 +804,13 @@ mod tests {
 
                 Costliest lines
                       50 ms    50%  train.py:8  activations 80 MB
-                                    GPU at work 80% · FP32 50% of the peak
-                                    bandwidth 21% of the peak · tensor cores used
-                                    occupancy 62% · 12 launches take the host 500 µs
+                            GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            tensor cores used · occupancy 62% · 12 launches take the host 500 µs
                       20 ms    20%  train.py:19
                      8.0 ms     8%  train.py:14
                      6.5 ms     6%  train.py:17
-                                    GPU at work 80% · FP32 50% of the peak
-                                    bandwidth 21% of the peak · tensor cores used
-                                    occupancy 62% · 12 launches take the host 65 µs
+                            GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            tensor cores used · occupancy 62% · 12 launches take the host 65 µs
                      6.0 ms     6%  train.py:10  activations 4.0 MB
                      4.0 ms     4%  train.py:11
                      200 µs   0.2%  train.py:16
@@ -820,9 +818,8 @@ mod tests {
 
                 Costliest layers
                       65 ms    65%  conv  Conv2d
-                                    GPU at work 80% · FP32 50% of the peak
-                                    bandwidth 21% of the peak · tensor cores used
-                                    occupancy 62% · 12 launches take the host 650 µs
+                            GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            tensor cores used · occupancy 62% · 12 launches take the host 650 µs
                       15 ms    15%  head  Linear"#]],
         );
         check_used(
