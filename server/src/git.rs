@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use gix_hash::{Kind, ObjectId};
+use gix_hash::{Kind, ObjectId, Prefix};
 use gix_object::FindExt as _;
 use gix_odb::store::init::Options;
 use gix_odb::{Handle, HeaderExt as _};
@@ -38,31 +38,55 @@ pub type Ran<'a> = (&'a Path, &'a [u32]);
 /// HEAD of the repository around `root`, compared with what ran. Nothing where there is no
 /// repository, no commit, or none that can be read.
 pub fn head(root: &Path, ran: &[Ran<'_>]) -> Option<Head> {
-    match read(root, ran) {
-        Ok(head) => Some(head),
-        Err(why) => {
-            tracing::debug!("no commit of {}: {why}", root.display());
-            None
-        }
-    }
+    let head = Commit::named(root, "HEAD")?;
+    Some(Head { clean: head.reads_as(ran), commit: head.digits })
 }
 
-/// The first digits of the commit that a name stands for: `HEAD`, a branch, a tag, or one of these with
-/// `~3` for its third ancestor. Nothing where there is none.
-pub fn commit(root: &Path, name: &str) -> Option<String> {
-    match find(root, name) {
-        Ok(commit) => Some(commit.to_hex_with_len(COMMIT_DIGITS).to_string()),
-        Err(why) => {
-            tracing::debug!("{name} is no commit of {}: {why}", root.display());
-            None
+/// A commit, with what is needed to read its files.
+pub struct Commit {
+    /// The first digits of its name.
+    pub digits: String,
+    objects: Handle,
+    tree: ObjectId,
+    /// The folder of the repository's files, without links.
+    folder: Option<PathBuf>,
+}
+
+impl Commit {
+    /// What a name stands for: `HEAD`, a branch, a tag, the first digits of a commit, or one of these with
+    /// `~3` for its third ancestor. Nothing where there is none.
+    pub fn named(root: &Path, name: &str) -> Option<Commit> {
+        match find(root, name) {
+            Ok(commit) => Some(commit),
+            Err(why) => {
+                tracing::debug!("{name} is no commit of {}: {why}", root.display());
+                None
+            }
         }
+    }
+
+    /// As git shows it.
+    pub fn short(&self) -> &str {
+        self.digits.get(..7).unwrap_or(&self.digits)
+    }
+
+    /// Whether every one of these files reads in it as it ran. Nothing is no text.
+    pub fn reads_as(&self, ran: &[Ran<'_>]) -> bool {
+        let is_same = |&(file, checksums): &Ran<'_>| {
+            let file = inside(self.folder.as_deref(), file);
+            reads_as(&self.objects, self.tree, file, checksums).unwrap_or_else(|why| {
+                tracing::debug!("{} cannot be read: {why}", self.digits);
+                false
+            })
+        };
+        !ran.is_empty() && ran.len() <= FILE_LIMIT && ran.iter().all(is_same)
     }
 }
 
 /// Ancestors that are gone back.
 const MOST_ANCESTORS: u32 = 10_000;
 
-fn find(root: &Path, name: &str) -> Result<ObjectId, Box<dyn Error>> {
+fn find(root: &Path, name: &str) -> Result<Commit, Box<dyn Error>> {
     let (name, back) = match name.split_once('~') {
         Some((name, "")) => (name, 1),
         Some((name, back)) => (name, back.parse::<u32>()?),
@@ -71,17 +95,21 @@ fn find(root: &Path, name: &str) -> Result<ObjectId, Box<dyn Error>> {
     if back > MOST_ANCESTORS {
         return Err("too many ancestors".into());
     }
-    let repository = Repository::around(root)?;
-    let mut commit = repository
-        .references
-        .find(name)?
-        .peel_to_id(&repository.references, &repository.objects)?;
+    let Repository { objects, references, folder } = Repository::around(root)?;
+    let mut commit = match references.try_find(name)? {
+        Some(mut reference) => reference.peel_to_id(&references, &objects)?,
+        None => {
+            let found = objects.lookup_prefix(Prefix::from_hex(name)?, None)?;
+            found.ok_or("there is none")?.map_err(|()| "there are several")?
+        }
+    };
     let mut buffer = Vec::new();
     for _ in 0..back {
-        let found = repository.objects.find_commit(&commit, &mut buffer)?;
+        let found = objects.find_commit(&commit, &mut buffer)?;
         commit = found.parents().next().ok_or("it has no such ancestor")?;
     }
-    Ok(commit)
+    let tree = objects.find_commit(&commit, &mut buffer)?.tree();
+    Ok(Commit { digits: commit.to_hex_with_len(COMMIT_DIGITS).to_string(), objects, tree, folder })
 }
 
 /// What is read of a repository.
@@ -107,23 +135,6 @@ impl Repository {
         let folder = folder.as_deref().and_then(|folder| folder.canonicalize().ok());
         Ok(Repository { objects, references, folder })
     }
-}
-
-fn read(root: &Path, ran: &[Ran<'_>]) -> Result<Head, Box<dyn Error>> {
-    let Repository { objects, references, folder } = Repository::around(root)?;
-    let commit = references.find("HEAD")?.peel_to_id(&references, &objects)?;
-
-    let mut buffer = Vec::new();
-    let tree = objects.find_commit(&commit, &mut buffer)?.tree();
-    let is_clean = |&(file, checksums): &Ran<'_>| {
-        reads_as(&objects, tree, inside(folder.as_deref(), file), checksums)
-    };
-    let mut clean = !ran.is_empty() && ran.len() <= FILE_LIMIT;
-    for file in ran {
-        clean = clean && is_clean(file)?;
-    }
-    let commit = commit.to_hex_with_len(COMMIT_DIGITS).to_string();
-    Ok(Head { commit, clean })
 }
 
 /// Whether a file of the tree has these checksums. They leave out how lines end, as git may.
@@ -152,14 +163,14 @@ fn inside(folder: Option<&Path>, file: &Path) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::fs;
     use std::process::Command;
 
     use super::*;
 
     /// Runs git in a folder; says whether there is one.
-    fn git(folder: &Path, arguments: &[&str]) -> bool {
+    pub fn git(folder: &Path, arguments: &[&str]) -> bool {
         let ran = Command::new("git")
             .current_dir(folder)
             .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"])
@@ -171,7 +182,7 @@ mod tests {
 
     /// A repository with `train.py` committed below `project`; nothing where there is no git to make
     /// one with.
-    fn repository(text: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    pub fn repository(text: &str) -> Option<(tempfile::TempDir, PathBuf)> {
         let folder = tempfile::tempdir().expect("a folder");
         let project = folder.path().join("project");
         fs::create_dir(&project).expect("made");
@@ -202,19 +213,25 @@ mod tests {
     #[test]
     fn commits_have_names() {
         let Some((folder, project)) = repository("a = 1\n") else { return };
-        let first = commit(&project, "HEAD").expect("a commit");
+        let commit = |name: &str| Commit::named(&project, name).map(|commit| commit.digits);
+        let first = commit("HEAD").expect("a commit");
         fs::write(project.join("train.py"), "a = 2\n").expect("written");
         for arguments in [&["add", "."][..], &["commit", "-q", "-m", "y"], &["tag", "v1"]] {
             assert!(git(folder.path(), arguments));
         }
-        let second = commit(&project, "HEAD").expect("a commit");
+        let second = commit("HEAD").expect("a commit");
         assert!(first != second && first.len() == COMMIT_DIGITS);
-        assert_eq!(commit(&project, "HEAD~1").as_ref(), Some(&first));
-        assert_eq!(commit(&project, "v1~").as_ref(), Some(&first));
-        assert_eq!(commit(&project, "v1"), Some(second));
+        assert_eq!(commit("HEAD~1").as_ref(), Some(&first));
+        assert_eq!(commit("v1~").as_ref(), Some(&first));
+        assert_eq!(commit(&format!("{}~", &second[..7])).as_ref(), Some(&first));
+        assert_eq!(commit(&second[..7].to_uppercase()), Some(second.clone()));
+        assert_eq!(commit("v1"), Some(second));
         for nothing in ["HEAD~2", "HEAD~99999999999", "HEAD~x", "gone", "", "../HEAD", "a b", "~"] {
-            assert_eq!(commit(&project, nothing), None, "{nothing}");
+            assert_eq!(commit(nothing), None, "{nothing}");
         }
+        // A tree and a blob have names, too, and are no commits.
+        let tree = Commit::named(&project, "HEAD").expect("a commit").tree.to_string();
+        assert_eq!(commit(&tree), None);
     }
 
     #[test]

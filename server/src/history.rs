@@ -4,6 +4,7 @@
 //! numbers, the device and the commit; nothing that says whose machine or which folder it was. What a
 //! run cost by line and module lies beside it, a file for each run, so that two can be compared.
 
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -66,14 +67,40 @@ pub fn run(store: &Store, root: &Path, when_unix_ms: u64) -> Option<Run> {
     Run::read(&bytes).ok()
 }
 
+/// The newest of these runs whose text is a commit's: it ran there and nothing was changed, or it ran
+/// before and was committed as it was.
+pub fn of_commit<'a>(
+    store: &Store,
+    root: &Path,
+    mut runs: impl Iterator<Item = &'a RunRecord>,
+    commit: &git::Commit,
+) -> Option<&'a RunRecord> {
+    let mut is_its: HashMap<&str, bool> = HashMap::new();
+    runs.find(|record| {
+        if record.clean && record.commit.as_ref() == Some(&commit.digits) {
+            return true;
+        }
+        let Some(text) = record.text.as_deref() else { return false };
+        let kept = || run(store, root, record.when_unix_ms);
+        *is_its.entry(text).or_insert_with(|| kept().is_some_and(|run| is_text(&run, root, commit)))
+    })
+}
+
+/// Whether a commit reads as what ran. Libraries that count as the user's code are in no commit.
+fn is_text(run: &Run, root: &Path, commit: &git::Commit) -> bool {
+    let own = run.texts.iter().filter(|text| !text.path.starts_with("site-packages/"));
+    let own: Vec<(PathBuf, &[u32])> =
+        own.map(|text| (root.join(&text.path), text.checksums.as_slice())).collect();
+    commit.reads_as(&own.iter().map(|(path, sums)| (path.as_path(), *sums)).collect::<Vec<_>>())
+}
+
 /// What changed from the runs before to a measurement, line by line.
 pub fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -> Since {
     let history = read(store, root);
     let own = history.iter().find(|run| run.when_unix_ms == when_unix_ms);
     let mut earlier = history.iter().filter(|run| run.when_unix_ms < when_unix_ms);
-    let head = own.and_then(|own| own.commit.as_ref()).and_then(|head| {
-        earlier.clone().find(|run| run.clean && run.commit.as_ref() == Some(head))
-    });
+    let head = own.and_then(|own| git::Commit::named(root, own.commit.as_deref()?));
+    let head = head.and_then(|head| of_commit(store, root, earlier.clone(), &head));
     let changes = |record: Option<&RunRecord>| {
         let before = run(store, root, record?.when_unix_ms)?;
         Some(Changes::of(&before, profile))
@@ -196,9 +223,11 @@ fn parse(line: &str) -> Option<RunRecord> {
 
 #[cfg(test)]
 mod tests {
-    use ridgeline_analysis::profile::IterationCost;
+    use ridgeline_analysis::profile::{FileFacts, IterationCost};
+    use ridgeline_analysis::source::fingerprint;
 
     use super::*;
+    use crate::git::tests::{git, repository};
     use crate::profiler::AtHand;
 
     fn store() -> (tempfile::TempDir, Store) {
@@ -299,6 +328,45 @@ mod tests {
         assert!(changes(1).last.is_none());
         let profiled = with_changes(&store, measured(2.0, 2));
         assert!(profiled.profile.since.as_ref().is_some_and(|since| since.last.is_some()));
+    }
+
+    /// A measurement of `train.py` of a project, whose text was this.
+    fn measured_text(root: &Path, text: &str, when: u64) -> Profiled {
+        let mut profiled = measured(when as f64, when);
+        let facts = FileFacts { path: "train.py".to_owned(), fingerprint: fingerprint(text) };
+        Arc::make_mut(&mut profiled.profile).files = vec![facts];
+        profiled.files = vec![Some(root.join("train.py"))];
+        profiled.root = root.to_owned();
+        profiled
+    }
+
+    #[test]
+    fn changes_are_since_the_text_of_head() {
+        let Some((folder, project)) = repository("a = 1\n") else { return };
+        let (_store, store) = store();
+        let head_of = |when| {
+            let own = measured_text(&project, "a = 4\n", when);
+            let since = since(&store, &project, &own.profile, when);
+            (since.last.is_some(), since.head.is_some())
+        };
+        // A run of what HEAD reads.
+        add(&store, &measured_text(&project, "a = 1\n", 1)).expect("written");
+        add(&store, &measured_text(&project, "a = 3\n", 2)).expect("written");
+        assert_eq!(head_of(2), (true, true));
+        // What HEAD reads now has not run.
+        fs::write(project.join("train.py"), "a = 2\n").expect("written");
+        assert!(git(folder.path(), &["commit", "-q", "-a", "-m", "y"]));
+        add(&store, &measured_text(&project, "a = 4\n", 3)).expect("written");
+        assert_eq!(head_of(3), (true, false));
+        // What ran before it was committed is the commit's text.
+        fs::write(project.join("train.py"), "a = 3\n").expect("written");
+        assert!(git(folder.path(), &["commit", "-q", "-a", "-m", "z"]));
+        add(&store, &measured_text(&project, "a = 4\n", 4)).expect("written");
+        assert_eq!(head_of(4), (true, true));
+        let runs = read(&store, &project);
+        let commit = git::Commit::named(&project, "HEAD").expect("a commit");
+        let found = of_commit(&store, &project, runs.iter(), &commit);
+        assert_eq!(found.map(|run| (run.when_unix_ms, run.clean)), Some((2, false)));
     }
 
     #[test]

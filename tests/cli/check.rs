@@ -149,6 +149,40 @@ fn every_format_goes_into_a_file_with_a_page_beside_it() {
 }
 
 #[test]
+fn a_program_that_fails_is_told_in_every_format() {
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", TRAINS);
+    let written = |format: &str| {
+        let file = sandbox.path("out");
+        let file = file.to_str().expect("a path");
+        let arguments = ["train.py", "--python", "gone", "--format", format, "--output", file];
+        let ended = check(&sandbox, &arguments);
+        assert_eq!(ended.stdout, "");
+        let said = ended.exits_with(4).stderr;
+        (std::fs::read_to_string(file).expect("written"), said)
+    };
+    let (sarif, said) = written("sarif");
+    let sarif: Value = serde_json::from_str(&sarif).expect("JSON");
+    let invocation = &sarif["runs"][0]["invocations"][0];
+    assert_eq!(invocation["executionSuccessful"], false);
+    let why = &invocation["toolExecutionNotifications"][0]["message"]["text"];
+    let why = why.as_str().expect("a text");
+    assert!(!why.is_empty() && said.contains(why.lines().next().expect("a line")), "{why}: {said}");
+    let (junit, _) = written("junit");
+    assert!(junit.contains("errors=\"1\"") && junit.contains("<error message="), "{junit}");
+    let found: Value = serde_json::from_str(&written("json").0).expect("JSON");
+    schema::holds(&found, "check");
+    assert_eq!((&found["passed"], &found["items"]), (&json!(false), &json!([])));
+    let quality: Value = serde_json::from_str(&written("code-quality").0).expect("JSON");
+    assert_eq!(quality[0]["check_name"], "program");
+    // A page would say what the error says.
+    let file = sandbox.path("none");
+    let file = file.to_str().expect("a path");
+    check(&sandbox, &["train.py", "--python", "gone", "--output", file]).exits_with(4);
+    assert!(!sandbox.path("none").exists());
+}
+
+#[test]
 fn a_program_is_held_to_its_configuration() {
     let Some(python) = python_with_torch() else { return };
     let sandbox = Sandbox::new();

@@ -95,14 +95,24 @@ impl Bounds {
         }
     }
 
-    /// A row that the later run has not.
-    pub(super) fn gone(&self, cost: f64) -> Verdict {
-        if cost < self.left_out.1 { Verdict::Unknown } else { Verdict::Gone }
+    /// What became of a row that one of the runs has alone, from its time with everything that it
+    /// calls.
+    pub(super) fn presence(&self, before: Option<f64>, after: Option<f64>) -> Verdict {
+        match (before, after) {
+            (Some(cost), None) if cost >= self.left_out.1 => Verdict::Gone,
+            (None, Some(cost)) if cost >= self.left_out.0 => Verdict::New,
+            _ => Verdict::Unknown,
+        }
     }
 
-    /// A row that the earlier run has not.
-    pub(super) fn new_row(&self, cost: f64) -> Verdict {
-        if cost < self.left_out.0 { Verdict::Unknown } else { Verdict::New }
+    /// A time that one of the runs has alone.
+    pub(super) fn of_lone(&self, cost: f64, presence: Verdict) -> Verdict {
+        if cost <= self.least_ns { Verdict::WithinNoise } else { presence }
+    }
+
+    /// Memory that one of the runs has alone.
+    pub(super) fn of_lone_memory(&self, bytes: f64, presence: Verdict) -> Verdict {
+        if bytes <= self.least_bytes { Verdict::WithinNoise } else { presence }
     }
 }
 

@@ -101,6 +101,8 @@ pub struct Check {
     pub findings: Vec<Noted>,
     /// The run beside the baseline, where there is one.
     pub comparison: Option<Comparison>,
+    /// Why there is no run, so that nothing could be asked.
+    pub error: Option<String>,
 }
 
 /// What is judged.
@@ -140,13 +142,18 @@ pub fn check(judged: &Judged<'_>, budgets: &Budgets) -> Check {
         items.push(memory_regression(comparison, budgets.max_regression, &at));
     }
     let findings = judged.findings.unwrap_or_default().iter().map(noted).collect();
-    Check { items, findings, comparison }
+    Check { items, findings, comparison, error: None }
 }
 
 impl Check {
-    /// A question was answered with no.
+    /// There was no run.
+    pub fn failed(error: impl Into<String>) -> Check {
+        Check { error: Some(error.into()), ..Check::default() }
+    }
+
+    /// A question was answered with no, or none could be.
     pub fn is_broken(&self) -> bool {
-        self.items.iter().any(|item| item.status == Status::Broken)
+        self.error.is_some() || self.items.iter().any(|item| item.status == Status::Broken)
     }
 
     /// A question about time was, so that another run may answer it otherwise.
@@ -155,14 +162,17 @@ impl Check {
         items.any(|item| item.status == Status::Broken && item.name.starts_with("time-"))
     }
 
-    /// The same of two runs of one text: what either of them can do is no fault of the text.
+    /// The same of two runs of one text: what either of them can do is no fault of the text. A second run
+    /// that could not be judged says nothing.
     #[must_use]
     pub fn confirmed(mut self, again: &Check) -> Check {
         for item in self.items.iter_mut().filter(|item| item.status == Status::Broken) {
             let other = again.items.iter().find(|other| other.name == item.name);
-            if let Some(other) = other.filter(|other| other.status != Status::Broken) {
+            if let Some(other) = other.filter(|other| other.status == Status::Passed) {
                 *item = other.clone();
-            } else if item.name.starts_with("time-") {
+            } else if item.name.starts_with("time-")
+                && other.is_some_and(|other| other.status == Status::Broken)
+            {
                 item.message.push_str(", in two runs of two");
             }
         }
@@ -377,6 +387,10 @@ mod tests {
         let found = of(&worse, Some(&elsewhere), &Budgets::default());
         assert_eq!(told(&found), regressions([NotJudged, NotJudged]));
         assert!(!found.is_broken());
+        // A baseline of next to nothing is none.
+        let nothing = Run { time_ns: 1e-300, timed_ns: vec![1e-300; 7], ..before.clone() };
+        let found = of(&before, Some(&nothing.put_right()), &Budgets::default());
+        assert_eq!(told(&found), regressions([NotJudged, Passed]));
         // Half the batch in as much time is half as fast.
         let batch = Run { batch_size: Some(16), ..before.clone() };
         let found = of(&before, Some(&batch), &Budgets::default());
@@ -392,6 +406,13 @@ mod tests {
         assert!(!slow.clone().confirmed(&fast).is_broken());
         let twice = slow.clone().confirmed(&slow);
         assert!(twice.is_broken() && twice.items[0].message.ends_with("in two runs of two"));
+        // A second run that says nothing takes nothing back.
+        let mute =
+            of(&Run { timed_ns: Vec::new(), ..before.clone() }, Some(&before), &Budgets::default());
+        assert_eq!(mute.items[0].status, Status::NotJudged);
+        let once = slow.clone().confirmed(&mute);
+        assert!(once.is_broken() && !once.items[0].message.contains("two runs"));
+        assert!(slow.clone().confirmed(&Check::default()).is_broken());
     }
 
     #[test]

@@ -52,6 +52,22 @@ pub(super) fn matched(before: &Run, after: &Run) -> Vec<Matched> {
     old.chain(new).collect()
 }
 
+/// How many lines of a run's texts read so, by checksum, and are none of those that cost something: a
+/// line that runs at times may have cost nothing in the iterations that were watched.
+pub(super) fn without_cost(run: &Run) -> HashMap<u32, usize> {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    for checksum in run.texts.iter().flat_map(|text| &text.checksums) {
+        *counts.entry(*checksum).or_default() += 1;
+    }
+    for line in &run.lines {
+        if let Some(count) = counts.get_mut(&line.checksum) {
+            *count = count.saturating_sub(1);
+        }
+    }
+    counts.retain(|_, count| *count > 0);
+    counts
+}
+
 /// Indices of lines by file, in the order of the text.
 fn by_file(run: &Run) -> BTreeMap<&str, Vec<usize>> {
     let mut files: BTreeMap<&str, Vec<usize>> = BTreeMap::new();

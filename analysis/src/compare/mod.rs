@@ -122,7 +122,8 @@ pub fn compare(before: &Run, after: &Run) -> Comparison {
         None => iteration(before, after),
         Some(_) => (Measure::unknown(positive(before.time_ns), positive(after.time_ns)), None),
     };
-    let rows = Rows { is_alike: unlike.is_none(), bounds };
+    let rows =
+        Rows { is_alike: unlike.is_none(), is_same_text: is_same_text(before, after), bounds };
     Comparison {
         before: side(before),
         after: side(after),
@@ -146,6 +147,10 @@ fn side(run: &Run) -> Side {
         timed_iterations: run.timed_ns.len(),
         text: run.text.clone(),
     }
+}
+
+fn is_same_text(before: &Run, after: &Run) -> bool {
+    before.text.is_some() && before.text == after.text
 }
 
 /// Why an iteration of one is not the same work in the same place as one of the other.
@@ -185,8 +190,15 @@ fn throughput(before: &Run, after: &Run) -> Measure {
 
 fn notes(before: &Run, after: &Run) -> Vec<String> {
     let mut notes = Vec::new();
-    if before.text.is_some() && before.text == after.text {
+    if is_same_text(before, after) {
         notes.push("the same text ran both times".to_owned());
+    }
+    let has_profiler = |run: &Run| run.time_ns > 0.0 && run.timed_ns.is_empty();
+    if has_profiler(before) != has_profiler(after) {
+        let which = if has_profiler(before) { "earlier" } else { "later" };
+        notes.push(format!(
+            "the {which} one was recorded by a profiler throughout, whose own cost is in its times"
+        ));
     }
     if before.torch != after.torch && !before.torch.is_empty() && !after.torch.is_empty() {
         notes.push(format!("they ran with PyTorch {} and {}", before.torch, after.torch));
@@ -203,27 +215,44 @@ fn positive(value: f64) -> Option<f64> {
 struct Rows {
     /// An iteration of both is the same work in the same place.
     is_alike: bool,
+    /// The same text ran, so that nothing in it is new or gone.
+    is_same_text: bool,
     bounds: Bounds,
 }
 
 impl Rows {
-    fn time(&self, before: Option<f64>, after: Option<f64>) -> Measure {
+    /// What became of a row that one of the runs has alone, from its whole time. `is_there` says that
+    /// the text of the other run has it, too.
+    fn presence(&self, before: Option<u64>, after: Option<u64>, is_there: bool) -> Verdict {
+        if self.is_same_text || is_there {
+            return Verdict::Unknown;
+        }
+        self.bounds.presence(before.map(|time| time as f64), after.map(|time| time as f64))
+    }
+
+    /// `presence` is what was found about a row that one of the runs has alone.
+    fn time(&self, before: Option<f64>, after: Option<f64>, presence: Verdict) -> Measure {
         let verdict = match (before, after) {
             (Some(before), Some(after)) if self.is_alike => self.bounds.of_row(before, after),
             (Some(_), Some(_)) | (None, None) => Verdict::Unknown,
-            (Some(cost), None) => self.bounds.gone(cost),
-            (None, Some(cost)) => self.bounds.new_row(cost),
+            (Some(cost), None) | (None, Some(cost)) if self.is_alike => {
+                self.bounds.of_lone(cost, presence)
+            }
+            (Some(_), None) | (None, Some(_)) => presence,
         };
         Measure::judged((before, after), verdict.towards(Direction::Time))
     }
 
-    /// `presence` is what was found about a row that one of the runs has alone.
+    /// See [`Self::time`].
     fn memory(&self, before: Option<u64>, after: Option<u64>, presence: Verdict) -> Measure {
         let verdict = match (before, after) {
             (Some(before), Some(after)) if self.is_alike => {
                 self.bounds.of_memory(before as f64, after as f64)
             }
             (Some(_), Some(_)) | (None, None) => Verdict::Unknown,
+            (Some(bytes), None) | (None, Some(bytes)) if self.is_alike => {
+                self.bounds.of_lone_memory(bytes as f64, presence)
+            }
             (Some(_), None) | (None, Some(_)) => presence,
         };
         let values = (before.map(|bytes| bytes as f64), after.map(|bytes| bytes as f64));
@@ -242,7 +271,7 @@ impl Rows {
         let pairs = before.phases_ns.iter().zip(&after.phases_ns);
         let rows = Phase::ALL.into_iter().zip(pairs).map(|(phase, (&then, &now))| PhaseRow {
             name: phase.name(),
-            time: self.time(Some(then as f64), Some(now as f64)),
+            time: self.time(Some(then as f64), Some(now as f64), Verdict::Unknown),
         });
         let is_there = |value: Option<f64>| value.is_some_and(|value| value > 0.0);
         rows.filter(|row| is_there(row.time.before) || is_there(row.time.after)).collect()
@@ -250,6 +279,7 @@ impl Rows {
 
     fn lines(&self, before: &Run, after: &Run) -> Vec<LineRow> {
         let matched = lines::matched(before, after);
+        let (old_text, new_text) = (lines::without_cost(before), lines::without_cost(after));
         let mut rows: Vec<LineRow> = matched
             .iter()
             .filter_map(|found| {
@@ -260,11 +290,14 @@ impl Rows {
                     (Some(then), None) => (before, then),
                     (None, None) => return None,
                 };
+                let other_text = if then.is_some() { &new_text } else { &old_text };
+                let is_there = other_text.contains_key(&line.checksum);
+                let total_ns = |line: &RunLine| line.total_ns;
+                let presence = self.presence(then.map(total_ns), now.map(total_ns), is_there);
                 let of = |part: fn(&RunLine) -> u64| {
                     let value = |line: Option<&RunLine>| line.map(|line| part(line) as f64);
-                    self.time(value(then), value(now))
+                    self.time(value(then), value(now), presence)
                 };
-                let total = of(|line| line.total_ns);
                 let bytes = |line: Option<&RunLine>| line.map(|line| line.bytes);
                 Some(LineRow {
                     file: run.file(line).to_owned(),
@@ -272,9 +305,9 @@ impl Rows {
                     line_before: then.map(|line| line.line),
                     line_after: now.map(|line| line.line),
                     is_changed: found.is_changed,
-                    total,
+                    total: of(|line| line.total_ns),
                     own: of(|line| line.own_ns),
-                    memory: self.memory(bytes(then), bytes(now), total.verdict),
+                    memory: self.memory(bytes(then), bytes(now), presence),
                 })
             })
             .collect();
@@ -294,19 +327,20 @@ impl Rows {
         let mut rows: Vec<ModuleRow> = sides
             .into_iter()
             .map(|(path, (then, now))| {
+                let total_ns = |module: &RunModule| module.total_ns;
+                let presence = self.presence(then.map(total_ns), now.map(total_ns), false);
                 let of = |part: fn(&RunModule) -> u64| {
                     let value = |module: Option<&RunModule>| module.map(|one| part(one) as f64);
-                    self.time(value(then), value(now))
+                    self.time(value(then), value(now), presence)
                 };
-                let total = of(|module| module.total_ns);
                 let bytes = |module: Option<&RunModule>| module.map(|one| one.bytes);
                 let type_name = now.or(then).map(|module| module.type_name.clone());
                 ModuleRow {
                     path: path.to_owned(),
                     type_name: type_name.unwrap_or_default(),
-                    total,
+                    total: of(|module| module.total_ns),
                     own: of(|module| module.own_ns),
-                    memory: self.memory(bytes(then), bytes(now), total.verdict),
+                    memory: self.memory(bytes(then), bytes(now), presence),
                 }
             })
             .collect();

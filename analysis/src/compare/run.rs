@@ -19,6 +19,8 @@ pub const VERSION: u32 = 1;
 pub const MOST_LINES: usize = 300;
 /// The costliest modules.
 pub const MOST_MODULES: usize = 200;
+/// Lines of all texts that ran, of which checksums are kept.
+const MOST_TEXT_LINES: usize = 20_000;
 /// Iterations that were timed: a run has a thousand at the most.
 const MOST_ITERATIONS: usize = 1000;
 /// Bytes of the texts' hash that are kept: two texts share them by accident alone.
@@ -46,6 +48,8 @@ pub struct Run {
     pub peak_bytes: u64,
     /// The hash of the texts that ran, in hexadecimal digits; nothing where they are unknown.
     pub text: Option<String>,
+    /// The same texts, line by line; empty where they are unknown or too many.
+    pub texts: Vec<RunText>,
     /// Paths that lines are in, relative to the project's root.
     pub files: Vec<String>,
     /// The costliest lines.
@@ -54,6 +58,18 @@ pub struct Run {
     pub left_out_below_ns: u64,
     /// The costliest modules.
     pub modules: Vec<RunModule>,
+}
+
+/// A text that ran, as checksums: whether a line that cost nothing was there, and whether a commit has
+/// this text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunText {
+    /// As [`FileFacts::path`] has it.
+    pub path: String,
+    /// Of every line, as `source::fingerprint` gives them; eight hexadecimal digits each when written.
+    #[serde(with = "digits")]
+    pub checksums: Vec<u32>,
 }
 
 /// What a line cost.
@@ -122,6 +138,7 @@ impl Run {
             phases_ns: Phase::ALL.map(|phase| whole(iteration.phases.get(phase))),
             peak_bytes: profile.memory.peak_bytes,
             text: text_hash(&profile.files),
+            texts: texts(&profile.files),
             files: profile.files.iter().map(|file| name(&file.path)).collect(),
             lines,
             left_out_below_ns: lines_below.max(modules_below),
@@ -164,10 +181,14 @@ impl Run {
     /// has a file.
     #[must_use]
     pub fn put_right(mut self) -> Run {
-        let is_time = |time: &f64| time.is_finite() && *time >= 0.0;
+        // No iteration takes less than a nanosecond, and a ratio to nothing is no number.
+        let is_time = |time: &f64| time.is_finite() && *time >= 1.0;
         self.time_ns = Some(self.time_ns).filter(is_time).unwrap_or_default();
         self.timed_ns.retain(is_time);
         self.timed_ns.truncate(MOST_ITERATIONS);
+        if self.texts.iter().map(|text| 1 + text.checksums.len()).sum::<usize>() > MOST_TEXT_LINES {
+            self.texts.clear();
+        }
         self.files.truncate(MOST_LINES.max(self.lines.len()));
         let count = self.files.len();
         self.lines.retain(|line| (line.file as usize) < count && line.line > 0);
@@ -175,6 +196,7 @@ impl Run {
         self.modules.truncate(MOST_MODULES);
         let texts = [&mut self.device, &mut self.torch].into_iter();
         let texts = texts.chain(self.text.as_mut()).chain(&mut self.files);
+        let texts = texts.chain(self.texts.iter_mut().map(|text| &mut text.path));
         let texts = texts.chain(self.lines.iter_mut().map(|line| &mut line.scope));
         let modules = self.modules.iter_mut();
         for text in texts.chain(modules.flat_map(|one| [&mut one.path, &mut one.type_name])) {
@@ -265,9 +287,23 @@ fn costliest<T>(
     (kept.map(|(one, _)| one).collect(), below.saturating_add(1))
 }
 
+fn are_known(files: &[FileFacts]) -> bool {
+    !files.is_empty() && files.iter().all(|file| !file.fingerprint.is_empty())
+}
+
+fn texts(files: &[FileFacts]) -> Vec<RunText> {
+    let lines = files.iter().map(|file| 1 + file.fingerprint.len()).sum::<usize>();
+    if !are_known(files) || lines > MOST_TEXT_LINES {
+        return Vec::new();
+    }
+    let text =
+        |file: &FileFacts| RunText { path: name(&file.path), checksums: file.fingerprint.clone() };
+    files.iter().map(text).collect()
+}
+
 /// A hash of all texts that ran, by path. Nothing where one is unknown, or there is none.
 pub fn text_hash(files: &[FileFacts]) -> Option<String> {
-    if files.is_empty() || files.iter().any(|file| file.fingerprint.is_empty()) {
+    if !are_known(files) {
         return None;
     }
     let mut sorted: Vec<&FileFacts> = files.iter().collect();
@@ -292,4 +328,27 @@ fn time(times: &PhaseTimes) -> u64 {
 fn whole(time_ns: f64) -> u64 {
     // A cast saturates, and takes what is no number for 0.
     time_ns.round() as u64
+}
+
+/// Checksums as one text: a list of numbers would be a page long where the document is indented.
+mod digits {
+    use serde::de::Error;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    const DIGITS: usize = 8;
+
+    pub fn serialize<S: Serializer>(checksums: &[u32], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&checksums.iter().map(|one| format!("{one:08x}")).collect::<String>())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
+        let text = String::deserialize(from)?;
+        let one = |digits: &[u8]| {
+            let digits = std::str::from_utf8(digits).ok().filter(|text| text.len() == DIGITS)?;
+            u32::from_str_radix(digits, 16).ok()
+        };
+        let all = text.as_bytes().chunks(DIGITS).map(one);
+        all.collect::<Option<_>>()
+            .ok_or_else(|| D::Error::custom("checksums are hexadecimal digits"))
+    }
 }

@@ -151,6 +151,18 @@ fn another_batch_or_device_leaves_throughput_or_nothing() {
 }
 
 #[test]
+fn a_trace_of_another_profiler_is_told() {
+    let before = run("a # 10", &TIMED);
+    let trace = Run { timed_ns: Vec::new(), ..before.clone() };
+    let notes = |before: &Run, after: &Run| compare(before, after).notes;
+    let told =
+        "the later one was recorded by a profiler throughout, whose own cost is in its times";
+    assert_eq!(notes(&before, &trace), [told]);
+    assert_eq!(notes(&trace, &before)[0], told.replace("later", "earlier"));
+    assert!(notes(&before, &before).is_empty() && notes(&trace, &trace).is_empty());
+}
+
+#[test]
 fn memory_is_counted() {
     let before = run("a # 10", &TIMED);
     let peak = |bytes| compare(&before, &Run { peak_bytes: bytes, ..before.clone() }).peak.verdict;
@@ -166,6 +178,74 @@ fn what_was_left_out_is_not_taken_for_new() {
     let found = compare(&before, &run("a # 10\nb # 5\nc # 7", &TIMED));
     let verdicts: Vec<_> = found.lines.iter().map(|row| row.own.verdict).collect();
     assert_eq!(verdicts, [Verdict::New, Verdict::Unknown, Verdict::WithinNoise]);
+}
+
+/// A run that keeps its text, costs behind `#` aside.
+fn with_text(text: &str) -> Run {
+    let code: Vec<&str> =
+        text.lines().map(|line| line.split_once('#').map_or(line, |(code, _)| code)).collect();
+    let checksums = fingerprint(&code.join("\n"));
+    let texts = vec![run::RunText { path: "train.py".to_owned(), checksums }];
+    Run { texts, ..run(text, &TIMED) }
+}
+
+/// The verdicts on the own time of all lines, by where they are or were.
+fn verdicts_of_lines(before: &Run, after: &Run) -> Vec<(u32, Verdict)> {
+    let mut rows = compare(before, after).lines;
+    rows.sort_by_key(|row| row.line_after.or(row.line_before));
+    let line = |row: &LineRow| row.line_after.or(row.line_before).expect("a line");
+    rows.iter().map(|row| (line(row), row.own.verdict)).collect()
+}
+
+#[test]
+fn what_costs_next_to_nothing_neither_comes_nor_goes() {
+    // Half a percent of the iteration is 0.5 ms.
+    assert_eq!(lines("a # 10\nb # 0.4\n", "a # 10\n"), ["2>- within noise", "1>1 within noise"]);
+    assert_eq!(lines("a # 10\n", "a # 10\nb # 0.6\n"), ["1>1 within noise", "->2 new"]);
+    // What it holds may be much, whatever its time.
+    let mut after = run("a # 10\nb # 0.1\n", &TIMED);
+    after.lines[1].bytes = 900_000;
+    let found = compare(&run("a # 10\n", &TIMED), &after);
+    let row = found.lines.iter().find(|row| row.line_after == Some(2)).expect("the line");
+    assert_eq!((row.own.verdict, row.memory.verdict), (Verdict::WithinNoise, Verdict::New));
+}
+
+#[test]
+fn a_line_that_runs_at_times_is_neither_new_nor_gone() {
+    let (with, without) = ("a # 10\nif b:\n    c # 16\n", "a # 10\nif b:\n    c\n");
+    let (then, now) = (with_text(with), with_text(without));
+    let unknown = [(1, Verdict::WithinNoise), (3, Verdict::Unknown)];
+    assert_eq!(verdicts_of_lines(&then, &now), unknown);
+    assert_eq!(verdicts_of_lines(&now, &then), unknown);
+    // Another line of the text was edited: this one is there still.
+    let edited = with_text("a2 # 10\nif b:\n    c\n");
+    assert!(verdicts_of_lines(&then, &edited).contains(&(3, Verdict::Unknown)));
+    // The hash of the text is enough where that is all that is kept, for modules as well.
+    let bare = |run: &Run, modules: &[&str]| Run {
+        texts: Vec::new(),
+        text: Some("0123".to_owned()),
+        modules: modules
+            .iter()
+            .map(|path| RunModule {
+                path: (*path).to_owned(),
+                total_ns: 16_000_000,
+                own_ns: 16_000_000,
+                ..RunModule::default()
+            })
+            .collect(),
+        ..run.clone()
+    };
+    let (then, now) = (bare(&then, &["head"]), bare(&now, &[]));
+    assert_eq!(verdicts_of_lines(&then, &now), unknown);
+    assert_eq!(compare(&then, &now).modules[0].own.verdict, Verdict::Unknown);
+}
+
+#[test]
+fn a_second_line_of_one_text_is_new_and_one_that_left_the_text_is_gone() {
+    let (one, two) = (with_text("a # 10\nb # 5\n"), with_text("a # 10\nb # 5\nc # 1\nb # 5\n"));
+    assert_eq!(verdicts_of_lines(&one, &two)[3], (4, Verdict::New));
+    let less = with_text("a # 10\n");
+    assert_eq!(verdicts_of_lines(&one, &less)[1], (2, Verdict::Gone));
 }
 
 #[test]
@@ -188,7 +268,7 @@ fn modules_are_matched_by_path() {
 
 #[test]
 fn what_is_kept_comes_back() {
-    let kept = run("@f\na # 10\nb # 20\n", &TIMED);
+    let kept = with_text("@f\na # 10\nb # 20\n");
     let document = |run: &Run| serde_json::json!({ "schema": 1, "lines": [1], "run": run });
     let bytes = document(&kept).to_string();
     assert_eq!(Run::read(bytes.as_bytes()), Ok(kept.clone()));
@@ -204,7 +284,12 @@ fn hostile_texts_are_no_runs() {
     let deep_in = format!("{{\"run\": {{\"version\": 1, \"lines\": {deep}");
     let huge = "{\"run\": {\"version\": 1, \"time_ns\": 1e999}}";
     let negative = "{\"run\": {\"version\": 1, \"peak_bytes\": -5}}";
-    for text in ["", "no JSON", &deep, &deep_in, huge, negative, "[]", "{\"run\": 7}", "\u{0}"] {
+    let texts = |digits: &str| {
+        format!("{{\"run\": {{\"version\": 1, \"texts\": [{{\"checksums\": \"{digits}\"}}]}}}}")
+    };
+    let (short, other) = (texts("0123456"), texts("\u{e4}\u{e4}\u{e4}\u{e4}"));
+    let own = [short.as_str(), &other, "", "no JSON", &deep, &deep_in, huge, negative];
+    for text in own.into_iter().chain(["[]", "{\"run\": 7}", "\u{0}"]) {
         let read = Run::read(text.as_bytes());
         assert!(matches!(read, Err(NotARun::Form(_))), "{read:?}");
     }

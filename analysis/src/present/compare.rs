@@ -72,10 +72,16 @@ pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String 
     for row in table(&headline(comparison), style) {
         say(&row);
     }
-    for (title, rows) in [("lines", lines(comparison)), ("modules", modules(comparison))] {
+    let of_lines = comparison.lines.iter().map(|row| &row.own);
+    let of_modules = comparison.modules.iter().map(|row| &row.own);
+    let tables = [
+        ("lines", lines(comparison), nothing("lines", of_lines)),
+        ("modules", modules(comparison), nothing("modules", of_modules)),
+    ];
+    for (title, rows, nothing) in tables {
         say("");
         if rows.is_empty() {
-            say(&format!("No {} differ beyond noise.", title));
+            say(&nothing);
             continue;
         }
         say(&style.faint(&format!("{title}, by their own time or memory")));
@@ -91,6 +97,21 @@ pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String 
         say(&style.faint(&about));
     }
     page
+}
+
+/// What to say where no row is worth one: that there is no change, or that nobody can know.
+fn nothing<'a>(title: &str, own: impl Iterator<Item = &'a Measure>) -> String {
+    let (mut judged, mut unknown) = (0, 0);
+    let is_time = |time: Option<f64>| time.is_some_and(|time| time > 0.0);
+    // What takes no time of its own in either run is equal without being judged.
+    for measure in own.filter(|own| is_time(own.before) || is_time(own.after)) {
+        *(if measure.verdict == Verdict::Unknown { &mut unknown } else { &mut judged }) += 1;
+    }
+    match (judged, unknown) {
+        (_, 0) => format!("No {title} differ beyond noise."),
+        (0, _) => format!("Whether {title} became slower or faster cannot be told."),
+        _ => format!("No {title} differ beyond noise; of {unknown} it cannot be told."),
+    }
 }
 
 /// `cpu, batch of 32, 7 iterations → cpu, batch of 32, 3 iterations`.
@@ -307,6 +328,26 @@ mod tests {
         let shown = page(&found, [&Named::default(), &Named::default()], style);
         assert!(shown.contains("No lines differ beyond noise."), "{shown}");
         assert!(shown.contains("the same text ran both times"), "{shown}");
+        // Neither on another device nor of one timed iteration is anything known.
+        let elsewhere = Run { device: "cpu".to_owned(), ..before.clone() };
+        let once = |ns: u64| {
+            let mut run = Run { timed_ns: vec![100e6], ..before.clone() };
+            run.lines.iter_mut().for_each(|line| line.own_ns += ns);
+            run
+        };
+        for (then, now) in [(before.clone(), elsewhere), (once(0), once(1_000_000))] {
+            let found = compare(&then, &now);
+            let shown = page(&found, [&Named::default(), &Named::default()], style);
+            let told = "\nWhether lines became slower or faster cannot be told.\n";
+            assert!(shown.contains(told) && !shown.contains("No lines"), "{shown}");
+        }
+        // The profiler watched an iteration in which one of the lines did not run.
+        let mut less = before.clone();
+        less.lines.retain(|line| line.line != 19);
+        let found = compare(&before, &less);
+        let shown = page(&found, [&Named::default(), &Named::default()], style);
+        let told = "No lines differ beyond noise; of 1 it cannot be told.";
+        assert!(shown.contains(told) && !shown.contains("gone"), "{shown}");
         let empty = compare(&Run::default(), &Run::default());
         page(&empty, [&Named::default(), &Named::default()], style);
     }

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::page::count;
-use super::share::share_of;
+use super::share::{share_of, share_of_whole};
 use crate::printable::{clean, shorten};
 use crate::profile::bound::{Bottleneck, Bound, Share};
 use crate::profile::utilization::{Copied, Utilization};
-use crate::profile::{FileId, Profile, Roof};
+use crate::profile::{FileId, Phase, Profile, Roof};
 use crate::units;
 
 /// A share below this is not worth a word.
@@ -132,7 +132,7 @@ pub fn evidence(share: &Share, profile: &Profile) -> String {
 }
 
 /// Whether the products of a part ran on tensor cores: nothing where it has none, or nobody knows.
-pub fn tensor_cores(part: &Utilization) -> Option<String> {
+fn tensor_cores(part: &Utilization) -> Option<String> {
     let share = part.tensor_cores()?;
     Some(match share {
         share if share > 0.995 => "tensor cores used".to_owned(),
@@ -141,9 +141,9 @@ pub fn tensor_cores(part: &Utilization) -> Option<String> {
     })
 }
 
-/// What the operators of a part reach: `FP16 34% of the peak · memory 41% of the peak · tensor cores
+/// What the operators of a part reach: `FP16 34% of the peak · bandwidth 41% of the peak · tensor cores
 /// used`.
-pub fn reached(part: &Utilization, roof: Option<&Roof>) -> Vec<String> {
+fn reached(part: &Utilization, roof: Option<&Roof>) -> Vec<String> {
     let mut facts = Vec::new();
     for (name, of_peak) in part.of_peaks(roof) {
         // What lies below is the arithmetic of element-wise kernels, which memory limits.
@@ -152,7 +152,7 @@ pub fn reached(part: &Utilization, roof: Option<&Roof>) -> Vec<String> {
         }
     }
     if let Some(share) = part.of_bandwidth(roof) {
-        facts.push(format!("memory {} of the peak", units::percent(share)));
+        facts.push(format!("bandwidth {} of the peak", units::percent(share)));
     }
     facts.extend(tensor_cores(part));
     facts
@@ -172,7 +172,10 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
         }
         return facts;
     }
-    let mut facts = vec![format!("GPU at work {}", units::percent(share(part.busy_ns)))];
+    let mut facts = Vec::new();
+    if share(part.busy_ns) > 0.0 {
+        facts.push(format!("GPU at work {}", units::percent(share(part.busy_ns))));
+    }
     facts.extend(reached(part, profile.device.roof.as_ref()));
     if let Some(occupancy) = part.occupancy() {
         facts.push(format!("occupancy {}", units::percent(occupancy)));
@@ -194,6 +197,22 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
         facts.push(format!("communication {}, {exposed} of it exposed", units::duration(all)));
     }
     facts
+}
+
+/// The facts of a phase, which took so long. A moment of it is not worth a word.
+pub fn of_phase(phase: Phase, profile: &Profile) -> Vec<String> {
+    let part = profile.metrics.as_ref().and_then(|metrics| metrics.phases.get(phase as usize));
+    of_part(part, profile.iteration.phases.get(phase), profile)
+}
+
+/// The facts of a phase, of what a line does itself, or of a module, which took so long: nothing where
+/// it is a moment of the iteration, or nothing is known of it.
+pub fn of_part(part: Option<&Utilization>, elapsed_ns: f64, profile: &Profile) -> Vec<String> {
+    let Some((part, metrics)) = part.zip(profile.metrics.as_ref()) else { return Vec::new() };
+    if share_of_whole(elapsed_ns, profile) < LEAST {
+        return Vec::new();
+    }
+    facts(part, elapsed_ns, profile, metrics.on_gpu)
 }
 
 /// What bounds the iteration, as JSON has it.
@@ -437,7 +456,7 @@ mod tests {
         let expected = [
             "GPU at work 62%",
             "FP32 50% of the peak",
-            "memory 20% of the peak",
+            "bandwidth 20% of the peak",
             "tensor cores used in 75% of its products",
             "120 launches take the host 1.0 ms",
             "copies to the GPU 12 MB in 2.0 ms",
@@ -451,7 +470,13 @@ mod tests {
             facts(&of_ranks, 100e6, &profile, false),
             ["80% in operators", "15% waiting for other ranks"]
         );
+        // Nothing is known of what was not replayed, and nothing is said of what is nothing.
+        assert_eq!(of_part(Some(&part), 100e6, &profile), [""; 0]);
+        assert_eq!(facts(&Utilization::default(), 100e6, &profile, true), [""; 0]);
         profile.metrics = Some(Arc::new(Metrics { on_gpu: true, ..Metrics::default() }));
+        assert_eq!(of_part(Some(&part), 100e6, &profile), expected);
+        assert_eq!(of_part(Some(&part), 0.9e6, &profile), [""; 0]);
+        assert_eq!(of_part(None, 100e6, &profile), [""; 0]);
         let entry = utilization_entry(&part, 100e6, &profile);
         assert_eq!(entry.gpu_busy, Some(0.62));
         assert_eq!((entry.tf32_of_peak, entry.fp16_of_peak, entry.occupancy), (None, None, None));

@@ -1,5 +1,8 @@
 //! A profile for tests, written beside the lines that it is about.
 
+use std::sync::Arc;
+
+use crate::profile::utilization::{Done, Metrics, Utilization};
 use crate::profile::{
     FileFacts, FileId, KernelCost, LineCost, MemoryByKind, ModuleCost, ModuleId, OperatorCost,
     Phase, PhaseTimes, Profile, Roof,
@@ -142,6 +145,37 @@ pub(crate) fn profile(marked: &str) -> (String, Profile) {
     profile.coverage.time = 0.98;
     profile.coverage.memory = 1.0;
     (text, profile)
+}
+
+/// Says what the device is used for: by the iteration, its forward and backward pass, the costliest line,
+/// and the module of it.
+pub(crate) fn used(profile: &mut Profile, on_gpu: bool) {
+    let part = |busy_ns: f64| match on_gpu {
+        false => Utilization { operator_ns: 0.8 * busy_ns, ..Utilization::default() },
+        true => Utilization {
+            busy_ns: 0.8 * busy_ns,
+            kernel_ns: 0.8 * busy_ns,
+            fp32: Done { amount: 0.03 * busy_ns * 1e6, time_ns: busy_ns },
+            moved: Done { amount: 0.001 * busy_ns * 1e6, time_ns: busy_ns },
+            tensor_core_ns: 0.5 * busy_ns,
+            occupied_ns: 0.5 * busy_ns,
+            occupancy_known_ns: 0.8 * busy_ns,
+            launches: 12.0,
+            launch_ns: 0.01 * busy_ns,
+            ..Utilization::default()
+        },
+    };
+    let mut metrics =
+        Metrics { iteration_ns: 100e6, on_gpu, whole: part(90e6), ..Metrics::default() };
+    metrics.phases[Phase::Forward as usize] = part(25e6);
+    metrics.phases[Phase::Backward as usize] = part(40e6);
+    profile.metrics = Some(Arc::new(metrics));
+    for line in profile.lines.iter_mut().flatten().filter(|line| [8, 16, 17].contains(&line.line)) {
+        line.utilization = Some(part(line.self_time.total()));
+    }
+    if let Some(module) = profile.modules.get_mut(1) {
+        module.utilization = Some(part(module.total_time.total()));
+    }
 }
 
 /// The profile of `marked`, on `today` or on the same text.

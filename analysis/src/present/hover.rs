@@ -180,11 +180,20 @@ impl Writer<'_> {
         }
         self.bound(page);
         page.gap();
-        page.line(&[strong("Where an iteration's time goes")]);
+        let facts = profile.metrics.as_ref().map_or_else(Vec::new, |metrics| {
+            explained::facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu)
+        });
+        let on_gpu = profile.metrics.as_ref().is_some_and(|metrics| metrics.on_gpu);
+        let mut title = vec![strong("Where an iteration's time goes")];
+        if !on_gpu {
+            title.extend(facts.iter().map(|fact| text(format!(" · {fact}"))));
+        }
+        page.line(&title);
         for phase in Phase::ALL {
             let time = iteration.phases.get(phase);
             if time > 0.0 {
-                page.item(0, &[text(format!("{} {}", phase.name(), self.time(time)))]);
+                let named = format!("{} {}", phase.name(), self.time(time));
+                self.item(page, vec![text(named)], explained::of_phase(phase, profile));
             }
         }
         for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(NOTES) {
@@ -197,9 +206,7 @@ impl Writer<'_> {
             page.line(&[strong(format!("What is in memory at the peak of {peak}{moment}"))]);
             self.memory_items(page, &profile.memory.at_peak);
         }
-        if let Some(metrics) = profile.metrics.as_ref().filter(|metrics| metrics.on_gpu) {
-            let whole = &metrics.whole;
-            let facts = explained::facts(whole, metrics.iteration_ns, profile, metrics.on_gpu);
+        if on_gpu {
             page.gap();
             page.line(&[strong("What the GPU does in it")]);
             for fact in facts {
@@ -232,24 +239,25 @@ impl Writer<'_> {
         }
     }
 
-    /// What the line's own kernels reach; nothing of a line that keeps the GPU for a moment only.
-    fn reached(&self, page: &mut Page, cost: &StatementCost) {
-        const LEAST: f64 = 0.01;
-        if !self.profile.metrics.as_ref().is_some_and(|metrics| metrics.on_gpu) {
-            return;
-        }
-        let mut own = Utilization::default();
+    /// What the line's own work gets out of the device.
+    fn own_facts(&self, cost: &StatementCost) -> Vec<String> {
+        let mut own: Option<Utilization> = None;
         for line in self.costs.recorded_lines(self.profile, cost) {
             if let Some(utilization) = &line.utilization {
-                own.add(utilization);
+                own.get_or_insert_default().add(utilization);
             }
         }
-        if share_of_whole(own.kernel_ns, self.profile) < LEAST {
-            return;
+        explained::of_part(own.as_ref(), cost.self_time.total(), self.profile)
+    }
+
+    /// An item with its facts: one beside it, more below.
+    fn item(&self, page: &mut Page, mut pieces: Vec<Piece>, facts: Vec<String>) {
+        if let [fact] = facts.as_slice() {
+            pieces.push(text(format!(" · {fact}")));
         }
-        let reached = explained::reached(&own, self.profile.device.roof.as_ref());
-        if !reached.is_empty() {
-            page.line(&[text(reached.join(" · "))]);
+        page.item(0, &pieces);
+        if facts.len() > 1 {
+            page.item(1, &[text(facts.join(" · "))]);
         }
     }
 
@@ -326,7 +334,11 @@ impl Writer<'_> {
         if let Some(of_ranks) = of_ranks {
             page.line(&[text(of_ranks)]);
         }
-        if let Some(device) = cost.device_time {
+        let facts = self.own_facts(cost);
+        if !facts.is_empty() {
+            let whose = if calls_lines { "here: " } else { "" };
+            page.line(&[text(format!("{whose}{}", facts.join(" · ")))]);
+        } else if let Some(device) = cost.device_time {
             let mut parts = vec![format!("GPU at work {}", units::duration(device.kernel_ns))];
             if device.launch_ns > 0.0 {
                 parts.push(format!("starting that {}", units::duration(device.launch_ns)));
@@ -336,7 +348,6 @@ impl Writer<'_> {
             }
             page.line(&[text(parts.join(" · "))]);
         }
-        self.reached(page, cost);
         self.memory(page, &cost.total_memory);
         let mut modules: Vec<ModuleId> = Vec::new();
         for module in self.costs.recorded_lines(self.profile, cost).flat_map(|line| &line.modules) {
@@ -422,10 +433,10 @@ impl Writer<'_> {
             if module.parameters > 0 {
                 about += &format!(" · {} parameters", quantity(module.parameters));
             }
-            if let Some(used) = module.utilization.as_ref().and_then(explained::tensor_cores) {
-                about += &format!(" · {used}");
-            }
-            page.item(0, &[name(path), text(" "), name(&module.type_name), text(about)]);
+            let pieces = vec![name(path), text(" "), name(&module.type_name), text(about)];
+            let part = module.utilization.as_ref();
+            let facts = explained::of_part(part, module.total_time.total(), self.profile);
+            self.item(page, pieces, facts);
         }
         if listed.len() > MODULES {
             page.item(0, &[text(format!("and {} more", listed.len() - MODULES))]);
@@ -551,7 +562,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::present::fixture::{TRAIN, costs, profile};
+    use crate::present::fixture::{TRAIN, costs, profile, used};
 
     fn at(today: &str, needle: &str) -> Option<Hover> {
         let (profile, costs, index) = costs(TRAIN, Some(today));
@@ -666,6 +677,137 @@ mod tests {
               head Linear 15 ms · 15% · 250 thousand parameters
 
             measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    /// The hover of a place where it is known what the device was used for.
+    fn check_used(on_gpu: bool, needle: &str, expected: Expect) {
+        let (mut profile, costs, index) = costs(TRAIN, None);
+        used(&mut profile, on_gpu);
+        let offset = index.text().find(needle).unwrap();
+        let shown = hover(&profile, Beside::default(), &costs, &index, offset);
+        expected.assert_eq(&shown.map_or("nothing".to_owned(), |hover| hover.plain));
+    }
+
+    #[test]
+    fn what_a_gpu_is_used_for() {
+        check_used(
+            true,
+            "conv(x)",
+            expect![[r#"
+                50 ms · 50% of an iteration · the costliest line
+                forward 20 ms · backward 30 ms
+                GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+                holds 80 MB · 67% of the peak: activations 80 MB
+
+                Layers
+                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+                      GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
+
+                Operators
+                  aten::convolution 20 ms · forward
+                      on [32, 3, 224, 224] float
+                      30 TFLOP/s, 50% of the device's peak · 200 GB/s, 4% of the device's peak
+                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            true,
+            "for x, y",
+            expect![[r#"
+                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                batch of 32 · median of 3 iterations, 99 ms to 104 ms
+
+                Where an iteration's time goes
+                  data 8.0 ms · 8%
+                  forward 25 ms · 25%
+                      GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 250 µs
+                  backward 40 ms · 40%
+                      GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 400 µs
+                  optimizer 20.2 ms · 20%
+                  other 6.8 ms · 7%
+
+                What is in memory at the peak of 120 MB / 23.7 GB
+                  weights 9.0 MB · 8%
+                  gradients 9.0 MB · 8%
+                  activations 90 MB · 75%
+                  batch 12 MB · 10%
+
+                What the GPU does in it
+                  GPU at work 72%
+                  FP32 50% of the peak
+                  bandwidth 21% of the peak
+                  tensor cores used
+                  occupancy 62%
+                  12 launches take the host 900 µs
+
+                8.0 ms · 8% of an iteration in this line itself, waiting for data · 3rd costliest line
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            true,
+            "model(x)",
+            expect![[r#"
+                65 ms · 65% of an iteration
+                forward 25 ms · backward 40 ms
+                6.5 ms here (4th costliest line), 58.5 ms in the code of yours that it calls
+                here: GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 65 µs
+                holds 90 MB · 75% of the peak: activations 90 MB
+
+                Layers
+                  the model Net 85 ms · 85% · 2.2 million parameters
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn what_a_processor_is_used_for() {
+        check_used(
+            false,
+            "conv(x)",
+            expect![[r#"
+            50 ms · 50% of an iteration · the costliest line
+            forward 20 ms · backward 30 ms
+            80% in operators
+            holds 80 MB · 67% of the peak: activations 80 MB
+
+            Layers
+              conv Conv2d 65 ms · 65% · 2.0 million parameters · 80% in operators
+
+            Operators
+              aten::convolution 20 ms · forward
+                  on [32, 3, 224, 224] float
+                  30 TFLOP/s, 50% of the device's peak · 200 GB/s, 4% of the device's peak
+                  kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            false,
+            "for x, y",
+            expect![[r#"
+                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                batch of 32 · median of 3 iterations, 99 ms to 104 ms
+
+                Where an iteration's time goes · 72% in operators
+                  data 8.0 ms · 8%
+                  forward 25 ms · 25% · 80% in operators
+                  backward 40 ms · 40% · 80% in operators
+                  optimizer 20.2 ms · 20%
+                  other 6.8 ms · 7%
+
+                What is in memory at the peak of 120 MB / 23.7 GB
+                  weights 9.0 MB · 8%
+                  gradients 9.0 MB · 8%
+                  activations 90 MB · 75%
+                  batch 12 MB · 10%
+
+                8.0 ms · 8% of an iteration in this line itself, waiting for data · 3rd costliest line
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
     }
 

@@ -316,16 +316,30 @@ impl Summary<'_> {
         let Some(metrics) = &profile.metrics else { return };
         let on_gpu = metrics.on_gpu;
         let whole = explained::facts(&metrics.whole, metrics.iteration_ns, profile, on_gpu);
-        if !whole.is_empty() {
-            self.line(&self.style.faint(&format!("  {}", whole.join(" · "))));
+        self.facts("  ", &whole);
+        for phase in Phase::ALL {
+            let facts = explained::of_phase(phase, profile);
+            self.facts(&format!("  {:<10}", phase.name()), &facts);
         }
-        for (phase, part) in Phase::ALL.into_iter().zip(&metrics.phases) {
-            let time = profile.iteration.phases.get(phase);
-            if on_gpu && share_of_whole(time, profile) >= 0.01 {
-                let facts = explained::facts(part, time, profile, on_gpu);
-                let text = format!("  {:<10}{}", phase.name(), facts.join(" · "));
-                self.line(&self.style.faint(&text));
+    }
+
+    /// Facts behind a name, in as many rows as they need.
+    fn facts(&mut self, name: &str, facts: &[String]) {
+        let columns = self.style.width.clamp(MIN_WIDTH, MAX_WIDTH);
+        let mut row = name.to_owned();
+        let mut is_begun = false;
+        for fact in facts {
+            if is_begun && row.width() + 3 + fact.width() > columns {
+                self.line(&self.style.faint(&row));
+                row = " ".repeat(name.width());
+                is_begun = false;
             }
+            row += if is_begun { " · " } else { "" };
+            row += fact;
+            is_begun = true;
+        }
+        if is_begun {
+            self.line(&self.style.faint(&row));
         }
     }
 
@@ -403,13 +417,23 @@ impl Summary<'_> {
             if share_of_peak(memory, self.profile) >= 0.01 {
                 parts.push(kinds(&line.self_memory));
             }
-            self.cost(line.self_time.total(), &parts.join("  "));
+            let own = line.self_time.total();
+            let facts = explained::of_part(line.utilization.as_ref(), own, self.profile);
+            self.cost(own, &parts.join("  "), &facts);
         }
     }
 
-    fn cost(&mut self, time_ns: f64, what: &str) {
+    /// A row, with its facts: one beside it, more below.
+    fn cost(&mut self, time_ns: f64, what: &str, facts: &[String]) {
         let share = units::percent(share_of_whole(time_ns, self.profile));
-        self.line(&format!("  {:>9}{share:>7}  {what}", units::duration(time_ns)));
+        let beside = match facts {
+            [fact] => format!("  {}", self.style.faint(fact)),
+            _ => String::new(),
+        };
+        self.line(&format!("  {:>9}{share:>7}  {what}{beside}", units::duration(time_ns)));
+        if facts.len() > 1 {
+            self.facts(&" ".repeat(12), facts);
+        }
     }
 
     /// Those that have no parts: the cost of the others is the sum of theirs, mostly.
@@ -437,7 +461,9 @@ impl Summary<'_> {
             let path = if module.path.is_empty() { "the model" } else { &module.path };
             let type_name = self.style.paint(FAINT, &shorten(&clean(&module.type_name), 30));
             let what = format!("{}  {type_name}", shorten(&clean(path), 48));
-            self.cost(module.total_time.total(), &what);
+            let total = module.total_time.total();
+            let facts = explained::of_part(module.utilization.as_ref(), total, self.profile);
+            self.cost(total, &what, &facts);
         }
     }
 
@@ -450,7 +476,7 @@ impl Summary<'_> {
                 .occupancy
                 .map_or_else(String::new, |share| format!("  {} occupancy", units::percent(share)));
             let what = format!("{}{occupancy}", shorten(&clean(&kernel.name), width));
-            self.cost(kernel.time_ns, &what);
+            self.cost(kernel.time_ns, &what, &[]);
         }
     }
 
@@ -540,7 +566,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::present::fixture::{TRAIN, costs};
+    use crate::present::fixture::{TRAIN, costs, used};
 
     fn check(marked: &str, width: usize, expected: Expect) {
         let (profile, costs, index) = costs(marked, None);
@@ -748,6 +774,77 @@ mod tests {
         .assert_eq(&summary(&profile, Style { color: false, width: 80 }));
         expect![["No iteration was measured.\nunknown device\n"]]
             .assert_eq(&summary(&Profile::default(), Style { color: false, width: 80 }));
+    }
+
+    /// The sections of a summary that say what the device is used for.
+    fn check_used(on_gpu: bool, expected: Expect) {
+        let (mut profile, ..) = costs(TRAIN, None);
+        used(&mut profile, on_gpu);
+        let page = summary(&profile, Style { color: false, width: 80 });
+        let is_told = |section: &&str| {
+            section.starts_with("320 samples") || section.starts_with("Costliest l")
+        };
+        let told: Vec<&str> = page.split("\n\n").filter(is_told).collect();
+        expected.assert_eq(&told.join("\n\n"));
+    }
+
+    #[test]
+    fn what_the_device_is_used_for() {
+        check_used(
+            true,
+            expect![[r#"
+                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                NVIDIA H200 · PyTorch 2.15.0 · batch of 32
+                  GPU at work 72% · FP32 50% of the peak · bandwidth 21% of the peak
+                  tensor cores used · occupancy 62% · 12 launches take the host 900 µs
+                  forward   GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            tensor cores used · occupancy 62% · 12 launches take the host 250 µs
+                  backward  GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            tensor cores used · occupancy 62% · 12 launches take the host 400 µs
+
+                Costliest lines
+                      50 ms    50%  train.py:8  activations 80 MB
+                            GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+                      20 ms    20%  train.py:19
+                     8.0 ms     8%  train.py:14
+                     6.5 ms     6%  train.py:17
+                            GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            tensor cores used · occupancy 62% · 12 launches take the host 65 µs
+                     6.0 ms     6%  train.py:10  activations 4.0 MB
+                     4.0 ms     4%  train.py:11
+                     200 µs   0.2%  train.py:16
+                      10 µs  <0.1%  train.py:18
+
+                Costliest layers
+                      65 ms    65%  conv  Conv2d
+                            GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            tensor cores used · occupancy 62% · 12 launches take the host 650 µs
+                      15 ms    15%  head  Linear"#]],
+        );
+        check_used(
+            false,
+            expect![[r#"
+            320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+            NVIDIA H200 · PyTorch 2.15.0 · batch of 32
+              72% in operators
+              forward   80% in operators
+              backward  80% in operators
+
+            Costliest lines
+                  50 ms    50%  train.py:8  activations 80 MB  80% in operators
+                  20 ms    20%  train.py:19
+                 8.0 ms     8%  train.py:14
+                 6.5 ms     6%  train.py:17  80% in operators
+                 6.0 ms     6%  train.py:10  activations 4.0 MB
+                 4.0 ms     4%  train.py:11
+                 200 µs   0.2%  train.py:16
+                  10 µs  <0.1%  train.py:18
+
+            Costliest layers
+                  65 ms    65%  conv  Conv2d  80% in operators
+                  15 ms    15%  head  Linear"#]],
+        );
     }
 
     #[test]

@@ -290,7 +290,7 @@ function note(tree: Tree, node: number): Note {
     const time = record.phases[at] ?? 0;
     if (time > 0) facts.push([phase, percent(time / sum)]);
   });
-  if (record.facts.length > 0) facts.push(["on the GPU", record.facts.join(" · ")]);
+  if (record.facts.length > 0) facts.push(["use of the device", record.facts.join(" · ")]);
   return { title: record.name, about: record.detail, facts };
 }
 

@@ -13,10 +13,10 @@ use ridgeline_analysis::present::terminal::Style;
 use serde::Serialize;
 
 use super::CheckArgs;
-use super::exit::Failure;
+use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{compare, found, output_file, profile, run};
-use crate::config::{self, Config, Milliseconds, Percent, Size};
+use crate::config::{self, Config, Launcher, Milliseconds, Percent, Size};
 use crate::discover::project_root;
 use crate::pipeline::{self, Pipeline};
 use crate::profiler::Profiled;
@@ -49,6 +49,7 @@ pub enum Format {
 pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
     // A slip is told before anything runs.
     let asked = Asked::read(args)?;
+    let launcher = profile::launcher(args.launcher.as_deref())?;
     let path = profile::absolute(&args.path)?;
     let store = run::open_store()?;
     let is_recording = pipeline::is_recording(&path);
@@ -62,15 +63,16 @@ pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
     let baseline = asked.baseline(args, &config, &root, &store)?;
     let judge =
         |profiled: &Profiled, found: Found| judged(profiled, found, baseline.as_ref(), &budgets);
-    let (check, profiled) = match is_recording {
-        true => {
-            let profiled = pipeline::open(&path)
-                .map_err(|why| Failure::failed(format!("{}: {why}", path.display()), ""))?;
-            let found = findings::of_run(&profiled, &what_if::subject(&profiled));
-            (judge(&profiled, found), profiled)
-        }
-        false => of_program(args, &store, terminal, judge)?,
+    let checked = match is_recording {
+        true => pipeline::open(&path)
+            .map(|profiled| {
+                let found = findings::of_run(&profiled, &what_if::subject(&profiled));
+                (judge(&profiled, found), profiled)
+            })
+            .map_err(|why| Failure::failed(format!("{}: {why}", path.display()), "")),
+        false => of_program(args, launcher, &store, terminal, judge),
     };
+    let (check, profiled) = checked.inspect_err(|failure| tell_failure(args, failure, terminal))?;
     if let Some(file) = &args.write_baseline {
         write_baseline(&profiled, file)?;
     }
@@ -88,11 +90,13 @@ pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
 /// Runs a program, and once more where it was too slow: what either run can do is no regression.
 fn of_program(
     args: &CheckArgs,
+    launcher: Option<Launcher>,
     store: &Store,
     terminal: &Terminal,
     judge: impl Fn(&Profiled, Found) -> Check,
 ) -> Result<(Check, Profiled), Failure> {
     let mut request = profile::request(&args.path, args.batch_size, &args.run)?;
+    request.overrides.launcher = launcher;
     request.overrides.least_iterations = LEAST_ITERATIONS;
     let pipeline = Pipeline::new(store.clone());
     run::block_on(|cancel| async move {
@@ -243,6 +247,37 @@ fn write_baseline(profiled: &Profiled, file: &Path) -> Result<(), Failure> {
     output_file::write(&Baseline { schema: 1, run: Run::of(&profiled.profile) }, file)
 }
 
+/// Tells those who read the check's form, and not the log, why there is none. A person reads it anyway.
+fn tell_failure(args: &CheckArgs, failure: &Failure, terminal: &Terminal) {
+    if args.format == Format::Text || failure.code == exit::INTERRUPTED {
+        return;
+    }
+    let text = written(args.format, &Check::failed(failure.what.as_str()), "");
+    let told = match args.output.as_deref() {
+        Some(file) if !output_file::is_stdout(Some(file)) => {
+            text.and_then(|text| output_file::save(file, text.as_bytes()))
+        }
+        _ => text.and_then(|text| terminal.print(&text)),
+    };
+    if let Err(why) = told {
+        terminal.say(&format!("note: {}", why.what));
+    }
+}
+
+/// The check in a form for programs, or as a page without colours.
+fn written(format: Format, check: &Check, prefix: &str) -> Result<String, Failure> {
+    match format {
+        Format::Text => Ok(present::page(check, Style { color: false, width: 0 })),
+        Format::Json => json(&present::document(check)),
+        Format::Sarif => {
+            let version = env!("CARGO_PKG_VERSION");
+            json(&present::sarif(check, prefix, version, &diagnose::rules()))
+        }
+        Format::CodeQuality => json(&present::code_quality(check, prefix)),
+        Format::Junit => present::junit(check, prefix).map_err(|error| defect(&error)),
+    }
+}
+
 /// Writes the check where it was asked for. Beside a file there is always a page for the log.
 fn tell(args: &CheckArgs, check: &Check, prefix: &str, terminal: &Terminal) -> Result<(), Failure> {
     let style = |color| Style { color, width: terminal.width() };
@@ -251,13 +286,7 @@ fn tell(args: &CheckArgs, check: &Check, prefix: &str, terminal: &Terminal) -> R
     let is_shown = file.is_none() && !is_taken;
     let text = match args.format {
         Format::Text => present::page(check, style(is_shown && terminal.colors())),
-        Format::Json => json(&present::document(check))?,
-        Format::Sarif => {
-            let version = env!("CARGO_PKG_VERSION");
-            json(&present::sarif(check, prefix, version, &diagnose::rules()))?
-        }
-        Format::CodeQuality => json(&present::code_quality(check, prefix))?,
-        Format::Junit => present::junit(check, prefix).map_err(|error| defect(&error))?,
+        format => written(format, check, prefix)?,
     };
     let page = match file {
         None => text,

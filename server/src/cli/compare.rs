@@ -62,10 +62,21 @@ fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named), Failure>
         return Ok((of_path(&profile::absolute(&path)?, store)?, named));
     }
     let runs = history::read(store, root);
-    let found = in_history(name, &runs, root).ok_or_else(|| {
-        let what = match runs.len() {
-            0 => format!("there is no file `{name}`, and {} was not profiled yet", root.display()),
-            _ => format!("there is no file and no run `{name}`"),
+    let commit = git::Commit::named(root, name);
+    let of_text = commit.as_ref().and_then(|commit| {
+        let found = history::of_commit(store, root, runs.iter(), commit)?;
+        Some(RunRecord { commit: Some(commit.digits.clone()), clean: true, ..found.clone() })
+    });
+    let digits = commit.as_ref().map_or(name, |commit| &commit.digits);
+    let found = in_order(name, &runs).cloned();
+    let found = found.or(of_text).or_else(|| recorded(digits, &runs).cloned());
+    let found = found.ok_or_else(|| {
+        let what = match &commit {
+            _ if runs.is_empty() => {
+                format!("there is no file `{name}`, and {} was not profiled yet", root.display())
+            }
+            Some(commit) => format!("{name} is {} and was not profiled", commit.short()),
+            None => format!("there is no file and no run `{name}`"),
         };
         Failure::usage(what, NAMES)
     })?;
@@ -78,7 +89,7 @@ fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named), Failure>
     let named = Named {
         name: name.to_owned(),
         when_unix_ms: Some(found.when_unix_ms),
-        commit: found.commit.clone(),
+        commit: found.commit,
         clean: found.clean,
     };
     Ok((kept, named))
@@ -125,33 +136,31 @@ pub fn of_document(file: &Path) -> Result<Option<Run>, Failure> {
     }
 }
 
-/// `last`, `last~2`, a run's number, or a commit. Runs are newest first.
-fn in_history<'a>(name: &str, runs: &'a [RunRecord], root: &Path) -> Option<&'a RunRecord> {
-    if let Some(back) = name.strip_prefix("last") {
-        let back = match back.strip_prefix('~') {
-            Some("") => 1,
-            Some(back) => back.parse::<usize>().ok()?,
-            None if back.is_empty() => 0,
-            None => return None,
-        };
-        return runs.get(back);
+/// `last`, `last~2`, or a run's number. Runs are newest first.
+fn in_order<'a>(name: &str, runs: &'a [RunRecord]) -> Option<&'a RunRecord> {
+    match name.strip_prefix("last") {
+        Some("") => runs.first(),
+        Some("~") => runs.get(1),
+        Some(back) => runs.get(back.strip_prefix('~')?.parse::<usize>().ok()?),
+        None => {
+            let when = name.parse::<u64>().ok()?;
+            runs.iter().find(|run| run.when_unix_ms == when)
+        }
     }
-    let numbered = name.parse::<u64>().ok();
-    let numbered = numbered.and_then(|when| runs.iter().find(|run| run.when_unix_ms == when));
-    numbered.or_else(|| {
-        let is_start = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
-        let of = |commit: &str| {
-            let here = |run: &&RunRecord| {
-                run.commit.as_deref().is_some_and(|known| {
-                    known == commit
-                        || (is_start && (known.starts_with(commit) || commit.starts_with(known)))
-                })
-            };
-            // The text of the commit itself stands before what was changed since.
-            runs.iter().filter(here).find(|run| run.clean).or_else(|| runs.iter().find(here))
-        };
-        git::commit(root, name).as_deref().and_then(of).or_else(|| of(&name.to_ascii_lowercase()))
-    })
+}
+
+/// The newest run while HEAD was at the commit of these digits: one of its own text, or else another.
+fn recorded<'a>(digits: &str, runs: &'a [RunRecord]) -> Option<&'a RunRecord> {
+    let digits = digits.to_ascii_lowercase();
+    if digits.len() < 4 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    let is_there = |run: &&RunRecord| {
+        let known = run.commit.as_deref().filter(|known| !known.is_empty());
+        known.is_some_and(|known| known.starts_with(&digits) || digits.starts_with(known))
+    };
+    let mut of_it = runs.iter().filter(is_there);
+    of_it.clone().find(|run| run.clean).or_else(|| of_it.next())
 }
 
 /// The runs of a project, newest first, with the names that they can be compared by.
@@ -221,8 +230,9 @@ mod tests {
             run(1600, "a1b2c3d4e5f6", true),
             run(1500, "ffff00001111", false),
         ];
-        let found =
-            |name: &str| in_history(name, &runs, Path::new("/nowhere")).map(|run| run.when_unix_ms);
+        let found = |name: &str| {
+            in_order(name, &runs).or_else(|| recorded(name, &runs)).map(|run| run.when_unix_ms)
+        };
         assert_eq!(
             (found("last"), found("last~"), found("last~2")),
             (Some(1700), Some(1600), Some(1500))

@@ -241,6 +241,9 @@ struct CheckArgs {
     /// The batch size that a provider file is asked for.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Option<u32>,
+    /// What starts the processes of the script: "torchrun --nproc-per-node 2", "srun -n 4", "ssh host".
+    #[arg(long, value_name = "COMMAND")]
+    launcher: Option<String>,
     #[command(flatten)]
     run: RunArgs,
 }

@@ -14,7 +14,7 @@ use crate::what_if;
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
 pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
     let mut request = request(&args.path, args.batch_size, &args.run)?;
-    request.overrides.launcher = args.launcher.as_deref().map(parse_launcher).transpose()?;
+    request.overrides.launcher = launcher(args.launcher.as_deref())?;
     let store = run::open_store()?;
     let pipeline = Pipeline::new(store.clone());
     let (profiled, subject, found) = run::block_on(|cancel| async move {
@@ -78,10 +78,12 @@ pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<
     Ok(Request { workspace, script: Some(path), overrides, ..Request::default() })
 }
 
-fn parse_launcher(text: &str) -> Result<Launcher, Failure> {
-    Launcher::parse(text).map_err(|why| {
+/// Reads a launcher as the command line has it.
+pub fn launcher(named: Option<&str>) -> Result<Option<Launcher>, Failure> {
+    let wrong = |why: String| {
         Failure::usage(format!("--launcher: {why}"), "It is a command without the script")
-    })
+    };
+    named.map(|text| Launcher::parse(text).map_err(wrong)).transpose()
 }
 
 /// Reads a device as the command line has it.

@@ -17,7 +17,10 @@ pub fn code_quality(check: &Check, prefix: &str) -> Value {
         };
         (finding.rule.as_str(), severity, &finding.message, &finding.at)
     });
-    let found: Vec<(&str, &str, &String, &Location)> = broken.chain(findings).collect();
+    let nowhere = Location::default();
+    let error = check.error.iter().map(|error| ("program", "blocker", error, &nowhere));
+    let found: Vec<(&str, &str, &String, &Location)> =
+        error.chain(broken).chain(findings).collect();
     let issues = found.iter().enumerate().map(|(at, (name, severity, text, place))| {
         let before = found.iter().take(at).map(|(name, _, _, at)| (*name, *at));
         json!({
@@ -57,5 +60,10 @@ mod tests {
             );
         }
         assert_eq!(code_quality(&Check::default(), ""), json!([]));
+        let failed = code_quality(&Check::failed("it raised"), "");
+        assert_eq!(
+            (&failed[0]["severity"], &failed[0]["description"]),
+            (&json!("blocker"), &json!("it raised"))
+        );
     }
 }

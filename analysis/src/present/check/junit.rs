@@ -16,18 +16,21 @@ pub fn junit(check: &Check, prefix: &str) -> io::Result<String> {
     let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
     writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
     let count = |status: Status| check.items.iter().filter(|item| item.status == status).count();
-    let (tests, failures) = (check.items.len().to_string(), count(Status::Broken).to_string());
+    let errors = usize::from(check.error.is_some());
+    let tests = (check.items.len() + errors).to_string();
+    let (failures, errors) = (count(Status::Broken).to_string(), errors.to_string());
     let skipped = count(Status::NotJudged).to_string();
     let counts = [
         ("name", "ridgeline check"),
         ("tests", tests.as_str()),
         ("failures", failures.as_str()),
-        ("errors", "0"),
+        ("errors", errors.as_str()),
         ("skipped", skipped.as_str()),
     ];
     writer.create_element("testsuites").with_attributes(counts).write_inner_content(|writer| {
         let suite = writer.create_element("testsuite").with_attributes(counts);
         suite.write_inner_content(|writer| {
+            check.error.iter().try_for_each(|error| not_run(writer, error))?;
             check.items.iter().try_for_each(|item| case(writer, item, prefix))
         })?;
         Ok(())
@@ -35,6 +38,21 @@ pub fn junit(check: &Check, prefix: &str) -> io::Result<String> {
     let mut text = String::from_utf8_lossy(&writer.into_inner()).into_owned();
     text.push('\n');
     Ok(text)
+}
+
+/// The test that could not be made, because the program did not run to its end.
+fn not_run(writer: &mut Writer<impl Write>, error: &str) -> io::Result<()> {
+    let text = allowed(&message(error));
+    let test = writer
+        .create_element("testcase")
+        .with_attributes([("classname", "ridgeline.check"), ("name", "program")]);
+    test.write_inner_content(|writer| {
+        let told = [("message", text.as_str())];
+        let error = writer.create_element("error").with_attributes(told);
+        error.write_text_content(BytesText::new(&text))?;
+        Ok(())
+    })?;
+    Ok(())
 }
 
 fn case(writer: &mut Writer<impl Write>, item: &Item, prefix: &str) -> io::Result<()> {
@@ -71,6 +89,7 @@ fn allowed(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
     use quick_xml::Reader;
 
     use super::*;
@@ -107,6 +126,21 @@ mod tests {
         assert_eq!(cases, ["time-budget", "time-regression", "memory-regression"]);
         assert_eq!(failures, ["slower by 20%, p < 0.01 & \"so on\" ]]> \u{fffd}\u{fffd}"]);
         assert!(text.contains("tests=\"3\" failures=\"1\" errors=\"0\" skipped=\"1\""), "{text}");
+    }
+
+    #[test]
+    fn a_program_that_failed_is_an_error() {
+        let text = junit(&Check::failed("a.py:3: ValueError: \"<x>\" \u{1}"), "").expect("written");
+        expect![[r#"
+            <?xml version="1.0" encoding="UTF-8"?>
+            <testsuites name="ridgeline check" tests="1" failures="0" errors="1" skipped="0">
+              <testsuite name="ridgeline check" tests="1" failures="0" errors="1" skipped="0">
+                <testcase classname="ridgeline.check" name="program">
+                  <error message="a.py:3: ValueError: &quot;&lt;x&gt;&quot; �">a.py:3: ValueError: &quot;&lt;x&gt;&quot; �</error>
+                </testcase>
+              </testsuite>
+            </testsuites>
+        "#]].assert_eq(&text);
     }
 
     fn note(

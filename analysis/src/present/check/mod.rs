@@ -54,7 +54,9 @@ pub fn page(check: &Check, style: Style) -> String {
         };
         say(&format!("{word}  {}: {}{}", item.name, message(&item.message), style.faint(&place)));
     }
-    if check.items.is_empty() {
+    if let Some(error) = &check.error {
+        say(&format!("FAILED      {}", message(error)));
+    } else if check.items.is_empty() {
         say("Nothing was asked: no baseline and no budget was named.");
     }
     if !check.findings.is_empty() {
@@ -149,6 +151,7 @@ mod tests {
                 noted("loader-workers", "information", 0),
             ],
             comparison: None,
+            error: None,
         }
     }
 
@@ -167,5 +170,8 @@ mod tests {
         .assert_eq(&shown);
         let nothing = page(&Check::default(), Style { color: false, width: 80 });
         assert!(nothing.starts_with("Nothing was asked"), "{nothing}");
+        let failed =
+            page(&Check::failed("train.py:3: ValueError: x"), Style { color: false, width: 80 });
+        assert_eq!(failed, "FAILED      train.py:3: ValueError: x\n");
     }
 }

@@ -44,14 +44,29 @@ pub fn sarif(check: &Check, prefix: &str, version: &str, titles: &[(&str, &str)]
         .iter()
         .map(|id| {
             let title = titles.iter().find(|(name, _)| name == id).map_or(*id, |(_, title)| title);
-            json!({"id": id, "shortDescription": {"text": title}})
+            let mut rule = json!({"id": id, "shortDescription": {"text": title}});
+            if title != *id {
+                let page = format!("docs/findings/{id}.md of Ridgeline says more");
+                rule["help"] = json!({"text": page});
+            }
+            rule
         })
+        .collect();
+    // 3.20.21: what came up while the tool ran, which is no result.
+    let notifications: Vec<Value> = check
+        .error
+        .iter()
+        .map(|error| json!({"level": "error", "message": {"text": message(error)}}))
         .collect();
     json!({
         "$schema": SCHEMA,
         "version": "2.1.0",
         "runs": [{
             "tool": {"driver": {"name": "Ridgeline", "semanticVersion": version, "rules": rules}},
+            "invocations": [{
+                "executionSuccessful": check.error.is_none(),
+                "toolExecutionNotifications": notifications,
+            }],
             "columnKind": "unicodeCodePoints",
             "results": results,
         }],
@@ -106,6 +121,13 @@ mod tests {
             for rule in rules {
                 assert!(rule["id"].is_string() && rule["shortDescription"]["text"].is_string());
             }
+            let invocations = run["invocations"].as_array().expect("3.14.11");
+            for invocation in invocations {
+                assert!(invocation["executionSuccessful"].is_boolean(), "3.20.14");
+                for told in invocation["toolExecutionNotifications"].as_array().expect("3.20.21") {
+                    assert!(told["message"]["text"].is_string(), "3.58.5");
+                }
+            }
             let ids: std::collections::HashSet<_> = rules.iter().map(|rule| &rule["id"]).collect();
             assert_eq!(ids.len(), rules.len(), "3.19.23: unique rules");
             for result in run["results"].as_array().expect("results") {
@@ -132,10 +154,34 @@ mod tests {
         let results = log["runs"][0]["results"].as_array().expect("results");
         let levels: Vec<_> = results.iter().map(|result| &result["level"]).collect();
         assert_eq!(levels, ["error", "warning", "note", "note"]);
+        let rules = log["runs"][0]["tool"]["driver"]["rules"].as_array().expect("rules");
+        let help = |id: &str| rules.iter().find(|rule| rule["id"] == id).map(|rule| &rule["help"]);
+        let page = json!({"text": "docs/findings/hidden-sync.md of Ridgeline says more"});
+        assert_eq!(
+            (help("hidden-sync"), help("time-regression")),
+            (Some(&page), Some(&Value::Null))
+        );
         let uri = &results[0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"];
         assert_eq!(uri, "ml/src/a%20b%26c.py");
         // Two findings of one rule in one file are two alerts.
         assert_ne!(results[1]["partialFingerprints"], results[2]["partialFingerprints"]);
         is_valid(&sarif(&Check::default(), "", "1.2.3", &[]));
+    }
+
+    #[test]
+    fn a_program_that_failed_is_told_as_a_notification() {
+        let done = sarif(&hard(), "", "1.2.3", &[]);
+        assert_eq!(done["runs"][0]["invocations"][0]["executionSuccessful"], true);
+        let log = sarif(&Check::failed("a.py:3: ValueError: x"), "", "1.2.3", &[]);
+        is_valid(&log);
+        assert_eq!(log["runs"][0]["results"], json!([]));
+        assert_eq!(
+            log["runs"][0]["invocations"],
+            json!([{
+                "executionSuccessful": false,
+                "toolExecutionNotifications":
+                    [{"level": "error", "message": {"text": "a.py:3: ValueError: x"}}],
+            }])
+        );
     }
 }

@@ -57,15 +57,12 @@ pub(super) fn shown(profile: &Profile) -> Option<BoundShown> {
 /// The iteration and the phases of which there is something to say.
 pub(super) fn parts(profile: &Profile) -> Vec<PartShown> {
     let Some(metrics) = &profile.metrics else { return Vec::new() };
-    let whole = ("iteration", &metrics.whole, metrics.iteration_ns);
+    let whole = PartShown {
+        name: "iteration",
+        facts: explained::facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu),
+    };
     let phases = Phase::ALL
-        .into_iter()
-        .zip(&metrics.phases)
-        .map(|(phase, part)| (phase.name(), part, profile.iteration.phases.get(phase)))
-        .filter(|(_, _, time_ns)| *time_ns > 0.0);
-    let parts = std::iter::once(whole).chain(phases).map(|(name, part, time_ns)| PartShown {
-        name,
-        facts: explained::facts(part, time_ns, profile, metrics.on_gpu),
-    });
+        .map(|phase| PartShown { name: phase.name(), facts: explained::of_phase(phase, profile) });
+    let parts = std::iter::once(whole).chain(phases);
     parts.filter(|part| !part.facts.is_empty()).collect()
 }

@@ -10,7 +10,6 @@ use super::code::Code;
 use super::tree::{Breakdown, Node, Tree};
 use super::{Place, finite, name, whole};
 use crate::present::explained;
-use crate::profile::utilization::Utilization;
 use crate::profile::{FileId, LineCost, Phase, PhaseTimes, Profile, Provenance, Untracked};
 
 /// What is alive at the peak and was made by no line of the user.
@@ -44,7 +43,11 @@ fn by_module(profile: &Profile) -> Tree {
             phases: phases(&module.self_time),
             calls: calls(module.calls),
             estimated: module.provenance == Provenance::Estimated,
-            facts: reached(profile, module.utilization.as_ref()),
+            facts: explained::of_part(
+                module.utilization.as_ref(),
+                module.total_time.total(),
+                profile,
+            ),
             place: place.and_then(|&(file, line)| Place::of(profile, file, line)),
             ..Node::default()
         });
@@ -73,7 +76,11 @@ fn by_line(profile: &Profile, code: &Code<'_>) -> Tree {
                 place,
                 memory_bytes: line.self_memory.total(),
                 phases: phases(&line.self_time),
-                facts: reached(profile, line.utilization.as_ref()),
+                facts: explained::of_part(
+                    line.utilization.as_ref(),
+                    line.self_time.total(),
+                    profile,
+                ),
                 ..of_line(line, file, path, code)
             });
         }
@@ -90,7 +97,9 @@ fn by_phase(profile: &Profile, code: &Code<'_>) -> Tree {
     let mut tree = Tree::default();
     for phase in Phase::ALL.map(Some).into_iter().chain([None]) {
         let phase_name = phase.map_or("before the iteration", Phase::name);
-        let root = tree.add(Node { name: phase_name.to_owned(), parent: -1, ..Node::default() });
+        let facts = phase.map_or_else(Vec::new, |phase| explained::of_phase(phase, profile));
+        let of_phase = Node { name: phase_name.to_owned(), parent: -1, facts, ..Node::default() };
+        let root = tree.add(of_phase);
         let mut without_line = profile.memory.made.get(phase);
         for (file, path, lines) in files(profile) {
             let mut functions = HashMap::new();
@@ -118,12 +127,6 @@ fn by_phase(profile: &Profile, code: &Code<'_>) -> Tree {
         tree.add(Node { name, parent: root, memory_bytes: without_line, ..Node::default() });
     }
     tree
-}
-
-/// What the kernels of a line or module reach, where there is something to say.
-fn reached(profile: &Profile, part: Option<&Utilization>) -> Vec<String> {
-    let part = part.filter(|part| part.kernel_ns > 0.0);
-    part.map_or_else(Vec::new, |part| explained::reached(part, profile.device.roof.as_ref()))
 }
 
 /// What is the same about a line in every tree.

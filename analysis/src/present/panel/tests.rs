@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::present::fixture::{TRAIN, profile};
+use crate::present::fixture::{TRAIN, profile, used};
 use crate::profile::{
     KernelCost, LineCost, MemoryByAge, MemoryByKind, ModuleCost, ModuleId, Phase, PhaseTimes,
     Untracked,
@@ -144,6 +144,27 @@ fn names_are_fit_to_show() {
     let text = made(&profile, &[], &[run.clone(), run]).to_string();
     assert!(!text.contains('\u{202e}') && !text.contains("\\u0000") && !text.contains("\\n"));
     assert!(text.len() < 40_000, "{}", text.len());
+}
+
+#[test]
+fn parts_say_what_they_use_the_device_for() {
+    for (on_gpu, first) in [(true, "GPU at work 80%"), (false, "80% in operators")] {
+        let (_, mut profile) = profile(TRAIN);
+        used(&mut profile, on_gpu);
+        profile.modules[1].self_time = profile.modules[1].total_time;
+        let document = made(&profile, &[], &[]);
+        let told: Vec<(String, Value)> = document["recording"]["breakdowns"]
+            .as_array()
+            .expect("breakdowns")
+            .iter()
+            .flat_map(|tree| tree["nodes"].as_array().expect("nodes"))
+            .filter(|node| node["facts"].is_array())
+            .map(|node| (node["name"].to_string(), node["facts"][0].clone()))
+            .collect();
+        let names = ["conv", "train.py:8", "train.py:17", "forward", "backward"];
+        let expected = names.map(|name| (format!("{name:?}"), Value::from(first)));
+        assert_eq!(told, expected);
+    }
 }
 
 #[test]
