@@ -103,7 +103,7 @@ mod tests {
     use crate::diagnose::rules::imbalance::Imbalance;
     use crate::profile::exchange::{Exchange, ExposedLine};
     use crate::profile::ranks::{RankCost, Ranks};
-    use crate::profile::{FileId, LineCost, OperatorCost, PhaseTimes, Profile};
+    use crate::profile::{FileId, LineCost, PhaseTimes, Profile};
 
     const TEXT: &str = "\
 for step in steps:  # loop
@@ -121,13 +121,12 @@ for step in steps:  # loop
         for &(mark, calls, ms, flops) in ran {
             let (file, line) = case.line(mark);
             let time = PhaseTimes { forward: ms * 1e6, ..PhaseTimes::default() };
-            let operators = vec![OperatorCost { flops: Some(flops), ..OperatorCost::default() }];
             profile.lines[file.0 as usize].push(LineCost {
                 line,
                 calls,
                 self_time: time,
                 total_time: time,
-                operators,
+                flops,
                 ..LineCost::default()
             });
             left -= ms;
