@@ -354,6 +354,8 @@ pub struct LineCost {
     pub total_memory: MemoryByKind,
     /// The costliest operators that ran from here (at most [`OPERATORS_PER_LINE`]).
     pub operators: Vec<OperatorCost>,
+    /// Floating-point operations of all operators that ran from here, as far as they are known.
+    pub flops: f64,
     /// The module instances that ran from here (at most [`MODULES_PER_LINE`]).
     pub modules: Vec<ModuleId>,
     /// What the line's own work gets out of the device; nothing where that is not known.

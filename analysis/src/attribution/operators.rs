@@ -96,18 +96,20 @@ pub(super) fn add_operators(
     });
     for (line, time_ns, signature, phase, members) in ranked {
         let Some(cost) = lines.cost_mut(line) else { continue };
+        let members: Vec<&Group> =
+            members.iter().filter_map(|&index| groups.get(index)).map(|(_, group)| group).collect();
+        let work = members.iter().map(|member| member.work).reduce(add_work).flatten();
+        let flops = work.map(|work| work.flops * scale.per_iteration);
+        cost.flops += flops.unwrap_or(0.0);
         if cost.operators.len() >= OPERATORS_PER_LINE {
             continue;
         }
-        let members: Vec<&Group> =
-            members.iter().filter_map(|&index| groups.get(index)).map(|(_, group)| group).collect();
         let mut kernels = KernelSums::default();
         for member in &members {
             kernels.merge(&member.kernels);
         }
         let mut kernels = kernels.finish(join.trace, scale.per_iteration);
         kernels.truncate(KERNELS_PER_OPERATOR);
-        let work = members.iter().map(|member| member.work).reduce(add_work).flatten();
         let name = join.trace.text(signature.name);
         cost.operators.push(OperatorCost {
             name: name.strip_prefix(ENGINE_PREFIX).unwrap_or(name).to_owned(),
@@ -118,7 +120,7 @@ pub(super) fn add_operators(
                 join.trace.text_or_empty(signature.dims),
                 join.trace.text_or_empty(signature.types),
             ),
-            flops: work.map(|work| work.flops * scale.per_iteration),
+            flops,
             bytes: work.and_then(|work| Some(work.bytes? * scale.per_iteration)),
             kernels,
         });

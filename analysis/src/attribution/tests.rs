@@ -540,6 +540,21 @@ fn check_memory(workspace: i64, state: i64, expected: Expect) {
 }
 
 #[test]
+fn operations_of_operators_that_are_not_listed_count_too() {
+    let mut trace = TraceBuilder::new();
+    for at in 1..=12_i64 {
+        trace.op("aten::mm", at * 10, 5);
+        trace.inputs(&format!("[[{at},1],[1,1]]"), r#"["float","float"]"#, "[]");
+    }
+    let records = [(0, PUSH, 0, 1), (0, LINE, 0, 31)];
+    let profile = attribute(&recording(trace, &records, 200)).expect("a profile");
+    let line = profile.lines[0].iter().find(|cost| cost.line == 31).expect("it ran");
+    assert_eq!(line.operators.len(), crate::profile::OPERATORS_PER_LINE);
+    // Two for each of 1 + 2 + … + 12 products.
+    assert_eq!(line.flops, 156.0);
+}
+
+#[test]
 fn memory_that_peaks_within_a_forward_operator() {
     check_memory(
         5000,

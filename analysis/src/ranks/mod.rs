@@ -35,7 +35,7 @@ impl RankCost {
                     total_ns: cost.total_time.total(),
                     computing_ns: (cost.self_time.total() - waits).max(0.0),
                     calls: cost.calls,
-                    flops: cost.operators.iter().filter_map(|operator| operator.flops).sum(),
+                    flops: cost.flops,
                 };
                 lines.insert((facts.path.clone(), cost.line), line);
             }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::uneven::{Uneven, uneven};
 use crate::profile::exchange::{Exchange, ExposedLine};
 use crate::profile::ranks::{RankCost, Ranks, Spread};
-use crate::profile::{FileFacts, FileId, LineCost, OperatorCost, PhaseTimes, Profile};
+use crate::profile::{FileFacts, FileId, LineCost, PhaseTimes, Profile};
 
 const MS: f64 = 1e6;
 
@@ -15,15 +15,7 @@ const MS: f64 = 1e6;
 fn rank(lines: &[(u32, f64, f64, f64)]) -> Profile {
     let line = |&(line, calls, ms, flops): &(u32, f64, f64, f64)| {
         let time = PhaseTimes { forward: ms * MS, ..PhaseTimes::default() };
-        let operator = OperatorCost { flops: Some(flops), ..OperatorCost::default() };
-        LineCost {
-            line,
-            calls,
-            self_time: time,
-            total_time: time,
-            operators: vec![operator],
-            ..LineCost::default()
-        }
+        LineCost { line, calls, self_time: time, total_time: time, flops, ..LineCost::default() }
     };
     let mut costs: Vec<LineCost> = lines.iter().map(line).collect();
     let computing: f64 = lines.iter().map(|(_, _, ms, _)| ms).sum();

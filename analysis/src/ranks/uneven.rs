@@ -18,6 +18,15 @@ const PART_OF_IT: f64 = 0.1;
 /// Lines that are named beside the first.
 const MOST_LINES: usize = 5;
 
+/// Of one slow line: its share of the surplus, the surplus's share of the iteration, how often the surplus is
+/// what iterations vary by, and how often the line's time is that of the others.
+const OF_ONE_LINE: f64 = 0.8;
+const OF_ITERATION: f64 = 0.25;
+const TIMES_VARIATION: f64 = 3.0;
+const TIMES_THEIRS: f64 = 3.0;
+/// A rank whose other lines take longer by this ratio has less of the machine.
+const SAME_ELSEWHERE: f64 = 1.5;
+
 /// Why a rank takes longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cause {
@@ -108,6 +117,28 @@ pub fn uneven(ranks: &Ranks) -> Option<Uneven> {
         lines.clear();
     }
     Some(Uneven { rank: slow.rank, surplus_ns, beyond_mean_ns, cause, lines })
+}
+
+/// Whether the rank is much slower on one line and as fast as the others elsewhere. A rank that other
+/// programs slow down is slower everywhere, though most of that may be on the line that takes most of the
+/// time.
+pub fn is_of_one_line(ranks: &Ranks, found: &Uneven) -> bool {
+    let Some(first) = found.lines.first() else { return false };
+    let all = ranks.ranks.iter();
+    let (slow, others): (Vec<_>, Vec<_>) = all.partition(|rank| rank.rank == found.rank);
+    let Some(slow) = slow.first() else { return false };
+    let here =
+        |rank: &RankCost| rank.line(&first.path, first.line).map_or(0.0, |line| line.computing_ns);
+    let elsewhere = |rank: &RankCost| rank.computing_ns - here(rank);
+    let theirs = |value: &dyn Fn(&RankCost) -> f64| {
+        median(others.iter().map(|rank| value(rank))).unwrap_or(0.0)
+    };
+    let varies_ns = ranks.ranks.iter().map(|rank| rank.varies_ns).fold(0.0, f64::max);
+    first.surplus_ns >= OF_ONE_LINE * found.surplus_ns
+        && found.surplus_ns >= OF_ITERATION * slow.time_ns
+        && found.surplus_ns >= TIMES_VARIATION * varies_ns
+        && here(slow) >= TIMES_THEIRS * theirs(&here)
+        && elsewhere(slow) <= SAME_ELSEWHERE * theirs(&elsewhere)
 }
 
 /// The line that takes most of those which no other rank runs.

@@ -19,8 +19,8 @@ _PATIENCE = timedelta(seconds=20)
 
 
 class Alignment:
-    """Meeting points, counted by what the ranks meet for. Every rank comes to the same ones, because
-    all of them count the same iterations.
+    """Meeting points, counted by what the ranks meet for. Every rank comes to the same ones,
+    because all of them count the same iterations.
     """
 
     def __init__(self, is_rank: bool) -> None:

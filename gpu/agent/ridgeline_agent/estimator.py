@@ -236,6 +236,9 @@ class Estimator:
         self._here.batch.loaded(loader, batch)
         self._here.memory.loaded(batch)
 
+    def ran_out(self, loader: object) -> None:
+        """An estimate times no loader."""
+
     @_harmless
     def went_backward(self) -> None:
         if not self._signals.on_our_thread():

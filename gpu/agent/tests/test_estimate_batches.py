@@ -72,6 +72,13 @@ def test_a_data_set_of_absurd_length_is_no_matter(agent: Agent, tmp_path: Path) 
     assert (8, 768) in shapes(ops)
 
 
+def test_a_loader_that_runs_out(agent: Agent, tmp_path: Path) -> None:
+    text = TRAINING.replace("LENGTH, SIZE, SLEEP = 64", "LENGTH, SIZE, SLEEP = 8")
+    assert (8, 768) in shapes(
+        listed(agent, tmp_path, text.replace("LOADER", "DataLoader(Images(), 8)"))
+    )
+
+
 def test_a_collate_function_of_ones_own(agent: Agent, tmp_path: Path) -> None:
     loader = "DataLoader(Images(), 8, collate_fn=collate)"
     assert (8, 768) in shapes(listed(agent, tmp_path, TRAINING.replace("LOADER", loader)))

@@ -5,7 +5,7 @@
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::rule::Rule;
-use crate::ranks::uneven::{Cause, SlowLine, Uneven, uneven};
+use crate::ranks::uneven::{Cause, SlowLine, Uneven, is_of_one_line, uneven};
 use crate::units;
 
 /// See the module's page.
@@ -21,12 +21,11 @@ impl Rule for Straggler {
     }
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
-        let Some(found) = evidence.profile().ranks.as_deref().and_then(uneven) else {
-            return Vec::new();
-        };
+        let Some(ranks) = evidence.profile().ranks.as_deref() else { return Vec::new() };
+        let Some(found) = uneven(ranks) else { return Vec::new() };
         // Ranks on processors share them with one another and with everything else on the machine: who
-        // is slower at the same work is another one in the next run.
-        if found.cause == Cause::Slower && !evidence.on_gpu() {
+        // is slower at all of the same work is another one in the next run.
+        if found.cause == Cause::Slower && !evidence.on_gpu() && !is_of_one_line(ranks, &found) {
             return Vec::new();
         }
         let rank = found.rank;
@@ -103,7 +102,7 @@ mod tests {
     use crate::diagnose::rules::imbalance::Imbalance;
     use crate::profile::exchange::{Exchange, ExposedLine};
     use crate::profile::ranks::{RankCost, Ranks};
-    use crate::profile::{FileId, LineCost, OperatorCost, PhaseTimes, Profile};
+    use crate::profile::{FileId, LineCost, PhaseTimes, Profile};
 
     const TEXT: &str = "\
 for step in steps:  # loop
@@ -121,13 +120,12 @@ for step in steps:  # loop
         for &(mark, calls, ms, flops) in ran {
             let (file, line) = case.line(mark);
             let time = PhaseTimes { forward: ms * 1e6, ..PhaseTimes::default() };
-            let operators = vec![OperatorCost { flops: Some(flops), ..OperatorCost::default() }];
             profile.lines[file.0 as usize].push(LineCost {
                 line,
                 calls,
                 self_time: time,
                 total_time: time,
-                operators,
+                flops,
                 ..LineCost::default()
             });
             left -= ms;
@@ -174,6 +172,32 @@ for step in steps:  # loop
         let found = case.finds(&Straggler, "loop");
         assert_eq!(found.message, "Rank 1 is slower than the others on all of its lines");
         case.finds_nothing(&Imbalance);
+    }
+
+    #[test]
+    fn one_line_that_is_much_slower_is_found_on_processors_too() {
+        let at = |ms: f64| [("loop", 1.0, ms, 0.0), ("forward", 1.0, 5.0, 1e9)];
+        let found = case(&[&at(1.0), &at(51.0)]).finds(&Straggler, "loop");
+        assert_eq!(found.message, "Rank 1 takes longer here than the others, who wait for it");
+        assert_eq!(found.cost, Some(Cost::time(50e6)));
+    }
+
+    #[test]
+    fn a_processor_that_others_use_is_no_straggler() {
+        let at = |forward: f64, backward: f64| {
+            [("forward", 1.0, forward, 1e9), ("backward", 1.0, backward, 0.0)]
+        };
+        // Most of the surplus is on the line that takes most of the time.
+        case(&[&at(20.0, 1.0), &at(80.0, 4.0)]).finds_nothing(&Straggler);
+        // Neither twice the time nor a fifth of the iteration is beyond what machines do.
+        case(&[&at(30.0, 5.0), &at(70.0, 5.0)]).finds_nothing(&Straggler);
+        case(&[&at(2.0, 30.0), &at(20.0, 30.0)]).finds_nothing(&Straggler);
+        // Nor is what iterations vary by.
+        let mut varies = case(&[&at(1.0, 5.0), &at(51.0, 5.0)]);
+        let mut ranks = varies.profile.ranks.as_deref().cloned().expect("ranks");
+        ranks.ranks[1].varies_ns = 20e6;
+        varies.profile.ranks = Some(Arc::new(ranks));
+        varies.finds_nothing(&Straggler);
     }
 
     #[test]
