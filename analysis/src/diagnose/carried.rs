@@ -120,6 +120,17 @@ impl<'a, 'p> Carried<'a, 'p> {
         self.value(value, within, value.start_byte(), DEEPEST)
     }
 
+    /// The assignment in a loop whose value a name has where it stands; of what is no name, nothing.
+    pub fn made(&self, value: Node<'a>, within: Node<'a>) -> Option<&'a Assignment> {
+        let name = Some(value).filter(|value| value.kind() == "identifier")?;
+        self.last(&written(self.text, name), within, value.start_byte())
+    }
+
+    /// Whether a backward pass begins from a variable.
+    pub fn goes_back_from(&self, name: &str) -> bool {
+        self.roots.iter().any(|root| root.names.contains(name))
+    }
+
     fn assignments(&self) -> impl Iterator<Item = &'a Assignment> {
         let function = self.function;
         let all = self.text.assignments.iter();

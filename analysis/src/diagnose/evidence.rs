@@ -1,7 +1,6 @@
 //! [`Evidence`]: what rules look at. One measured iteration, by line, and the text that ran.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use hashbrown::HashMap;
 
@@ -168,10 +167,9 @@ impl Evidence<'_> {
         lines.iter().find(|cost| cost.line == line)
     }
 
-    /// What the operators of some lines of a file made in the iteration that outlives it, and is no
-    /// gradient, weight, batch or state of the optimizer. Nothing where the recording does not tell of
-    /// memory.
-    pub fn left_behind(&self, file: FileId, lines: RangeInclusive<u32>) -> Option<Left> {
+    /// What of some blocks was made in the iteration and outlives it, and is no gradient, weight, batch or
+    /// state of the optimizer. Nothing where the recording does not tell of memory.
+    pub fn left_behind(&self, is_here: impl Fn(&Block) -> bool) -> Option<Left> {
         let memory = &self.graph().memory;
         let is_loose = |kind: BlockKind| {
             matches!(kind, BlockKind::Activations | BlockKind::Temporaries | BlockKind::Other)
@@ -180,9 +178,8 @@ impl Evidence<'_> {
         let stays = stays.filter(|block| is_loose(block.kind));
         let (new, old): (Vec<&Block>, Vec<&Block>) =
             stays.partition(|block| block.allocated.is_some());
-        let is_here = |at: (FileId, u32)| at.0 == file && lines.contains(&at.1);
         let (here, elsewhere): (Vec<&Block>, Vec<&Block>) =
-            new.into_iter().partition(|block| block.line.is_some_and(is_here));
+            new.into_iter().partition(|block| is_here(block));
         let sizes: Vec<f64> = here.iter().map(|block| block.bytes).collect();
         let each = sizes.iter().sum();
         let alike = |blocks: &[&Block]| -> f64 {

@@ -227,8 +227,9 @@ fn is_chunk(text: &Module, node: Node<'_>) -> bool {
     let ends = if node.kind() == "slice" { named_children(node) } else { Vec::new() };
     let [from, to, ..] = &ends[..] else { return false };
     let is_number = |node: &Node<'_>| node.kind() == "integer";
-    let is_one_wide = written(text, *to) == format!("{}+1", written(text, *from));
-    !is_one_wide && !(is_number(from) && is_number(to))
+    let is_one_wide = || written(text, *to) == format!("{}+1", written(text, *from));
+    let is_fixed = is_number(from) && is_number(to);
+    !is_fixed && !is_one_wide()
 }
 
 /// `x.split(64)`, `x.chunk(8)`

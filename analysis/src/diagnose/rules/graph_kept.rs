@@ -1,6 +1,8 @@
 //! A loss that is added up over iterations with its graph (PyTorch, "Frequently Asked Questions: my
 //! model reports out of memory").
 
+use std::ops::RangeInclusive;
+
 use tree_sitter::Node;
 
 use crate::diagnose::carried::{Carried, base_of};
@@ -8,12 +10,15 @@ use crate::diagnose::evidence::{Evidence, Left};
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::reading::{is_without_gradients, lines_of, loops_around, place};
 use crate::diagnose::rule::Rule;
+use crate::profile::Phase;
+use crate::source::batch_site::gather::named_children;
 use crate::source::batch_site::module::{Assignment, Module};
 use crate::source::rewrite::EditKind;
 use crate::source::rewrite::models::Models;
 use crate::source::rewrite::program::Program;
 use crate::source::rewrite::syntax::{mentions, object_of, within, written};
 use crate::units::bytes;
+use crate::whatif::memory::Block;
 
 /// Bytes of an iteration that are worth telling: a sum of losses is a few bytes, and its graph is not
 /// in the recording.
@@ -35,17 +40,29 @@ impl Rule for GraphKept {
         let found = kept.filter_map(|kept| {
             let (file, line) = evidence.ran(kept.module, kept.lines.0)?;
             evidence.line(file, line).filter(|cost| cost.calls > 0.0)?;
-            let last = line.saturating_add(kept.lines.1.saturating_sub(kept.lines.0));
-            let left = evidence.left_behind(file, line..=last);
-            let left = left.filter(|left| left.each >= LEAST_BYTES);
-            Some(finding(evidence.place(file, line), &kept.what, left))
+            let ran = |(first, last): (u32, u32)| {
+                let (_, line) = evidence.ran(kept.module, first)?;
+                Some(line..=line.saturating_add(last.saturating_sub(first)))
+            };
+            let lines = kept.made.iter().chain([&kept.lines]).copied().filter_map(ran);
+            let lines: Vec<RangeInclusive<u32>> = lines.collect();
+            let is_on_them = |block: &Block| {
+                let on = block.line.filter(|at| at.0 == file);
+                on.is_some_and(|at| lines.iter().any(|lines| lines.contains(&at.1)))
+            };
+            let is_worth = |left: &Left| left.each >= LEAST_BYTES;
+            let left = evidence.left_behind(is_on_them).filter(is_worth).or_else(|| {
+                let by_model = || evidence.left_behind(|block| is_left_by_model(evidence, block));
+                kept.is_of_a_model.then(by_model).flatten().filter(is_worth)
+            });
+            Some(finding(evidence.place(file, line), &kept, left))
         });
         found.collect()
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
         let place = |kept: &Kept| place(program, kept.module, kept.lines.0);
-        kept(program).into_iter().map(|kept| finding(place(&kept), &kept.what, None)).collect()
+        kept(program).into_iter().map(|kept| finding(place(&kept), &kept, None)).collect()
     }
 
     fn measurement_decides(&self) -> bool {
@@ -54,20 +71,33 @@ impl Rule for GraphKept {
     }
 }
 
-fn finding(at: Place, what: &str, left: Option<Left>) -> Finding {
+/// Whether a model made a block in the iteration, as it did in at least two before, of which the blocks are
+/// still there: a variable alone holds one of them until the next takes its place.
+fn is_left_by_model(evidence: &Evidence<'_>, block: &Block) -> bool {
+    let graph = evidence.graph();
+    let made = block.allocated.and_then(|made| graph.task(made.task));
+    let is_older =
+        |one: &&Block| one.allocated.is_none() && one.freed.is_none() && one.bytes == block.bytes;
+    block.module.is_some()
+        && block.bytes >= LEAST_BYTES
+        && made.is_some_and(|task| task.phase == Phase::Forward)
+        && graph.memory.blocks.iter().filter(is_older).nth(1).is_some()
+}
+
+fn finding(at: Place, kept: &Kept, left: Option<Left>) -> Finding {
     let grows = left.map_or("Memory grows with every iteration.".to_owned(), |left| {
         format!("Memory grows by {} with every iteration.", bytes(left.each))
     });
     Finding {
         rule: "graph-kept",
         at,
-        message: format!("`{what}` keeps the graph of every iteration alive"),
+        message: format!("`{}` keeps the graph of every iteration alive", kept.what),
         why: format!(
             "The value holds the graph that made it, with all that no backward pass has freed of it, \
              for as long as the sum or list is there. {grows} Add `.item()` or `.detach()` of it instead."
         ),
         cost: left.map(|left| Cost::bytes(left.all)),
-        fix: Some(EditKind::DetachAccumulated),
+        fix: (!kept.is_part).then_some(EditKind::DetachAccumulated),
         ..Finding::default()
     }
 }
@@ -76,8 +106,14 @@ fn finding(at: Place, what: &str, left: Option<Left>) -> Finding {
 struct Kept {
     module: usize,
     lines: (u32, u32),
+    /// The lines of the statements that made it, where it is a variable.
+    made: Vec<(u32, u32)>,
+    /// Whether one of them calls a model, whose own lines make it.
+    is_of_a_model: bool,
     /// What it is added to: `total`.
     what: String,
+    /// It is in a tuple, a list or a dictionary that is added.
+    is_part: bool,
 }
 
 fn kept(program: &Program<'_>) -> Vec<Kept> {
@@ -88,14 +124,42 @@ fn kept(program: &Program<'_>) -> Vec<Kept> {
         let functions = outside.chain((0..text.functions.len()).map(Some));
         for function in functions.filter(|function| program.is_reached((module, *function))) {
             let carried = Carried::new(program, &models, module, function);
-            for (target, value) in additions(program, module, function) {
-                if is_kept(program, &carried, (module, function), &target, value) {
-                    found.push(Kept { module, lines: lines_of(value), what: target.name });
+            for (target, whole) in additions(program, module, function) {
+                let keeps = |value: &Node<'_>| {
+                    let around = keeps(program, &carried, (module, function), &target, *value)?;
+                    // Of what goes back itself nothing is left but nodes.
+                    let made = carried.made(*value, around);
+                    let made = made.filter(|one| !carried.goes_back_from(&one.target));
+                    Some(made.and_then(|one| text.node(&one.value)))
+                };
+                let parts = parts(whole);
+                let kept: Vec<Option<Node<'_>>> = parts.iter().filter_map(keeps).collect();
+                if kept.is_empty() {
+                    continue;
                 }
+                let made = || kept.iter().flatten();
+                found.push(Kept {
+                    module,
+                    lines: lines_of(whole),
+                    is_of_a_model: made().any(|made| models.are_used_by(program, module, *made)),
+                    made: made().map(|made| lines_of(*made)).collect(),
+                    is_part: parts.iter().all(|part| part.id() != whole.id()),
+                    what: target.name,
+                });
             }
         }
     }
     found
+}
+
+/// What is kept with a value: itself, or what a tuple, a list or a dictionary of it holds.
+fn parts(value: Node<'_>) -> Vec<Node<'_>> {
+    let held = named_children(value).into_iter();
+    match value.kind() {
+        "tuple" | "list" => held.collect(),
+        "dictionary" => held.filter_map(|pair| pair.child_by_field_name("value")).collect(),
+        _ => vec![value],
+    }
 }
 
 /// What a function adds to variables: `x += value`, `x = x + value`, `x.append(value)`.
@@ -108,7 +172,9 @@ fn additions<'a>(
     let own = |one: &&Assignment| one.function == function && one.class.is_none();
     let sums = text.assignments.iter().filter(own).filter_map(|one| {
         let value = text.node(&one.value)?;
-        let target = Target { name: one.target.clone(), is_list: false };
+        // `losses += [loss]`
+        let is_list = matches!(value.kind(), "list" | "tuple");
+        let target = Target { name: one.target.clone(), is_list };
         if one.is_augmented {
             let operator = value.parent()?.child_by_field_name("operator")?;
             return (operator.kind() == "+=").then_some((target, value));
@@ -145,13 +211,14 @@ fn added<'a>(text: &'a Module, one: &Assignment, value: Node<'a>) -> Option<Node
     }
 }
 
-fn is_kept<'a>(
+/// The loop over whose iterations a value that is added to something is kept with its graph.
+fn keeps<'a>(
     program: &Program<'a>,
     carried: &Carried<'a, '_>,
     (module, function): (usize, Option<usize>),
     target: &Target,
     value: Node<'a>,
-) -> bool {
+) -> Option<Node<'a>> {
     let text = program.module(module);
     let loops = loops_around(value);
     let inner: Vec<usize> = carried
@@ -169,12 +236,14 @@ fn is_kept<'a>(
             loops.first().copied().filter(|_| gives)
         }
     };
-    let Some(around) = carries else { return false };
-    !carried.leads_to_a_backward(&target.name)
-        && !goes_back_twice(text, around)
-        && !is_without_gradients(program, module, value)
-        && outlives(text, function, target, around)
-        && begins_empty(text, function, target, around)
+    let is_kept = |around: &Node<'_>| {
+        !carried.leads_to_a_backward(&target.name)
+            && !goes_back_twice(text, *around)
+            && !is_without_gradients(program, module, value)
+            && outlives(text, function, target, *around)
+            && begins_empty(text, function, target, *around)
+    };
+    carries.filter(is_kept)
 }
 
 /// Whether a loop keeps graphs on purpose: `backward(retain_graph=True)`.
@@ -188,7 +257,10 @@ fn outlives(text: &Module, function: Option<usize>, target: &Target, around: Nod
     let base = base_of(&target.name);
     let inside = around.byte_range();
     let is_set = text.assignments.iter().any(|one| {
-        let is_it = one.target == target.name || one.target == base;
+        // `recent[:] = recent[-10:]` as well.
+        let rest = one.target.strip_prefix(base).unwrap_or_default();
+        let is_slice = rest.starts_with('[') && rest.contains(':');
+        let is_it = one.target == target.name || one.target == base || is_slice;
         let is_sum = |value| added(text, one, value).is_some();
         is_it
             && one.function == function
@@ -248,7 +320,6 @@ fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around:
 mod tests {
     use super::*;
     use crate::diagnose::harness::{Case, lines_in};
-    use crate::profile::Phase;
     use crate::whatif::graph::TaskKind;
     use crate::whatif::memory::BlockKind;
 
@@ -291,6 +362,9 @@ print(total)
         check("total += out.softmax(dim=-1).max(dim=-1).values.mean()", &[15]);
         check("if step % 10 == 0:\n    losses.append(loss)", &[16]);
         check("extra = criterion(out, y)\ntotal += extra", &[16]);
+        check("losses.append((step, loss))", &[15]);
+        check("losses.append({'step': step, 'loss': loss})", &[15]);
+        check("losses += [loss]", &[15]);
     }
 
     #[test]
@@ -305,6 +379,9 @@ print(total)
             "losses.append(loss.item())",
             "losses.append(loss.detach().cpu())",
             "losses.append(step)",
+            "losses.append((step, loss.item()))",
+            "losses.append({'loss': loss.detach(), 'step': step})",
+            "losses += [float(loss)]",
             "with torch.no_grad():\n    total += loss",
             "loss = loss.item()\ntotal += loss",
             "mean = loss.detach()\ntotal += mean",
@@ -319,6 +396,8 @@ print(total)
         check("total = 0.0\ntotal += loss", &[]);
         check("losses.append(loss)\nlosses.clear()", &[]);
         check("losses.append(loss)\nif len(losses) > 9:\n    losses.pop(0)", &[]);
+        check("losses.append(loss)\nlosses[:] = losses[-9:]", &[]);
+        check("losses.append(loss)\ndel losses[:-9]", &[]);
         check("total += loss\nif step % 4 == 0:\n    total.backward()", &[]);
         check("total += loss\nmean = total / 4\nmean.backward()", &[]);
         let text = "\
@@ -363,6 +442,42 @@ train(model, loader)
         };
         assert_eq!(lines_in(&GraphKept, &text("loss")), [10]);
         assert_eq!(lines_in(&GraphKept, &text("loss.item()")), [0; 0]);
+    }
+
+    #[test]
+    fn a_variable_s_cost_is_what_made_it_leaves_behind() {
+        let text = program("losses.append((step, out))  # kept");
+        let text = text.replace("out = model(x)", "out = model(x)  # made");
+        let mut case = Case::new(&text);
+        let at = case.line("made");
+        let made = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(at));
+        let after = case.host(TaskKind::HostOperator, 1e6, Phase::Backward, None);
+        case.block(4e6, BlockKind::Activations, Some(made), None);
+        case.block(8e6, BlockKind::Activations, Some(made), Some(after));
+        case.block(4e6, BlockKind::Other, None, None);
+        case.ran("kept", 1.0);
+        let found = case.finds(&GraphKept, "kept");
+        assert_eq!((found.cost, found.fix), (Some(Cost::bytes(8e6)), None));
+    }
+
+    #[test]
+    fn a_model_s_own_lines_leave_behind_what_earlier_iterations_left_too() {
+        let found = |before: u32| {
+            let text = program("losses.append(out)  # kept");
+            let mut case = Case::new(&text);
+            let elsewhere = case.line("kept");
+            case.ran("kept", 1.0);
+            case = case.module("", "Net", 3);
+            let at = Some((elsewhere.0, 3));
+            let made = case.host(TaskKind::HostOperator, 1e6, Phase::Forward, at);
+            case.block(4e6, BlockKind::Activations, Some(made), None);
+            case.graph.memory.blocks[0].module = Some(0);
+            (0..before).for_each(|_| case.block(4e6, BlockKind::Other, None, None));
+            case.finds(&GraphKept, "kept").cost
+        };
+        assert_eq!(found(3), Some(Cost::bytes(16e6)));
+        // The variable holds the last one until the next is made.
+        assert_eq!(found(1), None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Which mode models are put into: `model.eval()`, `model.train(False)`.
 
+use std::collections::HashSet;
+
 use tree_sitter::Node;
 
 use super::super::super::batch_site::module::{Call, last_name};
@@ -7,8 +9,10 @@ use super::super::models::{Models, body_of, is_module_class};
 use super::super::program::Program;
 use super::super::syntax::{callee, calls_in, targets, written};
 
-/// Functions that are followed one into another.
+/// Functions that are followed from a callee to its callers.
 const DEEPEST: u32 = 4;
+/// Functions that one call is followed into.
+const MOST_FUNCTIONS: usize = 64;
 /// Where models come from whose layers are not the program's.
 const LIBRARIES: [&str; 4] = ["torchvision.", "timm.", "transformers.", "torch.hub."];
 
@@ -59,10 +63,11 @@ fn is_left_so(program: &Program<'_>, module: usize, call: &Call, owner: &str, de
     }
     let text = program.module(module);
     let all = text.calls.iter().filter(|one| one.function == call.function);
-    let trains: Vec<usize> = all
-        .filter(|one| program.node(module, one).is_some_and(|it| trains(program, module, it, 0)))
-        .map(|one| one.span.start)
-        .collect();
+    let goes_back = |one: &&Call| {
+        let node = program.node(module, one);
+        node.is_some_and(|node| trains(program, module, node, &mut HashSet::new()))
+    };
+    let trains: Vec<usize> = all.filter(goes_back).map(|one| one.span.start).collect();
     let around = text.loops.iter().filter(|one| one.span.contains(&call.span.start));
     let again = around.map(|one| &one.span).any(|span| trains.iter().any(|at| span.contains(at)));
     if again || trains.iter().any(|at| *at > call.span.start) {
@@ -79,14 +84,23 @@ fn is_left_so(program: &Program<'_>, module: usize, call: &Call, owner: &str, de
     })
 }
 
-/// Whether a call goes backward, itself or in functions of the program.
-fn trains(program: &Program<'_>, module: usize, call: Node<'_>, depth: u32) -> bool {
+/// Whether a call goes backward, itself or in functions of the program; those in `seen` do not.
+fn trains(
+    program: &Program<'_>,
+    module: usize,
+    call: Node<'_>,
+    seen: &mut HashSet<(usize, usize)>,
+) -> bool {
     let name = callee(program.module(module), call);
-    matches!(last_name(&name), "backward" | "fit")
-        || body_of(program, module, call).is_some_and(|(inner, body)| {
-            let mut calls = calls_in(body).into_iter();
-            depth < DEEPEST && calls.any(|one| trains(program, inner, one, depth + 1))
-        })
+    if matches!(last_name(&name), "backward" | "fit") {
+        return true;
+    }
+    let inner = body_of(program, module, call);
+    inner.is_some_and(|(inner, body)| {
+        seen.len() < MOST_FUNCTIONS
+            && seen.insert((inner, body.start_byte()))
+            && calls_in(body).into_iter().any(|one| trains(program, inner, one, seen))
+    })
 }
 
 /// Whether something puts `owner` into training mode, by its name or by the one that a function has for

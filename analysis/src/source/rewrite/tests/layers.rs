@@ -154,7 +154,8 @@ fn a_model_that_is_put_back_before_it_trains_is_evaluated_and_no_more() {
         format!("m.eval()\nfor x in data:\n    head.train()\n{step}"),
         format!("for x in data:\n{step}\n    m.eval()"),
         format!("def freeze(net):\n    net.eval()\n\nfreeze(m)\nfor x in data:\n{step}"),
-        format!("def step(x):\n    m(x).sum().backward()\n\nm.eval()\nfor x in data:\n    step(x)"),
+        "def step(x):\n    m(x).sum().backward()\n\nm.eval()\nfor x in data:\n    step(x)"
+            .to_owned(),
     ] {
         assert!(told(&left).contains("refused"), "{left}: {}", told(&left));
     }
