@@ -16,6 +16,7 @@ use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compar
 use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord, WhatIfs, document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use ridgeline_analysis::profile::ranks::{RankCost, Ranks};
 use ridgeline_analysis::profile::utilization::Utilization;
 use ridgeline_analysis::profile::{FileId, KernelCost, Profile, Untracked};
 use ridgeline_analysis::recording::Recording;
@@ -488,6 +489,10 @@ fn full_profile() -> Profile {
     for module in &mut profile.modules {
         module.utilization = Some(products);
     }
+    let mut slow = RankCost::new(1, &profile);
+    slow.exchange_ns = Some((2e6, 1e6));
+    slow.lines.values_mut().for_each(|line| line.total_ns *= 2.0);
+    profile.ranks = Ranks::new(2, vec![RankCost::new(0, &profile), slow]).map(Arc::new);
     profile
 }
 

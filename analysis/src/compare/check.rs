@@ -204,7 +204,8 @@ fn memory_budget(run: &Run, most: u64, at: &Location) -> Item {
         return item("memory-budget", Status::NotJudged, message, at);
     }
     let (peak, most_text) = (units::bytes(run.peak_bytes as f64), units::bytes(most as f64));
-    let message = format!("the peak of memory is {peak}; the budget is {most_text}");
+    let rank = run.peak_rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
+    let message = format!("the peak of memory is {peak}{rank}; the budget is {most_text}");
     item("memory-budget", status(run.peak_bytes > most), message, at)
 }
 
@@ -269,7 +270,9 @@ fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item 
         Verdict::WithinNoise => format!("the peak is the baseline's ({by})"),
         verdict => {
             let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(most));
-            format!("the peak is {} by {by}; {allowed} is allowed", verdict.name())
+            let rank = comparison.after.peak_rank;
+            let rank = rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
+            format!("the peak is {} by {by}{rank}; {allowed} is allowed", verdict.name())
         }
     };
     let is_broken = peak.verdict == Verdict::Larger && ratio - 1.0 > most;
@@ -361,6 +364,10 @@ mod tests {
         let found = of(&run, None, &budgets(9.0, 999, 0));
         assert_eq!(told(&found), expect([Broken, Broken, Broken, Broken]));
         assert_eq!(of(&run, None, &Budgets::default()).items, []);
+        let of_ranks = Run { world_size: Some(2), peak_rank: Some(1), ..run };
+        let found = of(&of_ranks, None, &budgets(11.0, 999, 1));
+        let told = "the peak of memory is 1.0 kB on rank 1; the budget is 999 B";
+        assert_eq!(found.items[1].message, told);
     }
 
     #[test]

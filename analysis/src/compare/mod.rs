@@ -61,8 +61,12 @@ pub struct Side {
     pub device: String,
     /// Of torch.
     pub torch: String,
-    /// Samples in a batch.
+    /// Samples in a batch; of several ranks, of the first.
     pub batch_size: Option<u64>,
+    /// How many ranks there were; nothing where that is unknown.
+    pub world_size: Option<u32>,
+    /// Of several ranks, the one whose peak of memory is compared: the largest.
+    pub peak_rank: Option<u32>,
     /// How many iterations were timed.
     pub timed_iterations: usize,
     /// The hash of the texts that ran.
@@ -144,6 +148,8 @@ fn side(run: &Run) -> Side {
         device: run.device.clone(),
         torch: run.torch.clone(),
         batch_size: run.batch_size,
+        world_size: run.world_size,
+        peak_rank: run.peak_rank,
         timed_iterations: run.timed_ns.len(),
         text: run.text.clone(),
     }
@@ -158,9 +164,18 @@ fn unlike(before: &Run, after: &Run) -> Option<String> {
     if before.device != after.device {
         return Some(format!("they ran on {} and on {}", before.device, after.device));
     }
+    if let Some((before, after)) = other_ranks(before, after) {
+        let told = |ranks: u32| if ranks == 1 { "1 rank".into() } else { format!("{ranks} ranks") };
+        return Some(format!("they ran on {} and on {}", told(before), told(after)));
+    }
     let batch = |run: &Run| run.batch_size.map_or("an unknown batch".to_owned(), |n| n.to_string());
     (before.batch_size != after.batch_size)
         .then(|| format!("their batches are of {} and of {}", batch(before), batch(after)))
+}
+
+/// How many ranks the two had, where that is not the same. A run of before it was kept may have had any.
+fn other_ranks(before: &Run, after: &Run) -> Option<(u32, u32)> {
+    before.world_size.zip(after.world_size).filter(|(before, after)| before != after)
 }
 
 fn iteration(before: &Run, after: &Run) -> (Measure, Option<Test>) {
@@ -173,12 +188,13 @@ fn iteration(before: &Run, after: &Run) -> (Measure, Option<Test>) {
 /// Samples per second can be compared whatever the batch: that is what they are for.
 fn throughput(before: &Run, after: &Run) -> Measure {
     let values = (before.samples_per_second(), after.samples_per_second());
-    if before.device != after.device || values.0.is_none() || values.1.is_none() {
+    let is_elsewhere = before.device != after.device || other_ranks(before, after).is_some();
+    if is_elsewhere || values.0.is_none() || values.1.is_none() {
         return Measure::unknown(values.0, values.1);
     }
     let per_sample = |run: &Run| {
-        let batch = run.batch_size.unwrap_or(1).max(1) as f64;
-        run.timed_ns.iter().map(|time| time / batch).collect::<Vec<f64>>()
+        let samples = run.all_samples().unwrap_or(1.0);
+        run.timed_ns.iter().map(|time| time / samples).collect::<Vec<f64>>()
     };
     let test = statistics::mann_whitney(&per_sample(before), &per_sample(after));
     // More samples a second are fewer nanoseconds a sample.
@@ -202,6 +218,11 @@ fn notes(before: &Run, after: &Run) -> Vec<String> {
     }
     if before.torch != after.torch && !before.torch.is_empty() && !after.torch.is_empty() {
         notes.push(format!("they ran with PyTorch {} and {}", before.torch, after.torch));
+    }
+    let ranks = [before, after].map(|run| run.peak_rank.map(|rank| format!("rank {rank}")));
+    if let [Some(then), Some(now)] = ranks {
+        let of = if then == now { now } else { format!("{then} and {now}") };
+        notes.push(format!("the peaks of memory are those of {of}, the largest"));
     }
     notes
 }

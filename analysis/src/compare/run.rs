@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::printable::name;
+use crate::profile::ranks::Ranks;
 use crate::profile::{FileFacts, LineCost, ModuleCost, Phase, PhaseTimes, Profile};
 
 /// The version of what is kept.
@@ -36,16 +37,22 @@ pub struct Run {
     pub device: String,
     /// Of torch.
     pub torch: String,
-    /// Samples in a batch.
+    /// Samples in a batch; of several ranks, of the first.
     pub batch_size: Option<u64>,
+    /// How many ranks there were; nothing where that was not kept.
+    pub world_size: Option<u32>,
+    /// Samples of all ranks in an iteration; nothing of one rank, and where they are unknown.
+    pub samples: Option<u64>,
     /// The median of [`Self::timed_ns`].
     pub time_ns: f64,
     /// Every unprofiled iteration, in order.
     pub timed_ns: Vec<f64>,
     /// The time by phase, in the order of [`Phase::ALL`].
     pub phases_ns: [u64; 5],
-    /// Bytes alive at the peak.
+    /// Bytes alive at the peak; of several ranks, at the largest of theirs.
     pub peak_bytes: u64,
+    /// Of several ranks, the one whose peak that is.
+    pub peak_rank: Option<u32>,
     /// The hash of the texts that ran, in hexadecimal digits; nothing where they are unknown.
     pub text: Option<String>,
     /// The same texts, line by line; empty where they are unknown or too many.
@@ -128,15 +135,20 @@ impl Run {
         let (lines, lines_below) = lines(profile);
         let (modules, modules_below) = modules(profile);
         let iteration = &profile.iteration;
+        let ranks = profile.ranks.as_deref();
+        let peak = ranks.and_then(Ranks::peak);
         Run {
             version: VERSION,
             device: name(&profile.device.name),
             torch: name(&profile.torch_version),
             batch_size: iteration.batch_size,
+            world_size: Some(ranks.map_or(1, |ranks| ranks.world_size)),
+            samples: ranks.and_then(Ranks::samples),
             time_ns: iteration.time_ns,
             timed_ns: iteration.timed_ns.clone(),
             phases_ns: Phase::ALL.map(|phase| whole(iteration.phases.get(phase))),
-            peak_bytes: profile.memory.peak_bytes,
+            peak_bytes: peak.map_or(profile.memory.peak_bytes, |(_, bytes)| bytes),
+            peak_rank: peak.map(|(rank, _)| rank),
             text: text_hash(&profile.files),
             texts: texts(&profile.files),
             files: profile.files.iter().map(|file| name(&file.path)).collect(),
@@ -166,10 +178,17 @@ impl Run {
         }
     }
 
-    /// Samples per second, where the batch size is known.
+    /// Samples of all ranks in an iteration, where they are known.
+    pub fn all_samples(&self) -> Option<f64> {
+        let is_alone = self.world_size.is_none_or(|ranks| ranks <= 1);
+        let samples = self.samples.or(self.batch_size.filter(|_| is_alone))?;
+        (samples > 0).then_some(samples as f64)
+    }
+
+    /// Samples of all ranks per second, where they are known.
     pub fn samples_per_second(&self) -> Option<f64> {
-        let batch = self.batch_size.filter(|batch| *batch > 0)? as f64;
-        (self.time_ns > 0.0).then(|| batch / (self.time_ns / 1e9))
+        let samples = self.all_samples()?;
+        (self.time_ns > 0.0).then(|| samples / (self.time_ns / 1e9))
     }
 
     /// The path of a line's file.

@@ -3,6 +3,8 @@ use proptest::prelude::*;
 use super::change::Verdict;
 use super::run::{NotARun, Run, RunLine, RunModule};
 use super::*;
+use crate::profile::Profile;
+use crate::profile::ranks::{RankCost, Ranks};
 use crate::source::fingerprint;
 
 /// A run of a text whose lines cost so many milliseconds, behind `#`; `@f` begins a function.
@@ -160,6 +162,50 @@ fn a_trace_of_another_profiler_is_told() {
     assert_eq!(notes(&before, &trace), [told]);
     assert_eq!(notes(&trace, &before)[0], told.replace("later", "earlier"));
     assert!(notes(&before, &before).is_empty() && notes(&trace, &trace).is_empty());
+}
+
+#[test]
+fn another_number_of_ranks_is_other_work() {
+    let alone = Run { world_size: Some(1), ..run("a # 10", &TIMED) };
+    let both = Run { world_size: Some(2), samples: Some(96), peak_rank: Some(1), ..alone.clone() };
+    let found = compare(&both, &alone);
+    assert_eq!(found.unlike.as_deref(), Some("they ran on 2 ranks and on 1 rank"));
+    let verdicts = [&found.time, &found.peak, &found.throughput].map(|measure| measure.verdict);
+    assert_eq!(verdicts, [Verdict::Unknown; 3]);
+    // Samples of all ranks count, and the peak is told of the rank that has it.
+    let found = compare(&both, &both);
+    assert_eq!(found.unlike, None);
+    assert_eq!(found.throughput.before, Some(960.0));
+    assert!(found.notes.iter().any(|note| note.contains("rank 1")), "{:?}", found.notes);
+    let unknown = Run { samples: None, ..both.clone() };
+    assert_eq!(compare(&unknown, &both).throughput.before, None);
+    // What a run of before this was kept had is not known.
+    let older = Run { world_size: None, ..alone.clone() };
+    assert_eq!(compare(&older, &both).unlike, None);
+    let json = br#"{"run": {"version": 1, "device": "cpu", "batch_size": 8, "time_ns": 1e9}}"#;
+    let read = Run::read(json).expect("a run");
+    assert_eq!((read.world_size, read.samples_per_second()), (None, Some(8.0)));
+}
+
+#[test]
+fn the_largest_peak_of_all_ranks_is_kept() {
+    let rank = |rank, batch_size, peak_bytes| RankCost {
+        rank,
+        batch_size,
+        peak_bytes,
+        ..RankCost::default()
+    };
+    let kept = |world_size, ranks| {
+        let ranks = Ranks::new(world_size, ranks).map(std::sync::Arc::new);
+        let run = Run::of(&Profile { ranks, ..Profile::default() });
+        (run.world_size, run.samples, run.peak_bytes, run.peak_rank)
+    };
+    let both = vec![rank(0, Some(8), 20), rank(1, Some(16), 443)];
+    assert_eq!(kept(2, both.clone()), (Some(2), Some(24), 443, Some(1)));
+    assert_eq!(kept(3, both), (Some(3), None, 443, Some(1)));
+    let unknown = vec![rank(0, Some(8), 20), rank(1, None, 20)];
+    assert_eq!(kept(2, unknown), (Some(2), None, 20, Some(0)));
+    assert_eq!(kept(1, vec![]), (Some(1), None, 0, None));
 }
 
 #[test]

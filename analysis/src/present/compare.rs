@@ -118,9 +118,11 @@ fn nothing<'a>(title: &str, own: impl Iterator<Item = &'a Measure>) -> String {
 fn sides(comparison: &Comparison) -> String {
     let told = [&comparison.before, &comparison.after].map(|side| {
         let batch = side.batch_size.map(|batch| format!(", batch of {batch}")).unwrap_or_default();
+        let ranks = side.world_size.filter(|ranks| *ranks > 1);
+        let ranks = ranks.map(|ranks| format!(", {ranks} ranks")).unwrap_or_default();
         let device = if side.device.is_empty() { "unknown device" } else { &side.device };
         format!(
-            "{}{batch}, {} iterations timed",
+            "{}{ranks}{batch}, {} iterations timed",
             clean(&shorten(device, NAME)),
             side.timed_iterations
         )

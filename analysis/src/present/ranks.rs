@@ -29,10 +29,12 @@ pub fn of_lines<'a>(
         costs.map(|cost| cost.total_ns).fold(0.0, f64::max)
     };
     let spread = ranks.spread(of_rank);
-    if spread.width() <= WORTH_TELLING * spread.most.1 {
-        return None;
-    }
-    Some(told(&spread, ranks.ranks.len()))
+    is_worth_telling(&spread).then(|| told(&spread, ranks.ranks.len()))
+}
+
+/// Whether ranks differ by more than two measurements of one do.
+pub(super) fn is_worth_telling(spread: &Spread) -> bool {
+    spread.width() > WORTH_TELLING * spread.most.1
 }
 
 fn told(spread: &Spread, ranks: usize) -> String {

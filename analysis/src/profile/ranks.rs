@@ -109,6 +109,21 @@ impl Ranks {
         self.lines.iter().find(|spread| spread.line == line && spread.path == path)
     }
 
+    /// The largest peak of memory, and the first rank that has it.
+    pub fn peak(&self) -> Option<(u32, u64)> {
+        let peaks = self.ranks.iter().map(|rank| (rank.rank, rank.peak_bytes));
+        peaks.reduce(|one, other| if other.1 > one.1 { other } else { one })
+    }
+
+    /// Samples of all ranks in an iteration; nothing where not all were measured, or one of their batches
+    /// is not known.
+    pub fn samples(&self) -> Option<u64> {
+        let is_all = u32::try_from(self.ranks.len()) == Ok(self.world_size);
+        let batches = self.ranks.iter().map(|rank| rank.batch_size);
+        let sum = |all: Option<u64>, batch: Option<u64>| Some(all?.saturating_add(batch?));
+        batches.fold(is_all.then_some(0), sum)
+    }
+
     /// A value of each rank.
     pub fn spread(&self, value: impl Fn(&RankCost) -> f64 + Copy) -> Spread {
         Spread::of(self.ranks.iter().map(|rank| (rank.rank, value(rank)))).unwrap_or_default()

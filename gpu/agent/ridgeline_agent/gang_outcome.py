@@ -74,7 +74,7 @@ def _outcome(
         if told:
             text = "; ".join(f"rank {one.rank}: {one.message}" for one in told[:1])
             return outcome, text + _and_others(told, outcome)
-    if not missing and outcomes <= {"complete", "short"} and "complete" not in outcomes:
+    if not missing and outcomes == {"short"}:
         return "short", None
     parts = [f"rank {rank} did not begin" for rank in missing[:_MOST_NAMED]]
     # Of those that are gone, the others lost their connection to the one that was gone first, most
@@ -85,7 +85,11 @@ def _outcome(
     parts += [_fate(state, end, places) for state in first]
     more = len(parts) - _MOST_NAMED
     text = "; ".join(parts[:_MOST_NAMED]) + (f"; and {more} more ranks" if more > 0 else "")
-    return "exited", text if end.message is None else f"{text}; {end.message}"
+    text = text if end.message is None else f"{text}; {end.message}"
+    if not missing and not end.gone and "short" in outcomes <= {"complete", "short", None}:
+        # The others went on, or wait for it: with fewer iterations all of them come to their end.
+        return "short", text
+    return "exited", text
 
 
 def _and_others(told: list[RankState], outcome: str) -> str:

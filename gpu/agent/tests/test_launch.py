@@ -144,7 +144,8 @@ def test_a_rank_that_exits_is_named(launches: Agent, tmp_path: Path) -> None:
 
 def test_a_rank_that_comes_to_its_end_early_is_named(launches: Agent, tmp_path: Path) -> None:
     finished = run(launches, tmp_path, "rank == 1 and step == 2 and sys.exit()", launcher=FORKED)
-    assert finished["outcome"] == "exited", (finished, log(tmp_path)[-2000:])
+    # With fewer iterations both may come to their end.
+    assert finished["outcome"] == "short", (finished, log(tmp_path)[-2000:])
     assert "rank 1 came to its end before enough iterations ran" in finished["message"]
 
 

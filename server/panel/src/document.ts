@@ -16,6 +16,7 @@ import {
   type Fields,
   type Place,
 } from "./values";
+import { readRanks, type Ranks } from "./ranks/document";
 import { readBatchSize, type BatchSize } from "./batch/document";
 import { readWhatIfs, type WhatIfs } from "./whatif/document";
 
@@ -123,6 +124,8 @@ export interface Recording {
   durationNs: number;
   headline: Headline[];
   changesAgainst: { last: string | null; head: string | null };
+  /** The ranks of a launched run; null where there is one alone. */
+  ranks: Ranks | null;
   /** What bounds the iteration; null where it could not be replayed. */
   bound: Bound | null;
   /** What the iteration and its phases get out of the device. */
@@ -221,6 +224,7 @@ function readRecording(it: Fields): Recording {
     durationNs: amount(it.duration_ns),
     headline: list(it.headline, 20).map(readHeadline),
     changesAgainst: { last: text(against.last) || null, head: text(against.head) || null },
+    ranks: readRanks(it.ranks),
     bound: isFields(it.bound) ? readBound(it.bound) : null,
     utilization: list(it.utilization, 10).map((part) => ({ name: text(part.name), facts: array(part.facts, 20).map(text) })),
     breakdowns: list(it.breakdowns, 10).map(readBreakdown),

@@ -22,6 +22,7 @@ import { KernelsSection } from "./kernels";
 import { MemorySection } from "./memory";
 import { Notice } from "./notice";
 import { showNotes } from "./notes";
+import { RanksSection } from "./ranks/section";
 import type { Report } from "./report";
 import { TimelineSection } from "./timeline/section";
 import { Tooltip } from "./tooltip";
@@ -36,6 +37,7 @@ export class Page {
   readonly #header: Header;
   readonly #batch: BatchSection;
   readonly #bound: BoundSection;
+  readonly #ranks: RanksSection;
   readonly #breakdown: BreakdownSection;
   readonly #timeline: TimelineSection;
   readonly #memory: MemorySection;
@@ -108,6 +110,7 @@ export class Page {
       if (api !== null) void this.#setBatch(api, batch);
     });
     this.#bound = new BoundSection(byId("bound-body"), this.#actions);
+    this.#ranks = new RanksSection(byId("ranks-body"), this.#actions);
     this.#breakdown = new BreakdownSection(byId("breakdown-body"), this.#actions, tooltip);
     this.#timeline = new TimelineSection(byId("timeline-body"), this.#actions, tooltip, cursor);
     this.#memory = new MemorySection(byId("memory-body"), this.#actions, tooltip, cursor);
@@ -166,6 +169,8 @@ export class Page {
       showHeadline(byId("headline"), byId("against"), recording);
       byId("bound").hidden = recording.bound === null;
       this.#bound.show(recording);
+      byId("ranks").hidden = recording.ranks === null;
+      if (recording.ranks !== null) this.#ranks.show(recording.ranks);
       byId("batch").hidden = panel.batchSize === null;
       this.#batch.show(panel.batchSize, this.#api !== null && panel.canJump);
       this.#breakdown.show(recording);

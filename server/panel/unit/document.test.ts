@@ -22,6 +22,25 @@ it("reads a real document whole", () => {
   expect(panel.whatIfs?.recompute).toHaveLength(3);
 });
 
+it("reads ranks, and puts right what is absurd about them", () => {
+  const rank = { rank: 1, time_ns: 9, computing_ns: 7, exchange_ns: 3, waiting_ns: 2, batch_size: 8, peak_bytes: 5 };
+  const line = { name: "train.py:5", place: { file: 0, line: 5 }, mean_ns: 2, least: { rank: 0, time_ns: 1 }, most: { rank: 1, time_ns: 3 } };
+  const read = (ranks: unknown) => readDocument({ schema: 1, recording: { ranks } }).recording?.ranks;
+  expect(read({ world_size: 2, ranks: [rank], lines: [line] })).toEqual({
+    worldSize: 2,
+    ranks: [{ rank: 1, timeNs: 9, computingNs: 7, exchangeNs: 3, waitingNs: 2, batchSize: 8, peakBytes: 5 }],
+    lines: [
+      { name: "train.py:5", place: { file: 0, line: 5 }, meanNs: 2, least: { rank: 0, timeNs: 1 }, most: { rank: 1, timeNs: 3 } },
+    ],
+  });
+  expect(read({ world_size: "two", ranks: [{ time_ns: -1, exchange_ns: "x" }], lines: [{ least: 3 }] })).toMatchObject({
+    worldSize: 0,
+    ranks: [{ timeNs: 0, exchangeNs: null }],
+    lines: [{ name: "", place: null, least: { rank: 0, timeNs: 0 } }],
+  });
+  expect(read(null)).toBeNull();
+});
+
 it("refuses another version", () => {
   expect(() => readDocument({ schema: 2 })).toThrow(UnknownSchema);
   expect(() => readDocument(null)).toThrow(UnknownSchema);

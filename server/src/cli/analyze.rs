@@ -115,7 +115,7 @@ fn analyze_recording(
     let recording = pipeline::load(&args.trace).map_err(|error| wrong(error.to_string()))?;
     let attributed = attribution::attribute_with_graph(&recording, None);
     let (mut profile, graph) = attributed.map_err(|error| wrong(error.to_string()))?;
-    pipeline::add_ranks(&args.trace, &mut profile);
+    pipeline::add_ranks(&args.trace, &recording, &mut profile);
     let kernels = args.json.as_ref().map(|_| summarize(&recording.trace).kernels);
     let profile = Arc::new(profile);
     let found = found_in(Iteration::new(recording, graph), profile.clone());

@@ -88,7 +88,7 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
         );
         profile.notes.push(note);
     }
-    add_ranks(folder, &mut profile);
+    add_ranks(folder, &recording, &mut profile);
     let compiled_regions =
         recording.manifest.as_ref().map_or(0, |manifest| manifest.compiled.len());
     let iteration = AtHand::new(Iteration::new(recording, graph));
@@ -96,11 +96,10 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
 }
 
 /// Adds what other ranks recorded beside the first one, whose profile it is.
-pub fn add_ranks(folder: &Path, profile: &mut Profile) {
-    if let Some((ranks, notes)) = super::ranks::read(folder, profile) {
-        profile.ranks = Some(Arc::new(ranks));
-        profile.notes.extend(notes);
-    }
+pub fn add_ranks(folder: &Path, recording: &Recording, profile: &mut Profile) {
+    let (ranks, notes) = super::ranks::read(folder, recording, profile);
+    profile.ranks = ranks.map(Arc::new);
+    profile.notes.extend(notes);
 }
 
 /// Whether a path is the folder of a finished recording, or a trace of another profiler's.
@@ -173,8 +172,14 @@ pub fn failure(folder: &Path) -> Option<RunFailure> {
     })
 }
 
-/// How many iterations the program came to before it ended.
+/// How many iterations the program came to before it ended; of several ranks, the one with the fewest.
 pub fn iterations_seen(folder: &Path) -> Option<u32> {
+    let others = super::ranks::folders(folder).into_iter().map(|(_, folder)| folder);
+    let all = std::iter::once(folder.to_owned()).chain(others);
+    all.filter_map(|folder| iterations_of(&folder)).min()
+}
+
+fn iterations_of(folder: &Path) -> Option<u32> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let iterations = Manifest::parse(&bytes).ok()?.iterations;
     let counted = iterations.timed_ns.len().saturating_add(iterations.profiled.len());

@@ -84,12 +84,19 @@ impl<'a> Against<'a> {
         if run.device != current.device {
             text.push_str(&format!(", on {}", name(&run.device)));
         }
+        if let Some(ranks) = run.world_size.filter(|_| has_other_ranks(run, current)) {
+            text.push_str(&format!(", on {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
+        }
         text
     }
 
     /// Samples per second can be compared whatever the batch: that is what they are for.
     pub fn throughput(&self, run: Option<&RunRecord>, spread: f64) -> Option<Change> {
-        let (now, then) = (self.current?.samples_per_second?, run?.samples_per_second?);
+        let (current, run) = (self.current?, run?);
+        if has_other_ranks(run, current) {
+            return None;
+        }
+        let (now, then) = (current.samples_per_second?, run.samples_per_second?);
         change(now, then, spread, Better::Higher)
     }
 
@@ -109,7 +116,13 @@ impl<'a> Against<'a> {
     fn alike(&self, run: Option<&'a RunRecord>) -> Option<&'a RunRecord> {
         let current = self.current?;
         run.filter(|run| run.batch_size == current.batch_size && run.device == current.device)
+            .filter(|run| !has_other_ranks(run, current))
     }
+}
+
+/// Whether the two had as many ranks is not known of a run of before it was kept.
+fn has_other_ranks(one: &RunRecord, other: &RunRecord) -> bool {
+    one.world_size.zip(other.world_size).is_some_and(|(one, other)| one != other)
 }
 
 /// The share by which two runs of the same text may differ: the spread between the quartiles of the

@@ -13,6 +13,7 @@ mod devices;
 mod findings;
 mod headline;
 mod memory;
+mod ranks;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -87,6 +88,9 @@ pub struct RunRecord {
     pub peak_bytes: u64,
     /// Samples in a batch.
     pub batch_size: Option<u64>,
+    /// How many ranks there were; nothing where that was not kept.
+    #[serde(default)]
+    pub world_size: Option<u32>,
     /// As its maker calls it.
     pub device: String,
     /// git's HEAD when it ran.
@@ -108,6 +112,7 @@ impl RunRecord {
             samples_per_second: profile.iteration.samples_per_second().filter(|r| r.is_finite()),
             peak_bytes: profile.memory.peak_bytes,
             batch_size: profile.iteration.batch_size,
+            world_size: Some(profile.ranks.as_deref().map_or(1, |ranks| ranks.world_size)),
             device: name(&profile.device.name),
             text: text_hash(&profile.files),
             ..RunRecord::default()
@@ -171,6 +176,7 @@ struct Measurement {
     duration_ns: u64,
     headline: Vec<Number>,
     changes_against: ChangesAgainst,
+    ranks: Option<ranks::RanksShown>,
     bound: Option<bound::BoundShown>,
     utilization: Vec<bound::PartShown>,
     breakdowns: Vec<Breakdown>,
@@ -266,6 +272,7 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
             last: against.last.map(|last| against.describe(last)),
             head: against.head.map(|head| against.describe_head(head)),
         },
+        ranks: ranks::shown(profile),
         bound: bound::shown(profile),
         utilization: bound::parts(profile),
         breakdowns: breakdown::all(profile, input.texts),
