@@ -126,7 +126,7 @@ pub fn read_until(project: &dyn Project, entry: &Entry, stop: &dyn Fn() -> bool)
 }
 
 /// Whether a measurement that finds nothing at a line shows that the text's finding of this rule there
-/// is none.
+/// is none, also where the line did not run.
 pub fn measurement_decides(rule: &str) -> bool {
     let known = rules::ALL.iter().find(|one| one.name() == rule);
     known.is_none_or(|known| known.measurement_decides())

@@ -23,7 +23,8 @@ pub(crate) trait Rule: Sync {
         Vec::new()
     }
 
-    /// Whether a measurement that finds nothing at a line shows that the text's finding there is none.
+    /// Whether a measurement that finds nothing at a line shows that the text's finding there is none,
+    /// also where the line did not run.
     fn measurement_decides(&self) -> bool {
         true
     }

@@ -145,7 +145,7 @@ pub fn page(findings: &[Finding], profile: &Profile, style: Style) -> String {
     for finding in findings.iter().take(IN_TERMINAL) {
         let Place { path, line } = &finding.at;
         let cost = cost(finding, profile);
-        let cost = cost.map(|cost| format!(" · {cost}")).unwrap_or_default();
+        let cost = cost.map_or(" (not measured)".to_owned(), |cost| format!(" · {cost}"));
         let mark = mark(severity(finding, profile));
         page += &format!("{mark} {}:{line}  {}{cost}\n", clean(path), clean(&finding.message));
         let fix = finding.fix.map(|fix| format!(" · fix: {}", fix.name())).unwrap_or_default();
@@ -201,7 +201,7 @@ mod tests {
                hidden-sync · fix: detach-accumulated
              ! train.py:12  .item() waits for the GPU · ~20 MB at the peak (2%)
                hidden-sync · fix: detach-accumulated
-             · train.py:12  .item() waits for the GPU
+             · train.py:12  .item() waits for the GPU (not measured)
                hidden-sync
         "#]]
         .assert_eq(&page(&findings, &profile(), style));

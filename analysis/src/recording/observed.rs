@@ -10,7 +10,8 @@ use super::manifest::{Location, optional_text, text};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Observed {
-    /// Calls of a model whose results no backward pass used, in the warm-up's iterations but the first.
+    /// Calls of a model whose results no backward pass used, in the warm-up's iterations but the first and
+    /// in what comes about a loader's end later.
     #[serde(deserialize_with = "or_default")]
     pub evaluations: Vec<Evaluation>,
     /// Functions that `torch.compile` compiled again.

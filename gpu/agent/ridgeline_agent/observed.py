@@ -51,11 +51,14 @@ class Observed:
         self.line_times: LineTimes | None = None
         # Whether modules are looked at.
         self.is_looking = False
+        # Part of a measured iteration tells of evaluations, and of nothing that is counted.
+        self._is_partial = False
         self._may_look_once = True
 
     def begin(self, anew: bool = False) -> None:
         """An iteration begins that is looked at; `anew` where those before it were none."""
         self.is_looking = True
+        self._is_partial = False
         if anew:
             self._may_look_once = True
             self._evaluations.forget()
@@ -66,6 +69,7 @@ class Observed:
         """Looks at modules to the end of the measured iteration. Returns whether it does."""
         looks, self._may_look_once = self._may_look_once, False
         self.is_looking |= looks
+        self._is_partial |= looks
         return looks
 
     def look_away(self) -> bool:
@@ -84,17 +88,20 @@ class Observed:
         """A module is called on the thread that trains, outside of backward passes."""
         if is_outermost:
             self._evaluations.entered(module, frame)
-        self._padding.entered(module, args, kwargs, frame)
+        if not self._is_partial:
+            self._padding.entered(module, args, kwargs, frame)
 
     def gave(self, module: nn.Module, output: Any) -> None:
         """It returned."""
         self._evaluations.gave(module, output)
-        self._replicas.gave(module, output)
+        if not self._is_partial:
+            self._replicas.gave(module, output)
 
     def left(self) -> None:
         """An outermost call ended."""
         self._evaluations.left()
-        self._padding.left()
+        if not self._is_partial:
+            self._padding.left()
 
     def went_backward(self) -> None:
         """A backward pass ended."""
@@ -102,7 +109,7 @@ class Observed:
 
     def stepped(self, optimizer: object) -> None:
         """An optimizer has stepped."""
-        if self.is_looking:
+        if self.is_looking and not self._is_partial:
             self._replicas.stepped(optimizer)
 
     def timing_begins(self, device: torch.device) -> None:

@@ -8,6 +8,7 @@ use super::{ProfileArgs, RunArgs};
 use super::{found, output_file, report, run, show};
 use crate::config::{DEVICES, DeviceChoice, Launcher};
 use crate::discover::project_root;
+use crate::findings;
 use crate::pipeline::{Overrides, Pipeline, Request};
 use crate::what_if;
 
@@ -21,7 +22,10 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
         let profiled = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
         let subject = what_if::subject(&profiled);
-        let found = found::of_fresh_run(&pipeline, &plan, &profiled, &subject, &cancel).await?;
+        let mut found = found::of_fresh_run(&pipeline, &plan, &profiled, &subject, &cancel).await?;
+        if let (Ok(found), Ok(subject)) = (&mut found, &subject) {
+            found.extend(findings::unreached(&profiled, subject, found));
+        }
         Ok::<_, Failure>((profiled, subject, found))
     })??;
     let sources = show::Sources::read(&profiled);

@@ -55,8 +55,16 @@ impl Kept {
     }
 
     /// The path of a file relative to the root, with `/` between.
-    fn relative(&self, file: &Path) -> Option<String> {
+    pub fn relative(&self, file: &Path) -> Option<String> {
         Some(file.strip_prefix(&self.root).ok()?.to_string_lossy().replace('\\', "/"))
+    }
+
+    /// Whether a line of today's text ran in the measured iteration.
+    fn ran(&self, path: &str, today: &Today<'_>, line: u32) -> bool {
+        let Some(profile) = &self.profile else { return false };
+        let at = profile.files.iter().position(|file| file.path == path);
+        let lines = at.and_then(|at| profile.lines.get(at)).map_or(&[][..], Vec::as_slice);
+        lines.iter().any(|one| one.calls > 0.0 && today.line(one.line) == Some(line))
     }
 
     /// The files that something was found in.
@@ -113,9 +121,12 @@ pub fn in_text<'a>(
             let Some(line) = today.line(finding.at.line) else { continue };
             let is_known =
                 found.iter().any(|one| one.finding.rule == finding.rule && one.line == line);
+            // Some rules say so only of lines that ran.
+            let decides = diagnose::measurement_decides(finding.rule);
             let is_decided = kept.profile.is_none()
-                && diagnose::measurement_decides(finding.rule)
-                && measured.iter().any(|(_, _, ran)| ran.is_as_then(line));
+                && measured.iter().any(|(run, path, then)| {
+                    then.is_as_then(line) && (decides || run.ran(path, then, line))
+                });
             if is_known || is_decided || today.is_silenced(finding.rule, line) {
                 continue;
             }
@@ -135,7 +146,7 @@ pub fn in_text<'a>(
 #[cfg(test)]
 mod tests {
     use ridgeline_analysis::diagnose::finding::{Cost, Place};
-    use ridgeline_analysis::profile::FileFacts;
+    use ridgeline_analysis::profile::{FileFacts, LineCost};
 
     use super::*;
 
@@ -204,6 +215,21 @@ mod tests {
         let both = [of_text, measured(vec![finding("x", 1, Some(Cost::time(10.0)))])];
         check(&both, now, Severity::Hint, &[("x", 1), ("x", 3)]);
         check(&both, now, Severity::Warning, &[("x", 1)]);
+    }
+
+    #[test]
+    fn a_line_that_did_not_run_is_not_decided() {
+        let rule = "gradients-in-validation";
+        let of_text = read(vec![finding(rule, 2, None)], THEN);
+        let run = |calls: f64| {
+            let kept = Arc::unwrap_or_clone(measured(vec![]));
+            let mut profile = kept.profile.as_deref().cloned().unwrap_or_default();
+            profile.lines = vec![vec![LineCost { line: 2, calls, ..LineCost::default() }]];
+            Arc::new(Kept { profile: Some(Arc::new(profile)), ..kept })
+        };
+        check(&[of_text.clone(), measured(vec![])], THEN, Severity::Hint, &[(rule, 2)]);
+        check(&[of_text.clone(), run(0.0)], THEN, Severity::Hint, &[(rule, 2)]);
+        check(&[of_text, run(4.0)], THEN, Severity::Hint, &[]);
     }
 
     #[test]

@@ -9,9 +9,11 @@ mod flow;
 mod kept;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ridgeline_analysis::diagnose;
 use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::diagnose::severity::Severity;
 use ridgeline_analysis::diagnose::silence::Ignored;
 use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::profile::Profile;
@@ -76,6 +78,31 @@ pub fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
     let found = measured(subject, &probes.unwrap_or_default(), &sources, &root);
     let found = unsilenced(found, &profiled.profile, &sources);
     Kept::new(&root, found, Some(profiled.profile.clone()), &sources)
+}
+
+/// What the texts alone show at lines that a measurement did not come to, for a command line. Nothing
+/// of what was found in the same file by its measurement.
+pub fn unreached(profiled: &Profiled, subject: &Subject, found: &[Finding]) -> Vec<Finding> {
+    let root = real_path(&profiled.root);
+    let sources = Sources::new(&root, []);
+    let told = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());
+    let Some(entry) = told.and_then(|told| entry::entry_told(told, &sources)) else {
+        return Vec::new();
+    };
+    let mut of_texts = read(&sources, &entry, &root, &|| false);
+    of_texts.retain(|one| {
+        !found.iter().any(|known| known.rule == one.rule && known.at.path == one.at.path)
+    });
+    let measured = Kept::new(&root, Vec::new(), Some(profiled.profile.clone()), &sources);
+    let all = [measured, Kept::new(&root, of_texts, None, &sources)].map(Arc::new);
+    let mut shown = Vec::new();
+    for file in all[1].files() {
+        let text = all[1].relative(&file).and_then(|path| sources.text(&path));
+        let Some(text) = text else { continue };
+        let placed = in_text(&all, &file, &SourceIndex::new(text), Severity::Hint);
+        shown.extend(placed.into_iter().map(|one| one.finding.clone()));
+    }
+    shown
 }
 
 /// Leaves out what comments in today's texts silence.

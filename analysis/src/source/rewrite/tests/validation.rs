@@ -449,13 +449,17 @@ fn a_model_that_asks_for_gradients_itself_keeps_them() {
         refused: train.py:9 asks for gradients itself, and needs them in validation, too
     "#]],
     );
-    check_at(EVAL, &with(forces), expect![[r#"
+    check_at(
+        EVAL,
+        &with(forces),
+        expect![[r#"
          def evaluate(model, x, y):
         +    model.eval()
              out = model(x)  # here
         +    model.train()
              return out.mean()
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
