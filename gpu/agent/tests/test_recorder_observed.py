@@ -590,7 +590,8 @@ def test_a_busy_machine_makes_any_line_vary() -> None:
     waited = "iter([0, 10**12]).__next__"
     program = START + VARYING.replace("lambda: 0", waited)
     recording = recorded(program, iterations={"warmup": 2, "timed": 6, "profiled": 2})
-    assert recording.manifest["observed"]["line_times"] == []
+    found = recording.manifest["observed"]
+    assert found["line_times"] and found["line_times_disturbed"] is True
     assert recording.manifest["iterations"]["seen"] >= 18
 
 
@@ -830,13 +831,6 @@ def test_a_line_that_varies() -> None:
     # The line that calls it has its own time alone.
     assert max(found[file, recording.line_of("# call")]) < 50e6
     assert len(recording.manifest["iterations"]["profiled"]) == 2
-
-
-def test_others_that_have_the_processors_are_told() -> None:
-    program = START + VARYING.replace("lambda: 0", "lambda: time.perf_counter_ns()")
-    recording = recorded(program, iterations={"warmup": 2, "timed": 6, "profiled": 2})
-    found = recording.manifest["observed"]
-    assert found["line_times"] and found["line_times_disturbed"] is True
 
 
 @pytest.mark.parametrize(
