@@ -128,7 +128,9 @@ def _modes_differ(layer: nn.Module) -> bool:
 
 def _drops_by_function(layer: nn.Module) -> bool:
     """Whether `forward` has `F.dropout(…, training=self.training)`, with a share above 0."""
-    names = getattr(getattr(type(layer).forward, "__code__", None), "co_names", ())
+    # A scripted module's class has none.
+    forward = getattr(type(layer), "forward", None)
+    names = getattr(getattr(forward, "__code__", None), "co_names", ())
     if "training" not in names or not any("dropout" in name for name in names):
         return False
     shares = [value for name, value in vars(layer).items() if "drop" in name.lower()]
