@@ -205,6 +205,11 @@ impl Pair {
         for (path, text) in &faulty {
             sandbox.write(path, text.as_bytes());
         }
+        // How it is launched.
+        let configuration = self.folder.join("faulty/ridgeline.toml");
+        if let Ok(text) = std::fs::read(configuration) {
+            sandbox.write("ridgeline.toml", &text);
+        }
         let mended = self.profile_at(&sandbox, &sandbox.project(), python);
         let told = shown(&mended["findings"]);
         let is_there = told.iter().any(|one| one.contains(&self.rule));
