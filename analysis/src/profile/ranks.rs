@@ -12,7 +12,7 @@ pub struct RankCost {
     pub rank: u32,
     /// Nanoseconds of one iteration without a profiler.
     pub time_ns: f64,
-    /// Nanoseconds by which its own unprofiled iterations differed, the slowest left out.
+    /// Nanoseconds by which its own unprofiled iterations differed, odd ones left out.
     pub varies_ns: f64,
     /// The time by phase.
     pub phases: PhaseTimes,

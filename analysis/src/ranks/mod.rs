@@ -16,16 +16,14 @@ use crate::profile::{FileId, Profile};
 
 /// Lines whose spread is kept, those first that differ most.
 const MOST_LINES: usize = 2_000;
-/// Of fewer iterations the slowest counts, too.
-const FEWEST_TO_LEAVE_OUT: usize = 4;
+/// Of so many iterations one may be slow, and one quick, for a reason that is not the program's.
+const ONE_IS_ODD_OF: usize = 6;
 
 impl RankCost {
     /// What the profile of a rank says.
     pub fn new(rank: u32, profile: &Profile) -> RankCost {
         let exchange = profile.exchange.as_deref();
         let timed = &profile.iteration.timed_ns;
-        let least = timed.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = most_but_one(timed).unwrap_or(0.0);
         let mut lines = BTreeMap::new();
         let files = (0_u32..).map(FileId).zip(&profile.files).zip(&profile.lines);
         for ((file, facts), costs) in files {
@@ -44,7 +42,7 @@ impl RankCost {
         RankCost {
             rank,
             time_ns,
-            varies_ns: (most - least).max(0.0),
+            varies_ns: spread_ns(timed),
             phases: profile.iteration.phases,
             computing_ns: (time_ns - exchange.map_or(0.0, |it| it.exposed_ns)).max(0.0),
             exchange_ns: exchange.map(|it| (it.total_ns, it.exposed_ns)),
@@ -56,12 +54,13 @@ impl RankCost {
     }
 }
 
-/// The slowest but one, since one slow iteration alone is what every machine has; the slowest of few.
-fn most_but_one(timed: &[f64]) -> Option<f64> {
+/// What most iterations lie within: the more there are, the more odd ones every machine has among them.
+fn spread_ns(timed: &[f64]) -> f64 {
     let mut sorted = timed.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let left_out = usize::from(sorted.len() >= FEWEST_TO_LEAVE_OUT);
-    sorted.len().checked_sub(1 + left_out).map(|last| sorted[last])
+    let odd = sorted.len() / ONE_IS_ODD_OF;
+    let within = sorted.get(odd..sorted.len() - odd).unwrap_or_default();
+    within.last().zip(within.first()).map_or(0.0, |(most, least)| most - least)
 }
 
 impl Ranks {

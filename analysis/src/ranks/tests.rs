@@ -153,3 +153,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn odd_iterations_are_no_variation() {
+    let varies_ms = |timed_ms: &[f64]| {
+        let mut profile = rank(&[(1, 1.0, 40.0, 1.0)]);
+        profile.iteration.timed_ns = timed_ms.iter().map(|ms| ms * MS).collect();
+        RankCost::new(0, &profile).varies_ns / MS
+    };
+    assert_eq!(varies_ms(&[50.0, 54.0, 70.0]), 20.0);
+    assert_eq!(varies_ms(&[50.0, 54.0, 52.0, 51.0, 53.0, 90.0]), 3.0);
+    assert_eq!(varies_ms(&[50.0]), 0.0);
+    assert_eq!(varies_ms(&[]), 0.0);
+}

@@ -69,7 +69,7 @@ impl Rule for ExposedCommunication {
 
 /// Nanoseconds that are exposed where no rank waits for another: those of the rank that waits least.
 /// Of a rank alone, waiting for others cannot be told apart.
-pub(super) fn of_network(profile: &Profile) -> f64 {
+fn of_network(profile: &Profile) -> f64 {
     let own = profile.exchange.as_deref().map_or(0.0, |exchange| exchange.exposed_ns);
     let ranks = profile.ranks.iter().flat_map(|ranks| &ranks.ranks);
     ranks.filter_map(|rank| rank.exchange_ns.map(|(_, exposed_ns)| exposed_ns)).fold(own, f64::min)

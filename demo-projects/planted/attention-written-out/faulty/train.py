@@ -29,7 +29,7 @@ def main() -> None:
     model = Attention(width=128, heads=8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        x = torch.randn(4, 192, 128)
+        x = torch.randn(4, 384, 128)
         loss = (model(x) - x).square().mean()
         optimizer.zero_grad()
         loss.backward()

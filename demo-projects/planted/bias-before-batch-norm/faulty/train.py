@@ -7,14 +7,14 @@ from torch import nn
 def main() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Linear(8, 512),  # fault
+        nn.Linear(32, 512),  # fault
         nn.BatchNorm1d(512),
         nn.ReLU(inplace=True),
         nn.Linear(512, 8),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        inputs, labels = torch.randn(1024, 8), torch.randint(8, (1024,))
+        inputs, labels = torch.randn(1024, 32), torch.randint(8, (1024,))
         loss = nn.functional.cross_entropy(model(inputs), labels)
         optimizer.zero_grad()
         loss.backward()

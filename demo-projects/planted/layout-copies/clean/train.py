@@ -16,10 +16,10 @@ class Scores(nn.Module):
 
 def main() -> None:
     torch.manual_seed(0)
-    model = Scores(words=4_000, width=128)
+    model = Scores(words=20_000, width=128)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        contexts, words = torch.randn(32, 128), torch.randint(4_000, (32,))
+        contexts, words = torch.randn(32, 128), torch.randint(20_000, (32,))
         loss = nn.functional.cross_entropy(model(contexts), words)
         optimizer.zero_grad()
         loss.backward()
