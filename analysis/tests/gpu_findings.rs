@@ -42,7 +42,6 @@ const BACKWARD: u32 = 2;
 const OPTIMIZER: u32 = 3;
 
 const MAIN: i64 = 100;
-const AUTOGRAD: i64 = 101;
 const HALF: &str = "c10::Half";
 const PRODUCT: &str = "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1";
 const CONVOLUTION: &str =
@@ -56,14 +55,13 @@ struct Iteration {
     host_us: i64,
     gpu_us: i64,
     correlation: u64,
-    thread: i64,
     manifest: Value,
 }
 
 impl Iteration {
     fn of(text: &str) -> Iteration {
         let loop_line = line_of(text, "loop");
-        let mut log = LineLogBuilder::new(&[(MAIN, true), (AUTOGRAD, false)]);
+        let mut log = LineLogBuilder::new(&[(MAIN, true)]);
         log.record(Record { time_ns: 0, kind: PUSH, thread: 0, a: 0, b: loop_line });
         let loader = json!({
             "workers": 4, "pin_memory": true, "persistent": true, "batch_size": 64, "fetch_ns": [20_000],
@@ -78,7 +76,7 @@ impl Iteration {
                 "cudnn_tf32": true, "deterministic": false, "anomaly": false},
             "files": [{"path": "train.py", "line_crc": []}],
             "codes": [{"file": 0, "name": "<module>", "first_line": 1}],
-            "threads": [{"tid": MAIN, "main": true}, {"tid": AUTOGRAD, "main": false}],
+            "threads": [{"tid": MAIN, "main": true}],
             "loop": {"file": 0, "line": loop_line},
             "batch": {"size": 64, "from": "loader"},
             "loaders": [loader],
@@ -90,7 +88,6 @@ impl Iteration {
             host_us: 0,
             gpu_us: 0,
             correlation: 0,
-            thread: MAIN,
             manifest,
         }
     }
@@ -132,7 +129,7 @@ impl Iteration {
         let types: Vec<&str> = dims.as_array().into_iter().flatten().map(|_| element).collect();
         let inputs = json!({"Input Dims": dims, "Input type": types});
         let us = 10 + 4 * kernels.len() as i64;
-        self.event("cpu_op", name, self.thread, self.host_us, us, inputs);
+        self.event("cpu_op", name, MAIN, self.host_us, us, inputs);
         for (kernel, us) in kernels {
             self.host_us += 4;
             self.launch("cudaLaunchKernel", 2);
@@ -148,7 +145,7 @@ impl Iteration {
     fn launch(&mut self, name: &str, us: i64) {
         self.correlation += 1;
         let correlation = json!({"correlation": self.correlation});
-        self.event("cuda_runtime", name, self.thread, self.host_us, us, correlation);
+        self.event("cuda_runtime", name, MAIN, self.host_us, us, correlation);
     }
 
     /// An operator that copies, and waits for the copy where it blocks.
@@ -168,7 +165,7 @@ impl Iteration {
         self.python(1);
         let dims = if bytes > 8 { json!([[bytes / 4], [bytes / 4]]) } else { json!([[]]) };
         let inputs = json!({"Input Dims": dims, "Input type": ["float", "float"]});
-        self.event("cpu_op", op, self.thread, began_us, self.host_us - began_us, inputs);
+        self.event("cpu_op", op, MAIN, began_us, self.host_us - began_us, inputs);
     }
 
     fn synchronize(&mut self, name: &str) {
@@ -177,7 +174,7 @@ impl Iteration {
         self.python(us);
     }
 
-    /// Ends it as the agent does, and diagnoses it. On a GPU that was busy `timed_us` at a time.
+    /// Ends it as the agent does, and diagnoses it.
     fn findings(mut self) -> Vec<Finding> {
         self.synchronize("cudaDeviceSynchronize");
         let end_ns = 1000 * self.host_us;

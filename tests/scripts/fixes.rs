@@ -7,13 +7,13 @@ use ridgeline_analysis::source::batch_site::Entry;
 use ridgeline_analysis::source::rewrite::{EditKind, Request, rewrite};
 use serde_json::Value;
 
-/// Makes the fix of a finding of `entry`'s; nothing where it has none. Says why one is refused.
+/// Makes the fix of a finding of `entry`'s, where it has one. Says why one is refused.
 pub fn fix(
     texts: &mut HashMap<String, Arc<str>>,
     entry: &str,
     finding: &Value,
-) -> Result<bool, String> {
-    let Some(name) = finding["fix"].as_str() else { return Ok(false) };
+) -> Result<(), String> {
+    let Some(name) = finding["fix"].as_str() else { return Ok(()) };
     let kind = EditKind::of_name(name).ok_or_else(|| format!("there is no edit {name}"))?;
     let entry = Entry { path: entry.to_owned(), ..Entry::default() };
     let place = finding["line"].as_u64().and_then(|line| u32::try_from(line).ok());
@@ -28,5 +28,5 @@ pub fn fix(
         let after = file.applied(&texts[&file.path]);
         texts.insert(file.path.clone(), after.into());
     }
-    Ok(true)
+    Ok(())
 }
