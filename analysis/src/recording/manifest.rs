@@ -351,6 +351,8 @@ pub struct Loader {
     /// batch left.
     #[serde(deserialize_with = "or_default")]
     pub end_ns: Vec<u64>,
+    /// Nanoseconds that a worker takes for a batch that is not its first.
+    pub worker_load_ns: Option<u64>,
     /// Shapes of the largest tensor of each batch that differ from one another, over the run.
     pub distinct_shapes: Option<u32>,
 }

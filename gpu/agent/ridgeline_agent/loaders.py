@@ -17,6 +17,7 @@ from torch.utils import data
 from .loader_batches import declared_batch_size
 from .modules import is_own_init
 from .sources import Sources
+from .worker_loads import WorkerLoads
 
 _MOST_LOADERS = 16
 _MOST_FETCHES = 10_000
@@ -53,6 +54,7 @@ class LoaderTimes:
         self._passes: dict[int, _Passes] = {}
         # By the identity of the loader.
         self._made: dict[int, tuple[weakref.ref[Any], Place | None]] = {}
+        self._worker_loads = WorkerLoads()
         self._began_ns = 0
         self._took_ns = 0
         # The same of the thread's time on a processor.
@@ -80,9 +82,13 @@ class LoaderTimes:
 
         made, pass_began = self.made, self.pass_began
         loader.__init__, loader.__iter__ = __init__, __iter__
+        # The classes that load are private to torch.
+        with contextlib.suppress(AttributeError):
+            self._worker_loads.install()
 
     def made(self, loader: Any) -> None:
         """A loader was made."""
+        self._worker_loads.made(loader)
         if self._sources is None or len(self._made) >= _MOST_PASSES:
             return
         frame: types.FrameType | None = sys._getframe(1)
@@ -148,9 +154,10 @@ class LoaderTimes:
     def json(self) -> list[dict[str, Any]]:
         """`loaders` of the manifest."""
         described = []
-        for identity, (_, entry) in self._entries.items():
+        for identity, (dataset, entry) in self._entries.items():
             passes = self._passes.get(identity)
-            described.append({**entry, **({} if passes is None else _passes_json(passes))})
+            loads = {"worker_load_ns": self._worker_loads.batch_ns(dataset)}
+            described.append({**entry, **loads, **({} if passes is None else _passes_json(passes))})
         return described
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def test_a_program_with_a_loader_and_autocast() -> None:
         "passes": 1,
         "end_ns": [],
         "distinct_shapes": 1,
+        "worker_load_ns": None,
     }
     assert first_batch >= 4 * 2e6
     settings = found["settings"]
@@ -88,6 +90,10 @@ def test_workers_are_told() -> None:
     (loader,) = manifest(program)["loaders"]
     assert (loader["workers"], loader["prefetch_factor"]) == (1, 3)
     assert len(loader["fetch_ns"]) > 0
+    if multiprocessing.get_all_start_methods()[0] == "fork":
+        assert loader["worker_load_ns"] >= 4 * 2e6, "four samples of 2 ms each"
+    else:
+        assert loader["worker_load_ns"] is None
 
 
 def test_a_program_without_any_of_it() -> None:

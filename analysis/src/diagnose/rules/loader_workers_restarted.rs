@@ -59,17 +59,20 @@ fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
 }
 
 /// Nanoseconds for which an epoch waits for its workers to start: until its first batch is there, less
-/// what a usual batch is waited for, and less what loading the first one takes at most. That is what all
-/// workers together take for as many batches as there are workers, while the loop takes those.
+/// what loading one takes. Where the recording does not tell, that is what a usual batch is waited for,
+/// and at most what the loop takes for as many batches as there are workers.
 fn starting_ns(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option<f64> {
     // The first pass of all has other things to start, too.
     let later = loader.first_batch_ns.get(1..).filter(|later| !later.is_empty())?;
-    let usual_ns = median(&loader.fetch_ns)?;
-    // Of short epochs many an iteration waits for workers; the quickest one does not.
-    let timed = &evidence.profile().iteration.timed_ns;
-    let batch_ns = quantile(timed, 0.0)? / batches(evidence, loader);
-    let loading_ns = f64::from(workers) * batch_ns;
-    let each_ns = median(later)? - usual_ns - loading_ns;
+    let loading_ns = if let Some(loading_ns) = loader.worker_load_ns {
+        loading_ns as f64
+    } else {
+        // Of short epochs many an iteration waits for workers; the quickest one does not.
+        let quickest_ns = quantile(&evidence.profile().iteration.timed_ns, 0.0)?;
+        let batch_ns = quickest_ns / batches(evidence, loader);
+        median(&loader.fetch_ns)? + f64::from(workers) * batch_ns
+    };
+    let each_ns = median(later)? - loading_ns;
     (each_ns > 0.0).then_some(each_ns)
 }
 
@@ -125,6 +128,14 @@ for epoch in range(9):
         // 81 ms, less 0.1 of a usual batch and 10 of loading, over ten iterations.
         let time_ns = cost.expect("a cost").time_ns;
         assert!((time_ns - 7.09e6).abs() < 0.01e6, "{time_ns}");
+    }
+
+    #[test]
+    fn loading_takes_what_workers_took_for_a_batch() {
+        let mut case = epochs(&[300, 80, 82], false, 2);
+        case.manifest.loaders[0].worker_load_ns = Some(1_000_000);
+        let cost = case.finds(&LoaderWorkersRestarted, "loader").cost.expect("a cost");
+        assert!((cost.time_ns - 8.0e6).abs() < 0.01e6, "{cost:?}");
     }
 
     #[test]
