@@ -22,6 +22,9 @@ use crate::recording::trace::ActivityKind;
 
 /// How ranges of gloo's operations begin; MPI's and UCC's are named likewise.
 const ON_THE_HOST: [&str; 3] = ["gloo:", "mpi:", "ucc:"];
+/// How the operators begin by which `DistributedDataParallel` copies gradients into the memory that is
+/// exchanged, and back (`torch/csrc/distributed/c10d/reducer.cpp`).
+const OF_REDUCER: [&str; 2] = ["torch::distributed::reducer::", "torch.distributed.ddp.reducer::"];
 /// A shorter gap is Python between two operators that an operation happened to end in.
 const SHORTEST_WAIT_NS: i64 = 20_000;
 /// gloo's thread wakes the one that waits, and then notes the operation's end: so much later at most.
@@ -79,6 +82,7 @@ pub(super) fn exchange(
     Some(Exchange {
         total_ns: union_ns(total) as f64 / iterations,
         exposed_ns: union_ns(all) as f64 / iterations,
+        copying_ns: union_ns(operators(join, &OF_REDUCER).collect()) as f64 / iterations,
         lines,
     })
 }
@@ -196,20 +200,23 @@ fn gpu_operations(join: &Join<'_>, communicates: &[bool]) -> Vec<(usize, Stretch
 
 /// The ranges of operations on the host, as far as they are within the windows.
 fn host_operations(join: &Join<'_>) -> Vec<Stretch> {
-    let trace = join.trace;
-    let is_operation = |name: &str| ON_THE_HOST.iter().any(|backend| name.starts_with(backend));
-    let annotations = trace
-        .annotations
-        .iter()
-        .filter(|range| is_operation(trace.text(range.name)))
-        .map(|range| (range.start_ns, range.end_ns()));
+    let annotations = join.trace.annotations.iter();
+    let annotations = annotations
+        .filter(|range| begins(join.trace.text(range.name), &ON_THE_HOST))
+        .flat_map(|range| clipped((range.start_ns, range.end_ns()), join.windows));
     // Older traces have them among the operators.
-    let operators = trace
-        .operators
-        .iter()
-        .filter(|operator| is_operation(trace.text(operator.name)))
-        .map(|operator| (operator.start_ns, operator.end_ns()));
-    annotations.chain(operators).flat_map(|range| clipped(range, join.windows)).collect()
+    annotations.chain(operators(join, &ON_THE_HOST)).collect()
+}
+
+/// The host's operators with such names, as far as they are within the windows.
+fn operators(join: &Join<'_>, names: &[&str]) -> impl Iterator<Item = Stretch> {
+    let all = join.trace.operators.iter();
+    all.filter(|operator| begins(join.trace.text(operator.name), names))
+        .flat_map(|operator| clipped((operator.start_ns, operator.end_ns()), join.windows))
+}
+
+fn begins(name: &str, with: &[&str]) -> bool {
+    with.iter().any(|one| name.starts_with(one))
 }
 
 /// The parts of a stretch within the windows, which are sorted and do not overlap.
@@ -295,7 +302,10 @@ mod tests {
                 format!(" | {}: {}{backward}", line.line, us(line.exposed_ns))
             });
             let lines: String = lines.collect();
-            format!("{} exposed {}{lines}", us(it.total_ns), us(it.exposed_ns))
+            let copying = us(it.copying_ns);
+            let copying =
+                if copying > 0.0 { format!(" | copying {copying}") } else { String::new() };
+            format!("{} exposed {}{copying}{lines}", us(it.total_ns), us(it.exposed_ns))
         });
         expected.assert_eq(said.as_deref().unwrap_or("nothing"));
     }
@@ -328,6 +338,14 @@ mod tests {
             expect!["210 exposed 140 | 32: 140 backward"],
         );
         check(with(&[("gloo:broadcast", 410, 500)]), expect!["90 exposed 90 | 33: 90"]);
+    }
+
+    #[test]
+    fn gradients_are_copied_to_where_they_are_exchanged() {
+        let mut trace = with(&[("gloo:all_reduce", 130, 340)]);
+        trace.op("torch::distributed::reducer::mul_out", 200_000, 30_000);
+        trace.op("torch.distributed.ddp.reducer::copy_bucket_to_grad", 240_000, 10_000);
+        check(trace, expect!["210 exposed 90 | copying 40 | 32: 90 backward"]);
     }
 
     #[test]

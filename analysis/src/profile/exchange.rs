@@ -11,6 +11,9 @@ pub struct Exchange {
     /// Nanoseconds of these in which the rank computed nothing: on a GPU no kernel ran beside it, on
     /// the host the loop's thread waited for its end. Waiting for a slower rank is part of it.
     pub exposed_ns: f64,
+    /// Nanoseconds of the host in which `DistributedDataParallel` copies gradients to where they are
+    /// exchanged, and back.
+    pub copying_ns: f64,
     /// The exposed part by the line that waits, the most first. On a GPU it is the line that launched
     /// the operation.
     pub lines: Vec<ExposedLine>,

@@ -29,7 +29,8 @@ fn rank(lines: &[(u32, f64, f64, f64)]) -> Profile {
         ..LineCost::default()
     });
     let waits = ExposedLine { file: FileId(0), line: 9, exposed_ns, in_backward: true };
-    let exchange = Exchange { total_ns: 100.0 * MS, exposed_ns, lines: vec![waits] };
+    let exchange =
+        Exchange { total_ns: 100.0 * MS, exposed_ns, lines: vec![waits], ..Exchange::default() };
     let mut profile = Profile {
         files: vec![FileFacts { path: "train.py".to_owned(), fingerprint: vec![] }],
         lines: vec![costs],

@@ -112,7 +112,8 @@ for batch in batches:
         let (exposed_ns, in_backward) = (exposed_ms * 1e6, mark == "backward");
         let lines = vec![ExposedLine { file, line, exposed_ns, in_backward }];
         case.profile.iteration.time_ns = 100e6;
-        case.profile.exchange = Some(Arc::new(Exchange { total_ns: 50e6, exposed_ns, lines }));
+        case.profile.exchange =
+            Some(Arc::new(Exchange { total_ns: 50e6, exposed_ns, lines, ..Exchange::default() }));
         case.host(TaskKind::HostOperator, 100e6, Phase::Forward, None);
         case
     }

@@ -132,7 +132,12 @@ for step in steps:  # loop
         }
         let (file, line) = case.line("backward");
         let waits = ExposedLine { file, line, exposed_ns: left * 1e6, in_backward: true };
-        let exchange = Exchange { total_ns: 1e8, exposed_ns: left * 1e6, lines: vec![waits] };
+        let exchange = Exchange {
+            total_ns: 1e8,
+            exposed_ns: left * 1e6,
+            lines: vec![waits],
+            ..Exchange::default()
+        };
         profile.exchange = Some(Arc::new(exchange));
         profile.iteration.time_ns = 1e8;
         profile.iteration.timed_ns = vec![1e8; 3];
