@@ -8,7 +8,7 @@ use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::{Line, highest_first};
-use crate::predict::operator::{ElementType, Operator};
+use crate::predict::operator::{ElementType, Operator, Tensor};
 use crate::profile::Phase;
 use crate::recording::manifest::Parameter;
 use crate::source::batch_site::module::last_name;
@@ -43,22 +43,21 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     if sets_default(evidence.program) || has_double_weights(evidence) {
         return None;
     }
-    let is_double: Vec<bool> = evidence.graph().operators.iter().map(is_double).collect();
-    let saved: Vec<f64> = (0_u32..)
-        .zip(&evidence.graph().operators)
-        .map(
-            |(index, operator)| if is(&is_double, index) { saved(evidence, operator) } else { 0.0 },
-        )
-        .collect();
+    let uses: Vec<Option<Use>> = evidence.graph().operators.iter().map(use_of).collect();
+    let use_at = |operator: u32| uses.get(operator as usize).copied().flatten();
     let mut by_line: BTreeMap<Line, f64> = BTreeMap::new();
+    let mut computes = false;
     for (key, work) in evidence.work {
-        let share = saved.get(key.3 as usize).copied().unwrap_or(0.0);
-        if share > 0.0 {
-            *by_line.entry((key.0, key.1)).or_default() += share * work.time_ns();
+        let Some((operator, how)) = evidence.operator(key).zip(use_at(key.3)) else { continue };
+        computes |= how == Use::Computes;
+        let saved_ns = saved(evidence, operator, how) * work.time_ns();
+        if saved_ns > 0.0 {
+            *by_line.entry((key.0, key.1)).or_default() += saved_ns;
         }
     }
     let total_ns: f64 = by_line.values().sum();
-    if evidence.share(total_ns) < LEAST {
+    // Data that come so and are cast at once are no more than that.
+    if !computes || evidence.share(total_ns) < LEAST {
         return None;
     }
     // Where it begins: the first line of the forward pass that computes with it.
@@ -66,7 +65,8 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut tasks = tasks.filter(|task| task.kind.is_host() && task.phase == Phase::Forward);
     let begin = tasks.find_map(|task| {
         let line = task.line?;
-        (is(&is_double, task.operator?) && by_line.contains_key(&line)).then_some(line)
+        let begins = use_at(task.operator?)? != Use::ToSingle;
+        (begins && by_line.contains_key(&line)).then_some(line)
     });
     let lines = highest_first(by_line);
     let (file, line) = begin.or(lines.first().map(|(line, _)| *line))?;
@@ -88,18 +88,37 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     })
 }
 
-fn is(flags: &[bool], index: u32) -> bool {
-    flags.get(index as usize) == Some(&true)
+/// What an operator does with numbers of 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Computes,
+    /// Makes them of 32 bits.
+    ToDouble,
+    /// Makes 32 bits of them.
+    ToSingle,
 }
 
-fn is_double(operator: &Operator) -> bool {
-    operator
-        .input_tensors()
-        .any(|tensor| tensor.element == Some(ElementType::Float64) && tensor.elements() >= SMALL)
+fn use_of(operator: &Operator) -> Option<Use> {
+    use ElementType::{Float32, Float64};
+    let is_large = |tensor: &Tensor| tensor.elements() >= SMALL;
+    if operator.base_name() == Some("_to_copy") {
+        let (from, to) = (operator.tensor(0)?, operator.outputs.first()?);
+        return match (from.element?, to.element?) {
+            (Float32, Float64) if is_large(to) => Some(Use::ToDouble),
+            (Float64, Float32) if is_large(to) => Some(Use::ToSingle),
+            _ => None,
+        };
+    }
+    let mut tensors = operator.input_tensors();
+    let computes = tensors.any(|tensor| tensor.element == Some(Float64) && is_large(tensor));
+    computes.then_some(Use::Computes)
 }
 
-/// The share of an operator's time that 32 bits would save.
-fn saved(evidence: &Evidence<'_>, operator: &Operator) -> f64 {
+/// The share of an operator's time that 32 bits would save. A cast would not be there.
+fn saved(evidence: &Evidence<'_>, operator: &Operator, how: Use) -> f64 {
+    if how != Use::Computes {
+        return 1.0;
+    }
     if !evidence.on_gpu() {
         return OF_BYTES;
     }
@@ -201,6 +220,26 @@ mod tests {
         let counter = of_type(ElementType::Float64, "add", &[&[1], &[1], &[1]]);
         let small = Case::new(TEXT).calls(100, 6, Phase::Forward, &counter, 5.0);
         assert!(small.measured(&Float64).is_empty());
+    }
+
+    #[test]
+    fn casts_vanish_and_are_no_fault_by_themselves() {
+        let cast = |from: ElementType, to: ElementType| {
+            let mut cast = of_type(from, "_to_copy", &[SHAPE, SHAPE]);
+            cast.outputs = vec![Tensor::new(to, SHAPE)];
+            cast
+        };
+        let (single, double) = (ElementType::Float32, ElementType::Float64);
+        // Loaded as NumPy has them, and cast at once.
+        let text = "import torch\n\n\n\nx = x.float()\nz = x.double() * weights\n";
+        let loaded = Case::new(text).call(5, Phase::Forward, &cast(double, single), 200.0);
+        assert!(loaded.measured(&Float64).is_empty());
+        let found = loaded
+            .call(6, Phase::Forward, &cast(single, double), 300.0)
+            .call(6, Phase::Forward, &of_type(double, "mul", &[SHAPE, SHAPE, SHAPE]), 400.0)
+            .measured(&Float64);
+        assert_eq!(found[0].at.line, 6, "where it begins");
+        assert_eq!(found[0].cost, Some(Cost::time(7e5).predicted()));
     }
 
     #[test]
