@@ -1,14 +1,15 @@
 """What findings of the planted projects say that a fault costs, and what the clean twin saves.
 
-    python tests/bench/planted.py [--python PYTHON_WITH_TORCH] [--rounds 5] [RULE…]
+    python tests/bench/planted.py [--python PYTHON_WITH_TORCH] [--rounds 5] [--device cpu] [RULE…]
 
 Each pair of `demo-projects/planted` is profiled, several rounds: a machine becomes slower and
-faster over minutes. What the twin saves is measured without the product: both programs take turns
-of a few iterations (tests/bench/take_turns.py) on one thread, and their processor time counts.
-Where a program has processes of its own, the wall time of the two profiles is compared instead, and
-of what is compiled again that of two whole runs. A round gives one ratio, of what the finding tells
-to what the twin saves; the table has the medians, and the ratio's range over the rounds. It ends
-with 1 where a median ratio is further from 1 than a fifth.
+faster over minutes. With a GPU as the device these are the pairs whose fault only a GPU shows, else
+the others. What the twin saves is measured without the product: both programs take turns of a few
+iterations (tests/bench/take_turns.py), on a processor on one thread, of which the processor time
+counts. Where a program has processes of its own, the wall time of the two profiles is compared
+instead, and of what is compiled again that of two whole runs. A round gives one ratio, of what the
+finding tells to what the twin saves; the table has the medians, and the ratio's range over the
+rounds. It ends with 1 where a median ratio is further from 1 than a fifth.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ OF_THE_MEAN = {
 # What is compiled again is over before anything is timed: whole runs tell it. The finding spreads
 # it over the iterations that the agent saw.
 WHOLE_RUN = {"recompilation"}
+# Either twin by itself nearly fills the GPU's memory, so that they cannot take turns.
+FILLS_THE_MEMORY = {"recompute-candidates"}
+# Only a run tells what is saved.
+WITHOUT_COST = {"cudnn-benchmark-changing", "cudnn-benchmark-off", "graph-break"}
+# What one profile may take.
+PROFILE_SECONDS = 300
 
 Profile = dict[str, Any]
 
@@ -52,30 +59,48 @@ class Round:
     saved: float
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """One round of a pair: both profiles, and what was told and saved."""
+
+    faulty: Profile
+    clean: Profile
+    time: Round
+    size: Round
+
+
 class Runner:
     """Profiles projects."""
 
-    def __init__(self, binary: str, python: str, iterations: int) -> None:
+    def __init__(self, binary: str, python: str, iterations: int, device: str) -> None:
         self._binary = binary
         self._python = python
         self._iterations = iterations
+        self._device = device
 
     def profile(self, project: Path) -> Profile:
+        """What a project costs, with its findings and the recording's manifest."""
         command = [self._binary, "profile", str(project / "train.py")]
-        command += ["--device", "cpu", "--json", "-", "--python", self._python]
+        command += ["--device", self._device, "--json", "-", "--python", self._python]
         if has_processes(project.parent):
             command += ["--iterations", str(self._iterations)]
         with tempfile.TemporaryDirectory() as folder:
             own = {"RIDGELINE_CACHE_DIR": folder, "RIDGELINE_STATE_DIR": folder}
             ended = subprocess.run(
-                command, capture_output=True, text=True, env={**os.environ, **own}
+                command,
+                capture_output=True,
+                text=True,
+                env={**os.environ, **own},
+                timeout=PROFILE_SECONDS,
             )
             if ended.returncode != 0:
                 raise RuntimeError(f"{project} could not be profiled: {ended.stderr[-3000:]}")
             result: Profile = json.loads(ended.stdout)
+            if not isinstance(result.get("findings"), list):
+                raise RuntimeError(f"{project} has no findings: {result['notes']}")
             # Of several ranks the first one's lies above the others'.
             manifest = min(Path(folder).rglob("manifest.json"), key=lambda path: len(path.parts))
-            result["seen"] = json.loads(manifest.read_text())["iterations"]["seen"]
+            result["manifest"] = json.loads(manifest.read_text())
         return result
 
     def saved_share(self, folder: Path, *, mean: bool) -> float:
@@ -99,6 +124,17 @@ class Runner:
         return (time.perf_counter() - began) * 1e3
 
 
+def pairs(device: str) -> list[Path]:
+    """The folders of the pairs that show their fault on a device."""
+    folders = [folder for folder in PLANTED.iterdir() if (folder / "faulty").is_dir()]
+    return sorted(folder for folder in folders if needs_gpu(folder) == (device != "cpu"))
+
+
+def needs_gpu(folder: Path) -> bool:
+    """Whether only a GPU shows a pair's fault: both twins use one where there is one."""
+    return "torch.cuda.is_available()" in (folder / "clean" / "train.py").read_text()
+
+
 def has_processes(folder: Path) -> bool:
     """Whether processor time of one process says too little."""
     text = (folder / "clean" / "train.py").read_text()
@@ -115,6 +151,26 @@ def told(rule: str, profile: Profile, key: str) -> float:
     return sum(one[key] or 0.0 for one in profile["findings"] if one["rule"] == rule)
 
 
+def compare(rule: str, folder: Path, runner: Runner, *, clean_first: bool) -> Comparison:
+    """Profiles both twins, and measures what the clean one saves."""
+    twins = ["clean", "faulty"] if clean_first else ["faulty", "clean"]
+    profiles = {twin: runner.profile(folder / twin) for twin in twins}
+    faulty, clean = profiles["faulty"], profiles["clean"]
+    faulty_ms = iteration_ms(rule, faulty)
+    told_ms = told(rule, faulty, "time_ms")
+    if has_processes(folder) or rule in FILLS_THE_MEMORY:
+        saved_ms = faulty_ms - iteration_ms(rule, clean)
+    elif rule not in WHOLE_RUN:
+        saved_ms = faulty_ms * runner.saved_share(folder, mean=rule in OF_THE_MEAN)
+    else:
+        whole = {twin: runner.whole_ms(folder / twin) for twin in twins}
+        saved_ms = whole["faulty"] - whole["clean"]
+        told_ms *= faulty["manifest"]["iterations"]["seen"]
+    peaks = [profile["memory"]["peak_bytes"] for profile in (faulty, clean)]
+    size = Round(told(rule, faulty, "bytes"), peaks[0] - peaks[1])
+    return Comparison(faulty, clean, Round(told_ms, saved_ms), size)
+
+
 def measure(
     rule: str, folder: Path, runner: Runner, rounds: int
 ) -> tuple[list[Round], list[Round], float, set[str]]:
@@ -124,36 +180,28 @@ def measure(
     shares: list[float] = []
     others: set[str] = set()
     for number in range(rounds):
-        twins = ["faulty", "clean"] if number % 2 == 0 else ["clean", "faulty"]
-        profiles = {twin: runner.profile(folder / twin) for twin in twins}
-        faulty, clean = profiles["faulty"], profiles["clean"]
-        others |= {one["rule"] for one in faulty["findings"] if one["rule"] != rule}
-        others |= {f"{one['rule']} (clean)" for one in clean["findings"]}
-        faulty_ms = iteration_ms(rule, faulty)
-        told_ms = told(rule, faulty, "time_ms")
-        shares.append(told_ms / faulty_ms)
-        if has_processes(folder):
-            saved_ms = faulty_ms - iteration_ms(rule, clean)
-        elif rule not in WHOLE_RUN:
-            saved_ms = faulty_ms * runner.saved_share(folder, mean=rule in OF_THE_MEAN)
-        else:
-            whole = {twin: runner.whole_ms(folder / twin) for twin in twins}
-            saved_ms = whole["faulty"] - whole["clean"]
-            told_ms *= faulty["seen"]
-        peaks = [profile["memory"]["peak_bytes"] for profile in (faulty, clean)]
-        times.append(Round(told_ms, saved_ms))
-        sizes.append(Round(told(rule, faulty, "bytes"), peaks[0] - peaks[1]))
+        one = compare(rule, folder, runner, clean_first=number % 2 == 1)
+        others |= {found["rule"] for found in one.faulty["findings"] if found["rule"] != rule}
+        others |= {f"{found['rule']} (clean)" for found in one.clean["findings"]}
+        shares.append(told(rule, one.faulty, "time_ms") / iteration_ms(rule, one.faulty))
+        times.append(one.time)
+        sizes.append(one.size)
     return times, sizes, statistics.median(shares), others
+
+
+def ratios(rounds: list[Round]) -> list[float]:
+    """What was told over what was saved, where anything was, in order."""
+    return sorted(one.told / one.saved for one in rounds if one.saved > 0)
 
 
 def row(rule: str, unit: str, rounds: list[Round], share: str, others: set[str]) -> bool:
     """Prints a row; returns whether what is told is near what is saved."""
-    ratios = sorted(one.told / one.saved for one in rounds if one.saved > 0)
+    known = ratios(rounds)
     cost = statistics.median(one.told for one in rounds)
     saved = statistics.median(one.saved for one in rounds)
-    ratio = statistics.median(ratios) if ratios else 0.0
+    ratio = statistics.median(known) if known else 0.0
     is_near = abs(ratio - 1) <= NEAR
-    span = f"{ratios[0]:.2f}-{ratios[-1]:.2f}" if ratios else "-"
+    span = f"{known[0]:.2f}-{known[-1]:.2f}" if known else "-"
     cells = [rule, f"{cost:,.2f} {unit}", f"{saved:,.2f} {unit}", share]
     cells += [f"{ratio:.2f}", span, "yes" if is_near else "NO", ", ".join(sorted(others))]
     print(f"| {' | '.join(cells)} |", flush=True)
@@ -168,22 +216,24 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--binary", default=str(REPOSITORY / "target" / "release" / "ridgeline"))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", default="cpu", help="as `ridgeline profile` takes it")
     # Workers load batches ahead, which are used up before the loop waits as it does from then on.
     parser.add_argument("--iterations", type=int, default=40)
     args = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"
-    keep_pages()
-    os.environ["TURNS_BY_PROCESSOR_TIME"] = "1"
-    runner = Runner(args.binary, args.python, args.iterations)
+    if args.device == "cpu":
+        os.environ["OMP_NUM_THREADS"] = "1"
+        keep_pages()
+        os.environ["TURNS_BY_PROCESSOR_TIME"] = "1"
+    runner = Runner(args.binary, args.python, args.iterations, args.device)
 
     print(
         "| rule | told | the clean twin saves | of the iteration | told/saved | over the rounds "
         "| within a fifth | other findings |\n|---|---|---|---|---|---|---|---|"
     )
     all_near = True
-    for folder in sorted(PLANTED.iterdir()):
+    for folder in pairs(args.device):
         rule = folder.name
-        if not (folder / "faulty").is_dir() or (args.rules and rule not in args.rules):
+        if args.rules and rule not in args.rules:
             continue
         times, sizes, share, others = measure(rule, folder, runner, args.rounds)
         has_time = any(one.told > 0 for one in times)

@@ -3,9 +3,16 @@
 //! fault is said to cost are held to what the clean twin does without, and the fix has to make the clean
 //! twin or to run without the finding. Times are held to the clean twin's by `tests/bench/planted.py`: a
 //! machine that runs tests is too busy for it.
+//!
+//! What only a GPU shows is found by `tests/gpu/run --planted`, and in recordings that
+//! `analysis/tests/gpu_findings.rs` writes of these projects. Here they run on a processor, where the same
+//! lines cost nothing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use ridgeline_analysis::diagnose;
+use ridgeline_analysis::source::batch_site::Entry;
 use serde_json::Value;
 
 use super::fixes::fix;
@@ -15,6 +22,8 @@ use super::turns::{alone, beside};
 
 /// Rules that tell no cost: nothing in a recording has it.
 const WITHOUT_COST: [&str; 1] = ["graph-break"];
+/// Rules whose fault is in no text: `gpu-slowed` tells of the machine.
+const WITHOUT_PROJECT: [&str; 1] = ["gpu-slowed"];
 /// Faults that are what their iteration waits for.
 const BOUND_BY: [(&str, &str); 1] = [("exposed-communication", "communication")];
 /// A cost in bytes is within this of what the clean twin does without.
@@ -24,76 +33,101 @@ const NEAR: f64 = 0.2;
 const TRIES: usize = 3;
 
 macro_rules! planted {
-    ($($rule:ident)*) => {
+    (anywhere { $($rule:ident)* } on_a_gpu { $($on_a_gpu:ident)* }) => {
         $(
             #[test]
             fn $rule() {
-                check(&stringify!($rule).replace('_', "-"));
+                check(&stringify!($rule).replace('_', "-"), Pair::wrong);
+            }
+        )*
+
+        $(
+            #[test]
+            fn $on_a_gpu() {
+                check(&stringify!($on_a_gpu).replace('_', "-"), Pair::wrong_without_gpu);
             }
         )*
 
         #[test]
-        fn every_planted_project_is_tested() {
-            let tested = [$(stringify!($rule).replace('_', "-")),*];
+        fn every_rule_has_a_project_that_is_tested() {
+            let names = [$(stringify!($rule),)* $(stringify!($on_a_gpu)),*];
+            let tested: BTreeSet<String> = names.map(|name| name.replace('_', "-")).into();
+            let rules = diagnose::rules().into_iter().map(|(rule, _)| rule.to_owned());
+            let rules: BTreeSet<String> =
+                rules.filter(|rule| !WITHOUT_PROJECT.contains(&rule.as_str())).collect();
+            assert_eq!(tested, rules);
             let folder = repository().join("demo-projects/planted");
             let entries = std::fs::read_dir(folder).expect("the planted projects").flatten();
             let folders = entries.filter(|entry| entry.path().join("faulty").is_dir());
-            let mut names: Vec<String> =
+            let folders: BTreeSet<String> =
                 folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-            names.sort();
-            assert_eq!(names, tested);
+            assert_eq!(folders, tested);
         }
     };
 }
 
 planted! {
-    anomaly_detection
-    attention_written_out
-    bias_before_batch_norm
-    exposed_communication
-    float64
-    gradients_in_validation
-    graph_break
-    graph_kept
-    imbalance
-    in_place_candidates
-    iteration_varies
-    layout_copies
-    loader_no_workers
-    loader_transform
-    loader_workers_restarted
-    padding_waste
-    profiler_left_on
-    python_loop
-    recompilation
-    repeated_casts
-    straggler
-    sync_each_accumulation_step
-    tiny_kernels
-    train_mode_in_validation
-    unfused_optimizer
+    anywhere {
+        anomaly_detection
+        attention_written_out
+        bias_before_batch_norm
+        exposed_communication
+        float64
+        gradients_in_validation
+        graph_break
+        graph_kept
+        imbalance
+        in_place_candidates
+        iteration_varies
+        layout_copies
+        loader_no_workers
+        loader_transform
+        loader_workers_restarted
+        padding_waste
+        profiler_left_on
+        python_loop
+        recompilation
+        repeated_casts
+        straggler
+        sync_each_accumulation_step
+        tiny_kernels
+        train_mode_in_validation
+        unfused_optimizer
+    }
+    on_a_gpu {
+        blocking_copy
+        channels_last_missed
+        cudnn_benchmark_changing
+        cudnn_benchmark_off
+        fp32_without_tf32
+        hidden_sync
+        loader_not_pinned
+        recompute_candidates
+        tensor_core_sizes
+    }
 }
 
+/// Holds both twins to what `wrong` says is not as it should be.
 #[track_caller]
-fn check(rule: &str) {
+fn check(rule: &str, wrong: fn(&Pair, &Path) -> Vec<String>) {
     let Some(python) = python_with_torch() else { return };
     let pair = Pair::read(rule);
-    let mut wrong = if pair.takes_the_machine {
+    let mut found = if pair.takes_the_machine {
         let _alone = alone();
-        pair.wrong(python)
+        wrong(&pair, python)
     } else {
         let _beside = beside();
-        pair.wrong(python)
+        wrong(&pair, python)
     };
     for _ in 1..TRIES {
-        if wrong.is_empty() {
+        if found.is_empty() {
             return;
         }
-        println!("again, because {}", wrong.join("\n"));
+        println!("again, because {}", found.join("\n"));
         let _alone = alone();
-        wrong = pair.wrong(python);
+        found = wrong(&pair, python);
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 /// A project with its fault, and without.
@@ -163,6 +197,20 @@ impl Pair {
             wrong.extend(differs(bytes, saved));
         }
         wrong.extend(own.iter().filter_map(|one| self.is_not_mended(one, python)));
+        wrong
+    }
+
+    /// The same where only a GPU shows the fault: neither twin raises anything on a processor, or while
+    /// its text is typed.
+    fn wrong_without_gpu(&self, python: &Path) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for twin in ["faulty", "clean"] {
+            let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
+            let read = diagnose::read(&texts(&self.folder.join(twin)), &entry);
+            wrong.extend(read.iter().map(|one| format!("the {twin} twin's text has {one:#?}")));
+            let told = shown(&self.profile(twin, python)["findings"]);
+            wrong.extend(told.into_iter().map(|one| format!("the {twin} twin has {one}")));
+        }
         wrong
     }
 
