@@ -385,21 +385,32 @@ mod tests {
 
     #[test]
     fn what_could_stand_in_comes_last_and_is_read_back() {
-        let shapes: [(&str, &[u64], f64); 2] =
-            [("aten::linear", &[64, 8], 50.0), ("aten::batch_norm", &[64, 4], 50.0)];
-        let mut graph = graph(&shapes);
-        graph.operators[0].inputs = vec![tensor(&[64, 8]), tensor(&[4, 8]), tensor(&[4])];
-        graph.operators[0].outputs = vec![Tensor::new(ElementType::Float32, &[64, 4])];
+        const ROWS: &[u64] = &[8, 64, 16];
+        const SCORES: &[u64] = &[8, 64, 64];
+        let mut graph = graph(&[
+            ("aten::bmm", ROWS, 50.0),
+            ("aten::softmax", SCORES, 50.0),
+            ("aten::bmm", SCORES, 50.0),
+        ]);
+        let shapes = [(Some([8, 16, 64]), SCORES), (None, SCORES), (Some([8, 64, 16]), ROWS)];
+        for (operator, (other, output)) in graph.operators.iter_mut().zip(shapes) {
+            operator.inputs.splice(1..1, other.map(|other| tensor(&other)));
+            operator.outputs = vec![Tensor::new(ElementType::Float32, output)];
+        }
         for (number, task) in (0..).zip(graph.tasks.iter_mut()) {
             task.call = Some(number);
         }
         let wanted = Wanted { stand_ins: true, ..Wanted::NONE };
         let list = probe_list(&graph, None, None, 10.0, wanted);
-        assert_eq!(list.operators, [(0, vec![Variant::Same])]);
-        let answer = r#"{"operators": [{"name": "aten::linear", "same": 100},
-                                       {"name": "aten::linear", "same": 80}]}"#;
+        let mut asked: Vec<u32> = list.operators.iter().map(|(operator, _)| *operator).collect();
+        asked.sort_unstable();
+        assert_eq!(asked, [0, 1, 2]);
+        let name = &list.stand_ins[0].name;
+        let answer = format!(
+            r#"{{"operators": [{{"name": "aten::bmm", "same": 100}}, {{"name": "aten::softmax"}},
+                               {{"name": "aten::bmm"}}, {{"name": "{name}", "same": 80}}]}}"#
+        );
         let probes = list.read(answer.as_bytes()).probes;
-        assert_eq!(probes.same(0), Some(100.0));
         assert_eq!(probes.stand_in(&list.stand_ins[0]), Some(80.0));
         assert!(probe_list(&graph, None, None, 10.0, Wanted::NONE).is_empty());
     }

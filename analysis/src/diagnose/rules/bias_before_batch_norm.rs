@@ -13,7 +13,6 @@ use crate::source::rewrite::EditKind;
 use crate::source::rewrite::mend::vain_bias::vain_biases;
 use crate::source::rewrite::program::Program;
 use crate::whatif::graph::Task;
-use crate::whatif::stand_ins::without_bias;
 
 /// A smaller share of the iteration is not worth an argument.
 const LEAST: f64 = 0.005;
@@ -76,9 +75,8 @@ fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
 }
 
 /// What adding the bias and its gradient take: their kernels on a GPU. On a processor the addition is
-/// part of the product, and what it takes there is known where both were run by themselves; the gradient
-/// is an operator of its own behind a linear layer, and is part of a convolution's, where it reads what
-/// the layer gave once more.
+/// part of the product, and takes nothing that can be measured; the gradient is an operator of its own
+/// behind a linear layer, and is part of a convolution's, where it reads what the layer gave once more.
 fn cost(evidence: &Evidence<'_>, line: Line) -> Option<Cost> {
     let profile = evidence.profile();
     let modules: HashSet<u32> = (0_u32..)
@@ -107,9 +105,6 @@ fn cost(evidence: &Evidence<'_>, line: Line) -> Option<Cost> {
             }
         } else if backward && name == "sum" {
             cost.time_ns += task.duration_ns;
-        } else if let Some(share) = added_share(evidence, task) {
-            cost.time_ns += share * task.duration_ns;
-            cost.is_predicted = true;
         } else if backward && name == "convolution_backward" && task.call != call {
             call = task.call;
             cost.time_ns += reading_ns(evidence, task);
@@ -139,14 +134,6 @@ fn is_in_evaluation(evidence: &Evidence<'_>, layers: &HashSet<u32>) -> bool {
     training.next().is_some_and(|first| !first && training.all(|one| !one))
 }
 
-/// The share of a linear layer's time that its bias takes, where this machine ran it with and without.
-fn added_share(evidence: &Evidence<'_>, task: &Task) -> Option<f64> {
-    let without = without_bias(evidence.graph().operator_of(task)?)?;
-    let then = evidence.probes.stand_in(&without)?;
-    let now = evidence.probes.same(task.operator?)?;
-    Some((1.0 - then / now).max(0.0))
-}
-
 /// A kernel that adds a bias, or sums up its gradient.
 fn is_of_bias(kernel: &str, backward: bool) -> bool {
     match backward {
@@ -168,7 +155,6 @@ mod tests {
     use super::*;
     use crate::diagnose::harness::{Case, lines_in, operator};
     use crate::predict::operator::Arg;
-    use crate::whatif::facts::Variant;
 
     const SEQUENTIAL: &str = "from torch import nn\n\n\
         net = nn.Sequential(\n\
@@ -294,17 +280,6 @@ mod tests {
         };
         let found = example(50.0).measured(&BiasBeforeBatchNorm);
         assert_eq!(found[0].cost, Some(Cost::time(50e3)));
-        // And where it ran by itself without the bias, what that takes less.
-        let layer = operator("linear", &[&[64, 8], &[4, 8], &[4], &[64, 4]]);
-        let mut case = Case::new(text)
-            .module("0", "Linear", 3)
-            .call(3, Phase::Forward, &layer, 500.0)
-            .call(3, Phase::Backward, &operator("sum", &[&[64, 4], &[4]]), 50.0);
-        case.probes.operators.insert((0, Variant::Same), 100.0);
-        case.probes.stand_ins.push((without_bias(&layer).expect("a bias"), 80.0));
-        let found = case.measured(&BiasBeforeBatchNorm);
-        let cost = found[0].cost.expect("a cost");
-        assert!(cost.is_predicted && (cost.time_ns - 150e3).abs() < 1.0, "{cost:?}");
         assert!(example(1.0).measured(&BiasBeforeBatchNorm).is_empty());
     }
 }

@@ -19,7 +19,7 @@ def main() -> None:
     model = Scores(words=20_000, width=128)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        contexts, words = torch.randn(32, 128), torch.randint(20_000, (32,))
+        contexts, words = torch.randn(8, 128), torch.randint(20_000, (8,))
         loss = nn.functional.cross_entropy(model(contexts), words)
         optimizer.zero_grad()
         loss.backward()
