@@ -390,6 +390,9 @@ impl Summary<'_> {
                 self.bar_line(kind, &units::bytes(bytes as f64), share, CALM);
             }
         }
+        if let Some(made) = explained::made(self.profile) {
+            self.line(&self.style.faint(&format!("  made: {made}")));
+        }
     }
 
     fn lines(&mut self) {

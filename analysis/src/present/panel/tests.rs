@@ -161,7 +161,7 @@ fn parts_say_what_they_use_the_device_for() {
             .filter(|node| node["facts"].is_array())
             .map(|node| (node["name"].to_string(), node["facts"][0].clone()))
             .collect();
-        let names = ["conv", "train.py:8", "train.py:17", "forward", "backward"];
+        let names = ["Net", "conv", "train.py:8", "train.py:17", "forward", "backward"];
         let expected = names.map(|name| (format!("{name:?}"), Value::from(first)));
         assert_eq!(told, expected);
     }
