@@ -7,7 +7,7 @@ use super::share::{share_of, share_of_peak, share_of_whole};
 use crate::printable::{clean, shorten};
 use crate::profile::bound::{Bottleneck, Bound, Share};
 use crate::profile::utilization::{Copied, Utilization};
-use crate::profile::{FileId, Phase, Profile, Roof};
+use crate::profile::{FileId, ModuleCost, Phase, Profile, Roof};
 use crate::units;
 
 /// A share below this is not worth a word.
@@ -209,14 +209,29 @@ pub fn of_phase(phase: Phase, profile: &Profile) -> Vec<String> {
     of_part(part, profile.iteration.phases.get(phase), profile)
 }
 
-/// The facts of a phase, of what a line does itself, or of a module, which took so long: nothing where
-/// it is a moment of the iteration, or nothing is known of it.
+/// The facts of a phase, or of what a line does itself, which took so long: nothing where it is a moment
+/// of the iteration, or nothing is known of it.
 pub fn of_part(part: Option<&Utilization>, elapsed_ns: f64, profile: &Profile) -> Vec<String> {
     let Some((part, metrics)) = part.zip(profile.metrics.as_ref()) else { return Vec::new() };
     if share_of_whole(elapsed_ns, profile) < LEAST {
         return Vec::new();
     }
     facts(part, elapsed_ns, profile, metrics.on_gpu)
+}
+
+/// The facts of modules together: of their forward and backward passes.
+pub fn of_modules<'a>(
+    modules: impl Iterator<Item = &'a ModuleCost>,
+    profile: &Profile,
+) -> Vec<String> {
+    let (mut all, mut passes_ns): (Option<Utilization>, f64) = (None, 0.0);
+    for module in modules {
+        passes_ns += module.passes_ns();
+        if let Some(part) = &module.utilization {
+            all.get_or_insert_default().add(part);
+        }
+    }
+    of_part(all.as_ref(), passes_ns, profile)
 }
 
 /// `before the iteration 18 MB · forward 90 MB`: when what is alive at the peak was made. Nothing where

@@ -174,7 +174,7 @@ pub(crate) fn used(profile: &mut Profile, on_gpu: bool) {
         line.utilization = Some(part(line.self_time.total()));
     }
     for module in profile.modules.iter_mut().take(2) {
-        module.utilization = Some(part(module.total_time.total()));
+        module.utilization = Some(part(module.passes_ns()));
     }
 }
 

@@ -435,7 +435,7 @@ fn module_entry(profile: &Profile, module: &ModuleCost) -> Module {
         memory: kinds(&module.memory),
         utilization: module
             .utilization
-            .map(|part| utilization_entry(&part, module.total_time.total(), profile)),
+            .map(|part| utilization_entry(&part, module.passes_ns(), profile)),
     }
 }
 

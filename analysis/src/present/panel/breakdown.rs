@@ -50,11 +50,7 @@ fn by_module(profile: &Profile) -> Tree {
             calls: calls(module.calls),
             estimated: module.provenance == Provenance::Estimated,
             holds: holds(&module.memory, profile),
-            facts: explained::of_part(
-                module.utilization.as_ref(),
-                module.total_time.total(),
-                profile,
-            ),
+            facts: explained::of_modules(std::iter::once(module), profile),
             place: place.and_then(|&(file, line)| Place::of(profile, file, line)),
             ..Node::default()
         });
