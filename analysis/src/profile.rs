@@ -445,6 +445,14 @@ pub struct ModuleCost {
     pub provenance: Provenance,
 }
 
+impl ModuleCost {
+    /// Nanoseconds that its utilization is about: the optimizer's step is shared out to the modules whose
+    /// weights it changes, but runs in none of them.
+    pub fn passes_ns(&self) -> f64 {
+        self.total_time.total() - self.total_time.optimizer
+    }
+}
+
 /// What the GPU did over the profiled iterations, in exact nanoseconds of the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuActivity {

@@ -11,12 +11,14 @@ use expect_test::expect_file;
 use recorded::large::large;
 use recorded::{recording, recordings, root, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, attribute_compiled, recorded_step};
+use ridgeline_analysis::compare::run::Run;
 use ridgeline_analysis::predict::Range;
 use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
 use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord, WhatIfs, document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
 use ridgeline_analysis::profile::ranks::{RankCost, Ranks};
+use ridgeline_analysis::profile::since::Since;
 use ridgeline_analysis::profile::utilization::Utilization;
 use ridgeline_analysis::profile::{FileId, KernelCost, Profile, Untracked};
 use ridgeline_analysis::recording::Recording;
@@ -56,15 +58,27 @@ fn panel_with(profile: &Profile, texts: &[Option<&str>], elsewhere: Option<&Comp
         generation: None,
         ..now.clone()
     };
+    let mut profile = profile.clone();
+    let since = Since { head_unix_ms: Some(committed.when_unix_ms), ..Since::default() };
+    profile.since = Some(Arc::new(since));
+    let kept = |record: &RunRecord| {
+        let mut run = Run::of(&profile);
+        let factor = record.time_ns / run.time_ns;
+        (run.time_ns, run.peak_bytes) = (record.time_ns, record.peak_bytes);
+        run.timed_ns = run.timed_ns.iter().map(|time_ns| time_ns * factor).collect();
+        run
+    };
     let input = PanelInput {
         generation: 7,
         project: "conv",
         can_jump: true,
         can_highlight: true,
         status: json!({"state": "idle", "message": null, "run": null}),
-        profile: Some(profile),
+        profile: Some(&profile),
         when_unix_ms: now.when_unix_ms,
         texts,
+        last: Some(&kept(&before)),
+        head: Some(&kept(&committed)),
         history: &[now, before, committed],
         elsewhere,
         what_ifs: Some(&what_ifs()),

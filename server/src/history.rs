@@ -95,7 +95,7 @@ fn is_text(run: &Run, root: &Path, commit: &git::Commit) -> bool {
 }
 
 /// What changed from the runs before to a measurement, line by line.
-pub fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -> Since {
+fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -> Since {
     let history = read(store, root);
     let own = history.iter().find(|run| run.when_unix_ms == when_unix_ms);
     let mut earlier = history.iter().filter(|run| run.when_unix_ms < when_unix_ms);
@@ -105,7 +105,11 @@ pub fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -
         let before = run(store, root, record?.when_unix_ms)?;
         Some(Changes::of(&before, profile))
     };
-    Since { last: changes(earlier.next()), head: changes(head) }
+    Since {
+        last: changes(earlier.next()),
+        head_unix_ms: head.map(|head| head.when_unix_ms),
+        head: changes(head),
+    }
 }
 
 /// A measurement with what changed since the runs before it.
@@ -158,9 +162,34 @@ pub fn read(store: &Store, root: &Path) -> Vec<RunRecord> {
     text.lines().rev().filter_map(parse).take(RUNS_KEPT).collect()
 }
 
-/// The history as the panel shows it with a measurement: its own run first, and then those before
-/// it. A measurement of before there was a history, or of a trace, is in none; it stands for itself.
-pub fn up_to(history: Vec<RunRecord>, profiled: &Profiled, generation: u64) -> Vec<RunRecord> {
+/// The history as the panel shows it with a measurement.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// Its own run first, and then those before it. A measurement of before there was a history, or of a
+    /// trace, is in none; it stands for itself.
+    pub runs: Vec<RunRecord>,
+    /// What is kept of the one before.
+    pub last: Option<Run>,
+    /// What is kept of the one that has HEAD's text.
+    pub head: Option<Run>,
+}
+
+impl Shown {
+    /// What is kept in a store; the measurement alone where there is none.
+    pub fn of(store: Option<&Store>, profiled: &Profiled, generation: u64) -> Shown {
+        let history = store.map(|store| read(store, &profiled.root)).unwrap_or_default();
+        let runs = up_to(history, profiled, generation);
+        let kept = |when: Option<u64>| run(store?, &profiled.root, when?);
+        let since = profiled.profile.since.as_ref();
+        Shown {
+            last: kept(runs.get(1).map(|last| last.when_unix_ms)),
+            head: kept(since.and_then(|since| since.head_unix_ms)),
+            runs,
+        }
+    }
+}
+
+fn up_to(history: Vec<RunRecord>, profiled: &Profiled, generation: u64) -> Vec<RunRecord> {
     let when = profiled.when_unix_ms.unwrap_or_default();
     let own = history.iter().find(|run| run.when_unix_ms == when).cloned();
     let own = own.unwrap_or_else(|| RunRecord::of(&profiled.profile, when));
@@ -347,24 +376,28 @@ mod tests {
         let head_of = |when| {
             let own = measured_text(&project, "a = 4\n", when);
             let since = since(&store, &project, &own.profile, when);
-            (since.last.is_some(), since.head.is_some())
+            assert_eq!(since.head.is_some(), since.head_unix_ms.is_some());
+            (since.last.is_some(), since.head_unix_ms)
         };
         // A run of what HEAD reads.
         add(&store, &measured_text(&project, "a = 1\n", 1)).expect("written");
         add(&store, &measured_text(&project, "a = 3\n", 2)).expect("written");
-        assert_eq!(head_of(2), (true, true));
+        assert_eq!(head_of(2), (true, Some(1)));
         // What HEAD reads now has not run.
         fs::write(project.join("train.py"), "a = 2\n").expect("written");
         assert!(git(folder.path(), &["commit", "-q", "-a", "-m", "y"]));
         add(&store, &measured_text(&project, "a = 4\n", 3)).expect("written");
-        assert_eq!(head_of(3), (true, false));
+        assert_eq!(head_of(3), (true, None));
         // What ran before it was committed is the commit's text.
         fs::write(project.join("train.py"), "a = 3\n").expect("written");
         assert!(git(folder.path(), &["commit", "-q", "-a", "-m", "z"]));
         add(&store, &measured_text(&project, "a = 4\n", 4)).expect("written");
-        assert_eq!(head_of(4), (true, true));
+        assert_eq!(head_of(4), (true, Some(2)));
         let runs = read(&store, &project);
         let commit = git::Commit::named(&project, "HEAD").expect("a commit");
+        let profiled = with_changes(&store, measured_text(&project, "a = 4\n", 4));
+        let shown = Shown::of(Some(&store), &profiled, 1);
+        assert_eq!(shown.head.map(|run| run.time_ns), Some(2e6));
         let found = of_commit(&store, &project, runs.iter(), &commit);
         assert_eq!(found.map(|run| (run.when_unix_ms, run.clean)), Some((2, false)));
     }
@@ -375,12 +408,15 @@ mod tests {
         for number in 1..=3 {
             add(&store, &measured(number as f64, number)).expect("written");
         }
-        let root = Path::new("/nowhere/project");
-        let shown = up_to(read(&store, root), &measured(2.0, 2), 7);
-        assert_eq!(times(&shown), [2.0, 1.0]);
-        assert_eq!((shown[0].generation, shown[1].generation), (Some(7), None));
+        let Shown { runs, last, head } = Shown::of(Some(&store), &measured(2.0, 2), 7);
+        assert_eq!(times(&runs), [2.0, 1.0]);
+        assert_eq!((runs[0].generation, runs[1].generation), (Some(7), None));
+        assert_eq!((last.map(|run| run.time_ns), head), (Some(1e6), None));
         // One that is in no history stands for itself.
-        let shown = up_to(read(&store, root), &measured(9.0, 9), 8);
-        assert_eq!(times(&shown), [9.0, 3.0, 2.0, 1.0]);
+        assert_eq!(
+            times(&Shown::of(Some(&store), &measured(9.0, 9), 8).runs),
+            [9.0, 3.0, 2.0, 1.0]
+        );
+        assert_eq!(times(&Shown::of(None, &measured(9.0, 9), 8).runs), [9.0]);
     }
 }

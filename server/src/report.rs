@@ -30,13 +30,16 @@ pub fn page(
     let profile = &*profiled.profile;
     let when_unix_ms = profiled.when_unix_ms.unwrap_or(0);
     let what_ifs = what_ifs.map(|found| told(found, profiled, store));
+    let history = history::Shown::of(Some(store), profiled, 0);
     let document = panel::document(&PanelInput {
         project: &title,
         status: json!({"state": "idle", "message": null, "run": null}),
         profile: Some(profile),
         when_unix_ms,
         texts,
-        history: &history::up_to(history::read(store, &profiled.root), profiled, 0),
+        history: &history.runs,
+        last: history.last.as_ref(),
+        head: history.head.as_ref(),
         elsewhere: profiled.elsewhere.as_deref(),
         findings,
         what_ifs: what_ifs.as_ref(),

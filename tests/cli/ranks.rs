@@ -26,10 +26,14 @@ for step in range(100):
 const LAUNCHER: &str = "torchrun --standalone --nproc-per-node 2";
 
 fn profile(sandbox: &Sandbox, body: &str, more: &[&str]) -> Option<Ended> {
+    run(sandbox, "profile", body, more)
+}
+
+fn run(sandbox: &Sandbox, subcommand: &str, body: &str, more: &[&str]) -> Option<Ended> {
     let python = python_with_torch()?;
     sandbox.write("train.py", TRAINS.replace("{body}", body));
     let mut command = sandbox.ridgeline();
-    command.args(["profile", "train.py", "--device", "cpu", "--python"]).arg(python).args(more);
+    command.args([subcommand, "train.py", "--device", "cpu", "--python"]).arg(python).args(more);
     Some(ended(&mut command))
 }
 
@@ -83,6 +87,45 @@ fn the_configuration_names_the_launcher() {
     let ended = ended.exits_with(0);
     assert!(ended.stderr.contains(&format!("launched by `{LAUNCHER}`")), "{}", ended.stderr);
     assert!(ended.stdout.contains("  rank 1 "), "{}", ended.stdout);
+}
+
+/// Of a check, which is asked for JSON: how each question was answered, and what was found.
+fn check(sandbox: &Sandbox, body: &str, more: &[&str]) -> Option<(Ended, Vec<String>, Value)> {
+    let launched = ["--launcher", LAUNCHER, "--format", "json"];
+    let ended = run(sandbox, "check", body, &[&launched[..], more].concat())?;
+    let found: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    schema::holds(&found, "check");
+    let items = found["items"].as_array().expect("items").iter();
+    let told = items.map(|item| format!("{}: {}", item["name"], item["status"]).replace('"', ""));
+    Some((ended, told.collect(), found["findings"].clone()))
+}
+
+#[test]
+fn a_check_counts_what_is_found_between_ranks() {
+    let sandbox = Sandbox::new();
+    let alone = "if dist.get_rank() == 1:\n        __import__('time').sleep(0.05)";
+    let asked = ["--max-findings", "warning/0", "--write-baseline", "baseline.json"];
+    let Some((ended, told, findings)) = check(&sandbox, alone, &asked) else { return };
+    ended.exits_with(1).says("1 of 1 checks failed");
+    assert_eq!(told, ["findings-warning: broken"]);
+    let is_straggler = |one: &&Value| one["rule"] == "straggler" && one["severity"] == "warning";
+    let straggler = findings.as_array().and_then(|all| all.iter().find(is_straggler));
+    let straggler = straggler.unwrap_or_else(|| panic!("no straggler: {findings}"));
+    assert_eq!(
+        (&straggler["at"]["file"], &straggler["at"]["line"]),
+        (&"train.py".into(), &14.into())
+    );
+
+    // Without it the same two ranks are faster than they were, and hold as much.
+    let (ended, told, _) =
+        check(&sandbox, "", &["--baseline", "baseline.json"]).expect("the Python that was there");
+    ended.exits_with(0);
+    assert_eq!(told, ["time-regression: passed", "memory-regression: passed"]);
+
+    let body = "dist.get_rank() == 1 and step == 2 and [][1]";
+    let (ended, told, _) = check(&sandbox, body, &[]).expect("the Python that was there");
+    ended.exits_with(1).says("(on rank 1)");
+    assert!(told.is_empty());
 }
 
 #[test]

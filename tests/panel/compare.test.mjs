@@ -1,9 +1,10 @@
 // Two runs side by side, as the page shows them: `tests/panel/run`.
 
 import assert from "node:assert/strict";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
-import { findBrowser, launch } from "./browser.mjs";
+import { findBrowser, launch, pictureFolder } from "./browser.mjs";
 import { panelDocument, timelineDocument } from "./documents.mjs";
 import { checkAccessibility, checkNoSidewaysScroll, noAxe, until, withPanel } from "./session.mjs";
 
@@ -98,13 +99,20 @@ describe("two runs side by side", { skip: found.reason }, () => {
       wrong.splice(0, wrong.length, ...wrong.filter((message) => !message.includes("404")));
     }));
 
-  for (const theme of ["light", "dark"]) {
-    test(`is accessible in ${theme} colours`, { skip: noAxe }, () =>
-      withPanel(browser, { ...documents(), theme }, async (page, site) => {
-        site.compare = comparison;
-        await page.locator(".compare summary").click();
-        await until(async () => (await page.locator(".compare tbody tr").count()) > 4, "the tables");
-        await checkAccessibility(page, `two runs, ${theme}`);
-      }));
-  }
+  test("is accessible and fits any width, light and dark", { skip: noAxe }, async () => {
+    const folder = await pictureFolder();
+    for (const theme of ["light", "dark"]) {
+      for (const width of [1280, 400]) {
+        await withPanel(browser, { ...documents(), theme, width }, async (page, site) => {
+          site.compare = comparison;
+          await page.locator(".compare summary").click();
+          await until(async () => (await page.locator(".compare tbody tr").count()) > 4, "the tables");
+          await checkAccessibility(page, `two runs, ${theme}, ${width}`);
+          await checkNoSidewaysScroll(page, `two runs, ${theme}, ${width}`);
+          await page.locator(".compare").screenshot({ path: join(folder, `compare-${theme}-${width}.png`) });
+        });
+      }
+    }
+    console.log(`pictures: ${folder}`);
+  });
 });

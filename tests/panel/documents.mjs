@@ -16,6 +16,7 @@ export function generator(seed) {
 /** A transformer with `layers` blocks; about 16 nodes each. */
 export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs = 14, device = "NVIDIA H200" } = {}) {
   const random = generator(11);
+  const when = (run) => 1789000000000 + generation * 1000 - run * 1000 * 60 * 7 * (run + 1);
   const files = [{ path: "model.py" }, { path: "train.py" }, { path: "data/loader.py" }];
   const modules = [];
   const add = (nodes, name, detail, parent, time, memory, phases, calls, place) => {
@@ -114,7 +115,7 @@ export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs 
     can_highlight: true,
     status: { state: "idle", message: null, run: null },
     recording: {
-      when_unix_ms: 1789000000000 + generation * 1000,
+      when_unix_ms: when(0),
       device: { name: device, kind: "cuda" },
       torch: "2.11.0",
       batch_size: 32,
@@ -127,7 +128,7 @@ export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs 
         { key: "gpu_busy", label: "GPU busy", text: "81%", value: 0.81, better: "higher", since_last: { text: "+0.2%", ratio: 1.002, verdict: "same" }, since_head: null },
         { key: "coverage", label: "attributed to your lines", text: "98%", value: 0.98, better: "higher", since_last: null, since_head: null },
       ],
-      changes_against: { last: "the run 3 minutes earlier", head: "a1b2c3d" },
+      changes_against: { last: "the run 3 minutes earlier", head: "a1b2c3d", head_unix_ms: when(5) },
       breakdowns: [
         { key: "module", label: "module", nodes: modules },
         { key: "line", label: "line", nodes: lines },
@@ -181,14 +182,14 @@ export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs 
     history: Array.from({ length: runs }, (_, at) => {
       const time = 102 * MS * (1 + at * 0.012 + 0.06 * (random() - 0.5));
       return {
-        when_unix_ms: 1789000000000 + generation * 1000 - at * 1000 * 60 * 7 * (at + 1),
+        when_unix_ms: when(at),
         time_ns: at === 0 ? 102 * MS : time,
         samples_per_second: (32 / time) * 1e9,
         peak_bytes: Math.round(3.1e9 + 2e8 * (random() - 0.5)),
         batch_size: 32,
         device,
         commit: at < 5 ? "a1b2c3d" : "9f8e7d6",
-        clean: at === 4 || at > 8,
+        clean: at > 8,
         generation: at < 3 ? generation - at : null,
       };
     }),

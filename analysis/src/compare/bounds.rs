@@ -7,14 +7,14 @@ use super::{NOISE_OF_MEMORY, positive};
 
 /// Medians of the same program differ by so much from run to run, whatever a test over the iterations
 /// of each says: they share what differs from run to run.
-pub(crate) const NOISE: f64 = 0.02;
+const NOISE: f64 = 0.02;
 
 /// The same for runs of few iterations, whose medians say less (docs/benchmarks.md has them 3 to 9
 /// percent apart).
-pub(crate) const NOISE_OF_FEW: f64 = 0.05;
+const NOISE_OF_FEW: f64 = 0.05;
 
 /// So many iterations are no longer few.
-pub(crate) const MANY: usize = 5;
+const MANY: usize = 5;
 
 /// What a line, a module or a phase costs is its share of the profiled iterations, which are two as a
 /// rule. The same line of the same program comes out up to so much apart.

@@ -19,13 +19,12 @@ use serde::Serialize;
 
 use crate::profile::Phase;
 use bounds::Bounds;
-pub(crate) use bounds::{MANY, NOISE, NOISE_OF_FEW};
 use change::{Direction, Measure, Verdict};
 use run::{Run, RunLine, RunModule};
 use statistics::Test;
 
 /// Memory is counted, not sampled; what differs by a smaller share is an allocator's rounding.
-pub(crate) const NOISE_OF_MEMORY: f64 = 0.005;
+const NOISE_OF_MEMORY: f64 = 0.005;
 
 /// Two runs side by side. Times are nanoseconds of one iteration, sizes bytes at the peak.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::page::count;
-use super::share::{share_of, share_of_whole};
+use super::share::{share_of, share_of_peak, share_of_whole};
 use crate::printable::{clean, shorten};
 use crate::profile::bound::{Bottleneck, Bound, Share};
 use crate::profile::utilization::{Copied, Utilization};
-use crate::profile::{FileId, Phase, Profile, Roof};
+use crate::profile::{FileId, ModuleCost, Phase, Profile, Roof};
 use crate::units;
 
 /// A share below this is not worth a word.
@@ -166,9 +166,13 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
         if part.operator_ns > 0.0 {
             facts.push(format!("{} in operators", units::percent(share(part.operator_ns))));
         }
-        if share(part.exposed_communication_ns) >= WORTH_TELLING {
-            let waits = units::percent(share(part.exposed_communication_ns));
-            facts.push(format!("{waits} waiting for other ranks"));
+        let exposed = share(part.exposed_communication_ns);
+        if exposed >= WORTH_TELLING {
+            facts.push(format!("{} waiting for other ranks", units::percent(exposed)));
+        }
+        let hidden = share(part.communication_ns) - exposed;
+        if hidden >= WORTH_TELLING {
+            facts.push(format!("{} exchanging beside its work", units::percent(hidden)));
         }
         return facts;
     }
@@ -205,14 +209,44 @@ pub fn of_phase(phase: Phase, profile: &Profile) -> Vec<String> {
     of_part(part, profile.iteration.phases.get(phase), profile)
 }
 
-/// The facts of a phase, of what a line does itself, or of a module, which took so long: nothing where
-/// it is a moment of the iteration, or nothing is known of it.
+/// The facts of a phase, or of what a line does itself, which took so long: nothing where it is a moment
+/// of the iteration, or nothing is known of it.
 pub fn of_part(part: Option<&Utilization>, elapsed_ns: f64, profile: &Profile) -> Vec<String> {
     let Some((part, metrics)) = part.zip(profile.metrics.as_ref()) else { return Vec::new() };
     if share_of_whole(elapsed_ns, profile) < LEAST {
         return Vec::new();
     }
     facts(part, elapsed_ns, profile, metrics.on_gpu)
+}
+
+/// The facts of modules together: of their forward and backward passes.
+pub fn of_modules<'a>(
+    modules: impl Iterator<Item = &'a ModuleCost>,
+    profile: &Profile,
+) -> Vec<String> {
+    let (mut all, mut passes_ns): (Option<Utilization>, f64) = (None, 0.0);
+    for module in modules {
+        passes_ns += module.passes_ns();
+        if let Some(part) = &module.utilization {
+            all.get_or_insert_default().add(part);
+        }
+    }
+    of_part(all.as_ref(), passes_ns, profile)
+}
+
+/// `before the iteration 18 MB · forward 90 MB`: when what is alive at the peak was made. Nothing where
+/// that is not known; what is hardly any is left out.
+pub fn made(profile: &Profile) -> Option<String> {
+    let of = |phase: Option<Phase>| (phase, profile.memory.made.get(phase));
+    let all = std::iter::once(None).chain(Phase::ALL.map(Some)).map(of);
+    let told: Vec<String> = all
+        .filter(|(_, bytes)| share_of_peak(*bytes, profile) >= LEAST)
+        .map(|(phase, bytes)| {
+            let when = phase.map_or("before the iteration", Phase::name);
+            format!("{when} {}", units::bytes(bytes as f64))
+        })
+        .collect();
+    (!told.is_empty()).then(|| told.join(" · "))
 }
 
 /// What bounds the iteration, as JSON has it.
@@ -393,6 +427,7 @@ mod tests {
 
     use super::*;
     use crate::present::fixture::{TRAIN, profile};
+    use crate::profile::MemoryByAge;
     use crate::profile::utilization::{Done, Metrics};
 
     fn share(by: Bottleneck, share: f64, line: Option<u32>) -> Share {
@@ -437,6 +472,16 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_told_by_when_it_was_made() {
+        let mut profile = profile(TRAIN).1;
+        assert_eq!(made(&profile), None);
+        profile.memory.made =
+            MemoryByAge { before: 18_000_000, phases: [0, 90_000_000, 11_000_000, 1_000_000, 0] };
+        let expected = "before the iteration 18 MB · forward 90 MB · backward 11 MB";
+        assert_eq!(made(&profile).as_deref(), Some(expected));
+    }
+
+    #[test]
     fn facts_are_short() {
         let mut profile = profile(TRAIN).1;
         let part = Utilization {
@@ -469,6 +514,11 @@ mod tests {
         assert_eq!(
             facts(&of_ranks, 100e6, &profile, false),
             ["80% in operators", "15% waiting for other ranks"]
+        );
+        let hidden = Utilization { communication_ns: 40e6, ..of_ranks };
+        assert_eq!(
+            facts(&hidden, 100e6, &profile, false)[1..],
+            ["15% waiting for other ranks", "25% exchanging beside its work"]
         );
         // Nothing is known of what was not replayed, and nothing is said of what is nothing.
         assert_eq!(of_part(Some(&part), 100e6, &profile), [""; 0]);

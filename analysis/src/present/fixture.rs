@@ -147,8 +147,8 @@ pub(crate) fn profile(marked: &str) -> (String, Profile) {
     (text, profile)
 }
 
-/// Says what the device is used for: by the iteration, its forward and backward pass, the costliest line,
-/// and the module of it.
+/// Says what the device is used for: by the iteration, its forward and backward pass, the costliest lines,
+/// the model and its costliest layer.
 pub(crate) fn used(profile: &mut Profile, on_gpu: bool) {
     let part = |busy_ns: f64| match on_gpu {
         false => Utilization { operator_ns: 0.8 * busy_ns, ..Utilization::default() },
@@ -173,8 +173,8 @@ pub(crate) fn used(profile: &mut Profile, on_gpu: bool) {
     for line in profile.lines.iter_mut().flatten().filter(|line| [8, 16, 17].contains(&line.line)) {
         line.utilization = Some(part(line.self_time.total()));
     }
-    if let Some(module) = profile.modules.get_mut(1) {
-        module.utilization = Some(part(module.total_time.total()));
+    for module in profile.modules.iter_mut().take(2) {
+        module.utilization = Some(part(module.passes_ns()));
     }
 }
 

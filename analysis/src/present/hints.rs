@@ -370,7 +370,7 @@ mod tests {
             line.total_ns = (line.total_ns as f64 - longer_ms * 1e6) as u64;
         }
         let changes = crate::profile::since::Changes::of(&before, &profile);
-        let since = crate::profile::since::Since { last: Some(changes), head: None };
+        let since = crate::profile::since::Since { last: Some(changes), ..Default::default() };
         profile.since = Some(std::sync::Arc::new(since));
         let options = HintOptions { change, ..HintOptions::default() };
         let found = hints(&profile, &costs, &index, 0..index.text().len(), &options);

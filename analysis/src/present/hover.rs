@@ -205,6 +205,9 @@ impl Writer<'_> {
             let (peak, moment) = (peak(profile), moment_of_peak(profile));
             page.line(&[strong(format!("What is in memory at the peak of {peak}{moment}"))]);
             self.memory_items(page, &profile.memory.at_peak);
+            if let Some(made) = explained::made(profile) {
+                page.line(&[text(format!("made: {made}"))]);
+            }
         }
         if on_gpu {
             page.gap();
@@ -239,15 +242,20 @@ impl Writer<'_> {
         }
     }
 
-    /// What the line's own work gets out of the device.
-    fn own_facts(&self, cost: &StatementCost) -> Vec<String> {
-        let mut own: Option<Utilization> = None;
-        for line in self.costs.recorded_lines(self.profile, cost) {
-            if let Some(utilization) = &line.utilization {
-                own.get_or_insert_default().add(utilization);
+    /// What statements' own work gets out of the device, and how long that work takes.
+    fn own_facts<'b>(
+        &self,
+        statements: impl Iterator<Item = &'b StatementCost>,
+    ) -> (Vec<String>, f64) {
+        let (mut own, mut own_ns): (Option<Utilization>, f64) = (None, 0.0);
+        for cost in statements {
+            own_ns += cost.self_time.total();
+            let lines = self.costs.recorded_lines(self.profile, cost);
+            for part in lines.filter_map(|line| line.utilization.as_ref()) {
+                own.get_or_insert_default().add(part);
             }
         }
-        explained::of_part(own.as_ref(), cost.self_time.total(), self.profile)
+        (explained::of_part(own.as_ref(), own_ns, self.profile), own_ns)
     }
 
     /// An item with its facts: one beside it, more below.
@@ -268,8 +276,25 @@ impl Writer<'_> {
         let kind = if cost.is_class { "class" } else { "function" };
         page.line(&[strong(title), text(format!(" in the {kind} ")), name(&called)]);
         self.phases(page, &cost.total_time);
+        if cost.modules.is_empty() {
+            let is_inside = |statement: &&StatementCost| {
+                cost.span.start <= statement.span.start && statement.span.end <= cost.span.end
+            };
+            let (facts, own_ns) = self.own_facts(self.costs.statements.iter().filter(is_inside));
+            let whose = if calls_others(own_ns, total) { "its own lines: " } else { "" };
+            self.facts(page, whose, &facts);
+        } else {
+            let modules = self.modules(&cost.modules);
+            self.facts(page, "", &explained::of_modules(modules, self.profile));
+        }
         self.memory(page, &cost.total_memory);
         self.stale(page, cost.provenance, kind);
+    }
+
+    fn facts(&self, page: &mut Page, whose: &str, facts: &[String]) {
+        if !facts.is_empty() {
+            page.line(&[text(format!("{whose}{}", facts.join(" · ")))]);
+        }
     }
 
     fn definition(&self, page: &mut Page, cost: &DefinitionCost) {
@@ -281,6 +306,8 @@ impl Writer<'_> {
         };
         page.line(&[strong(title), text(format!(" in {made}"))]);
         self.phases(page, &cost.total_time);
+        let facts = explained::of_modules(self.modules(&cost.modules), self.profile);
+        self.facts(page, "", &facts);
         self.memory(page, &cost.memory);
         let parameters = self
             .modules(&cost.modules)
@@ -288,7 +315,7 @@ impl Writer<'_> {
         if parameters > 0 {
             page.line(&[text(format!("{} parameters", quantity(parameters)))]);
         }
-        self.module_list(page, &cost.modules, "Made here");
+        self.module_list(page, &cost.modules, "Made here", !facts.is_empty());
         self.stale(page, cost.provenance, "line");
     }
 
@@ -299,7 +326,7 @@ impl Writer<'_> {
             title.push(text(" in this line itself, waiting for data"));
         }
         let own = cost.self_time.total();
-        let calls_lines = own < 0.95 * total;
+        let calls_lines = calls_others(own, total);
         // The rank is that of the line's own time; beside a total that is mostly of other lines it
         // would read as a contradiction.
         let rank = self.rank(cost);
@@ -334,10 +361,9 @@ impl Writer<'_> {
         if let Some(of_ranks) = of_ranks {
             page.line(&[text(of_ranks)]);
         }
-        let facts = self.own_facts(cost);
+        let (facts, _) = self.own_facts(std::iter::once(cost));
         if !facts.is_empty() {
-            let whose = if calls_lines { "here: " } else { "" };
-            page.line(&[text(format!("{whose}{}", facts.join(" · ")))]);
+            self.facts(page, if calls_lines { "here: " } else { "" }, &facts);
         } else if let Some(device) = cost.device_time {
             let mut parts = vec![format!("GPU at work {}", units::duration(device.kernel_ns))];
             if device.launch_ns > 0.0 {
@@ -355,7 +381,9 @@ impl Writer<'_> {
                 modules.push(*module);
             }
         }
-        self.module_list(page, &modules, "Layers");
+        // One layer does what the line does.
+        let are_told = modules.len() == 1 && !calls_lines && !facts.is_empty();
+        self.module_list(page, &modules, "Layers", are_told);
         self.operators(page, cost);
         self.stale(page, cost.provenance, "line");
     }
@@ -412,7 +440,8 @@ impl Writer<'_> {
         ids.iter().filter_map(|id| self.profile.modules.get(id.0 as usize))
     }
 
-    fn module_list(&self, page: &mut Page, ids: &[ModuleId], heading: &str) {
+    /// Modules, costliest first, with their facts where these were not told before.
+    fn module_list(&self, page: &mut Page, ids: &[ModuleId], heading: &str, are_told: bool) {
         let is_meant = |module: &&ModuleCost| {
             !self.word.is_empty() && module.path.rsplit('.').next() == Some(self.word)
         };
@@ -434,9 +463,8 @@ impl Writer<'_> {
                 about += &format!(" · {} parameters", quantity(module.parameters));
             }
             let pieces = vec![name(path), text(" "), name(&module.type_name), text(about)];
-            let part = module.utilization.as_ref();
-            let facts = explained::of_part(part, module.total_time.total(), self.profile);
-            self.item(page, pieces, facts);
+            let told = (!are_told).then_some(*module);
+            self.item(page, pieces, explained::of_modules(told.into_iter(), self.profile));
         }
         if listed.len() > MODULES {
             page.item(0, &[text(format!("and {} more", listed.len() - MODULES))]);
@@ -547,6 +575,11 @@ impl Writer<'_> {
     }
 }
 
+/// Whether most of a total is not its lines' own.
+fn calls_others(own_ns: f64, total_ns: f64) -> bool {
+    own_ns < 0.95 * total_ns
+}
+
 /// The least and the most, of more than one.
 fn spread(times: &[f64]) -> Option<(f64, f64)> {
     if times.len() < 2 {
@@ -563,6 +596,8 @@ mod tests {
 
     use super::*;
     use crate::present::fixture::{TRAIN, costs, profile, used};
+    use crate::present::terminal::{Style, summary};
+    use crate::profile::MemoryByAge;
 
     fn at(today: &str, needle: &str) -> Option<Hover> {
         let (profile, costs, index) = costs(TRAIN, Some(today));
@@ -664,6 +699,19 @@ mod tests {
     }
 
     #[test]
+    fn the_loop_says_when_memory_was_made() {
+        let (mut profile, costs, index) = costs(TRAIN, None);
+        profile.memory.made =
+            MemoryByAge { before: 18_000_000, phases: [12_000_000, 90_000_000, 0, 0, 0] };
+        let offset = index.text().find("for x, y").unwrap();
+        let shown = hover(&profile, Beside::default(), &costs, &index, offset).unwrap();
+        let expected = "made: before the iteration 18 MB · data 12 MB · forward 90 MB\n";
+        assert!(shown.plain.contains(expected), "{}", shown.plain);
+        let page = summary(&profile, Style { color: false, width: 80 });
+        assert!(page.contains(expected), "{page}");
+    }
+
+    #[test]
     fn a_constructor() {
         check(
             "self.head = ",
@@ -702,7 +750,6 @@ mod tests {
 
                 Layers
                   conv Conv2d 65 ms · 65% · 2.0 million parameters
-                      GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
 
                 Operators
                   aten::convolution 20 ms · forward
@@ -758,6 +805,7 @@ mod tests {
 
                 Layers
                   the model Net 85 ms · 85% · 2.2 million parameters
+                      GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -769,21 +817,21 @@ mod tests {
             false,
             "conv(x)",
             expect![[r#"
-            50 ms · 50% of an iteration · the costliest line
-            forward 20 ms · backward 30 ms
-            80% in operators
-            holds 80 MB · 67% of the peak: activations 80 MB
+                50 ms · 50% of an iteration · the costliest line
+                forward 20 ms · backward 30 ms
+                80% in operators
+                holds 80 MB · 67% of the peak: activations 80 MB
 
-            Layers
-              conv Conv2d 65 ms · 65% · 2.0 million parameters · 80% in operators
+                Layers
+                  conv Conv2d 65 ms · 65% · 2.0 million parameters
 
-            Operators
-              aten::convolution 20 ms · forward
-                  on [32, 3, 224, 224] float
-                  30 TFLOP/s, 50% of the device's peak · 200 GB/s, 4% of the device's peak
-                  kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
+                Operators
+                  aten::convolution 20 ms · forward
+                      on [32, 3, 224, 224] float
+                      30 TFLOP/s, 50% of the device's peak · 200 GB/s, 4% of the device's peak
+                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
 
-            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
         check_used(
             false,
@@ -808,6 +856,84 @@ mod tests {
                 8.0 ms · 8% of an iteration in this line itself, waiting for data · 3rd costliest line
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn what_functions_classes_and_the_modules_of_a_line_use_a_device_for() {
+        check_used(
+            true,
+            "forward(self",
+            expect![[r#"
+            60 ms · 60% of an iteration in the function Net.forward
+            forward 23 ms · backward 37 ms
+            GPU at work 67% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+            holds 84 MB · 70% of the peak: activations 84 MB
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            true,
+            "def train",
+            expect![[r#"
+            93.2 ms · 93% of an iteration in the function train
+            data 8.0 ms · forward 25 ms · backward 40 ms · optimizer 20.2 ms
+            its own lines: GPU at work 15% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 24 launches take the host 67 µs
+            holds 90 MB · 75% of the peak: activations 90 MB
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            true,
+            "Net(nn",
+            expect![[r#"
+                85 ms · 85% of an iteration in the class Net
+                forward 25 ms · backward 40 ms · optimizer 20 ms
+                GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
+                holds 99 MB · 82% of the peak: activations 90 MB · weights 9.0 MB
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            true,
+            "self.conv = ",
+            expect![[r#"
+                65 ms · 65% of an iteration in the module that this line makes
+                forward 20 ms · backward 30 ms · optimizer 15 ms
+                GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+                holds 88 MB · 73% of the peak: activations 80 MB · weights 8.0 MB
+                2.0 million parameters
+
+                Made here
+                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            false,
+            "forward(self",
+            expect![[r#"
+            60 ms · 60% of an iteration in the function Net.forward
+            forward 23 ms · backward 37 ms
+            67% in operators
+            holds 84 MB · 70% of the peak: activations 84 MB
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            false,
+            "self.conv = ",
+            expect![[r#"
+            65 ms · 65% of an iteration in the module that this line makes
+            forward 20 ms · backward 30 ms · optimizer 15 ms
+            80% in operators
+            holds 88 MB · 73% of the peak: activations 80 MB · weights 8.0 MB
+            2.0 million parameters
+
+            Made here
+              conv Conv2d 65 ms · 65% · 2.0 million parameters
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
     }
 

@@ -13,8 +13,8 @@ use crate::compare::run::Run;
 use crate::diagnose::finding::Finding;
 use crate::profile::utilization::Utilization;
 use crate::profile::{
-    DeviceTime, GpuActivity, LineCost, MemoryByKind, ModuleCost, OperatorCost, Phase, Profile,
-    Provenance,
+    DeviceTime, GpuActivity, LineCost, MemoryByAge, MemoryByKind, ModuleCost, OperatorCost, Phase,
+    Profile, Provenance,
 };
 use crate::source::{SourceIndex, fingerprint};
 
@@ -109,7 +109,19 @@ struct Memory {
     peak_bytes: u64,
     capacity_bytes: Option<u64>,
     at_peak: Kinds,
+    made: Made,
     peak_at_ms: f64,
+}
+
+/// Bytes alive at the peak, by when they were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Made {
+    before: u64,
+    data: u64,
+    forward: u64,
+    backward: u64,
+    optimizer: u64,
+    other: u64,
 }
 
 /// Bytes by data structure.
@@ -256,6 +268,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
             peak_bytes: profile.memory.peak_bytes,
             capacity_bytes: profile.memory.capacity_bytes,
             at_peak: kinds(&profile.memory.at_peak),
+            made: made(&profile.memory.made),
             peak_at_ms: milliseconds(profile.memory.peak_at_ns as f64),
         },
         coverage: Shares {
@@ -422,7 +435,7 @@ fn module_entry(profile: &Profile, module: &ModuleCost) -> Module {
         memory: kinds(&module.memory),
         utilization: module
             .utilization
-            .map(|part| utilization_entry(&part, module.total_time.total(), profile)),
+            .map(|part| utilization_entry(&part, module.passes_ns(), profile)),
     }
 }
 
@@ -466,6 +479,11 @@ fn kinds(memory: &MemoryByKind) -> Kinds {
         temporaries: memory.temporaries,
         other: memory.other,
     }
+}
+
+fn made(memory: &MemoryByAge) -> Made {
+    let [data, forward, backward, optimizer, other] = memory.phases;
+    Made { before: memory.before, data, forward, backward, optimizer, other }
 }
 
 fn sum(a: Kinds, b: Kinds) -> Kinds {
@@ -593,6 +611,16 @@ mod tests {
         check_schema(&found);
         let kernel = KernelTotal { name: "gemm".to_owned(), calls: 1, total_ns: 2 };
         check_schema(&analysis_document(&profile(), &[], vec![kernel]));
+    }
+
+    #[test]
+    fn memory_is_told_by_when_it_was_made() {
+        let mut profile = profile();
+        profile.memory.made = MemoryByAge { before: 5, phases: [0, 7, 1, 0, 0] };
+        let value = serde_json::to_value(document(&profile, &[])).expect("a document");
+        let expected = serde_json::json!({"before": 5, "data": 0, "forward": 7, "backward": 1,
+                                          "optimizer": 0, "other": 0});
+        assert_eq!(value["memory"]["made"], expected);
     }
 
     #[test]

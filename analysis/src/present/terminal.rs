@@ -390,6 +390,9 @@ impl Summary<'_> {
                 self.bar_line(kind, &units::bytes(bytes as f64), share, CALM);
             }
         }
+        if let Some(made) = explained::made(self.profile) {
+            self.line(&self.style.faint(&format!("  made: {made}")));
+        }
     }
 
     fn lines(&mut self) {
@@ -461,9 +464,8 @@ impl Summary<'_> {
             let path = if module.path.is_empty() { "the model" } else { &module.path };
             let type_name = self.style.paint(FAINT, &shorten(&clean(&module.type_name), 30));
             let what = format!("{}  {type_name}", shorten(&clean(path), 48));
-            let total = module.total_time.total();
-            let facts = explained::of_part(module.utilization.as_ref(), total, self.profile);
-            self.cost(total, &what, &facts);
+            let facts = explained::of_modules(std::iter::once(module), self.profile);
+            self.cost(module.total_time.total(), &what, &facts);
         }
     }
 
@@ -819,7 +821,7 @@ mod tests {
                 Costliest layers
                       65 ms    65%  conv  Conv2d
                             GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
-                            tensor cores used · occupancy 62% · 12 launches take the host 650 µs
+                            tensor cores used · occupancy 62% · 12 launches take the host 500 µs
                       15 ms    15%  head  Linear"#]],
         );
         check_used(

@@ -4,12 +4,15 @@ use std::collections::HashMap;
 
 use super::FileId;
 
-/// What changed since the runs that an editor can show hints against.
+/// What changed since the runs that a measurement is shown against.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Since {
     /// Since the run before.
     pub last: Option<Changes>,
-    /// Since the newest run of exactly the commit that HEAD was.
+    /// When the newest earlier run was whose text is that of the commit that HEAD was, in milliseconds
+    /// since 1970.
+    pub head_unix_ms: Option<u64>,
+    /// Since that run.
     pub head: Option<Changes>,
 }
 

@@ -15,7 +15,9 @@ from datetime import timedelta
 from typing import Any
 
 # A rank that is this far behind is not on its way to the same iteration.
-_PATIENCE = timedelta(seconds=20)
+PATIENCE_SECONDS = 10.0
+# What a rank adds to that waits no more.
+_ALONE = "ridgeline/alone"
 
 
 class Alignment:
@@ -32,8 +34,9 @@ class Alignment:
     def total(self, what: str, number: int) -> int:
         """The sum of what each rank gives here; what this one gives where there is no other.
 
-        Waits until the other ranks are here, too. Raises where they do not come, and from then on
-        waits no more and is 0.
+        Waits until the other ranks are here, too. Raises where they do not come, and where one of
+        them has given up waiting before, because it comes to no meeting any more. From then on this
+        one waits no more either, and is 0.
         """
         if self._is_alone:
             return 0
@@ -44,11 +47,17 @@ class Alignment:
             return number
         self._is_alone = True
         store = distributed.distributed_c10d._get_default_store()
+        if store.add(_ALONE, 0) > 0:
+            raise RuntimeError("another one went on alone")
         self._met[what] += 1
         key = f"ridgeline/{what}/{self._met[what]}"
         store.add(key + "/total", number)
         if store.add(key, 1) == distributed.get_world_size():
             store.set(key + "/all", b"1")
-        store.wait([key + "/all"], _PATIENCE)
+        try:
+            store.wait([key + "/all"], timedelta(seconds=PATIENCE_SECONDS))
+        except Exception:
+            store.add(_ALONE, 1)
+            raise
         self._is_alone = False
         return int(store.add(key + "/total", 0))

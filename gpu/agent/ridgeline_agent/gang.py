@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from . import crash_report, process_tree, rank_states
+from .alignment import PATIENCE_SECONDS
 from .gang_outcome import End, finished
 from .host import STAGES
 from .launch_command import launch_command, paths_there
@@ -28,7 +29,8 @@ _TICK_SECONDS = 0.1
 # failed in the same way and be about to say so.
 _AFTER_FAILURE_SECONDS = 2.0
 # After one rank came to its end, ones that work apart may take longer; ones that exchange cannot.
-_AFTER_END_SECONDS = 15.0
+# One that waits to meet it gives up before, and writes what it has.
+_AFTER_END_SECONDS = PATIENCE_SECONDS + 5.0
 # A launcher is asked to end before it is killed: it may have ranks on other machines.
 _FAREWELL_SECONDS = 1.0
 _LONGEST_FAREWELL_SECONDS = 5.0

@@ -52,6 +52,8 @@ _MOST_NOTES = 50
 # How often the timing begins anew because something was compiled, or what had been taken for
 # iterations was none. After that it is taken as it is, with a note.
 _MOST_RESTARTS = 10
+# One rank in a sum over ranks of how many iterations they want: more than these add up to.
+_THAT_WANTS = 1 << 32
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -555,8 +557,9 @@ class Recorder:
         want any, for all of them have to run as many.
         """
         wanted = iterations_to_look_at(self._timer.wall_ns(), left)
-        ranks = self._all_ranks("vary", int(wanted > 0))
-        return self._all_ranks("iterations", wanted) // ranks if ranks else 0
+        total = self._all_ranks("iterations", (wanted + _THAT_WANTS) if wanted else 0)
+        ranks, total = divmod(total, _THAT_WANTS)
+        return total // ranks if ranks else 0
 
     def _phases_json(self) -> dict[str, list[int]]:
         # On a GPU the host runs ahead of what it starts.

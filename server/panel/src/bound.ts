@@ -39,7 +39,7 @@ export class BoundSection {
     fill(
       this.#parts,
       ...utilization.map(({ name, facts }) =>
-        element("div", {}, element("dt", {}, name), element("dd", {}, facts.join(" · "))),
+        element("div", {}, element("dt", {}, name), element("dd", {}, ...facts.flatMap(fact))),
       ),
     );
   }
@@ -70,6 +70,11 @@ function part({ key, share }: BoundShare): HTMLElement {
   const made = element("i", { class: `bound-${known(key)}` });
   made.style.setProperty("--share", share.toFixed(5));
   return made;
+}
+
+/** A fact that stays on one line, where it fits on one. */
+function fact(text: string, at: number, all: readonly string[]): (HTMLElement | string)[] {
+  return [element("span", {}, at + 1 < all.length ? `${text} ·` : text), " "];
 }
 
 const KEYS = [

@@ -4,7 +4,7 @@ import type { Actions } from "./actions";
 import { showDetail } from "./detail";
 import { PHASES, type Recording } from "./document";
 import { button, element, fill, write } from "./dom";
-import { bytes, count, counted, duration, percent } from "./format";
+import { bytes, capital, count, counted, duration, percent } from "./format";
 import { Icicle } from "./icicle/view";
 import { phaseLegend } from "./legend";
 import { search, type Found } from "./search";
@@ -284,6 +284,7 @@ function note(tree: Tree, node: number): Note {
   if (tree.metric === "time") {
     if (record.memoryBytes > 0) facts.push(["memory", bytes(record.memoryBytes)]);
   } else facts.push(["time", duration(record.timeNs)]);
+  if (record.holds !== "") facts.push(["holds", record.holds]);
   if (record.calls !== null) facts.push(["calls", count(record.calls)]);
   const sum = record.phases.reduce((total, time) => total + time, 0);
   PHASES.forEach((phase, at) => {
@@ -292,8 +293,4 @@ function note(tree: Tree, node: number): Note {
   });
   if (record.facts.length > 0) facts.push(["use of the device", record.facts.join(" · ")]);
   return { title: record.name, about: record.detail, facts };
-}
-
-function capital(label: string): string {
-  return label.charAt(0).toUpperCase() + label.slice(1);
 }

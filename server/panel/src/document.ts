@@ -57,7 +57,9 @@ export interface CostNode {
   /** Part of it is a measured total that was divided by an estimate. */
   estimated: boolean;
   place: Place | null;
-  /** What it gets out of a GPU, in words. */
+  /** What of it is alive at the peak, in words. */
+  holds: string;
+  /** What it gets out of the device, in words. */
   facts: string[];
 }
 
@@ -123,7 +125,7 @@ export interface Recording {
   timedIterations: number | null;
   durationNs: number;
   headline: Headline[];
-  changesAgainst: { last: string | null; head: string | null };
+  changesAgainst: { last: string | null; head: string | null; headMs: number | null };
   /** The ranks of a launched run; null where there is one alone. */
   ranks: Ranks | null;
   /** What bounds the iteration; null where it could not be replayed. */
@@ -223,7 +225,7 @@ function readRecording(it: Fields): Recording {
     timedIterations: maybeAmount(it.timed_iterations),
     durationNs: amount(it.duration_ns),
     headline: list(it.headline, 20).map(readHeadline),
-    changesAgainst: { last: text(against.last) || null, head: text(against.head) || null },
+    changesAgainst: { last: text(against.last) || null, head: text(against.head) || null, headMs: maybeAmount(against.head_unix_ms) },
     ranks: readRanks(it.ranks),
     bound: isFields(it.bound) ? readBound(it.bound) : null,
     utilization: list(it.utilization, 10).map((part) => ({ name: text(part.name), facts: array(part.facts, 20).map(text) })),
@@ -300,6 +302,7 @@ function readNode(it: Fields, index: number): CostNode {
     calls: maybeAmount(it.calls),
     estimated: it.estimated === true,
     place: readPlace(it.place),
+    holds: text(it.holds),
     facts: array(it.facts, 20).map(text),
   };
 }

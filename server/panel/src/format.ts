@@ -73,3 +73,8 @@ function fixed(value: number, digits: number): string {
   const tie = scaled - below === 0.5 && (below + 0.5) / 10 ** digits === value;
   return (tie && below % 2 === 0 ? below / 10 ** digits : value).toFixed(digits);
 }
+
+/** With its first letter large. */
+export function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

@@ -15,7 +15,7 @@ const POINTS = 100;
 export class HistorySection {
   readonly #spark = element("div", { class: "spark" });
   readonly #table: ListTable<HistoryEntry>;
-  #atHead: HistoryEntry | null = null;
+  #headMs: number | null = null;
   #generation = 0;
 
   constructor(
@@ -39,9 +39,8 @@ export class HistorySection {
   }
 
   show(panel: PanelDocument): void {
-    const head = panel.recording?.changesAgainst.head ?? null;
+    this.#headMs = panel.recording?.changesAgainst.headMs ?? null;
     this.#generation = panel.generation;
-    this.#atHead = head === null ? null : (panel.history.find(({ commit, clean }) => clean && commit !== null && sameCommit(commit, head)) ?? null);
     this.#table.show(panel.history);
     this.#sparkline(panel.history.slice(0, POINTS).reverse());
   }
@@ -63,7 +62,7 @@ export class HistorySection {
       {},
       element("span", { class: "mono" }, entry.commit),
       !entry.clean && element("span", { class: "about" }, " + changes"),
-      entry === this.#atHead && element("span", { class: "badge" }, "HEAD"),
+      entry.whenMs === this.#headMs && element("span", { class: "badge" }, "HEAD"),
     );
   }
 
@@ -92,11 +91,6 @@ export class HistorySection {
       element("span", { class: "quiet" }, `iteration time from oldest to newest, between ${duration(least)} and ${duration(most)}`),
     );
   }
-}
-
-// One of the two may be shortened more than the other.
-function sameCommit(a: string, b: string): boolean {
-  return a !== "" && b !== "" && (a.startsWith(b) || b.startsWith(a));
 }
 
 function svg(name: string, attributes: Record<string, string>): SVGElement {

@@ -22,6 +22,7 @@ function tree(text: string, whole = 0): Tree {
         calls: null,
         estimated: false,
         place: null,
+        holds: "",
         facts: [],
       };
     });

@@ -85,9 +85,9 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
     let texts = profiled.map(|(_, profiled)| texts_on_disk(&profiled.files)).unwrap_or_default();
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
     let history = profiled.map(|(generation, profiled)| {
-        let runs = facts.store.as_ref().map(|store| history::read(store, &profiled.root));
-        history::up_to(runs.unwrap_or_default(), profiled, generation)
+        history::Shown::of(facts.store.as_ref(), profiled, generation)
     });
+    let history = history.unwrap_or_default();
     let elsewhere = profiled.and_then(|(_, profiled)| priced(profiled, &facts.prices));
     let batch_sizes = facts
         .batch
@@ -102,7 +102,9 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
         profile: profiled.map(|(_, profiled)| &*profiled.profile),
         when_unix_ms: profiled.and_then(|(_, profiled)| profiled.when_unix_ms).unwrap_or_default(),
         texts: &texts,
-        history: history.as_deref().unwrap_or_default(),
+        history: &history.runs,
+        last: history.last.as_ref(),
+        head: history.head.as_ref(),
         elsewhere: elsewhere.as_deref(),
         batch_sizes: batch_sizes.as_ref(),
         what_ifs: Some(&what_ifs(facts)),

@@ -10,8 +10,14 @@ use super::code::Code;
 use super::tree::{Breakdown, Node, Tree};
 use super::{Place, finite, name, whole};
 use crate::present::explained;
-use crate::profile::{FileId, LineCost, Phase, PhaseTimes, Profile, Provenance, Untracked};
+use crate::present::lenses::kinds;
+use crate::present::share::share_of_peak;
+use crate::profile::{
+    FileId, LineCost, MemoryByKind, Phase, PhaseTimes, Profile, Provenance, Untracked,
+};
 
+/// Of less than this share of the peak it is not told what it is.
+const LEAST: f64 = 0.01;
 /// What is alive at the peak and was made by no line of the user.
 const NO_LINE: &str = "memory of no line";
 
@@ -43,11 +49,8 @@ fn by_module(profile: &Profile) -> Tree {
             phases: phases(&module.self_time),
             calls: calls(module.calls),
             estimated: module.provenance == Provenance::Estimated,
-            facts: explained::of_part(
-                module.utilization.as_ref(),
-                module.total_time.total(),
-                profile,
-            ),
+            holds: holds(&module.memory, profile),
+            facts: explained::of_modules(std::iter::once(module), profile),
             place: place.and_then(|&(file, line)| Place::of(profile, file, line)),
             ..Node::default()
         });
@@ -76,6 +79,7 @@ fn by_line(profile: &Profile, code: &Code<'_>) -> Tree {
                 place,
                 memory_bytes: line.self_memory.total(),
                 phases: phases(&line.self_time),
+                holds: holds(&line.self_memory, profile),
                 facts: explained::of_part(
                     line.utilization.as_ref(),
                     line.self_time.total(),
@@ -168,6 +172,11 @@ fn function_name(scope: &str) -> String {
         "<module>" => "outside of functions".to_owned(),
         scope => name(scope),
     }
+}
+
+/// Nothing of what is hardly any.
+fn holds(memory: &MemoryByKind, profile: &Profile) -> String {
+    if share_of_peak(memory.total(), profile) < LEAST { String::new() } else { kinds(memory) }
 }
 
 fn calls(calls: f64) -> Option<f64> {

@@ -1,9 +1,12 @@
-//! What changed since an earlier run, and whether that is more than noise.
+//! What changed since an earlier run, and whether that is more than noise: as `compare` tells it.
 
 use serde::Serialize;
 
-use super::{RunRecord, name};
-use crate::compare::{MANY, NOISE, NOISE_OF_FEW, NOISE_OF_MEMORY};
+use super::{PanelInput, RunRecord, name};
+use crate::compare::change::{Measure, Verdict as Told};
+use crate::compare::run::Run;
+use crate::compare::{Comparison, compare};
+use crate::profile::Profile;
 use crate::units;
 
 /// Since an earlier run.
@@ -40,23 +43,41 @@ pub enum Better {
 }
 
 /// The runs that the current one is compared with.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Against<'a> {
     current: Option<&'a RunRecord>,
     /// The run before.
-    pub last: Option<&'a RunRecord>,
-    /// The newest other run of exactly the commit that HEAD was when the current one ran.
-    pub head: Option<&'a RunRecord>,
+    pub last: Option<Earlier<'a>>,
+    /// The newest one before it of the text of the commit that HEAD was.
+    pub head: Option<Earlier<'a>>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub(super) struct Earlier<'a> {
+    pub record: &'a RunRecord,
+    /// Nothing where what it cost is not kept.
+    comparison: Option<Comparison>,
 }
 
 impl<'a> Against<'a> {
-    /// The history is newest first and begins with the current run.
-    pub fn of(history: &'a [RunRecord]) -> Against<'a> {
-        let Some((current, others)) = history.split_first() else { return Against::default() };
-        let head = current.commit.as_ref().and_then(|head| {
-            others.iter().find(|run| run.clean && run.commit.as_ref() == Some(head))
-        });
-        Against { current: Some(current), last: others.first(), head }
+    /// As `compare` does it. The history is newest first and begins with the profile's own run.
+    pub fn of(input: &PanelInput<'a>, profile: &Profile) -> Against<'a> {
+        let Some((current, others)) = input.history.split_first() else {
+            return Against::default();
+        };
+        let now = Run::of(profile);
+        let earlier = |record: &'a RunRecord, kept: Option<&Run>| Earlier {
+            record,
+            comparison: kept.map(|before| compare(before, &now)),
+        };
+        let head_unix_ms = profile.since.as_ref().and_then(|since| since.head_unix_ms);
+        let head = others.iter().find(|run| Some(run.when_unix_ms) == head_unix_ms);
+        Against {
+            current: Some(current),
+            last: others.first().map(|last| earlier(last, input.last)),
+            head: head.map(|head| earlier(head, input.head)),
+        }
     }
 
     /// `the run 3 minutes earlier, batch of 16`.
@@ -66,9 +87,10 @@ impl<'a> Against<'a> {
         format!("the run {}{}", earlier(earlier_ms), self.differences(run))
     }
 
-    /// `a1b2c3d, batch of 16`.
+    /// `a1b2c3d, batch of 16`: the commit that HEAD was, with what its run did otherwise.
     pub fn describe_head(&self, run: &RunRecord) -> String {
-        let commit: String = run.commit.iter().flat_map(|commit| commit.chars()).take(7).collect();
+        let head = self.current.and_then(|current| current.commit.as_deref()).unwrap_or_default();
+        let commit: String = head.chars().take(7).collect();
         format!("{}{}", name(&commit), self.differences(run))
     }
 
@@ -84,77 +106,32 @@ impl<'a> Against<'a> {
         if run.device != current.device {
             text.push_str(&format!(", on {}", name(&run.device)));
         }
-        if let Some(ranks) = run.world_size.filter(|_| has_other_ranks(run, current)) {
+        // Whether the two had as many ranks is not known of a run of before it was kept.
+        if let Some(ranks) = run.world_size.filter(|_| current.world_size.is_some())
+            && run.world_size != current.world_size
+        {
             text.push_str(&format!(", on {ranks} rank{}", if ranks == 1 { "" } else { "s" }));
         }
         text
     }
-
-    /// Samples per second can be compared whatever the batch: that is what they are for.
-    pub fn throughput(&self, run: Option<&RunRecord>, spread: f64) -> Option<Change> {
-        let (current, run) = (self.current?, run?);
-        if has_other_ranks(run, current) {
-            return None;
-        }
-        let (now, then) = (current.samples_per_second?, run.samples_per_second?);
-        change(now, then, spread, Better::Higher)
-    }
-
-    /// Time of an iteration, where an iteration is as much work on the same device.
-    pub fn time(&self, run: Option<&RunRecord>, spread: f64) -> Option<Change> {
-        let run = self.alike(run)?;
-        change(self.current?.time_ns, run.time_ns, spread, Better::Lower)
-    }
-
-    /// Memory at the peak, where an iteration is as much work on the same device.
-    pub fn memory(&self, run: Option<&RunRecord>) -> Option<Change> {
-        let run = self.alike(run)?;
-        let (now, then) = (self.current?.peak_bytes as f64, run.peak_bytes as f64);
-        change(now, then, NOISE_OF_MEMORY, Better::Lower)
-    }
-
-    fn alike(&self, run: Option<&'a RunRecord>) -> Option<&'a RunRecord> {
-        let current = self.current?;
-        run.filter(|run| run.batch_size == current.batch_size && run.device == current.device)
-            .filter(|run| !has_other_ranks(run, current))
-    }
 }
 
-/// Whether the two had as many ranks is not known of a run of before it was kept.
-fn has_other_ranks(one: &RunRecord, other: &RunRecord) -> bool {
-    one.world_size.zip(other.world_size).is_some_and(|(one, other)| one != other)
-}
-
-/// The share by which two runs of the same text may differ: the spread between the quartiles of the
-/// unprofiled iterations, as a share of their median. Half of all iterations lie within it, so a
-/// median outside of it is no accident of one slow iteration. It is never less than [`NOISE`] or
-/// [`NOISE_OF_FEW`], because the iterations of one run share what differs from run to run.
-pub(super) fn noise(timed_ns: &[f64]) -> f64 {
-    let mut sorted: Vec<f64> = timed_ns.iter().copied().filter(|time| time.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    let least = if sorted.len() < MANY { NOISE_OF_FEW } else { NOISE };
-    let quarter = |quarters: f64| {
-        let at = sorted.len().saturating_sub(1) as f64 * quarters / 4.0;
-        let (below, above) = (sorted.get(at.floor() as usize)?, sorted.get(at.ceil() as usize)?);
-        Some(below + (above - below) * at.fract())
-    };
-    let spread = quarter(1.0).zip(quarter(2.0)).zip(quarter(3.0));
-    let spread = spread.map(|((lower, middle), upper)| (upper - lower) / middle);
-    spread.filter(|spread| spread.is_finite()).map_or(least, |spread| spread.max(least))
-}
-
-fn change(now: f64, then: f64, noise: f64, better: Better) -> Option<Change> {
-    let ratio = now / then;
-    if !ratio.is_finite() || ratio <= 0.0 {
-        return None;
+impl Change {
+    /// Of a number of both runs; nothing where the two cannot be compared, or nothing can be told.
+    pub(super) fn of(
+        earlier: Option<&Earlier<'_>>,
+        number: impl Fn(&Comparison) -> Measure,
+    ) -> Option<Change> {
+        let measure = number(earlier?.comparison.as_ref()?);
+        let ratio = measure.ratio.filter(|ratio| *ratio > 0.0)?;
+        let verdict = match measure.verdict {
+            Told::Faster | Told::Smaller => Verdict::Better,
+            Told::Slower | Told::Larger => Verdict::Worse,
+            Told::WithinNoise => Verdict::Same,
+            Told::New | Told::Gone | Told::Unknown => return None,
+        };
+        Some(Change { text: units::difference(ratio), ratio, verdict })
     }
-    let verdict = match better {
-        _ if (ratio - 1.0).abs() <= noise => Verdict::Same,
-        Better::Higher if ratio > 1.0 => Verdict::Better,
-        Better::Lower if ratio < 1.0 => Verdict::Better,
-        Better::Higher | Better::Lower => Verdict::Worse,
-    };
-    Some(Change { text: units::difference(ratio), ratio, verdict })
 }
 
 /// `3 minutes earlier`.
@@ -172,94 +149,113 @@ fn earlier(milliseconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::present::fixture::{TRAIN, profile};
+    use crate::profile::since::Since;
 
-    fn run(time_ns: f64, batch_size: u64) -> RunRecord {
-        RunRecord {
-            when_unix_ms: 1_000_000,
-            time_ns,
-            samples_per_second: Some(batch_size as f64 / time_ns * 1e9),
-            peak_bytes: 1000,
-            batch_size: Some(batch_size),
-            device: "cpu".to_owned(),
-            ..RunRecord::default()
-        }
+    const MINUTE: u64 = 60_000;
+
+    /// A run of the program, some minutes earlier, that took so many times as long.
+    fn earlier_run(minutes: u64, factor: f64) -> (RunRecord, Run) {
+        let (_, profile) = profile(TRAIN);
+        let record = RunRecord {
+            commit: Some("ffff00001111".to_owned()),
+            ..RunRecord::of(&profile, 100 * MINUTE - minutes * MINUTE)
+        };
+        let mut run = Run::of(&profile);
+        run.time_ns *= factor;
+        run.timed_ns = run.timed_ns.iter().map(|time| time * factor).collect();
+        (record, run)
     }
 
-    #[track_caller]
-    fn check(then: f64, now: f64, noise: f64, text: &str, verdict: Verdict) {
-        let found = change(now, then, noise, Better::Lower).expect("a change");
-        assert_eq!((found.text.as_str(), found.verdict), (text, verdict));
+    /// What the panel says of the last run and of HEAD's, of each of the headline's numbers.
+    fn told(
+        (record, run): &(RunRecord, Run),
+        head: bool,
+    ) -> (Option<String>, Vec<(String, Verdict)>) {
+        let (_, mut profile) = profile(TRAIN);
+        let head_unix_ms = head.then_some(record.when_unix_ms);
+        profile.since = Some(Arc::new(Since { head_unix_ms, ..Since::default() }));
+        let commit = Some("a1b2c3d4e5".to_owned());
+        let now = RunRecord { commit, ..RunRecord::of(&profile, 100 * MINUTE) };
+        // The one between is the last one where HEAD's is asked for.
+        let between = RunRecord { when_unix_ms: 99 * MINUTE, ..now.clone() };
+        let history = match head {
+            true => vec![now, between, record.clone()],
+            false => vec![now, record.clone()],
+        };
+        let kept = Some(run);
+        let input = PanelInput {
+            history: &history,
+            last: kept.filter(|_| !head),
+            head: kept.filter(|_| head),
+            ..PanelInput::default()
+        };
+        let against = Against::of(&input, &profile);
+        let shown = if head { against.head.as_ref() } else { against.last.as_ref() };
+        let described = shown.map(|earlier| match head {
+            true => against.describe_head(earlier.record),
+            false => against.describe(earlier.record),
+        });
+        let numbers: [fn(&Comparison) -> Measure; 3] =
+            [|found| found.throughput, |found| found.time, |found| found.peak];
+        let changes = numbers.into_iter().filter_map(|number| Change::of(shown, number));
+        (described, changes.map(|change| (change.text, change.verdict)).collect())
+    }
+
+    fn changes(of: [(&str, Verdict); 3]) -> Vec<(String, Verdict)> {
+        of.map(|(text, verdict)| (text.to_owned(), verdict)).to_vec()
     }
 
     #[test]
-    fn what_is_less_than_noise_is_the_same() {
-        check(100.0, 101.9, 0.02, "+2%", Verdict::Same);
-        check(100.0, 104.0, 0.02, "+4%", Verdict::Worse);
-        check(100.0, 96.0, 0.02, "−4%", Verdict::Better);
-        check(100.0, 90.0, 0.2, "−10%", Verdict::Same);
-        check(100.0, 100.01, 0.02, "±0%", Verdict::Same);
-        check(100.0, 1500.0, 0.02, "×15", Verdict::Worse);
+    fn a_change_is_what_compare_says() {
+        let (described, found) = told(&earlier_run(3, 2.0), false);
+        assert_eq!(described.as_deref(), Some("the run 3 minutes earlier"));
+        let (better, same) = (Verdict::Better, Verdict::Same);
+        assert_eq!(found, changes([("+100%", better), ("−50%", better), ("±0%", same)]));
+        // Less than two runs of one text differ by.
+        let (_, found) = told(&earlier_run(3, 0.97), false);
+        assert_eq!(found, changes([("−3%", same), ("+3%", same), ("±0%", same)]));
     }
 
     #[test]
-    fn without_a_number_before_there_is_no_change() {
-        for (now, then) in [(1.0, 0.0), (f64::NAN, 1.0), (1.0, f64::NAN), (0.0, 1.0), (-1.0, 1.0)] {
-            assert_eq!(change(now, then, 0.02, Better::Lower), None);
-        }
-    }
-
-    #[test]
-    fn noise_is_the_spread_of_half_of_the_iterations() {
-        assert_eq!(noise(&[]), NOISE_OF_FEW);
-        assert_eq!(noise(&[100.0, 100.0, 101.0]), NOISE_OF_FEW);
-        assert_eq!(noise(&[80.0, 100.0, 120.0]), 0.2);
-        assert_eq!(noise(&[100.0, 100.0, 100.0, 100.0, 900.0]), NOISE);
-        assert_eq!(noise(&[90.0, 95.0, 100.0, 105.0, 110.0]), 0.1);
-        assert_eq!(noise(&[f64::NAN, 0.0, 0.0, 0.0]), NOISE_OF_FEW);
+    fn heads_run_has_its_text_and_maybe_the_name_of_an_older_commit() {
+        let (described, found) = told(&earlier_run(3, 0.5), true);
+        assert_eq!(described.as_deref(), Some("a1b2c3d"));
+        assert_eq!(found[1], ("+100%".to_owned(), Verdict::Worse));
     }
 
     #[test]
     fn another_batch_size_leaves_only_throughput_to_compare() {
-        let history = [run(200.0, 32), run(100.0, 16)];
-        let against = Against::of(&history);
-        assert_eq!(against.time(against.last, 0.02), None);
-        assert_eq!(against.memory(against.last), None);
-        let throughput = against.throughput(against.last, 0.02).expect("a change");
-        assert_eq!(throughput.verdict, Verdict::Same);
-        assert_eq!(against.describe(&history[1]), "the run just before, batch of 16");
+        let (mut record, mut run) = earlier_run(0, 0.5);
+        (record.batch_size, run.batch_size) = (Some(16), Some(16));
+        let (described, found) = told(&(record, run), false);
+        assert_eq!(described.as_deref(), Some("the run just before, batch of 16"));
+        assert_eq!(found, [("±0%".to_owned(), Verdict::Same)]);
     }
 
     #[test]
-    fn another_device_is_named() {
-        let mut before = run(100.0, 32);
-        before.device = "NVIDIA H200".to_owned();
-        before.when_unix_ms -= 200_000;
-        let history = [run(200.0, 32), before];
-        let against = Against::of(&history);
-        assert_eq!(against.time(against.last, 0.02), None);
-        assert_eq!(against.describe(&history[1]), "the run 3 minutes earlier, on NVIDIA H200");
+    fn another_device_and_another_number_of_ranks_are_named() {
+        let (mut record, mut run) = earlier_run(3, 2.0);
+        record.device = "NVIDIA A100".to_owned();
+        run.device.clone_from(&record.device);
+        (record.world_size, run.world_size) = (Some(4), Some(4));
+        let (described, found) = told(&(record, run), false);
+        let expected = "the run 3 minutes earlier, on NVIDIA A100, on 4 ranks";
+        assert_eq!((described.as_deref(), found.len()), (Some(expected), 0));
     }
 
     #[test]
-    fn heads_run_is_the_newest_other_one_of_that_very_text() {
-        let of = |commit: &str, clean: bool, time_ns: f64| RunRecord {
-            commit: Some(commit.to_owned()),
-            clean,
-            ..run(time_ns, 32)
-        };
-        let history = [
-            of("a1b2c3d4e5", true, 1.0),
-            of("a1b2c3d4e5", false, 2.0),
-            of("f", true, 3.0),
-            of("a1b2c3d4e5", true, 4.0),
-            of("a1b2c3d4e5", true, 5.0),
-        ];
-        let against = Against::of(&history);
-        assert_eq!(against.last.map(|run| run.time_ns), Some(2.0));
-        assert_eq!(against.head.map(|run| run.time_ns), Some(4.0));
-        assert_eq!(against.describe_head(&history[3]), "a1b2c3d");
-        assert!(Against::of(&[run(1.0, 1), run(1.0, 1)]).head.is_none());
+    fn what_is_not_kept_is_not_compared() {
+        let (_, profile) = profile(TRAIN);
+        let history = [earlier_run(0, 1.0).0, earlier_run(3, 1.0).0];
+        let input = PanelInput { history: &history, ..PanelInput::default() };
+        let against = Against::of(&input, &profile);
+        assert!(against.last.is_some() && against.head.is_none());
+        assert_eq!(Change::of(against.last.as_ref(), |found| found.time), None);
+        assert!(Against::of(&PanelInput::default(), &profile).last.is_none());
     }
 
     #[test]

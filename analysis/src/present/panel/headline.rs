@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::changes::{Against, Better, Change, noise};
+use super::changes::{Against, Better, Change};
 use super::finite;
 use crate::present::headline::peak;
 use crate::present::share::gpu_busy;
@@ -47,12 +47,12 @@ impl Number {
 pub(super) fn numbers(profile: &Profile, against: &Against<'_>) -> Vec<Number> {
     let mut numbers = Vec::new();
     let iteration = &profile.iteration;
-    let spread = noise(&iteration.timed_ns);
+    let (last, head) = (against.last.as_ref(), against.head.as_ref());
     if let Some(rate) = iteration.samples_per_second().filter(|rate| rate.is_finite()) {
         let text = format!("{} samples/s", units::significant(rate));
         numbers.push(Number {
-            since_last: against.throughput(against.last, spread),
-            since_head: against.throughput(against.head, spread),
+            since_last: Change::of(last, |found| found.throughput),
+            since_head: Change::of(head, |found| found.throughput),
             ..Number::new("throughput", "throughput", text, rate)
         });
     }
@@ -60,8 +60,8 @@ pub(super) fn numbers(profile: &Profile, against: &Against<'_>) -> Vec<Number> {
         let text = units::duration(iteration.time_ns);
         numbers.push(Number {
             better: Better::Lower,
-            since_last: against.time(against.last, spread),
-            since_head: against.time(against.head, spread),
+            since_last: Change::of(last, |found| found.time),
+            since_head: Change::of(head, |found| found.time),
             ..Number::new("time", "one iteration", text, iteration.time_ns)
         });
     }
@@ -69,8 +69,8 @@ pub(super) fn numbers(profile: &Profile, against: &Against<'_>) -> Vec<Number> {
         let bytes = profile.memory.peak_bytes as f64;
         numbers.push(Number {
             better: Better::Lower,
-            since_last: against.memory(against.last),
-            since_head: against.memory(against.head),
+            since_last: Change::of(last, |found| found.peak),
+            since_head: Change::of(head, |found| found.peak),
             ..Number::new("memory", "memory at the peak", peak(profile), bytes)
         });
     }

@@ -21,7 +21,7 @@ mod what_ifs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::run::text_hash;
+use crate::compare::run::{Run, text_hash};
 use crate::predict::device_comparison::Comparison;
 use crate::printable::{clean, name, shorten};
 use crate::profile::{FileId, Profile};
@@ -65,6 +65,10 @@ pub struct PanelInput<'a> {
     pub texts: &'a [Option<&'a str>],
     /// The runs there were, newest first; the first is the one that `profile` is.
     pub history: &'a [RunRecord],
+    /// What is kept of the run before that one.
+    pub last: Option<&'a Run>,
+    /// What is kept of the run that `profile.since` says has HEAD's text.
+    pub head: Option<&'a Run>,
     /// The profile's comparison with other devices, with the prices that a person set.
     pub elsewhere: Option<&'a Comparison>,
     /// What is known of other batch sizes.
@@ -197,6 +201,7 @@ struct DeviceFacts {
 struct ChangesAgainst {
     last: Option<String>,
     head: Option<String>,
+    head_unix_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -259,7 +264,8 @@ pub fn document(input: &PanelInput<'_>) -> PanelDocument {
 }
 
 fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
-    let against = changes::Against::of(input.history);
+    let against = changes::Against::of(input, profile);
+    let (last, head) = (against.last.as_ref(), against.head.as_ref());
     Measurement {
         when_unix_ms: input.when_unix_ms,
         device: DeviceFacts { name: name(&profile.device.name), kind: name(&profile.device.kind) },
@@ -269,8 +275,9 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
         duration_ns: whole(profile.iteration.time_ns),
         headline: headline::numbers(profile, &against),
         changes_against: ChangesAgainst {
-            last: against.last.map(|last| against.describe(last)),
-            head: against.head.map(|head| against.describe_head(head)),
+            last: last.map(|last| against.describe(last.record)),
+            head: head.map(|head| against.describe_head(head.record)),
+            head_unix_ms: head.map(|head| head.record.when_unix_ms),
         },
         ranks: ranks::shown(profile),
         bound: bound::shown(profile),

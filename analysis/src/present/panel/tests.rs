@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::present::fixture::{TRAIN, profile, used};
+use crate::profile::since::Since;
 use crate::profile::{
     KernelCost, LineCost, MemoryByAge, MemoryByKind, ModuleCost, ModuleId, Phase, PhaseTimes,
     Untracked,
@@ -161,21 +162,38 @@ fn parts_say_what_they_use_the_device_for() {
             .filter(|node| node["facts"].is_array())
             .map(|node| (node["name"].to_string(), node["facts"][0].clone()))
             .collect();
-        let names = ["conv", "train.py:8", "train.py:17", "forward", "backward"];
+        let names = ["Net", "conv", "train.py:8", "train.py:17", "forward", "backward"];
         let expected = names.map(|name| (format!("{name:?}"), Value::from(first)));
         assert_eq!(told, expected);
     }
 }
 
 #[test]
+fn modules_and_lines_say_what_they_hold() {
+    let (_, mut profile) = profile(TRAIN);
+    profile.modules[1].self_memory = profile.modules[1].memory;
+    let document = made(&profile, &[], &[]);
+    let of = |key: &str, name: &str| {
+        let node = nodes(&document, key).iter().find(|node| node["name"] == name).cloned();
+        node.expect("the node")["holds"].clone()
+    };
+    assert_eq!(of("module", "conv"), "activations 80 MB · weights 8.0 MB");
+    assert_eq!(of("line", "train.py:8"), "activations 80 MB");
+    // Of a phase it is not known what it made.
+    assert_eq!(of("phase", "train.py:8"), Value::Null);
+}
+
+#[test]
 fn a_long_history_is_cut() {
-    let (_, profile) = profile(TRAIN);
-    let run = RunRecord { commit: Some("abc".to_owned()), ..RunRecord::of(&profile, 1) };
+    let (_, mut profile) = profile(TRAIN);
+    profile.since = Some(Since { head_unix_ms: Some(1), ..Since::default() }.into());
+    let run = RunRecord { commit: Some("abc".to_owned()), ..RunRecord::of(&profile, 2) };
     let mut history = vec![run; 1_000_000];
-    history[999_999].clean = true;
+    history[999_999].when_unix_ms = 1;
     let document = made(&profile, &[], &history);
     assert_eq!(document["history"].as_array().expect("runs").len(), MOST_RUNS);
     assert_eq!(document["recording"]["changes_against"]["head"], "abc");
+    assert_eq!(document["recording"]["changes_against"]["head_unix_ms"], 1);
 }
 
 #[test]

@@ -41,7 +41,10 @@ pub struct Node {
     pub estimated: bool,
     /// Where it stands.
     pub place: Option<Place>,
-    /// What it gets out of a GPU, in words.
+    /// What of it is alive at the peak, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub holds: String,
+    /// What it gets out of the device, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<String>,
 }

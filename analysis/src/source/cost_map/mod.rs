@@ -97,6 +97,8 @@ pub struct ScopeCost {
     pub line: u32,
     /// A class, not a function.
     pub is_class: bool,
+    /// The modules that are of this class; none is part of another one of them.
+    pub modules: Vec<ModuleId>,
     /// With everything that it calls.
     pub total_time: PhaseTimes,
     /// Alive at the peak and made by it, or by what it calls.

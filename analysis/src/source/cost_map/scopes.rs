@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::builder::{Builder, least};
 use super::{ScopeCost, StatementCost};
-use crate::profile::{MemoryByKind, PhaseTimes, Provenance};
+use crate::profile::{MemoryByKind, ModuleId, PhaseTimes, Provenance};
 use crate::source::statements::{Scope, ScopeKind};
 
 impl Builder<'_> {
@@ -63,8 +63,9 @@ impl Builder<'_> {
         }
         for (class, (mut sum, own)) in classes {
             let name = self.index.text().get(sum.name.clone()).unwrap_or_default();
-            if let Some((time, memory)) = instances.get(name) {
-                (sum.total_time, sum.total_memory) = (*time, *memory);
+            if let Some(instances) = instances.get(name) {
+                (sum.total_time, sum.total_memory) = self.cost_of(instances);
+                sum.modules.clone_from(instances);
             } else if own.total() > sum.total_time.total() {
                 sum.total_time = own;
             }
@@ -98,10 +99,10 @@ impl Builder<'_> {
         }
     }
 
-    /// What the instances of each module type cost, those within another one of the type left out.
-    fn instances_by_type(&self) -> HashMap<&str, (PhaseTimes, MemoryByKind)> {
+    /// The instances of each module type, those within another one of the type left out.
+    fn instances_by_type(&self) -> HashMap<&str, Vec<ModuleId>> {
         let modules = &self.profile.modules;
-        let mut found: HashMap<&str, (PhaseTimes, MemoryByKind)> = HashMap::new();
+        let mut found: HashMap<&str, Vec<ModuleId>> = HashMap::new();
         for (at, module) in modules.iter().enumerate() {
             let Ok(id) = u32::try_from(at) else { break };
             let is_same = |parent: u32| {
@@ -110,11 +111,18 @@ impl Builder<'_> {
                     .is_some_and(|parent| parent.type_name == module.type_name)
             };
             if !self.ancestors(id).any(is_same) {
-                let (time, memory) = found.entry(module.type_name.as_str()).or_default();
-                *time += module.total_time;
-                *memory += module.memory;
+                found.entry(module.type_name.as_str()).or_default().push(ModuleId(id));
             }
         }
         found
+    }
+
+    fn cost_of(&self, modules: &[ModuleId]) -> (PhaseTimes, MemoryByKind) {
+        let modules = modules.iter().filter_map(|id| self.profile.modules.get(id.0 as usize));
+        modules.fold(Default::default(), |(mut time, mut memory), module| {
+            time += module.total_time;
+            memory += module.memory;
+            (time, memory)
+        })
     }
 }

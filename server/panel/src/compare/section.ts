@@ -3,7 +3,7 @@
 import { Gone } from "../api";
 import type { HistoryEntry } from "../document";
 import { element, fill, write } from "../dom";
-import { bytes, duration, moment, significant } from "../format";
+import { bytes, capital, duration, moment, significant } from "../format";
 import { ListTable } from "../table";
 import { change, changed, readComparison, tone, verdictName, type Comparison, type Measure, type Row } from "./document";
 
@@ -125,7 +125,7 @@ export class CompareSection {
     this.#result.hidden = false;
     write(this.#said, summary(found, lines.length, modules.length));
     const about = [found.test, ...found.notes].filter((text): text is string => text !== null);
-    write(this.#about, about.map((text) => `${text}.`).join(" "));
+    write(this.#about, about.map((text) => `${capital(text)}.`).join(" "));
   }
 }
 

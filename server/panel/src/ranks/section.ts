@@ -20,13 +20,13 @@ export class RanksSection {
     this.#ranks = new ListTable<Rank>(
       "Ranks",
       [
-        { head: "Rank", class: "number", cell: ({ rank }) => String(rank) },
-        { head: "Iteration", class: "number", cell: ({ timeNs }) => duration(timeNs) },
-        { head: "Exchanges", class: "number", cell: ({ exchangeNs }) => time(exchangeNs) },
+        { head: "Rank", cell: ({ rank }) => String(rank) },
+        { head: "Computing", class: "wide", cell: (rank) => computing(rank) },
         { head: "Waiting", class: "number", cell: ({ waitingNs }) => time(waitingNs) },
+        { head: "Exchanges", class: "number", cell: ({ exchangeNs }) => time(exchangeNs) },
+        { head: "Iteration", class: "number", cell: ({ timeNs }) => duration(timeNs) },
         { head: "Batch", class: "number", cell: ({ batchSize }) => (batchSize === null ? "" : count(batchSize)) },
         { head: "Peak memory", class: "number", cell: ({ peakBytes }) => bytes(peakBytes) },
-        { head: "Computing", class: "wide", cell: (rank) => computing(rank) },
       ],
       16,
     );
@@ -66,5 +66,5 @@ function computing({ computingNs, timeNs }: Rank): HTMLElement {
 }
 
 function end({ rank, timeNs }: { rank: number; timeNs: number }): string {
-  return `${duration(timeNs)} on rank ${rank}`;
+  return `${timeNs === 0 ? "nothing" : duration(timeNs)} on rank ${rank}`;
 }

@@ -1,0 +1,46 @@
+"""Where ranks meet: two of them as threads, with a store in memory."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch.distributed as dist
+
+from ridgeline_agent import alignment
+from ridgeline_agent.alignment import Alignment
+
+
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> list[Alignment]:
+    store = dist.HashStore()
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
+    return [Alignment(True), Alignment(True)]
+
+
+def test_ranks_get_the_sum(ranks: list[Alignment]) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        for what, numbers in [("more", (1, 2)), ("more", (0, 5)), ("timing", (0, 0))]:
+            both = threads.map(Alignment.total, ranks, (what, what), numbers)
+            assert list(both) == [sum(numbers)] * 2
+
+
+def test_a_rank_that_does_not_come_is_waited_for_once(
+    ranks: list[Alignment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = ranks
+    monkeypatch.setattr(alignment, "PATIENCE_SECONDS", 0.05)
+    with pytest.raises(Exception) as waited_in_vain:
+        first.total("timing", 1)
+    assert "alone" not in str(waited_in_vain.value)
+    # The other one comes late, or to another meeting: nobody waits for nobody.
+    monkeypatch.setattr(alignment, "PATIENCE_SECONDS", 3600.0)
+    with pytest.raises(RuntimeError, match="another one went on alone"):
+        second.total("profiling", 1)
+    assert [rank.total("profiling", 1) for rank in ranks] == [0, 0]
+
+
+def test_one_process_alone_meets_nobody(ranks: list[Alignment]) -> None:
+    assert Alignment(False).total("more", 3) == 3
