@@ -40,7 +40,7 @@ from .observed import Observed
 from .open_phases import OpenPhases
 from .overlay import Overlay
 from .phase_times import PhaseTimes
-from .settings import Autocasts, machine_json, settings_json
+from .settings import Within, machine_json, settings_json
 from .signals import Signals
 from .sources import Sources, UserCode
 from .sparsity import SPARSE_TYPES, Sparsity
@@ -106,7 +106,7 @@ class Recorder:
         self._loader_times = LoaderTimes(self._sources)
         self._observed = Observed(self._sources, self._tolerating)
         self._sparsity = Sparsity()
-        self._autocasts = Autocasts()
+        self._within = Within()
         self._provided: object = ()
         self._iterations: tuple[Callable[..., Any], ...] = ()
         self._open = OpenPhases()
@@ -252,6 +252,8 @@ class Recorder:
             if self._memory is not None:
                 self._memory.others_go_backward = True
             return
+        if self._profiler is not None:
+            self._within.look(self._device)
         if self._profiler is not None and self._memory is not None:
             self._memory.went_backward()
         self._observed.went_backward()
@@ -293,7 +295,7 @@ class Recorder:
             index = self._table.index_of_called(module)
             if index is not None:
                 log.add(line_clock.MODULE_ENTER, index)
-            self._autocasts.look(self._device)
+            self._within.look(self._device)
         if self._observed.is_looking and self._is_looked_at():
             self._observed.entered(module, args, kwargs, outermost, sys._getframe(2))
 
@@ -643,7 +645,7 @@ class Recorder:
             modules = self._tolerating(what, self._table.json, self._sources, optimizers, frame)
         owned = self._tolerating("the optimizers", optimizers_json, optimizers, self._table)
         sparsity = self._tolerating("the zeros in activations", self._sparsity.json, self._table)
-        settings = self._tolerating("the settings", settings_json, self._device, self._autocasts)
+        settings = self._tolerating("the settings", settings_json, self._device, self._within)
         compiled = self._compiled.json()
         observed = self._observed.json(self._table, self._compiled) if complete else {}
         memory, batch = self._measured or (MemoryWatch(self._device), self._batch)
