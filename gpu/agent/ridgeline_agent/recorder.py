@@ -39,6 +39,7 @@ from .modules import Definitions, ModuleTable, optimizers_json
 from .observed import Observed
 from .open_phases import OpenPhases
 from .overlay import Overlay
+from .patience import Patience
 from .phase_times import PhaseTimes
 from .settings import Within, machine_json, settings_json
 from .signals import Signals
@@ -129,7 +130,7 @@ class Recorder:
         self._results: Any = None
         self._profiled: list[tuple[int, int]] = []
         # What runs iterations after the profiled ones.
-        self._further: Turns | LineTimes | None = None
+        self._further: Turns | LineTimes | Patience | None = None
         self._iteration_began_ns = 0
         self._stack_before: loops.Frames = []
         self._first_record = 0
@@ -538,8 +539,12 @@ class Recorder:
         """Goes on for some iterations where these tell more; without any, it is complete."""
         observed, timed_ns = self._observed, self._timer.wall_ns()
         left = seconds_left(self._spec.limits.seconds, self._began_ns)
-        if self._further is None:
-            wanted = 0 if self._spec.rank is not None else rounds(timed_ns, observed.switches, left)
+        is_alone = self._spec.rank is None
+        if self._further is None and is_alone and self._finder.may_be_better:
+            self._further = Patience(left)
+            return
+        if self._further is None or isinstance(self._further, Patience):
+            wanted = rounds(timed_ns, observed.switches, left) if is_alone else 0
             if wanted > 0:
                 turns = Turns(observed.switches, timed_ns, self._device, wanted)
                 self._tolerating("what was left on", turns.start)
