@@ -18,9 +18,9 @@ use crate::source::rewrite::syntax::{
 pub(crate) enum Rounds {
     /// No round needs what another one made.
     Independent,
-    /// Each round hands its state to the next through one `nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell`, or
-    /// through one `nn.LSTM`, `nn.GRU` or `nn.RNN` that it gives a step, and what it is given besides is
-    /// there before the loop.
+    /// Each round hands its state to the next through `nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell`, or through
+    /// an `nn.LSTM`, `nn.GRU` or `nn.RNN` that it gives a step, and what they are given besides is there
+    /// before the loop, or comes from one of them before.
     Cell,
     /// Each round changes one parameter in place.
     Parameters,
@@ -190,7 +190,7 @@ fn rounds(program: &Program<'_>, module: usize, node: Node<'_>) -> Option<Rounds
     if carried.is_empty() {
         return Some(Rounds::Independent);
     }
-    is_one_cell(program, module, &statements, &flow, &carried).then_some(Rounds::Cell)
+    are_cells(program, module, &statements, &flow, &carried).then_some(Rounds::Cell)
 }
 
 /// Whether a loop goes over what a model consists of, each of which is another.
@@ -338,9 +338,9 @@ fn collected(text: &Module, left: Node<'_>, right: Node<'_>) -> Option<(Names, N
     Some((read, Names::new(), targets(text, base)))
 }
 
-/// Whether all that is carried is what one cell gives, which is given nothing that hangs on it besides
-/// its state.
-fn is_one_cell(
+/// Whether all that is carried is what cells give, each of which takes what it gave in the round before as
+/// it is, and besides nothing that hangs on the round before: cells one on the other as well.
+fn are_cells(
     program: &Program<'_>,
     module: usize,
     statements: &[Node<'_>],
@@ -348,23 +348,40 @@ fn is_one_cell(
     carried: &Names,
 ) -> bool {
     let text = program.module(module);
-    let mut writers = flow.writes.iter().enumerate().filter(|(_, one)| !one.is_disjoint(carried));
-    let (Some((place, gives)), None) = (writers.next(), writers.next()) else { return false };
-    let value = statements.get(place).and_then(|one| one.named_child(0));
-    let call = value.and_then(|value| value.child_by_field_name("right"));
-    let Some(call) = call.filter(|call| call.kind() == "call") else { return false };
-    let arguments = call.child_by_field_name("arguments").map(named_children).unwrap_or_default();
-    let Some(given) = arguments.first() else { return false };
+    // What hangs on the round before.
     let mut tainted = carried.clone();
-    for (read, written) in flow.reads.iter().zip(&flow.writes).take(place) {
-        if !read.is_disjoint(&tainted) {
-            tainted.extend(written.iter().cloned());
+    for ((statement, read), gives) in statements.iter().zip(&flow.reads).zip(&flow.writes) {
+        if gives.is_disjoint(carried) {
+            if !read.is_disjoint(&tainted) {
+                tainted.extend(gives.iter().cloned());
+            }
+            continue;
         }
+        let value = statement.named_child(0).and_then(|one| one.child_by_field_name("right"));
+        let Some(call) = value.filter(|value| value.kind() == "call") else { return false };
+        let given = call.child_by_field_name("arguments").map(named_children).unwrap_or_default();
+        let [input, state] = &given[..] else { return false };
+        let is_cell = made_by(program, module, &callee(text, call)).is_some_and(|layer| {
+            ["LSTMCell", "GRUCell", "RNNCell", "LSTM", "GRU", "RNN"].contains(&layer.as_str())
+        });
+        let is_its_own = is_plain(*state) && reads(text, *state).is_subset(gives);
+        if !is_cell || !is_its_own || !reads(text, *input).is_disjoint(&tainted) {
+            return false;
+        }
+        // All of it is there once this cell has gone through its steps.
+        tainted.retain(|name| !gives.contains(name));
     }
-    let is_cell = made_by(program, module, &callee(text, call)).is_some_and(|layer| {
-        ["LSTMCell", "GRUCell", "RNNCell", "LSTM", "GRU", "RNN"].contains(&layer.as_str())
-    });
-    is_cell && carried.is_subset(gives) && reads(text, *given).is_disjoint(&tainted)
+    true
+}
+
+/// `h`, `self.h`, `(h, c)`: a state as a cell gave it. `h * mask` begins anew somewhere.
+fn is_plain(state: Node<'_>) -> bool {
+    match state.kind() {
+        "identifier" => true,
+        "attribute" => state.child_by_field_name("object").is_some_and(is_plain),
+        "tuple" => named_children(state).into_iter().all(is_plain),
+        _ => false,
+    }
 }
 
 /// The layer of PyTorch's that a variable holds: `GRUCell`.
@@ -387,7 +404,7 @@ mod tests {
         let body = body.replace('\n', "\n        ");
         let text = format!(
             "import torch\nfrom torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n        \
-             self.cell = nn.GRUCell(8, 8)\n        self.lstm = nn.LSTM(8, 8)\n        self.lin = nn.Linear(8, 8)\n    def forward(self, x, h):\n        {body}\n\nNet()(1, 2)\n"
+             self.cell = nn.GRUCell(8, 8)\n        self.one = nn.LSTMCell(8, 8)\n        self.two = nn.LSTMCell(8, 8)\n        self.lstm = nn.LSTM(8, 8)\n        self.lin = nn.Linear(8, 8)\n    def forward(self, x, h):\n        {body}\n\nNet()(1, 2)\n"
         );
         let found = with_program(&text, |program| {
             loops(program).iter().map(|one| one.rounds).collect::<Vec<_>>()
@@ -417,6 +434,23 @@ mod tests {
         // The state is changed in between, or the step is the program's own.
         check("for t in range(9):\n    h = self.cell(x[t], h)\n    h = self.lin(h)", &[]);
         check("for t in range(9):\n    h = torch.tanh(self.lin(h) + x[t])", &[]);
+        // Where an episode ends the state begins anew.
+        check("for t in range(9):\n    h = self.cell(x[t], h * mask[t])", &[]);
+        check("for t in range(9):\n    h = self.cell(x[t])\n    out.append(g)\n    g = h", &[]);
+    }
+
+    #[test]
+    fn cells_one_on_the_other() {
+        let stacked = "for t in range(9):\n    h, c = self.one(x[:, t], (h, c))\n    g, d = self.two(h, (g, d))\n    out.append(self.lin(g))";
+        check(stacked, &[Rounds::Cell]);
+        let between = "for t in range(9):\n    h, c = self.one(x[:, t], (h, c))\n    y = self.lin(h).relu()\n    g, d = self.two(y, (g, d))";
+        check(between, &[Rounds::Cell]);
+        // The lower one is given what the upper one gave a step before.
+        let back = "for t in range(9):\n    h, c = self.one(x[:, t] + g, (h, c))\n    g, d = self.two(h, (g, d))";
+        check(back, &[]);
+        // Each takes the other's state.
+        let crossed = "for t in range(9):\n    h, c = self.one(x[:, t], (g, d))\n    g, d = self.two(x[:, t], (h, c))";
+        check(crossed, &[]);
     }
 
     #[test]

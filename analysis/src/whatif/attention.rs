@@ -6,8 +6,10 @@ use super::graph::Graph;
 use crate::predict::op_cost::{Family, work};
 use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
 
-/// Calls on either side of a softmax that are looked at.
+/// Calls on either side of a softmax that are looked at, views left out.
 const REACH: usize = 12;
+/// And with views: an `einsum` turns each of its factors around by six.
+const REACH_WITH_VIEWS: usize = 48;
 
 /// One attention's forward or backward pass, written out.
 pub struct Attention<'c> {
@@ -40,18 +42,27 @@ pub fn attentions<'c>(graph: &Graph, calls: &'c [Call]) -> Vec<Attention<'c>> {
             continue;
         };
         let size = scores.elements();
-        let touches = |call: &&Call| {
+        let touches = |call: &Call| {
             let operator = call.operator(graph);
             operator.is_some_and(|it| {
                 let mut tensors = it.input_tensors().chain(&it.outputs);
+                // A product's other factor may be copied for it just before.
                 tensors.any(|tensor| tensor.elements() == size)
-                    || family(call).is_none_or(|family| family == Family::View)
+                    || matches!(family(call), None | Some(Family::View | Family::Copy))
             })
         };
+        let near = |calls: &mut dyn Iterator<Item = &'c Call>| -> Vec<&'c Call> {
+            let mut seen = 0;
+            let is_near = |call: &&Call| {
+                seen += usize::from(family(call) != Some(Family::View));
+                seen <= REACH && touches(call)
+            };
+            calls.take(REACH_WITH_VIEWS).take_while(is_near).collect()
+        };
         let (before, after) = calls.split_at(place);
-        let mut around: Vec<&Call> = before.iter().rev().take(REACH).take_while(touches).collect();
+        let mut around = near(&mut before.iter().rev());
         around.reverse();
-        around.extend(after.iter().take(REACH).take_while(touches));
+        around.extend(near(&mut after.iter()));
         let is_product = |call: &&Call| family(call) == Some(Family::Gemm);
         let first = around.iter().position(is_product);
         let last = around.iter().rposition(is_product);

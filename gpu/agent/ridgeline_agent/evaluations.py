@@ -17,6 +17,7 @@ from torch import nn
 from .graph_marks import BackwardPasses, MarkedCall
 from .modules import ModuleTable
 from .sources import Sources
+from .transforms import is_transformed
 
 _MOST_CALLS = 2000
 _MOST_EVALUATIONS = 64
@@ -60,7 +61,7 @@ class Evaluations:
         if len(self._calls) >= _MOST_CALLS or next(module.parameters(), None) is None:
             return
         place = self._sources.innermost(frame)
-        if place is None or _is_transformed() or _is_within_function(frame):
+        if place is None or is_transformed() or _is_within_function(frame):
             return
         self._open = _Call(self._passes, module, place, self._in_training_mode(module))
         self._calls.append(self._open)
@@ -136,12 +137,6 @@ def _drops_by_function(layer: nn.Module) -> bool:
     shares = [value for name, value in vars(layer).items() if "drop" in name.lower()]
     numbers = [value for value in shares if isinstance(value, (int, float))]
     return not numbers or any(value > 0 for value in numbers)
-
-
-def _is_transformed() -> bool:
-    """Whether a transform of torch.func is under way, which has a backward pass of its own."""
-    level = getattr(torch._C._functorch, "maybe_current_level", None)
-    return level is not None and level() is not None
 
 
 def _is_within_function(frame: types.FrameType | None) -> bool:

@@ -99,6 +99,12 @@ class IterationFinder:
         return self.found_by is not None
 
     @property
+    def may_be_better(self) -> bool:
+        """Whether calls of modules are the iterations only until an optimizer steps."""
+        is_a_guess = self.found_by == MODULE and self._wanted is None
+        return is_a_guess and self._optimizer_made
+
+    @property
     def signals_per_iteration(self) -> int:
         """How many signals make an iteration."""
         return self._period.length or 1

@@ -39,8 +39,9 @@ from .modules import Definitions, ModuleTable, optimizers_json
 from .observed import Observed
 from .open_phases import OpenPhases
 from .overlay import Overlay
+from .patience import Patience
 from .phase_times import PhaseTimes
-from .settings import Autocasts, machine_json, settings_json
+from .settings import Within, machine_json, settings_json
 from .signals import Signals
 from .sources import Sources, UserCode
 from .sparsity import SPARSE_TYPES, Sparsity
@@ -108,7 +109,7 @@ class Recorder:
         self._loader_times = LoaderTimes(self._sources)
         self._observed = Observed(self._sources, self._tolerating)
         self._sparsity = Sparsity()
-        self._autocasts = Autocasts()
+        self._within = Within()
         self._provided: object = ()
         self._iterations: tuple[Callable[..., Any], ...] = ()
         self._open = OpenPhases()
@@ -131,7 +132,7 @@ class Recorder:
         self._results: Any = None
         self._profiled: list[tuple[int, int]] = []
         # What runs iterations after the profiled ones.
-        self._further: Turns | LineTimes | None = None
+        self._further: Turns | LineTimes | Patience | None = None
         self._iteration_began_ns = 0
         self._stack_before: loops.Frames = []
         self._first_record = 0
@@ -254,6 +255,8 @@ class Recorder:
             if self._memory is not None:
                 self._memory.others_go_backward = True
             return
+        if self._profiler is not None:
+            self._within.look(self._device)
         if self._profiler is not None and self._memory is not None:
             self._memory.went_backward()
         self._observed.went_backward()
@@ -295,7 +298,7 @@ class Recorder:
             index = self._table.index_of_called(module)
             if index is not None:
                 log.add(line_clock.MODULE_ENTER, index)
-            self._autocasts.look(self._device)
+            self._within.look(self._device)
         if self._observed.is_looking and self._is_looked_at():
             self._observed.entered(module, args, kwargs, outermost, sys._getframe(2))
 
@@ -538,8 +541,12 @@ class Recorder:
         """Goes on for some iterations where these tell more; without any, it is complete."""
         observed, timed_ns = self._observed, self._timer.wall_ns()
         left = seconds_left(self._spec.limits.seconds, self._began_ns)
-        if self._further is None:
-            wanted = 0 if self._spec.rank is not None else rounds(timed_ns, observed.switches, left)
+        is_alone = self._spec.rank is None
+        if self._further is None and is_alone and self._finder.may_be_better:
+            self._further = Patience(left)
+            return
+        if self._further is None or isinstance(self._further, Patience):
+            wanted = rounds(timed_ns, observed.switches, left) if is_alone else 0
             if wanted > 0:
                 turns = Turns(observed.switches, timed_ns, self._device, wanted)
                 self._tolerating("what was left on", turns.start)
@@ -646,7 +653,7 @@ class Recorder:
             modules = self._tolerating(what, self._table.json, self._sources, optimizers, frame)
         owned = self._tolerating("the optimizers", optimizers_json, optimizers, self._table)
         sparsity = self._tolerating("the zeros in activations", self._sparsity.json, self._table)
-        settings = self._tolerating("the settings", settings_json, self._device, self._autocasts)
+        settings = self._tolerating("the settings", settings_json, self._device, self._within)
         compiled = self._compiled.json()
         observed = self._observed.json(self._table, self._compiled) if complete else {}
         memory, batch = self._measured or (MemoryWatch(self._device), self._batch)

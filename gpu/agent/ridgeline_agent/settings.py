@@ -10,32 +10,34 @@ import re
 import torch
 
 
-class Autocasts:
-    """The types that autocast cast to while the program ran."""
+class Within:
+    """What a program turns on for a part of each iteration."""
 
     def __init__(self) -> None:
-        self._found: dict[str, None] = {}
+        self._autocasts: dict[str, None] = {}
+        self.has_anomaly_detection = False
 
     def look(self, device: torch.device) -> None:
-        """Looks whether autocast is on at this moment."""
+        """Looks what is on at this moment."""
         if torch.is_autocast_enabled(device.type):
             name = str(torch.get_autocast_dtype(device.type))
-            self._found[name.partition("torch.")[2]] = None
+            self._autocasts[name.partition("torch.")[2]] = None
+        self.has_anomaly_detection |= torch.is_anomaly_enabled()
 
-    def json(self) -> list[str]:
+    def autocasts_json(self) -> list[str]:
         """`settings.autocast` of the manifest."""
-        return list(self._found)
+        return list(self._autocasts)
 
 
-def settings_json(device: torch.device, autocasts: Autocasts) -> dict[str, object]:
+def settings_json(device: torch.device, within: Within) -> dict[str, object]:
     """`settings` of the manifest."""
     return {
-        "autocast": autocasts.json(),
+        "autocast": within.autocasts_json(),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_benchmark": bool(torch.backends.cudnn.benchmark),
         "cudnn_tf32": bool(torch.backends.cudnn.allow_tf32),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "anomaly": torch.is_anomaly_enabled(),
+        "anomaly": within.has_anomaly_detection or torch.is_anomaly_enabled(),
         "bf16_native": has_native_bfloat16(device),
     }
 

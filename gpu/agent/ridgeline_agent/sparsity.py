@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from .modules import ModuleTable
+from .transforms import is_transformed
 
 # Modules whose outputs are 0 where their inputs are negative.
 SPARSE_TYPES = frozenset({nn.ReLU, nn.ReLU6})
@@ -35,6 +36,8 @@ class Sparsity:
             return
         # Tensors of other classes need not have values: a tracer's have none.
         if type(output) is not torch.Tensor or output.dim() == 0 or output.numel() == 0:
+            return
+        if is_transformed():
             return
         samples = _MOST_ELEMENTS * output.shape[0] // output.numel()
         if samples == 0:

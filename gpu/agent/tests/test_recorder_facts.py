@@ -110,6 +110,38 @@ def test_a_program_without_any_of_it() -> None:
     assert found["settings"]["autocast"] == []
 
 
+@pytest.mark.parametrize("within", ["loss = model(x).sum()", "loss.backward()"])
+def test_anomaly_detection_for_a_part_of_each_iteration(within: str) -> None:
+    program = """
+        import torch
+        x, model = torch.ones(4), torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(20):
+            loss = model(x).sum()
+            loss.backward()
+            optimizer.step()
+    """
+    assert manifest(program)["settings"]["anomaly"] is False
+    program = program.replace(within, f"with torch.autograd.detect_anomaly(): {within}")
+    assert manifest(program)["settings"]["anomaly"] is True
+
+
+def test_zeros_of_many_models_at_once_are_not_counted() -> None:
+    found = manifest("""
+        import torch
+        from torch.func import functional_call, vmap
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        weights = dict(model.named_parameters())
+        x = torch.randn(5, 3, 4)
+        while True:
+            optimizer.zero_grad()
+            vmap(lambda x: functional_call(model, weights, (x,)).sum())(x).sum().backward()
+            optimizer.step()
+    """)
+    assert found["sparsity"] == []
+
+
 def test_without_warm_up_no_zeros_are_counted() -> None:
     recording = record(PROGRAM, iterations={"warmup": 0, "timed": 2, "profiled": 2})
     assert recording.manifest["sparsity"] == []

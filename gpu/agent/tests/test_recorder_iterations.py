@@ -262,6 +262,36 @@ def test_validation_before_training() -> None:
     """)
 
 
+@pytest.mark.parametrize("gradients", ["no_grad", "enable_grad"])
+def test_many_calls_before_the_first_step(gradients: str) -> None:
+    check(
+        f"""
+    model = net(); optimizer = sgd(model)
+    while True:
+        for i in range(200):
+            with torch.{gradients}():
+                y = model(x)
+        for i in range(8):  # the loop
+            model(x).sum().backward(); optimizer.step()
+    """,
+        loop="# the loop",
+    )
+
+
+@pytest.mark.parametrize("loop", ["while True:", "for i in range(200):"])
+def test_an_optimizer_that_is_made_for_nothing(loop: str) -> None:
+    check(
+        f"""
+    model = net(); optimizer = sgd(model)
+    with torch.no_grad():
+        {loop}
+            model(x)
+    """,
+        found_by="module",
+        limits={"seconds": 8},
+    )
+
+
 def test_asked_for_modules() -> None:
     check(
         """

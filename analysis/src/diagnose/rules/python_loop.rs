@@ -38,7 +38,7 @@ fn finding(evidence: &Evidence<'_>, found: &Rounds, kind: loops::Rounds) -> Find
     let instead = match kind {
         loops::Rounds::Cell => {
             "All inputs of the cell are there before the loop: `nn.LSTM`, `nn.GRU` or `nn.RNN` takes all \
-             steps in one call."
+             steps in one call, and with `num_layers` those of cells one on the other."
         }
         _ => {
             "No round needs what another one made, so that the same operators can take all of them at \

@@ -8,10 +8,14 @@ use super::super::batch_site::trace::Place;
 use super::Refusal;
 use super::edits::Edits;
 use super::program::Program;
-use super::syntax::{mentions, written};
+use super::syntax::{callee, mentions, written};
 
 /// Workers where nothing else is asked for.
 const USUAL: u32 = 4;
+
+/// What draws at random by itself.
+const GENERATORS: [&str; 4] =
+    ["numpy.random.default_rng", "numpy.random.RandomState", "random.Random", "torch.Generator"];
 
 /// A `DataLoader` that trains.
 pub(crate) struct Loader<'a> {
@@ -50,6 +54,7 @@ pub(super) fn rewrite(
     count: Option<u32>,
 ) -> Result<(), Refusal> {
     each_sample_once(program)?;
+    other_numbers_in_each_worker(program)?;
     let wanted = count.unwrap_or(USUAL);
     let mut done = None;
     for loader in loaders(program)? {
@@ -78,6 +83,30 @@ fn each_sample_once(program: &Program<'_>) -> Result<(), Refusal> {
         if let Some(class) = class.filter(|_| !mentions(text.index.text(), "get_worker_info")) {
             let why = "is an IterableDataset, of which each worker would give every sample";
             return Err(program.refuse(module, class.span.start, why));
+        }
+    }
+    Ok(())
+}
+
+/// A data set that draws from a generator of its own has a copy of it in each worker: all draw the same
+/// numbers, where NumPy's and PyTorch's own generators are seeded for each.
+fn other_numbers_in_each_worker(program: &Program<'_>) -> Result<(), Refusal> {
+    for (module, text) in program.modules().iter().enumerate() {
+        for one in &text.assignments {
+            let class = program.class_of((module, one.function));
+            let Some(class) = class.filter(|_| one.target.starts_with("self.")) else { continue };
+            let made = text.node(&one.value).map(|value| callee(text, value));
+            let is_generator = made
+                .is_some_and(|name| GENERATORS.contains(&program.absolute(module, &name).as_str()));
+            let own = || text.functions.iter().filter(|it| it.class == Some(class));
+            let draws = || {
+                let later = own().filter(|it| it.name != "__init__");
+                later.into_iter().any(|it| mentions(text.text(&it.span), &one.target))
+            };
+            if is_generator && own().any(|it| it.name == "__getitem__") && draws() {
+                let why = "is a generator of the data set's own, which would draw the same in each worker";
+                return Err(program.refuse(module, one.at.start, why));
+            }
         }
     }
     Ok(())

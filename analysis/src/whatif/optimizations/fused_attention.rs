@@ -144,6 +144,7 @@ mod tests {
     use super::*;
     use crate::predict::operator::ElementType;
     use crate::profile::Phase;
+    use crate::whatif::graph::TaskKind;
 
     const ROWS: &[u64] = &[96, 1024, 64];
     const SCORES: &[u64] = &[96, 1024, 1024];
@@ -173,6 +174,37 @@ mod tests {
         assert_eq!(graph.select(|task| !task.kind.is_host()).len(), 3);
         let again = Iteration::on_gpu();
         assert!(again.refusal(&device, &FusedAttention).contains("no shapes"));
+    }
+
+    #[test]
+    fn an_einsum_s_views_and_copies_are_looked_past() {
+        let one = |name: &str| operator(name, &[SCORES, SCORES]);
+        let mut iteration = Iteration::on_gpu()
+            .call(Phase::Forward, operator("bmm", &[ROWS, &[96, 64, 1024], SCORES]), 1000.0)
+            .call(Phase::Forward, one("mul"), 800.0)
+            .call(Phase::Forward, one("softmax"), 800.0);
+        for _ in 0..12 {
+            iteration = iteration.call(Phase::Forward, operator("view", &[ROWS, ROWS]), 0.0);
+        }
+        let graph = iteration
+            .call(Phase::Forward, operator("clone", &[ROWS, ROWS]), 50.0)
+            .call(Phase::Forward, operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0)
+            .call(Phase::Forward, operator("linear", &[ROWS, &[64, 64], ROWS]), 50.0)
+            .changed(&gpu("8.0"), &FusedAttention);
+        let left = graph.select(|task| task.kind == TaskKind::Kernel);
+        assert_eq!(left.len(), 2, "the one operator, and the layer after it");
+    }
+
+    #[test]
+    fn another_layer_between_is_not_looked_past() {
+        let one = |name: &str| operator(name, &[SCORES, SCORES]);
+        let iteration = Iteration::on_gpu()
+            .call(Phase::Forward, operator("bmm", &[ROWS, &[96, 64, 1024], SCORES]), 1000.0)
+            .call(Phase::Forward, one("softmax"), 800.0)
+            .call(Phase::Forward, operator("linear", &[ROWS, &[64, 64], ROWS]), 50.0)
+            .call(Phase::Forward, operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0);
+        let why = "the model has no attention that is written out";
+        assert_eq!(iteration.refusal(&gpu("8.0"), &FusedAttention), why);
     }
 
     #[test]

@@ -281,6 +281,20 @@ fn workers() {
         "from torch.utils.data import DataLoader, IterableDataset\nclass S(IterableDataset):\n    pass\nloader = DataLoader(S())\n",
         expect!["train.py:2 is an IterableDataset, of which each worker would give every sample"],
     );
+    let draws = "import numpy as np\nfrom torch.utils.data import DataLoader\nclass S:\n    def __init__(self):\n        \
+        self.rng = np.random.default_rng(0)\n    def __getitem__(self, i):\n        return self.rng.normal()\n\
+        loader = DataLoader(S())\n";
+    check_refused(
+        WORKERS,
+        draws,
+        expect![
+            "train.py:5 is a generator of the data set's own, which would draw the same in each worker"
+        ],
+    );
+    // It makes the samples once, before there are workers.
+    let once = draws.replace("return self.rng.normal()", "return i");
+    let made = edited(&[("train.py", &once)], asked(WORKERS));
+    assert!(made["train.py"].contains("num_workers=4"));
     check_refused(
         WORKERS,
         "from torch.utils.data import DataLoader\nloader = DataLoader(d, **options)\n",

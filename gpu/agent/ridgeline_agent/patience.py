@@ -1,0 +1,26 @@
+"""Waits for a better sign of the iterations than calls of modules.
+
+Reinforcement learning plays hundreds of steps before it learns from them, and a loss may call its
+model for each sample. By then all of a recording is made, of the wrong loop.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+
+_MOST_SECONDS = 15.0
+
+
+class Patience:
+    """Runs on after the profiled iterations, for some time."""
+
+    def __init__(self, seconds_left: float | None) -> None:
+        seconds = _MOST_SECONDS if seconds_left is None else min(_MOST_SECONDS, seconds_left / 4)
+        self._until_ns = perf_counter_ns() + int(seconds * 1e9)
+
+    def iteration_ended(self) -> bool:
+        """Returns whether it waits no longer."""
+        return perf_counter_ns() >= self._until_ns
+
+    def stop(self) -> None:
+        """Nothing has been changed."""
