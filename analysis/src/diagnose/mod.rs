@@ -14,6 +14,7 @@ pub(crate) mod harness;
 mod kernel_bound;
 pub(crate) mod loading;
 pub(crate) mod loops;
+mod parameter_loops;
 pub(crate) mod reading;
 pub(crate) mod rounds;
 pub(crate) mod rule;
