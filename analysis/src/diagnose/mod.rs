@@ -6,6 +6,7 @@
 
 pub mod bound;
 pub(crate) mod carried;
+mod dataset;
 pub(crate) mod evaluation;
 pub(crate) mod evidence;
 pub mod finding;
