@@ -7,7 +7,7 @@ mod anomaly_detection;
 mod attributes;
 mod cudnn_benchmark;
 mod eval_mode;
-mod in_place;
+pub(crate) mod in_place;
 pub(crate) mod layers;
 pub(crate) mod losses;
 mod modes;
