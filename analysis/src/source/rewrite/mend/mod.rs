@@ -16,6 +16,7 @@ mod no_sync;
 mod non_blocking;
 mod persistent_workers;
 mod sequences;
+pub(crate) mod sums;
 pub(crate) mod taken_apart;
 pub(crate) mod vain_bias;
 pub(crate) mod validation;
