@@ -34,11 +34,11 @@ pub(crate) fn value_of<'a>(
     let text = program.module(module);
     let name = written(text, variable);
     let function = text.function_at(variable.start_byte());
-    let before = text.assignments.iter().filter(|one| {
+    let mut before = text.assignments.iter().filter(|one| {
         let is_ours = one.function == function || one.function.is_none();
         one.target == name && is_ours && one.value.end <= variable.start_byte()
     });
-    text.node(&before.last()?.value)
+    text.node(&before.next_back()?.value)
 }
 
 fn follow<'a>(
