@@ -121,6 +121,21 @@ fn a_trace_of_rocm() {
 }
 
 #[test]
+fn copies_and_fills_that_rocm_had_among_the_kernels_are_told_from_them() {
+    let names = ["CopyHostToDevice", "FillBuffer", "Cijk_Ailk_Bljk_SB_MT64x64x16_SN"];
+    let events = names.map(|name| {
+        format!(r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 2, "tid": 0, "ts": 1, "dur": 2}}"#)
+    });
+    let kinds: Vec<ActivityKind> = read(with_events(&events.join(",")))
+        .unwrap()
+        .activities
+        .iter()
+        .map(|activity| activity.kind)
+        .collect();
+    assert_eq!(kinds, [ActivityKind::Memcpy, ActivityKind::Memset, ActivityKind::Kernel]);
+}
+
+#[test]
 fn gzip_is_known_by_its_first_bytes() {
     assert_eq!(read(gzip(TODAY.as_bytes())).unwrap(), read(TODAY).unwrap());
     let in_two = [gzip(&TODAY.as_bytes()[..500]), gzip(&TODAY.as_bytes()[500..])].concat();

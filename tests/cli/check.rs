@@ -116,6 +116,9 @@ fn baselines_that_are_none() {
     let file = sandbox.write("odd.json", odd.to_string());
     let ended = check(&sandbox, &[&mlp, "--baseline", file.to_str().expect("a path")]);
     ended.exits_with(0).prints("not judged");
+    let strict = ["--strict", "--baseline", file.to_str().expect("a path")];
+    let ended = check(&sandbox, &[&[mlp.as_str()], &strict[..]].concat());
+    ended.exits_with(1).prints("BROKEN      time-regression: cannot be compared");
 }
 
 #[test]

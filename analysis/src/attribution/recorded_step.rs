@@ -13,6 +13,7 @@ use crate::predict::recorded_step::{
     CountedOperator, GpuWork, HostEvent, HostEventKind, RecordedStep, WorkKind,
 };
 use crate::profile::Profile;
+use crate::recording::copies::{self, Direction};
 use crate::recording::correlation;
 use crate::recording::manifest::{Manifest, Optimizer};
 use crate::recording::trace::{Activity, ActivityKind, Trace};
@@ -355,7 +356,16 @@ pub(super) fn waits(name: &str) -> bool {
     let call = name.strip_prefix("cuda").or_else(|| name.strip_prefix("hip")).unwrap_or_default();
     // Newer traces name the version of the interface: `cudaStreamSynchronize_v3020`.
     let call = call.split('_').next().unwrap_or_default();
-    matches!(call, "DeviceSynchronize" | "StreamSynchronize" | "EventSynchronize" | "Memcpy")
+    // PyTorch calls `hipMemcpyWithStream` for what are two calls of CUDA, a copy and a wait
+    // (`c10/cuda/CUDAFunctions.h`, `memcpy_and_sync`).
+    matches!(
+        call,
+        "DeviceSynchronize"
+            | "StreamSynchronize"
+            | "EventSynchronize"
+            | "Memcpy"
+            | "MemcpyWithStream"
+    )
 }
 
 fn gpu_work(kind: WorkKind, work: &Activity, part_ns: f64, operator: Option<u32>) -> GpuWork {
@@ -386,10 +396,10 @@ fn kind_of_work(name: &str, kind: ActivityKind) -> WorkKind {
         ActivityKind::Kernel if is_communication(name) => WorkKind::Communication,
         ActivityKind::Kernel => product_type(name).map_or(WorkKind::Kernel, WorkKind::Product),
         ActivityKind::Memset => WorkKind::DeviceCopy,
-        ActivityKind::Memcpy if name.contains("DtoD") || name.contains("Device -> Device") => {
-            WorkKind::DeviceCopy
-        }
-        ActivityKind::Memcpy => WorkKind::HostCopy,
+        ActivityKind::Memcpy => match copies::direction(name) {
+            Some(Direction::OnDevices) => WorkKind::DeviceCopy,
+            _ => WorkKind::HostCopy,
+        },
     }
 }
 
@@ -519,10 +529,22 @@ mod tests {
 
     #[test]
     fn calls_that_wait() {
-        for name in ["cudaDeviceSynchronize", "cudaStreamSynchronize_v3020", "hipMemcpy"] {
+        for name in [
+            "cudaDeviceSynchronize",
+            "cudaStreamSynchronize_v3020",
+            "hipMemcpy",
+            "hipMemcpyWithStream",
+        ] {
             assert!(waits(name), "{name}");
         }
-        for name in ["cudaMemcpyAsync", "cudaStreamWaitEvent", "cudaLaunchKernel", "", "cuda"] {
+        for name in [
+            "cudaMemcpyAsync",
+            "hipMemcpyAsync",
+            "cudaStreamWaitEvent",
+            "cudaLaunchKernel",
+            "",
+            "cuda",
+        ] {
             assert!(!waits(name), "{name}");
         }
     }

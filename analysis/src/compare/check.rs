@@ -156,6 +156,15 @@ impl Check {
         self.error.is_some() || self.items.iter().any(|item| item.status == Status::Broken)
     }
 
+    /// The same where what cannot be judged is as good as broken.
+    #[must_use]
+    pub fn strict(mut self) -> Check {
+        for item in self.items.iter_mut().filter(|item| item.status == Status::NotJudged) {
+            item.status = Status::Broken;
+        }
+        self
+    }
+
     /// A question about time was, so that another run may answer it otherwise.
     pub fn is_slow(&self) -> bool {
         let mut items = self.items.iter();
@@ -393,7 +402,10 @@ mod tests {
         let elsewhere = Run { device: "NVIDIA H200".to_owned(), ..before.clone() };
         let found = of(&worse, Some(&elsewhere), &Budgets::default());
         assert_eq!(told(&found), regressions([NotJudged, NotJudged]));
-        assert!(!found.is_broken());
+        assert!(!found.is_broken() && found.clone().strict().is_broken());
+        assert_eq!(told(&found.strict()), regressions([Broken, Broken]));
+        let same = of(&before, Some(&before), &Budgets::default());
+        assert_eq!(same.clone().strict(), same);
         // A baseline of next to nothing is none.
         let nothing = Run { time_ns: 1e-300, timed_ns: vec![1e-300; 7], ..before.clone() };
         let found = of(&before, Some(&nothing.put_right()), &Budgets::default());

@@ -12,6 +12,7 @@ use crate::profile::bound::{Bottleneck, Bound, EVIDENCE, Share};
 use crate::profile::{FileId, Phase, Roof};
 use crate::whatif::critical_path::{Stretch, critical_path};
 use crate::whatif::graph::{Edge, Graph, Resource, TaskId, TaskKind};
+use crate::whatif::loading::is_upload;
 use crate::whatif::recorded::Recorded;
 use crate::whatif::simulate::{self, Schedule};
 
@@ -63,17 +64,10 @@ fn without_synchronization(graph: &Graph, iteration_ns: f64) -> Option<(Graph, S
 
 fn is_synchronization(graph: &Graph, edge: &Edge) -> bool {
     let kind = |id: TaskId| graph.task(id).map(|task| task.kind);
-    let is_upload = graph
-        .task(edge.from)
-        .is_some_and(|from| from.kind == TaskKind::HostCopy && is_to_device(graph.name_of(from)));
+    let uploads = graph.task(edge.from).is_some_and(|from| is_upload(graph, from));
     kind(edge.to) == Some(TaskKind::Wait)
-        && !is_upload
+        && !uploads
         && kind(edge.from).is_some_and(|kind| !kind.is_host())
-}
-
-/// Whether a copy goes from the host to a GPU, by the name that the profiler gives it.
-fn is_to_device(name: &str) -> bool {
-    name.contains("HtoD") || name.contains("Host To Device") || name.contains("HostToDevice")
 }
 
 /// What tells the kinds of tasks.

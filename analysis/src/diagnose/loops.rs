@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
+use super::parameter_loops::{changes_one_by_one, goes_over_parameters};
 use crate::source::batch_site::gather::named_children;
 use crate::source::batch_site::module::{Module, last_name};
 use crate::source::rewrite::mend::layers::layer;
@@ -22,7 +23,7 @@ pub(crate) enum Rounds {
     /// an `nn.LSTM`, `nn.GRU` or `nn.RNN` that it gives a step, and what they are given besides is there
     /// before the loop, or comes from one of them before.
     Cell,
-    /// Each round changes one parameter in place.
+    /// Each round changes one parameter.
     Parameters,
 }
 
@@ -166,21 +167,21 @@ fn rounds(program: &Program<'_>, module: usize, node: Node<'_>) -> Option<Rounds
     let text = program.module(module);
     let field = |name: &str| node.child_by_field_name(name);
     let (left, iterable, body) = (field("left")?, field("right")?, field("body")?);
-    let is_unclear = field("alternative").is_some()
-        || within(body).into_iter().any(|one| UNCLEAR.contains(&one.kind()));
-    if is_unclear {
+    if field("alternative").is_some() {
         return None;
     }
     let turning = targets(text, left);
-    let over = written(text, iterable);
-    let statements = named_children(body);
-    if over.contains("parameters()") || over.contains("state_dict()") {
-        let all = statements.iter().all(|one| changes_in_place(text, *one));
-        return (all && !statements.is_empty()).then_some(Rounds::Parameters);
+    if goes_over_parameters(text, iterable) {
+        let is_foreign = calls_in(body).into_iter().any(|call| trains_or_draws(text, call));
+        let changes = !is_foreign && changes_one_by_one(text, body, &turning);
+        return changes.then_some(Rounds::Parameters);
     }
-    if goes_over_layers(&over) || !does_the_same(text, body, iterable, &turning) {
+    let is_unclear = within(body).into_iter().any(|one| UNCLEAR.contains(&one.kind()));
+    let is_layered = goes_over_layers(&written(text, iterable));
+    if is_unclear || is_layered || !does_the_same(text, body, iterable, &turning) {
         return None;
     }
+    let statements = named_children(body);
     let flow = Flow::of(text, &statements)?;
     if !flow.reads.iter().any(|read| !read.is_disjoint(&turning)) {
         // Nothing tells the rounds apart.
@@ -213,13 +214,17 @@ fn does_the_same(
         // `layer(x)`, `self.layers[i](x)`: each round is another layer.
         turning.contains(&name)
             || matches!(kind, Some("subscript" | "call"))
-            || TRAINS.contains(&last_name(&name))
-            || DRAWS.contains(&last_name(&name))
-            || last_name(&name).starts_with("rand")
+            || trains_or_draws(text, call)
     };
     let is_in_chunks = calls_in(iterable).into_iter().any(|call| cuts(text, call))
         || within(body).into_iter().any(|one| is_chunk(text, one));
     !is_in_chunks && !calls_in(body).into_iter().any(is_foreign)
+}
+
+fn trains_or_draws(text: &Module, call: Node<'_>) -> bool {
+    let name = callee(text, call);
+    let last = last_name(&name);
+    TRAINS.contains(&last) || DRAWS.contains(&last) || last.starts_with("rand")
 }
 
 /// `x[i:i + 64]`: a slice of some width. Who works in chunks does so to save memory.
@@ -238,16 +243,6 @@ fn cuts(text: &Module, call: Node<'_>) -> bool {
     let name = callee(text, call);
     matches!(last_name(&name), "split" | "chunk" | "tensor_split")
         && !["split(1)", "split(1,"].iter().any(|one| whole.contains(one))
-}
-
-/// `average.mul_(decay)`: a statement that changes a tensor in place and no more.
-fn changes_in_place(text: &Module, statement: Node<'_>) -> bool {
-    let call = statement.named_child(0).filter(|one| one.kind() == "call");
-    call.is_some_and(|call| {
-        let name = callee(text, call);
-        let last = last_name(&name);
-        last.ends_with('_') && !last.ends_with("__") && last != "requires_grad_"
-    })
 }
 
 /// What each statement of a round reads and gives a value.
@@ -509,5 +504,45 @@ mod tests {
         check(body, &[Rounds::Parameters]);
         check("for p in self.parameters():\n    p.requires_grad_(False)", &[]);
         check("for p in self.parameters():\n    total += p.norm()", &[]);
+    }
+
+    #[test]
+    fn updates_by_hand() {
+        let found = |body: &str| check(body, &[Rounds::Parameters]);
+        found("for p in self.parameters():\n    p.data -= 0.1 * p.grad");
+        found("for p in self.parameters():\n    p.data = p.data - 0.1 * p.grad\n    p.grad = None");
+        found(
+            "for p in self.parameters():\n    if p.grad is not None:\n        p.add_(p.grad, alpha=-0.1)",
+        );
+        found("for p in self.parameters():\n    with torch.no_grad():\n        p -= 0.1 * p.grad");
+        found("weights = list(self.parameters())\nfor w, m in zip(weights, x):\n    w.sub_(m)");
+        let adam = "if p.grad is None:\n    continue\ngrad, state = p.grad, self.state[p]\nif len(state) == 0:\n    state['m'] = torch.zeros_like(p)\nstate['step'] += 1\nm = state['m']\nm.lerp_(grad, 0.1)\np.add_(m, alpha=-0.1)";
+        found(&format!("for p in h['params']:\n    {}", adam.replace('\n', "\n    ")));
+        found(
+            "for n, p in self.named_parameters():\n    self.mean[n] = 0.9 * self.mean[n] + 0.1 * p.data",
+        );
+        found(
+            "for n, p in self.named_parameters():\n    if p.requires_grad:\n        assert n in self.mean\n        mean = 0.9 * self.mean[n] + 0.1 * p.data\n        self.mean[n].copy_(mean)",
+        );
+    }
+
+    #[test]
+    fn rounds_that_change_no_parameter_or_leave_something_are_none() {
+        let none = |body: &str| check(body, &[]);
+        none("for p in self.parameters():\n    p.grad = None");
+        none("for p in self.parameters():\n    p.requires_grad = False");
+        none("for n, p in self.named_parameters():\n    best[n] = p.detach().clone()");
+        none("for p in self.parameters():\n    total.add_(p.norm())");
+        none(
+            "for p in self.parameters():\n    n = p.numel()\n    p.data.copy_(flat[at:at + n])\n    at += n",
+        );
+        none("for p in self.parameters():\n    p.mul_(before)\n    before = p.norm()");
+        none("for p in self.parameters():\n    if torch.isnan(p.grad).any():\n        p.zero_()");
+        none("for p in self.parameters():\n    p.add_(torch.randn_like(p))");
+        none("for p in self.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= 2");
+        none(
+            "count = sum(p.numel() for p in self.parameters())\nfor i in range(count):\n    x[i] -= h[i]",
+        );
+        none("for p in self.groups:\n    p.data -= 0.1 * p.grad");
     }
 }

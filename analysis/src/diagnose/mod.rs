@@ -6,6 +6,7 @@
 
 pub mod bound;
 pub(crate) mod carried;
+mod dataset;
 pub(crate) mod evaluation;
 pub(crate) mod evidence;
 pub mod finding;
@@ -14,6 +15,7 @@ pub(crate) mod harness;
 mod kernel_bound;
 pub(crate) mod loading;
 pub(crate) mod loops;
+mod parameter_loops;
 pub(crate) mod reading;
 pub(crate) mod rounds;
 pub(crate) mod rule;

@@ -45,11 +45,21 @@ pub(crate) fn rounds(
         return of_expression(evidence, one, at, fewest);
     }
     let ran = |line: Line| line_cost(evidence, line).map(|cost| cost.calls);
-    let body = one.body().first().and_then(|statement| line_of(statement.start_byte()))?;
-    // How often the loop itself began: as often as the statement beside it ran.
+    let mut first = one.body().into_iter().next()?;
+    // The head of a `with` is come to twice.
+    while let Some(inner) =
+        first.child_by_field_name("body").filter(|_| first.kind() == "with_statement")
+    {
+        first = inner.named_child(0)?;
+    }
+    let body = line_of(first.start_byte())?;
+    let rounds = ran(body)?;
+    // How often the loop itself began: its head is reached once more than its body each time. Where that
+    // is not known, as often as the statement beside it ran.
+    let began = ran(at).map(|head| head - rounds).filter(|began| *began >= 1.0);
     let beside = one.node.prev_named_sibling().or(one.node.next_named_sibling());
-    let times = beside.and_then(|beside| ran(line_of(beside.start_byte())?)).unwrap_or(1.0);
-    let trips = ran(body)? / times.max(1.0);
+    let beside = || beside.and_then(|beside| ran(line_of(beside.start_byte())?));
+    let trips = rounds / began.or_else(beside).unwrap_or(1.0).max(1.0);
     if trips < fewest || !does_its_own_work(evidence, &lines) {
         return None;
     }

@@ -17,6 +17,7 @@ use crate::predict::product_kernel::{ProductType, product_type};
 use crate::profile::utilization::{Copied, Done, Metrics, Utilization};
 use crate::profile::{FileId, ModuleCost, Profile};
 use crate::whatif::graph::{Graph, Resource, Task, TaskKind};
+use crate::whatif::loading::is_upload;
 use crate::whatif::recorded::Recorded;
 
 /// What [`measure`] finds.
@@ -120,8 +121,7 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
         TaskKind::DeviceCopy => {}
         TaskKind::HostCopy => {
             let copied = Copied { calls: 1.0, bytes: task.bytes.unwrap_or(0) as f64, time_ns };
-            let name = graph.name_of(task);
-            let is_upload = name.contains("HtoD") || name.contains("Host To Device");
+            let is_upload = is_upload(graph, task);
             *(if is_upload { &mut part.to_device } else { &mut part.to_host }) = copied;
         }
         TaskKind::Kernel => {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::chrome_trace::{Options, TraceError};
 use super::chrome_trace_json::{Scanner, Stop, Token, utf8};
+use super::copies::kind_of_kernel;
 use super::strings::{Interner, StringId};
 use super::trace::{
     Activity, ActivityKind, Annotation, HardwareCounters, Instant, Launch, MemoryEvent, Operator,
@@ -193,7 +194,7 @@ fn classify(event: &Event<'_>) -> Class {
             | b"privateuse1_driver"
             | b"mtia_runtime",
         ) => Class::RuntimeCall,
-        (b"X", b"kernel" | b"Kernel") => Class::Activity(ActivityKind::Kernel),
+        (b"X", b"kernel" | b"Kernel") => Class::Activity(kind_of_kernel(name)),
         (b"X", b"gpu_memcpy" | b"Memcpy") => Class::Activity(ActivityKind::Memcpy),
         (b"X", b"gpu_memset" | b"Memset") => Class::Activity(ActivityKind::Memset),
         (b"X", b"python_function") => Class::PythonFrame,

@@ -5,6 +5,7 @@ pub mod chrome_trace;
 mod chrome_trace_events;
 mod chrome_trace_header;
 mod chrome_trace_json;
+pub mod copies;
 pub mod correlation;
 pub mod line_log;
 pub mod manifest;

@@ -87,7 +87,7 @@ pub struct GraphBreak {
 }
 
 /// Padding in what an embedding is given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Padding {
     /// The line that calls it.
@@ -96,8 +96,12 @@ pub struct Padding {
     pub module: u32,
     /// Tokens that it was given.
     pub tokens: u64,
-    /// Those of them that stand at the end of their row and are `padding_idx`.
+    /// Those of them that stand at the end of their row and are padding.
     pub padding: u64,
+    /// What tells the padding: `padding_idx`, `mask`, or `ends` where it is only that rows end so. Empty in
+    /// recordings that do not say.
+    #[serde(deserialize_with = "text")]
+    pub by: String,
 }
 
 /// A profiler that was on while the program trained.
@@ -237,7 +241,7 @@ mod tests {
             r#"{"evaluations": [{"at": {"file": 0, "line": 40}, "module": 3, "calls": 2,
                     "with_gradients": true, "in_training_mode": false}],
                 "padding": [{"at": {"file": 0, "line": 40}, "module": 1, "tokens": 4096,
-                    "padding": 1500}],
+                    "padding": 1500, "by": "mask"}],
                 "profilers": [{"name": "cProfile", "at": null},
                     {"name": "torch.profiler", "at": {"file": 0, "line": 40}}],
                 "switched_off": [{"name": "cProfile", "with_ns": [30, 31], "without_ns": [20]}],
@@ -252,7 +256,8 @@ mod tests {
             in_training_mode: false,
         };
         assert_eq!(observed.evaluations, [evaluation]);
-        let padding = Padding { at: AT, module: 1, tokens: 4096, padding: 1500 };
+        let by = "mask".to_owned();
+        let padding = Padding { at: AT, module: 1, tokens: 4096, padding: 1500, by };
         assert_eq!(observed.padding, [padding]);
         let places: Vec<_> = observed.profilers.iter().map(|one| one.at).collect();
         assert_eq!(places, [None, Some(AT)]);

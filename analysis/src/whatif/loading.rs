@@ -5,6 +5,7 @@ use super::graph::{Graph, Resource, Task, TaskId, TaskKind};
 use super::optimization::Bound;
 use crate::predict::Range;
 use crate::profile::Phase;
+use crate::recording::copies::{Direction, direction};
 use crate::recording::manifest::Manifest;
 
 /// Loading that takes less of an iteration is not worth a what-if.
@@ -122,10 +123,9 @@ fn batch_bytes(graph: &Graph, manifest: Option<&Manifest>) -> f64 {
 
 /// Whether a task copies from the host to a GPU.
 pub fn is_upload(graph: &Graph, task: &Task) -> bool {
-    let name = graph.name_of(task);
     task.kind == TaskKind::HostCopy
         && !task.is_removed
-        && (name.contains("HtoD") || name.contains("HostToDevice"))
+        && direction(graph.name_of(task)) == Some(Direction::ToDevice)
 }
 
 /// The workers that are proposed: one a core, four at most.

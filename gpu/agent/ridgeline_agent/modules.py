@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import math
 import sys
 import types
@@ -342,7 +343,7 @@ def optimizers_json(
         options = optimizer.param_groups[0] if optimizer.param_groups else {}
         described.append(
             {
-                "type": type(optimizer).__name__,
+                "type": _algorithm(type(optimizer)),
                 # None stands for torch's own choice, which is foreach on a GPU alone.
                 "foreach": options.get("foreach"),
                 "fused": options.get("fused"),
@@ -351,6 +352,19 @@ def optimizers_json(
             }
         )
     return described
+
+
+def _algorithm(kind: Any) -> str:
+    """The optimizer of torch's whose step a class runs; else the class's own name."""
+    step = inspect.unwrap(kind.step)
+    for base in kind.__mro__:
+        # torch and the agent wrap the steps of classes, a subclass's too.
+        of_torch = base.__module__.startswith("torch.optim.")
+        if of_torch and inspect.unwrap(base.step) is step:
+            return str(base.__name__)
+    # One of the program's that has the name of one of torch's is another.
+    is_taken = hasattr(torch.optim, kind.__name__)
+    return f"{kind.__module__}.{kind.__name__}" if is_taken else str(kind.__name__)
 
 
 def _plain_options(options: dict[str, Any]) -> dict[str, object]:

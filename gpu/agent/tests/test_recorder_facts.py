@@ -142,6 +142,32 @@ def test_zeros_of_many_models_at_once_are_not_counted() -> None:
     assert found["sparsity"] == []
 
 
+@pytest.mark.parametrize(
+    ("declared", "name"),
+    [
+        ("class Mine(torch.optim.AdamW):\n        pass", "AdamW"),
+        ("class Adam(torch.optim.Adam):\n        pass\n    Mine = Adam", "Adam"),
+        ("class Lion(torch.optim.Optimizer):\n        {step}\n    Mine = Lion", "Lion"),
+        ("class Adam(torch.optim.Optimizer):\n        {step}\n    Mine = Adam", "__main__.Adam"),
+        ("class Mine(torch.optim.SGD):\n        {step}", "Mine"),
+    ],
+)
+def test_an_optimizer_is_called_by_the_step_that_it_runs(declared: str, name: str) -> None:
+    step = "def step(self): self.param_groups[0]['params'][0].data.add_(1)"
+    init = "def __init__(self, p, lr): super().__init__(p, {'lr': lr})"
+    own = f"{step}\n        {init}" if "Optimizer)" in declared else step
+    program = f"""
+    import torch
+    {declared.replace("{step}", own)}
+    x = torch.ones(4, requires_grad=True)
+    optimizer = Mine([x], lr=0.1)
+    for _ in range(20):
+        (x * x).sum().backward()
+        optimizer.step()
+    """
+    assert [one["type"] for one in manifest(program)["optimizers"]] == [name]
+
+
 def test_without_warm_up_no_zeros_are_counted() -> None:
     recording = record(PROGRAM, iterations={"warmup": 0, "timed": 2, "profiled": 2})
     assert recording.manifest["sparsity"] == []

@@ -665,7 +665,7 @@ def test_padding_of_an_embedding(batch: str) -> None:
     (found,) = recording.manifest["observed"]["padding"]
     assert found.pop("at") == place(recording, "# embedding")
     assert recording.manifest["modules"][found.pop("module")]["path"] == "words"
-    assert found == {"tokens": 2 * 30, "padding": 2 * 10}
+    assert found == {"tokens": 2 * 30, "padding": 2 * 10, "by": "padding_idx"}
 
 
 @pytest.mark.parametrize(
@@ -690,9 +690,50 @@ def test_padding_by_a_mask() -> None:
     )
     (found,) = observed(PADDED + "    net = Net(None)" + train)["padding"]
     assert (found["module"], found["tokens"], found["padding"]) == (0, 2 * 20, 2 * 5)
+    # Also where it is given by its place.
+    by_place = train.replace("attention_mask=", "")
+    (again,) = observed(PADDED + "    net = Net(None)" + by_place)["padding"]
+    assert again == found and found["by"] == "mask"
     # Where the embedding tells, the mask does not count again.
     (found,) = observed(PADDED + "    net = Net(0)" + train)["padding"]
     assert found["module"] != 0 and found["padding"] == 2 * 5
+
+
+@pytest.mark.parametrize("batch", ["{0}", "{0}.t().contiguous()"])
+def test_padding_that_nothing_names(batch: str) -> None:
+    call = batch.format("tokens([10, 4, 6, 5, 4])")
+    recording = recorded(PADDED + "    net = Net(None)" + TRAIN_PADDED.format(call=f"net({call})"))
+    (found,) = recording.manifest["observed"]["padding"]
+    assert found.pop("at") == place(recording, "# embedding")
+    assert recording.manifest["modules"][found.pop("module")]["path"] == "words"
+    assert found == {"tokens": 2 * 50, "padding": 2 * 21, "by": "ends"}
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        "tokens([10, 10, 10, 10])",
+        "torch.zeros(4, 10, dtype=torch.long)",
+        # It stands elsewhere as well.
+        "tokens([10, 4, 6, 5, 4]).roll(1, 1)",
+        # All rows are of one length, or one of them is empty.
+        "tokens([4, 4, 4, 4])",
+        "tokens([10, 4, 6, 0, 4])",
+        # Each batch has another.
+        "torch.where(tokens([10, 4, 6, 5, 4]) == 0, next(numbers) % 40, 49)",
+        "torch.arange(10).repeat(5, 1)",
+    ],
+)
+def test_ends_of_rows_that_are_no_padding(batch: str) -> None:
+    train = "    import itertools\n    numbers = itertools.count()\n    net = Net(None)"
+    train += TRAIN_PADDED.format(call=f"net({batch})")
+    assert observed(PADDED + train)["padding"] == []
+
+
+def test_segments_are_no_padding() -> None:
+    net = "    net = Net(None)\n    net.words = nn.Embedding(2, 4)"
+    call = "net((tokens([10, 4, 6, 5, 4]) == 0).long())"
+    assert observed(PADDED + net + TRAIN_PADDED.format(call=call))["padding"] == []
 
 
 def test_a_causal_mask_is_no_padding() -> None:

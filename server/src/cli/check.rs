@@ -73,6 +73,7 @@ pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
         false => of_program(args, launcher, &store, terminal, judge),
     };
     let (check, profiled) = checked.inspect_err(|failure| tell_failure(args, failure, terminal))?;
+    let check = if args.strict || config.check.strict { check.strict() } else { check };
     if let Some(file) = &args.write_baseline {
         write_baseline(&profiled, file)?;
     }

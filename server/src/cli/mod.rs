@@ -232,6 +232,10 @@ struct CheckArgs {
     /// How many findings of a severity and above there may be: `warning/0`, `information/5`, `hint/20`.
     #[arg(long, value_name = "SEVERITY/N", num_args = 1..)]
     max_findings: Vec<String>,
+    /// Let what cannot be judged fail the check: a baseline of another device, findings that could not be
+    /// looked for.
+    #[arg(long)]
+    strict: bool,
     /// How the check is written.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = check::Format::Text)]
     format: check::Format,

@@ -26,6 +26,8 @@ pub struct Check {
     pub max_time: Option<Milliseconds>,
     /// How many findings there may be.
     pub max_findings: MaxFindings,
+    /// Whether what cannot be judged fails the check. Default: false.
+    pub strict: bool,
 }
 
 /// How many findings of each severity and above there may be.

@@ -69,6 +69,7 @@ fn everything_that_may_be_written() {
         max_memory = "8 GB"
         max_time = 120
         max_findings = { warning = 0, information = 5 }
+        strict = true
         "#,
     );
     assert_eq!(config.script, Some(PathInside("train.py".into())));
@@ -81,6 +82,7 @@ fn everything_that_may_be_written() {
     assert_eq!(config.check.max_time.map(Milliseconds::nanoseconds), Some(120e6));
     assert_eq!(config.check.max_findings.information.map(Count::get), Some(5));
     assert_eq!(config.check.max_findings.hint, None);
+    assert!(config.check.strict && !Config::default().check.strict);
     let dated = config.devices.prices["H100-SXM5-80GB"].price();
     assert_eq!((dated.usd_per_hour, dated.date.as_deref()), (2.2, Some("2026-11-01")));
 }

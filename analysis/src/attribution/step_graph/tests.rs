@@ -73,17 +73,22 @@ fn a_host_that_launches_and_waits() {
 
 #[test]
 fn a_blocking_copy_makes_the_host_wait_for_the_kernels_before_it() {
-    let recorded = recorded(
-        1000,
-        vec![
-            call("cudaLaunchKernel", 100, 10, 1),
-            kernel(7, 112, 600, 1),
-            call("cudaMemcpyAsync", 150, 580, 2),
-            copy("Memcpy DtoH (Device -> Pageable)", 714, 6, 2),
-        ],
-    );
-    assert!(recorded.replay_error.abs() < 0.001, "{}", recorded.replay_error);
-    close(with_kernels(&recorded, 0.5), 700.0);
+    for (copies, name) in [
+        ("cudaMemcpyAsync", "Memcpy DtoH (Device -> Pageable)"),
+        ("hipMemcpyWithStream", "CopyDeviceToHost"),
+    ] {
+        let recorded = recorded(
+            1000,
+            vec![
+                call("cudaLaunchKernel", 100, 10, 1),
+                kernel(7, 112, 600, 1),
+                call(copies, 150, 580, 2),
+                copy(name, 714, 6, 2),
+            ],
+        );
+        assert!(recorded.replay_error.abs() < 0.001, "{}", recorded.replay_error);
+        close(with_kernels(&recorded, 0.5), 700.0);
+    }
 }
 
 #[test]

@@ -8,14 +8,15 @@ use tree_sitter::Node;
 use crate::diagnose::carried::{Carried, base_of};
 use crate::diagnose::evidence::{Evidence, Left};
 use crate::diagnose::finding::{Cost, Finding, Place};
-use crate::diagnose::reading::{is_without_gradients, lines_of, loops_around, place};
+use crate::diagnose::reading::{callers, is_without_gradients, lines_of, loops_around, place};
 use crate::diagnose::rule::Rule;
 use crate::profile::Phase;
 use crate::source::batch_site::gather::named_children;
 use crate::source::batch_site::module::{Assignment, Module};
 use crate::source::rewrite::EditKind;
+use crate::source::rewrite::mend::sums::{added, metered};
 use crate::source::rewrite::models::Models;
-use crate::source::rewrite::program::Program;
+use crate::source::rewrite::program::{Program, Scope};
 use crate::source::rewrite::syntax::{mentions, object_of, within, written};
 use crate::units::bytes;
 use crate::whatif::memory::Block;
@@ -55,14 +56,22 @@ impl Rule for GraphKept {
                 let by_model = || evidence.left_behind(|block| is_left_by_model(evidence, block));
                 kept.is_of_a_model.then(by_model).flatten().filter(is_worth)
             });
-            Some(finding(evidence.place(file, line), &kept, left))
+            let at = |(module, line): (usize, u32)| {
+                let (file, line) = evidence.ran(module, line)?;
+                Some(evidence.place(file, line))
+            };
+            let related = kept.summed.and_then(at);
+            Some(finding(evidence.place(file, line), &kept, related, left))
         });
         found.collect()
     }
 
     fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
-        let place = |kept: &Kept| place(program, kept.module, kept.lines.0);
-        kept(program).into_iter().map(|kept| finding(place(&kept), &kept, None)).collect()
+        let found = kept(program).into_iter().map(|kept| {
+            let related = kept.summed.map(|(module, line)| place(program, module, line));
+            finding(place(program, kept.module, kept.lines.0), &kept, related, None)
+        });
+        found.collect()
     }
 
     fn measurement_decides(&self) -> bool {
@@ -84,13 +93,14 @@ fn is_left_by_model(evidence: &Evidence<'_>, block: &Block) -> bool {
         && graph.memory.blocks.iter().filter(is_older).nth(1).is_some()
 }
 
-fn finding(at: Place, kept: &Kept, left: Option<Left>) -> Finding {
+fn finding(at: Place, kept: &Kept, summed: Option<Place>, left: Option<Left>) -> Finding {
     let grows = left.map_or("Memory grows with every iteration.".to_owned(), |left| {
         format!("Memory grows by {} with every iteration.", bytes(left.each))
     });
     Finding {
         rule: "graph-kept",
         at,
+        related: summed.map(|at| (at, "it is added up here".to_owned())).into_iter().collect(),
         message: format!("`{}` keeps the graph of every iteration alive", kept.what),
         why: format!(
             "The value holds the graph that made it, with all that no backward pass has freed of it, \
@@ -98,7 +108,6 @@ fn finding(at: Place, kept: &Kept, left: Option<Left>) -> Finding {
         ),
         cost: left.map(|left| Cost::bytes(left.all)),
         fix: (!kept.is_part).then_some(EditKind::DetachAccumulated),
-        ..Finding::default()
     }
 }
 
@@ -114,6 +123,8 @@ struct Kept {
     what: String,
     /// It is in a tuple, a list or a dictionary that is added.
     is_part: bool,
+    /// Where a method adds it up: the text and the line.
+    summed: Option<(usize, u32)>,
 }
 
 fn kept(program: &Program<'_>) -> Vec<Kept> {
@@ -144,6 +155,7 @@ fn kept(program: &Program<'_>) -> Vec<Kept> {
                     is_of_a_model: made().any(|made| models.are_used_by(program, module, *made)),
                     made: made().map(|made| lines_of(*made)).collect(),
                     is_part: parts.iter().all(|part| part.id() != whole.id()),
+                    summed: target.summed,
                     what: target.name,
                 });
             }
@@ -162,7 +174,8 @@ fn parts(value: Node<'_>) -> Vec<Node<'_>> {
     }
 }
 
-/// What a function adds to variables: `x += value`, `x = x + value`, `x.append(value)`.
+/// What a function adds to variables: `x += value`, `x = x + value`, `x.append(value)`, and
+/// `meter.update(value)` of a class that adds it up.
 fn additions<'a>(
     program: &Program<'a>,
     module: usize,
@@ -174,41 +187,47 @@ fn additions<'a>(
         let value = text.node(&one.value)?;
         // `losses += [loss]`
         let is_list = matches!(value.kind(), "list" | "tuple");
-        let target = Target { name: one.target.clone(), is_list };
-        if one.is_augmented {
-            let operator = value.parent()?.child_by_field_name("operator")?;
-            return (operator.kind() == "+=").then_some((target, value));
-        }
-        Some((target, added(text, one, value)?))
+        let begins = if is_list { Begins::Empty } else { Begins::Zero };
+        Some((Target { name: one.target.clone(), begins, summed: None }, added(text, one)?))
     });
-    let lists = text.calls.iter().filter(|call| call.function == function).filter_map(|call| {
+    let calls = || text.calls.iter().filter(|call| call.function == function);
+    let lists = calls().filter_map(|call| {
         let name = call.callee.strip_suffix(".append")?.replace('\'', "\"");
         let node = program.node(module, call)?;
         object_of(text, node, "append")?;
         let value = program.arguments(module, node)?.positional.first().copied()?;
-        Some((Target { name, is_list: true }, value))
+        Some((Target { name, begins: Begins::Empty, summed: None }, value))
     });
-    sums.chain(lists).collect()
+    let meters = calls().filter_map(|call| {
+        let found = metered(program, module, program.node(module, call)?)?;
+        let (there, sum) = found.sum;
+        let summed = (there, program.module(there).line(sum.start_byte()));
+        // A method that has the graphs taken off around it adds none.
+        let keeps = !is_without_gradients(program, there, sum);
+        let target = Target { name: found.object, begins: Begins::Known, summed: Some(summed) };
+        keeps.then_some((target, found.value))
+    });
+    sums.chain(lists).chain(meters).collect()
 }
 
 /// What something is added to.
 struct Target {
     /// As it is written: `total`, `metrics["loss"]`, `self.losses`.
     name: String,
-    is_list: bool,
+    begins: Begins,
+    /// Where a method adds it up.
+    summed: Option<(usize, u32)>,
 }
 
-/// `value` of `total = total + value`.
-fn added<'a>(text: &'a Module, one: &Assignment, value: Node<'a>) -> Option<Node<'a>> {
-    let field = |name: &str| value.child_by_field_name(name);
-    let is_sum = value.kind() == "binary_operator" && field("operator")?.kind() == "+";
-    let (left, right) = (field("left").filter(|_| is_sum)?, field("right")?);
-    let is_itself = |side: Node<'_>| written(text, side).replace('\'', "\"") == one.target;
-    match (is_itself(left), is_itself(right)) {
-        (true, false) => Some(right),
-        (false, true) => Some(left),
-        _ => None,
-    }
+/// What has to be seen of how something begins that values are added to.
+#[derive(Clone, Copy, PartialEq)]
+enum Begins {
+    /// It is a number.
+    Zero,
+    /// It is an empty list.
+    Empty,
+    /// Nothing: its class was looked at.
+    Known,
 }
 
 /// The loop over whose iterations a value that is added to something is kept with its graph.
@@ -233,7 +252,8 @@ fn keeps<'a>(
         Some(_) => None,
         None => {
             let gives = value.kind() == "call" && carried.gives_its_loss(value);
-            loops.first().copied().filter(|_| gives)
+            let of_step = || step(program, carried, (module, function), target, value);
+            loops.first().copied().filter(|_| gives).or_else(of_step)
         }
     };
     let is_kept = |around: &Node<'_>| {
@@ -244,6 +264,31 @@ fn keeps<'a>(
             && begins_empty(text, function, target, *around)
     };
     carries.filter(is_kept)
+}
+
+/// The body of a method that goes backward and is called in a loop: what it adds to its object is still
+/// there when it is called again.
+fn step<'a>(
+    program: &Program<'a>,
+    carried: &Carried<'a, '_>,
+    (module, function): Scope,
+    target: &Target,
+    value: Node<'a>,
+) -> Option<Node<'a>> {
+    let text = program.module(module);
+    let base = base_of(&target.name);
+    let method = text.functions.get(function?).filter(|_| base.starts_with("self."))?;
+    let class = text.text(&text.classes.get(method.class?)?.span);
+    let others = ["clear(", "pop(", "popleft(", "detach_(", "reset(", "backward("];
+    let is_emptied = others.iter().any(|other| class.contains(&format!("{base}.{other}")))
+        || class.contains(&format!("del {base}"));
+    let is_called = || {
+        let calls = callers(program, &method.name).into_iter();
+        calls.filter(|(_, _, call)| !loops_around(*call).is_empty()).count() > 0
+    };
+    let is_step = loops_around(value).is_empty() && !carried.roots.is_empty() && !is_emptied;
+    let body = text.node(&method.body).filter(|_| is_step && is_called())?;
+    carried.carries(value, body).then_some(body)
 }
 
 /// Whether a loop keeps graphs on purpose: `backward(retain_graph=True)`.
@@ -261,15 +306,11 @@ fn outlives(text: &Module, function: Option<usize>, target: &Target, around: Nod
         let rest = one.target.strip_prefix(base).unwrap_or_default();
         let is_slice = rest.starts_with('[') && rest.contains(':');
         let is_it = one.target == target.name || one.target == base || is_slice;
-        let is_sum = |value| added(text, one, value).is_some();
-        is_it
-            && one.function == function
-            && inside.contains(&one.at.start)
-            && !one.is_augmented
-            && !text.node(&one.value).is_some_and(is_sum)
+        let is_sum = one.is_augmented || added(text, one).is_some();
+        is_it && one.function == function && inside.contains(&one.at.start) && !is_sum
     });
     let takes = |node: &Node<'_>| match node.kind() {
-        "call" => ["clear", "pop", "popleft", "detach_"].iter().any(|method| {
+        "call" => ["clear", "pop", "popleft", "detach_", "reset"].iter().any(|method| {
             object_of(text, *node, method).is_some_and(|of| base_of(&written(text, of)) == base)
         }),
         "for_statement" => node
@@ -284,6 +325,9 @@ fn outlives(text: &Module, function: Option<usize>, target: &Target, around: Nod
 /// Whether a variable is seen to begin as a number, an empty list or a dictionary before a loop: what
 /// else adds things up may do so without their graphs.
 fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around: Node<'_>) -> bool {
+    if target.begins == Begins::Known {
+        return true;
+    }
     let base = base_of(&target.name);
     let is_attribute = base.starts_with("self.");
     let own = text.assignments.iter().filter(|one| {
@@ -303,7 +347,7 @@ fn begins_empty(text: &Module, function: Option<usize>, target: &Target, around:
             || written.starts_with("defaultdict(")
             || written.starts_with("collections.defaultdict(")
             || written.starts_with("Counter(");
-        match (is_in_dictionary, target.is_list) {
+        match (is_in_dictionary, target.begins == Begins::Empty) {
             (true, _) => is_dictionary,
             (false, true) => matches!(written.as_str(), "[]" | "list()"),
             (false, false) => {
@@ -365,6 +409,8 @@ print(total)
         check("losses.append((step, loss))", &[15]);
         check("losses.append({'step': step, 'loss': loss})", &[15]);
         check("losses += [loss]", &[15]);
+        check("total = 0.9 * total + 0.1 * loss", &[15]);
+        check("total = 0.1 * loss + total * 0.9", &[15]);
     }
 
     #[test]
@@ -386,6 +432,8 @@ print(total)
             "loss = loss.item()\ntotal += loss",
             "mean = loss.detach()\ntotal += mean",
             "total += f(loss)",
+            "total = 0.9 * total + 0.1 * loss.item()",
+            "total = 0.9 * loss",
         ] {
             check(right, &[]);
         }
@@ -417,6 +465,76 @@ for x, y in loader:
         let bounded = text.replace("losses, history", "window = deque(maxlen=9)\nlosses, history");
         assert_eq!(lines_in(&GraphKept, &bounded), [0; 0]);
         assert_eq!(lines_in(&GraphKept, &text), [0; 0]);
+    }
+
+    /// A training loop that gives its losses to a meter whose method `update` is this.
+    fn with_meter(update: &str, call: &str) -> String {
+        let update = update.replace('\n', "\n        ");
+        let meter = format!(
+            "class Meter:\n    def __init__(self):\n        self.reset()\n    def reset(self):\n        \
+             self.sum, self.count, self.all = 0, 0, []\n    def update(self, value, n=1):\n        {update}\n"
+        );
+        let text = program(call).replace("total = 0.0", "meter = Meter()");
+        format!("{meter}{text}")
+    }
+
+    #[test]
+    fn what_a_meter_adds_up() {
+        let check = |update: &str, call: &str, expected: &[u32]| {
+            let text = with_meter(update, call);
+            let line =
+                |wanted: &str| 1 + text.lines().take_while(|one| !one.contains(wanted)).count();
+            let found = Case::new(&text).unmeasured(&GraphKept);
+            let lines: Vec<u32> = found.iter().map(|one| one.at.line).collect();
+            let shift = line("import torch") as u32 - 1;
+            assert_eq!(lines, expected.iter().map(|at| at + shift).collect::<Vec<_>>(), "{text}");
+            for one in found {
+                assert_eq!(one.related[0].0.line, line("value * n") as u32, "{text}");
+            }
+        };
+        let sum = "self.sum += value * n\nself.count += n\nself.avg = self.sum / self.count";
+        check(sum, "meter.update(loss, x.size(0))", &[15]);
+        check(sum, "meter.update(value=loss)", &[15]);
+        check("self.all.append(value * n)", "meter.update(loss)", &[15]);
+        check("self.sum = 0.9 * self.sum + value * n", "meter.update(loss)", &[15]);
+        for right in ["loss.item()", "loss.detach()", "float(loss)", "len(x)"] {
+            check(sum, &format!("meter.update({right}, len(x))"), &[]);
+        }
+        check(sum, "meter.update(loss)\nmeter.reset()", &[]);
+        check(sum, "meter = Meter()\nmeter.update(loss)", &[]);
+        check(&format!("value = float(value)\n{sum}"), "meter.update(loss)", &[]);
+        check("with torch.no_grad():\n    self.sum += value * n", "meter.update(loss)", &[]);
+        check("self.sum += value.item() * n", "meter.update(loss)", &[]);
+        check("self.sum += value.data * n", "meter.update(loss)", &[]);
+        check("self.last = value * n", "meter.update(loss)", &[]);
+        check("self.all.append(value)\nself.all = self.all[-9:]", "meter.update(loss)", &[]);
+    }
+
+    #[test]
+    fn a_meter_of_a_library_is_not_known() {
+        let text = with_meter("self.sum += value * n", "meter.update(loss)");
+        let text = text.replace("class Meter:", "class Other:");
+        assert_eq!(lines_in(&GraphKept, &format!("from metrics import Meter\n{text}")), [0; 0]);
+    }
+
+    #[test]
+    fn a_method_that_trains_and_is_called_in_a_loop() {
+        let check = |end: &str, other: &str, expected: &[u32]| {
+            let text = format!(
+                "class Trainer:\n    def __init__(self):\n        self.losses, self.mean = [], 0.0\n    \
+                 def step(self, x, y):\n        loss = criterion(model(x), y)\n        loss.backward()\n        \
+                 {end}\n    def fit(self):\n        {other}\n\nTrainer().fit()\n"
+            );
+            assert_eq!(lines_in(&GraphKept, &text), expected, "{text}");
+        };
+        let fit = "for x, y in loader:\n            self.step(x, y)";
+        check("self.losses.append(loss)", fit, &[7]);
+        check("self.mean = 0.9 * self.mean + 0.1 * loss", fit, &[7]);
+        check("self.losses.append(loss.item())", fit, &[]);
+        check("self.losses.append(loss)", "self.step(1, 2)", &[]);
+        check("self.losses = [loss]", fit, &[]);
+        let emptied = format!("{fit}\n            self.losses.clear()");
+        check("self.losses.append(loss)", &emptied, &[]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::diagnose::reading::{
 use crate::diagnose::rule::Rule;
 use crate::diagnose::waits::Waits;
 use crate::profile::{FileId, Phase};
+use crate::recording::copies::{Direction, direction};
 use crate::source::batch_site::module::{Module, last_name};
 use crate::source::rewrite::syntax::{callee, within, written};
 use crate::whatif::graph::{Graph, Resource, Task, TaskId, TaskKind};
@@ -229,8 +230,7 @@ fn kind(graph: &Graph, (id, task): (TaskId, &Task), uploads: &[u32]) -> Option<K
 fn downloaded(graph: &Graph, wait: TaskId) -> Option<u64> {
     let sources = graph.edges().iter().filter(|edge| edge.to == wait).map(|edge| edge.from);
     let mut copies = sources.filter_map(|from| graph.task(from)).filter(|task| {
-        let name = graph.name_of(task);
-        task.kind == TaskKind::HostCopy && (name.contains("DtoH") || name.contains("DeviceToHost"))
+        task.kind == TaskKind::HostCopy && direction(graph.name_of(task)) == Some(Direction::ToHost)
     });
     copies.find_map(|copy| copy.bytes)
 }

@@ -1,13 +1,17 @@
 //! Decoding or augmentation that takes longer than the training itself, so that the loop waits whatever
 //! loads it.
 
+use tree_sitter::Node;
+
+use crate::diagnose::dataset::{of_library, value_of};
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::finding::{Cost, Finding};
+use crate::diagnose::finding::{Cost, Finding, Place};
 use crate::diagnose::loading::{batches, loader, ns, place, quantile};
 use crate::diagnose::loops::heads;
 use crate::diagnose::rule::Rule;
 use crate::profile::{FileId, Phase};
 use crate::recording::manifest::Loader;
+use crate::source::rewrite::loader::loaders;
 use crate::units::duration;
 use crate::whatif::loading::workers as workers_to_be_had;
 
@@ -32,7 +36,7 @@ impl Rule for LoaderTransform {
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let Some(loader) = loader(evidence) else { return Vec::new() };
         let found = match loader.workers {
-            Some(0) => in_the_loop(evidence),
+            Some(0) => in_the_loop(evidence, loader),
             Some(workers) => despite_workers(evidence, loader, workers),
             None => None,
         };
@@ -41,7 +45,7 @@ impl Rule for LoaderTransform {
 }
 
 /// Without workers the lines are in the recording.
-fn in_the_loop(evidence: &Evidence<'_>) -> Option<Finding> {
+fn in_the_loop(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
     let loading_ns = evidence.profile().iteration.phases.data;
     let training_ns = evidence.iteration_ns() - loading_ns;
     let workers = workers_to_be_had(evidence.manifest());
@@ -49,11 +53,20 @@ fn in_the_loop(evidence: &Evidence<'_>) -> Option<Finding> {
     if loading_ns / f64::from(workers) <= training_ns {
         return None;
     }
-    let (file, line, own_ns) = costliest(evidence)?;
-    let line_ns = own_ns + loops_ns(evidence, file, line);
-    if line_ns < LEAST_SHARE * evidence.iteration_ns() || line_ns < LEAST_OF_LOADING * loading_ns {
-        return None;
-    }
+    let dominates = |ns: f64| {
+        ns >= LEAST_SHARE * evidence.iteration_ns() && ns >= LEAST_OF_LOADING * loading_ns
+    };
+    let of_line = costliest(evidence).map(|(file, line, own_ns)| {
+        let line_ns = own_ns + loops_ns(evidence, file, line);
+        (evidence.place(file, line), Vec::new(), line_ns, "on this line")
+    });
+    let of_line = of_line.filter(|(.., ns, _)| dominates(*ns));
+    let of_library = || {
+        let loop_ns = in_libraries_ns(evidence).filter(|ns| dominates(*ns))?;
+        let (at, transform) = made_by_library(evidence, loader)?;
+        Some((at, transform, loop_ns, "of this data set"))
+    };
+    let (at, related, line_ns, which) = of_line.or_else(of_library)?;
     let with = if workers == 1 {
         "a worker".to_owned()
     } else {
@@ -61,8 +74,9 @@ fn in_the_loop(evidence: &Evidence<'_>) -> Option<Finding> {
     };
     Some(Finding {
         rule: "loader-transform",
-        at: evidence.place(file, line),
-        message: "Making the samples on this line takes longer than training on them".to_owned(),
+        at,
+        related,
+        message: format!("Making the samples {which} takes longer than training on them"),
         why: format!(
             "Of an iteration {} go into loading and {} into training, so that {with} cannot hide it. Do \
              it once before training, for a whole batch at a time, or on the GPU.",
@@ -88,6 +102,33 @@ fn costliest(evidence: &Evidence<'_>) -> Option<(FileId, u32, f64)> {
         }
     }
     best
+}
+
+/// What the loop's own line takes for loading: the code of libraries, which has no lines of its own here.
+fn in_libraries_ns(evidence: &Evidence<'_>) -> Option<f64> {
+    let (file, line) = evidence.profile().iteration.loop_line?;
+    Some(evidence.line(file, line)?.self_time.get(Phase::Data))
+}
+
+/// Where the loader's data set is made, which is a library's, and beside it its transform.
+fn made_by_library(
+    evidence: &Evidence<'_>,
+    loader: &Loader,
+) -> Option<(Place, Vec<(Place, String)>)> {
+    let program = evidence.program;
+    let of_loader = place(evidence, loader)?;
+    let at = |module: usize, node: Node<'_>| {
+        let (file, line) = evidence.ran(module, program.module(module).line(node.start_byte()))?;
+        Some(evidence.place(file, line))
+    };
+    let found = loaders(program).ok()?;
+    let one = found.iter().find(|one| at(one.module, one.call).as_ref() == Some(&of_loader))?;
+    let dataset = of_library(program, one.module, one.call)?;
+    let transform = program.arguments(one.module, dataset)?.named("transform");
+    let transform = transform.and_then(|it| value_of(program, one.module, it));
+    let related = transform.and_then(|it| at(one.module, it));
+    let related = related.map(|at| (at, "its transform is made here".to_owned()));
+    Some((at(one.module, dataset)?, related.into_iter().collect()))
 }
 
 /// What the loops take, in loading, that run this line and nothing else.
@@ -179,6 +220,43 @@ for x in loader:  # loop
         case.ran("rows", 8.0).self_time.data = 5e6;
         let cost = case.finds(&LoaderTransform, "augment").cost;
         assert_eq!(cost, Some(Cost::time(75e6)));
+    }
+
+    /// The same of a data set of a library: all that is seen of its code is the loop's line.
+    fn in_a_library(dataset: &str, load_ns: f64) -> Case {
+        let program = format!(
+            "from torch.utils.data import DataLoader, TensorDataset\n\
+             from torchvision import datasets, transforms\n\
+             steps = transforms.Compose([transforms.RandomCrop(32), transforms.ToTensor()])  # steps\n\
+             data = {dataset}  # data\nloader = DataLoader(data, batch_size=8)  # loader\n\
+             for x in loader:  # loop\n    model(x).backward()  # augment\n"
+        );
+        let mut case = loading_by(&program, load_ns, 0);
+        for cost in &mut case.profile.lines[0] {
+            cost.self_time.data = 0.0;
+        }
+        case.ran("loop", 1.0).self_time.data = load_ns;
+        case.profile.lines[0].retain(|cost| cost.self_time.data > 0.0);
+        case.manifest.loaders[0].at = Some(case.location("loader"));
+        case
+    }
+
+    #[test]
+    fn a_library_s_data_set_is_told_where_it_is_made() {
+        let found = in_a_library("datasets.CIFAR10('data', transform=steps)", 100e6)
+            .finds(&LoaderTransform, "data");
+        assert_eq!(found.cost, Some(Cost::time(100e6)));
+        assert_eq!(found.related.len(), 1);
+        assert_eq!(found.related[0].0.line, 3);
+        let one = in_a_library("datasets.CIFAR10('data', transform=None)", 100e6);
+        assert_eq!(one.finds(&LoaderTransform, "data").related, []);
+    }
+
+    #[test]
+    fn what_workers_would_hide_of_a_library_and_tensors_of_torch_are_none() {
+        in_a_library("datasets.CIFAR10('data', transform=steps)", 36e6)
+            .finds_nothing(&LoaderTransform);
+        in_a_library("TensorDataset(pictures, labels)", 100e6).finds_nothing(&LoaderTransform);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::recording::observed::Padding;
 
 /// A smaller share of padding is what batches have.
 const LEAST_PADDING: f64 = 0.2;
+/// The same where nothing names the padding, and only the ends of rows tell it.
+const LEAST_UNNAMED: f64 = 0.35;
 /// A smaller share of the iteration is not worth another order of the data.
 const LEAST: f64 = 0.05;
 
@@ -32,7 +34,9 @@ impl Rule for PaddingWaste {
 
 fn find(evidence: &Evidence<'_>, one: &Padding) -> Option<Finding> {
     let share = (one.tokens > 0).then(|| one.padding as f64 / one.tokens as f64)?;
-    if !(LEAST_PADDING..=1.0).contains(&share) {
+    let is_unnamed = one.by == "ends";
+    let least = if is_unnamed { LEAST_UNNAMED } else { LEAST_PADDING };
+    if !(least..=1.0).contains(&share) {
         return None;
     }
     let tokens = Tokens::of(evidence, one)?;
@@ -45,13 +49,19 @@ fn find(evidence: &Evidence<'_>, one: &Padding) -> Option<Finding> {
         .map(|(_, work)| work.time_ns())
         .sum();
     let cost_ns = share * time_ns;
+    // That nothing names the padding is worth telling: attention and losses take it for words.
+    let unnamed =
+        "It is the same token at the ends of rows of several lengths, and is nowhere else. ";
+    let unnamed = if is_unnamed { unnamed } else { "" };
     (evidence.share(cost_ns) >= LEAST).then(|| Finding {
         rule: "padding-waste",
         at: evidence.place(crate::profile::FileId(one.at.file), one.at.line),
         message: format!("{:.0}% of the tokens that come here are padding", 100.0 * share),
-        why: "Padding costs as much as words do. There is less of it in batches of sentences of about one \
-              length (sorted, or in buckets by length), and with several sentences packed into one row."
-            .to_owned(),
+        why: format!(
+            "{unnamed}Padding costs as much as words do. There is less of it in batches of sentences of \
+             about one length (sorted, or in buckets by length), and with several sentences packed into \
+             one row."
+        ),
         cost: Some(Cost::time(cost_ns).predicted()),
         ..Finding::default()
     })
@@ -64,18 +74,28 @@ struct Tokens {
 }
 
 impl Tokens {
-    /// Of the embedding that a line calls.
+    /// Of the embedding that a line calls; or of all that the model calls which was given a mask.
     fn of(evidence: &Evidence<'_>, one: &Padding) -> Option<Tokens> {
-        let is_it = |key: &&Key| key.0.0 == one.at.file && key.1 == one.at.line;
-        let embeddings = evidence.work.keys().filter(is_it).filter_map(|key| {
-            let operator = evidence.operator(key)?;
-            (operator.base_name() == Some("embedding")).then(|| operator.shape(1)).flatten()
-        });
-        let mut shapes = embeddings.filter_map(|shape| match shape {
-            [rows, columns] if *rows > 1 && *columns > 1 => Some((*rows, *columns)),
-            _ => None,
-        });
-        let (rows, columns) = shapes.next()?;
+        let is_here = |key: &&Key| key.0.0 == one.at.file && key.1 == one.at.line;
+        let shapes = |keys: &mut dyn Iterator<Item = &Key>| -> Vec<(u64, u64)> {
+            let embeddings = keys.filter_map(|key| {
+                let operator = evidence.operator(key)?;
+                (operator.base_name() == Some("embedding")).then(|| operator.shape(1)).flatten()
+            });
+            let shapes = embeddings.filter_map(|shape| match shape {
+                [rows, columns] if *rows > 1 && *columns > 1 => Some((*rows, *columns)),
+                _ => None,
+            });
+            shapes.collect()
+        };
+        let mut found = shapes(&mut evidence.work.keys().filter(is_here));
+        if found.is_empty() && one.by == "mask" {
+            found = shapes(&mut evidence.work.keys().filter(|key| key.2 == Phase::Forward));
+            found.dedup();
+            // Of several it is not known whose mask it is.
+            found.truncate(if found.len() == 1 { 1 } else { 0 });
+        }
+        let (rows, columns) = *found.first()?;
         Some(Tokens { rows, columns })
     }
 
@@ -114,7 +134,8 @@ mod tests {
         let at = Location { file: 0, line: 3 };
         Case::new(TEXT)
             .told(|it| {
-                it.observed.padding = vec![Padding { at, module: 0, tokens: 1000, padding }];
+                let by = "padding_idx".to_owned();
+                it.observed.padding = vec![Padding { at, module: 0, tokens: 1000, padding, by }];
             })
             .call(3, Phase::Forward, &operator("embedding", &[table, &[16, 24], ROWS]), 100.0)
             .call(4, Phase::Forward, &operator("linear", &[ROWS, layer, ROWS]), 500.0)
@@ -130,6 +151,38 @@ mod tests {
         assert!(found[0].message.starts_with("40%"), "{}", found[0].message);
         // The table's lookup, the layer and its gradient; not the other layer.
         assert_eq!(found[0].cost, Some(Cost::time(0.4 * 1e6).predicted()));
+    }
+
+    #[test]
+    fn a_mask_is_given_to_the_model_and_its_embedding_is_elsewhere() {
+        let masked = |by: &str| {
+            let by = by.to_owned();
+            example(400).told(|it| {
+                let one = &mut it.observed.padding[0];
+                (one.at.line, one.by) = (5, by);
+            })
+        };
+        let found = masked("mask").measured(&PaddingWaste);
+        assert_eq!((found.len(), found[0].at.line), (1, 5));
+        assert_eq!(found[0].cost, Some(Cost::time(0.4 * 1e6).predicted()));
+        assert!(masked("ends").measured(&PaddingWaste).is_empty());
+        // Another embedding, of another model perhaps.
+        let table: &[u64] = &[9, 4];
+        let other = operator("embedding", &[table, &[8, 12], &[8, 12, 4]]);
+        let two = masked("mask").call(4, Phase::Forward, &other, 1.0);
+        assert!(two.measured(&PaddingWaste).is_empty());
+    }
+
+    #[test]
+    fn padding_that_nothing_names_is_explained() {
+        let unnamed = |padding: u64| {
+            let found = example(padding).told(|it| it.observed.padding[0].by = "ends".to_owned());
+            found.measured(&PaddingWaste)
+        };
+        // A quarter is not enough for what is only guessed.
+        assert!(unnamed(250).is_empty() && example(250).measured(&PaddingWaste).len() == 1);
+        let found = unnamed(400);
+        assert!(found[0].why.starts_with("It is the same token"), "{}", found[0].why);
     }
 
     #[test]

@@ -51,7 +51,9 @@ fn parameters(evidence: &Evidence<'_>) -> Vec<Finding> {
             at: evidence.place(found.at.0, found.at.1),
             message: format!("{:.0} parameters are changed one by one", found.trips),
             why: "Each change of a small tensor takes longer to call than to compute. `torch._foreach_mul_`, \
-                  `torch._foreach_add_`, `torch._foreach_lerp_` and their like take all of them in one call."
+                  `torch._foreach_add_`, `torch._foreach_lerp_` and their like take all of them in one \
+                  call; of averages of weights `torch.optim.swa_utils.AveragedModel` does so with \
+                  `get_ema_multi_avg_fn`."
                 .to_owned(),
             cost: Some(Cost::time(found.saved_ns).predicted()),
             ..Finding::default()
@@ -152,6 +154,42 @@ mod tests {
         assert!((cost.time_ns - 39.0 * 6.9e3).abs() < 1e3 && cost.is_predicted, "{cost:?}");
         assert!(ema(4, 500.0).measured(&TinyKernels).is_empty());
         assert!(ema(40, 1e6).measured(&TinyKernels).is_empty());
+    }
+
+    #[test]
+    fn an_update_by_hand() {
+        let text = "import torch\n\nfor x in data:\n    model(x).sum().backward()\n    \
+            for p in model.parameters():\n        with torch.no_grad():\n            p -= 0.1 * p.grad\n";
+        let mut case = Case::new(text).times(4, 1.0).times(5, 41.0).times(6, 80.0).times(7, 40.0);
+        for size in 0..40 {
+            let shape: &[u64] = &[64 + size];
+            case = case
+                .gap(7, Phase::Other, 3.0)
+                .call(7, Phase::Other, &operator("mul", &[shape, shape]), 4.0)
+                .call(7, Phase::Other, &operator("sub_", &[shape, shape]), 4.0);
+        }
+        let found = case.measured(&TinyKernels);
+        assert_eq!((found.len(), found[0].at.line), (1, 5));
+        assert!(found[0].message.starts_with("40 parameters"), "{}", found[0].message);
+        assert!(found[0].cost.is_some_and(|cost| cost.time_ns > 39.0 * 9e3), "{:?}", found[0].cost);
+    }
+
+    #[test]
+    fn two_loops_beside_each_other() {
+        let text = "import torch\n\nwith torch.no_grad():\n    for p in model.parameters():\n        \
+            p.mul_(0.9)\n    for a, p in zip(average.parameters(), model.parameters()):\n        \
+            a.lerp_(p, 0.1)\n";
+        let mut case = Case::new(text).times(4, 41.0).times(5, 40.0).times(6, 41.0).times(7, 40.0);
+        for (line, name) in [(5, "mul_"), (7, "lerp_")] {
+            for size in 0..40 {
+                let shape: &[u64] = &[64 + size];
+                case = case.gap(line, Phase::Other, 3.0);
+                case = case.call(line, Phase::Other, &operator(name, &[shape, shape]), 4.0);
+            }
+        }
+        let found = case.measured(&TinyKernels);
+        assert_eq!(found.iter().map(|one| one.at.line).collect::<Vec<_>>(), [4, 6]);
+        assert!(found.iter().all(|one| one.message.starts_with("40 ")), "{found:?}");
     }
 
     const MODEL: &str = "import torch\n\ny = model(x)\ny.backward()\n";

@@ -119,13 +119,16 @@ fn moments_are_divided_among_those_that_run() {
 #[test]
 fn copies_by_direction() {
     let mut made = Made::default();
-    for (name, bytes) in [("Memcpy HtoD (Pinned -> Device)", 8), ("Memcpy DtoH", 3)] {
+    for (name, bytes) in
+        [("Memcpy HtoD (Host -> Device)", 5), ("CopyHostToDevice", 3), ("CopyDeviceToHost", 3)]
+    {
         let copy = made.on_gpu(7, TaskKind::HostCopy, name, 20.0);
         made.0.task_mut(copy).expect("a copy").bytes = Some(bytes);
     }
     let whole = made.measured(&profile()).metrics.whole;
     let copied = |bytes| Copied { calls: 1.0, bytes, time_ns: 20.0 };
-    assert_eq!((whole.to_device, whole.to_host), (copied(8.0), copied(3.0)));
+    let twice = Copied { calls: 2.0, bytes: 8.0, time_ns: 40.0 };
+    assert_eq!((whole.to_device, whole.to_host), (twice, copied(3.0)));
 }
 
 #[test]

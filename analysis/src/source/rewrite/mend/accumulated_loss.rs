@@ -9,6 +9,7 @@ use super::super::forward::{Backward, backwards};
 use super::super::program::Program;
 use super::super::syntax::{object_of, within, written};
 use super::Wanted;
+use super::sums::{added, metered};
 
 /// Calls after which a value has no graph.
 const WITHOUT_GRAPH: [&str; 5] = ["item", "detach", "tolist", "numpy", "float"];
@@ -28,11 +29,10 @@ pub(super) fn rewrite<'a>(
         if !matches!(backward.loss.kind(), "identifier" | "attribute") {
             continue;
         }
-        let added = text.assignments.iter().filter(|one| one.function == function);
-        let added = added.filter(|one| is_added(text, one.is_augmented, &one.target, &one.value));
+        let own = text.assignments.iter().filter(|one| one.function == function);
         // What goes back itself needs its graph.
-        let kept = added.filter(|one| !goes_back(program, &backwards, &one.target));
-        let values = kept.filter_map(|one| text.node(&one.value));
+        let kept = own.filter(|one| !goes_back(program, &backwards, &one.target));
+        let values = kept.filter_map(|one| added(text, one));
         let appended = text.calls.iter().filter(|call| call.function == function);
         let appended =
             appended.filter_map(|call| appended_value(program, &backwards, module, call));
@@ -67,14 +67,16 @@ fn others<'a>(
     at: &Wanted<'_>,
 ) {
     for (module, text) in program.modules().iter().enumerate() {
-        let added = text
-            .assignments
-            .iter()
-            .filter(|one| one.is_augmented && !goes_back(program, backwards, &one.target));
-        let values = added.filter_map(|one| text.node(&one.value));
+        let kept = text.assignments.iter();
+        let kept = kept.filter(|one| !goes_back(program, backwards, &one.target));
+        let values = kept.filter_map(|one| added(text, one));
         let calls = text.calls.iter();
         let appended = calls.filter_map(|call| appended_value(program, backwards, module, call));
-        for value in values.chain(appended) {
+        let metered = text.calls.iter().filter_map(|call| {
+            let node = program.node(module, call)?;
+            at.meets(program, module, node).then(|| metered(program, module, node))?
+        });
+        for value in values.chain(appended).chain(metered.map(|one| one.value)) {
             let is_plain =
                 matches!(value.kind(), "identifier" | "attribute" | "call" | "subscript");
             let mut parts = within(value).into_iter();
@@ -84,22 +86,6 @@ fn others<'a>(
             }
         }
     }
-}
-
-/// `total += …`, or `total = total + …`.
-fn is_added(
-    text: &Module,
-    is_augmented: bool,
-    target: &str,
-    value: &std::ops::Range<usize>,
-) -> bool {
-    let node = text.node(value);
-    let is_sum = || {
-        let sum = node.filter(|node| node.kind() == "binary_operator");
-        sum.and_then(|sum| sum.child_by_field_name("left"))
-            .is_some_and(|left| written(text, left) == target)
-    };
-    is_augmented || is_sum()
 }
 
 /// Whether a variable is what some backward pass begins from.

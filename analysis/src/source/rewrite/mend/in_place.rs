@@ -35,6 +35,35 @@ pub(super) fn rewrite<'a>(
     })
 }
 
+/// An activation in a method that could write over what a layer gives it.
+pub(crate) struct Overwriting<'a> {
+    pub module: usize,
+    /// The call that makes it, or computes it: `nn.LeakyReLU(0.2)`, `F.leaky_relu(x)`.
+    pub made: Node<'a>,
+    /// Where it is computed, each with the call of the layer in front.
+    pub calls: Vec<(Node<'a>, Node<'a>)>,
+}
+
+/// The activations in methods for which the edit is safe, and not made yet.
+pub(crate) fn overwriting<'a>(program: &Program<'a>) -> Vec<Overwriting<'a>> {
+    let all = held(program);
+    let found = candidates(program).into_iter().filter(|one| one.refusal.is_none());
+    let found = found.filter_map(|Candidate { module, made, uses, .. }| {
+        let class =
+            program.class_of((module, program.module(module).function_at(made.start_byte())))?;
+        let computed = if uses.is_empty() { vec![made] } else { uses };
+        let with_layer = |call: Node<'a>| {
+            let given = program.arguments(module, call)?.positional.first().copied()?;
+            let (_, before) = layer_before(program, &all, (module, class), given)?;
+            Some((call, before))
+        };
+        let calls = computed.into_iter().map(with_layer).collect::<Option<Vec<_>>>()?;
+        let edit = in_place(program, &mut Edits::new(program), module, made);
+        (edit == Ok(true)).then_some(Overwriting { module, made, calls })
+    });
+    found.collect()
+}
+
 /// The activations that are given what nothing else needs.
 fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
     let all = held(program);

@@ -30,6 +30,7 @@ fn a_loss_that_is_added_up() {
         "total += (loss / 4)",
         "losses.append(loss)",
         "stats['loss'] += loss",
+        "mean = 0.9 * mean + 0.1 * loss",
     ];
     let shown: String = layouts
         .iter()
@@ -45,6 +46,7 @@ fn a_loss_that_is_added_up() {
         total += (loss.detach() / 4)
         losses.append(loss.detach())
         stats['loss'] += loss.detach()
+        mean = 0.9 * mean + 0.1 * loss.detach()
     "#]]
     .assert_eq(&shown);
 }
@@ -109,6 +111,24 @@ fn at_the_line_of_a_finding_every_value_counts() {
     let made = of(11).expect("made");
     assert!(made.files[0].applied(&script).contains("total += criterion(model(x), y).detach()\n"));
     assert!(matches!(of(12), Err(Refusal::NotUnderstood(_))));
+}
+
+#[test]
+fn a_value_that_a_meter_adds_up() {
+    let meter = "class Meter:\n    def __init__(self):\n        self.sum = 0\n    \
+                 def update(self, value):\n        self.sum += value\n";
+    let made = |call: &str| {
+        let script =
+            format!("{}{meter}", loop_with(call)).replace("losses = []", "meter = Meter()");
+        let (texts, entry) = project(&[("train.py", &script)]);
+        let made = rewrite(&texts, &entry, &at(DETACH, &[("train.py", 11)]));
+        made.map(|made| {
+            made.files[0].applied(&script).lines().nth(10).unwrap_or_default().to_owned()
+        })
+    };
+    assert_eq!(made("meter.update(loss)").expect("made"), "    meter.update(loss.detach())");
+    assert!(made("meter.update(loss.item())").is_err());
+    assert!(made("other.update(loss)").is_err());
 }
 
 const VALIDATES: &str = "\
