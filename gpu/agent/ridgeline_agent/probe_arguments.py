@@ -18,6 +18,8 @@ _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm")
 # Within (0, 1), so that logarithms, roots and probabilities are defined, and away from 0, so that
 # no product becomes denormal, which a processor is slow at.
 _LEAST, _MOST = 0.05, 0.95
+# Numbers that JSON has no digits for, as the profiler writes them.
+_NOT_FINITE = ("inf", "-inf", "nan")
 
 
 class Misfit(Exception):
@@ -161,6 +163,8 @@ def _taken(kind: str, value: Any) -> Any:
     """A recorded value as an argument of this type, as the schema writes it."""
     while kind.startswith("Optional["):
         kind = kind[len("Optional[") : -1]
+    if isinstance(value, str) and value in _NOT_FINITE and kind in ("float", "number", "Scalar"):
+        return float(value)
     if kind.startswith("List["):
         inner = kind[len("List[") : -1]
         values = value if isinstance(value, list) else [value]

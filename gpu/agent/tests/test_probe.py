@@ -78,6 +78,7 @@ RECORDED = [
     operator("aten::add_", [tensor(2, 8, 16, 16), tensor(2, 8, 16, 16), 1], ALL),
     operator("aten::mul", [tensor(4, 4), tensor(dtype="float64")]),
     operator("aten::div", [tensor(4, 4), 3]),
+    operator("aten::masked_fill", [tensor(4, 4), tensor(4, 4, dtype="bool"), "-inf"]),
     operator("aten::cat", [[tensor(4, 4), tensor(4, 4)], 1]),
     operator("aten::embedding", [tensor(50, 8), tensor(4, 6, dtype="int64"), -1, False, False]),
     operator(

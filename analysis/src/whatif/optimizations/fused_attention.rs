@@ -88,23 +88,22 @@ fn modelled_ratio(attention: &Attention<'_>, modelled: &[f64], fused_ns: f64) ->
 /// The same as this machine ran them by themselves: nothing where it did not run most of it.
 ///
 /// Scores that come fresh from the system's memory slow the written-out calls down within an iteration, and
-/// the one operator has none. So it takes as much longer than by itself as the calls do that were slowed
-/// least.
+/// the one operator has none. So it takes as much longer than by itself as the call does that was slowed
+/// least, and no less: by itself an operator finds all that it reads in the caches.
 fn probed_ratio(attention: &Attention<'_>, graph: &Graph, probes: &Probes) -> Option<f64> {
     let fused_ns = probes.stand_in(&attention.fused)?;
     let (mut of_probed, mut whole) = (0.0, 0.0);
-    let mut slower: Vec<f64> = Vec::new();
+    let mut least_slowed = f64::INFINITY;
     for call in &attention.calls {
         let work_ns = call.work_ns(graph);
         whole += work_ns;
         if let Some(same) = probes.same(call.operator) {
             of_probed += work_ns;
-            slower.push(work_ns / same);
+            least_slowed = least_slowed.min(work_ns / same);
         }
     }
-    slower.sort_by(f64::total_cmp);
-    let least = slower.get(slower.len() / 4).filter(|_| of_probed >= MOST * whole)?;
-    Some(fused_ns * least / whole).filter(|ratio| ratio.is_finite())
+    let is_known = of_probed >= MOST * whole;
+    Some(fused_ns * least_slowed.max(1.0) / whole).filter(|ratio| is_known && ratio.is_finite())
 }
 
 fn fuse(attention: &Attention<'_>, graph: &mut Graph, ratio: f64) {

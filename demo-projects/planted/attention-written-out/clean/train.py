@@ -1,4 +1,4 @@
-"""Train a layer of self-attention to tell what comes next."""
+"""Train a layer of self-attention to copy what it is given."""
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ class Attention(nn.Module):
         batch, length, width = x.shape
         parts = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = F.scaled_dot_product_attention(q, k, v)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -25,8 +25,8 @@ def main() -> None:
     model = Attention(width=128, heads=8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        x = torch.randn(2, 257, 128)
-        loss = (model(x[:, :-1]) - x[:, 1:]).square().mean()
+        x = torch.randn(1, 1024, 128)
+        loss = (model(x) - x).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

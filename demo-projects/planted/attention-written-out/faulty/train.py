@@ -1,4 +1,4 @@
-"""Train a layer of self-attention to tell what comes next."""
+"""Train a layer of self-attention to copy what it is given."""
 
 import math
 
@@ -8,20 +8,17 @@ from torch.nn import functional as F
 
 
 class Attention(nn.Module):
-    def __init__(self, width: int, heads: int, length: int) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        later = torch.ones(length, length, dtype=torch.bool).triu(1)
-        self.register_buffer("later", later)
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
         parts = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-        scores = scores.masked_fill(self.later, -math.inf)
         weights = F.softmax(scores, dim=-1)  # fault
         y = weights @ v
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
@@ -29,11 +26,11 @@ class Attention(nn.Module):
 
 def main() -> None:
     torch.manual_seed(0)
-    model = Attention(width=128, heads=8, length=256)
+    model = Attention(width=128, heads=8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        x = torch.randn(2, 257, 128)
-        loss = (model(x[:, :-1]) - x[:, 1:]).square().mean()
+        x = torch.randn(1, 1024, 128)
+        loss = (model(x) - x).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -6,9 +6,9 @@ from torch import nn
 
 def main() -> None:
     torch.manual_seed(0)
-    model = nn.Linear(64, 256)
+    model = nn.Linear(64, 512)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-    inputs, targets = torch.randn(512, 64), torch.randn(512, 256)
+    inputs, targets = torch.randn(1024, 64), torch.randn(1024, 512)
     whitening = torch.linalg.inv(torch.linalg.cholesky(torch.cov(targets.T)))
 
     for _ in range(200):

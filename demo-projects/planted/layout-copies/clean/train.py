@@ -16,10 +16,10 @@ class Scores(nn.Module):
 
 def main() -> None:
     torch.manual_seed(0)
-    model = Scores(words=20_000, width=128)
+    model = Scores(words=80_000, width=256)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        contexts, words = torch.randn(8, 128), torch.randint(20_000, (8,))
+        contexts, words = torch.randn(8, 256), torch.randint(80_000, (8,))
         loss = nn.functional.cross_entropy(model(contexts), words)
         optimizer.zero_grad()
         loss.backward()
