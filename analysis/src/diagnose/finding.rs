@@ -53,8 +53,10 @@ pub struct Finding {
     /// Why that costs something, and what to do: one to three sentences that a person understands who
     /// is no expert.
     pub why: String,
-    /// What it costs; nothing where it was not measured.
+    /// What it costs; nothing where that is not known.
     pub cost: Option<Cost>,
+    /// A recording shows it, and not the text alone.
+    pub is_measured: bool,
     /// The edit that mends it, where a small one is safe. The server tries it on today's text; it may
     /// be refused there.
     pub fix: Option<EditKind>,

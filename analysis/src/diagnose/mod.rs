@@ -72,7 +72,9 @@ pub fn diagnose(
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(rule) = rules::ALL.get(at) else { return found };
-            found.extend(rule.measured(&evidence).into_iter().map(|finding| (at, finding)));
+            let measured = rule.measured(&evidence).into_iter();
+            let measured = measured.map(|finding| Finding { is_measured: true, ..finding });
+            found.extend(measured.map(|finding| (at, finding)));
         }
     };
     let (mut found, others) = beside(is_large, look, look);
@@ -106,7 +108,7 @@ pub fn wanted(findings: &[Finding]) -> Wanted {
     Wanted {
         types: false,
         layouts: says(&["channels-last-missed"]),
-        stand_ins: says(&["attention-written-out", "bias-before-batch-norm"]),
+        stand_ins: says(&["attention-written-out"]),
         optimizers: says(&["unfused-optimizer"]),
     }
 }

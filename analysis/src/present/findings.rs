@@ -106,8 +106,13 @@ fn heading(finding: &Finding, profile: Option<&Profile>) -> String {
     let message = clean(&finding.message);
     match profile.and_then(|profile| cost(finding, profile)) {
         Some(cost) => format!("{message}: {cost}"),
-        None => format!("{message} (not measured)"),
+        None => format!("{message} ({})", unknown(finding)),
     }
+}
+
+/// What stands where a cost would.
+fn unknown(finding: &Finding) -> &'static str {
+    if finding.is_measured { "cost unknown" } else { "not measured" }
 }
 
 /// Findings in a hover, the line's other numbers below.
@@ -145,7 +150,8 @@ pub fn page(findings: &[Finding], profile: &Profile, style: Style) -> String {
     for finding in findings.iter().take(IN_TERMINAL) {
         let Place { path, line } = &finding.at;
         let cost = cost(finding, profile);
-        let cost = cost.map_or(" (not measured)".to_owned(), |cost| format!(" · {cost}"));
+        let cost =
+            cost.map_or_else(|| format!(" ({})", unknown(finding)), |cost| format!(" · {cost}"));
         let mark = mark(severity(finding, profile));
         page += &format!("{mark} {}:{line}  {}{cost}\n", clean(path), clean(&finding.message));
         let fix = finding.fix.map(|fix| format!(" · fix: {}", fix.name())).unwrap_or_default();
@@ -183,6 +189,7 @@ mod tests {
             why: "Python stands still until the GPU is done.".to_owned(),
             cost,
             fix: Some(EditKind::DetachAccumulated),
+            is_measured: cost.is_some(),
         }
     }
 
@@ -192,6 +199,7 @@ mod tests {
             finding(Some(Cost::time(1.2e6))),
             finding(Some(Cost::bytes(2e7).predicted())),
             Finding { fix: None, ..finding(None) },
+            Finding { fix: None, is_measured: true, ..finding(None) },
         ];
         let style = Style { color: false, width: 80 };
         expect![[r#"
@@ -202,6 +210,8 @@ mod tests {
              ! train.py:12  .item() waits for the GPU · ~20 MB at the peak (2%)
                hidden-sync · fix: detach-accumulated
              · train.py:12  .item() waits for the GPU (not measured)
+               hidden-sync
+             · train.py:12  .item() waits for the GPU (cost unknown)
                hidden-sync
         "#]]
         .assert_eq(&page(&findings, &profile(), style));

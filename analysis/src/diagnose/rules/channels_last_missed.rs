@@ -58,6 +58,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
             .to_owned(),
         cost: Some(Cost::time(total_ns)),
         fix: Some(EditKind::ChannelsLast),
+        ..Finding::default()
     })
 }
 

@@ -63,6 +63,7 @@ impl Rule for ExposedCommunication {
             why: why.to_owned(),
             cost: Some(Cost::time(exposed_ns)),
             fix: None,
+            ..Finding::default()
         }]
     }
 }

@@ -70,6 +70,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
             .to_owned(),
         cost: Some(Cost::time(saved_ns).predicted()),
         fix: Some(EditKind::Tf32),
+        ..Finding::default()
     })
 }
 

@@ -108,6 +108,7 @@ fn finding(at: Place, kept: &Kept, summed: Option<Place>, left: Option<Left>) ->
         ),
         cost: left.map(|left| Cost::bytes(left.all)),
         fix: (!kept.is_part).then_some(EditKind::DetachAccumulated),
+        ..Finding::default()
     }
 }
 

@@ -49,6 +49,7 @@ fn finding(evidence: &Evidence<'_>) -> Option<Finding> {
             .to_owned(),
         cost: Some(Cost::time(evidence.saved_by("pinned-memory", Bound::Likely)?).predicted()),
         fix: Some(EditKind::PinnedMemory),
+        ..Finding::default()
     })
 }
 

@@ -62,6 +62,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         cost: Some(Cost::bytes(bytes).predicted()),
         fix: Some(EditKind::Checkpoint),
+        ..Finding::default()
     })
 }
 

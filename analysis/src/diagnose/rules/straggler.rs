@@ -86,6 +86,7 @@ pub(super) fn finding(
         why: why.to_owned(),
         cost: Some(cost),
         fix: None,
+        ..Finding::default()
     })
 }
 

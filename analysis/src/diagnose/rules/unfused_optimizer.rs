@@ -77,6 +77,7 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         ),
         cost: Some(Cost::time(found.time_ns).predicted()),
         fix: Some(fix),
+        ..Finding::default()
     })
 }
 

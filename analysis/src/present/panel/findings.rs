@@ -155,6 +155,7 @@ mod tests {
             why: "x".repeat(5000),
             cost: Some(Cost { time_ns: 1e6, bytes: f64::NAN, is_predicted: false }),
             fix: Some(EditKind::DetachAccumulated),
+            is_measured: true,
         };
         let edit = Some(Err("the line has changed".to_owned()));
         let mut findings = Findings { found: vec![Found { finding, edit }], message: None };
