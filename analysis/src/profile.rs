@@ -14,6 +14,7 @@ pub mod ranks;
 pub mod since;
 pub mod utilization;
 
+use std::collections::BTreeMap;
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
@@ -510,6 +511,9 @@ pub struct Profile {
     pub estimate: Option<Estimate>,
     /// What it spends on talking with other ranks; nothing where it exchanges nothing.
     pub exchange: Option<Arc<Exchange>>,
+    /// Nanoseconds of getting into the compiled graphs of a function, by the number that Dynamo gave it:
+    /// [`Region::frame`](crate::recording::manifest::Region::frame).
+    pub graph_entries: BTreeMap<u32, f64>,
     /// What the ranks of the run cost that this is the first of; nothing where it is alone.
     pub ranks: Option<Arc<Ranks>>,
     /// What changed since earlier runs, where there are some.

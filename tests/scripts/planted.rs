@@ -20,8 +20,6 @@ use super::sandbox::{Sandbox, ended, python_with_torch, repository};
 use super::texts;
 use super::turns::{alone, beside};
 
-/// Rules that tell no cost: nothing in a recording has it.
-const WITHOUT_COST: [&str; 1] = ["graph-break"];
 /// Rules whose fault is in no text: `gpu-slowed` tells of the machine.
 const WITHOUT_PROJECT: [&str; 1] = ["gpu-slowed"];
 /// Faults that are what their iteration waits for.
@@ -185,10 +183,7 @@ impl Pair {
         }
         let is_told =
             |one: &&Value| one["time_ms"].as_f64() > Some(0.0) || one["bytes"].as_f64() > Some(0.0);
-        let has_none = WITHOUT_COST.contains(&self.rule.as_str());
-        wrong.extend(
-            own.iter().filter(|one| is_told(one) == has_none).map(|one| format!("{one:#}")),
-        );
+        wrong.extend(own.iter().filter(|one| !is_told(one)).map(|one| format!("{one:#}")));
         let told = |key: &str| own.iter().filter_map(|one| one[key].as_f64()).sum::<f64>();
         let bytes = told("bytes");
         if bytes > 0.0 {

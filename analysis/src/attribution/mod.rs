@@ -17,6 +17,7 @@ mod device;
 mod exchange;
 #[cfg(test)]
 mod fixture;
+mod graph_entries;
 mod join;
 mod kernels;
 mod lines;
@@ -198,6 +199,7 @@ fn attribute_with(
     let exchange = exchange::exchange(&join, &contexts, &pieces, &sums.launches, &steps, manifest);
     let mut profile = Profile {
         exchange: exchange.map(Arc::new),
+        graph_entries: graph_entries::graph_entries(&join, &steps),
         ranks: None,
         iteration: iteration(&steps, manifest, phases(&contexts, &sums)),
         memory: replay.cost,

@@ -431,9 +431,12 @@ pub struct Region {
     pub file: u32,
     /// The line of its `def`, from 1.
     pub line: u32,
-    /// `Net.forward`.
+    /// `Net.forward`; `Net.torch_dynamo_resume_in_forward_at_12` behind a line that broke its graph.
     #[serde(default, deserialize_with = "text")]
     pub name: String,
+    /// The number that Dynamo gave it.
+    #[serde(default)]
+    pub frame: Option<u32>,
 }
 
 /// How complete the line log is.

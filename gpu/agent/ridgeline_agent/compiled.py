@@ -24,6 +24,8 @@ class CompiledRegions:
         self._sources = sources
         self._listening = False
         self._codes: dict[int, types.CodeType] = {}
+        # By the identity of the code: the number that Dynamo gave it.
+        self._frames: dict[int, int] = {}
         # Counts compilations, so that an iteration in which one happened is known to be no measure.
         self.compilations = 0
         # The user's lines that call `torch.compile`, with what is compiled there.
@@ -79,6 +81,8 @@ class CompiledRegions:
     def _compiled(self, code: types.CodeType, new_code: types.CodeType) -> None:
         self.compilations += 1
         self._codes[id(code)] = code
+        with contextlib.suppress(Exception):
+            self._frames[id(code)] = int(_compile_id().frame_id)
 
     def json(self) -> list[dict[str, object]]:
         """`compiled` of the manifest."""
@@ -92,6 +96,14 @@ class CompiledRegions:
                         "file": self._sources.file(code.co_filename),
                         "line": code.co_firstlineno,
                         "name": getattr(code, "co_qualname", code.co_name),
+                        "frame": self._frames.get(id(code)),
                     }
                 )
         return regions
+
+
+def _compile_id() -> Any:
+    """What Dynamo compiles at this moment."""
+    from torch._guards import CompileContext
+
+    return CompileContext.current_compile_id()

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 
 use super::recompilation::quoted;
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::finding::Finding;
+use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
 use crate::profile::FileId;
 
 /// In torch's reason where the program asked for it.
 const WANTED: [&str; 4] =
     ["compiler.disable", "dynamo.disable", "graph_break()", "disallow_in_graph"];
+
+/// How Dynamo calls what follows such a line (`torch/_dynamo/resume_execution.py`).
+const RESUMES: &str = "torch_dynamo_resume_in_";
 
 pub(super) struct GraphBreak;
 
@@ -35,10 +38,11 @@ impl Rule for GraphBreak {
         let found = by_line.into_iter().map(|((file, line), reason)| Finding {
             rule: "graph-break",
             at: evidence.place(FileId(file), line),
+            cost: cost(evidence, FileId(file), line),
             message: "torch.compile gives up the graph here and goes back to Python".to_owned(),
             why: format!(
                 "{}What stands before and after becomes two graphs, between which nothing is fused and \
-                 Python runs. Moved out of the compiled function, or written in tensor operations, the \
+                 Python runs. The cost is that of getting into the second one alone. Moved out of the compiled function, or written in tensor operations, the \
                  line leaves one graph.",
                 quoted(reason)
             ),
@@ -48,12 +52,25 @@ impl Rule for GraphBreak {
     }
 }
 
+/// What getting into the graphs behind the line takes. What fusing across it would save, nobody knows.
+fn cost(evidence: &Evidence<'_>, file: FileId, line: u32) -> Option<Cost> {
+    let end = format!("_at_{line}");
+    let compiled = evidence.manifest()?.compiled.iter();
+    let behind = compiled.filter(|region| {
+        FileId(region.file) == file && region.name.contains(RESUMES) && region.name.ends_with(&end)
+    });
+    let entries = &evidence.profile().graph_entries;
+    let time_ns: f64 =
+        behind.filter_map(|region| entries.get(&region.frame?)).fold(0.0, |sum, ns| sum + ns);
+    (time_ns > 0.0).then(|| Cost::time(time_ns))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::diagnose::harness::{Case, operator};
     use crate::profile::Phase;
-    use crate::recording::manifest::Location;
+    use crate::recording::manifest::{Location, Region};
     use crate::recording::observed;
 
     const TEXT: &str = "import torch\n\ndef f(x):\n    print(x)\n    return x.item()\n";
@@ -78,6 +95,23 @@ mod tests {
         let found = example(&breaks).measured(&GraphBreak);
         assert_eq!(found.iter().map(|one| one.at.line).collect::<Vec<_>>(), [4, 5]);
         assert!(found[0].why.starts_with("torch says: builtin print. "), "{}", found[0].why);
+    }
+
+    #[test]
+    fn getting_into_the_graph_behind_it_is_the_cost() {
+        let region =
+            |name: &str, frame| Region { name: name.to_owned(), frame, ..Region::default() };
+        let mut case = example(&[(4, 1, "print"), (5, 1, "Tensor.item")]).told(|it| {
+            it.compiled = vec![
+                region("f", Some(0)),
+                region("torch_dynamo_resume_in_f_at_4", Some(1)),
+                region("torch_dynamo_resume_in_g_at_4", Some(2)),
+                region("torch_dynamo_resume_in_f_at_5", None),
+            ];
+        });
+        case.profile.graph_entries = [(0, 100.0), (1, 20.0), (2, 3.0)].into();
+        let costs: Vec<_> = case.measured(&GraphBreak).iter().map(|one| one.cost).collect();
+        assert_eq!(costs, [Some(Cost::time(23.0)), None]);
     }
 
     #[test]

@@ -129,8 +129,6 @@ pub fn estimate(input: &Input<'_>) -> Profile {
         files: places.into_facts(),
         lines,
         modules: modules.costs,
-        kernels: Vec::new(),
-        gpu: None,
         untracked,
         notes: notes(old, input.operators),
         torch_version: input.operators.torch.clone(),
@@ -138,11 +136,7 @@ pub fn estimate(input: &Input<'_>) -> Profile {
             target: input.target.clone(),
             before: measured.map(|measured| Before::of(measured.profile)).or(input.before),
         }),
-        exchange: None,
-        ranks: None,
-        since: None,
-        metrics: None,
-        bound: None,
+        ..Profile::default()
     }
 }
 
