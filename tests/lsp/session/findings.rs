@@ -32,6 +32,7 @@ fn finding(line: u32, cost: Option<Cost>) -> Finding {
         message: "this waits for the GPU".to_owned(),
         why: "Python stands still meanwhile.".to_owned(),
         cost,
+        is_measured: cost.is_some(),
         fix: Some(EditKind::Tf32),
     }
 }

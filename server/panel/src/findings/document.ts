@@ -25,7 +25,7 @@ export interface Finding {
   severity: Severity;
   text: string;
   why: string;
-  /** `1.2 ms of an iteration (12%)`; null where it was not measured. */
+  /** `1.2 ms of an iteration (12%)`; null where that is not known. */
   cost: string | null;
   timeNs: number | null;
   bytes: number | null;

@@ -79,7 +79,7 @@ export class FindingsSection {
         "p",
         { class: "finding-facts" },
         placeLink(finding.place, finding.where, this.actions),
-        ` · ${cost ?? "not measured"}`,
+        cost === null ? "" : ` · ${cost}`,
         element("span", { class: "quiet" }, ` · ${finding.rule}`),
       ),
       finding.why !== "" && element("p", { class: "finding-why" }, finding.why),
