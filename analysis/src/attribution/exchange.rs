@@ -57,9 +57,7 @@ pub(super) fn exchange(
         return None;
     }
     // The profiler makes an iteration longer, and the others wait for that, too.
-    let slowed = (steps.profiled_mean_ns() / steps.iteration_ns()).max(1.0);
-    let slowed = if slowed.is_finite() { slowed } else { 1.0 };
-    let iterations = join.windows.len().max(1) as f64 * slowed;
+    let iterations = steps.iterations_in_sum();
     let all: Vec<Stretch> = found.exposed.values().flatten().copied().collect();
     let mut lines: Vec<ExposedLine> = Vec::new();
     let mut by_line: BTreeMap<(FileId, u32, bool), Vec<Stretch>> = BTreeMap::new();

@@ -36,10 +36,7 @@ pub(super) fn graph_entries(join: &Join<'_>, steps: &Steps) -> BTreeMap<u32, f64
         let until = within.next().map_or(region.end_ns(), |first| first.start_ns);
         *found.entry(number).or_default() += until.saturating_sub(from) as f64;
     }
-    // The profiler makes each range longer, as it does the iteration.
-    let slowed = (steps.profiled_mean_ns() / steps.iteration_ns()).max(1.0);
-    let slowed = if slowed.is_finite() { slowed } else { 1.0 };
-    let iterations = join.windows.len().max(1) as f64 * slowed;
+    let iterations = steps.iterations_in_sum();
     found.values_mut().for_each(|ns| *ns /= iterations);
     found
 }

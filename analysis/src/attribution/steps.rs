@@ -69,6 +69,14 @@ impl Steps {
         median(&self.timed_ns).unwrap_or_else(|| self.profiled_mean_ns())
     }
 
+    /// What a sum over the profiled iterations is divided by for what one without a profiler takes, of times
+    /// that a profiler makes longer as it does the iteration.
+    pub fn iterations_in_sum(&self) -> f64 {
+        let slowed = (self.profiled_mean_ns() / self.iteration_ns()).max(1.0);
+        let slowed = if slowed.is_finite() { slowed } else { 1.0 };
+        self.windows.len().max(1) as f64 * slowed
+    }
+
     /// How costs of the profiled iterations become one iteration's without a profiler.
     pub fn scale(&self, costs: &Costs, contexts: &Contexts<'_>) -> Scale {
         let phases: Vec<Phase> = contexts.iter().map(|(_, context)| context.phase).collect();
