@@ -179,6 +179,11 @@ impl Events {
         }
     }
 
+    /// Waits for the stream's end, behind whatever is on its way.
+    pub async fn end(&mut self) {
+        while self.next().await.is_some() {}
+    }
+
     /// Waits for an event of this name; gives its data.
     pub async fn wait_for(&mut self, wanted: &str) -> String {
         loop {

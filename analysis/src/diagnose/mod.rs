@@ -108,7 +108,8 @@ pub fn wanted(findings: &[Finding]) -> Wanted {
     Wanted {
         types: false,
         layouts: says(&["channels-last-missed"]),
-        stand_ins: says(&["attention-written-out"]),
+        switches: says(&["fp32-without-tf32", "cudnn-benchmark-off", "cudnn-benchmark-changing"]),
+        stand_ins: says(&["attention-written-out", "tensor-core-sizes"]),
         optimizers: says(&["unfused-optimizer"]),
     }
 }

@@ -59,6 +59,10 @@ pub enum Variant {
     Float16,
     /// With its 4-dimensional tensors in channels-last order.
     ChannelsLast,
+    /// A product with its factors rounded to TF32.
+    Tf32,
+    /// A convolution with `cudnn.benchmark` set the other way.
+    CudnnBenchmark,
 }
 
 impl Variant {
@@ -69,6 +73,8 @@ impl Variant {
             Variant::BFloat16 => "bfloat16",
             Variant::Float16 => "float16",
             Variant::ChannelsLast => "channels_last",
+            Variant::Tf32 => "tf32",
+            Variant::CudnnBenchmark => "cudnn_benchmark",
         }
     }
 }
@@ -97,6 +103,13 @@ impl Probes {
         let same = self.operators.get(&(operator, Variant::Same))?;
         let then = self.operators.get(&(operator, variant))?;
         let ratio = Some(then / same).filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
+        Some(Range::within_factor(ratio, PROBES_OFF))
+    }
+
+    /// What an operator's time is multiplied by where another one runs in its place, if both ran.
+    pub fn ratio_to(&self, operator: u32, other: &Operator) -> Option<Range> {
+        let ratio = self.stand_in(other)? / self.same(operator)?;
+        let ratio = Some(ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0)?;
         Some(Range::within_factor(ratio, PROBES_OFF))
     }
 

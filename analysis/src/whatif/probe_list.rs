@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::facts::{Probes, Variant};
 use super::graph::Graph;
 use super::stand_ins::stand_ins;
+use crate::predict::op_cost::{Family, work};
 use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
 use crate::profile::Phase;
 use crate::recording::manifest::{Manifest, Optimizer, Settings};
@@ -54,6 +55,8 @@ pub struct Wanted {
     pub types: bool,
     /// Another order of dimensions.
     pub layouts: bool,
+    /// Other switches of a GPU's libraries: products in TF32, convolutions by trial.
+    pub switches: bool,
     /// Operators in the place of the program's.
     pub stand_ins: bool,
     /// Other ways to run optimizers.
@@ -63,10 +66,15 @@ pub struct Wanted {
 impl Wanted {
     /// For what-ifs.
     pub const ALL: Wanted =
-        Wanted { types: true, layouts: true, stand_ins: true, optimizers: true };
+        Wanted { types: true, layouts: true, switches: true, stand_ins: true, optimizers: true };
     /// For nothing.
-    pub const NONE: Wanted =
-        Wanted { types: false, layouts: false, stand_ins: false, optimizers: false };
+    pub const NONE: Wanted = Wanted {
+        types: false,
+        layouts: false,
+        switches: false,
+        stand_ins: false,
+        optimizers: false,
+    };
 }
 
 /// What to measure for a graph within so many seconds. `peak_bytes` is what the program holds at its
@@ -81,16 +89,19 @@ pub fn probe_list(
     let no_settings = Settings::default();
     let settings = manifest.map_or(&no_settings, |manifest| &manifest.settings);
     let is_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
-    let mut operators: Vec<(u32, Vec<Variant>)> = costliest(graph)
-        .into_iter()
+    let costliest = costliest(graph);
+    let mut operators: Vec<(u32, Vec<Variant>)> = costliest
+        .iter()
         .filter_map(|index| {
-            let operator = graph.operators.get(index as usize)?;
-            Some((index, variants(operator, is_gpu, settings, wanted)))
+            let operator = graph.operators.get(*index as usize)?;
+            Some((*index, variants(operator, is_gpu, settings, wanted)))
         })
         .filter(|(_, variants)| variants.len() > 1)
         .take(MOST_OPERATORS)
         .collect();
-    let mut stand_ins = if wanted.stand_ins { stand_ins(graph) } else { Vec::new() };
+    let tf32 = settings.matmul_precision.as_deref().is_some_and(|one| one != "highest");
+    let mut stand_ins =
+        if wanted.stand_ins { stand_ins(graph, &costliest, tf32) } else { Vec::new() };
     stand_ins.truncate(MOST_STAND_INS);
     for index in stand_ins.iter().flat_map(|one| one.of.iter().copied()) {
         if !operators.iter().any(|(known, _)| *known == index) {
@@ -233,6 +244,16 @@ fn variants(
     let is_image = |tensor: &Tensor| tensor.shape.len() == 4 && !tensor.is_channels_last();
     if wanted.layouts && operator.input_tensors().any(is_image) {
         variants.push(Variant::ChannelsLast);
+    }
+    let family = work(operator).map(|work| work.family);
+    if wanted.switches && is_gpu {
+        let is_single = operator.input_tensors().any(is_float);
+        let is_highest = settings.matmul_precision.as_deref() == Some("highest");
+        match family {
+            Some(Family::Gemm) if is_single && is_highest => variants.push(Variant::Tf32),
+            Some(Family::Convolution) => variants.push(Variant::CudnnBenchmark),
+            _ => {}
+        }
     }
     variants
 }
@@ -413,6 +434,42 @@ mod tests {
         let probes = list.read(answer.as_bytes()).probes;
         assert_eq!(probes.stand_in(&list.stand_ins[0]), Some(80.0));
         assert!(probe_list(&graph, None, None, 10.0, Wanted::NONE).is_empty());
+    }
+
+    #[test]
+    fn a_gpu_runs_products_and_convolutions_with_other_switches_and_sizes() {
+        let mut graph = Graph::default();
+        let gpu = graph.resource(&Resource::Stream(0, 7));
+        let of = |name: &str, given: [&[u64]; 2], made: &[u64]| {
+            let made = Tensor::new(ElementType::Float32, made);
+            Operator::new(name, given.map(tensor).into(), vec![made])
+        };
+        graph.operators = vec![
+            of("aten::mm", [&[64, 100], &[100, 27]], &[64, 27]),
+            of("aten::conv2d", [&[8, 3, 32, 32], &[64, 3, 3, 3]], &[8, 64, 30, 30]),
+            of("aten::add", [&[64, 100], &[64, 100]], &[64, 100]),
+        ];
+        for index in 0..3 {
+            let mut task = Task::new(TaskKind::Kernel, 100.0, Phase::Forward);
+            task.operator = Some(index);
+            graph.push(gpu, task);
+        }
+        let ways = |list: &ProbeList| -> Vec<Value> {
+            let asked = list.request["operators"].as_array().into_iter().flatten();
+            asked.map(|one| one["variants"].clone()).collect()
+        };
+        let mut manifest = Manifest::default();
+        manifest.settings.matmul_precision = Some("highest".to_owned());
+        let wanted = Wanted { switches: true, stand_ins: true, ..Wanted::NONE };
+        let list = probe_list(&graph, Some(&manifest), None, 10.0, wanted);
+        assert_eq!(ways(&list), [json!(["same", "tf32"]), json!(["same", "cudnn_benchmark"])]);
+        // Products run on tensor cores, which want four numbers at a time.
+        manifest.settings.matmul_precision = Some("high".to_owned());
+        let list = probe_list(&graph, Some(&manifest), None, 10.0, wanted);
+        let same = json!(["same"]);
+        assert_eq!(ways(&list), [json!(["same", "cudnn_benchmark"]), same.clone(), same]);
+        assert_eq!(list.request["operators"][2]["inputs"][1]["s"], json!([100, 28]));
+        assert!(probe_list(&graph, Some(&manifest), None, 10.0, Wanted::NONE).is_empty());
     }
 
     #[test]

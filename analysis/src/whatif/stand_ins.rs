@@ -1,10 +1,11 @@
-//! Operators that a program does not have and could, in the place of some that it has. Run by
-//! themselves on the machine beside those, they tell what a processor would save, which no cost model
-//! of ours knows as well.
+//! Operators that a program does not have and could, in the place of some that it has: attention in one
+//! operator on a processor, products of other sizes on a GPU. Run by themselves on the machine beside
+//! those, they tell what would be saved, which no cost model of ours knows as well.
 
 use super::attention::{Attention, attentions};
 use super::calls::{Call, calls, has_kernels};
 use super::graph::Graph;
+use super::optimizations::pad_dimensions::padded;
 use crate::predict::operator::Operator;
 
 /// A smaller share of what one attention takes is not run by itself.
@@ -19,10 +20,11 @@ pub struct StandIn {
     pub of: Vec<u32>,
 }
 
-/// The stand-ins that are worth a measurement, each once. None on a GPU: its kernels tell.
-pub fn stand_ins(graph: &Graph) -> Vec<StandIn> {
+/// The stand-ins that are worth a measurement, each once, the first ones first. `costliest` are operators
+/// of the graph; `tf32`, whether FP32 products run on tensor cores.
+pub fn stand_ins(graph: &Graph, costliest: &[u32], tf32: bool) -> Vec<StandIn> {
     if has_kernels(graph) {
-        return Vec::new();
+        return of_sizes(graph, costliest, tf32);
     }
     let calls = calls(graph);
     let mut found: Vec<StandIn> = Vec::new();
@@ -34,6 +36,15 @@ pub fn stand_ins(graph: &Graph) -> Vec<StandIn> {
         }
     }
     found
+}
+
+/// Products with sizes that suit tensor cores.
+fn of_sizes(graph: &Graph, costliest: &[u32], tf32: bool) -> Vec<StandIn> {
+    let found = costliest.iter().filter_map(|index| {
+        let operator = padded(graph.operators.get(*index as usize)?, tf32)?;
+        Some(StandIn { operator, of: vec![*index] })
+    });
+    found.collect()
 }
 
 /// One attention's, and those of its calls that together take nearly all of its time.

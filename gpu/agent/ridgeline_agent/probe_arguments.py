@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 SAME, BFLOAT16, FLOAT16, CHANNELS_LAST = "same", "bfloat16", "float16", "channels_last"
-VARIANTS = (SAME, BFLOAT16, FLOAT16, CHANNELS_LAST)
 
 _NARROW = {BFLOAT16: torch.bfloat16, FLOAT16: torch.float16}
 # Their statistics and weights stay as they are when what they normalize gets narrow.

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from .probe_arguments import SAME, VARIANTS, Call, Misfit, calls_of
+from .probe_arguments import BFLOAT16, CHANNELS_LAST, FLOAT16, SAME, Call, Misfit, calls_of
+from .probe_switches import SWITCHES, Switch
 from .probe_timing import calls_in_block, side_by_side, time_calls
+
+VARIANTS = (SAME, BFLOAT16, FLOAT16, CHANNELS_LAST, *SWITCHES)
 
 # More copies than this are not made: an operator on tensors so small is not bound by memory.
 _MOST_COPIES = 64
@@ -25,8 +29,11 @@ class Rotation:
     again, so that new ones are not written over warm memory either.
     """
 
-    def __init__(self, call: Call, rotate_bytes: float, device: torch.device) -> None:
+    def __init__(
+        self, call: Call, rotate_bytes: float, device: torch.device, switch: Switch
+    ) -> None:
         self._device = device
+        self._switch = switch
         size = sum(tensor.numel() * tensor.element_size() for tensor in call.tensors())
         # Results are about as large as the largest tensor that an operator takes.
         copies = min(_MOST_COPIES, int(rotate_bytes / max(2 * size, 1)) + 1)
@@ -38,8 +45,9 @@ class Rotation:
 
     def warm_up(self) -> None:
         """Lets libraries make what they keep for these shapes, and looks how long a call takes."""
-        self._one(0)
-        seconds = time_calls(self._one, 1, self._device) / 1e9
+        with self._switch():
+            self._one(0)
+            seconds = time_calls(self._one, 1, self._device) / 1e9
         self._count = calls_in_block(seconds, self._device)
         if self._pristine is not None:
             # Each copy is written to once before it is set back.
@@ -50,7 +58,8 @@ class Rotation:
         if self._pristine is not None:
             for call in self._calls:
                 call.fill_from(self._pristine)
-        return time_calls(self._one, self._count, self._device)
+        with self._switch():
+            return time_calls(self._one, self._count, self._device)
 
     def _one(self, _: int) -> None:
         index = self._next
@@ -86,11 +95,13 @@ def probe_operator(
     unchanged = []
     for variant in wanted:
         try:
-            call = same if variant == SAME else same.changed(variant)
+            is_as_it_was = variant == SAME or variant in SWITCHES
+            call = same if is_as_it_was else same.changed(variant)
             if call is None:
                 unchanged.append(variant)
                 continue
-            rotation = Rotation(call, rotate_bytes, device)
+            switch = SWITCHES.get(variant, nullcontext)
+            rotation = Rotation(call, rotate_bytes, device, switch)
             rotation.warm_up()
             rotations[variant] = rotation
         except Exception as error:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from agent_driver import PATIENCE_SECONDS, Agent
+from ridgeline_agent.probe_switches import SWITCHES
 
 BOTH = ["same", "bfloat16"]
 ALL = ["same", "bfloat16", "channels_last"]
@@ -152,6 +154,29 @@ def test_a_variant_that_changes_nothing_takes_as_long(agent: Agent, tmp_path: Pa
     asked = operator("aten::mm", [tensor(64, 64), tensor(64, 64)], ["same", "channels_last"])
     told = probe(agent, tmp_path, 4, operators=[asked])["operators"][0]
     assert told["channels_last"] == told["same"]
+
+
+def test_a_library_runs_with_other_switches(agent: Agent, tmp_path: Path) -> None:
+    convolution = next(one for one in RECORDED if one["name"] == "aten::conv2d")
+    operators = [
+        operator("aten::mm", [tensor(64, 96), tensor(96, 32)], ["same", "tf32"]),
+        {**convolution, "variants": ["same", "cudnn_benchmark"]},
+    ]
+    answer = probe(agent, tmp_path, 5, operators=operators)
+    for asked, told in zip(operators, answer["operators"]):
+        assert all(told[variant] > 0 for variant in asked["variants"]), (told, answer["notes"])
+
+
+def test_switches_are_set_back() -> None:
+    with SWITCHES["tf32"]():
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
+    for was in (True, False):
+        torch.backends.cudnn.benchmark = was
+        with pytest.raises(RuntimeError), SWITCHES["cudnn_benchmark"]():
+            assert torch.backends.cudnn.benchmark is not was
+            raise RuntimeError
+        assert torch.backends.cudnn.benchmark is was
 
 
 def test_time_is_kept(agent: Agent, tmp_path: Path) -> None:

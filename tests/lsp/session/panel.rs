@@ -183,7 +183,7 @@ async fn a_page_hears_of_a_run_while_it_goes_on() {
     events.wait_for("panel").await;
     assert_ne!(panel.document().await["recording"], Value::Null);
     session.client.goodbye().await;
-    while events.next().await.is_some() {}
+    events.end().await;
 }
 
 #[tokio::test]
@@ -385,7 +385,7 @@ async fn workspaces_have_panels_of_their_own() {
     events.wait_for("status").await;
     let event = json!({"event": {"added": [], "removed": added}});
     session.client.notify("workspace/didChangeWorkspaceFolders", event).await;
-    assert_eq!(events.next().await, None);
+    events.end().await;
     let gone = second.get(&format!("/api/panel?workspace={}", second.workspace)).await;
     assert_eq!(gone.status, 404);
     session.client.goodbye().await;
@@ -399,7 +399,7 @@ async fn the_port_is_closed_with_the_session() {
     events.wait_for("status").await;
     session.client.goodbye().await;
     assert_eq!(super::http::read_to_end(&mut open).await, Vec::<u8>::new());
-    assert_eq!(events.next().await, None);
+    events.end().await;
     assert!(tokio::net::TcpStream::connect(&panel.authority).await.is_err());
 }
 

@@ -575,7 +575,7 @@ mod tests {
     #[test]
     fn what_this_machine_made_of_the_one_operator_counts() {
         let mut case = measured(false, 10.0);
-        let stand_ins = stand_ins(&case.graph);
+        let stand_ins = stand_ins(&case.graph, &[], false);
         assert_eq!(stand_ins.len(), 1);
         for (operator, time_ns) in [(0, 500e3), (1, 400e3), (2, 400e3), (3, 500e3)] {
             case.probes.operators.insert((operator, Variant::Same), time_ns);

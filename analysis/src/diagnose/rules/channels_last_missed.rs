@@ -8,6 +8,7 @@ use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::{Line, highest_first};
 use crate::source::rewrite::EditKind;
+use crate::whatif::facts::Variant;
 use crate::whatif::graph::Graph;
 
 /// The share of the iteration from which on kernels that reorder matter.
@@ -44,7 +45,10 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let lines = highest_first(reordering);
     let ((file, line), _) = *lines.first()?;
-    // The kernels that reorder are measured; what convolutions gain besides is not told.
+    let cost = cost(evidence, total_ns);
+    if evidence.share(cost.time_ns) < LEAST {
+        return None;
+    }
     let others = lines.iter().skip(1).take(4);
     Some(Finding {
         rule: "channels-last-missed",
@@ -56,10 +60,18 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         why: "Convolutions on tensor cores read the channels of a point side by side. With model and input in \
               `memory_format=torch.channels_last` they lie so from the start, and these kernels are gone."
             .to_owned(),
-        cost: Some(Cost::time(total_ns)),
+        cost: Some(cost),
         fix: Some(EditKind::ChannelsLast),
         ..Finding::default()
     })
+}
+
+/// What the same operators save that ran by themselves in the other order. Else the kernels that reorder:
+/// what convolutions gain besides nobody knows then.
+fn cost(evidence: &Evidence<'_>, reordering_ns: f64) -> Cost {
+    let is_probed = evidence.probes.operators.keys().any(|(_, way)| *way == Variant::ChannelsLast);
+    let then = if is_probed { evidence.what_if("channels-last") } else { None };
+    then.map_or(Cost::time(reordering_ns), |then| Cost::time(then.time_ns.max(0.0)).predicted())
 }
 
 /// Nanoseconds of kernels that reorder pictures, by line.
@@ -108,6 +120,18 @@ mod tests {
         assert_eq!(found[0].at.line, 3);
         assert_eq!(found[0].cost, Some(Cost::time(150e3)));
         assert_eq!(found[0].fix, Some(EditKind::ChannelsLast));
+    }
+
+    #[test]
+    fn what_the_gpu_made_of_the_other_order_is_the_cost() {
+        let mut example = convolution(3, 150.0);
+        let times = |then| [((0, Variant::Same), 100.0), ((0, Variant::ChannelsLast), then)];
+        example.probes.operators = times(60.0).into();
+        let cost = example.measured(&ChannelsLastMissed)[0].cost.unwrap();
+        assert!(cost.is_predicted && cost.time_ns > 300e3, "{cost:?}");
+        // Kernels that reorder, and convolutions that are the slower without them.
+        example.probes.operators = times(105.0).into();
+        assert!(example.measured(&ChannelsLastMissed).is_empty());
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! `cudnn-benchmark-changing`: with `cudnn.benchmark` on, cuDNN tries its algorithms again for each new
 //! shape of a batch (PyTorch, `torch.backends.cudnn.benchmark`).
 
-use super::cudnn_benchmark_off::convolutions;
+use super::cudnn_benchmark_off::{convolutions, sum};
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::finding::Finding;
+use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
+use crate::diagnose::tally::Line;
+use crate::whatif::facts::Variant;
 
 /// With fewer shapes it soon has tried all of them; a smaller last batch is one more.
 const FEWEST: u32 = 4;
+/// A smaller share of the iteration is no trial.
+const LEAST: f64 = 0.01;
 
 pub(super) struct CudnnBenchmarkChanging;
 
@@ -32,7 +36,11 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
         return None;
     }
     let shapes = manifest.loaders.iter().filter_map(|loader| loader.distinct_shapes).max()?;
-    let ((file, line), _) = *convolutions(evidence).first()?;
+    let tried = tried(evidence);
+    let tried_ns: f64 = tried.iter().map(|(_, time_ns)| time_ns).sum();
+    let is_told = evidence.share(tried_ns) >= LEAST;
+    let convolutions = convolutions(evidence);
+    let ((file, line), _) = *tried.first().filter(|_| is_told).or(convolutions.first())?;
     (shapes >= FEWEST).then(|| Finding {
         rule: "cudnn-benchmark-changing",
         at: evidence.place(file, line),
@@ -43,7 +51,17 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
               Without `torch.backends.cudnn.benchmark = True`, or with batches that are padded to a few \
               shapes, it does not."
             .to_owned(),
+        cost: is_told.then(|| Cost::time(tried_ns).predicted()),
         ..Finding::default()
+    })
+}
+
+/// By line what convolutions took in the profiled iterations beyond what they take by themselves without
+/// trying, where that is known: the kernels that cuDNN tries run within them.
+fn tried(evidence: &Evidence<'_>) -> Vec<(Line, f64)> {
+    sum(evidence, |key, done| {
+        let untried_ns = evidence.probes.operators.get(&(key.3, Variant::CudnnBenchmark))?;
+        Some((done.kernel_ns - f64::from(done.calls) * untried_ns).max(0.0))
     })
 }
 
@@ -72,6 +90,17 @@ mod tests {
         let found = example(true, Some(6)).measured(&CudnnBenchmarkChanging);
         assert_eq!(found.len(), 1);
         assert!(found[0].message.contains("6 different shapes"), "{}", found[0].message);
+    }
+
+    #[test]
+    fn what_trying_takes_is_the_cost_where_it_is_known() {
+        let mut example = example(true, Some(6));
+        example.probes.operators = [((0, Variant::CudnnBenchmark), 300e3)].into();
+        let cost = example.measured(&CudnnBenchmarkChanging)[0].cost.unwrap();
+        assert!(cost.is_predicted && (cost.time_ns - 600e3).abs() < 1.0, "{cost:?}");
+        // The profiled iterations met no new shape.
+        example.probes.operators = [((0, Variant::CudnnBenchmark), 899e3)].into();
+        assert_eq!(example.measured(&CudnnBenchmarkChanging)[0].cost, None);
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! `cudnn-benchmark-off`: convolutions of one size, and cuDNN takes its algorithms by a rule of thumb
 //! rather than by trying them (PyTorch, "Performance Tuning Guide").
 
-use crate::diagnose::evidence::Evidence;
-use crate::diagnose::finding::Finding;
+use crate::diagnose::evidence::{Evidence, Key, Work};
+use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::tally::{Line, by_line, highest_first};
 use crate::predict::op_cost::{Family, work};
 use crate::source::rewrite::EditKind;
+use crate::whatif::facts::Variant;
 
 /// Convolutions that take a smaller share of the iteration do not matter here.
 const LEAST: f64 = 0.2;
+/// Where trying was tried and saves a smaller share, the rule of thumb was right.
+const LEAST_SAVED: f64 = 0.01;
 
 pub(super) struct CudnnBenchmarkOff;
 
@@ -29,10 +32,27 @@ impl Rule for CudnnBenchmarkOff {
 
 /// The kernel time of convolutions by line, the longest first.
 pub(super) fn convolutions(evidence: &Evidence<'_>) -> Vec<(Line, f64)> {
-    highest_first(by_line(evidence, |_, done, operator| {
-        let is_one = work(operator)?.family == Family::Convolution;
-        (is_one && done.kernel_ns > 0.0).then_some(done.kernel_ns)
+    sum(evidence, |_, done| Some(done.kernel_ns))
+}
+
+/// What `of` gives for convolutions, by line, the highest first.
+pub(super) fn sum(
+    evidence: &Evidence<'_>,
+    of: impl Fn(&Key, &Work) -> Option<f64>,
+) -> Vec<(Line, f64)> {
+    highest_first(by_line(evidence, |key, done, operator| {
+        let is_one = work(operator)?.family == Family::Convolution && done.kernel_ns > 0.0;
+        is_one.then(|| of(key, done)).flatten()
     }))
+}
+
+/// By line what the best of cuDNN's algorithms save, of convolutions that ran by themselves in both
+/// ways; nothing where none did.
+fn saved(evidence: &Evidence<'_>) -> Vec<(Line, f64)> {
+    sum(evidence, |key, done| {
+        let ratio = evidence.probes.ratio(key.3, Variant::CudnnBenchmark)?;
+        Some(done.kernel_ns * (1.0 - ratio.value))
+    })
 }
 
 fn find(evidence: &Evidence<'_>) -> Option<Finding> {
@@ -49,14 +69,26 @@ fn find(evidence: &Evidence<'_>) -> Option<Finding> {
     }
     let lines = convolutions(evidence);
     let total_ns: f64 = lines.iter().map(|(_, time_ns)| time_ns).sum();
-    let ((file, line), _) = *lines.first()?;
-    (evidence.share(total_ns) >= LEAST).then(|| Finding {
+    let saved = saved(evidence);
+    let saved_ns: f64 = saved.iter().map(|(_, time_ns)| time_ns).sum();
+    let is_tried = !saved.is_empty();
+    if evidence.share(total_ns) < LEAST || (is_tried && evidence.share(saved_ns) < LEAST_SAVED) {
+        return None;
+    }
+    let ((file, line), _) = *saved.first().or(lines.first())?;
+    let told = match is_tried {
+        true => "The cost is what the same convolutions save so, run by themselves.",
+        false => "What that brings differs by GPU and sizes; only a run tells.",
+    };
+    Some(Finding {
         rule: "cudnn-benchmark-off",
         at: evidence.place(file, line),
         message: "cuDNN does not try which of its algorithms is the fastest here".to_owned(),
-        why: "All batches have one shape, so `torch.backends.cudnn.benchmark = True` lets it try them once \
-              and keep the best. What that brings differs by GPU and sizes; only a run tells."
-            .to_owned(),
+        why: format!(
+            "All batches have one shape, so `torch.backends.cudnn.benchmark = True` lets it try them once \
+             and keep the best. {told}"
+        ),
+        cost: is_tried.then(|| Cost::time(saved_ns).predicted()),
         fix: Some(EditKind::CudnnBenchmark),
         ..Finding::default()
     })
@@ -91,6 +123,19 @@ mod tests {
         let found = example(TEXT, Some(1)).measured(&CudnnBenchmarkOff);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].at.line, found[0].cost), (3, None));
+    }
+
+    #[test]
+    fn what_trying_saves_is_the_cost_where_it_was_tried() {
+        let mut example = example(TEXT, Some(1));
+        let times = |then| [((0, Variant::Same), 100.0), ((0, Variant::CudnnBenchmark), then)];
+        example.probes.operators = times(80.0).into();
+        let found = example.measured(&CudnnBenchmarkOff);
+        let cost = found[0].cost.unwrap();
+        assert!(cost.is_predicted && (cost.time_ns - 180e3).abs() < 1.0, "{cost:?}");
+        // The rule of thumb takes the best.
+        example.probes.operators = times(99.5).into();
+        assert!(example.measured(&CudnnBenchmarkOff).is_empty());
     }
 
     #[test]

@@ -36,9 +36,11 @@ impl Optimization for PadDimensions {
         if calls.is_empty() {
             return Err("the recording has no shapes of operators".to_owned());
         }
-        let changed = exchange(graph, &calls, |_, operator| {
-            let then = padded(operator, facts)?;
-            let ratio = bound.of(facts.modelled_ratio(operator, &then));
+        let changed = exchange(graph, &calls, |index, operator| {
+            let then = padded(operator, facts.options.tf32_products)?;
+            let probed = facts.probes.ratio_to(index, &then);
+            let ratio = probed.unwrap_or_else(|| facts.modelled_ratio(operator, &then));
+            let ratio = bound.of(ratio);
             // Padding that costs more than it brings is left out.
             (ratio < 1.0).then_some((then, ratio))
         });
@@ -56,15 +58,33 @@ impl Optimization for PadDimensions {
 
 /// The product with the sizes that the program chose up to the next multiple of 16 bytes; nothing where
 /// none changes, or it does not run on tensor cores.
-fn padded(operator: &Operator, facts: &Facts<'_>) -> Option<Operator> {
-    let multiple = multiple(operator, facts.options.tf32_products)?;
+pub(crate) fn padded(operator: &Operator, tf32: bool) -> Option<Operator> {
+    let multiple = multiple(operator, tf32)?;
     let chosen = chosen_sizes(operator);
     let then = each_tensor(operator, &|tensor| {
         let last = tensor.shape.len().saturating_sub(2);
         let sizes = tensor.shape.iter_mut().skip(last).filter(|size| chosen.contains(size));
         sizes.for_each(|size| *size = size.checked_next_multiple_of(multiple).unwrap_or(*size));
+        tensor.strides = tensor.strides.take().map(|strides| spread(&tensor.shape, &strides));
     });
-    (then != *operator).then_some(then)
+    (then.inputs != operator.inputs).then_some(then)
+}
+
+/// Strides of a tensor without gaps whose dimensions lie in the order of these.
+fn spread(shape: &[u64], strides: &[i64]) -> Vec<i64> {
+    let mut order: Vec<usize> = (0..strides.len().min(shape.len())).collect();
+    order.sort_by_key(|at| (strides.get(*at).copied(), std::cmp::Reverse(*at)));
+    let mut spread = strides.to_vec();
+    let mut next: i64 = 1;
+    for at in order {
+        let (Some(stride), Some(size)) = (spread.get_mut(at), shape.get(at)) else { continue };
+        // What is read again and again from one place is so still.
+        if *stride != 0 {
+            *stride = next;
+            next = next.saturating_mul(i64::try_from(*size).unwrap_or(i64::MAX));
+        }
+    }
+    spread
 }
 
 /// The elements of 16 bytes, which is what tensor cores read at a time; nothing of an operator that does
@@ -115,12 +135,15 @@ mod tests {
     use super::super::shared::testing::{Iteration, gpu, operator};
     use super::*;
     use crate::profile::Phase;
-    use crate::whatif::facts::Probes;
+    use crate::whatif::facts::{Probes, Variant};
+
+    fn head(words: u64, element: ElementType) -> Operator {
+        let head = operator("linear", &[&[4096, 768], &[words, 768], &[4096, words]]);
+        retyped(&head, ElementType::Float32, element)
+    }
 
     fn vocabulary(words: u64, element: ElementType) -> Iteration {
-        let head = operator("linear", &[&[4096, 768], &[words, 768], &[4096, words]]);
-        let head = retyped(&head, ElementType::Float32, element);
-        Iteration::on_gpu().call(Phase::Forward, head, 5000.0)
+        Iteration::on_gpu().call(Phase::Forward, head(words, element), 5000.0)
     }
 
     #[test]
@@ -134,6 +157,28 @@ mod tests {
         assert_eq!(even.refusal(&device, &PadDimensions), why);
         let full = vocabulary(50_257, ElementType::Float32);
         assert_eq!(full.refusal(&device, &PadDimensions), why);
+    }
+
+    #[test]
+    fn what_the_gpu_made_of_it_counts_where_it_is_known() {
+        let odd = vocabulary(50_257, ElementType::Float16);
+        let mut probes = Probes::default();
+        probes.operators.insert((0, Variant::Same), 100.0);
+        let even = padded(&head(50_257, ElementType::Float16), false).expect("it was odd");
+        assert_eq!(even, head(50_264, ElementType::Float16));
+        probes.stand_ins.push((even, 70.0));
+        let found = odd.predict(&gpu("8.0"), &probes, &PadDimensions).unwrap();
+        let ratio = found.time_ns.value / found.before_ns;
+        assert!((0.69..0.72).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn a_padded_tensor_lies_in_its_order_without_gaps() {
+        // Rows, columns, turned, and one row for all.
+        assert_eq!(spread(&[8, 104], &[100, 1]), [104, 1]);
+        assert_eq!(spread(&[104, 8], &[1, 100]), [1, 104]);
+        assert_eq!(spread(&[4, 104, 8], &[800, 1, 100]), [832, 1, 104]);
+        assert_eq!(spread(&[8, 104], &[0, 1]), [0, 1]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::predict::operator::{ElementType, Operator};
 use crate::predict::product_kernel::{ProductType, product_type};
 use crate::source::rewrite::EditKind;
 use crate::whatif::calls::{calls, has_kernels};
-use crate::whatif::facts::Facts;
+use crate::whatif::facts::{Facts, Variant};
 use crate::whatif::graph::Graph;
 use crate::whatif::optimization::{Bound, Optimization, Touched};
 
@@ -47,7 +47,11 @@ impl Optimization for Tf32 {
             let is_product = is_product(operator) && !in_tf32_anyhow(facts, operator);
             let applies = is_product && takes(operator, ElementType::Float32);
             let is_done = done.get(index as usize) == Some(&true);
-            (applies && !is_done).then(|| (operator.clone(), bound.of(ratio(facts, operator))))
+            let ratio = || {
+                let probed = facts.probes.ratio(index, Variant::Tf32);
+                bound.of(probed.unwrap_or_else(|| modelled_ratio(facts, operator)))
+            };
+            (applies && !is_done).then(|| (operator.clone(), ratio()))
         });
         if changed.is_empty() {
             return Err("no product runs in FP32 outside of tensor cores".to_owned());
@@ -86,7 +90,7 @@ fn operators_in_tf32(graph: &Graph) -> Vec<bool> {
     found
 }
 
-fn ratio(facts: &Facts<'_>, operator: &Operator) -> Range {
+fn modelled_ratio(facts: &Facts<'_>, operator: &Operator) -> Range {
     let cost = |tf32: bool| {
         let options = Options { tf32_products: tf32, tf32_convolutions: tf32 };
         op_cost::cost(operator, facts.device, &options).time_ns
@@ -113,6 +117,15 @@ mod tests {
         let found = product().predict(&gpu("8.0"), &Probes::default(), &Tf32).unwrap();
         let ratio = found.time_ns.value / found.before_ns;
         assert!((0.15..0.4).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn what_the_gpu_made_of_them_counts_where_it_is_known() {
+        let times = [((0, Variant::Same), 100.0), ((0, Variant::Tf32), 60.0)];
+        let probes = Probes { operators: times.into(), ..Probes::default() };
+        let found = product().predict(&gpu("8.0"), &probes, &Tf32).unwrap();
+        let ratio = found.time_ns.value / found.before_ns;
+        assert!((0.59..0.62).contains(&ratio), "{ratio}");
     }
 
     #[test]
