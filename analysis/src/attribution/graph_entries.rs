@@ -1,11 +1,13 @@
 //! What it takes to get into compiled graphs: Dynamo looks for the code that it made of a function, and that
 //! finds its way to the first operator (`eval_frame_cpp.cpp`, `convert_frame.py` and `runtime_wrappers.py`
-//! of PyTorch, which name these ranges).
+//! of PyTorch, which name these ranges). Behind a break that comes from within another one, and what Python
+//! did since that one's last operator counts, too.
 
 use std::collections::BTreeMap;
 
 use super::join::Join;
 use super::steps::Steps;
+use crate::recording::trace::ThreadId;
 
 const LOOKUP: &str = "TorchDynamo Cache Lookup";
 /// Of the compiled code of a function: `Torch-Compiled Region: 2/1`, its number and how often it was compiled.
@@ -18,27 +20,64 @@ const ON_THE_WAY: [&str; 4] =
 pub(super) fn graph_entries(join: &Join<'_>, steps: &Steps) -> BTreeMap<u32, f64> {
     let trace = join.trace;
     let mut found: BTreeMap<u32, f64> = BTreeMap::new();
+    let mut thread = Thread::default();
     // Operators are sorted by thread and start.
-    for (at, region) in trace.operators.iter().enumerate() {
-        let Some(number) = number(trace.text(region.name)) else { continue };
-        let is_within = |(from, to): &(i64, i64)| (*from..*to).contains(&region.start_ns);
-        if !join.windows.iter().any(is_within) {
+    for (at, operator) in trace.operators.iter().enumerate() {
+        if thread.number != Some(operator.thread) {
+            thread = Thread { number: Some(operator.thread), ..Thread::default() };
+        }
+        thread.comes_to(operator.start_ns);
+        let name = trace.text(operator.name);
+        if name.starts_with(LOOKUP) {
+            thread.lookup = Some(thread.since(operator.start_ns));
             continue;
         }
-        let before = at.checked_sub(1).and_then(|before| trace.operators.get(before));
-        let lookup = before
-            .filter(|it| it.thread == region.thread && trace.text(it.name).starts_with(LOOKUP));
-        let from = lookup.map_or(region.start_ns, |lookup| lookup.start_ns);
-        let behind = trace.operators.get(at + 1..).unwrap_or_default().iter();
-        let mut within = behind
-            .take_while(|it| it.thread == region.thread && it.start_ns < region.end_ns())
-            .filter(|it| !ON_THE_WAY.iter().any(|name| trace.text(it.name).starts_with(name)));
-        let until = within.next().map_or(region.end_ns(), |first| first.start_ns);
-        *found.entry(number).or_default() += until.saturating_sub(from) as f64;
+        let lookup = thread.lookup.take();
+        let region = number(name);
+        let is_within = |(from, to): &(i64, i64)| (*from..*to).contains(&operator.start_ns);
+        if let Some(region) = region.filter(|_| join.windows.iter().any(is_within)) {
+            let from = lookup.unwrap_or_else(|| thread.since(operator.start_ns));
+            let behind = trace.operators.get(at + 1..).unwrap_or_default().iter();
+            let mut within = behind
+                .take_while(|it| it.thread == operator.thread && it.start_ns < operator.end_ns())
+                .filter(|it| !ON_THE_WAY.iter().any(|name| trace.text(it.name).starts_with(name)));
+            let until = within.next().map_or(operator.end_ns(), |first| first.start_ns);
+            *found.entry(region).or_default() += until.saturating_sub(from) as f64;
+        }
+        thread.enters(operator.end_ns(), region.is_some());
     }
     let iterations = steps.iterations_in_sum();
     found.values_mut().for_each(|ns| *ns /= iterations);
     found
+}
+
+/// Where a thread is.
+#[derive(Default)]
+struct Thread {
+    number: Option<ThreadId>,
+    /// The ends of the ranges that it is in, the innermost last, and whether each is a region.
+    open: Vec<(i64, bool)>,
+    /// When the last range ended.
+    ended: i64,
+    /// What the next region is entered from, where a lookup was for it.
+    lookup: Option<i64>,
+}
+
+impl Thread {
+    fn comes_to(&mut self, now: i64) {
+        while let Some((end, _)) = self.open.pop_if(|(end, _)| *end <= now) {
+            self.ended = self.ended.max(end);
+        }
+    }
+
+    fn enters(&mut self, end: i64, is_region: bool) {
+        self.open.push((end, is_region));
+    }
+
+    /// Since when nothing but Python runs: within a region, since its last operator.
+    fn since(&self, now: i64) -> i64 {
+        if self.open.iter().any(|(_, is_region)| *is_region) { self.ended } else { now }
+    }
 }
 
 fn number(name: &str) -> Option<u32> {
@@ -69,5 +108,24 @@ mod tests {
         let profile = attribute(&recording(trace, &[], 600 * US)).expect("a profile");
         let entries: Vec<_> = profile.graph_entries.into_iter().collect();
         assert_eq!(entries, [(0, 50_000.0), (1, 18_000.0)]);
+    }
+
+    #[test]
+    fn behind_a_break_since_the_last_operator_before_it() {
+        const US: i64 = 1_000;
+        let mut trace = TraceBuilder::new();
+        trace.op("TorchDynamo Cache Lookup", 10 * US, 20 * US);
+        trace.op("Torch-Compiled Region: 0/0", 32 * US, 200 * US);
+        trace.op("aten::addmm", 40 * US, 30 * US);
+        trace.op("aten::item", 80 * US, 10 * US);
+        // Another one is entered without a region: it is not compiled.
+        trace.op("TorchDynamo Cache Lookup", 92 * US, US);
+        trace.op("aten::max", 95 * US, 5 * US);
+        trace.op("TorchDynamo Cache Lookup", 110 * US, 5 * US);
+        trace.op("Torch-Compiled Region: 1/0", 120 * US, 100 * US);
+        trace.op("aten::mul", 130 * US, 30 * US);
+        let profile = attribute(&recording(trace, &[], 600 * US)).expect("a profile");
+        let entries: Vec<_> = profile.graph_entries.into_iter().collect();
+        assert_eq!(entries, [(0, 30_000.0), (1, 30_000.0)]);
     }
 }

@@ -434,9 +434,6 @@ pub struct Region {
     /// `Net.forward`; `Net.torch_dynamo_resume_in_forward_at_12` behind a line that broke its graph.
     #[serde(default, deserialize_with = "text")]
     pub name: String,
-    /// The number that Dynamo gave it.
-    #[serde(default)]
-    pub frame: Option<u32>,
 }
 
 /// How complete the line log is.

@@ -84,6 +84,10 @@ pub struct GraphBreak {
     /// As `torch` says it, at most 500 characters.
     #[serde(deserialize_with = "text")]
     pub reason: String,
+    /// What is entered because of it, by the numbers that Dynamo gave: the rest of the function, and functions
+    /// that the graph would have had within it.
+    #[serde(deserialize_with = "or_default")]
+    pub frames: Vec<u32>,
 }
 
 /// Padding in what an embedding is given.
@@ -273,12 +277,12 @@ mod tests {
         let observed = read(
             r#"{"recompilations": [{"at": {"file": 0, "line": 40}, "count": 3, "time_ns": 5,
                     "reason": "a\udc80"}, {}],
-                "graph_breaks": [{"at": {"file": 0, "line": 40}, "count": 1, "reason": null}]}"#,
+                "graph_breaks": [{"at": {"file": 0, "line": 40}, "count": 1, "reason": null, "frames": [1]}]}"#,
         );
         let reasons: Vec<_> = observed.recompilations.iter().map(|one| &one.reason).collect();
         assert!(reasons.iter().any(|reason| reason.starts_with('a')), "{reasons:?}");
         assert_eq!(observed.recompilations.last(), Some(&Recompilation::default()));
-        let broken = GraphBreak { at: AT, count: 1, reason: String::new() };
+        let broken = GraphBreak { at: AT, count: 1, reason: String::new(), frames: vec![1] };
         assert_eq!(observed.graph_breaks, [broken]);
     }
 

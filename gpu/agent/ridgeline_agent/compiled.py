@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import inspect
 import os
 import sys
+import traceback
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,6 +29,8 @@ class CompiledRegions:
         self._codes: dict[int, types.CodeType] = {}
         # By the identity of the code: the number that Dynamo gave it.
         self._frames: dict[int, int] = {}
+        # Of calls that were asked about: file, function, line, and whether another one calls it.
+        self._behind: dict[tuple[str, str, int | None, bool], set[int]] = {}
         # Counts compilations, so that an iteration in which one happened is known to be no measure.
         self.compilations = 0
         # The user's lines that call `torch.compile`, with what is compiled there.
@@ -84,6 +89,31 @@ class CompiledRegions:
         with contextlib.suppress(Exception):
             self._frames[id(code)] = int(_compile_id().frame_id)
 
+    def frames_behind(self, stack: Sequence[traceback.FrameSummary]) -> set[int]:
+        """Dynamo's numbers of what is entered because a graph ends within these calls, outermost
+        first: the rest of each function, and each function but the first, which the graph would
+        have had within it.
+        """
+        found: set[int] = set()
+        for depth, frame in enumerate(stack):
+            key = (frame.filename, frame.name, frame.lineno, depth > 0)
+            if key not in self._behind:
+                self._behind[key] = self._frames_of(*key)
+            found |= self._behind[key]
+        return found
+
+    def _frames_of(self, file: str, name: str, line: int | None, is_called: bool) -> set[int]:
+        rest = f"torch_dynamo_resume_in_{name}_at_{line}"
+        return {
+            number
+            for identity, number in self._frames.items()
+            if (code := self._codes[identity]).co_filename == file
+            and (
+                code.co_name == rest
+                or (is_called and code.co_name == name and line in _lines(code))
+            )
+        }
+
     def json(self) -> list[dict[str, object]]:
         """`compiled` of the manifest."""
         regions: list[dict[str, object]] = []
@@ -96,10 +126,13 @@ class CompiledRegions:
                         "file": self._sources.file(code.co_filename),
                         "line": code.co_firstlineno,
                         "name": getattr(code, "co_qualname", code.co_name),
-                        "frame": self._frames.get(id(code)),
                     }
                 )
         return regions
+
+
+def _lines(code: types.CodeType) -> set[int | None]:
+    return {line for _, line in dis.findlinestarts(code)}
 
 
 def _compile_id() -> Any:

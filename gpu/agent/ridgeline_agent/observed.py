@@ -147,7 +147,8 @@ class Observed:
                 "recompilations", recompilations_json, self._sources, compiled.asked_at
             )
             or [],
-            "graph_breaks": tolerating("graph breaks", graph_breaks_json, self._sources) or [],
+            "graph_breaks": tolerating("graph breaks", graph_breaks_json, self._sources, compiled)
+            or [],
             "padding": tolerating("the padding", self._padding.json, table) or [],
             "profilers": tolerating("the program's own profilers", self.profilers.json) or [],
             "switched_off": []

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .compiled import CompiledRegions
 from .failure import shorten, without_absolute_paths
 from .sources import Sources
 
@@ -113,9 +114,9 @@ def _of_def(sources: Sources, place: _Place) -> _Place:
     return (file, first + behind)
 
 
-def graph_breaks_json(sources: Sources) -> list[dict[str, object]]:
+def graph_breaks_json(sources: Sources, compiled: CompiledRegions) -> list[dict[str, object]]:
     """`observed.graph_breaks`: the user's lines that a graph ends at."""
-    found: dict[tuple[_Place, str], int] = {}
+    found: dict[tuple[_Place, str], _Break] = {}
     for broken in _kept("graph_break_reasons"):
         stack = list(getattr(broken, "user_stack", None) or ())
         places = [
@@ -126,11 +127,24 @@ def graph_breaks_json(sources: Sources) -> list[dict[str, object]]:
         place = next((place for place in reversed(places) if place is not None), None)
         if place is not None:
             key = (place, _reason(sources, getattr(broken, "reason", "")))
-            found[key] = found.get(key, 0) + 1
+            one = found.setdefault(key, _Break())
+            one.count += 1
+            one.frames |= compiled.frames_behind(stack)
     return [
-        {"at": {"file": file, "line": line}, "count": count, "reason": reason}
-        for ((file, line), reason), count in found.items()
+        {
+            "at": {"file": file, "line": line},
+            "count": one.count,
+            "reason": reason,
+            "frames": sorted(one.frames),
+        }
+        for ((file, line), reason), one in found.items()
     ][:_MOST_ENTRIES]
+
+
+class _Break:
+    def __init__(self) -> None:
+        self.count = 0
+        self.frames: set[int] = set()
 
 
 def _kept(name: str) -> Iterator[Any]:

@@ -219,11 +219,6 @@ def test_compiled_function() -> None:
     """)
     [region] = recording.manifest["compiled"]
     assert region["name"] == "activation"
-    ran = {event.get("name", "") for event in recording.trace()["traceEvents"]}
-    numbered = {name for name in ran if name.startswith("Torch-Compiled Region: ")}
-    # Since 2.5 the trace has it by the number that Dynamo gave the function.
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5):
-        assert numbered == {f"Torch-Compiled Region: {region['frame']}/0"}
 
 
 def test_eager_pass() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from agent_driver import Agent, manifest
 from recording import Recording, record
@@ -823,6 +825,34 @@ def test_recompilations_and_graph_breaks() -> None:
     assert broken["at"] == place(recording, "# break")
     assert broken["count"] == 3 and "print" in broken["reason"]
     assert "a line" not in str(recording.manifest["observed"])
+
+
+def test_what_a_graph_break_makes_of_a_function() -> None:
+    recording = recorded(
+        START
+        + """
+    def watch(y):
+        if y.max().item() > 3:  # break
+            y = y * 2
+        return y
+    @torch.compile(backend="eager")
+    def forward(x):
+        return watch(net(x)).relu()
+    while True:
+        optimizer.zero_grad()
+        forward(torch.randn(3, 4)).mean().backward()
+        optimizer.step()
+    """
+    )
+    broken, *_ = recording.manifest["observed"]["graph_breaks"]
+    assert broken["at"] == place(recording, "# break")
+    ran = {event.get("name", "") for event in recording.trace()["traceEvents"]}
+    regions = {re.match(r"Torch-Compiled Region: (\d+)/", name) for name in ran}
+    numbers = {int(one[1]) for one in regions if one}
+    # Since 2.5 the trace has them by the numbers that Dynamo gave them.
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5):
+        # `watch` by itself and what follows in it, and the rest of `forward`, which begins with 0.
+        assert len(numbers) >= 3 and set(broken["frames"]) == numbers - {0}
 
 
 @pytest.mark.parametrize("compiled", ["torch.compile(net, backend='eager')", "net"])

@@ -1,7 +1,7 @@
 //! `graph-break`: a line at which `torch.compile` gives up a graph and goes back to Python (PyTorch,
 //! "Fixing Graph Breaks").
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::recompilation::quoted;
 use crate::diagnose::evidence::Evidence;
@@ -12,9 +12,6 @@ use crate::profile::FileId;
 /// In torch's reason where the program asked for it.
 const WANTED: [&str; 4] =
     ["compiler.disable", "dynamo.disable", "graph_break()", "disallow_in_graph"];
-
-/// How Dynamo calls what follows such a line (`torch/_dynamo/resume_execution.py`).
-const RESUMES: &str = "torch_dynamo_resume_in_";
 
 pub(super) struct GraphBreak;
 
@@ -29,21 +26,23 @@ impl Rule for GraphBreak {
 
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let Some(manifest) = evidence.manifest() else { return Vec::new() };
-        let mut by_line: BTreeMap<(u32, u32), &str> = BTreeMap::new();
+        let mut by_line: BTreeMap<(u32, u32), (&str, BTreeSet<u32>)> = BTreeMap::new();
         for one in manifest.observed.graph_breaks.iter().filter(|one| one.count > 0) {
             if !WANTED.iter().any(|mark| one.reason.contains(mark)) {
-                by_line.entry((one.at.file, one.at.line)).or_insert(&one.reason);
+                let empty = || (one.reason.as_str(), BTreeSet::new());
+                let (_, frames) = by_line.entry((one.at.file, one.at.line)).or_insert_with(empty);
+                frames.extend(&one.frames);
             }
         }
-        let found = by_line.into_iter().map(|((file, line), reason)| Finding {
+        let found = by_line.into_iter().map(|((file, line), (reason, frames))| Finding {
             rule: "graph-break",
             at: evidence.place(FileId(file), line),
-            cost: cost(evidence, FileId(file), line),
+            cost: cost(evidence, &frames),
             message: "torch.compile gives up the graph here and goes back to Python".to_owned(),
             why: format!(
                 "{}What stands before and after becomes two graphs, between which nothing is fused and \
-                 Python runs. The cost is that of getting into the second one alone. Moved out of the compiled function, or written in tensor operations, the \
-                 line leaves one graph.",
+                 Python runs. The cost is what lies between their operators. Moved out of the compiled \
+                 function, or written in tensor operations, the line leaves one graph.",
                 quoted(reason)
             ),
             ..Finding::default()
@@ -52,16 +51,11 @@ impl Rule for GraphBreak {
     }
 }
 
-/// What getting into the graphs behind the line takes. What fusing across it would save, nobody knows.
-fn cost(evidence: &Evidence<'_>, file: FileId, line: u32) -> Option<Cost> {
-    let end = format!("_at_{line}");
-    let compiled = evidence.manifest()?.compiled.iter();
-    let behind = compiled.filter(|region| {
-        FileId(region.file) == file && region.name.contains(RESUMES) && region.name.ends_with(&end)
-    });
+/// What it takes to get out of the graph and into those behind it. What fusing across the line would save,
+/// nobody knows.
+fn cost(evidence: &Evidence<'_>, frames: &BTreeSet<u32>) -> Option<Cost> {
     let entries = &evidence.profile().graph_entries;
-    let time_ns: f64 =
-        behind.filter_map(|region| entries.get(&region.frame?)).fold(0.0, |sum, ns| sum + ns);
+    let time_ns: f64 = frames.iter().filter_map(|frame| entries.get(frame)).sum();
     (time_ns > 0.0).then(|| Cost::time(time_ns))
 }
 
@@ -70,7 +64,7 @@ mod tests {
     use super::*;
     use crate::diagnose::harness::{Case, operator};
     use crate::profile::Phase;
-    use crate::recording::manifest::{Location, Region};
+    use crate::recording::manifest::Location;
     use crate::recording::observed;
 
     const TEXT: &str = "import torch\n\ndef f(x):\n    print(x)\n    return x.item()\n";
@@ -80,6 +74,7 @@ mod tests {
             at: Location { file: 0, line: *line },
             count: *count,
             reason: (*reason).to_owned(),
+            frames: Vec::new(),
         };
         Case::new(TEXT).told(|it| it.observed.graph_breaks = breaks.iter().map(one).collect()).call(
             5,
@@ -98,20 +93,15 @@ mod tests {
     }
 
     #[test]
-    fn getting_into_the_graph_behind_it_is_the_cost() {
-        let region =
-            |name: &str, frame| Region { name: name.to_owned(), frame, ..Region::default() };
-        let mut case = example(&[(4, 1, "print"), (5, 1, "Tensor.item")]).told(|it| {
-            it.compiled = vec![
-                region("f", Some(0)),
-                region("torch_dynamo_resume_in_f_at_4", Some(1)),
-                region("torch_dynamo_resume_in_g_at_4", Some(2)),
-                region("torch_dynamo_resume_in_f_at_5", None),
-            ];
-        });
-        case.profile.graph_entries = [(0, 100.0), (1, 20.0), (2, 3.0)].into();
+    fn what_lies_before_the_graphs_behind_it_is_the_cost() {
+        let mut case = example(&[(4, 1, "print"), (4, 1, "again"), (5, 1, "Tensor.item")]);
+        let frames = [vec![1, 2], vec![2, 3, 7], vec![8]];
+        for (one, frames) in case.manifest.observed.graph_breaks.iter_mut().zip(frames) {
+            one.frames = frames;
+        }
+        case.profile.graph_entries = [(0, 100.0), (1, 20.0), (2, 3.0), (3, 4.0)].into();
         let costs: Vec<_> = case.measured(&GraphBreak).iter().map(|one| one.cost).collect();
-        assert_eq!(costs, [Some(Cost::time(23.0)), None]);
+        assert_eq!(costs, [Some(Cost::time(27.0)), None]);
     }
 
     #[test]

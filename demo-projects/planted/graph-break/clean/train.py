@@ -7,13 +7,20 @@ from torch import Tensor, nn
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.hidden = nn.Linear(64, 256)
-        self.out = nn.Linear(256, 64)
+        self.a, self.b, self.c, self.d, self.e, self.f = (nn.Linear(64, 64) for _ in range(6))
+
+    def watched(self, x: Tensor) -> Tensor:
+        x = torch.relu(x)
+        self.largest = x.detach().max()
+        return x
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.hidden(x))
-        self.largest = x.detach().max()
-        return self.out(x)
+        x = self.watched(self.a(x))
+        x = self.watched(self.b(x))
+        x = self.watched(self.c(x))
+        x = self.watched(self.d(x))
+        x = self.watched(self.e(x))
+        return self.f(x)
 
 
 def main() -> None:
@@ -22,7 +29,7 @@ def main() -> None:
     model = torch.compile(net, backend="eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
     for _ in range(200):
-        inputs = torch.randn(256, 64)
+        inputs = torch.randn(64, 64)
         loss = (model(inputs) - inputs).square().mean()
         optimizer.zero_grad()
         loss.backward()
