@@ -111,6 +111,7 @@ pub fn wanted(findings: &[Finding]) -> Wanted {
         switches: says(&["fp32-without-tf32", "cudnn-benchmark-off", "cudnn-benchmark-changing"]),
         stand_ins: says(&["attention-written-out", "tensor-core-sizes"]),
         optimizers: says(&["unfused-optimizer"]),
+        cells: says(&["python-loop"]),
     }
 }
 

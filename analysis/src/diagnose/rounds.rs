@@ -134,7 +134,8 @@ fn is_alike(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> bool
 }
 
 /// With one call instead of many, Python and what each call costs besides its work are left once. Of a
-/// call on small tensors that is all but moving them.
+/// call on small tensors that is all but moving them. Where a layer ran in the place of a cell, its line takes
+/// what that took.
 fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> f64 {
     let call_ns = small_call_ns(evidence);
     let bandwidth = evidence.device().map_or(0.0, |device| device.bandwidth);
@@ -155,8 +156,13 @@ fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> f64 
         }
     }
     let operators = &graph.operators;
+    let by_layer = by_layer(evidence, lines);
     evidence.saved(|graph| {
         for task in graph.tasks.iter_mut().filter(|task| is_ours(task.line) && !task.is_removed) {
+            if let Some(ratio) = task.line.and_then(|line| by_layer.get(&line)) {
+                task.duration_ns *= ratio;
+                continue;
+            }
             let whole = task.call.and_then(|call| calls.get(&call)).copied().unwrap_or(0.0);
             match task.kind {
                 TaskKind::HostGap => task.duration_ns *= left,
@@ -170,6 +176,25 @@ fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> f64 
             }
         }
     })
+}
+
+/// What lines with a recurrent cell take of their time when a layer takes all steps at once, where it ran by
+/// itself.
+fn by_layer(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> BTreeMap<Line, f64> {
+    let mut found = BTreeMap::new();
+    for line in lines {
+        let (mut then, mut now) = (0.0, 0.0);
+        for (key, work) in of_line(evidence, *line) {
+            if let Some(ratio) = evidence.probes.cells.get(&key.3) {
+                then += ratio * work.host_ns;
+                now += work.host_ns;
+            }
+        }
+        if now > 0.0 {
+            found.insert(*line, then / now);
+        }
+    }
+    found
 }
 
 /// Nanoseconds of the host for a call that has next to nothing to do: the median over the iteration.

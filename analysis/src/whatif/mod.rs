@@ -8,6 +8,7 @@
 pub mod accuracy;
 pub mod attention;
 pub mod calls;
+mod cells;
 pub mod critical_path;
 pub mod distributed;
 pub mod facts;

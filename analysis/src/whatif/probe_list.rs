@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::cells::cells;
 use super::facts::{Probes, Variant};
 use super::graph::Graph;
 use super::stand_ins::stand_ins;
@@ -15,6 +16,8 @@ use crate::recording::manifest::{Manifest, Optimizer, Settings};
 const MOST_OPERATORS: usize = 40;
 /// Most layers are alike: a model has one or two of them.
 const MOST_STAND_INS: usize = 8;
+/// So are the cells.
+const MOST_CELLS: usize = 8;
 /// An operator with a smaller share of the iteration changes no prediction.
 const LEAST_SHARE: f64 = 0.001;
 /// An optimizer with more parameters is asked for with the largest of them alone, and not at all.
@@ -35,6 +38,8 @@ pub struct ProbeList {
     pub stand_ins: Vec<Operator>,
     /// Places in [`Manifest::optimizers`].
     pub optimizers: Vec<u32>,
+    /// Places in [`Graph::operators`] of recurrent cells that are stepped.
+    pub cells: Vec<u32>,
     /// What the agent is asked, as in `docs/whatif.md`; [`Value::Null`] where there is nothing to ask.
     pub request: Value,
 }
@@ -61,12 +66,20 @@ pub struct Wanted {
     pub stand_ins: bool,
     /// Other ways to run optimizers.
     pub optimizers: bool,
+    /// Layers in the place of cells that are stepped.
+    pub cells: bool,
 }
 
 impl Wanted {
     /// For what-ifs.
-    pub const ALL: Wanted =
-        Wanted { types: true, layouts: true, switches: true, stand_ins: true, optimizers: true };
+    pub const ALL: Wanted = Wanted {
+        types: true,
+        layouts: true,
+        switches: true,
+        stand_ins: true,
+        optimizers: true,
+        cells: true,
+    };
     /// For nothing.
     pub const NONE: Wanted = Wanted {
         types: false,
@@ -74,6 +87,7 @@ impl Wanted {
         switches: false,
         stand_ins: false,
         optimizers: false,
+        cells: false,
     };
 }
 
@@ -115,7 +129,9 @@ pub fn probe_list(
         .zip(all)
         .filter_map(|(index, optimizer)| Some((index, optimizer_json(manifest?, optimizer)?)))
         .collect();
-    if operators.is_empty() && optimizers.is_empty() {
+    let mut cells = if wanted.cells { cells(graph) } else { Vec::new() };
+    cells.truncate(MOST_CELLS);
+    if operators.is_empty() && optimizers.is_empty() && cells.is_empty() {
         return ProbeList::default();
     }
     let recorded = operators.iter().filter_map(|(index, variants)| {
@@ -136,15 +152,17 @@ pub fn probe_list(
         },
         "operators": recorded.chain(others).collect::<Vec<_>>(),
         "optimizers": optimizers.iter().map(|(_, asked)| asked).collect::<Vec<_>>(),
+        "cells": cells.iter().map(|(_, asked)| asked).collect::<Vec<_>>(),
     });
     let optimizers = optimizers.iter().map(|(index, _)| *index).collect();
-    ProbeList { operators, stand_ins, optimizers, request }
+    let cells = cells.iter().map(|(index, _)| *index).collect();
+    ProbeList { operators, stand_ins, optimizers, cells, request }
 }
 
 impl ProbeList {
     /// Whether there is nothing to measure.
     pub fn is_empty(&self) -> bool {
-        self.operators.is_empty() && self.optimizers.is_empty()
+        self.operators.is_empty() && self.optimizers.is_empty() && self.cells.is_empty()
     }
 
     /// Reads `probes.json`. What is missing, not a time, or of another operator than was asked for is
@@ -188,6 +206,13 @@ impl ProbeList {
                     found.probes.optimizers.insert((*index, *variant), time_ns);
                 }
             }
+        }
+        let types = asked_names("cells", "type");
+        for ((answer, index), name) in list("cells").iter().flatten().zip(&self.cells).zip(&types) {
+            let told = |way: &str| answer.get(way).and_then(time);
+            let ratio = told("layer").zip(told("cell")).map(|(layer, cell)| layer / cell);
+            let ratio = ratio.filter(|_| is_same(answer, "type", name));
+            found.probes.cells.extend(ratio.map(|ratio| (*index, ratio)));
         }
         let notes = list("notes").unwrap_or_default();
         found.notes = notes.iter().filter_map(|note| Some(note.as_str()?.to_owned())).collect();
@@ -484,6 +509,17 @@ mod tests {
         assert_eq!(optimizer["type"], "Adam");
         assert_eq!(optimizer["shapes"], json!([[12], [3], [12]]));
         assert_eq!(list.request["working_set_bytes"], 1000);
+    }
+
+    #[test]
+    fn what_layers_take_of_what_their_cells_take_is_read() {
+        let asked = r#"{"cells": [{"type": "LSTM"}, {"type": "GRU"}, {"type": "GRU"}]}"#;
+        let request = serde_json::from_str(asked).expect("an object");
+        let list = ProbeList { cells: vec![3, 5, 7], request, ..ProbeList::default() };
+        let answer = r#"{"cells": [{"type": "LSTM", "cell": 100, "layer": 25},
+                                   {"type": "RNN_TANH", "cell": 100, "layer": 25},
+                                   {"type": "GRU", "cell": 100, "layer": null}]}"#;
+        assert_eq!(list.read(answer.as_bytes()).probes.cells, [(3, 0.25)].into());
     }
 
     /// What is read of an answer to a question about one operator and one optimizer.

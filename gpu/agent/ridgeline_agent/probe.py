@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import torch
 
 from .host import Host
+from .probe_cells import probe_cell
 from .probe_operators import probe_operator
 from .probe_optimizers import probe_optimizer
 from .spec import RunSpec
@@ -25,8 +26,10 @@ _MOST_REQUEST_BYTES = 16 * 2**20
 _MOST_ITEMS = 1000
 _MOST_NOTES = 50
 _DEFAULT_SECONDS = 10.0
-# Optimizers go first, because few numbers of theirs tell much, and get this share of the time.
-_SHARE_OF_OPTIMIZERS = 0.34
+# Optimizers and cells go first, because few numbers of theirs tell much, and have to be done when these
+# shares of the time are over.
+_OPTIMIZERS_END = 0.34
+_CELLS_END = 0.67
 # What is left of the run's own limit to write the answers in.
 _SECONDS_TO_WRITE = 1.0
 # Without a limit of its own a probe may hold this much.
@@ -64,6 +67,7 @@ class Answers:
         self._request = request
         self._operators = _items(request, "operators")
         self._optimizers = _items(request, "optimizers")
+        self._cells = _items(request, "cells")
         self._notes: dict[str, None] = {}
         self._written = 0.0
         self._answer: dict[str, Any] = {
@@ -71,6 +75,7 @@ class Answers:
             "torch": str(torch.__version__),
             "operators": [{} for _ in self._operators],
             "optimizers": [{} for _ in self._optimizers],
+            "cells": [{} for _ in self._cells],
             "notes": [],
         }
 
@@ -99,13 +104,15 @@ class Answers:
         rotated = min(_number(self._request, "working_set_bytes", _MOST_ROTATED), _MOST_ROTATED)
         rotated = min(rotated, last_level_cache_bytes(device))
         ends = began + seconds
-        share = _SHARE_OF_OPTIMIZERS if self._operators else 1.0
-        parts = (
-            ("optimizers", self._optimizers, probe_optimizer, began + share * seconds),
-            ("operators", self._operators, probe_operator, ends),
-        )
-        done, total = 0, len(self._operators) + len(self._optimizers)
-        for key, items, probe, part_ends in parts:
+        parts: list[tuple[str, list[Any], Any, float]] = [
+            ("optimizers", self._optimizers, probe_optimizer, _OPTIMIZERS_END),
+            ("cells", self._cells, probe_cell, _CELLS_END),
+            ("operators", self._operators, probe_operator, 1.0),
+        ]
+        parts = [part for part in parts if part[1]]
+        done, total = 0, sum(len(items) for _, items, _, _ in parts)
+        for number, (key, items, probe, share) in enumerate(parts, 1):
+            part_ends = ends if number == len(parts) else began + share * seconds
             for place, asked in enumerate(items):
                 now = time.monotonic()
                 if now >= ends:

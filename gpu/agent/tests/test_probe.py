@@ -135,6 +135,21 @@ def test_optimizers_step(agent: Agent, tmp_path: Path) -> None:
     assert len(answer["notes"]) == 2
 
 
+def test_layers_beside_their_cells(agent: Agent, tmp_path: Path) -> None:
+    def asked(kind: str, **more: Any) -> dict[str, Any]:
+        sizes = {"steps": 9, "batch": 2, "input": 3, "hidden": 4}
+        return {"type": kind, **sizes, "bias": True, "variants": ["cell", "layer"], **more}
+
+    kinds = ["LSTM", "GRU", "RNN_TANH", "RNN_RELU"]
+    wrong = [asked("Mamba"), asked("GRU", steps=0), asked("GRU", hidden=2**30), 7]
+    answer = probe(agent, tmp_path, 8, cells=[*map(asked, kinds), asked("GRU", bias=False), *wrong])
+    right = answer["cells"][:5]
+    assert [told["type"] for told in right] == [*kinds, "GRU"]
+    assert all(told["cell"] > 0 and told["layer"] > 0 for told in right), answer["notes"]
+    assert all(told.get("layer") is None for told in answer["cells"][5:])
+    assert len(answer["notes"]) == 3
+
+
 def test_what_cannot_be_run_is_null_and_says_why(agent: Agent, tmp_path: Path) -> None:
     operators = [
         operator("aten::no_such_operator", [tensor(2, 2)]),

@@ -52,7 +52,7 @@ pub(super) fn read_bounded(file: &Path) -> Vec<u8> {
     bytes
 }
 
-const LISTS: [&str; 2] = ["operators", "optimizers"];
+const LISTS: [&str; 3] = ["operators", "optimizers", "cells"];
 /// Of what is asked, the ways in which it is to be run.
 const WAYS: &str = "variants";
 
@@ -134,7 +134,8 @@ impl Known {
             let known = |asked: &Value| self.answers.get(&without_ways(asked)).cloned();
             asked.map(|asked| known(asked).unwrap_or(json!({}))).collect()
         };
-        json!({"version": 1, "operators": of("operators"), "optimizers": of("optimizers")})
+        let lists = LISTS.map(|key| (key.to_owned(), of(key).into()));
+        Value::Object([("version".to_owned(), json!(1))].into_iter().chain(lists).collect())
     }
 }
 

@@ -125,6 +125,28 @@ mod tests {
     }
 
     #[test]
+    fn a_layer_that_ran_in_the_place_of_a_cell_tells_what_it_saves() {
+        let text = "import torch\nfrom torch import nn\n\nclass Net(nn.Module):\n    \
+            def __init__(self):\n        self.cell = nn.GRUCell(16, 16)\n    \
+            def forward(self, x, h):\n        y = x.mean()\n        \
+            for t in range(64):\n            h = self.cell(x[:, t], h)\n        return h\n\nNet()(1, 2)\n";
+        let shape: &[u64] = &[32, 16];
+        let weights: &[u64] = &[48, 16];
+        let cell = operator("gru_cell", &[shape, shape, weights, weights, shape]);
+        let mut case = Case::new(text).times(8, 1.0).times(9, 65.0).times(10, 64.0);
+        for _ in 0..64 {
+            case = case.gap(10, Phase::Forward, 10.0).call(10, Phase::Forward, &cell, 90.0);
+        }
+        let cost = |case: &Case| case.measured(&PythonLoop).first().and_then(|one| one.cost);
+        case.probes.cells = [(0, 0.25)].into();
+        let saved = cost(&case).expect("a cost").time_ns;
+        assert!((saved - 0.75 * 64.0 * 100e3).abs() < 1e3, "{saved}");
+        // The layer takes as long.
+        case.probes.cells = [(0, 0.99)].into();
+        assert_eq!(cost(&case), None);
+    }
+
+    #[test]
     fn few_rounds_other_shapes_and_little_time_are_no_fault() {
         assert!(example(4, true, 10.0).measured(&PythonLoop).is_empty());
         assert!(example(64, false, 10.0).measured(&PythonLoop).is_empty());
