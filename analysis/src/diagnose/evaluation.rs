@@ -1,39 +1,74 @@
 //! Calls of a model that no backward pass uses: what they hold and what they spend.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 
-use crate::profile::FileId;
-use crate::whatif::graph::{Graph, Resource, TaskId, TaskKind};
+use crate::profile::Phase;
+use crate::source::batch_site::module::Span;
+use crate::whatif::graph::{Resource, TaskId, TaskKind};
 use crate::whatif::memory::{Moment, peak};
 
 use super::evidence::Evidence;
+use super::reading::first_node;
+use super::tally::Line;
 
-/// The tasks of one line's calls, with all that runs within them: by place on the host.
+/// The tasks of some lines of a function, with all that runs within them: by place on the host.
 pub(crate) struct Stretches {
     /// The host's tasks in their order.
     host: Vec<TaskId>,
-    /// Places in `host`: from the first task of the line to the one after its call.
+    /// Places in `host`: from the first task of the lines to the one after them.
     spans: Vec<(usize, usize)>,
 }
 
 impl Stretches {
-    /// The calls from one line. A call ends where the host comes back to another line of the function
-    /// that the line is in: `function` has its lines.
-    pub fn new(graph: &Graph, at: (FileId, u32), function: (u32, u32)) -> Stretches {
+    /// What runs from some lines of one function, one of which ran as `ran` and is `today` in a text of
+    /// today's. It ends where the host comes back to another line of this function.
+    pub fn new(
+        evidence: &Evidence<'_>,
+        ran: Line,
+        (module, today): (usize, u32),
+        is_at: impl Fn(Line) -> bool,
+    ) -> Stretches {
+        let text = evidence.program.module(module);
+        let lines = |span: &Span| text.line(span.start)..=text.line(span.end.saturating_sub(1));
+        let function = first_node(text, today).and_then(|node| text.function_at(node.start_byte()));
+        let whole = function.and_then(|at| text.functions.get(at)).map(|one| lines(&one.span));
+        // What is called may stand within it, or beside it in the same file. It begins at its `def`.
+        let inner = text.functions.iter().filter(|one| one.outer == function);
+        let inner: Vec<RangeInclusive<u32>> = inner.map(|one| lines(&one.span)).collect();
+        // From the lines that ran to today's: the text of the function is the same.
+        let shift = i64::from(today) - i64::from(ran.1);
+        let is_own = |line: Line| {
+            let today = u32::try_from(i64::from(line.1) + shift).unwrap_or(0);
+            line.0 == ran.0
+                && whole.as_ref().is_none_or(|whole| whole.contains(&today))
+                && !inner.iter().any(|lines| lines.contains(&today))
+        };
+        let graph = evidence.graph();
         let host = graph.find(&Resource::Host);
         let host: Vec<TaskId> = host.map(|host| graph.on(host).collect()).unwrap_or_default();
         let mut spans = Vec::new();
         let mut began = None;
         for (place, id) in host.iter().enumerate() {
-            let Some(line) = graph.task(*id).and_then(|task| task.line) else { continue };
-            if line == at {
+            let task = graph.task(*id);
+            let Some((line, phase)) = task.and_then(|task| Some((task.line?, task.phase))) else {
+                continue;
+            };
+            // What is computed backward bears the line that it was computed on, and runs later.
+            if is_at(line) && phase != Phase::Backward {
                 began.get_or_insert(place);
-            } else if line.0 == at.0 && (function.0..=function.1).contains(&line.1) {
+            } else if began.is_some() && is_own(line) {
                 spans.extend(began.take().map(|began| (began, place)));
             }
         }
         spans.extend(began.map(|began| (began, host.len())));
         Stretches { host, spans }
+    }
+
+    /// The host's tasks in them.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        let within = self.spans.iter().filter_map(|(from, to)| self.host.get(*from..*to));
+        within.flatten().copied()
     }
 
     /// Whether the iteration has none.
@@ -83,12 +118,7 @@ impl Stretches {
             let module = module.and_then(|module| modules.get(module as usize));
             module.is_some_and(|module| is_wanted(&module.type_name))
         };
-        let inside =
-            |place: usize| self.spans.iter().any(|(from, to)| (*from..*to).contains(&place));
-        let here: HashSet<TaskId> = (self.host.iter().enumerate())
-            .filter(|(place, _)| inside(*place))
-            .map(|(_, id)| *id)
-            .collect();
+        let here: HashSet<TaskId> = self.tasks().collect();
         let on_gpu = evidence.on_gpu();
         graph
             .iter()

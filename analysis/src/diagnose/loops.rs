@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
+use super::branches;
 use super::parameter_loops::{changes_one_by_one, goes_over_parameters};
 use crate::source::batch_site::gather::named_children;
 use crate::source::batch_site::module::{Module, last_name};
@@ -19,6 +20,8 @@ use crate::source::rewrite::syntax::{
 pub(crate) enum Rounds {
     /// No round needs what another one made.
     Independent,
+    /// The same, and each goes its own way at an `if`.
+    Branching,
     /// Each round hands its state to the next through `nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell`, or through
     /// an `nn.LSTM`, `nn.GRU` or `nn.RNN` that it gives a step, and what they are given besides is there
     /// before the loop, or comes from one of them before.
@@ -37,23 +40,22 @@ pub(crate) struct Loop<'a> {
 }
 
 /// Statements within which no loop is followed.
-const UNCLEAR: [&str; 12] = [
+const UNCLEAR: [&str; 10] = [
     "for_statement",
     "while_statement",
-    "if_statement",
     "try_statement",
     "with_statement",
     "match_statement",
     "return_statement",
     "break_statement",
-    "continue_statement",
     "yield",
     "await",
     "named_expression",
 ];
 
 /// Calls by which a loop trains, or depends on what was computed.
-const TRAINS: [&str; 7] = ["backward", "step", "zero_grad", "item", "next", "print", "all_reduce"];
+const TRAINS: [&str; 8] =
+    ["backward", "grad", "step", "zero_grad", "item", "next", "print", "all_reduce"];
 
 /// Calls of NumPy and torch that draw at random, besides those that begin with `rand`: each round draws
 /// for itself.
@@ -176,12 +178,16 @@ fn rounds(program: &Program<'_>, module: usize, node: Node<'_>) -> Option<Rounds
         let changes = !is_foreign && changes_one_by_one(text, body, &turning);
         return changes.then_some(Rounds::Parameters);
     }
-    let is_unclear = within(body).into_iter().any(|one| UNCLEAR.contains(&one.kind()));
+    let has = |kinds: &[&str]| within(body).into_iter().any(|one| kinds.contains(&one.kind()));
     let is_layered = goes_over_layers(&written(text, iterable));
-    if is_unclear || is_layered || !does_the_same(text, body, iterable, &turning) {
+    if has(&UNCLEAR) || is_layered || !does_the_same(text, body, iterable, &turning) {
         return None;
     }
     let statements = named_children(body);
+    if has(&["if_statement"]) {
+        let is_one = branches::are_independent(text, &statements, &turning);
+        return is_one.then_some(Rounds::Branching);
+    }
     let flow = Flow::of(text, &statements)?;
     if !flow.reads.iter().any(|read| !read.is_disjoint(&turning)) {
         // Nothing tells the rounds apart.
@@ -218,7 +224,15 @@ fn does_the_same(
     };
     let is_in_chunks = calls_in(iterable).into_iter().any(|call| cuts(text, call))
         || within(body).into_iter().any(|one| is_chunk(text, one));
-    !is_in_chunks && !calls_in(body).into_iter().any(is_foreign)
+    let is_of_records = within(body).into_iter().any(|one| is_field(text, one, turning));
+    !is_in_chunks && !is_of_records && !calls_in(body).into_iter().any(is_foreign)
+}
+
+/// `target["boxes"]`: each round has a record of its own, of which nothing says that the others are alike.
+fn is_field(text: &Module, node: Node<'_>, turning: &BTreeSet<String>) -> bool {
+    let parts = if node.kind() == "subscript" { named_children(node) } else { Vec::new() };
+    let [value, key] = parts[..] else { return false };
+    key.kind() == "string" && !reads(text, value).is_disjoint(turning)
 }
 
 fn trains_or_draws(text: &Module, call: Node<'_>) -> bool {
@@ -285,7 +299,7 @@ impl Flow {
 type Names = BTreeSet<String>;
 
 /// What a statement reads, gives a value, and collects into.
-fn step(text: &Module, inner: Node<'_>) -> Option<(Names, Names, Names)> {
+pub(super) fn step(text: &Module, inner: Node<'_>) -> Option<(Names, Names, Names)> {
     let field = |name: &str| inner.child_by_field_name(name);
     match inner.kind() {
         "assignment" => {
@@ -492,10 +506,67 @@ mod tests {
         check("for i in range(9):\n    out.append(self.layers[i](x))", &[]);
         check("for i in range(9):\n    out.append(getattr(self, f'l{i}')(x[i]))", &[]);
         check("for b in x:\n    loss = self.lin(b).sum()\n    loss.backward()", &[]);
-        check("for t in range(9):\n    if t > 3:\n        out.append(x[t])", &[]);
         check("for _ in range(9):\n    out.append(self.lin(x))", &[]);
         check("for t in range(9):\n    out.append(x[t] + out[-1])", &[]);
+        check("for t in range(9):\n    out.append(torch.autograd.grad(x[t], h))", &[]);
         check("for m in self.modules():\n    total += m.weight.sum()", &[]);
+    }
+
+    #[test]
+    fn rounds_that_branch() {
+        let expected = &[Rounds::Branching];
+        check("for t in range(9):\n    if t > 3:\n        out.append(self.lin(x[t]))", expected);
+        check(
+            "for t in range(9):\n    y = x[t]\n    if flag:\n        y = y * 2\n    out.append(y)",
+            expected,
+        );
+        check(
+            "for row in x:\n    if row.sum() > 0:\n        total += row.mean()\n    else:\n        total += row.norm()",
+            expected,
+        );
+        check(
+            "for i in range(9):\n    if x[i, 0] < 0:\n        y = x[i].relu()\n    elif h is None:\n        y = x[i]\n    else:\n        y = x[i] * h\n    out[i] = y",
+            expected,
+        );
+        check(
+            "for i in range(9):\n    if not h[i]:\n        continue\n    out.append(x[i] * 2)",
+            expected,
+        );
+    }
+
+    #[test]
+    fn branches_that_need_another_round_or_are_about_sizes() {
+        let none = |body: &str| check(body, &[]);
+        // The first round begins what the others go on with.
+        none(
+            "for t in range(9):\n    if t == 0:\n        h = x[t]\n    else:\n        h = h * x[t]",
+        );
+        none(
+            "for t in range(9):\n    if x[t].sum() > 0:\n        last = x[t]\n    out.append(last)",
+        );
+        none("for t in range(9):\n    if h[t]:\n        s = s * 0\n    s = self.lin(s) + x[t]");
+        none(
+            "best = 0\nfor t in range(9):\n    y = x[t].sum()\n    if y > best:\n        best = y",
+        );
+        none("for t in range(9):\n    if len(out) < 4:\n        out.append(x[t])");
+        none(
+            "for t in range(9):\n    y = x[t]\n    if y.sum() > 4:\n        break\n    out.append(y)",
+        );
+        // Boxes of a picture, of which there may be any number.
+        none(
+            "for i in range(9):\n    if len(h[i]) == 0:\n        continue\n    out.append(x[i] * h[i])",
+        );
+        none("for b in x:\n    if b.shape[0] > 0:\n        total += b.sum()");
+        none("for b in x:\n    if b.numel() == 0:\n        total += b.sum()");
+        none("for a, b in zip(x, h):\n    if b is not None:\n        total += (a * b).sum()");
+        none("for b in x:\n    if b[0] > 0:\n        total += b['boxes'].sum()");
+        // Where the next token comes from is drawn.
+        none(
+            "for t in range(9):\n    if random.random() < 0.5:\n        out.append(x[t])\n    else:\n        out.append(h[t])",
+        );
+        none(
+            "for t in range(9):\n    y = self.lin(tokens)\n    if y[0] > 0:\n        tokens = torch.cat([tokens, y])\n    out.append(x[t])",
+        );
     }
 
     #[test]

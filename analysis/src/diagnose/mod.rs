@@ -5,6 +5,7 @@
 //! costs more trust than ten findings earn: a rule that is not sure says nothing.
 
 pub mod bound;
+mod branches;
 pub(crate) mod carried;
 mod dataset;
 pub(crate) mod evaluation;
@@ -20,6 +21,7 @@ pub(crate) mod reading;
 pub(crate) mod rounds;
 pub(crate) mod rule;
 pub(crate) mod rules;
+mod samples;
 pub mod severity;
 pub mod silence;
 pub(crate) mod switched_off;

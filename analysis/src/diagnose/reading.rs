@@ -11,6 +11,14 @@ use crate::source::rewrite::syntax::{callee, statement_of, within, written};
 /// Functions that are followed from a callee to its callers.
 const MOST_CALLERS: u32 = 4;
 
+/// The first node that begins on a line.
+pub(crate) fn first_node(text: &Module, line: u32) -> Option<Node<'_>> {
+    let trimmed = text.index.lines().trimmed(text.index.text(), line);
+    let root = text.index.tree()?.root_node();
+    let first = trimmed.start..trimmed.start.saturating_add(1);
+    root.descendant_for_byte_range(first.start, first.end).filter(|_| !trimmed.is_empty())
+}
+
 /// The loops that run a node again and again, innermost first: those of its own function whose body it
 /// is in.
 pub(crate) fn loops_around(node: Node<'_>) -> Vec<Node<'_>> {

@@ -35,15 +35,42 @@ pub(crate) fn rounds(
     fewest: f64,
     all_alike: bool,
 ) -> Option<Rounds> {
+    if one.is_comprehension() {
+        return of_expression(evidence, one, at(evidence, one)?, fewest);
+    }
+    let lines = lines(evidence, one);
+    let (at, trips) = trips(evidence, one)?;
+    if trips < fewest || !does_its_own_work(evidence, &lines) {
+        return None;
+    }
+    let is_alike =
+        || is_alike(evidence, &lines, trips) && (modules(evidence, &lines) as f64) < trips;
+    if all_alike && !is_alike() {
+        return None;
+    }
+    // The line of the `for` itself takes the next round's number or tensor.
+    let with_head: BTreeSet<Line> = lines.iter().copied().chain([at]).collect();
+    let saved_ns = saved_ns(evidence, &with_head, trips);
+    Some(Rounds { at, trips, saved_ns })
+}
+
+/// The line of the `for`, as it ran.
+fn at(evidence: &Evidence<'_>, one: &Loop<'_>) -> Option<Line> {
+    let text = evidence.program.module(one.module);
+    evidence.ran(one.module, text.line(one.node.start_byte()))
+}
+
+/// The lines of a round, as they ran.
+pub(super) fn lines(evidence: &Evidence<'_>, one: &Loop<'_>) -> BTreeSet<Line> {
+    let (first, last) = one.lines(evidence.program);
+    (first..=last).filter_map(|line| evidence.ran(one.module, line)).collect()
+}
+
+/// The line of a `for`, and its rounds each time that it ran.
+pub(super) fn trips(evidence: &Evidence<'_>, one: &Loop<'_>) -> Option<(Line, f64)> {
     let text = evidence.program.module(one.module);
     let line_of = |offset: usize| evidence.ran(one.module, text.line(offset));
-    let at = line_of(one.node.start_byte())?;
-    let (first, last) = one.lines(evidence.program);
-    let lines: BTreeSet<Line> =
-        (first..=last).filter_map(|line| evidence.ran(one.module, line)).collect();
-    if one.is_comprehension() {
-        return of_expression(evidence, one, at, fewest);
-    }
+    let at = at(evidence, one)?;
     let ran = |line: Line| line_cost(evidence, line).map(|cost| cost.calls);
     let mut first = one.body().into_iter().next()?;
     // The head of a `with` is come to twice.
@@ -59,17 +86,7 @@ pub(crate) fn rounds(
     let began = ran(at).map(|head| head - rounds).filter(|began| *began >= 1.0);
     let beside = one.node.prev_named_sibling().or(one.node.next_named_sibling());
     let beside = || beside.and_then(|beside| ran(line_of(beside.start_byte())?));
-    let trips = rounds / began.or_else(beside).unwrap_or(1.0).max(1.0);
-    if trips < fewest || !does_its_own_work(evidence, &lines) {
-        return None;
-    }
-    if all_alike && !is_alike(evidence, &lines, trips) {
-        return None;
-    }
-    // The line of the `for` itself takes the next round's number or tensor.
-    let with_head: BTreeSet<Line> = lines.iter().copied().chain([at]).collect();
-    let saved_ns = saved_ns(evidence, &with_head, trips);
-    Some(Rounds { at, trips, saved_ns })
+    Some((at, rounds / began.or_else(beside).unwrap_or(1.0).max(1.0)))
 }
 
 /// The same of a comprehension, all of whose rounds run on the lines of one statement: how many there are
@@ -94,7 +111,8 @@ fn of_expression(evidence: &Evidence<'_>, one: &Loop<'_>, at: Line, fewest: f64)
     let trips = f64::from(calls) / times.max(1.0);
     let is_one = trips >= fewest
         && does_its_own_work(evidence, &lines)
-        && is_alike(evidence, &lines, f64::from(calls));
+        && is_alike(evidence, &lines, f64::from(calls))
+        && modules(evidence, &lines) < calls as usize;
     is_one.then(|| Rounds { at, trips, saved_ns: saved_ns(evidence, &lines, trips) })
 }
 
@@ -115,9 +133,8 @@ fn does_its_own_work(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> bool {
     own >= ALIKE * whole
 }
 
-/// Whether most of the forward pass's time is of operators that came in each round with the same shapes,
-/// and of no more module instances than one round has.
-fn is_alike(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> bool {
+/// Whether most of the forward pass's time is of operators that came in each round with the same shapes.
+pub(super) fn is_alike(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> bool {
     let (mut alike, mut whole) = (0.0, 0.0);
     for line in lines {
         for (key, work) in of_line(evidence, *line) {
@@ -127,16 +144,20 @@ fn is_alike(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> bool
             }
         }
     }
+    whole > 0.0 && alike >= ALIKE * whole
+}
+
+/// Module instances that lines call: as many as there are rounds are another one in each.
+fn modules(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> usize {
     let tasks = evidence.graph().tasks.iter();
     let of_loop = tasks.filter(|task| task.line.is_some_and(|line| lines.contains(&line)));
-    let modules: BTreeSet<u32> = of_loop.filter_map(|task| task.module).collect();
-    whole > 0.0 && alike >= ALIKE * whole && (modules.len() as f64) < trips
+    of_loop.filter_map(|task| task.module).collect::<BTreeSet<u32>>().len()
 }
 
 /// With one call instead of many, Python and what each call costs besides its work are left once. Of a
 /// call on small tensors that is all but moving them. Where a layer ran in the place of a cell, its line takes
 /// what that took.
-fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> f64 {
+pub(super) fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> f64 {
     let call_ns = small_call_ns(evidence);
     let bandwidth = evidence.device().map_or(0.0, |device| device.bandwidth);
     let overhead_ns = |operator: &Operator, whole: f64| {

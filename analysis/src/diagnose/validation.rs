@@ -1,13 +1,15 @@
 //! Validation, as the rules about it look at it: what a recording saw, and what the text shows.
 
+use std::collections::HashSet;
+
 use tree_sitter::Node;
 
 use super::evaluation::Stretches;
 use super::evidence::Evidence;
 use super::finding::{Cost, Finding, Place};
 use super::reading::{
-    callers, goes_over_validation, is_validation_name, is_without_gradients, loops_around,
-    may_be_called_without_gradients, nodes_of_line, place,
+    callers, first_node, goes_over_validation, is_validation_name, is_without_gradients,
+    loops_around, may_be_called_without_gradients, nodes_of_line, place,
 };
 use crate::profile::FileId;
 use crate::recording::manifest::Location;
@@ -19,7 +21,7 @@ use crate::source::rewrite::models::Models;
 use crate::source::rewrite::program::{Program, Scope};
 use crate::source::rewrite::syntax::{callee, calls_in, mentions, statement_of, written as source};
 
-/// A call of a model that a recording saw, on a line of validation.
+/// Calls of a model that a recording saw, from a line of validation.
 pub(crate) struct Validation<'a> {
     pub seen: &'a Evaluation,
     /// The text and the line today.
@@ -47,9 +49,13 @@ pub(crate) fn found_in_recording(
     cost: impl Fn(&Stretches) -> Option<Cost>,
     finding: fn(Place, Option<Cost>) -> Finding,
 ) -> Vec<Finding> {
-    let found = seen(evidence).into_iter().filter(wrong).map(|one| {
+    let mut wrong: Vec<Validation<'_>> = seen(evidence).into_iter().filter(wrong).collect();
+    // A line may run several models.
+    let mut told = HashSet::new();
+    wrong.retain(|one| told.insert((one.seen.at.file, one.seen.at.line)));
+    let found = wrong.iter().map(|one| {
         let at = evidence.place(FileId(one.seen.at.file), one.seen.at.line);
-        finding(at, cost(&stretches(evidence, &one)))
+        finding(at, cost(&stretches(evidence, one)))
     });
     found.collect()
 }
@@ -64,32 +70,17 @@ pub(crate) fn found_in_text(
     found.map(|one| finding(place(program, one.module, one.line), None)).collect()
 }
 
-/// The stretches of the measured iteration in which the line calls the model.
+/// The stretches of the measured iteration in which the line calls the model, or what calls it.
 fn stretches(evidence: &Evidence<'_>, validation: &Validation<'_>) -> Stretches {
     let Location { file, line } = validation.seen.at;
-    let text = evidence.program.module(validation.module);
-    let whole = (1, text.index.lines().count());
-    let function = first_node(text, validation.line)
-        .and_then(|node| text.functions.get(text.function_at(node.start_byte())?))
-        .map_or(whole, |one| (text.line(one.span.start), text.line(one.span.end)));
-    // From today's lines back to those that ran: the text of the function is the same.
-    let shift = i64::from(line) - i64::from(validation.line);
-    let ran = |today: u32| u32::try_from(i64::from(today) + shift).unwrap_or(0);
-    let function = (ran(function.0), ran(function.1));
-    Stretches::new(evidence.graph(), (FileId(file), line), function)
+    let ran = (FileId(file), line);
+    Stretches::new(evidence, ran, (validation.module, validation.line), |line| line == ran)
 }
 
-/// The first node that begins on a line.
-fn first_node(text: &Module, line: u32) -> Option<Node<'_>> {
-    let trimmed = text.index.lines().trimmed(text.index.text(), line);
-    let root = text.index.tree()?.root_node();
-    let first = trimmed.start..trimmed.start.saturating_add(1);
-    root.descendant_for_byte_range(first.start, first.end).filter(|_| !trimmed.is_empty())
-}
-
-/// Whether a line that calls a model validates: by the name of its function or of what a loop goes
-/// over, or by `.eval()` of that model before. In a loop that goes backward it is part of a training
-/// step, whatever is said further out: a teacher, a frozen network, a run for a test.
+/// Whether a line that calls a model, itself or through a function, validates: by the name of the function
+/// that it is in or of what a loop goes over, or by `.eval()` of that model before. In a loop that goes
+/// backward it is part of a training step, whatever is said further out: a teacher, a frozen network, a run
+/// for a test.
 fn validates(program: &Program<'_>, module: usize, line: u32) -> bool {
     let text = program.module(module);
     let Some(node) = first_node(text, line) else { return false };

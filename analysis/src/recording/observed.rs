@@ -42,11 +42,12 @@ pub struct Observed {
     pub distributed: Option<Distributed>,
 }
 
-/// A line of the loop that calls a model without a backward pass.
+/// A line of the loop from which a model is called without a backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Evaluation {
-    /// The line that calls it.
+    /// The line that calls it; where training calls it from there as well, the nearest one outside of
+    /// that function that leads to no call which a backward pass used.
     pub at: Location,
     /// Index into [`Manifest::modules`](super::manifest::Manifest::modules).
     pub module: u32,

@@ -1,12 +1,14 @@
 """Calls of a model whose results no backward pass used: `observed.evaluations` of the manifest.
 
 A call counts where that is certain. Its results belong to no graph, or the graph was freed and no
-backward pass had come through any part of it. Nothing is said of a line of which another call was
-used, or cannot be told.
+backward pass had come through any part of it. Nothing is said of a line from which another call was
+used, or cannot be told: where training and validation share a function that calls the model, what
+validates is the line that calls this function.
 """
 
 from __future__ import annotations
 
+import itertools
 import types
 import weakref
 from typing import Any
@@ -22,6 +24,8 @@ from .transforms import is_transformed
 _MOST_CALLS = 2000
 _MOST_EVALUATIONS = 64
 _MOST_FUNCTIONS = 10_000
+# The line that calls the model, and those that lead to it.
+_MOST_LINES = 8
 _MODES_DIFFER = (nn.modules.batchnorm._NormBase, nn.RNNBase, nn.MultiheadAttention)
 
 Place = tuple[int, int]
@@ -29,11 +33,12 @@ Place = tuple[int, int]
 
 class _Call(MarkedCall):
     def __init__(
-        self, passes: BackwardPasses, module: nn.Module, place: Place, training: bool
+        self, passes: BackwardPasses, module: nn.Module, lines: list[Place], training: bool
     ) -> None:
         super().__init__(passes)
         self.module = weakref.ref(module)
-        self.place = place
+        # Innermost first.
+        self.lines = lines
         self.in_training_mode = training
         self.returned = False
 
@@ -60,10 +65,10 @@ class Evaluations:
         self._open = None
         if len(self._calls) >= _MOST_CALLS or next(module.parameters(), None) is None:
             return
-        place = self._sources.innermost(frame)
-        if place is None or is_transformed() or _is_within_function(frame):
+        lines = list(itertools.islice(self._sources.user_lines(frame), _MOST_LINES))
+        if not lines or is_transformed() or _is_within_function(frame):
             return
-        self._open = _Call(self._passes, module, place, self._in_training_mode(module))
+        self._open = _Call(self._passes, module, lines, self._in_training_mode(module))
         self._calls.append(self._open)
 
     def gave(self, module: nn.Module, output: Any) -> None:
@@ -86,12 +91,14 @@ class Evaluations:
 
     def json(self, table: ModuleTable) -> list[dict[str, object]]:
         """`observed.evaluations` of the manifest."""
+        used = {line for call in self._calls if not call.is_evaluation for line in call.lines}
         calls: dict[tuple[Place, int], list[_Call]] = {}
         for call in self._calls:
             module = call.module()
             index = None if module is None else table.index_of(module)
-            if index is not None:
-                calls.setdefault((call.place, index), []).append(call)
+            place = next((line for line in call.lines if line not in used), None)
+            if index is not None and place is not None:
+                calls.setdefault((place, index), []).append(call)
         return [
             {
                 "at": {"file": file, "line": line},
@@ -101,7 +108,6 @@ class Evaluations:
                 "in_training_mode": any(call.in_training_mode for call in same),
             }
             for ((file, line), index), same in calls.items()
-            if all(call.is_evaluation for call in same)
         ][:_MOST_EVALUATIONS]
 
     def _in_training_mode(self, module: nn.Module) -> bool:

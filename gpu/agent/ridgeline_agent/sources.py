@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import types
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from .overlay import Overlay
 
@@ -145,26 +145,18 @@ class Sources:
         self._kept.append(code)
         return index
 
-    def user_stack(self, frame: types.FrameType | None) -> list[tuple[int, int]]:
+    def user_lines(self, frame: types.FrameType | None) -> Iterator[tuple[int, int]]:
         """`(file, line)` of the user's frames from `frame` outwards, innermost first."""
-        stack = []
         while frame is not None:
             if self.code(frame.f_code) is not None:
                 file = self.file(frame.f_code.co_filename)
                 if file is not None:
-                    stack.append((file, frame.f_lineno))
+                    yield (file, frame.f_lineno)
             frame = frame.f_back
-        return stack
 
     def innermost(self, frame: types.FrameType | None) -> tuple[int, int] | None:
         """`(file, line)` of the user's innermost frame from `frame` outwards."""
-        while frame is not None:
-            if self.code(frame.f_code) is not None:
-                file = self.file(frame.f_code.co_filename)
-                if file is not None:
-                    return (file, frame.f_lineno)
-            frame = frame.f_back
-        return None
+        return next(self.user_lines(frame), None)
 
     def read_texts(self, since_ns: int) -> None:
         """Reads the files of all user modules that are imported by now.

@@ -247,6 +247,76 @@ def test_a_gan_that_throws_a_graph_away() -> None:
     assert found["with_gradients"]
 
 
+SHARED = (
+    START
+    + """
+    def step(x):
+        return net(x).square().mean()
+    def both(x):
+        return step(x) + 1
+    def train_epoch():
+        optimizer.zero_grad()
+        both(batch()).backward()
+        optimizer.step()
+"""
+)
+
+
+@pytest.mark.parametrize("step", ["step", "both"])
+def test_validation_through_a_function_that_trains(step: str) -> None:
+    found = evaluation(
+        SHARED
+        + f"""
+    def validate():
+        return sum({step}(batch()).item() for _ in range(2))  # here
+    while True:
+        train_epoch()
+        validate()
+    """
+    )
+    assert found["with_gradients"] and found["in_training_mode"]
+    assert found["calls"] == 4
+
+
+def test_validation_through_a_function_that_trains_without_gradients() -> None:
+    found = evaluation(
+        SHARED
+        + """
+    @torch.no_grad()
+    def validate():
+        net.eval()
+        step(batch())  # here
+        net.train()
+    while True:
+        train_epoch()
+        validate()
+    """
+    )
+    assert not found["with_gradients"] and not found["in_training_mode"]
+
+
+def test_a_line_from_which_another_call_is_used() -> None:
+    """Training and validation, or what is used and what is not, on the same lines all the way."""
+    found = observed(
+        SHARED
+        + """
+    def run(trains):
+        loss = step(batch())
+        if trains:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    def pair():
+        return step(batch()) - step(batch()).detach()
+    while True:
+        for trains in (True, False):
+            run(trains)
+        pair().backward()
+    """
+    )
+    assert found["evaluations"] == []
+
+
 USED = {
     "accumulation": """
         for _ in range(4):

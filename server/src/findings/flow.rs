@@ -255,7 +255,7 @@ fn read(
         if stop() {
             return None;
         }
-        found.push(Kept::new(root, findings, None, &sources));
+        found.push(Kept::read(root, findings, entry, &sources));
     }
     Some(found)
 }

@@ -8,7 +8,7 @@ use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::diagnose::severity::{Severity, severity};
 use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::profile::Profile;
-use ridgeline_analysis::source::batch_site::Project as _;
+use ridgeline_analysis::source::batch_site::{Entry, Project as _};
 use ridgeline_analysis::source::{SourceIndex, fingerprint};
 
 use crate::batch::Sources;
@@ -22,6 +22,8 @@ pub struct Kept {
     pub findings: Vec<Finding>,
     /// The measurement that shows it; nothing where the texts alone do.
     pub profile: Option<Arc<Profile>>,
+    /// What runs the texts that alone show it.
+    pub entry: Option<Entry>,
     /// The lines' checksums of the texts then, by path relative to the root.
     texts: Vec<(String, Vec<u32>)>,
 }
@@ -46,7 +48,12 @@ impl Kept {
                 }
             }
         }
-        Kept { root: root.to_owned(), findings, profile, texts }
+        Kept { root: root.to_owned(), findings, profile, entry: None, texts }
+    }
+
+    /// What was found in the texts of a program alone.
+    pub fn read(root: &Path, findings: Vec<Finding>, entry: Entry, sources: &Sources) -> Kept {
+        Kept { entry: Some(entry), ..Kept::new(root, findings, None, sources) }
     }
 
     /// A text of then, by its path relative to the root.

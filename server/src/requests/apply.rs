@@ -71,7 +71,7 @@ struct Program {
 impl Applying {
     /// The project's root, today's texts, and what runs, where that is known. It reads files.
     pub fn read(&self) -> Option<(&Path, Sources, Entry)> {
-        let Program { sources, entry } = self.program().ok()?;
+        let Program { sources, entry } = self.program(None).ok()?;
         Some((&self.root, sources, entry))
     }
 
@@ -82,16 +82,17 @@ impl Applying {
         open.map(|(_, open)| open.index.shared_text())
     }
 
-    /// Today's texts, and what runs. It reads files.
+    /// Today's texts, and what runs: what was measured, else what was `read`, else the file itself. It
+    /// reads files.
     ///
     /// # Errors
     /// Where it is not known what runs.
-    fn program(&self) -> Result<Program, String> {
+    fn program(&self, read: Option<&Entry>) -> Result<Program, String> {
         let texts = self.open.iter().map(|(path, open)| (path.clone(), open.index.shared_text()));
         let sources = Sources::new(&self.root, texts);
         let recording = self.measured.as_ref().and_then(|measured| measured.recording.as_deref());
         let entry = recording.and_then(|recording| entry_of(recording, &sources));
-        let entry = entry.or_else(|| self.own_entry(&sources)).ok_or(
+        let entry = entry.or_else(|| read.cloned()).or_else(|| self.own_entry(&sources)).ok_or(
             "It is not known which script trains here: profile it once, or ask from that script.",
         )?;
         Ok(Program { sources, entry })
@@ -156,7 +157,7 @@ impl Applying {
     /// sentence without a full stop. It reads files.
     pub fn possible(&self) -> Vec<(String, Result<(), String>)> {
         let names = EditKind::ALL.map(|kind| kind.name().to_owned());
-        match self.program() {
+        match self.program(None) {
             Ok(program) => {
                 let all = self.all(&program, &EditKind::ALL).into_iter();
                 let all = all.map(|made| made.map(|_| ()).map_err(|refusal| refusal.to_string()));
@@ -204,16 +205,17 @@ impl Applying {
     }
 
     /// The edits that mend findings at lines of today's texts, each by itself: what is asked for, and
-    /// the lines that it is about.
+    /// the lines that it is about. `read` is the program whose texts alone show them.
     ///
     /// # Errors
     /// Where it is not known what runs.
     pub fn mend(
         &self,
         wanted: &[Wanted],
+        read: Option<&Entry>,
         edits: Edits,
     ) -> Result<Vec<Result<Made, Refusal>>, String> {
-        let program = self.program()?;
+        let program = self.program(read)?;
         let lines: Vec<Vec<(&str, u32)>> = wanted
             .iter()
             .map(|(_, lines)| lines.iter().map(|(path, line)| (path.as_str(), *line)).collect())
@@ -249,7 +251,7 @@ impl Applying {
     /// Findings as the panel shows them: without those that are silenced in today's texts, and with
     /// whether their edits can be made there, or why not: a sentence without a full stop. It reads files.
     pub fn found(&self, kept: &Kept) -> Vec<panel::Found> {
-        let program = match self.program() {
+        let program = match self.program(None) {
             Ok(program) => program,
             Err(why) => {
                 let why = why.trim_end_matches('.').to_owned();
@@ -312,7 +314,7 @@ impl Applying {
     ) -> Result<(WorkspaceEdit, Rewrite), String> {
         let kind = EditKind::of_name(name)
             .ok_or_else(|| format!("There is no edit that makes `{name}`."))?;
-        let program = self.program()?;
+        let program = self.program(None)?;
         let made = if at.is_empty() {
             self.all(&program, &[kind]).pop()
         } else {
@@ -347,7 +349,7 @@ pub fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeAction
     if applying.measured.is_none() {
         return Vec::new();
     }
-    let Ok(program) = applying.program() else { return Vec::new() };
+    let Ok(program) = applying.program(None) else { return Vec::new() };
     let Some(here) = applying.file.as_deref().and_then(|file| applying.relative(file)) else {
         return Vec::new();
     };

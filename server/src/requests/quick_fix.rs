@@ -49,7 +49,12 @@ fn mending(
     given: &[Diagnostic],
 ) -> Vec<CodeActionOrCommand> {
     let Some(applying) = applying else { return Vec::new() };
-    let fixable = here.iter().filter(|placed| applying.is_about(&placed.kept.root));
+    // A file beside the script does not say what runs it; what was read there does.
+    let entry = here.iter().find_map(|placed| placed.kept.entry.as_ref());
+    let fixable = here.iter().filter(|placed| {
+        let own = placed.kept.entry.as_ref();
+        applying.is_about(&placed.kept.root) && (own.is_none() || own == entry)
+    });
     let (placed, wanted): (Vec<&Placed<'_>>, Vec<Wanted>) = fixable
         .filter_map(|placed| {
             let at = &placed.finding.at;
@@ -60,7 +65,7 @@ fn mending(
         return Vec::new();
     }
     let edits = Edits { encoding: view.encoding, versioned: view.client.versioned_edits };
-    let Ok(made) = applying.mend(&wanted, edits) else { return Vec::new() };
+    let Ok(made) = applying.mend(&wanted, entry, edits) else { return Vec::new() };
     let made = placed.into_iter().zip(made).filter_map(|(placed, made)| {
         let (edit, rewrite) = made.ok()?;
         Some(CodeActionOrCommand::CodeAction(CodeAction {

@@ -333,9 +333,14 @@ impl Session {
 
     /// The code actions at a line of the script, counted from 0.
     pub async fn code_actions(&mut self, line: u32, context: Value) -> Vec<Value> {
+        self.code_actions_in("train.py", line, context).await
+    }
+
+    /// The same in a file.
+    pub async fn code_actions_in(&mut self, name: &str, line: u32, context: Value) -> Vec<Value> {
         let at = json!({"line": line, "character": 0});
         let params = json!({
-            "textDocument": {"uri": self.uri("train.py")},
+            "textDocument": {"uri": self.uri(name)},
             "range": {"start": at, "end": at},
             "context": context,
         });

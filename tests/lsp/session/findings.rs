@@ -314,6 +314,33 @@ async fn the_text_alone_is_read_while_somebody_types() {
     session.client.goodbye().await;
 }
 
+/// A file beside the script is mended as part of its program, before anything was measured.
+#[tokio::test]
+async fn what_the_text_shows_is_mended_in_files_beside_the_script() {
+    let mut session = Session::start();
+    let at = Place { path: "evaluation.py".to_owned(), line: 4 };
+    let fix = Some(EditKind::NoGradInValidation);
+    *session.profiler.of_text.lock().expect("no panic") =
+        vec![Finding { at, fix, related: Vec::new(), ..finding(4, None) }];
+    session.greet(client(), false).await;
+    let evaluation = "def evaluate(model, loader):\n    total = 0\n    for x in loader:\n        \
+                      total += model(x).sum().item()\n    return total\n";
+    let script = SCRIPT
+        .replace("import torch\n", "import torch\nfrom evaluation import evaluate\n")
+        + "print(evaluate(model, held_out))\n";
+    for (name, text) in [("evaluation.py", evaluation), ("train.py", &script)] {
+        std::fs::write(session.root.join(name), text).expect("written");
+        session.client.open(&session.uri(name), text).await;
+    }
+    assert_eq!(published_in(&mut session, "evaluation.py").await.len(), 1);
+    let found = session.code_actions_in("evaluation.py", 3, json!({"diagnostics": []})).await;
+    let mended = &found[0]["edit"]["documentChanges"][0];
+    assert_eq!(mended["textDocument"]["uri"], session.uri("evaluation.py"), "{found:?}");
+    let new = mended["edits"].to_string();
+    assert!(new.contains("@torch.no_grad()") && new.contains("import torch"), "{new}");
+    session.client.goodbye().await;
+}
+
 #[tokio::test]
 async fn a_measurement_stands_for_what_the_text_shows() {
     let mut session = Session::start();

@@ -141,6 +141,84 @@ evaluate(model, val_loader)
         assert_eq!(recorded(false).measured(&GradientsInValidation), []);
     }
 
+    const SHARED: &str = "\
+import torch
+class Trainer:
+    def __init__(self):
+        self.model = torch.nn.Linear(2, 2)
+    def step(self, batch):
+        out = self.model(batch)  # call
+        return criterion(out)  # loss
+    def train(self):
+        for batch in self.train_loader:
+            loss = self.step(batch)  # train
+            loss.backward()  # backward
+            self.optimizer.step()
+    def validate(self):
+        total = 0.0
+        for batch in self.val_loader:
+            loss = self.step(batch)  # validate
+            total += loss.item()  # after
+        return total
+Trainer().train()
+Trainer().validate()
+";
+
+    /// A step that trains, and one that validates: each makes a tensor of so many bytes, which lives on
+    /// until it comes back.
+    fn shared(trained: f64, validated: [f64; 3]) -> Case {
+        let mut case = Case::new(SHARED);
+        let mut task = |kind: TaskKind, mark: &str| {
+            let at = case.line(mark);
+            case.host(kind, 1e6, Phase::Forward, Some(at))
+        };
+        let _ = task(TaskKind::HostGap, "train");
+        let made = task(TaskKind::HostOperator, "call");
+        let _ = task(TaskKind::HostOperator, "loss");
+        let gone = task(TaskKind::HostOperator, "backward");
+        let _ = task(TaskKind::HostGap, "validate");
+        let layers = [(); 3].map(|()| task(TaskKind::HostOperator, "call"));
+        let _ = task(TaskKind::HostOperator, "loss");
+        let after = task(TaskKind::HostOperator, "after");
+        case.block(trained, BlockKind::Temporaries, Some(made), Some(gone));
+        for (layer, bytes) in layers.into_iter().zip(validated) {
+            case.block(bytes, BlockKind::Temporaries, Some(layer), Some(after));
+        }
+        let at = case.location("validate");
+        case.manifest.observed.evaluations =
+            vec![Evaluation { at, calls: 1, with_gradients: true, ..Evaluation::default() }; 2];
+        case
+    }
+
+    #[test]
+    fn a_step_that_training_has_as_well_costs_what_validation_holds_in_it() {
+        let found = shared(4e6, [6e6, 6e6, 2e6]).finds(&GradientsInValidation, "validate");
+        // 14 MB with all of them, 12 with two at a time.
+        assert_eq!(found.cost, Some(Cost::bytes(2e6)));
+        // The peak is that of training.
+        let found = shared(40e6, [6e6, 6e6, 2e6]).finds(&GradientsInValidation, "validate");
+        assert_eq!(found.cost, None);
+    }
+
+    #[test]
+    fn what_a_shared_step_does_in_training_is_left_alone() {
+        // Fake pictures that a discriminator is given.
+        for mark in ["train", "call"] {
+            let mut case = shared(4e6, [6e6; 3]);
+            let at = case.location(mark);
+            for one in &mut case.manifest.observed.evaluations {
+                one.at = at;
+            }
+            assert_eq!(case.measured(&GradientsInValidation), [], "{mark}");
+        }
+        // The step goes back by itself.
+        let mut case = shared(4e6, [6e6; 3]);
+        let back = SHARED.replace("return criterion(out)", "return back(out)")
+            + "def back(out):\n    out.backward()\n";
+        case.file("train.py", &back);
+        assert_eq!(case.measured(&GradientsInValidation), []);
+    }
+
     #[test]
     fn a_peak_elsewhere_is_not_lowered() {
         let mut case = recorded(true);

@@ -6,6 +6,7 @@ use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::loops::{self, loops};
 use crate::diagnose::rounds::{Rounds, rounds};
 use crate::diagnose::rule::Rule;
+use crate::diagnose::samples;
 
 /// A smaller share of the iteration is not worth other code.
 const LEAST: f64 = 0.03;
@@ -26,25 +27,38 @@ impl Rule for PythonLoop {
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let loops = loops(evidence.program).into_iter();
         let found = loops.filter(|one| one.rounds != loops::Rounds::Parameters).filter_map(|one| {
-            let rounds = rounds(evidence, &one, FEWEST, true)?;
-            let is_worth = evidence.share(rounds.saved_ns) >= LEAST;
-            is_worth.then(|| finding(evidence, &rounds, one.rounds))
+            let own =
+                rounds(evidence, &one, FEWEST, true).map(|found| (found, instead(one.rounds)));
+            let (found, instead) = own.or_else(|| {
+                let found = samples::rounds(evidence, &one, FEWEST)?;
+                Some((found, "The model takes all of them in one call, as a batch."))
+            })?;
+            let is_worth = evidence.share(found.saved_ns) >= LEAST;
+            is_worth.then(|| finding(evidence, &found, instead))
         });
         found.collect()
     }
 }
 
-fn finding(evidence: &Evidence<'_>, found: &Rounds, kind: loops::Rounds) -> Finding {
-    let instead = match kind {
+/// What does without the loop.
+fn instead(kind: loops::Rounds) -> &'static str {
+    match kind {
         loops::Rounds::Cell => {
             "All inputs of the cell are there before the loop: `nn.LSTM`, `nn.GRU` or `nn.RNN` takes all \
              steps in one call, and with `num_layers` those of cells one on the other."
         }
-        _ => {
+        loops::Rounds::Branching => {
+            "No round needs what another one made, so that the same operators can take all of them at \
+             once, with one dimension more: what an `if` decides of each becomes a mask or `torch.where`."
+        }
+        loops::Rounds::Independent | loops::Rounds::Parameters => {
             "No round needs what another one made, so that the same operators can take all of them at \
              once, with one dimension more."
         }
-    };
+    }
+}
+
+fn finding(evidence: &Evidence<'_>, found: &Rounds, instead: &str) -> Finding {
     Finding {
         rule: "python-loop",
         at: evidence.place(found.at.0, found.at.1),
@@ -151,6 +165,156 @@ mod tests {
         assert!(example(4, true, 10.0).measured(&PythonLoop).is_empty());
         assert!(example(64, false, 10.0).measured(&PythonLoop).is_empty());
         assert!(example(64, true, 1e6).measured(&PythonLoop).is_empty());
+    }
+
+    #[test]
+    fn a_loop_that_branches_does_the_same_on_most_ways() {
+        let text = TEXT.replace("        row = x[:, t]\n", "        if w[t] > 0:\n");
+        let text = text.replace("(row * w)", "    total = total + (x[:, t] * w)");
+        let text = text.replace("        total = total +     total", "            total");
+        let found = |taken: u32| {
+            let mut case = Case::new(&text).times(5, 1.0).times(6, 65.0).times(7, 64.0);
+            let shape: &[u64] = &[32, 16];
+            for round in 0..64 {
+                case = case.gap(7, Phase::Forward, 2.0);
+                if round < taken {
+                    case = case
+                        .call(8, Phase::Forward, &operator("mul", &[shape, shape, shape]), 5.0)
+                        .call(8, Phase::Forward, &operator("sum", &[shape, &[]]), 5.0);
+                }
+            }
+            case.measured(&PythonLoop)
+        };
+        let all = found(64);
+        assert_eq!((all.len(), all[0].at.line), (1, 6));
+        assert!(all[0].why.contains("torch.where"), "{}", all[0].why);
+        // Half of the samples need nothing, which a mask would compute all the same.
+        assert_eq!(found(32), []);
+    }
+
+    const SAMPLES: &str = "\
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        self.lin = nn.Linear(16, 16)
+    def forward(self, x):  # def
+        return self.lin(x).relu()  # forward
+net = Net()
+for batch, target in loader:
+    outs = []  # before
+    for x in batch:  # loop
+        outs.append(net(x.unsqueeze(0)))  # call
+    loss = torch.cat(outs).sum()  # loss
+    loss.backward()
+    optimizer.step()
+";
+
+    /// 16 rounds, of which this many run the model on the same shapes.
+    fn samples(text: &str, alike: u32) -> Case {
+        let mut case = Case::new(text).module("", "Net", 8).module("lin", "Linear", 5);
+        let [def, forward, before, at, call, loss] =
+            ["def", "forward", "before", "loop", "call", "loss"].map(|mark| case.line(mark).1);
+        case.ran("forward", 16.0).self_time.forward = 1e6;
+        for (mark, calls) in [("before", 1.0), ("loop", 17.0), ("call", 16.0)] {
+            case.ran(mark, calls);
+        }
+        let time = case.profile.lines[0].iter_mut().find(|one| one.line == call);
+        time.expect("the call").total_time.forward = 1e6;
+        case = case.gap(before, Phase::Forward, 1.0);
+        for round in 0..16 {
+            let rows = if round < alike { 1 } else { u64::from(round) };
+            let shape: &[u64] = &[rows, 16];
+            case = case
+                .gap(at, Phase::Forward, 1.0)
+                .gap(call, Phase::Forward, 2.0)
+                .gap(def, Phase::Forward, 0.1)
+                .call(forward, Phase::Forward, &operator("linear", &[shape, shape]), 5.0)
+                .call(forward, Phase::Forward, &operator("relu", &[shape, shape]), 5.0);
+        }
+        case = case.gap(loss, Phase::Forward, 1.0);
+        let shape: &[u64] = &[1, 16];
+        let back = operator("mul", &[shape, shape, shape]);
+        let case = case.calls(16, call, Phase::Backward, &back, 0.1);
+        case.calls(16, forward, Phase::Backward, &back, 5.0).gap(loss, Phase::Other, 1.0)
+    }
+
+    #[test]
+    fn a_model_that_is_called_for_each_sample() {
+        let found = samples(SAMPLES, 16).finds(&PythonLoop, "loop");
+        assert!(found.why.contains("as a batch"), "{}", found.why);
+        let cost = found.cost.expect("a cost");
+        // Of 16 rounds of 13 µs, and 5 in the backward pass, one is left.
+        assert!((200e3..=16.0 * 18e3).contains(&cost.time_ns), "{cost:?}");
+        for (from, to) in [
+            ("net(x.unsqueeze(0))", "net(x[None])"),
+            ("net(x.unsqueeze(0))", "net(x.to(device).unsqueeze(0).float())"),
+            ("outs.append(net(x.unsqueeze(0)))", "outs.append(criterion(net(x[None]), target))"),
+            ("for x in batch", "for i, x in enumerate(batch)"),
+        ] {
+            samples(&SAMPLES.replace(from, to), 16).finds(&PythonLoop, "loop");
+        }
+        let by_place = SAMPLES.replace("for x in batch", "for i in range(len(batch))");
+        samples(&by_place.replace("x.unsqueeze(0)", "batch[i:i + 1]"), 16)
+            .finds(&PythonLoop, "loop");
+        samples(&by_place.replace("x.unsqueeze(0)", "batch[:, i]"), 16).finds(&PythonLoop, "loop");
+    }
+
+    #[test]
+    fn calls_of_a_model_that_are_no_samples_of_a_batch() {
+        for (from, to) in [
+            // The next token, a state, another's gradient.
+            ("outs.append(net(x.unsqueeze(0)))", "h = net(torch.cat([h, x[None]]))"),
+            ("outs.append(net(x.unsqueeze(0)))", "outs.append(net(x[None], h)); h = outs"),
+            ("outs.append(net(x.unsqueeze(0)))", "net(x[None]).sum().backward()"),
+            (
+                "outs.append(net(x.unsqueeze(0)))",
+                "outs.append(torch.autograd.grad(net(x[None]), w))",
+            ),
+            // Views, crops, or tasks that hold several samples.
+            ("x.unsqueeze(0)", "x"),
+            // Another one acts on what it gives.
+            ("outs.append(net(x.unsqueeze(0)))", "outs.append(env.step(net(x[None])))"),
+            ("outs.append(net(x.unsqueeze(0)))", "outs.append(score(net(x[None])))"),
+            // What comes one by one.
+            ("for x in batch", "for x in valid_set"),
+            ("for x in batch", "for x in read(batch)"),
+            // The model keeps something.
+            ("return self.lin(x)", "self.h = self.lin(x); return self.h"),
+            ("return self.lin(x)", "self.seen.append(x); return self.lin(x)"),
+            ("class Net(nn.Module)", "class Net(spiking.Neuron)"),
+            // What it does hangs on the round, or on the sample.
+            (
+                "x in batch:  # loop\n        outs.append(net(x.unsqueeze(0)))",
+                "i, x in enumerate(batch):  # loop\n        outs.append(net(x[None], i))",
+            ),
+            ("return self.lin(x)", "x = x if x.sum() > 0 else -x; return self.lin(x)"),
+            // It takes samples together.
+            ("return self.lin(x)", "return self.lin(x - x.mean(0))"),
+            // A token after the other.
+            ("    for x in batch", "    while not done(outs):\n     for x in batch"),
+        ] {
+            let text = SAMPLES.replace(from, to) + "def score(x):\n    return x\n";
+            assert_eq!(samples(&text, 16).measured(&PythonLoop), [], "{to}");
+        }
+    }
+
+    #[test]
+    fn samples_that_differ_or_hang_on_one_another() {
+        // Pictures of other sizes.
+        assert_eq!(samples(SAMPLES, 4).measured(&PythonLoop), []);
+        // Statistics of the batch, and a neuron of a library that keeps its potential.
+        for kind in ["BatchNorm1d", "Leaky"] {
+            let mut case = samples(SAMPLES, 16);
+            case.profile.modules[1].type_name = kind.into();
+            assert_eq!(case.measured(&PythonLoop), [], "{kind}");
+        }
+        // The model is called elsewhere, too: what is the loop's cannot be told.
+        let case = samples(SAMPLES, 16);
+        let forward = case.line("forward").1;
+        let shape: &[u64] = &[16, 16];
+        let both = case.call(forward, Phase::Forward, &operator("relu", &[shape, shape]), 5.0);
+        assert_eq!(both.measured(&PythonLoop), []);
     }
 
     #[test]

@@ -157,6 +157,41 @@ evaluate(model, val_loader)
     }
 
     #[test]
+    fn a_function_that_training_has_as_well_costs_what_validation_spends_in_it() {
+        let text = "\
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
+def step(x):  # def
+    return model(x).mean()  # call
+for x in train_loader:
+    loss = step(x)  # train
+    loss.backward()  # backward
+for x in val_loader:
+    loss = step(x)  # validate
+    total += loss.item()  # after
+";
+        let mut case = Case::new(text);
+        let dropout = ModuleCost { type_name: "Dropout".into(), ..ModuleCost::default() };
+        case.profile.modules = vec![dropout];
+        let trains = [("train", 1e3), ("def", 1e3), ("call", 7e6)];
+        for (mark, ns) in trains.into_iter().chain([("validate", 1e3), ("def", 1e3), ("call", 2e6)])
+        {
+            let kind = if mark == "call" { TaskKind::HostOperator } else { TaskKind::HostGap };
+            let at = case.line(mark);
+            let task = case.host(kind, ns, Phase::Forward, Some(at));
+            case.graph.task_mut(task).expect("a task").module = (mark == "call").then_some(0);
+        }
+        let at = case.location("validate");
+        case.manifest.observed.evaluations =
+            vec![Evaluation { at, calls: 1, in_training_mode: true, ..Evaluation::default() }];
+        let found = case.finds(&TrainModeInValidation, "validate");
+        assert_eq!(found.cost, Some(Cost::time(2e6)));
+        let at = case.location("train");
+        case.manifest.observed.evaluations[0].at = at;
+        assert_eq!(case.measured(&TrainModeInValidation), []);
+    }
+
+    #[test]
     fn fake_pictures_of_a_generator_are_none() {
         let mut case = recorded(true);
         case.file("train.py", &PROGRAM.replace("evaluate", "discriminate"));

@@ -203,7 +203,7 @@ impl Models {
 }
 
 /// The body of the function of the program that a call calls; not that of a model's `forward`.
-pub(super) fn body_of<'a>(
+pub(crate) fn body_of<'a>(
     program: &Program<'a>,
     module: usize,
     call: Node<'a>,

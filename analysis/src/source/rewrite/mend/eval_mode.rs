@@ -22,11 +22,14 @@ pub(super) fn rewrite<'a>(
     for validation in validations(program, at)? {
         let module = validation.scope.0;
         let start = validation.first.start_byte();
-        let missing: Vec<&String> = validation
-            .models
-            .iter()
-            .filter(|model| !is_evaluated(program, at, &validation, model))
-            .collect();
+        let models: Option<Vec<&String>> = validation.models.iter().map(Option::as_ref).collect();
+        let Some(models) = models else {
+            let why = "calls a function whose model has another name here, or none";
+            return Err(program.refuse(module, start, why));
+        };
+        let missing = models.into_iter();
+        let missing = missing.filter(|model| !is_evaluated(program, at, &validation, model));
+        let missing: Vec<&String> = missing.collect();
         if missing.is_empty() {
             done.get_or_insert(program.at(module, start));
             continue;

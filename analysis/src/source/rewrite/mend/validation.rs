@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 use tree_sitter::Node;
 
 use super::super::super::batch_site::batch_names::is_for_validation;
-use super::super::super::batch_site::module::last_name;
+use super::super::super::batch_site::module::{Function, last_name};
 use super::super::Refusal;
 use super::super::models::{Models, body_of};
 use super::super::program::{Program, Scope};
-use super::super::syntax::{callee, calls_in, within, written};
+use super::super::syntax::{callee, calls_in, mentions, within, written};
 use super::Wanted;
 use super::losses::Losses;
 
@@ -19,8 +19,9 @@ pub(super) struct Validation<'a> {
     /// The first and the last of the statements, which follow one another in a block.
     pub first: Node<'a>,
     pub last: Node<'a>,
-    /// The models that are called there, as they are written.
-    pub models: Vec<String>,
+    /// The models that are called there, as they are written; None for one that a function calls by a name
+    /// that is another one here, or none.
+    pub models: Vec<Option<String>>,
     /// Nothing of the function around it goes back or steps.
     pub has_own_function: bool,
 }
@@ -38,10 +39,11 @@ impl<'a> Validation<'a> {
     }
 }
 
-/// A call of a model, and the blocks around it in its function, the outermost first: the statement of
-/// each that the call is in. What a loop runs again and again is not gone into.
+/// A call of a model, or of a function that calls one, and the blocks around it in its function, the
+/// outermost first: the statement of each that the call is in. What a loop runs again and again is not
+/// gone into.
 struct Run<'a> {
-    model: String,
+    model: Option<String>,
     statements: Vec<Node<'a>>,
     /// The loops around it in its function, and its own statement, the outermost first.
     loops: Vec<Node<'a>>,
@@ -59,12 +61,19 @@ pub(super) fn validations<'a>(
     let models = Models::of(program);
     let losses = Losses::of(program, &models)?;
     let mut by_scope: BTreeMap<Scope, Vec<Run<'a>>> = BTreeMap::new();
-    for (module, call) in program.calls().filter(|(_, call)| models.is_one(&call.callee)) {
-        let run = program.node(module, call).and_then(|node| run(node, &call.callee));
-        if let Some(run) = run {
-            by_scope.entry((module, call.function)).or_default().push(run);
-        }
+    for (module, call) in program.calls() {
+        let Some(node) = program.node(module, call) else { continue };
+        // That a function validates which trains as well is told of the lines that call it alone.
+        let is_asked = !at.is_anywhere() && at.meets(program, module, node);
+        let called = match models.is_one(&call.callee) {
+            true => vec![Some(call.callee.clone())],
+            false if is_asked => called_by(program, &models, module, node, &mut HashSet::new()),
+            false => Vec::new(),
+        };
+        let runs = called.into_iter().filter_map(|model| run(node, model));
+        by_scope.entry((module, call.function)).or_default().extend(runs);
     }
+    by_scope.retain(|_, runs| !runs.is_empty());
     let (mut found, mut refused) = (Vec::new(), None);
     for (scope, runs) in by_scope {
         let (module, function) = scope;
@@ -110,7 +119,78 @@ pub(super) fn validations<'a>(
     }
 }
 
-fn run<'a>(call: Node<'a>, model: &str) -> Option<Run<'a>> {
+/// The models that a function of the program calls, itself or through others, as they are written where
+/// `call` calls it. Functions in `seen` are not gone into again.
+fn called_by<'a>(
+    program: &Program<'a>,
+    models: &Models,
+    module: usize,
+    call: Node<'a>,
+    seen: &mut HashSet<(usize, usize)>,
+) -> Vec<Option<String>> {
+    let body = body_of(program, module, call);
+    let Some((inner, body)) = body.filter(|(inner, body)| seen.insert((*inner, body.id()))) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for one in calls_in(body) {
+        let name = callee(program.module(inner), one);
+        let called = match models.is_one(&name) {
+            true => vec![Some(name)],
+            false => called_by(program, models, inner, one, seen),
+        };
+        for model in called {
+            let model =
+                model.and_then(|model| outside(program, (module, call), (inner, body), &model));
+            if !found.contains(&model) {
+                found.push(model);
+            }
+        }
+    }
+    found
+}
+
+/// What a variable of a function is called where `call` calls this function: what it was given, or one of
+/// what is around both.
+fn outside(
+    program: &Program<'_>,
+    (module, call): (usize, Node<'_>),
+    (inner, body): (usize, Node<'_>),
+    name: &str,
+) -> Option<String> {
+    let text = program.module(inner);
+    let function = text.functions.iter().find(|one| one.body == body.byte_range())?;
+    let (root, rest) = name.split_at(name.find('.').unwrap_or(name.len()));
+    let place = |one: &Function| one.parameters.iter().position(|one| one.name == root);
+    let Some(at) = place(function) else {
+        // Nothing else may go by that name.
+        let mut set = text.assignments.iter().filter(|one| one.target == root);
+        let is_one = set.all(|one| one.function == function.outer)
+            && text.functions.iter().all(|one| place(one).is_none());
+        return (module == inner && is_one).then(|| name.to_owned());
+    };
+    let callee = callee(program.module(module), call);
+    let owner = callee.rsplit_once('.').map(|(owner, _)| owner.to_owned());
+    let arguments = program.arguments(module, call)?;
+    let given = |at: usize| {
+        let given = arguments.named(root).or(arguments.positional.get(at).copied())?;
+        let is_name = matches!(given.kind(), "identifier" | "attribute");
+        is_name.then(|| written(program.module(module), given))
+    };
+    let given = match (function.class, owner) {
+        (None, None) => given(at),
+        // A decorator may say that a method is none, and `Trainer.step(trainer, x)` gives all of them.
+        (Some(_), Some(owner))
+            if function.decorators.is_empty() && !owner.starts_with(char::is_uppercase) =>
+        {
+            at.checked_sub(1).map_or(Some(owner), given)
+        }
+        _ => None,
+    };
+    Some(given? + rest)
+}
+
+fn run(call: Node<'_>, model: Option<String>) -> Option<Run<'_>> {
     let (mut statements, mut loops) = (Vec::new(), Vec::new());
     let mut at = call;
     let mut own = None;
@@ -132,7 +212,7 @@ fn run<'a>(call: Node<'a>, model: &str) -> Option<Run<'a>> {
     }
     statements.reverse();
     loops.reverse();
-    Some(Run { model: model.to_owned(), statements, loops, own: own? })
+    Some(Run { model, statements, loops, own: own? })
 }
 
 /// The calls of a function that only validates: the statements of the innermost block that all are in.
@@ -149,7 +229,7 @@ fn together<'a>(scope: Scope, runs: &[Run<'a>]) -> Option<Validation<'a>> {
         depth += 1;
     }
     let statements = || runs.iter().filter_map(|run| run.statements.get(depth).copied());
-    let mut models: Vec<String> = Vec::new();
+    let mut models: Vec<Option<String>> = Vec::new();
     for run in runs {
         if !models.contains(&run.model) {
             models.push(run.model.clone());
@@ -268,10 +348,16 @@ pub(crate) fn trains<'a>(program: &Program<'a>, module: usize, node: Node<'a>) -
         for call in calls_in(node) {
             let name = callee(text, call);
             let last = last_name(&name);
-            if NEEDS_GRADIENTS.contains(&last) || last.starts_with("train_") {
+            let body = body_of(program, module, call);
+            // A `step` of the program's own may be that of a batch: the loss of it, and no more.
+            let is_followed = last == "step"
+                && body.is_some_and(|(inner, body)| {
+                    !mentions(program.module(inner).text(&body.byte_range()), "grad")
+                });
+            if (NEEDS_GRADIENTS.contains(&last) && !is_followed) || last.starts_with("train_") {
                 return true;
             }
-            waiting.extend(body_of(program, module, call));
+            waiting.extend(body);
         }
     }
     false
