@@ -251,7 +251,7 @@ fn about(comparison: &Comparison) -> Vec<String> {
     }
     told.push(
         "Lines, modules and phases: the profiler sees a few iterations alone, so that a change is told \
-         from a tenth on, and from the iterations' own spread where that is more."
+         where those of both runs lie apart, from a tenth on, and from their own spread where that is more."
             .to_owned(),
     );
     told.extend(
@@ -317,7 +317,7 @@ mod tests {
             conv Conv2d  0 ns → 30 ms    slower
 
             The iteration: Mann-Whitney U over 5 and 5 iterations, p = 0.004 for slower.
-            Lines, modules and phases: the profiler sees a few iterations alone, so that a change is told from a tenth on, and from the iterations' own spread where that is more.
+            Lines, modules and phases: the profiler sees a few iterations alone, so that a change is told where those of both runs lie apart, from a tenth on, and from their own spread where that is more.
             Note: the same text ran both times.
         "#]].assert_eq(&shown);
     }
