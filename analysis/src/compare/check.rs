@@ -262,8 +262,11 @@ fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
         }
     };
     let is_broken = measure.verdict == Verdict::Slower && ratio - 1.0 > most;
+    if !is_broken {
+        return item(NAME, Status::Passed, message, at);
+    }
     let worst = worst(comparison, at, |row| &row.own);
-    item(NAME, status(is_broken), message, if is_broken { &worst } else { at })
+    item(NAME, Status::Broken, with_notes(message, comparison), &worst)
 }
 
 fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
@@ -285,8 +288,19 @@ fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item 
         }
     };
     let is_broken = peak.verdict == Verdict::Larger && ratio - 1.0 > most;
+    if !is_broken {
+        return item(NAME, Status::Passed, message, at);
+    }
     let worst = worst(comparison, at, |row| &row.memory);
-    item(NAME, status(is_broken), message, if is_broken { &worst } else { at })
+    item(NAME, Status::Broken, with_notes(message, comparison), &worst)
+}
+
+/// What else is known of the two runs may be the reason: another PyTorch, or one text on another machine.
+fn with_notes(message: String, comparison: &Comparison) -> String {
+    match comparison.notes.as_slice() {
+        [] => message,
+        notes => format!("{message} ({})", notes.join("; ")),
+    }
 }
 
 /// The line that is worse by most, where one was told from noise.
@@ -389,6 +403,13 @@ mod tests {
         assert_eq!(told(&found), regressions([Broken, Broken]));
         assert_eq!(found.items[0].at.line, 12);
         assert!(found.items[0].message.starts_with("slower than the baseline by 20%"), "{found:?}");
+        let other_torch = |torch: &str, run: &Run| Run { torch: torch.to_owned(), ..run.clone() };
+        let (then, now) = (other_torch("2.4.1", &before), other_torch("2.15.0", &worse));
+        let found = of(&now, Some(&then), &Budgets::default());
+        for item in &found.items {
+            let told = "is allowed (they ran with PyTorch 2.4.1 and 2.15.0)";
+            assert!(item.message.ends_with(told), "{item:?}");
+        }
         let allowed = Budgets { max_regression: 0.25, ..Budgets::default() };
         assert_eq!(told(&of(&worse, Some(&before), &allowed)), regressions([Passed, Passed]));
         assert_eq!(
