@@ -518,6 +518,12 @@ fn several_iterations_make_a_typical_one() {
     "#]]
     .assert_eq(&render_lines(&profile));
     assert!(profile.notes.iter().any(|note| note.contains("without the profiler")));
+    // Of two iterations the quicker is the typical one of each line.
+    let samples = profile.lines[0].iter().map(|line| {
+        let own = line.samples.iter().map(|sample| sample.own_ns.round());
+        own.collect::<Vec<_>>()
+    });
+    assert_eq!(samples.collect::<Vec<_>>(), [[56.0, 67.0], [56.0, 44.0]]);
 }
 
 /// The loader's batch, two activations, a workspace of the first of them, a gradient, a temporary

@@ -236,9 +236,12 @@ fn findings_budget(judged: &Judged<'_>, least: Severity, most: u32, at: &Locatio
 fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
     const NAME: &str = "time-regression";
     // With another batch an iteration is other work, and samples per second are what is left.
-    let (measure, slower_by) = match comparison.time.verdict {
-        Verdict::Unknown => (&comparison.throughput, comparison.throughput.ratio.map(f64::recip)),
-        _ => (&comparison.time, comparison.time.ratio),
+    let (measure, slower_by, of) = match comparison.time.verdict {
+        Verdict::Unknown => {
+            let throughput = &comparison.throughput;
+            (throughput, throughput.ratio.map(f64::recip), "by sample, ")
+        }
+        _ => (&comparison.time, comparison.time.ratio, ""),
     };
     let Some(ratio) = slower_by.filter(|_| measure.verdict != Verdict::Unknown) else {
         let why = comparison.unlike.clone();
@@ -255,10 +258,12 @@ fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
         )
     });
     let message = match measure.verdict {
-        Verdict::WithinNoise => format!("as fast as the baseline ({by}, within noise{p})"),
+        Verdict::WithinNoise => {
+            format!("{of}no change from the baseline is told ({by}, within noise{p})")
+        }
         verdict => {
             let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(most));
-            format!("{} than the baseline by {by}{p}; {allowed} is allowed", verdict.name())
+            format!("{of}{} than the baseline by {by}{p}; {allowed} is allowed", verdict.name())
         }
     };
     let is_broken = measure.verdict == Verdict::Slower && ratio - 1.0 > most;
@@ -435,6 +440,8 @@ mod tests {
         let batch = Run { batch_size: Some(16), ..before.clone() };
         let found = of(&before, Some(&batch), &Budgets::default());
         assert_eq!(told(&found), regressions([Broken, NotJudged]));
+        let message = &found.items[0].message;
+        assert_eq!(message, "by sample, slower than the baseline by 100%; 5% is allowed");
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub const MOST_MODULES: usize = 200;
 const MOST_TEXT_LINES: usize = 20_000;
 /// Iterations that were timed: a run has a thousand at the most.
 const MOST_ITERATIONS: usize = 1000;
+/// Nanoseconds of an iteration, which takes no three years.
+const LONGEST_NS: f64 = 1e17;
 /// Bytes of the texts' hash that are kept: two texts share them by accident alone.
 const HASH_BYTES: usize = 8;
 
@@ -219,7 +221,7 @@ impl Run {
     #[must_use]
     pub fn put_right(mut self) -> Run {
         // No iteration takes less than a nanosecond, and a ratio to nothing is no number.
-        let is_time = |time: &f64| time.is_finite() && *time >= 1.0;
+        let is_time = |time: &f64| (1.0..=LONGEST_NS).contains(time);
         self.time_ns = Some(self.time_ns).filter(is_time).unwrap_or_default();
         self.timed_ns.retain(is_time);
         self.timed_ns.truncate(MOST_ITERATIONS);

@@ -373,7 +373,7 @@ fn hostile_texts_are_no_runs() {
         let read = Run::read(text.as_bytes());
         assert!(matches!(read, Err(NotARun::Form(_))), "{read:?}");
     }
-    let odd = serde_json::json!({"run": {"version": 1, "time_ns": -1.0, "timed_ns": [-1.0, 2.0],
+    let odd = serde_json::json!({"run": {"version": 1, "time_ns": -1.0, "timed_ns": [-1.0, 2.0, 1e300],
         "files": ["a\u{1b}[2J.py"], "device": "x".repeat(10_000),
         "lines": [{"file": 9, "line": 1}, {"file": 0, "line": 0}, {"file": 0, "line": 3}]}});
     let run = Run::read(odd.to_string().as_bytes()).expect("put right");

@@ -249,11 +249,14 @@ fn about(comparison: &Comparison) -> Vec<String> {
             test.name, comparison.before.timed_iterations, comparison.after.timed_iterations
         ));
     }
-    told.push(
-        "Lines, modules and phases: the profiler sees a few iterations alone, so that a change is told \
-         where those of both runs lie apart, from a tenth on, and from their own spread where that is more."
-            .to_owned(),
-    );
+    if comparison.unlike.is_none() {
+        told.push(
+            "Lines, modules and phases: the profiler sees a few iterations alone, so that a change is \
+             told where those of both runs lie apart, from a tenth on, and from their own spread where \
+             that is more."
+                .to_owned(),
+        );
+    }
     told.extend(
         comparison.notes.iter().map(|note| format!("Note: {}.", clean(&shorten(note, 200)))),
     );
