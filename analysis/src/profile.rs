@@ -343,8 +343,8 @@ pub struct Sample {
     pub own_ns: f64,
 }
 
-/// So many of the profiled iterations are kept, from the first: more tell nothing more.
-pub const MOST_SAMPLES: usize = 20;
+/// So many of the profiled iterations are kept, from the first: a test needs no more.
+pub const MOST_SAMPLES: usize = 10;
 
 /// What one line costs in one iteration.
 #[derive(Clone, Debug, Default, PartialEq)]

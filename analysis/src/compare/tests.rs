@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::change::Verdict;
 use super::run::{NotARun, Run, RunLine, RunModule};
 use super::*;
-use crate::profile::Profile;
 use crate::profile::ranks::{RankCost, Ranks};
+use crate::profile::{MOST_SAMPLES, Profile};
 use crate::source::fingerprint;
 
 /// A run of a text whose lines cost so many milliseconds, behind `#`; `@f` begins a function.
@@ -375,8 +375,12 @@ fn hostile_texts_are_no_runs() {
     }
     let odd = serde_json::json!({"run": {"version": 1, "time_ns": -1.0, "timed_ns": [-1.0, 2.0, 1e300],
         "files": ["a\u{1b}[2J.py"], "device": "x".repeat(10_000),
-        "lines": [{"file": 9, "line": 1}, {"file": 0, "line": 0}, {"file": 0, "line": 3}]}});
+        "lines": [{"file": 9, "line": 1}, {"file": 0, "line": 0},
+            {"file": 0, "line": 3, "own_samples_ns": vec![7; 500]}],
+        "phase_samples_ns": vec![[1; 5]; 500]}});
     let run = Run::read(odd.to_string().as_bytes()).expect("put right");
+    let samples = (run.lines[0].own_samples_ns.len(), run.phase_samples_ns.len());
+    assert_eq!(samples, (MOST_SAMPLES, MOST_SAMPLES));
     assert_eq!((run.time_ns, run.timed_ns.len(), run.lines.len()), (0.0, 1, 1));
     assert!(run.device.chars().count() < 300 && !run.files[0].contains('\u{1b}'));
     compare(&run, &run);
