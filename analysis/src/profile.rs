@@ -273,6 +273,8 @@ pub struct IterationCost {
     pub timed_ns: Vec<f64>,
     /// The same time by phase; the sum equals `time_ns`.
     pub phases: PhaseTimes,
+    /// What each phase took in each of the profiled iterations: as [`Sample`] is of a line.
+    pub phase_samples: Vec<PhaseTimes>,
     /// Samples in a batch.
     pub batch_size: Option<u64>,
     /// Where the iteration's loop stands, where it is known.
@@ -331,6 +333,19 @@ pub struct FileFacts {
     pub fingerprint: Vec<u32>,
 }
 
+/// What a line or a module took in one of the profiled iterations, in nanoseconds: the iteration that is
+/// typical of it has what it is shown with. How far the iterations lie apart is what a change is told from.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// As `total_time`.
+    pub total_ns: f64,
+    /// As `self_time`.
+    pub own_ns: f64,
+}
+
+/// So many of the profiled iterations are kept, from the first: a test needs no more.
+pub const MOST_SAMPLES: usize = 10;
+
 /// What one line costs in one iteration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LineCost {
@@ -343,6 +358,8 @@ pub struct LineCost {
     /// Everything whose call stack, or whose forward operator's call stack, has this line: counted
     /// once, however often the line stands on them.
     pub total_time: PhaseTimes,
+    /// The same by profiled iteration; empty where that is not known.
+    pub samples: Vec<Sample>,
     /// How often the line ran in one iteration.
     pub calls: f64,
     /// On a GPU: nanoseconds of kernels, of launching them, and of the GPU waiting for this line.
@@ -432,6 +449,8 @@ pub struct ModuleCost {
     /// The part of the time that is no child's. Conserved: the sum over all modules, and what ran
     /// outside of them, is the iteration.
     pub self_time: PhaseTimes,
+    /// Both by profiled iteration; empty where that is not known.
+    pub samples: Vec<Sample>,
     /// Alive at the peak and owned by or made in it.
     pub memory: MemoryByKind,
     /// The part of the memory that is no child's; conserved as the time is.

@@ -42,6 +42,7 @@ fn every_rule_has_a_page_and_every_page_a_rule() {
 fn every_page_says_how_it_is_silenced() {
     for (rule, _) in diagnose::rules() {
         let page = page(&format!("{rule}.md"));
+        assert_eq!(diagnose::pages::page(rule), Some(page.as_str()), "it travels in the binary");
         let heading = page.lines().next().unwrap_or_default();
         assert!(heading.starts_with(&format!("# `{rule}`")), "{rule}: {heading}");
         let comment = format!("# ridgeline: ignore[{rule}]");

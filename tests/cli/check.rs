@@ -108,7 +108,7 @@ fn baselines_that_are_none() {
     ] {
         let file = sandbox.write(name, text);
         let file = file.to_str().expect("a path");
-        check(&sandbox, &[&mlp, "--baseline", file]).exits_with(1).says(name);
+        check(&sandbox, &[&mlp, "--baseline", file]).exits_with(2).says(name).says("A baseline is");
     }
     // What can be read and is absurd is put right.
     let odd = json!({"run": {"version": 1, "device": "x", "time_ns": -5, "timed_ns": [-1, 0],

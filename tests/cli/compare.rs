@@ -80,6 +80,9 @@ fn what_is_no_run_is_said() {
         let file = sandbox.write(name, text);
         run(file.to_str().expect("a path")).exits_with(1).says(name);
     }
+    let cut = sandbox.write("cut.json", "{\"schema\": 1, \"run\": {\"version\": 1, ");
+    let cut = run(cut.to_str().expect("a path"));
+    cut.exits_with(1).says("not what `profile --json`").says("no recording");
     let newer = sandbox.write("newer.json", "{\"run\": {\"version\": 99}}");
     run(newer.to_str().expect("a path")).exits_with(1).says("a newer Ridgeline");
     sandbox.run(&["compare"]).exits_with(0).prints("was not profiled yet");
@@ -131,6 +134,10 @@ async fn runs_of_a_project_by_their_names() {
     let modules = found["modules"].as_array().expect("modules");
     let second = modules.iter().find(|row| row["path"] == "second").expect("the module");
     assert_eq!(second["memory"]["verdict"], "larger");
+
+    // A folder of the project has no runs of its own.
+    std::fs::create_dir(sandbox.project().join("notes")).expect("a folder");
+    sandbox.run(&["compare", "--project", "notes"]).exits_with(0).prints("last~1");
 
     // The same from the document, by the number in the list, and on the page.
     let small = sandbox.path("small.json");

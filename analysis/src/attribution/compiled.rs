@@ -156,7 +156,8 @@ struct ResolvedShare {
 }
 
 impl Shares {
-    /// Moves the time of compiled operators from the lines that call them to the lines within.
+    /// Moves the time of compiled operators from the lines that call them to the lines within. How far
+    /// the iterations of those lay apart is not known any more.
     pub fn split(
         &self,
         join: &Join<'_>,
@@ -180,6 +181,7 @@ impl Shares {
                     .collect();
                 let Some(&own) = within.first() else { continue };
                 if let Some(cost) = lines.cost_mut(call) {
+                    cost.samples.clear();
                     let own_ns = cost.self_time.get_mut(phase);
                     // All shares together take away what was there, but for rounding.
                     *own_ns = (*own_ns - part_ns).max(0.0);
@@ -189,11 +191,13 @@ impl Shares {
                 }
                 lines.each_of(within, |_, cost| {
                     *cost.total_time.get_mut(phase) += part_ns;
+                    cost.samples.clear();
                     cost.provenance = Provenance::Estimated;
                 });
                 let inner = share.modules.iter().copied();
                 modules.each_within(&log.markers, compiled.markers, inner, |cost| {
                     *cost.total_time.get_mut(phase) += part_ns;
+                    cost.samples.clear();
                     cost.provenance = Provenance::Estimated;
                 });
                 let Some(&inner) = share.modules.first().filter(|_| phase != Phase::Optimizer)
@@ -202,6 +206,7 @@ impl Shares {
                 };
                 let mut moved_ns = part_ns;
                 if let Some(outer) = modules.innermost(&log.markers, compiled.markers) {
+                    outer.samples.clear();
                     let own_ns = outer.self_time.get_mut(phase);
                     moved_ns = moved_ns.min(*own_ns);
                     *own_ns -= moved_ns;

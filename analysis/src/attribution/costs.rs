@@ -29,6 +29,8 @@ pub(super) struct Cost {
 pub(super) struct Costs {
     /// By context.
     pub contexts: Vec<Cost>,
+    /// The same by iteration.
+    pub by_iteration: ByIteration,
     /// By operator that is shown: nanoseconds of the host's part.
     pub operators: Vec<f64>,
     /// By operator that is shown: nanoseconds of the GPU's part.
@@ -55,11 +57,12 @@ impl Costs {
             ..Costs::default()
         };
         let busy = Busy::new(trace, windows);
-        let mut by_window = ByWindow::new(contexts.len(), windows);
-        costs.add_host(pieces, &busy.stretches, &mut by_window);
-        costs.add_device(join, launches, &busy.parts, &mut by_window);
+        costs.by_iteration = ByIteration::new(contexts.len(), windows.len());
+        costs.add_host(windows, pieces, &busy.stretches);
+        costs.add_device(join, launches, &busy.parts);
         for (index, cost) in costs.contexts.iter_mut().enumerate() {
-            cost.typical_ns = by_window.typical(index).unwrap_or(cost.time_ns);
+            let typical = typical(costs.by_iteration.of(index));
+            cost.typical_ns = typical.unwrap_or(cost.time_ns);
         }
         for (call, context) in trace.runtime_calls.iter().zip(&launches.contexts) {
             if let Some(cost) = costs.contexts.get_mut(context.0 as usize)
@@ -74,7 +77,7 @@ impl Costs {
         costs
     }
 
-    fn add_host(&mut self, pieces: &[Piece], busy: &[(i64, i64)], by_window: &mut ByWindow<'_>) {
+    fn add_host(&mut self, windows: &[(i64, i64)], pieces: &[Piece], busy: &[(i64, i64)]) {
         let mut next = 0;
         for piece in pieces {
             while busy.get(next).is_some_and(|&(_, end_ns)| end_ns <= piece.start_ns) {
@@ -93,7 +96,7 @@ impl Costs {
                 .sum();
             let free = (length - covered).max(0.0);
             let share = if length > 0.0 { free / length } else { 0.0 };
-            by_window.add(piece.context, piece.start_ns, free);
+            self.by_iteration.add(windows, piece.context, piece.start_ns, free);
             if let Some(cost) = self.contexts.get_mut(piece.context.0 as usize) {
                 cost.time_ns += free;
                 cost.host_ns += free;
@@ -108,13 +111,7 @@ impl Costs {
         }
     }
 
-    fn add_device(
-        &mut self,
-        join: &Join<'_>,
-        launches: &Launches,
-        parts: &[f64],
-        by_window: &mut ByWindow<'_>,
-    ) {
+    fn add_device(&mut self, join: &Join<'_>, launches: &Launches, parts: &[f64]) {
         let (trace, windows) = (join.trace, join.windows);
         for (index, (activity, part)) in trace.activities.iter().zip(parts).enumerate() {
             let cost = launches
@@ -130,7 +127,7 @@ impl Costs {
                 .is_some_and(|call| is_within(windows, call.start_ns));
             cost.time_ns += part;
             if let Some(context) = launches.context(index) {
-                by_window.add(context, activity.start_ns, *part);
+                self.by_iteration.add(windows, context, activity.start_ns, *part);
             }
             let shown = launches
                 .operator(index)
@@ -147,33 +144,40 @@ impl Costs {
 }
 
 /// Times by context and iteration, for as many as are worth their memory.
-struct ByWindow<'a> {
-    windows: &'a [(i64, i64)],
+#[derive(Debug, Default)]
+pub(super) struct ByIteration {
+    iterations: usize,
     /// One row a context.
     times: Vec<f64>,
 }
 
-impl<'a> ByWindow<'a> {
+impl ByIteration {
     /// Beyond so many numbers, an iteration is the mean.
     const MOST: usize = 4_000_000;
 
-    fn new(contexts: usize, windows: &'a [(i64, i64)]) -> ByWindow<'a> {
-        let numbers = contexts.checked_mul(windows.len()).filter(|&all| all <= ByWindow::MOST);
-        ByWindow { windows, times: vec![0.0; numbers.unwrap_or(0)] }
+    fn new(contexts: usize, iterations: usize) -> ByIteration {
+        let numbers = contexts.checked_mul(iterations).filter(|&all| all <= ByIteration::MOST);
+        ByIteration { iterations, times: vec![0.0; numbers.unwrap_or(0)] }
     }
 
-    fn add(&mut self, context: ContextId, start_ns: i64, time_ns: f64) {
-        let window = self.windows.partition_point(|&(_, end_ns)| end_ns <= start_ns);
-        let index = context.0 as usize * self.windows.len() + window;
-        if let Some(sum) = self.times.get_mut(index).filter(|_| window < self.windows.len()) {
+    /// How many iterations there are; none where they are too many.
+    pub fn iterations(&self) -> usize {
+        if self.times.is_empty() { 0 } else { self.iterations }
+    }
+
+    fn add(&mut self, windows: &[(i64, i64)], context: ContextId, start_ns: i64, time_ns: f64) {
+        let window = windows.partition_point(|&(_, end_ns)| end_ns <= start_ns);
+        let index = context.0 as usize * self.iterations + window;
+        if let Some(sum) = self.times.get_mut(index).filter(|_| window < self.iterations) {
             *sum += time_ns;
         }
     }
 
-    fn typical(&self, context: usize) -> Option<f64> {
-        let width = self.windows.len();
-        let row = self.times.get(context.checked_mul(width)?..)?.get(..width)?;
-        typical(row)
+    /// Nanoseconds of a context in each iteration; nothing where there are too many.
+    pub fn of(&self, context: usize) -> &[f64] {
+        let first = context.saturating_mul(self.iterations);
+        let row = self.times.get(first..).and_then(|rest| rest.get(..self.iterations));
+        row.unwrap_or_default()
     }
 }
 

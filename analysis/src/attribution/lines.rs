@@ -154,16 +154,27 @@ impl Lines {
         let stacks = &join.places.log.stacks;
         let on_device = !join.trace.activities.is_empty();
         let mut without_line = PhaseTimes::default();
-        for (_, context, cost, factor) in sums.by_context(contexts) {
+        for cost in &mut self.costs {
+            cost.samples = sums.samples();
+        }
+        for (id, context, cost, factor) in sums.by_context(contexts) {
             let time_ns = cost.time_ns * factor;
             let own_line = self.innermost(stacks, context.line);
             match own_line.and_then(|line| self.cost_mut(line)) {
-                Some(line) => *line.self_time.get_mut(context.phase) += time_ns,
+                Some(line) => {
+                    *line.self_time.get_mut(context.phase) += time_ns;
+                    for (sample, time_ns) in line.samples.iter_mut().zip(sums.samples_of(id)) {
+                        sample.own_ns += time_ns;
+                    }
+                }
                 None => *without_line.get_mut(context.phase) += time_ns,
             }
             let device = on_device.then(|| device_time(cost, factor, sums.scale.per_iteration));
             self.each_on(stacks, context.stacks(), usize::MAX, |_, line| {
                 *line.total_time.get_mut(context.phase) += time_ns;
+                for (sample, time_ns) in line.samples.iter_mut().zip(sums.samples_of(id)) {
+                    sample.total_ns += time_ns;
+                }
                 if let Some(device) = device {
                     let sum = line.device_time.get_or_insert_default();
                     sum.kernel_ns += device.kernel_ns;

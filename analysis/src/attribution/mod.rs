@@ -56,7 +56,8 @@ use steps::Steps;
 use crate::diagnose::bound::bound;
 use crate::metrics::utilization::{Measured, measure};
 use crate::profile::{
-    Coverage, Device, FileFacts, FileId, IterationCost, Phase, PhaseTimes, Profile, Untracked,
+    Coverage, Device, FileFacts, FileId, IterationCost, MOST_SAMPLES, Phase, PhaseTimes, Profile,
+    Sample, Untracked,
 };
 use crate::recording::Recording;
 use crate::recording::line_log::LineLog;
@@ -201,7 +202,11 @@ fn attribute_with(
         exchange: exchange.map(Arc::new),
         graph_entries: graph_entries::graph_entries(&join, &steps),
         ranks: None,
-        iteration: iteration(&steps, manifest, phases(&contexts, &sums)),
+        iteration: IterationCost {
+            phases: phases(&contexts, &sums),
+            phase_samples: phase_samples(&contexts, &sums),
+            ..iteration(&steps, manifest)
+        },
         memory: replay.cost,
         coverage,
         lines: lines.finish(),
@@ -264,17 +269,17 @@ struct Sums {
     device: Device,
 }
 
-fn iteration(steps: &Steps, manifest: Option<&Manifest>, phases: PhaseTimes) -> IterationCost {
+fn iteration(steps: &Steps, manifest: Option<&Manifest>) -> IterationCost {
     let training_loop = manifest.and_then(|manifest| manifest.training_loop);
     IterationCost {
         time_ns: steps.iteration_ns(),
         timed_ns: steps.timed_ns.clone(),
-        phases,
         batch_size: manifest.and_then(|manifest| manifest.batch.as_ref()?.size),
         loop_line: training_loop.map(|place| (FileId(place.file), place.line)),
         found_by: manifest
             .and_then(|manifest| manifest.iterations.found_by.clone())
             .unwrap_or_default(),
+        ..IterationCost::default()
     }
 }
 
@@ -287,7 +292,34 @@ fn phases(contexts: &Contexts<'_>, sums: &Sums) -> PhaseTimes {
     phases
 }
 
+/// The same by profiled iteration.
+fn phase_samples(contexts: &Contexts<'_>, sums: &Sums) -> Vec<PhaseTimes> {
+    let mut phases = vec![PhaseTimes::default(); sums.samples().len()];
+    for (id, context, ..) in sums.by_context(contexts) {
+        for (sum, time_ns) in phases.iter_mut().zip(sums.samples_of(id)) {
+            *sum.get_mut(context.phase) += time_ns;
+        }
+    }
+    phases
+}
+
 impl Sums {
+    /// As many as are kept of each line, without time.
+    fn samples(&self) -> Vec<Sample> {
+        vec![Sample::default(); self.costs.by_iteration.iterations().min(MOST_SAMPLES)]
+    }
+
+    /// What a context takes by profiled iteration: where one is the typical one, what it takes.
+    fn samples_of(&self, id: ContextId) -> impl Iterator<Item = f64> + '_ {
+        let index = id.0 as usize;
+        let cost = self.costs.contexts.get(index).copied().unwrap_or_default();
+        let factor = self.scale.contexts.get(index).copied().unwrap_or(0.0);
+        let times = self.costs.by_iteration.of(index);
+        let typical_ns = cost.typical_ns / times.len() as f64;
+        let per_ns = if typical_ns > 0.0 { cost.time_ns * factor / typical_ns } else { 0.0 };
+        times.iter().take(MOST_SAMPLES).map(move |time_ns| time_ns * per_ns)
+    }
+
     /// Nanoseconds of an iteration that an operator to show takes, of the host and of the GPU.
     fn of_operator(&self, operator: usize, context: ContextId) -> f64 {
         let factor = self.scale.contexts.get(context.0 as usize).copied().unwrap_or(0.0);

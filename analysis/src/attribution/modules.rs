@@ -128,17 +128,26 @@ impl Modules {
     /// derivative of.
     pub fn add_times(&mut self, join: &Join<'_>, contexts: &Contexts<'_>, sums: &Sums) {
         let markers = &join.places.log.markers;
-        for (_, context, cost, factor) in sums.by_context(contexts) {
+        for cost in &mut self.costs {
+            cost.samples = sums.samples();
+        }
+        for (id, context, cost, factor) in sums.by_context(contexts) {
             let mut times = PhaseTimes::default();
             *times.get_mut(context.phase) = cost.time_ns * factor;
             self.each_around(markers, context.markers(), |module| {
                 module.total_time += times;
+                for (sample, time_ns) in module.samples.iter_mut().zip(sums.samples_of(id)) {
+                    sample.total_ns += time_ns;
+                }
             });
             // The optimizer's time is given to the modules that own the parameters.
             if context.phase != Phase::Optimizer
                 && let Some(module) = self.innermost(markers, context.markers())
             {
                 module.self_time += times;
+                for (sample, time_ns) in module.samples.iter_mut().zip(sums.samples_of(id)) {
+                    sample.own_ns += time_ns;
+                }
             }
         }
     }

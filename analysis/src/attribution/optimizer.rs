@@ -22,6 +22,8 @@ use crate::recording::manifest::Manifest;
 #[derive(Debug, Default)]
 struct Step {
     time_ns: f64,
+    /// The same by profiled iteration.
+    samples: Vec<f64>,
     /// Scaled nanoseconds of operators, by the numbers of elements that they work on.
     operators: HashMap<StringId, f64>,
 }
@@ -36,9 +38,14 @@ pub(super) fn add_times(
     modules: &mut Modules,
 ) {
     let mut steps: HashMap<StackId, Step> = HashMap::new();
-    for (_, context, cost, factor) in sums.by_context(contexts) {
+    for (id, context, cost, factor) in sums.by_context(contexts) {
         if context.phase == Phase::Optimizer {
-            steps.entry(context.own).or_default().time_ns += cost.time_ns * factor;
+            let step = steps.entry(context.own).or_default();
+            step.time_ns += cost.time_ns * factor;
+            step.samples.resize(sums.samples().len(), 0.0);
+            for (sum, time_ns) in step.samples.iter_mut().zip(sums.samples_of(id)) {
+                *sum += time_ns;
+            }
         }
     }
     for (index, id) in of_shown.iter().enumerate() {
@@ -62,9 +69,15 @@ pub(super) fn add_times(
         for (module, share) in shares(&counts, &owners) {
             modules.each_holding(module, |cost| {
                 cost.total_time.optimizer += step.time_ns * share;
+                for (sample, time_ns) in cost.samples.iter_mut().zip(&step.samples) {
+                    sample.total_ns += time_ns * share;
+                }
             });
             if let Some(cost) = modules.costs.get_mut(module as usize) {
                 cost.self_time.optimizer += step.time_ns * share;
+                for (sample, time_ns) in cost.samples.iter_mut().zip(&step.samples) {
+                    sample.own_ns += time_ns * share;
+                }
             }
         }
     }

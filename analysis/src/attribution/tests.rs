@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::attribute;
 use super::fixture::{TraceBuilder, recording};
 use super::spans::{self, recorded_iteration};
-use crate::profile::{MemoryByKind, Phase, PhaseTimes, Profile};
+use crate::profile::{MemoryByKind, Phase, PhaseTimes, Profile, Sample};
 use crate::recording::Recording;
 use crate::recording::line_log::{
     LINE, LineLogBuilder, MODULE_ENTER, MODULE_EXIT, PHASE_ENTER, PHASE_EXIT, POP, PUSH, Record,
@@ -80,6 +80,25 @@ fn assert_each_has_its_own(profile: &Profile) {
     assert_eq!(profile.memory.made.total(), profile.memory.peak_bytes);
     for line in profile.lines.iter().flatten() {
         assert_eq!(line.self_memory_made.total(), line.self_memory.total(), "{}", line.line);
+        assert_samples(&line.samples, line.total_time.total(), line.self_time.total());
+    }
+    for module in &profile.modules {
+        assert_samples(&module.samples, module.total_time.total(), module.self_time.total());
+    }
+}
+
+/// A single iteration is the typical one; of several, none need be as quick as what is typical of each
+/// part, and one is at least as slow.
+fn assert_samples(samples: &[Sample], total_ns: f64, own_ns: f64) {
+    for (shown, part) in [
+        (total_ns, (|sample| sample.total_ns) as fn(&Sample) -> f64),
+        (own_ns, |sample| sample.own_ns),
+    ] {
+        let slowest = samples.iter().map(part).fold(0.0, f64::max);
+        let most = if samples.len() == 1 { shown } else { f64::INFINITY };
+        let noise = 1e-6 * shown + 1e-3;
+        let is_plausible = shown - noise <= slowest && slowest <= most + noise;
+        assert!(samples.is_empty() || is_plausible, "{samples:?} {shown}");
     }
 }
 
@@ -499,6 +518,12 @@ fn several_iterations_make_a_typical_one() {
     "#]]
     .assert_eq(&render_lines(&profile));
     assert!(profile.notes.iter().any(|note| note.contains("without the profiler")));
+    // Of two iterations the quicker is the typical one of each line.
+    let samples = profile.lines[0].iter().map(|line| {
+        let own = line.samples.iter().map(|sample| sample.own_ns.round());
+        own.collect::<Vec<_>>()
+    });
+    assert_eq!(samples.collect::<Vec<_>>(), [[56.0, 67.0], [56.0, 44.0]]);
 }
 
 /// The loader's batch, two activations, a workspace of the first of them, a gradient, a temporary

@@ -2,7 +2,7 @@
 
 use super::change::Verdict;
 use super::run::Run;
-use super::statistics::{SIGNIFICANCE, Test};
+use super::statistics::{self, SIGNIFICANCE, Test};
 use super::{NOISE_OF_MEMORY, positive};
 
 /// Medians of the same program differ by so much from run to run, whatever a test over the iterations
@@ -72,17 +72,19 @@ impl Bounds {
     }
 
     /// A time that both runs have.
-    pub(super) fn of_row(&self, before: f64, after: f64) -> Verdict {
-        if before == after {
+    pub(super) fn of_row(&self, before: &Timed, after: &Timed) -> Verdict {
+        let difference = after.time_ns - before.time_ns;
+        if difference == 0.0 {
             return Verdict::WithinNoise;
         }
         let Some(share) = self.share else { return Verdict::Unknown };
-        let difference = after - before;
-        match difference.abs() <= share * before.max(after) + self.least_ns {
-            true => Verdict::WithinNoise,
-            false if difference > 0.0 => Verdict::Slower,
-            false => Verdict::Faster,
+        let spreads = [before, after].into_iter().filter_map(|row| spread(&row.samples));
+        let least =
+            spreads.fold(share, f64::max) * before.time_ns.max(after.time_ns) + self.least_ns;
+        if difference.abs() <= least || !is_told_by_samples(before, after) {
+            return Verdict::WithinNoise;
         }
+        if difference > 0.0 { Verdict::Slower } else { Verdict::Faster }
     }
 
     /// Memory that both runs have.
@@ -114,6 +116,33 @@ impl Bounds {
     pub(super) fn of_lone_memory(&self, bytes: f64, presence: Verdict) -> Verdict {
         if bytes <= self.least_bytes { Verdict::WithinNoise } else { presence }
     }
+}
+
+/// A row's time, and what it took in each of the profiled iterations.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timed {
+    pub time_ns: f64,
+    /// Empty where that is not known.
+    pub samples: Vec<f64>,
+}
+
+impl Timed {
+    pub(super) fn new<'a>(time_ns: u64, samples: impl IntoIterator<Item = &'a u64>) -> Timed {
+        let samples = samples.into_iter().map(|time_ns| *time_ns as f64).collect();
+        Timed { time_ns: time_ns as f64, samples }
+    }
+}
+
+/// Whether the test tells a difference, too. Two and two iterations, as there are as a rule, are too few
+/// for it; of so few all of one run have to be on one side of all of the other.
+///
+/// Another program that takes the processor makes a line slow in one iteration and another line in the
+/// next, which the iterations without a profiler do not show. What is typical of each part of a line
+/// stands a part that was disturbed once, and no more where there are two.
+fn is_told_by_samples(before: &Timed, after: &Timed) -> bool {
+    let Some(test) = statistics::mann_whitney(&before.samples, &after.samples) else { return true };
+    let p = if after.time_ns > before.time_ns { test.p_slower } else { test.p_faster };
+    p <= SIGNIFICANCE.max(test.p_least)
 }
 
 /// How far the iterations of a run lie apart: the distance between their quartiles as a share of their

@@ -236,9 +236,12 @@ fn findings_budget(judged: &Judged<'_>, least: Severity, most: u32, at: &Locatio
 fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
     const NAME: &str = "time-regression";
     // With another batch an iteration is other work, and samples per second are what is left.
-    let (measure, slower_by) = match comparison.time.verdict {
-        Verdict::Unknown => (&comparison.throughput, comparison.throughput.ratio.map(f64::recip)),
-        _ => (&comparison.time, comparison.time.ratio),
+    let (measure, slower_by, of) = match comparison.time.verdict {
+        Verdict::Unknown => {
+            let throughput = &comparison.throughput;
+            (throughput, throughput.ratio.map(f64::recip), "by sample, ")
+        }
+        _ => (&comparison.time, comparison.time.ratio, ""),
     };
     let Some(ratio) = slower_by.filter(|_| measure.verdict != Verdict::Unknown) else {
         let why = comparison.unlike.clone();
@@ -255,15 +258,20 @@ fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
         )
     });
     let message = match measure.verdict {
-        Verdict::WithinNoise => format!("as fast as the baseline ({by}, within noise{p})"),
+        Verdict::WithinNoise => {
+            format!("{of}no change from the baseline is told ({by}, within noise{p})")
+        }
         verdict => {
             let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(most));
-            format!("{} than the baseline by {by}{p}; {allowed} is allowed", verdict.name())
+            format!("{of}{} than the baseline by {by}{p}; {allowed} is allowed", verdict.name())
         }
     };
     let is_broken = measure.verdict == Verdict::Slower && ratio - 1.0 > most;
+    if !is_broken {
+        return item(NAME, Status::Passed, message, at);
+    }
     let worst = worst(comparison, at, |row| &row.own);
-    item(NAME, status(is_broken), message, if is_broken { &worst } else { at })
+    item(NAME, Status::Broken, with_notes(message, comparison), &worst)
 }
 
 fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
@@ -285,8 +293,19 @@ fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item 
         }
     };
     let is_broken = peak.verdict == Verdict::Larger && ratio - 1.0 > most;
+    if !is_broken {
+        return item(NAME, Status::Passed, message, at);
+    }
     let worst = worst(comparison, at, |row| &row.memory);
-    item(NAME, status(is_broken), message, if is_broken { &worst } else { at })
+    item(NAME, Status::Broken, with_notes(message, comparison), &worst)
+}
+
+/// What else is known of the two runs may be the reason: another PyTorch, or one text on another machine.
+fn with_notes(message: String, comparison: &Comparison) -> String {
+    match comparison.notes.as_slice() {
+        [] => message,
+        notes => format!("{message} ({})", notes.join("; ")),
+    }
 }
 
 /// The line that is worse by most, where one was told from noise.
@@ -389,6 +408,13 @@ mod tests {
         assert_eq!(told(&found), regressions([Broken, Broken]));
         assert_eq!(found.items[0].at.line, 12);
         assert!(found.items[0].message.starts_with("slower than the baseline by 20%"), "{found:?}");
+        let other_torch = |torch: &str, run: &Run| Run { torch: torch.to_owned(), ..run.clone() };
+        let (then, now) = (other_torch("2.4.1", &before), other_torch("2.15.0", &worse));
+        let found = of(&now, Some(&then), &Budgets::default());
+        for item in &found.items {
+            let told = "is allowed (they ran with PyTorch 2.4.1 and 2.15.0)";
+            assert!(item.message.ends_with(told), "{item:?}");
+        }
         let allowed = Budgets { max_regression: 0.25, ..Budgets::default() };
         assert_eq!(told(&of(&worse, Some(&before), &allowed)), regressions([Passed, Passed]));
         assert_eq!(
@@ -414,6 +440,8 @@ mod tests {
         let batch = Run { batch_size: Some(16), ..before.clone() };
         let found = of(&before, Some(&batch), &Budgets::default());
         assert_eq!(told(&found), regressions([Broken, NotJudged]));
+        let message = &found.items[0].message;
+        assert_eq!(message, "by sample, slower than the baseline by 100%; 5% is allowed");
     }
 
     #[test]

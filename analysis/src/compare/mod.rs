@@ -18,7 +18,7 @@ mod tests;
 use serde::Serialize;
 
 use crate::profile::Phase;
-use bounds::Bounds;
+use bounds::{Bounds, Timed};
 use change::{Direction, Measure, Verdict};
 use run::{Run, RunLine, RunModule};
 use statistics::Test;
@@ -251,16 +251,17 @@ impl Rows {
     }
 
     /// `presence` is what was found about a row that one of the runs has alone.
-    fn time(&self, before: Option<f64>, after: Option<f64>, presence: Verdict) -> Measure {
-        let verdict = match (before, after) {
+    fn time(&self, before: Option<Timed>, after: Option<Timed>, presence: Verdict) -> Measure {
+        let verdict = match (&before, &after) {
             (Some(before), Some(after)) if self.is_alike => self.bounds.of_row(before, after),
             (Some(_), Some(_)) | (None, None) => Verdict::Unknown,
             (Some(cost), None) | (None, Some(cost)) if self.is_alike => {
-                self.bounds.of_lone(cost, presence)
+                self.bounds.of_lone(cost.time_ns, presence)
             }
             (Some(_), None) | (None, Some(_)) => presence,
         };
-        Measure::judged((before, after), verdict.towards(Direction::Time))
+        let values = (before.map(|time| time.time_ns), after.map(|time| time.time_ns));
+        Measure::judged(values, verdict.towards(Direction::Time))
     }
 
     /// See [`Self::time`].
@@ -288,10 +289,13 @@ impl Rows {
     }
 
     fn phases(&self, before: &Run, after: &Run) -> Vec<PhaseRow> {
-        let pairs = before.phases_ns.iter().zip(&after.phases_ns);
-        let rows = Phase::ALL.into_iter().zip(pairs).map(|(phase, (&then, &now))| PhaseRow {
-            name: phase.name(),
-            time: self.time(Some(then as f64), Some(now as f64), Verdict::Unknown),
+        let rows = Phase::ALL.into_iter().enumerate().map(|(at, phase)| {
+            let of = |run: &Run| {
+                let samples = run.phase_samples_ns.iter().filter_map(|sample| sample.get(at));
+                Some(Timed::new(*run.phases_ns.get(at)?, samples))
+            };
+            let time = self.time(of(before), of(after), Verdict::Unknown);
+            PhaseRow { name: phase.name(), time }
         });
         let is_there = |value: Option<f64>| value.is_some_and(|value| value > 0.0);
         rows.filter(|row| is_there(row.time.before) || is_there(row.time.after)).collect()
@@ -314,10 +318,8 @@ impl Rows {
                 let is_there = other_text.contains_key(&line.checksum);
                 let total_ns = |line: &RunLine| line.total_ns;
                 let presence = self.presence(then.map(total_ns), now.map(total_ns), is_there);
-                let of = |part: fn(&RunLine) -> u64| {
-                    let value = |line: Option<&RunLine>| line.map(|line| part(line) as f64);
-                    self.time(value(then), value(now), presence)
-                };
+                let total = |line: &RunLine| Timed::new(line.total_ns, &line.total_samples_ns);
+                let own = |line: &RunLine| Timed::new(line.own_ns, &line.own_samples_ns);
                 let bytes = |line: Option<&RunLine>| line.map(|line| line.bytes);
                 Some(LineRow {
                     file: run.file(line).to_owned(),
@@ -325,8 +327,8 @@ impl Rows {
                     line_before: then.map(|line| line.line),
                     line_after: now.map(|line| line.line),
                     is_changed: found.is_changed,
-                    total: of(|line| line.total_ns),
-                    own: of(|line| line.own_ns),
+                    total: self.time(then.map(total), now.map(total), presence),
+                    own: self.time(then.map(own), now.map(own), presence),
                     memory: self.memory(bytes(then), bytes(now), presence),
                 })
             })
@@ -349,17 +351,15 @@ impl Rows {
             .map(|(path, (then, now))| {
                 let total_ns = |module: &RunModule| module.total_ns;
                 let presence = self.presence(then.map(total_ns), now.map(total_ns), false);
-                let of = |part: fn(&RunModule) -> u64| {
-                    let value = |module: Option<&RunModule>| module.map(|one| part(one) as f64);
-                    self.time(value(then), value(now), presence)
-                };
+                let total = |one: &RunModule| Timed::new(one.total_ns, &one.total_samples_ns);
+                let own = |one: &RunModule| Timed::new(one.own_ns, &one.own_samples_ns);
                 let bytes = |module: Option<&RunModule>| module.map(|one| one.bytes);
                 let type_name = now.or(then).map(|module| module.type_name.clone());
                 ModuleRow {
                     path: path.to_owned(),
                     type_name: type_name.unwrap_or_default(),
-                    total: of(|module| module.total_ns),
-                    own: of(|module| module.own_ns),
+                    total: self.time(then.map(total), now.map(total), presence),
+                    own: self.time(then.map(own), now.map(own), presence),
                     memory: self.memory(bytes(then), bytes(now), presence),
                 }
             })

@@ -11,7 +11,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::printable::name;
 use crate::profile::ranks::Ranks;
-use crate::profile::{FileFacts, LineCost, ModuleCost, Phase, PhaseTimes, Profile};
+use crate::profile::{
+    FileFacts, LineCost, MOST_SAMPLES, ModuleCost, Phase, PhaseTimes, Profile, Sample,
+};
 
 /// The version of what is kept.
 pub const VERSION: u32 = 1;
@@ -24,6 +26,8 @@ pub const MOST_MODULES: usize = 200;
 const MOST_TEXT_LINES: usize = 20_000;
 /// Iterations that were timed: a run has a thousand at the most.
 const MOST_ITERATIONS: usize = 1000;
+/// Nanoseconds of an iteration, which takes no three years.
+const LONGEST_NS: f64 = 1e17;
 /// Bytes of the texts' hash that are kept: two texts share them by accident alone.
 const HASH_BYTES: usize = 8;
 
@@ -49,6 +53,9 @@ pub struct Run {
     pub timed_ns: Vec<f64>,
     /// The time by phase, in the order of [`Phase::ALL`].
     pub phases_ns: [u64; 5],
+    /// The same by profiled iteration; nothing where that is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub phase_samples_ns: Vec<[u64; 5]>,
     /// Bytes alive at the peak; of several ranks, at the largest of theirs.
     pub peak_bytes: u64,
     /// Of several ranks, the one whose peak that is.
@@ -95,6 +102,12 @@ pub struct RunLine {
     pub total_ns: u64,
     /// Its own.
     pub own_ns: u64,
+    /// [`Self::total_ns`] by profiled iteration; nothing where that is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub total_samples_ns: Vec<u64>,
+    /// [`Self::own_ns`] likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub own_samples_ns: Vec<u64>,
     /// Alive at the peak and made here.
     pub bytes: u64,
 }
@@ -111,6 +124,12 @@ pub struct RunModule {
     pub total_ns: u64,
     /// The part that is no child's.
     pub own_ns: u64,
+    /// [`Self::total_ns`] by profiled iteration; nothing where that is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub total_samples_ns: Vec<u64>,
+    /// [`Self::own_ns`] likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub own_samples_ns: Vec<u64>,
     /// Alive at the peak and owned by or made in it.
     pub bytes: u64,
 }
@@ -146,7 +165,8 @@ impl Run {
             samples: ranks.and_then(Ranks::samples),
             time_ns: iteration.time_ns,
             timed_ns: iteration.timed_ns.clone(),
-            phases_ns: Phase::ALL.map(|phase| whole(iteration.phases.get(phase))),
+            phases_ns: by_phase(&iteration.phases),
+            phase_samples_ns: iteration.phase_samples.iter().map(by_phase).collect(),
             peak_bytes: peak.map_or(profile.memory.peak_bytes, |(_, bytes)| bytes),
             peak_rank: peak.map(|(rank, _)| rank),
             text: text_hash(&profile.files),
@@ -201,7 +221,7 @@ impl Run {
     #[must_use]
     pub fn put_right(mut self) -> Run {
         // No iteration takes less than a nanosecond, and a ratio to nothing is no number.
-        let is_time = |time: &f64| time.is_finite() && *time >= 1.0;
+        let is_time = |time: &f64| (1.0..=LONGEST_NS).contains(time);
         self.time_ns = Some(self.time_ns).filter(is_time).unwrap_or_default();
         self.timed_ns.retain(is_time);
         self.timed_ns.truncate(MOST_ITERATIONS);
@@ -213,6 +233,12 @@ impl Run {
         self.lines.retain(|line| (line.file as usize) < count && line.line > 0);
         self.lines.truncate(MOST_LINES);
         self.modules.truncate(MOST_MODULES);
+        self.phase_samples_ns.truncate(MOST_SAMPLES);
+        let lines = self.lines.iter_mut();
+        let lines = lines.flat_map(|line| [&mut line.total_samples_ns, &mut line.own_samples_ns]);
+        let modules = self.modules.iter_mut();
+        let modules = modules.flat_map(|one| [&mut one.total_samples_ns, &mut one.own_samples_ns]);
+        lines.chain(modules).for_each(|samples| samples.truncate(MOST_SAMPLES));
         let texts = [&mut self.device, &mut self.torch].into_iter();
         let texts = texts.chain(self.text.as_mut()).chain(&mut self.files);
         let texts = texts.chain(self.texts.iter_mut().map(|text| &mut text.path));
@@ -261,6 +287,8 @@ fn run_line(file: u32, facts: Option<&FileFacts>, cost: &LineCost) -> RunLine {
         checksum: checksum.copied().unwrap_or_default(),
         total_ns: time(&cost.total_time),
         own_ns: time(&cost.self_time),
+        total_samples_ns: samples(&cost.samples, |sample| sample.total_ns),
+        own_samples_ns: samples(&cost.samples, |sample| sample.own_ns),
         bytes: cost.self_memory.total(),
     }
 }
@@ -271,6 +299,8 @@ fn modules(profile: &Profile) -> (Vec<RunModule>, u64) {
         type_name: name(&module.type_name),
         total_ns: time(&module.total_time),
         own_ns: time(&module.self_time),
+        total_samples_ns: samples(&module.samples, |sample| sample.total_ns),
+        own_samples_ns: samples(&module.samples, |sample| sample.own_ns),
         bytes: module.memory.total(),
     };
     let found: Vec<RunModule> = profile.modules.iter().map(run_module).collect();
@@ -342,6 +372,14 @@ pub fn text_hash(files: &[FileFacts]) -> Option<String> {
 
 fn time(times: &PhaseTimes) -> u64 {
     whole(times.total())
+}
+
+fn by_phase(times: &PhaseTimes) -> [u64; 5] {
+    Phase::ALL.map(|phase| whole(times.get(phase)))
+}
+
+fn samples(samples: &[Sample], part: impl Fn(&Sample) -> f64) -> Vec<u64> {
+    samples.iter().map(|sample| whole(part(sample))).collect()
 }
 
 fn whole(time_ns: f64) -> u64 {

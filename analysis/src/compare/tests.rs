@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::change::Verdict;
 use super::run::{NotARun, Run, RunLine, RunModule};
 use super::*;
-use crate::profile::Profile;
 use crate::profile::ranks::{RankCost, Ranks};
+use crate::profile::{MOST_SAMPLES, Profile};
 use crate::source::fingerprint;
 
 /// A run of a text whose lines cost so many milliseconds, behind `#`; `@f` begins a function.
@@ -23,8 +23,7 @@ fn run(text: &str, timed_ms: &[f64]) -> Run {
                 checksum: fingerprint(code)[0],
                 total_ns: own_ns,
                 own_ns,
-                bytes: 0,
-                file: 0,
+                ..RunLine::default()
             });
         }
     }
@@ -109,6 +108,41 @@ fn without_checksums_lines_are_where_they_were() {
     let found = compare(&before, &after);
     let verdicts: Vec<_> = found.lines.iter().map(|row| row.own.verdict).collect();
     assert_eq!(verdicts, [Verdict::Gone, Verdict::New, Verdict::Slower]);
+}
+
+/// The verdict on a line of 20 ms that takes 30 ms later, by what it took in the profiled iterations.
+#[track_caller]
+fn check_samples(before: &[u64], after: &[u64], expected: Verdict) {
+    let with = |milliseconds: u64, samples: &[u64]| {
+        let mut run = run(&format!("a # {milliseconds}"), &TIMED);
+        let samples: Vec<u64> = samples.iter().map(|sample| sample * 1_000_000).collect();
+        for line in &mut run.lines {
+            (line.total_samples_ns, line.own_samples_ns) = (samples.clone(), samples.clone());
+        }
+        run
+    };
+    let found = compare(&with(20, before), &with(30, after));
+    assert_eq!((found.lines[0].own.verdict, found.lines[0].total.verdict), (expected, expected));
+    let back = compare(&with(30, after), &with(20, before));
+    let is_told = back.lines[0].own.verdict == Verdict::Faster;
+    assert_eq!(is_told, expected == Verdict::Slower);
+}
+
+#[test]
+fn one_disturbed_iteration_makes_no_line_slower() {
+    check_samples(&[20, 21], &[30, 31], Verdict::Slower);
+    // Two and two: one of the later run is as quick as one of the earlier.
+    check_samples(&[20, 35], &[30, 31], Verdict::WithinNoise);
+    check_samples(&[20, 21], &[21, 45], Verdict::WithinNoise);
+    check_samples(&[20], &[30], Verdict::Slower);
+    // All of one are longer than all of the other, and lie further apart than the two runs.
+    check_samples(&[20, 21], &[30, 50], Verdict::WithinNoise);
+    // More can be tested, and stand one that was disturbed.
+    check_samples(&[20, 20, 21, 20, 21, 45], &[30, 29, 30, 31, 30, 31], Verdict::Slower);
+    check_samples(&[20, 20, 21, 33, 21, 45], &[30, 29, 30, 31, 30, 31], Verdict::WithinNoise);
+    // What was kept before has none.
+    check_samples(&[], &[30, 31], Verdict::Slower);
+    check_samples(&[], &[], Verdict::Slower);
 }
 
 #[track_caller]
@@ -339,10 +373,14 @@ fn hostile_texts_are_no_runs() {
         let read = Run::read(text.as_bytes());
         assert!(matches!(read, Err(NotARun::Form(_))), "{read:?}");
     }
-    let odd = serde_json::json!({"run": {"version": 1, "time_ns": -1.0, "timed_ns": [-1.0, 2.0],
+    let odd = serde_json::json!({"run": {"version": 1, "time_ns": -1.0, "timed_ns": [-1.0, 2.0, 1e300],
         "files": ["a\u{1b}[2J.py"], "device": "x".repeat(10_000),
-        "lines": [{"file": 9, "line": 1}, {"file": 0, "line": 0}, {"file": 0, "line": 3}]}});
+        "lines": [{"file": 9, "line": 1}, {"file": 0, "line": 0},
+            {"file": 0, "line": 3, "own_samples_ns": vec![7; 500]}],
+        "phase_samples_ns": vec![[1; 5]; 500]}});
     let run = Run::read(odd.to_string().as_bytes()).expect("put right");
+    let samples = (run.lines[0].own_samples_ns.len(), run.phase_samples_ns.len());
+    assert_eq!(samples, (MOST_SAMPLES, MOST_SAMPLES));
     assert_eq!((run.time_ns, run.timed_ns.len(), run.lines.len()), (0.0, 1, 1));
     assert!(run.device.chars().count() < 300 && !run.files[0].contains('\u{1b}'));
     compare(&run, &run);
@@ -397,6 +435,7 @@ fn any_run() -> impl Strategy<Value = Run> {
                 total_ns: 2 * own_ns,
                 own_ns,
                 bytes,
+                ..RunLine::default()
             });
             let time_ns = timed_ns.first().copied().unwrap_or_default();
             let files = vec!["a.py".to_owned(), "b.py".to_owned()];

@@ -16,6 +16,7 @@ pub(crate) mod harness;
 mod kernel_bound;
 pub(crate) mod loading;
 pub(crate) mod loops;
+pub mod pages;
 mod parameter_loops;
 pub(crate) mod reading;
 pub(crate) mod rounds;

@@ -249,11 +249,14 @@ fn about(comparison: &Comparison) -> Vec<String> {
             test.name, comparison.before.timed_iterations, comparison.after.timed_iterations
         ));
     }
-    told.push(
-        "Lines, modules and phases: the profiler sees a few iterations alone, so that a change is told \
-         from a tenth on, and from the iterations' own spread where that is more."
-            .to_owned(),
-    );
+    if comparison.unlike.is_none() {
+        told.push(
+            "Lines, modules and phases: the profiler sees a few iterations alone, so that a change is \
+             told where those of both runs lie apart, from a tenth on, and from their own spread where \
+             that is more."
+                .to_owned(),
+        );
+    }
     told.extend(
         comparison.notes.iter().map(|note| format!("Note: {}.", clean(&shorten(note, 200)))),
     );
@@ -317,7 +320,7 @@ mod tests {
             conv Conv2d  0 ns → 30 ms    slower
 
             The iteration: Mann-Whitney U over 5 and 5 iterations, p = 0.004 for slower.
-            Lines, modules and phases: the profiler sees a few iterations alone, so that a change is told from a tenth on, and from the iterations' own spread where that is more.
+            Lines, modules and phases: the profiler sees a few iterations alone, so that a change is told where those of both runs lie apart, from a tenth on, and from their own spread where that is more.
             Note: the same text ran both times.
         "#]].assert_eq(&shown);
     }

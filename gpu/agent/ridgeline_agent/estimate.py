@@ -84,7 +84,7 @@ def _watch_time(spec: RunSpec, estimator: Estimator) -> None:
         return
 
     def late(*_: Any) -> None:
-        estimator.cut_short(f"no whole iteration was done within {seconds:g} s")
+        estimator.late(seconds)
 
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, max(seconds - _SECONDS_TO_WRITE, seconds / 2))

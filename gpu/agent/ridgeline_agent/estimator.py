@@ -14,7 +14,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import nn
@@ -101,6 +101,8 @@ class Estimator:
         self._loop: tuple[int, int] | None = None
         # The iteration before the one that is under way, for a program that ends early.
         self._before: Iteration | None = None
+        # What is told if calls of modules tell the iterations and no optimizer steps to the end.
+        self._unless_stepped: Iteration | None = None
         self._here = self._new_iteration(BatchWatch())
 
     # What the process calls.
@@ -113,12 +115,18 @@ class Estimator:
         self._definitions.install()
         hooks.install(self)
         self._calls.start()
-        self.mode.observer = self._observed
-        self.mode.on_free = self._linked
         self.mode.accumulates = self._engine_adds
         self.mode.unsupported = self._is_unsupported
-        self.arena.listener = self._memory_changed
+        self._listen()
         self._host.progress(STAGE, 0, 2)
+
+    def _listen(self) -> None:
+        self.mode.observer = self._observed
+        self.mode.on_free = self._linked
+        self.arena.listener = self._memory_changed
+
+    def _listen_no_more(self) -> None:
+        self.mode.observer = self.mode.on_free = self.arena.listener = None
 
     def provided(
         self, batch_size: int, inputs: object, iterations: tuple[Callable[..., Any], ...]
@@ -140,10 +148,21 @@ class Estimator:
             self._here = self._before
             self._save("complete", None)
             return "complete"
+        if self._unless_stepped is not None:
+            self._here = self._unless_stepped
+            self._save("complete", None)
+            return "complete"
         self._save("partial", None)
         return "short"
 
-    def cut_short(self, why: str) -> None:
+    def late(self, seconds: float) -> None:
+        """The time is nearly over."""
+        if self._unless_stepped is None:
+            self.cut_short(f"no whole iteration was done within {seconds:g} s")
+        self._here = self._unless_stepped
+        self.cut_short(f"the optimizer did not step within {seconds:g} s")
+
+    def cut_short(self, why: str) -> NoReturn:
         """It can go no further. Writes what ran, and ends the process."""
         self.note(why)
         self._save("partial", None)
@@ -300,16 +319,26 @@ class Estimator:
             return
         if verdict is Verdict.RESTART:
             self._restarts += 1
-            if self._restarts < _MOST_RESTARTS:
+            if self._restarts < _MOST_RESTARTS or self._unless_stepped is not None:
                 # What ran so far was no iteration; the next one is.
                 self._boundaries = 0
-                self._before = None
+                self._before = self._unless_stepped = None
+                self._listen()
                 self._begin(frame)
                 return
+        if self._unless_stepped is not None:
+            return
         self._boundaries += 1
         self._sources.read_texts_of_files(self._began_ns)
         self._host.progress(STAGE, self._boundaries, 2)
         self._loop = self._found_loop(frame) or self._loop
+        if self._boundaries == 2 and self._finder.may_be_better:
+            # Reinforcement learning plays hundreds of steps before it learns from them. A recording
+            # is made first and waits then (patience.py); here waiting is all that there is to do.
+            self._listen_no_more()
+            self._unless_stepped = self._here
+            self._here = self._new_iteration(self._here.batch.next_iteration())
+            return
         if self._boundaries == 2:
             self._save("complete", None, frame)
             self._host.finish("complete")
@@ -352,7 +381,7 @@ class Estimator:
         frame: types.FrameType | None = None,
     ) -> None:
         self._saving = True
-        self.mode.observer = self.mode.on_free = self.arena.listener = None
+        self._listen_no_more()
         if self._unsupported:
             outcome = "partial"
         listed = self._here.json(self._sources, self._signals.optimizers(), frame)

@@ -122,6 +122,7 @@ class Recorder:
         self._warmed_up = 0
         self._restarts = 0
         self._compilations_before = 0
+        self._ranks_compile = False
         self._device = torch.device("cpu")
         self._timer = Timer(self._device)
         self._phase_times = PhaseTimes()
@@ -383,7 +384,11 @@ class Recorder:
         """Whether something was compiled in the iteration that has ended, in any of the ranks."""
         compiled = self._compiled.compilations - self._compilations_before
         self._compilations_before += compiled
-        if self._compiled.is_used and self._stage is not Stage.PROFILING:
+        if self._boundaries == 1:
+            # Where one of the ranks compiles, all of them have to ask after each iteration.
+            self._ranks_compile = self._all_ranks("compilers", int(self._compiled.is_used)) > 0
+        asks = self._ranks_compile or self._compiled.is_used
+        if asks and self._stage is not Stage.PROFILING:
             return self._all_ranks("compiled", compiled) > 0
         return compiled > 0
 

@@ -135,3 +135,50 @@ def test_an_endless_loop_ends_with_what_it_ran(agent: Agent, tmp_path: Path) -> 
     assert finished["outcome"] == "short"
     assert "2 s" in finished["message"] or "more operators" in finished["message"]
     assert finished["ops"]["outcome"] == "partial"
+
+
+PLAYS_FIRST = """\
+import torch
+from torch import nn
+policy = nn.Linear(16, 4)
+optimizer = torch.optim.Adam(policy.parameters())
+PLAYS
+    with torch.no_grad():
+        states = []
+        for _ in range(300):
+            state = torch.randn(1, 16)
+            action = policy(state).argmax(-1).item()
+            states.append(state)
+    states = torch.cat(states)
+    for part in states.split(50):
+        loss = policy(part).logsumexp(-1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_a_program_that_plays_before_it_learns(agent: Agent, tmp_path: Path) -> None:
+    ops = listed(agent, tmp_path, PLAYS_FIRST.replace("PLAYS", "for _ in range(3):"))
+    assert ops["found_by"] == "optimizer"
+    lines = {line for _, _, line, _ in operators(ops)}
+    assert lines == {14, 16, 17}
+    assert ops["loop"] == {"file": 0, "line": 13}
+    assert ops["batch"]["size"] == 50
+
+
+def test_an_optimizer_that_was_made_for_nothing(agent: Agent, tmp_path: Path) -> None:
+    text = PLAYS_FIRST.replace("PLAYS", "for _ in range(1):").partition("    for part")[0]
+    ops = listed(agent, tmp_path, text)
+    assert ops["found_by"] == "module"
+    # One call of the module and what follows it.
+    assert [name for name, *_ in operators(ops)].count("addmm") == 1
+
+
+def test_an_optimizer_that_does_not_step_in_time(agent: Agent, tmp_path: Path) -> None:
+    text = PLAYS_FIRST.replace("PLAYS", "for _ in range(1):").replace("range(300)", "iter(int, 1)")
+    finished = estimate(agent, tmp_path, text, limits={"seconds": 3})
+    assert finished["outcome"] == "short"
+    assert finished["message"] == "the optimizer did not step within 3 s"
+    assert finished["ops"]["outcome"] == "partial"
+    assert ("addmm", 1, 10, "") in operators(finished["ops"])

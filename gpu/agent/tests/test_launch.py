@@ -107,7 +107,11 @@ ONE_RANK_COMPILES = (
 )
 
 
-@pytest.mark.parametrize("misbehave", [ONE_RANK_VARIES, ONE_RANK_COMPILES])
+# The other one never asks for anything to be compiled.
+ONE_RANK_HAS_A_COMPILER = f"rank == 0 and {ONE_RANK_COMPILES.replace('rank * ', '')}"
+
+
+@pytest.mark.parametrize("misbehave", [ONE_RANK_VARIES, ONE_RANK_COMPILES, ONE_RANK_HAS_A_COMPILER])
 def test_ranks_go_on_together(launches: Agent, tmp_path: Path, misbehave: str) -> None:
     """One rank alone has a reason for more iterations, and exchanges in each of them."""
     iterations = {"warmup": 1, "timed": 6, "profiled": 1}
@@ -116,6 +120,8 @@ def test_ranks_go_on_together(launches: Agent, tmp_path: Path, misbehave: str) -
     counts = [manifest_of(tmp_path, rank)["iterations"]["seen"] for rank in (0, 1)]
     assert counts[0] == counts[1]
     assert counts[0] > 1 + 6 + 1, "there was a reason to go on"
+    notes = [note for rank in (0, 1) for note in manifest_of(tmp_path, rank)["notes"]]
+    assert not [note for note in notes if "other ranks" in note], notes
 
 
 def test_a_rank_that_raises_is_named(launches: Agent, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use ridgeline_analysis::compare::check::{Budgets, Check, Judged, Status, check, severity_named};
 use ridgeline_analysis::compare::run::Run;
-use ridgeline_analysis::diagnose;
 use ridgeline_analysis::diagnose::finding::{Finding, Place};
 use ridgeline_analysis::diagnose::severity::{Severity, severity};
 use ridgeline_analysis::present::check as present;
@@ -272,7 +271,7 @@ fn written(format: Format, check: &Check, prefix: &str) -> Result<String, Failur
         Format::Json => json(&present::document(check)),
         Format::Sarif => {
             let version = env!("CARGO_PKG_VERSION");
-            json(&present::sarif(check, prefix, version, &diagnose::rules()))
+            json(&present::sarif(check, prefix, version))
         }
         Format::CodeQuality => json(&present::code_quality(check, prefix)),
         Format::Junit => present::junit(check, prefix).map_err(|error| defect(&error)),

@@ -32,11 +32,18 @@ const NAMES: &str = "A run is `last`, `last~1`, its number in the list that `rid
                      a commit (`HEAD`, `HEAD~1`, `main`, `a1b2c3d`), the folder of a recording, a trace, \
                      or what `profile --json` or `check --write-baseline` wrote";
 
+/// What a baseline can be.
+const BASELINES: &str = "A baseline is what `check --write-baseline` or `profile --json` wrote, a \
+                         recording or a trace";
+
 /// Runs the subcommand.
 pub fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure> {
     let project = profile::absolute(&args.project)?;
-    let root = if project.is_file() { project_root(&project, None) } else { project };
     let store = run::open_store()?;
+    let root = match project.is_file() {
+        true => project_root(&project, None),
+        false => with_runs(&store, project),
+    };
     let Some(before) = &args.before else {
         return terminal.print(&list(&history::read(&store, &root), &root));
     };
@@ -54,12 +61,19 @@ pub fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure> {
     terminal.print(&page(&comparison, runs, style))
 }
 
+/// The folder whose runs are meant: this one, or the nearest above it that has some.
+fn with_runs(store: &Store, folder: PathBuf) -> PathBuf {
+    let has_runs = |folder: &&Path| !history::read(store, folder).is_empty();
+    folder.ancestors().find(has_runs).map(Path::to_owned).unwrap_or(folder)
+}
+
 /// The run of a name: what is there as a file or folder, or else a run of the project's history.
 fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named), Failure> {
     let path = PathBuf::from(name);
     if path.exists() {
         let named = Named { name: name.to_owned(), ..Named::default() };
-        return Ok((of_path(&profile::absolute(&path)?, store)?, named));
+        let run = of_path(&profile::absolute(&path)?, store);
+        return Ok((run.map_err(|why| Failure::failed(why, NAMES))?, named));
     }
     let runs = history::read(store, root);
     let commit = git::Commit::named(root, name);
@@ -95,45 +109,48 @@ fn find(name: &str, store: &Store, root: &Path) -> Result<(Run, Named), Failure>
     Ok((kept, named))
 }
 
-/// The run in a document, a recording, a trace, or the newest of a project's folder.
-fn of_path(path: &Path, store: &Store) -> Result<Run, Failure> {
-    let wrong = |why: String| Failure::failed(format!("{}: {why}", path.display()), NAMES);
-    if path.is_file()
-        && let Some(run) = of_document(path)?
-    {
-        return Ok(run);
+/// The run in a document, a recording, a trace, or the newest of a project's folder; or why there is none.
+fn of_path(path: &Path, store: &Store) -> Result<Run, String> {
+    let wrong = |why: String| format!("{}: {why}", path.display());
+    let mut is_no_document = None;
+    if !path.is_dir() {
+        match of_document(path).map_err(wrong)? {
+            Ok(run) => return Ok(run),
+            Err(NotARun::Newer(version)) => return Err(wrong(NotARun::Newer(version).to_string())),
+            Err(why) => is_no_document = Some(why),
+        }
     }
     let profiled = match pipeline::is_recording(path) {
         true => pipeline::open(path),
         false if path.is_dir() => pipeline::newest(store, path),
-        false => Err("is no run".to_owned()),
+        false => Err("its name is no trace's".to_owned()),
     };
-    profiled.map(|profiled| Run::of(&profiled.profile)).map_err(wrong)
+    let profiled = profiled.map_err(|why| match is_no_document {
+        Some(document) => wrong(format!("{document}; and it is no recording: {why}")),
+        None => wrong(why),
+    });
+    Ok(Run::of(&profiled?.profile))
 }
 
-/// The run in what `profile --json` or `check --write-baseline` wrote; nothing where the file is
+/// The run in what `profile --json` or `check --write-baseline` wrote; why it is none where the file is
 /// another, such as a trace.
 ///
 /// # Errors
-/// Where it cannot be read, or a newer version wrote it.
-pub fn of_document(file: &Path) -> Result<Option<Run>, Failure> {
-    let wrong = |why: String| Failure::failed(format!("{}: {why}", file.display()), NAMES);
-    let facts = file.metadata().map_err(|error| wrong(format!("cannot be read: {error}")))?;
+/// Where it cannot be read.
+fn of_document(file: &Path) -> Result<Result<Run, NotARun>, String> {
+    let unread = |error: std::io::Error| format!("cannot be read: {error}");
+    let facts = file.metadata().map_err(unread)?;
     if !facts.is_file() {
-        return Err(wrong("is no plain file".to_owned()));
+        return Err("is no plain file".to_owned());
     }
     if facts.len() > DOCUMENT_LIMIT {
-        return Ok(None);
+        return Ok(Err(NotARun::Form("it is too large".to_owned())));
     }
     let mut bytes = Vec::new();
     let opened =
         File::open(file).and_then(|file| file.take(DOCUMENT_LIMIT).read_to_end(&mut bytes));
-    opened.map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    match Run::read(&bytes) {
-        Ok(run) => Ok(Some(run)),
-        Err(NotARun::Newer(version)) => Err(wrong(NotARun::Newer(version).to_string())),
-        Err(NotARun::Form(_) | NotARun::Missing) => Ok(None),
-    }
+    opened.map_err(unread)?;
+    Ok(Run::read(&bytes))
 }
 
 /// `last`, `last~2`, or a run's number. Runs are newest first.
@@ -212,7 +229,7 @@ pub fn baseline(file: &Path, store: &Store) -> Result<Run, Failure> {
             next: format!("`ridgeline check --write-baseline {}` makes it", file.display()),
         });
     }
-    of_path(file, store)
+    of_path(file, store).map_err(|why| Failure::usage(why, BASELINES))
 }
 
 #[cfg(test)]

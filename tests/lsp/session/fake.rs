@@ -400,6 +400,7 @@ pub fn measured_in(root: &Path) -> ProfileOutcome {
             batch_size: Some(32),
             loop_line: Some((FileId(0), 2)),
             found_by: "optimizer".to_owned(),
+            ..IterationCost::default()
         },
         files: vec![FileFacts { path: "train.py".to_owned(), fingerprint: fingerprint(SCRIPT) }],
         lines: vec![vec![line(3, 40.0), line(4, 60.0)]],

@@ -106,7 +106,7 @@ impl Lines {
             measured: Some(line.total_time),
             operators: Default::default(),
             memory_differs: false,
-            cost: LineCost { line: kept.line, ..line.clone() },
+            cost: LineCost { line: kept.line, samples: Vec::new(), ..line.clone() },
         });
     }
 

@@ -117,6 +117,7 @@ pub fn estimate(input: &Input<'_>) -> Profile {
         time_ns: phases.total(),
         timed_ns: Vec::new(),
         phases,
+        phase_samples: Vec::new(),
         batch_size: batch_size.or(old.iteration.batch_size),
         loop_line,
         found_by: old.iteration.found_by.clone(),

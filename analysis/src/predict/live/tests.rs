@@ -141,6 +141,7 @@ fn profile() -> Profile {
             time_ns: 100e6,
             timed_ns: vec![100e6],
             phases,
+            phase_samples: Vec::new(),
             batch_size: Some(32),
             loop_line: Some((FileId(0), 13)),
             found_by: "optimizer".to_owned(),

@@ -4,6 +4,7 @@
 mod code_quality;
 mod junit;
 mod sarif;
+mod sarif_rule;
 
 use serde::Serialize;
 
