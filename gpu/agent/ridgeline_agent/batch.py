@@ -18,6 +18,7 @@ class BatchWatch:
         self._loaded: dict[int, int] = {}
         self._samplers: dict[int, object] = {}
         self._given: dict[Hashable, int] = {}
+        self._of_data: set[Hashable] = set()
         self._seen: set[Hashable] = set()
         self._provided: int | None = None
 
@@ -47,11 +48,16 @@ class BatchWatch:
         """An outermost module was called; `key` tells module and line.
 
         Calls of the same line add up, unless they are given the very same memory: an optimizer
-        such as LBFGS evaluates one batch many times.
+        such as LBFGS evaluates one batch many times; or what an earlier call led to, as an
+        integrator or a decoder does that goes step by step.
         """
         first = next((tensor for tensor in tensors_in(inputs) if tensor.dim() > 0), None)
         # A floating vector is one sample, such as the state of a game, rather than many scalars.
         if first is None or (first.dim() == 1 and first.is_floating_point()):
+            return
+        if first.grad_fn is None:
+            self._of_data.add(key)
+        elif key in self._of_data:
             return
         memory = (key, _memory_of(first))
         if memory not in self._seen:

@@ -301,5 +301,9 @@ def test_parts_of_a_batch_add_up() -> None:
     check_samples("optimizer.step(lambda: loss(x[:32]) + loss(x[32:48]))", 48)
 
 
+def test_what_the_model_gave_is_no_other_part() -> None:
+    check_samples("optimizer.step(lambda: loss(x) + loss(model(x) @ torch.ones(2, 4)))", 64)
+
+
 def test_a_vector_is_no_batch() -> None:
     check_samples("optimizer.step(lambda: loss(torch.ones(4)))", None)
