@@ -62,7 +62,7 @@ class BatchWatch:
         memory = (key, _memory_of(first))
         if memory not in self._seen:
             self._seen.add(memory)
-            self._given[key] = self._given.get(key, 0) + int(first.shape[0])
+            self._given[key] = self._given.get(key, 0) + _rows(first)
 
     def json(self) -> dict[str, object] | None:
         """`batch` of the manifest."""
@@ -80,6 +80,19 @@ class BatchWatch:
             # The first call: later ones may be given what it returned.
             return {"size": next(iter(self._given.values())), "from": "input"}
         return {"size": None, "from": "input"}
+
+
+def _rows(tensor: torch.Tensor) -> int:
+    """The first size of a tensor, times those of the dimensions that `torch.func.vmap` hides."""
+    rows = int(tensor.shape[0])
+    functorch: Any = getattr(torch._C, "_functorch", None)
+    is_wrapped = getattr(functorch, "is_functorch_wrapped_tensor", lambda _: False)
+    while is_wrapped(tensor):
+        inner = functorch.get_unwrapped(tensor)
+        if functorch.is_batchedtensor(tensor):
+            rows *= int(inner.shape[functorch.maybe_get_bdim(tensor)])
+        tensor = inner
+    return rows
 
 
 def _samples_per_epoch(batches: Any) -> int | None:
