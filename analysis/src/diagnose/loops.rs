@@ -587,6 +587,10 @@ mod tests {
         );
         found("for p in self.parameters():\n    with torch.no_grad():\n        p -= 0.1 * p.grad");
         found("weights = list(self.parameters())\nfor w, m in zip(weights, x):\n    w.sub_(m)");
+        // An optimizer of one's own keeps what it is given.
+        found(
+            "for p, m in zip(self.params, self.m):\n    m.mul_(0.9).add_(p.grad)\n    p.sub_(0.1 * m)",
+        );
         let adam = "if p.grad is None:\n    continue\ngrad, state = p.grad, self.state[p]\nif len(state) == 0:\n    state['m'] = torch.zeros_like(p)\nstate['step'] += 1\nm = state['m']\nm.lerp_(grad, 0.1)\np.add_(m, alpha=-0.1)";
         found(&format!("for p in h['params']:\n    {}", adam.replace('\n', "\n    ")));
         found(

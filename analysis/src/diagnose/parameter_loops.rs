@@ -31,9 +31,13 @@ fn names_parameters(written: &str) -> bool {
     written.contains("parameters()") || written.contains("state_dict()")
 }
 
-/// A variable that is `list(model.parameters())`, or `[p for p in model.parameters() if …]`.
+/// A variable that is `list(model.parameters())`, or `[p for p in model.parameters() if …]`, or one that
+/// is called so, as optimizers that are written by hand keep what they are given: `self.params`.
 fn is_list_of_parameters(text: &Module, variable: Node<'_>) -> bool {
     let name = written(text, variable);
+    if matches!(last_name(&name), "params" | "parameters") {
+        return true;
+    }
     let mut made = text.assignments.iter().filter(|one| one.target == name).peekable();
     let is_list = |value: Node<'_>| {
         let gives = ["list", "tuple", "filter", "parameters", "named_parameters"];

@@ -4,7 +4,7 @@ use tree_sitter::Node;
 
 use super::finding::Place;
 use crate::source::batch_site::gather::named_children;
-use crate::source::batch_site::module::{Call, Module, last_name};
+use crate::source::batch_site::module::{Call, Function, Module, Parameter, last_name};
 use crate::source::rewrite::program::{Program, Scope};
 use crate::source::rewrite::syntax::{callee, statement_of, within, written};
 
@@ -129,24 +129,60 @@ pub(crate) fn is_validation_name(name: &str) -> bool {
 }
 
 /// Whether a node is in a function or a loop that a person named after validation.
-pub(crate) fn is_in_validation(text: &Module, node: Node<'_>) -> bool {
+pub(crate) fn is_in_validation(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+    let text = program.module(module);
     let function = text.function_at(node.start_byte()).and_then(|at| text.functions.get(at));
     function.is_some_and(|one| is_validation_name(&one.name))
-        || loops_around(node).into_iter().any(|one| goes_over_validation(text, one))
+        || loops_around(node).into_iter().any(|one| goes_over_validation(program, module, one))
 }
 
-/// Whether a `for` goes over what is named after validation. How often it runs says nothing of that:
-/// `range(eval_every)` are the training steps between two validations.
-pub(crate) fn goes_over_validation(text: &Module, one: Node<'_>) -> bool {
+/// Whether a `for` goes over what is named after validation, by itself or where its function is called:
+/// `check(model, val_loader)`.
+pub(crate) fn goes_over_validation(program: &Program<'_>, module: usize, one: Node<'_>) -> bool {
+    let text = program.module(module);
     let Some(over) = one.child_by_field_name("right") else { return false };
-    within(over).into_iter().any(|name| {
-        let calls = std::iter::successors(name.parent(), |node| node.parent())
-            .take_while(|node| over.start_byte() <= node.start_byte() && *node != one)
+    let names: Vec<&str> =
+        names_gone_over(text, over).map(|name| text.text(&name.byte_range())).collect();
+    names.iter().any(|name| is_validation_name(name))
+        || text.function_at(one.start_byte()).is_some_and(|function| {
+            let Some(function) = text.functions.get(function) else { return false };
+            let all = function.parameters.iter();
+            all.filter(|one| names.contains(&one.name.as_str()))
+                .any(|one| is_given_validation(program, function, one))
+        })
+}
+
+/// The names in what a loop goes over. How often it runs says nothing of its data: `range(eval_every)`
+/// are the training steps between two validations.
+fn names_gone_over<'t>(text: &'t Module, over: Node<'t>) -> impl Iterator<Item = Node<'t>> {
+    within(over).into_iter().filter(move |name| {
+        let call = std::iter::successors(name.parent(), |node| node.parent())
+            .take_while(|node| over.start_byte() <= node.start_byte())
             .find(|node| node.kind() == "call" && name.end_byte() < node.end_byte());
         matches!(name.kind(), "identifier" | "string")
-            && is_validation_name(text.text(&name.byte_range()))
-            && !calls.is_some_and(|call| callee(text, call).ends_with("range"))
+            && !call.is_some_and(|call| callee(text, call).ends_with("range"))
     })
+}
+
+/// Whether all callers of a function give it what is named after validation.
+fn is_given_validation(program: &Program<'_>, function: &Function, given: &Parameter) -> bool {
+    let own = function.parameters.iter().filter(|one| !matches!(one.name.as_str(), "self" | "cls"));
+    let place = own.clone().position(|one| one.name == given.name);
+    let found = callers(program, &function.name);
+    !found.is_empty()
+        && found.into_iter().all(|(at, _, call)| {
+            let text = program.module(at);
+            let arguments = program.arguments(at, call);
+            let value = arguments.and_then(|arguments| {
+                let named = arguments.by_name.iter().find(|(name, _)| *name == given.name);
+                let by_name = named.map(|(_, value)| *value);
+                by_name.or_else(|| arguments.positional.get(place?).copied())
+            });
+            value.is_some_and(|value| {
+                let mut names = names_gone_over(text, value);
+                names.any(|name| is_validation_name(text.text(&name.byte_range())))
+            })
+        })
 }
 
 /// Whether a text turns the recording of graphs off: `torch.no_grad()`, `inference_mode`.

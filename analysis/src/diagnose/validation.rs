@@ -90,7 +90,7 @@ fn validates(program: &Program<'_>, module: usize, line: u32) -> bool {
     if function.is_some_and(|one| is_validation_name(&one.name)) && !loops.iter().any(steps) {
         return true;
     }
-    loops.iter().any(|one| goes_over_validation(text, *one) && !steps(one))
+    loops.iter().any(|one| goes_over_validation(program, module, *one) && !steps(one))
         || nodes_of_line(text, line).into_iter().any(|node| {
             let switch = Some(node).filter(|node| node.kind() == "call");
             let switch = switch.and_then(|call| eval_before(text, call));
@@ -141,7 +141,7 @@ fn written<'a>(program: &Program<'a>) -> Vec<Written<'a>> {
         let loops = loops.filter(|(function, one)| {
             let function = function.and_then(|at| text.functions.get(at));
             !function.is_some_and(|function| is_validation_name(&function.name))
-                && goes_over_validation(text, *one)
+                && goes_over_validation(program, module, *one)
                 && !trains(program, module, *one)
         });
         for (function, node) in bodies.chain(loops) {

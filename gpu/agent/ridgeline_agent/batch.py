@@ -18,6 +18,7 @@ class BatchWatch:
         self._loaded: dict[int, int] = {}
         self._samplers: dict[int, object] = {}
         self._given: dict[Hashable, int] = {}
+        self._of_data: set[Hashable] = set()
         self._seen: set[Hashable] = set()
         self._provided: int | None = None
 
@@ -47,16 +48,21 @@ class BatchWatch:
         """An outermost module was called; `key` tells module and line.
 
         Calls of the same line add up, unless they are given the very same memory: an optimizer
-        such as LBFGS evaluates one batch many times.
+        such as LBFGS evaluates one batch many times; or what an earlier call led to, as an
+        integrator or a decoder does that goes step by step.
         """
         first = next((tensor for tensor in tensors_in(inputs) if tensor.dim() > 0), None)
         # A floating vector is one sample, such as the state of a game, rather than many scalars.
         if first is None or (first.dim() == 1 and first.is_floating_point()):
             return
+        if first.grad_fn is None:
+            self._of_data.add(key)
+        elif key in self._of_data:
+            return
         memory = (key, _memory_of(first))
         if memory not in self._seen:
             self._seen.add(memory)
-            self._given[key] = self._given.get(key, 0) + int(first.shape[0])
+            self._given[key] = self._given.get(key, 0) + _rows(first)
 
     def json(self) -> dict[str, object] | None:
         """`batch` of the manifest."""
@@ -74,6 +80,19 @@ class BatchWatch:
             # The first call: later ones may be given what it returned.
             return {"size": next(iter(self._given.values())), "from": "input"}
         return {"size": None, "from": "input"}
+
+
+def _rows(tensor: torch.Tensor) -> int:
+    """The first size of a tensor, times those of the dimensions that `torch.func.vmap` hides."""
+    rows = int(tensor.shape[0])
+    functorch: Any = getattr(torch._C, "_functorch", None)
+    is_wrapped = getattr(functorch, "is_functorch_wrapped_tensor", lambda _: False)
+    while is_wrapped(tensor):
+        inner = functorch.get_unwrapped(tensor)
+        if functorch.is_batchedtensor(tensor):
+            rows *= int(inner.shape[functorch.maybe_get_bdim(tensor)])
+        tensor = inner
+    return rows
 
 
 def _samples_per_epoch(batches: Any) -> int | None:

@@ -301,5 +301,17 @@ def test_parts_of_a_batch_add_up() -> None:
     check_samples("optimizer.step(lambda: loss(x[:32]) + loss(x[32:48]))", 48)
 
 
+def test_what_the_model_gave_is_no_other_part() -> None:
+    check_samples("optimizer.step(lambda: loss(x) + loss(model(x) @ torch.ones(2, 4)))", 64)
+
+
+def test_samples_that_vmap_takes_one_by_one() -> None:
+    check_samples(
+        """torch.func.vmap(lambda one: model(one[None]).sum())(x)
+            optimizer.step(lambda: loss(x))""",
+        64,
+    )
+
+
 def test_a_vector_is_no_batch() -> None:
     check_samples("optimizer.step(lambda: loss(torch.ones(4)))", None)

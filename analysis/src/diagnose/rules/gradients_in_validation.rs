@@ -106,13 +106,27 @@ evaluate(model, val_loader)
         with("\nevaluate(model, val_loader)\n", "\n");
         // It goes back, or says nothing of validation.
         with("    return total", "    out.sum().backward()\n    return total");
-        check(&PROGRAM.replace("evaluate", "run"), &[]);
+        let run = PROGRAM.replace("evaluate", "run");
+        check(&run.replace("val_loader", "loader"), &[]);
         // Two steps above.
         let above = PROGRAM.replace(
             "\nevaluate(model, val_loader)\n",
             "\n@torch.no_grad()\ndef finish():\n    evaluate(model, val_loader)\nfinish()\n",
         );
         check(&above, &[]);
+    }
+
+    #[test]
+    fn a_function_that_is_given_data_of_validation() {
+        let run = PROGRAM.replace("evaluate", "run");
+        check(&run, &[6]);
+        check(&run.replace("(model, val_loader)", "(model, loader=dl[\"val\"])"), &[6]);
+        // It goes over other data as well.
+        check(&format!("{run}run(model, train_loader)\n"), &[]);
+        // So many steps, of whatever data.
+        let steps = run.replace("x, y in loader", "step in range(loader)");
+        check(&steps.replace("val_loader", "val_steps"), &[]);
+        check(&format!("{run}run(model, val_loader).backward()\n"), &[]);
     }
 
     fn recorded(with_gradients: bool) -> Case {

@@ -14,6 +14,7 @@ use crate::profile::Phase;
 use crate::source::batch_site::gather::named_children;
 use crate::source::batch_site::module::{Assignment, Module};
 use crate::source::rewrite::EditKind;
+use crate::source::rewrite::mend::accumulated_loss::holds_tensors;
 use crate::source::rewrite::mend::sums::{added, metered};
 use crate::source::rewrite::models::Models;
 use crate::source::rewrite::program::{Program, Scope};
@@ -97,6 +98,7 @@ fn finding(at: Place, kept: &Kept, summed: Option<Place>, left: Option<Left>) ->
     let grows = left.map_or("Memory grows with every iteration.".to_owned(), |left| {
         format!("Memory grows by {} with every iteration.", bytes(left.each))
     });
+    let of = if kept.is_part { "what it holds" } else { "it" };
     Finding {
         rule: "graph-kept",
         at,
@@ -104,7 +106,7 @@ fn finding(at: Place, kept: &Kept, summed: Option<Place>, left: Option<Left>) ->
         message: format!("`{}` keeps the graph of every iteration alive", kept.what),
         why: format!(
             "The value holds the graph that made it, with all that no backward pass has freed of it, \
-             for as long as the sum or list is there. {grows} Add `.item()` or `.detach()` of it instead."
+             for as long as the sum or list is there. {grows} Add `.item()` or `.detach()` of {of} instead."
         ),
         cost: left.map(|left| Cost::bytes(left.all)),
         fix: (!kept.is_part).then_some(EditKind::DetachAccumulated),
@@ -122,7 +124,7 @@ struct Kept {
     is_of_a_model: bool,
     /// What it is added to: `total`.
     what: String,
-    /// It is in a tuple, a list or a dictionary that is added.
+    /// It is in a tuple, a list, a dictionary or another object that is added.
     is_part: bool,
     /// Where a method adds it up: the text and the line.
     summed: Option<(usize, u32)>,
@@ -155,7 +157,8 @@ fn kept(program: &Program<'_>) -> Vec<Kept> {
                     lines: lines_of(whole),
                     is_of_a_model: made().any(|made| models.are_used_by(program, module, *made)),
                     made: made().map(|made| lines_of(*made)).collect(),
-                    is_part: parts.iter().all(|part| part.id() != whole.id()),
+                    is_part: parts.iter().all(|part| part.id() != whole.id())
+                        || holds_tensors(text, whole),
                     summed: target.summed,
                     what: target.name,
                 });
@@ -412,6 +415,22 @@ print(total)
         check("losses += [loss]", &[15]);
         check("total = 0.9 * total + 0.1 * loss", &[15]);
         check("total = 0.1 * loss + total * 0.9", &[15]);
+    }
+
+    #[test]
+    fn what_holds_tensors_is_told_and_not_detached() {
+        let found = |loss: &str| {
+            let text = program("losses.append(out)").replace("loss.backward()", loss);
+            Case::new(&text).unmeasured(&GraphKept).into_iter().map(|one| one.fix).next()
+        };
+        assert_eq!(found("out.mean().backward()"), Some(Some(EditKind::DetachAccumulated)));
+        assert_eq!(found("out[\"loss\"].backward()"), Some(None));
+        assert_eq!(found("(out.loss / 2).backward()"), Some(None));
+        let text = "def train(loader):\n    outputs = []\n    for batch in loader:\n        \
+                    out = model(batch)\n        (out['loss'] / 2).backward()\n        \
+                    outputs.append(out)\n\ntrain(data)\n";
+        let found = Case::new(text).unmeasured(&GraphKept);
+        assert_eq!(found.iter().map(|one| one.fix).collect::<Vec<_>>(), [None]);
     }
 
     #[test]

@@ -323,7 +323,7 @@ fn is_now_and_then(evidence: &Evidence<'_>, module: usize, node: Node<'_>, depth
     let trains = trains.and_then(|at| evidence.today(FileId(at.file), at.line));
     let is_training = |one: &Node<'_>| trains == Some((module, text.line(one.start_byte())));
     let training = loops_around(node).into_iter().find(is_training);
-    if is_in_validation(text, node)
+    if is_in_validation(program, module, node)
         || conditions_around(node, training).into_iter().any(|one| counts(text, one))
     {
         return true;

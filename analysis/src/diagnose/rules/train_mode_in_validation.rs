@@ -194,7 +194,8 @@ for x in val_loader:
     #[test]
     fn fake_pictures_of_a_generator_are_none() {
         let mut case = recorded(true);
-        case.file("train.py", &PROGRAM.replace("evaluate", "discriminate"));
+        let text = PROGRAM.replace("evaluate", "discriminate").replace("val_loader", "loader");
+        case.file("train.py", &text);
         assert_eq!(case.measured(&TrainModeInValidation), []);
     }
 

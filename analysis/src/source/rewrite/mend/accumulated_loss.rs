@@ -7,12 +7,34 @@ use super::super::Refusal;
 use super::super::edits::Edits;
 use super::super::forward::{Backward, backwards};
 use super::super::program::Program;
-use super::super::syntax::{object_of, within, written};
+use super::super::syntax::{callee, object_of, within, written};
 use super::Wanted;
 use super::sums::{added, metered};
 
 /// Calls after which a value has no graph.
 const WITHOUT_GRAPH: [&str; 5] = ["item", "detach", "tolist", "numpy", "float"];
+
+/// What a tensor has that is no method of it.
+const OF_A_TENSOR: [&str; 15] = [
+    "shape",
+    "data",
+    "grad",
+    "grad_fn",
+    "dtype",
+    "device",
+    "requires_grad",
+    "ndim",
+    "is_leaf",
+    "T",
+    "mT",
+    "H",
+    "mH",
+    "real",
+    "imag",
+];
+
+/// Methods of dictionaries that tensors do not have.
+const OF_A_DICTIONARY: [&str; 5] = ["items", "keys", "get", "update", "pop"];
 
 /// `total += loss.detach()`, and `losses.append(loss.detach())`.
 pub(super) fn rewrite<'a>(
@@ -81,11 +103,52 @@ fn others<'a>(
                 matches!(value.kind(), "identifier" | "attribute" | "call" | "subscript");
             let mut parts = within(value).into_iter();
             let is_known = !parts.any(|part| has_no_graph(text, part, value));
-            if is_plain && is_known && at.meets(program, module, value) {
+            let is_one = !holds_tensors(text, value);
+            if is_plain && is_known && is_one && at.meets(program, module, value) {
                 edits.insert(module, value.end_byte(), ".detach()");
             }
         }
     }
+}
+
+/// Whether a variable is a dictionary or another object that holds tensors, which has no `detach`: its text
+/// reads `out["loss"]`, `out.logits` or `out.items()`, or goes back from `out[0]`.
+pub(crate) fn holds_tensors(text: &Module, variable: Node<'_>) -> bool {
+    if variable.kind() != "identifier" {
+        return false;
+    }
+    let name = written(text, variable);
+    let is_it = |node: Option<Node<'_>>| node.is_some_and(|node| written(text, node) == name);
+    let goes_back = |node: Node<'_>| {
+        std::iter::successors(node.parent(), |node| node.parent())
+            .take_while(|around| around.kind() != "block")
+            .any(|around| around.kind() == "call" && callee(text, around).ends_with("backward"))
+    };
+    let holds = |node: Node<'_>| {
+        let field = |name: &str| node.child_by_field_name(name);
+        match node.kind() {
+            "subscript" => {
+                let is_key = || field("subscript").is_some_and(|key| key.kind() == "string");
+                is_it(field("value")) && (is_key() || goes_back(node))
+            }
+            "attribute" => {
+                let read = field("attribute").map(|read| written(text, read)).unwrap_or_default();
+                let is_method = node.parent().is_some_and(|parent| parent.kind() == "call");
+                let is_held = match is_method {
+                    true => OF_A_DICTIONARY.contains(&read.as_str()),
+                    false => !OF_A_TENSOR.contains(&read.as_str()),
+                };
+                is_held && is_it(field("object"))
+            }
+            _ => false,
+        }
+    };
+    let function = text.function_at(variable.start_byte()).and_then(|at| text.functions.get(at));
+    let scope = match function {
+        Some(function) => text.node(&function.body),
+        None => text.index.tree().map(|tree| tree.root_node()),
+    };
+    scope.is_some_and(|scope| within(scope).into_iter().any(holds))
 }
 
 /// Whether a variable is what some backward pass begins from.

@@ -1,7 +1,7 @@
 //! Edits that mend a finding and make no optimization that a what-if predicts. Each is asked for at
 //! the lines of a finding; without lines it is made wherever the program has what it mends.
 
-mod accumulated_loss;
+pub(crate) mod accumulated_loss;
 mod activations;
 mod anomaly_detection;
 mod attributes;

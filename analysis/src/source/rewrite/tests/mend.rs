@@ -114,6 +114,21 @@ fn at_the_line_of_a_finding_every_value_counts() {
 }
 
 #[test]
+fn a_dictionary_of_tensors_is_not_detached() {
+    let made = |loss: &str, added: &str| {
+        let script = loop_with(&format!("out = model(x)\n({loss} / 2).backward()\n{added}"));
+        let (texts, entry) = project(&[("train.py", &script)]);
+        rewrite(&texts, &entry, &at(DETACH, &[("train.py", 13)]))
+    };
+    for loss in ["out[\"loss\"]", "out.loss", "out[0]", "sum(out.items())"] {
+        let refused = made(loss, "losses.append(out)");
+        assert!(matches!(refused, Err(Refusal::NotUnderstood(_))), "{loss}: {refused:?}");
+    }
+    assert!(made("out.mean()", "losses.append(out)").is_ok());
+    assert!(made("out.data.T.mean()", "losses.append(out)").is_ok());
+}
+
+#[test]
 fn a_value_that_a_meter_adds_up() {
     let meter = "class Meter:\n    def __init__(self):\n        self.sum = 0\n    \
                  def update(self, value):\n        self.sum += value\n";
