@@ -195,8 +195,9 @@ fn calls_a_model(program: &Program<'_>, one: &Loop<'_>) -> bool {
     };
     let text = program.module(one.module);
     let around = loops_around(one.node);
-    let is_data =
-        |it: &Node<'_>| trains(program, one.module, *it) || goes_over_validation(text, *it);
+    let is_data = |it: &Node<'_>| {
+        trains(program, one.module, *it) || goes_over_validation(program, one.module, *it)
+    };
     if !is_open || !around.iter().all(is_data) || !is_there(text, &around, over, body) {
         return false;
     }
