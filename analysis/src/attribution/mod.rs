@@ -200,7 +200,7 @@ fn attribute_with(
     let exchange = exchange::exchange(&join, &contexts, &pieces, &sums.launches, &steps, manifest);
     let mut profile = Profile {
         exchange: exchange.map(Arc::new),
-        graph_entries: graph_entries::graph_entries(&join, &steps),
+        graph_entries: graph_entries::graph_entries(&join, &pieces, &sums.scale),
         ranks: None,
         iteration: IterationCost {
             phases: phases(&contexts, &sums),

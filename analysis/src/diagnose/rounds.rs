@@ -202,20 +202,21 @@ pub(super) fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f
 /// What lines with a recurrent cell take of their time when a layer takes all steps at once, where it ran by
 /// itself.
 fn by_layer(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> BTreeMap<Line, f64> {
-    let mut found = BTreeMap::new();
-    for line in lines {
-        let (mut then, mut now) = (0.0, 0.0);
-        for (key, work) in of_line(evidence, *line) {
-            if let Some(ratio) = evidence.probes.cells.get(&key.3) {
-                then += ratio * work.host_ns;
-                now += work.host_ns;
-            }
-        }
-        if now > 0.0 {
-            found.insert(*line, then / now);
+    let mut found: BTreeMap<Line, (f64, f64)> = BTreeMap::new();
+    if evidence.probes.cells.is_empty() {
+        return BTreeMap::new();
+    }
+    for task in evidence.graph().tasks.iter() {
+        let ratio = task.module.and_then(|module| evidence.probes.cells.get(&module));
+        let line = task.line.filter(|line| lines.contains(line));
+        if let Some((line, ratio)) = line.zip(ratio) {
+            let (then, now) = found.entry(line).or_default();
+            *then += ratio * task.duration_ns;
+            *now += task.duration_ns;
         }
     }
-    found
+    let ratios = found.into_iter().filter(|(_, (_, now))| *now > 0.0);
+    ratios.map(|(line, (then, now))| (line, then / now)).collect()
 }
 
 /// Nanoseconds of the host for a call that has next to nothing to do: the median over the iteration.

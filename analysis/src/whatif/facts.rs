@@ -89,7 +89,7 @@ pub struct Probes {
     /// `for-loop`, `foreach`, `fused`. The key's first part is the optimizer's place in the manifest.
     pub optimizers: HashMap<(u32, &'static str), f64>,
     /// What a layer takes in one call of what stepping its cell takes, by the cell's place in
-    /// [`Graph::operators`]: `aten::lstm_cell` and its like.
+    /// [`Manifest::modules`].
     pub cells: HashMap<u32, f64>,
     /// Nanoseconds of a call of operators that the program does not have, and could.
     pub stand_ins: Vec<(Operator, f64)>,

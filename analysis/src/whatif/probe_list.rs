@@ -38,7 +38,7 @@ pub struct ProbeList {
     pub stand_ins: Vec<Operator>,
     /// Places in [`Manifest::optimizers`].
     pub optimizers: Vec<u32>,
-    /// Places in [`Graph::operators`] of recurrent cells that are stepped.
+    /// Places in [`Manifest::modules`] of recurrent cells that are stepped.
     pub cells: Vec<u32>,
     /// What the agent is asked, as in `docs/whatif.md`; [`Value::Null`] where there is nothing to ask.
     pub request: Value,
@@ -129,7 +129,8 @@ pub fn probe_list(
         .zip(all)
         .filter_map(|(index, optimizer)| Some((index, optimizer_json(manifest?, optimizer)?)))
         .collect();
-    let mut cells = if wanted.cells { cells(graph) } else { Vec::new() };
+    let known = manifest.filter(|_| wanted.cells);
+    let mut cells = known.map_or_else(Vec::new, |manifest| cells(graph, manifest));
     cells.truncate(MOST_CELLS);
     if operators.is_empty() && optimizers.is_empty() && cells.is_empty() {
         return ProbeList::default();

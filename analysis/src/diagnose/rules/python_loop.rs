@@ -147,7 +147,8 @@ mod tests {
         let shape: &[u64] = &[32, 16];
         let weights: &[u64] = &[48, 16];
         let cell = operator("gru_cell", &[shape, shape, weights, weights, shape]);
-        let mut case = Case::new(text).times(8, 1.0).times(9, 65.0).times(10, 64.0);
+        let case = Case::new(text).times(8, 1.0).times(9, 65.0).times(10, 64.0);
+        let mut case = case.module("cell", "GRUCell", 6);
         for _ in 0..64 {
             case = case.gap(10, Phase::Forward, 10.0).call(10, Phase::Forward, &cell, 90.0);
         }
