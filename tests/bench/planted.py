@@ -43,8 +43,6 @@ OF_THE_MEAN = {
 WHOLE_RUN = {"recompilation"}
 # Either twin by itself nearly fills the GPU's memory, so that they cannot take turns.
 FILLS_THE_MEMORY = {"recompute-candidates"}
-# Only a run tells what is saved.
-WITHOUT_COST = {"cudnn-benchmark-changing", "cudnn-benchmark-off"}
 # What one profile may take.
 PROFILE_SECONDS = 300
 
