@@ -26,8 +26,8 @@ _MOST_REQUEST_BYTES = 16 * 2**20
 _MOST_ITEMS = 1000
 _MOST_NOTES = 50
 _DEFAULT_SECONDS = 10.0
-# Optimizers and cells go first, because few numbers of theirs tell much, and have to be done when these
-# shares of the time are over.
+# Optimizers and cells go first, because few numbers of theirs tell much, and have to be done when
+# these shares of the time are over.
 _OPTIMIZERS_END = 0.34
 _CELLS_END = 0.67
 # What is left of the run's own limit to write the answers in.

@@ -1,5 +1,5 @@
-"""Times a recurrent cell that is stepped through a sequence beside the layer that takes all of it in
-one call, each with its backward pass.
+"""Times a recurrent cell that is stepped through a sequence beside the layer that takes all of it
+in one call, each with its backward pass.
 """
 
 from __future__ import annotations
