@@ -21,7 +21,7 @@ pub(super) struct Place {
 pub(super) struct Places<'a> {
     pub log: &'a LineLog,
     /// By thread of the trace: its thread of the line log.
-    moments: Vec<&'a [Moment]>,
+    threads: Vec<Option<&'a ThreadLines>>,
     /// The thread that runs the training loop.
     pub main: Option<ThreadId>,
 }
@@ -31,7 +31,7 @@ impl<'a> Places<'a> {
         let by_number: HashMap<i64, &'a ThreadLines> =
             log.threads.iter().map(|thread| (thread.tid, thread)).collect();
         let main_number = log.main_thread().map(|thread| thread.tid);
-        let mut moments = Vec::with_capacity(trace.threads.len());
+        let mut threads = Vec::with_capacity(trace.threads.len());
         let mut main = None;
         for index in 0..trace.threads.len() {
             let id = ThreadId(index as u32);
@@ -39,15 +39,23 @@ impl<'a> Places<'a> {
             if main.is_none() && number.is_some() && number == main_number {
                 main = Some(id);
             }
-            let thread = number.and_then(|number| by_number.get(&number));
-            moments.push(thread.map_or(&[][..], |thread| &thread.moments));
+            threads.push(number.and_then(|number| by_number.get(&number)).copied());
         }
-        Places { log, moments, main }
+        Places { log, threads, main }
     }
 
     /// What the line log says of a thread, in order of time.
     pub fn moments(&self, thread: ThreadId) -> &'a [Moment] {
-        self.moments.get(thread.index()).copied().unwrap_or_default()
+        self.thread(thread).map_or(&[], |lines| &lines.moments)
+    }
+
+    /// When the recorder ran on a thread, in order of time.
+    pub fn recorder(&self, thread: ThreadId) -> &'a [(i64, i64)] {
+        self.thread(thread).map_or(&[], |lines| &lines.recorder)
+    }
+
+    fn thread(&self, thread: ThreadId) -> Option<&'a ThreadLines> {
+        self.threads.get(thread.index()).copied().flatten()
     }
 
     /// Where a thread stood at a time.

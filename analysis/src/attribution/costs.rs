@@ -18,6 +18,8 @@ pub(super) struct Cost {
     pub operators: f64,
     /// Line events that the line clock recorded in the host's part.
     pub line_events: f64,
+    /// Nanoseconds of the host's part that were the recorder's own.
+    pub recorder_ns: f64,
     /// Nanoseconds of kernels and copies that it launched, each at its full length.
     pub kernel_ns: f64,
     /// Nanoseconds of the host within calls that launch.
@@ -102,6 +104,7 @@ impl Costs {
                 cost.host_ns += free;
                 cost.operators += f64::from(piece.recorded.operators) * share;
                 cost.line_events += f64::from(piece.recorded.line_events) * share;
+                cost.recorder_ns += (piece.recorded.recorder_ns as f64).min(length) * share;
             }
             if let Some(time_ns) =
                 piece.operator.and_then(|operator| self.operators.get_mut(operator as usize))

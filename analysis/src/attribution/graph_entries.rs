@@ -1,15 +1,14 @@
 //! What it takes to get into compiled graphs: Dynamo looks for the code that it made of a function, and that
 //! finds its way to the first operator (`eval_frame_cpp.cpp`, `convert_frame.py` and `runtime_wrappers.py`
 //! of PyTorch, which name these ranges). Behind a break that comes from within another one, and what Python
-//! did since that one's last operator counts, too. The lookup itself does not: the agent's own `__call__` of modules
-//! is among what it compares, and makes it several times as long as it is without.
+//! did since that one's last operator counts, too.
 
 use std::collections::BTreeMap;
 
 use super::join::Join;
 use super::scale::Scale;
 use super::timeline::Piece;
-use crate::recording::trace::ThreadId;
+use crate::recording::trace::{Operator, ThreadId};
 
 const LOOKUP: &str = "TorchDynamo Cache Lookup";
 /// Of the compiled code of a function: `Torch-Compiled Region: 2/1`, its number and how often it was compiled.
@@ -35,26 +34,22 @@ pub(super) fn graph_entries(
         thread.comes_to(operator.start_ns);
         let name = trace.text(operator.name);
         if name.starts_with(LOOKUP) {
-            let found =
-                unprofiled_ns(pieces, scale, thread.since(operator.start_ns), operator.start_ns);
-            thread.before = Some((found, operator.end_ns()));
+            thread.looked_up_since = Some(thread.since(operator.start_ns));
             continue;
         }
-        let before = thread.before.take();
+        let looked_up_since = thread.looked_up_since.take();
         let region = number(name);
         let is_within = |(from, to): &(i64, i64)| (*from..*to).contains(&operator.start_ns);
         if let Some(region) = region.filter(|_| join.windows.iter().any(is_within)) {
-            let since = || (0.0, thread.since(operator.start_ns));
-            let (before_ns, from) = before.unwrap_or_else(since);
+            let from = looked_up_since.unwrap_or_else(|| thread.since(operator.start_ns));
             let behind = trace.operators.get(at + 1..).unwrap_or_default().iter();
             let mut within = behind
                 .take_while(|it| it.thread == operator.thread && it.start_ns < operator.end_ns())
                 .filter(|it| !ON_THE_WAY.iter().any(|name| trace.text(it.name).starts_with(name)));
             let until = within.next().map_or(operator.end_ns(), |first| first.start_ns);
-            let behind_ns = unprofiled_ns(pieces, scale, from, until);
-            *found.entry(region).or_default() += before_ns + behind_ns;
+            *found.entry(region).or_default() += unprofiled_ns(pieces, scale, from, until);
         }
-        thread.enters(operator.end_ns(), region.is_some());
+        thread.enters(operator, region.is_some());
     }
     found
 }
@@ -64,8 +59,9 @@ fn unprofiled_ns(pieces: &[Piece], scale: &Scale, from: i64, until: i64) -> f64 
     let first = pieces.partition_point(|piece| piece.end_ns <= from);
     let within = pieces.iter().skip(first).take_while(|piece| piece.start_ns < until);
     let taken = within.map(|piece| {
-        let profiled = piece.end_ns.min(until).saturating_sub(piece.start_ns.max(from));
-        scale.contexts.get(piece.context.0 as usize).unwrap_or(&scale.rest) * profiled as f64
+        let within = piece.end_ns.min(until).saturating_sub(piece.start_ns.max(from));
+        let length = piece.end_ns.saturating_sub(piece.start_ns).max(1);
+        scale.of_part(piece, within as f64 / length as f64)
     });
     taken.sum()
 }
@@ -76,10 +72,10 @@ struct Thread {
     number: Option<ThreadId>,
     /// The ends of the ranges that it is in, the innermost last, and whether each is a region.
     open: Vec<(i64, bool)>,
-    /// When the last range ended.
+    /// When the last range ended, or the region began that it is in.
     ended: i64,
-    /// Where a lookup was for what comes: what there was before it, and when it ended.
-    before: Option<(f64, i64)>,
+    /// Where there was a lookup for what comes: since when Python ran before it.
+    looked_up_since: Option<i64>,
 }
 
 impl Thread {
@@ -89,8 +85,11 @@ impl Thread {
         }
     }
 
-    fn enters(&mut self, end: i64, is_region: bool) {
-        self.open.push((end, is_region));
+    fn enters(&mut self, operator: &Operator, is_region: bool) {
+        self.open.push((operator.end_ns(), is_region));
+        if is_region {
+            self.ended = self.ended.max(operator.start_ns);
+        }
     }
 
     /// Since when nothing but Python runs: within a region, since its last operator.
@@ -110,7 +109,7 @@ mod tests {
     use crate::attribution::fixture::{TraceBuilder, recording};
 
     #[test]
-    fn from_behind_the_lookup_to_the_first_operator() {
+    fn from_the_lookup_to_the_first_operator() {
         const US: i64 = 1_000;
         let mut trace = TraceBuilder::new();
         trace.op("TorchDynamo Cache Lookup", 10 * US, 20 * US);
@@ -126,7 +125,7 @@ mod tests {
         trace.op("Torch-Compiled Region", 400 * US, 50 * US);
         let profile = attribute(&recording(trace, &[], 600 * US)).expect("a profile");
         let entries: Vec<_> = profile.graph_entries.into_iter().collect();
-        assert_eq!(entries, [(0, 30_000.0), (1, 18_000.0)]);
+        assert_eq!(entries, [(0, 50_000.0), (1, 18_000.0)]);
     }
 
     #[test]
@@ -145,6 +144,6 @@ mod tests {
         trace.op("aten::mul", 130 * US, 30 * US);
         let profile = attribute(&recording(trace, &[], 600 * US)).expect("a profile");
         let entries: Vec<_> = profile.graph_entries.into_iter().collect();
-        assert_eq!(entries, [(0, 10_000.0), (1, 25_000.0)]);
+        assert_eq!(entries, [(0, 30_000.0), (1, 30_000.0)]);
     }
 }

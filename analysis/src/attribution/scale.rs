@@ -3,11 +3,12 @@
 //! The unprofiled iterations say how long one takes; the profiled ones say how a typical one
 //! divides. The difference is what recording cost, and it is not spread evenly. On a processor the
 //! backward pass and the optimizer were timed without a profiler too, so that what each of them, and
-//! the rest of the iteration, gives back is known. Within them a line with many small operators pays
-//! for each of them: each context gives back a cost per recorded event, never more than it has, and
-//! what then still differs is scaled.
+//! the rest of the iteration, gives back is known. What the recorder says that it took itself goes
+//! first. Then a line with many small operators pays for each of them: each context gives back a cost
+//! per recorded event, never more than it has, and what then still differs is scaled.
 
 use super::costs::Cost;
+use super::timeline::Piece;
 use crate::profile::Phase;
 
 /// What recording an operator costs, in units of what recording a line event costs. Measured on
@@ -35,6 +36,8 @@ pub(super) struct Scale {
     /// What counts, and times of kernels, are multiplied by: they are what they are without a
     /// profiler, so it is one over the number of iterations.
     pub per_iteration: f64,
+    /// By context: what a line event took of the host's time, and what the rest of that is multiplied by.
+    pub of_host: Vec<(f64, f64)>,
 }
 
 /// What is known of an iteration without a profiler.
@@ -58,8 +61,12 @@ impl Scale {
     ) -> Scale {
         let iterations = iterations.max(1) as f64;
         let wanted = unprofiled.iteration_ns * iterations;
-        let mut scale =
-            Scale { contexts: vec![0.0; costs.len()], rest: 0.0, per_iteration: 1.0 / iterations };
+        let mut scale = Scale {
+            contexts: vec![0.0; costs.len()],
+            rest: 0.0,
+            per_iteration: 1.0 / iterations,
+            of_host: vec![(0.0, 0.0); costs.len()],
+        };
         let is_known = |phase: &Phase| unprofiled.phases.iter().any(|(known, _)| known == phase);
         let in_phase = |wanted: &dyn Fn(&Phase) -> bool| -> Vec<usize> {
             (0..costs.len()).filter(|at| phases.get(*at).is_some_and(wanted)).collect()
@@ -81,10 +88,23 @@ impl Scale {
         }
         for group in groups {
             // The last one has the rest.
-            scale.rest = group.settle(costs, &mut scale.contexts) / iterations;
+            scale.rest = group.settle(costs, &mut scale) / iterations;
         }
         scale.contexts.iter_mut().for_each(|factor| *factor /= iterations);
+        scale.of_host.iter_mut().for_each(|(_, factor)| *factor /= iterations);
         scale
+    }
+
+    /// What a part of a piece takes of an iteration without a profiler, as far as that is the host's. A
+    /// context's own factor would not do where its operators are recorded and what lies between is asked for.
+    pub fn of_part(&self, piece: &Piece, part: f64) -> f64 {
+        let time_ns = piece.end_ns.saturating_sub(piece.start_ns) as f64;
+        let (per_event, factor) =
+            self.of_host.get(piece.context.0 as usize).copied().unwrap_or((0.0, self.rest));
+        let recorded = piece.recorded;
+        let weight = weight(f64::from(recorded.operators), f64::from(recorded.line_events));
+        let own_ns = (time_ns - recorded.recorder_ns as f64).max(0.0);
+        part * (own_ns - (weight * per_event).min(own_ns * MOST_GIVEN_BACK)) * factor
     }
 }
 
@@ -103,8 +123,10 @@ impl Group {
         self.contexts.iter().filter_map(|at| costs.get(*at))
     }
 
+    /// What was profiled of the program itself.
     fn profiled_ns(&self, costs: &[Cost]) -> f64 {
-        self.costs(costs).map(|cost| cost.typical_ns).sum::<f64>() + self.rest_ns
+        let of_program = |cost: &Cost| cost.typical_ns - recorder_ns(cost);
+        self.costs(costs).map(of_program).sum::<f64>() + self.rest_ns
     }
 
     fn is_plausible(&self, costs: &[Cost]) -> bool {
@@ -112,33 +134,49 @@ impl Group {
     }
 
     /// Writes what each context's time is multiplied by, and returns it for time of no context.
-    fn settle(&self, costs: &[Cost], factors: &mut [f64]) -> f64 {
+    fn settle(&self, costs: &[Cost], scale: &mut Scale) -> f64 {
         let own: Vec<Cost> = self.costs(costs).copied().collect();
         let per_event = cost_per_event(&own, self.profiled_ns(costs) - self.wanted_ns);
         let remaining: Vec<f64> = own.iter().map(|cost| remaining(cost, per_event)).collect();
         let sum = remaining.iter().sum::<f64>() + self.rest_ns;
         let factor = if sum > 0.0 { self.wanted_ns / sum } else { 0.0 };
         for ((at, cost), left) in self.contexts.iter().zip(&own).zip(remaining) {
-            if let Some(own) = factors.get_mut(*at).filter(|_| cost.time_ns > 0.0) {
+            if let Some(own) = scale.contexts.get_mut(*at).filter(|_| cost.time_ns > 0.0) {
                 *own = left / cost.time_ns * factor;
+            }
+            if let Some(host) = scale.of_host.get_mut(*at) {
+                *host = (per_event, factor);
             }
         }
         factor
     }
 }
 
-fn weight(cost: &Cost) -> f64 {
-    cost.operators * OPERATOR_WEIGHT + cost.line_events
+fn weight(operators: f64, line_events: f64) -> f64 {
+    operators * OPERATOR_WEIGHT + line_events
 }
 
+fn weight_of(cost: &Cost) -> f64 {
+    weight(cost.operators, cost.line_events)
+}
+
+/// What the typical iteration has of the sum over all.
+fn typical(cost: &Cost) -> f64 {
+    if cost.time_ns > 0.0 { cost.typical_ns / cost.time_ns } else { 1.0 }
+}
+
+fn recorder_ns(cost: &Cost) -> f64 {
+    cost.recorder_ns.min(cost.host_ns) * typical(cost)
+}
+
+/// Of what is the program's own.
 fn most_given_back(cost: &Cost) -> f64 {
-    let typical = if cost.time_ns > 0.0 { cost.typical_ns / cost.time_ns } else { 1.0 };
-    cost.host_ns * typical * MOST_GIVEN_BACK
+    (cost.host_ns * typical(cost) - recorder_ns(cost)) * MOST_GIVEN_BACK
 }
 
 fn remaining(cost: &Cost, per_event: f64) -> f64 {
     // Only the host's part was slowed down; kernels run as they do without a profiler.
-    cost.typical_ns - (weight(cost) * per_event).min(most_given_back(cost))
+    cost.typical_ns - recorder_ns(cost) - (weight_of(cost) * per_event).min(most_given_back(cost))
 }
 
 /// The cost of a line event at which all contexts together give back `overhead_ns`, as far as they
@@ -146,8 +184,10 @@ fn remaining(cost: &Cost, per_event: f64) -> f64 {
 fn cost_per_event(costs: &[Cost], overhead_ns: f64) -> f64 {
     let mut paying: Vec<(f64, f64, f64)> = costs
         .iter()
-        .filter(|cost| weight(cost) > 0.0 && cost.host_ns > 0.0)
-        .map(|cost| (most_given_back(cost) / weight(cost), most_given_back(cost), weight(cost)))
+        .filter(|cost| weight_of(cost) > 0.0 && cost.host_ns > 0.0)
+        .map(|cost| {
+            (most_given_back(cost) / weight_of(cost), most_given_back(cost), weight_of(cost))
+        })
         .collect();
     // Those that run out first come first; once they have, the others pay what is left.
     paying.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -234,6 +274,16 @@ mod tests {
     }
 
     #[test]
+    fn the_recorder_gives_back_what_it_took() {
+        let with_recorder = Cost { recorder_ns: 600.0, ..cost(1000.0, 0.0, 4.0) };
+        check(&[with_recorder, cost(1000.0, 0.0, 0.0)], 1400.0, &[400.0, 1000.0]);
+        check(&[with_recorder, cost(1000.0, 0.0, 4.0)], 1000.0, &[200.0, 800.0]);
+        // It may have taken all of a context.
+        let only_recorder = Cost { recorder_ns: 2000.0, ..cost(1000.0, 3.0, 4.0) };
+        check(&[only_recorder, cost(1000.0, 0.0, 0.0)], 900.0, &[0.0, 900.0]);
+    }
+
+    #[test]
     fn a_slow_iteration_is_not_blamed_on_few_events() {
         check(&[cost(5e6, 0.0, 1.0), cost(5e6, 0.0, 0.0)], 5e6, &[2_499_920.0, 2_500_080.0]);
     }
@@ -253,7 +303,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_sum_is_the_iteration(
-            costs in prop::collection::vec((0.0..1e9, 0.0..1e4, 0.0..1e5, 0.0..1.0), 1..50),
+            costs in prop::collection::vec((0.0..1e9, 0.0..1e4, 0.0..1e5, 0.0..1.0, 0.0..1.0), 1..50),
             rest in 0.0..1e6,
             iterations in 1usize..5,
             iteration in 0.0..1e10,
@@ -261,7 +311,11 @@ mod tests {
         ) {
             let costs: Vec<Cost> = costs
                 .into_iter()
-                .map(|(time, operators, lines, host)| Cost { host_ns: time * host, ..cost(time, operators, lines) })
+                .map(|(time, operators, lines, host, recorder)| Cost {
+                    host_ns: time * host,
+                    recorder_ns: time * host * recorder,
+                    ..cost(time, operators, lines)
+                })
                 .collect();
             let phases: Vec<Phase> = (0..costs.len())
                 .map(|at| [Phase::Forward, Phase::Backward, Phase::Optimizer][at % 3])

@@ -27,6 +27,8 @@ pub(super) struct Piece {
 pub(super) struct Recorded {
     pub operators: u32,
     pub line_events: u32,
+    /// Nanoseconds of it that were the recorder's own.
+    pub recorder_ns: i64,
 }
 
 /// The pieces of all windows; nothing where no thread is known to run the loop.
@@ -80,6 +82,7 @@ impl Sweep<'_, '_> {
             moments: self.join.places.moments(thread),
             next_moment: 0,
         };
+        let first_of_thread = self.pieces.len();
         for &(start_ns, end_ns) in self.join.windows {
             let first_of_window = self.pieces.len();
             let mut now = start_ns;
@@ -93,6 +96,8 @@ impl Sweep<'_, '_> {
                 self.charge(first_of_window, recorded);
             }
         }
+        let recorder = self.join.places.recorder(thread);
+        charge_recorder(self.pieces.get_mut(first_of_thread..).unwrap_or_default(), recorder);
     }
 
     fn add(&mut self, start_ns: i64, end_ns: i64, operator: Option<u32>, place: Place) {
@@ -127,6 +132,22 @@ impl Sweep<'_, '_> {
             piece.recorded.operators += recorded.operators;
             piece.recorded.line_events += recorded.line_events;
         }
+    }
+}
+
+/// Tells each piece how much of it the recorder ran. Both are in order of time.
+fn charge_recorder(pieces: &mut [Piece], recorder: &[(i64, i64)]) {
+    let mut next = 0;
+    for piece in pieces {
+        while recorder.get(next).is_some_and(|&(_, end_ns)| end_ns <= piece.start_ns) {
+            next += 1;
+        }
+        let within = recorder.get(next..).unwrap_or_default().iter();
+        let within = within.take_while(|(start_ns, _)| *start_ns < piece.end_ns);
+        let parts = within.map(|&(start_ns, end_ns)| {
+            end_ns.min(piece.end_ns).saturating_sub(start_ns.max(piece.start_ns))
+        });
+        piece.recorded.recorder_ns = parts.sum();
     }
 }
 

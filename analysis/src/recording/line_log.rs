@@ -209,12 +209,23 @@ pub struct ThreadLines {
     pub main: bool,
     /// Never decreasing in time.
     pub moments: Vec<Moment>,
+    /// From when to when the recorder ran instead of the program: in order of time, and none overlaps another.
+    pub recorder: Vec<(i64, i64)>,
 }
 
 impl ThreadLines {
     /// Index of the moment that holds at a time, or nothing before the first.
     pub fn index_at(&self, time_ns: i64) -> Option<usize> {
         self.moments.partition_point(|moment| moment.time_ns <= time_ns).checked_sub(1)
+    }
+
+    /// Takes in that the recorder ran until a time. What it ran within that came before.
+    fn recorder_ran(&mut self, until_ns: i64, took_ns: u32) {
+        let mut from_ns = until_ns.saturating_sub(took_ns.into());
+        while let Some((before, _)) = self.recorder.pop_if(|(_, end)| *end > from_ns) {
+            from_ns = from_ns.min(before);
+        }
+        self.recorder.push((from_ns, until_ns));
     }
 
     /// Where the thread stood at a time; nowhere before its first event.
@@ -344,6 +355,8 @@ pub const PHASE_ENTER: u8 = 5;
 pub const PHASE_EXIT: u8 = 6;
 /// A boundary between iterations.
 pub const ITERATION: u8 = 7;
+/// The recorder ran until now.
+pub const RECORDER: u8 = 8;
 
 /// Replays records into a [`LineLog`]. Records of a thread come in order of time; those of several
 /// threads may be mixed.
@@ -369,7 +382,7 @@ impl LineLogBuilder {
     pub fn new(threads: &[(i64, bool)]) -> LineLogBuilder {
         let threads = threads
             .iter()
-            .map(|&(tid, main)| ThreadLines { tid, main, moments: Vec::new() })
+            .map(|&(tid, main)| ThreadLines { tid, main, ..ThreadLines::default() })
             .collect();
         let log = LineLog { threads, ..LineLog::default() };
         LineLogBuilder { log, standing: Vec::new() }
@@ -409,6 +422,10 @@ impl LineLogBuilder {
             MODULE_EXIT => standing.exit(markers, Marker::Module(record.a)),
             PHASE_ENTER => standing.enter(markers, Marker::Phase(record.a)),
             PHASE_EXIT => standing.exit(markers, Marker::Phase(record.a)),
+            RECORDER => {
+                thread.recorder_ran(record.time_ns, record.a);
+                return;
+            }
             _ => return,
         }
         // A realtime clock can be set back; a thread's own order is the truth.
@@ -576,6 +593,30 @@ mod tests {
         records.extend(std::iter::repeat_n((PUSH, 1, 2), deep));
         records.extend(std::iter::repeat_n((POP, 1, 0), deep));
         check(&records, "0:1");
+    }
+
+    #[test]
+    fn the_recorder_s_own_time_is_no_moment() {
+        let log = log(&[
+            (PUSH, 1, 1),
+            (LINE, 1, 2),
+            (RECORDER, 1, 0),
+            (RECORDER, 1, 0),
+            (RECORDER, 3, 0),
+            (RECORDER, 0, 0),
+            (RECORDER, u32::MAX, 0),
+        ]);
+        let thread = log.thread(7).expect("the thread");
+        assert_eq!(thread.moments.len(), 2);
+        // A hook that runs within another one is told first.
+        assert_eq!(thread.recorder, [(6 - i64::from(u32::MAX), 6)]);
+        let log = super::tests::log(&[
+            (RECORDER, 0, 0),
+            (RECORDER, 1, 0),
+            (LINE, 1, 1),
+            (RECORDER, 1, 0),
+        ]);
+        assert_eq!(log.thread(7).expect("the thread").recorder, [(0, 0), (0, 1), (2, 3)]);
     }
 
     #[test]

@@ -10,11 +10,12 @@ import os
 import sys
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from .hooks import compiles_with
 from .sources import Sources
 
 _MOST_ASKED = 1000
@@ -25,6 +26,7 @@ class CompiledRegions:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
+        self._module_call: Callable[[], Any] = lambda: None
         self._listening = False
         self._codes: dict[int, types.CodeType] = {}
         # By the identity of the code: the number that Dynamo gave it.
@@ -36,8 +38,12 @@ class CompiledRegions:
         # The user's lines that call `torch.compile`, with what is compiled there.
         self.asked_at: list[tuple[types.CodeType | None, tuple[int, int]]] = []
 
-    def install(self, eager: bool) -> None:
-        """Listens from the first `torch.compile` on; with `eager`, switches Dynamo off instead."""
+    def install(self, eager: bool, module_call: Callable[[], Any]) -> None:
+        """Listens from the first `torch.compile` on; with `eager`, switches Dynamo off instead.
+
+        `module_call` gives the agent's function in the place of `nn.Module.__call__`.
+        """
+        self._module_call = module_call
         if eager:
             os.environ["TORCHDYNAMO_DISABLE"] = "1"
             dynamo: Any = sys.modules.get("torch._dynamo")
@@ -82,6 +88,26 @@ class CompiledRegions:
         from torch._dynamo.convert_frame import register_bytecode_hook
 
         register_bytecode_hook(self._compiled)
+        with contextlib.suppress(Exception):
+            self._leave_out_agent()
+
+    def _leave_out_agent(self) -> None:
+        """Has Dynamo compile what it would without the agent, from the user's first function on.
+
+        The agent's function would be a graph of its own otherwise, which is left at every break,
+        and each lookup would compare all that is on the way through it.
+        """
+        from torch._dynamo.eval_frame import skip_code
+        from torch._dynamo.variables import nn_module
+
+        function = self._module_call()
+        # Without it, what the agent's function calls would be compiled, too.
+        if function is None or compiles_with is None:
+            return
+        skip_code(function.__code__)
+        # Dynamo goes from a call to `forward` where it finds this one.
+        if hasattr(nn_module, "unpatched_nn_module_call"):
+            nn_module.unpatched_nn_module_call = function
 
     def _compiled(self, code: types.CodeType, new_code: types.CodeType) -> None:
         self.compilations += 1

@@ -22,6 +22,12 @@ from torch.utils.data import dataloader
 
 DATA, FORWARD, BACKWARD, OPTIMIZER = range(4)
 
+# Gives what Dynamo compiles the functions with that this thread calls, None where it does not.
+# Older versions of torch do not tell.
+compiles_with: Callable[[], object] | None = getattr(
+    getattr(torch._C._dynamo, "eval_frame", None), "get_eval_frame_callback", None
+)
+
 
 class Listener(Protocol):
     """Who is told. None of these may raise."""
@@ -214,6 +220,8 @@ class ModuleCalls:
         self.of_all = False
         self._is_on = False
         self._original: Any = None
+        # What listens, once it has been started.
+        self.function: Any = None
 
     def start(self) -> None:
         """Listens from now on; calls that are under way are not seen."""
@@ -223,12 +231,13 @@ class ModuleCalls:
         original: Callable[..., Any] = nn.Module.__call__
         entered, left = self._listener.module_entered, self._listener.module_left
         is_compiling = torch.compiler.is_compiling
+        compiles = compiles_with or (lambda: None)
         told_types, gave, calls = self._of, self._gave, self
 
         @functools.wraps(original)
         def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             # Dynamo takes this for a constant and leaves the rest out of what it compiles.
-            if is_compiling() or not calls._is_on:
+            if is_compiling() or not calls._is_on or compiles() is not None:
                 return original(self, *args, **kwargs)
             entered(self, args, kwargs)
             try:
@@ -240,6 +249,7 @@ class ModuleCalls:
             return result
 
         self._original = original
+        self.function = __call__
         nn.Module.__call__ = __call__  # type: ignore[method-assign]
 
     def stop(self, keep: bool = False) -> None:

@@ -18,10 +18,13 @@ from typing import Any
 
 from .sources import Sources
 
-LINE, PUSH, POP, MODULE_ENTER, MODULE_EXIT, PHASE_ENTER, PHASE_EXIT, ITERATION = range(8)
+LINE, PUSH, POP, MODULE_ENTER, MODULE_EXIT, PHASE_ENTER, PHASE_EXIT, ITERATION, RECORDER = range(9)
 RECORD_BYTES = 24
 _HEADER = struct.pack("<8sII", b"RDGLINES", 1, RECORD_BYTES)
 _MAX_THREADS = 1 << 16
+# Shorter times of the recorder are not worth a record, and longer ones do not fit into it.
+_SHORTEST_NS = 1_000
+_LONGEST_NS = (1 << 31) - 1
 
 
 class _Threads(dict[int, int]):
@@ -68,6 +71,12 @@ class EventLog:
             self.extend((time_ns(), kind | self.threads[threading.get_ident()] | a << 32, b))
         else:
             self.dropped += 1
+
+    def recorder_ran(self, began_ns: int) -> None:
+        """Logs that the time from `began_ns` until now was the recorder's own."""
+        took_ns = time_ns() - began_ns
+        if took_ns >= _SHORTEST_NS:
+            self.add(RECORDER, min(took_ns, _LONGEST_NS))
 
     def position(self) -> int:
         """Where the next record will stand, for `records`."""

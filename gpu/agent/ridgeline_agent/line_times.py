@@ -24,8 +24,8 @@ except ImportError:
     # Windows has none.
     resource = None
 
-# The second slowest iteration over the lower quartile, from which iterations are said to vary. One
-# slow iteration alone is what every machine has.
+# The second slowest iteration over the lower quartile, from which iterations are said to vary: of
+# many, that behind the slowest eighth. One slow iteration alone is what every machine has.
 _VARYING = 1.3
 _FEWEST_TIMED = 4
 # Fewer tell nothing of what comes now and then. More run where they are quick.
@@ -50,7 +50,7 @@ def iterations_to_look_at(timed_ns: list[int], seconds_left: float | None) -> in
     if len(timed_ns) < _FEWEST_TIMED:
         return 0
     low = statistics.quantiles(timed_ns, n=4, method="inclusive")[0]
-    if low <= 0 or sorted(timed_ns)[-2] < _VARYING * low:
+    if low <= 0 or sorted(timed_ns)[-max(2, len(timed_ns) // 8)] < _VARYING * low:
         return 0
     room = _MOST_NS if seconds_left is None else min(_MOST_NS, seconds_left * 1e9 / 4)
     mean = statistics.fmean(timed_ns)
@@ -85,11 +85,11 @@ class LineTimes:
         self._ends = [(self._began_ns, _pages_given())]
         self._clock.start()
 
-    def iteration_ended(self) -> bool:
-        """Returns whether it was the last of them."""
+    def iteration_ended(self, now_ns: int) -> bool:
+        """Returns whether it was the last of them. The time is that of `perf_counter_ns`."""
         self._done += 1
         self._log.add(ITERATION, self._done)
-        self._ends.append((perf_counter_ns(), _pages_given()))
+        self._ends.append((now_ns, _pages_given()))
         if self._done < self._wanted:
             return False
         before, now = self._waited_before_ns, _waited_ns()

@@ -18,9 +18,9 @@ class Patience:
         seconds = _MOST_SECONDS if seconds_left is None else min(_MOST_SECONDS, seconds_left / 4)
         self._until_ns = perf_counter_ns() + int(seconds * 1e9)
 
-    def iteration_ended(self) -> bool:
-        """Returns whether it waits no longer."""
-        return perf_counter_ns() >= self._until_ns
+    def iteration_ended(self, now_ns: int) -> bool:
+        """Returns whether it waits no longer. The time is that of `perf_counter_ns`."""
+        return now_ns >= self._until_ns
 
     def stop(self) -> None:
         """Nothing has been changed."""

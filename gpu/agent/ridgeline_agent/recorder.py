@@ -18,7 +18,7 @@ import platform
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -36,6 +36,7 @@ from .loader_batches import LoaderBatches
 from .loaders import LoaderTimes
 from .memory import MemoryWatch
 from .modules import Definitions, ModuleTable, optimizers_json
+from .more_times import MoreTimes, are_quick
 from .observed import Observed
 from .open_phases import OpenPhases
 from .overlay import Overlay
@@ -69,17 +70,23 @@ class Stage(enum.Enum):
 
 
 def _harmless(method: _Method) -> _Method:
-    """A hook whose own errors never reach the user's program: they become notes."""
+    """A hook whose own errors never reach the user's program: they become notes. What it takes is
+    logged while the profiler runs, because it is no time of the program's.
+    """
 
     @functools.wraps(method)
     def guarded(self: Any, *args: Any) -> Any:
         if self._inert or os.getpid() != self._pid:
             return None
+        began_ns = 0 if self._profiler is None else time.time_ns()
         try:
             return method(self, *args)
         except Exception as error:
             self.note(method.__name__.strip("_").replace("_", " "), error)
             return None
+        finally:
+            if began_ns:
+                self._log.recorder_ran(began_ns)
 
     return guarded  # type: ignore[return-value]
 
@@ -133,7 +140,8 @@ class Recorder:
         self._results: Any = None
         self._profiled: list[tuple[int, int]] = []
         # What runs iterations after the profiled ones.
-        self._further: Turns | LineTimes | Patience | None = None
+        self._further: Patience | MoreTimes | Turns | LineTimes | None = None
+        self._ways_further: Iterator[Callable[[], bool]] = iter(())
         self._iteration_began_ns = 0
         self._stack_before: loops.Frames = []
         self._first_record = 0
@@ -150,7 +158,7 @@ class Recorder:
         hooks.install(self)
         self._loader_times.install()
         self._tolerating("the program's own profilers", self._observed.profilers.install)
-        self._compiled.install(self._spec.eager)
+        self._compiled.install(self._spec.eager, lambda: self._calls.function)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
         self._calls.start()
@@ -207,8 +215,8 @@ class Recorder:
         if self._before_first:
             self._begin_without_warm_up()
         outermost = self._open.enter(phase)
-        if self._stage is Stage.TIMING and self._signals.on_our_thread():
-            self._phase_times.entered(phase)
+        if self._is_timing() and self._signals.on_our_thread():
+            self._open_phase_times().entered(phase)
         if self._profiler is not None:
             self._log.add(line_clock.PHASE_ENTER, phase)
         if phase == hooks.DATA and self._signals.may_be_our_thread():
@@ -220,8 +228,8 @@ class Recorder:
         if phase == hooks.DATA and self._signals.may_be_our_thread():
             self._loader_times.ends()
         self._open.leave(phase)
-        if self._stage is Stage.TIMING and self._signals.on_our_thread():
-            self._phase_times.left(phase)
+        if self._is_timing() and self._signals.on_our_thread():
+            self._open_phase_times().left(phase)
         if self._profiler is not None:
             self._log.add(line_clock.PHASE_EXIT, phase)
 
@@ -229,7 +237,7 @@ class Recorder:
     def loaded(self, loader: object, batch: object) -> None:
         self._loader_batches.loaded(loader, batch, measured=self._profiler is not None)
         if self._signals.may_be_our_thread():
-            self._loader_times.loaded(loader, self._stage is Stage.TIMING, batch)
+            self._loader_times.loaded(loader, self._is_timing(), batch)
             if getattr(loader, "_num_yielded", None) == 1:
                 self._passed()
         if self._profiler is not None and self._signals.on_our_thread():
@@ -317,6 +325,16 @@ class Recorder:
         """Whether an iteration is timed or profiled."""
         return self._stage in (Stage.TIMING, Stage.PROFILING) and self._further is None
 
+    def _is_timing(self) -> bool:
+        """Whether the iteration that runs is timed."""
+        if isinstance(self._further, MoreTimes):
+            return self._further.is_timing
+        return self._stage is Stage.TIMING
+
+    def _open_phase_times(self) -> PhaseTimes:
+        again = self._further
+        return again.phase_times if isinstance(again, MoreTimes) else self._phase_times
+
     def _is_looked_at(self) -> bool:
         """Whether a call belongs to the forward passes of the thread that trains."""
         return self._signals.may_be_our_thread() and not self._open.has(hooks.BACKWARD)
@@ -372,7 +390,7 @@ class Recorder:
         elif self._stage is Stage.TIMING:
             self._timed_one(now_ns)
         elif self._stage is Stage.PROFILING:
-            self._profiled_one(frame)
+            self._profiled_one(frame, now_ns)
 
     def _look_away(self) -> None:
         """Modules are told of again as the stage wants it."""
@@ -518,9 +536,9 @@ class Recorder:
         self._log.add(line_clock.ITERATION, len(self._profiled))
         self._iteration_began_ns = time.time_ns()
 
-    def _profiled_one(self, frame: types.FrameType) -> None:
+    def _profiled_one(self, frame: types.FrameType, now_ns: int) -> None:
         if self._further is not None:
-            if self._further.iteration_ended():
+            if self._further.iteration_ended(now_ns):
                 self._go_further(frame)
             return
         if self._device.type == "cuda":
@@ -540,29 +558,54 @@ class Recorder:
             self._begin_profiled_one(frame)
         else:
             self._stop_profiler()
+            self._ways_further = iter(
+                (self._be_patient, self._time_more, self._take_turns, self._time_lines)
+            )
             self._go_further(frame)
 
     def _go_further(self, frame: types.FrameType) -> None:
         """Goes on for some iterations where these tell more; without any, it is complete."""
+        self._stop_going_further()
+        if not any(begins() for begins in self._ways_further):
+            self._complete(frame)
+
+    def _be_patient(self) -> bool:
+        wanted = self._spec.rank is None and self._finder.may_be_better
+        if wanted:
+            self._further = Patience(self._seconds_left())
+        return wanted
+
+    def _time_more(self) -> bool:
+        # What had to be ended for the profiler belongs to the iterations that were timed before.
+        was_ended = any(switch.on is None for switch in self._observed.switches)
+        is_asked = self._spec.iterations.timed_at_most is not None and self._spec.rank is None
+        wanted = is_asked and not was_ended and are_quick(self._timer)
+        if wanted:
+            self._further = MoreTimes(self._device)
+        return wanted
+
+    def _take_turns(self) -> bool:
         observed, timed_ns = self._observed, self._timer.wall_ns()
-        left = seconds_left(self._spec.limits.seconds, self._began_ns)
         is_alone = self._spec.rank is None
-        if self._further is None and is_alone and self._finder.may_be_better:
-            self._further = Patience(left)
-            return
-        if self._further is None or isinstance(self._further, Patience):
-            wanted = rounds(timed_ns, observed.switches, left) if is_alone else 0
-            if wanted > 0:
-                turns = Turns(observed.switches, timed_ns, self._device, wanted)
-                self._tolerating("what was left on", turns.start)
-                self._further = observed.turns = turns
-                return
-        if observed.line_times is None and (wanted := self._iterations_to_look_at(left)) > 0:
-            lines = LineTimes(self._sources, wanted, self._spec.limits.line_events)
-            self._tolerating("the times of lines", lines.start)
-            self._further = observed.line_times = lines
-            return
-        self._complete(frame)
+        wanted = rounds(timed_ns, observed.switches, self._seconds_left()) if is_alone else 0
+        if wanted == 0:
+            return False
+        turns = Turns(observed.switches, timed_ns, self._device, wanted)
+        self._tolerating("what was left on", turns.start)
+        self._further = observed.turns = turns
+        return True
+
+    def _time_lines(self) -> bool:
+        wanted = self._iterations_to_look_at(self._seconds_left())
+        if wanted == 0:
+            return False
+        lines = LineTimes(self._sources, wanted, self._spec.limits.line_events)
+        self._tolerating("the times of lines", lines.start)
+        self._further = self._observed.line_times = lines
+        return True
+
+    def _seconds_left(self) -> float | None:
+        return seconds_left(self._spec.limits.seconds, self._began_ns)
 
     def _iterations_to_look_at(self, left: float | None) -> int:
         """How many more iterations tell which lines vary; the mean of what those ranks want that
@@ -591,7 +634,10 @@ class Recorder:
     def _stop_going_further(self) -> None:
         if self._further is not None:
             self._tolerating("the iterations after the profiled ones", self._further.stop)
-            self._further = None
+            again, self._further = self._further, None
+            # What was timed first is cold, but better than a few.
+            if isinstance(again, MoreTimes) and again.timer.count >= self._timer.count:
+                self._timer, self._phase_times = again.timer, again.phase_times
 
     def _complete(self, frame: types.FrameType | None) -> None:
         """Writes the recording and ends the process, from within the program's own call."""

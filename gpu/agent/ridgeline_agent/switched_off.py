@@ -74,7 +74,7 @@ class Turns:
         self._synchronize()
         self._begun = perf_counter_ns()
 
-    def iteration_ended(self) -> bool:
+    def iteration_ended(self, now_ns: int) -> bool:
         """Returns whether it was the last of them."""
         self._synchronize()
         self._took.append((self._turns[len(self._took)], perf_counter_ns() - self._begun))

@@ -34,6 +34,7 @@ KINDS = (
     "PHASE_ENTER",
     "PHASE_EXIT",
     "ITERATION",
+    "RECORDER",
 )
 PHASES = ("data", "forward", "backward", "optimizer")
 

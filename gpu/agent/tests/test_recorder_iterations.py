@@ -361,7 +361,13 @@ def sleeping(seconds: str) -> str:
 
 
 def test_more_are_timed_where_they_are_quick() -> None:
-    assert len(times_of(LOOP_OF.format(count=100))) == 6
+    assert len(times_of(sleeping("0.01"))) == 6
+
+
+@pytest.mark.parametrize(("count", "timed"), [(100, 24), (2 + 6 + 1 + 8 + 10, 10), (12, 6)])
+def test_quick_ones_are_timed_once_more_as_far_as_there_are_any(count: int, timed: int) -> None:
+    times = times_of(LOOP_OF.format(count=count))
+    assert len(times) == timed
 
 
 def test_more_are_timed_where_they_are_unequal() -> None:

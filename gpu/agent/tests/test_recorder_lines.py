@@ -290,6 +290,26 @@ def test_cap() -> None:
     assert len(recording.events()) == log["events"]
 
 
+def test_what_the_recorder_takes_itself() -> None:
+    recording = record(
+        """
+        import torch
+        net = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(20)))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(10):
+            optimizer.zero_grad()
+            net(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+        """
+    )
+    events = recording.events()
+    took = [event for event in events if event[1] == "RECORDER"]
+    assert took and all(1_000 <= event[3] < 1_000_000_000 for event in took)
+    # It looks at the model's inputs where the outermost module begins, which is told before.
+    outermost = min(event[0] for event in events if event[1] == "MODULE_ENTER")
+    assert any(end - took_ns < outermost <= end for end, _, _, took_ns, _ in took)
+
+
 def test_library_code_is_not_logged() -> None:
     recording = record(
         """

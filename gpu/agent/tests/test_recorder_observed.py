@@ -11,6 +11,7 @@ import torch
 
 from agent_driver import Agent, manifest
 from recording import Recording, record
+from ridgeline_agent.hooks import compiles_with
 from ridgeline_agent.line_times import iterations_to_look_at
 from ridgeline_agent.switched_off import anomaly_detection, rounds
 
@@ -923,6 +924,33 @@ def test_what_a_graph_break_makes_of_a_function() -> None:
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 5):
         # `watch` by itself and what follows in it, and the rest of `forward`, which begins with 0.
         assert len(numbers) >= 3 and set(broken["frames"]) == numbers - {0}
+
+
+def test_a_compiled_module_is_compiled_as_without_the_recorder() -> None:
+    recording = recorded(
+        START
+        + """
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net
+        def forward(self, x):
+            x = self.inner(x)
+            print("broken")
+            return self.inner(x.repeat(1, 2))
+    compiled = torch.compile(Two(), backend="eager")
+    while True:
+        optimizer.zero_grad()
+        compiled(torch.randn(3, 4)).mean().backward()
+        optimizer.step()
+    """
+    )
+    ran = {event.get("name", "") for event in recording.trace()["traceEvents"]}
+    regions = {re.match(r"Torch-Compiled Region: (\d+)/", name) for name in ran}
+    # What stands before the break and behind it. Older versions of torch cannot leave the
+    # recorder's function out, or give no numbers.
+    if compiles_with is not None:
+        assert {int(one[1]) for one in regions if one} == {0, 1}
 
 
 @pytest.mark.parametrize("compiled", ["torch.compile(net, backend='eager')", "net"])
