@@ -188,7 +188,7 @@ impl ByIteration {
 /// (of two, the lower) times their number. Another program that takes the processor makes one
 /// context of one iteration slow; nothing makes one fast. What does not run in every iteration
 /// (logging at every tenth) has no typical one.
-fn typical(times: &[f64]) -> Option<f64> {
+pub(super) fn typical(times: &[f64]) -> Option<f64> {
     if times.iter().any(|time_ns| *time_ns <= 0.0) {
         return None;
     }
@@ -200,8 +200,13 @@ fn typical(times: &[f64]) -> Option<f64> {
 
 /// Whether a time lies in one of the windows, which are sorted and do not overlap.
 pub(super) fn is_within(windows: &[(i64, i64)], time_ns: i64) -> bool {
+    window_at(windows, time_ns).is_some()
+}
+
+/// The window in which a time lies.
+pub(super) fn window_at(windows: &[(i64, i64)], time_ns: i64) -> Option<usize> {
     let index = windows.partition_point(|&(_, end_ns)| end_ns <= time_ns);
-    windows.get(index).is_some_and(|&(start_ns, _)| start_ns <= time_ns)
+    windows.get(index).filter(|&&(start_ns, _)| start_ns <= time_ns).map(|_| index)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::costs::{typical, window_at};
 use super::join::Join;
 use super::scale::Scale;
 use super::timeline::Piece;
@@ -24,7 +25,7 @@ pub(super) fn graph_entries(
     scale: &Scale,
 ) -> BTreeMap<u32, f64> {
     let trace = join.trace;
-    let mut found: BTreeMap<u32, f64> = BTreeMap::new();
+    let mut found: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     let mut thread = Thread::default();
     // Operators are sorted by thread and start.
     for (at, operator) in trace.operators.iter().enumerate() {
@@ -39,19 +40,23 @@ pub(super) fn graph_entries(
         }
         let looked_up_since = thread.looked_up_since.take();
         let region = number(name);
-        let is_within = |(from, to): &(i64, i64)| (*from..*to).contains(&operator.start_ns);
-        if let Some(region) = region.filter(|_| join.windows.iter().any(is_within)) {
+        let window = window_at(join.windows, operator.start_ns);
+        if let (Some(region), Some(window)) = (region, window) {
             let from = looked_up_since.unwrap_or_else(|| thread.since(operator.start_ns));
             let behind = trace.operators.get(at + 1..).unwrap_or_default().iter();
             let mut within = behind
                 .take_while(|it| it.thread == operator.thread && it.start_ns < operator.end_ns())
                 .filter(|it| !ON_THE_WAY.iter().any(|name| trace.text(it.name).starts_with(name)));
             let until = within.next().map_or(operator.end_ns(), |first| first.start_ns);
-            *found.entry(region).or_default() += unprofiled_ns(pieces, scale, from, until);
+            let by_window = found.entry(region).or_insert_with(|| vec![0.0; join.windows.len()]);
+            if let Some(sum) = by_window.get_mut(window) {
+                *sum += unprofiled_ns(pieces, scale, from, until);
+            }
         }
         thread.enters(operator, region.is_some());
     }
-    found
+    let sum = |times: Vec<f64>| typical(&times).unwrap_or_else(|| times.iter().sum());
+    found.into_iter().map(|(region, times)| (region, sum(times))).collect()
 }
 
 /// What a stretch of time takes of an iteration without a profiler.

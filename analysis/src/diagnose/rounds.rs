@@ -17,6 +17,16 @@ const SMALL: f64 = 4096.0;
 /// The share of a loop's time that has to be of the same operators with the same shapes in each round.
 const ALIKE: f64 = 0.7;
 
+/// What could take the place of a loop's rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Instead {
+    /// One call on all of it.
+    OneCall,
+    /// `torch._foreach_*`, which on a processor runs one operator after another itself
+    /// (`ForeachOpsKernels.cpp` of PyTorch, the slow path): Python is saved, and the operators are not.
+    Foreach,
+}
+
 /// A loop as it ran.
 pub(crate) struct Rounds {
     /// The line of the `for`.
@@ -34,9 +44,10 @@ pub(crate) fn rounds(
     one: &Loop<'_>,
     fewest: f64,
     all_alike: bool,
+    instead: Instead,
 ) -> Option<Rounds> {
     if one.is_comprehension() {
-        return of_expression(evidence, one, at(evidence, one)?, fewest);
+        return of_expression(evidence, one, at(evidence, one)?, fewest, instead);
     }
     let lines = lines(evidence, one);
     let (at, trips) = trips(evidence, one)?;
@@ -50,7 +61,7 @@ pub(crate) fn rounds(
     }
     // The line of the `for` itself takes the next round's number or tensor.
     let with_head: BTreeSet<Line> = lines.iter().copied().chain([at]).collect();
-    let saved_ns = saved_ns(evidence, &with_head, trips);
+    let saved_ns = saved_ns(evidence, &with_head, trips, instead);
     Some(Rounds { at, trips, saved_ns })
 }
 
@@ -91,7 +102,13 @@ pub(super) fn trips(evidence: &Evidence<'_>, one: &Loop<'_>) -> Option<(Line, f6
 
 /// The same of a comprehension, all of whose rounds run on the lines of one statement: how many there are
 /// is told by what most calls of its operators are as many as.
-fn of_expression(evidence: &Evidence<'_>, one: &Loop<'_>, at: Line, fewest: f64) -> Option<Rounds> {
+fn of_expression(
+    evidence: &Evidence<'_>,
+    one: &Loop<'_>,
+    at: Line,
+    fewest: f64,
+    instead: Instead,
+) -> Option<Rounds> {
     let (first, last) = lines_of(one.node);
     let lines: BTreeSet<Line> =
         (first..=last).filter_map(|line| evidence.ran(one.module, line)).collect();
@@ -113,7 +130,7 @@ fn of_expression(evidence: &Evidence<'_>, one: &Loop<'_>, at: Line, fewest: f64)
         && does_its_own_work(evidence, &lines)
         && is_alike(evidence, &lines, f64::from(calls))
         && modules(evidence, &lines) < calls as usize;
-    is_one.then(|| Rounds { at, trips, saved_ns: saved_ns(evidence, &lines, trips) })
+    is_one.then(|| Rounds { at, trips, saved_ns: saved_ns(evidence, &lines, trips, instead) })
 }
 
 fn line_cost<'e>(evidence: &'e Evidence<'_>, (file, line): Line) -> Option<&'e LineCost> {
@@ -157,7 +174,12 @@ fn modules(evidence: &Evidence<'_>, lines: &BTreeSet<Line>) -> usize {
 /// With one call instead of many, Python and what each call costs besides its work are left once. Of a
 /// call on small tensors that is all but moving them. Where a layer ran in the place of a cell, its line takes
 /// what that took.
-pub(super) fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f64) -> f64 {
+pub(super) fn saved_ns(
+    evidence: &Evidence<'_>,
+    lines: &BTreeSet<Line>,
+    trips: f64,
+    instead: Instead,
+) -> f64 {
     let call_ns = small_call_ns(evidence);
     let bandwidth = evidence.device().map_or(0.0, |device| device.bandwidth);
     let overhead_ns = |operator: &Operator, whole: f64| {
@@ -167,6 +189,7 @@ pub(super) fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f
         if is_small { (whole - 1e9 * bytes / bandwidth).max(0.0) } else { call_ns.min(whole) }
     };
     let left = 1.0 / trips.max(1.0);
+    let runs_each = instead == Instead::Foreach && !evidence.on_gpu();
     // By call the nanoseconds of the host, as of the recording.
     let mut calls: BTreeMap<u32, f64> = BTreeMap::new();
     let is_ours = |line: Option<Line>| line.is_some_and(|line| lines.contains(&line));
@@ -187,7 +210,7 @@ pub(super) fn saved_ns(evidence: &Evidence<'_>, lines: &BTreeSet<Line>, trips: f
             let whole = task.call.and_then(|call| calls.get(&call)).copied().unwrap_or(0.0);
             match task.kind {
                 TaskKind::HostGap => task.duration_ns *= left,
-                TaskKind::HostOperator | TaskKind::Launch if whole > 0.0 => {
+                TaskKind::HostOperator | TaskKind::Launch if whole > 0.0 && !runs_each => {
                     let operator = task.operator.and_then(|at| operators.get(at as usize));
                     let overhead = operator.map_or(call_ns.min(whole), |it| overhead_ns(it, whole));
                     let overhead = overhead / whole;

@@ -8,7 +8,7 @@ use super::evaluation::Stretches;
 use super::evidence::Evidence;
 use super::loops::{self, Loop};
 use super::reading::{goes_over_validation, loops_around};
-use super::rounds::{Rounds, is_alike, lines, saved_ns, trips};
+use super::rounds::{Instead, Rounds, is_alike, lines, saved_ns, trips};
 use super::tally::Line;
 use crate::profile::Phase;
 use crate::source::batch_site::gather::named_children;
@@ -111,7 +111,11 @@ pub(crate) fn rounds(evidence: &Evidence<'_>, one: &Loop<'_>, fewest: f64) -> Op
         && !modules.is_empty()
         && modules.into_iter().all(|module| keeps_nothing(evidence, module))
         && is_alike(evidence, &lines, trips);
-    is_one.then(|| Rounds { at, trips, saved_ns: saved_ns(evidence, &lines, trips) })
+    is_one.then(|| Rounds {
+        at,
+        trips,
+        saved_ns: saved_ns(evidence, &lines, trips, Instead::OneCall),
+    })
 }
 
 /// Whether a module, and those that it is in, take each sample for itself, and leave nothing behind for the

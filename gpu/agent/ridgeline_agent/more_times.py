@@ -1,8 +1,8 @@
-"""Times the iterations of a quick program once more, after the profiled ones.
+"""More iterations of a quick program: some more are profiled, and many are timed once more.
 
 Those of less than a few milliseconds take a tenth longer in the beginning, until all that they
-touch is in the caches, and a few of them differ by as much. More cannot run before the profiler,
-for then a program of few iterations would have none left for it.
+touch is in the caches, and a few of them differ by as much; those whose memory is watched are
+colder still. All of it comes behind what was asked for, for a program may have no more iterations.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from .timing import Timer
 
 # Slower ones are timed well enough by a few.
 _QUICK_NS = 5_000_000
+PROFILED_FOR_TIMES = 6
 _WARM_UP = 8
 _TIMED = 24
 

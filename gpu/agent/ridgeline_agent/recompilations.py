@@ -52,13 +52,16 @@ def recompilations_json(
         place = _function(sources, metrics, asked_at, defined)
         identity = str(getattr(metrics, "compile_id", None) or "")
         matched = _IDENTITY.search(identity)
-        if place is None or matched is None or getattr(metrics, "fail_type", None):
+        if place is None or matched is None:
             continue
-        defined[metrics.co_filename, metrics.co_name] = place
+        # Such as the one with which Dynamo finds that there were too many.
+        has_failed = bool(getattr(metrics, "fail_type", None))
+        if not has_failed:
+            defined[metrics.co_filename, metrics.co_name] = place
         if int(matched[2]) > 0 and identity not in counted:
             counted.add(identity)
             again = found.setdefault(place, _Again())
-            again.counts[matched[1]] += 1
+            again.counts[matched[1]] += not has_failed
             again.time_ns += _compile_ns(metrics)
             again.reason = again.reason or _reason(sources, _why(metrics))
     return [
@@ -70,6 +73,7 @@ def recompilations_json(
             "reason": again.reason,
         }
         for (file, line), again in found.items()
+        if any(again.counts.values())
     ][:_MOST_ENTRIES]
 
 

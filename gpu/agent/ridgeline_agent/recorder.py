@@ -36,7 +36,7 @@ from .loader_batches import LoaderBatches
 from .loaders import LoaderTimes
 from .memory import MemoryWatch
 from .modules import Definitions, ModuleTable, optimizers_json
-from .more_times import MoreTimes, are_quick
+from .more_times import PROFILED_FOR_TIMES, MoreTimes, are_quick
 from .observed import Observed
 from .open_phases import OpenPhases
 from .overlay import Overlay
@@ -136,6 +136,8 @@ class Recorder:
         self._memory: MemoryWatch | None = None
         self._others_go_backward = False
         self._measured: tuple[MemoryWatch, BatchWatch] | None = None
+        # How many iterations are profiled for their times alone, behind those with memory.
+        self._for_times = 0
         self._profiler: Any = None
         self._results: Any = None
         self._profiled: list[tuple[int, int]] = []
@@ -483,6 +485,7 @@ class Recorder:
         self._observed.timing_ended()
         self._stage = Stage.PROFILING
         self._host.progress(self._stage.value, 0, self._spec.iterations.profiled)
+        self._for_times = PROFILED_FOR_TIMES if self._is_quick() else 0
         self._start_profiler()
         self._begin_profiled_one(sys._getframe())
 
@@ -532,6 +535,15 @@ class Recorder:
         )
         self._stack_before = loops.stack_frames(frame, self._sources)
         self._all_ranks("profiling", 0)
+        self._open_window()
+
+    def _begin_one_for_times(self) -> None:
+        """What else is looked at in an iteration leaves cold caches to a quick one."""
+        self._batch = self._batch.next_iteration()
+        self._memory = None
+        self._open_window()
+
+    def _open_window(self) -> None:
         self._first_record = self._log.position()
         self._log.add(line_clock.ITERATION, len(self._profiled))
         self._iteration_began_ns = time.time_ns()
@@ -545,17 +557,19 @@ class Recorder:
             # So that an iteration's kernels lie within its own window.
             torch.cuda.synchronize(self._device)
         self._profiled.append((self._iteration_began_ns, time.time_ns()))
+        done, wanted = len(self._profiled), self._spec.iterations.profiled
+        last = done >= wanted + self._for_times
+        if last:
+            self._log.add(line_clock.ITERATION, done)
         if self._memory is not None:
             self._memory.end()
             self._measured = (self._memory, self._batch)
-        last = len(self._profiled) >= self._spec.iterations.profiled
-        if last:
-            self._log.add(line_clock.ITERATION, len(self._profiled))
-        self._tolerating("the search for the loop", self._find_loop, frame)
-        wanted = self._spec.iterations.profiled
-        self._host.progress(self._stage.value, min(len(self._profiled), wanted), wanted)
-        if not last:
+            self._tolerating("the search for the loop", self._find_loop, frame)
+            self._host.progress(self._stage.value, min(done, wanted), wanted)
+        if done < wanted:
             self._begin_profiled_one(frame)
+        elif not last:
+            self._begin_one_for_times()
         else:
             self._stop_profiler()
             self._ways_further = iter(
@@ -578,11 +592,15 @@ class Recorder:
     def _time_more(self) -> bool:
         # What had to be ended for the profiler belongs to the iterations that were timed before.
         was_ended = any(switch.on is None for switch in self._observed.switches)
-        is_asked = self._spec.iterations.timed_at_most is not None and self._spec.rank is None
-        wanted = is_asked and not was_ended and are_quick(self._timer)
+        wanted = self._is_quick() and not was_ended
         if wanted:
             self._further = MoreTimes(self._device)
         return wanted
+
+    def _is_quick(self) -> bool:
+        """Whether to look at more iterations than were asked for, since they cost nothing."""
+        is_asked = self._spec.iterations.timed_at_most is not None and self._spec.rank is None
+        return is_asked and are_quick(self._timer)
 
     def _take_turns(self) -> bool:
         observed, timed_ns = self._observed, self._timer.wall_ns()
@@ -673,7 +691,7 @@ class Recorder:
     def _save(
         self, status: str, frame: types.FrameType | None, failure: dict[str, object] | None
     ) -> None:
-        if self._device.type == "cpu" and len(self._profiled) == 1:
+        if self._device.type == "cpu" and self._profiled and self._measured_at() == 0:
             # torch reports no frees of CPU memory that it had not seen being taken.
             self._add_note(
                 "only one iteration was profiled: memory that was taken before it and freed within "
@@ -736,7 +754,7 @@ class Recorder:
                 "timed_phases": self._phases_json() if complete else {},
                 "joules": self._timer.joules() if complete else None,
                 "profiled": [list(window) for window in self._profiled],
-                "measured": len(self._profiled) - 1 if complete else None,
+                "measured": self._measured_at() if complete else None,
             },
             "loop": None if loop is None else {"file": loop[0], "line": loop[1]},
             "batch": batch.json(),
@@ -752,6 +770,10 @@ class Recorder:
             "failure": failure,
             "notes": self._notes,
         }
+
+    def _measured_at(self) -> int:
+        """Which of the profiled iterations was the last whose memory was watched."""
+        return min(len(self._profiled), self._spec.iterations.profiled) - 1
 
     def _loop(self) -> tuple[int, int] | None:
         """`(file, line)` of the loop, or of the function that a provider's iteration is."""

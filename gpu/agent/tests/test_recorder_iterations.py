@@ -346,13 +346,16 @@ def test_few_are_enough_where_asked(count: int) -> None:
     assert recording.operators("aten::addmm")
 
 
-def times_of(body: str) -> list[int]:
+def times_of(body: str, profiled: int = 1) -> list[int]:
     """What is timed where three iterations are asked for, and up to six."""
     asked = {"warmup": 2, "timed": 3, "timed_at_most": 6, "profiled": 1}
     recording = record(SETUP + body, iterations=asked)
     assert recording.outcome == "complete", recording.printed
-    assert len(recording.manifest["iterations"]["profiled"]) == 1
-    return list(recording.manifest["iterations"]["timed_ns"])
+    iterations = recording.manifest["iterations"]
+    assert len(iterations["profiled"]) == profiled
+    # The memory is that of the first, with or without more behind it.
+    assert iterations["measured"] == 0
+    return list(iterations["timed_ns"])
 
 
 def sleeping(seconds: str) -> str:
@@ -364,10 +367,12 @@ def test_more_are_timed_where_they_are_quick() -> None:
     assert len(times_of(sleeping("0.01"))) == 6
 
 
-@pytest.mark.parametrize(("count", "timed"), [(100, 24), (2 + 6 + 1 + 8 + 10, 10), (12, 6)])
-def test_quick_ones_are_timed_once_more_as_far_as_there_are_any(count: int, timed: int) -> None:
-    times = times_of(LOOP_OF.format(count=count))
-    assert len(times) == timed
+@pytest.mark.parametrize(
+    ("count", "timed", "profiled"),
+    [(100, 24, 1 + 6), (2 + 6 + 1 + 6 + 8 + 10, 10, 1 + 6), (2 + 6 + 1 + 3, 6, 1 + 3)],
+)
+def test_of_quick_ones_more_are_looked_at(count: int, timed: int, profiled: int) -> None:
+    assert len(times_of(LOOP_OF.format(count=count), profiled)) == timed
 
 
 def test_more_are_timed_where_they_are_unequal() -> None:

@@ -4,7 +4,7 @@
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::loops::{self, loops};
-use crate::diagnose::rounds::{Rounds, rounds};
+use crate::diagnose::rounds::{Instead, Rounds, rounds};
 use crate::diagnose::rule::Rule;
 use crate::diagnose::samples;
 
@@ -27,8 +27,8 @@ impl Rule for PythonLoop {
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let loops = loops(evidence.program).into_iter();
         let found = loops.filter(|one| one.rounds != loops::Rounds::Parameters).filter_map(|one| {
-            let own =
-                rounds(evidence, &one, FEWEST, true).map(|found| (found, instead(one.rounds)));
+            let own = rounds(evidence, &one, FEWEST, true, Instead::OneCall)
+                .map(|found| (found, instead(one.rounds)));
             let (found, instead) = own.or_else(|| {
                 let found = samples::rounds(evidence, &one, FEWEST)?;
                 Some((found, "The model takes all of them in one call, as a batch."))
