@@ -204,7 +204,9 @@ fn a_program_is_held_to_its_configuration() {
     check(&["--write-baseline", "baseline.json"]).exits_with(0).prints("passed      time-budget");
     let kept = std::fs::read_to_string(sandbox.project().join("baseline.json")).expect("written");
     let kept: Value = serde_json::from_str(&kept).expect("JSON");
-    assert_eq!(kept["run"]["timed_ns"].as_array().map(Vec::len), Some(7));
+    // More than without a baseline, and more still where the iterations are quick.
+    let timed = kept["run"]["timed_ns"].as_array().map(Vec::len);
+    assert!(matches!(timed, Some(7 | 24)), "{timed:?}");
     // How long it takes is the machine's affair, so that the baseline is made slow, and then fast.
     let baseline_times = |factor: f64| {
         let mut changed = kept.clone();
