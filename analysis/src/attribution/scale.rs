@@ -161,17 +161,17 @@ fn weight_of(cost: &Cost) -> f64 {
 }
 
 /// What the typical iteration has of the sum over all.
-fn typical(cost: &Cost) -> f64 {
+fn typical_share(cost: &Cost) -> f64 {
     if cost.time_ns > 0.0 { cost.typical_ns / cost.time_ns } else { 1.0 }
 }
 
 fn recorder_ns(cost: &Cost) -> f64 {
-    cost.recorder_ns.min(cost.host_ns) * typical(cost)
+    cost.recorder_ns.min(cost.host_ns) * typical_share(cost)
 }
 
 /// Of what is the program's own.
 fn most_given_back(cost: &Cost) -> f64 {
-    (cost.host_ns * typical(cost) - recorder_ns(cost)) * MOST_GIVEN_BACK
+    (cost.host_ns * typical_share(cost) - recorder_ns(cost)) * MOST_GIVEN_BACK
 }
 
 fn remaining(cost: &Cost, per_event: f64) -> f64 {
