@@ -7,9 +7,9 @@ faster over minutes. With a GPU as the device these are the pairs whose fault on
 the others. What the twin saves is measured without the product: both programs take turns of a few
 iterations (tests/bench/take_turns.py), on a processor on one thread, of which the processor time
 counts. Where a program has processes of its own, the wall time of the two profiles is compared
-instead, and of what is compiled again that of two whole runs. A round gives one ratio, of what the
-finding tells to what the twin saves; the table has the medians, and the ratio's range over the
-rounds. It ends with 1 where a median ratio is further from 1 than a fifth.
+instead, and of what is compiled again the first iterations of new processes. A round gives one
+ratio, of what the finding tells to what the twin saves; the table has the medians, and the ratio's
+range over the rounds. It ends with 1 where a median ratio is further from 1 than a fifth.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from take_turns import keep_pages, speedup
+from take_turns import Version, keep_pages, speedup
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PLANTED = REPOSITORY / "demo-projects" / "planted"
@@ -38,9 +37,11 @@ OF_THE_MEAN = {
     "loader-workers-restarted",
     "padding-waste",
 }
-# What is compiled again is over before anything is timed: whole runs tell it. The finding spreads
-# it over the iterations that the agent saw.
-WHOLE_RUN = {"recompilation"}
+# What is compiled again is over before anything is timed: the first iterations tell it, but for the
+# very first, in which both twins compile. The finding spreads it over those that the agent saw.
+IN_THE_BEGINNING = {"recompilation"}
+BEGINNING = 30
+PROCESSES = 3
 # Either twin by itself nearly fills the GPU's memory, so that they cannot take turns.
 FILLS_THE_MEMORY = {"recompute-candidates"}
 # Of these, a profile has the times of warm iterations.
@@ -120,12 +121,16 @@ class Runner:
         )
         return 1 - 1 / float(found["speedup"])
 
-    def whole_ms(self, project: Path) -> float:
-        """A run without the profiler."""
-        began = time.perf_counter()
-        command = [self._python, "train.py"]
-        subprocess.run(command, cwd=project, capture_output=True, check=True)
-        return (time.perf_counter() - began) * 1e3
+    def beginning_ms(self, project: Path) -> float:
+        """The iterations of a new process but the first: the middle one of several processes."""
+        took = []
+        for _ in range(PROCESSES):
+            version = Version(self._python, project / "train.py", 1, [])
+            try:
+                took.append(sum(version.turn(BEGINNING)[1:]) / 1e6)
+            finally:
+                version.close()
+        return statistics.median(took)
 
 
 def pairs(device: str) -> list[Path]:
@@ -164,13 +169,13 @@ def compare(rule: str, folder: Path, runner: Runner, *, clean_first: bool) -> Co
     told_ms = told(rule, faulty, "time_ms")
     if has_processes(folder) or rule in FILLS_THE_MEMORY:
         saved_ms = faulty_ms - iteration_ms(rule, clean)
-    elif rule not in WHOLE_RUN:
+    elif rule not in IN_THE_BEGINNING:
         saved_ms = faulty_ms * runner.saved_share(
             folder, mean=rule in OF_THE_MEAN, quick=faulty_ms < QUICK_MS
         )
     else:
-        whole = {twin: runner.whole_ms(folder / twin) for twin in twins}
-        saved_ms = whole["faulty"] - whole["clean"]
+        beginning = {twin: runner.beginning_ms(folder / twin) for twin in twins}
+        saved_ms = beginning["faulty"] - beginning["clean"]
         told_ms *= faulty["manifest"]["iterations"]["seen"]
     peaks = [profile["memory"]["peak_bytes"] for profile in (faulty, clean)]
     size = Round(told(rule, faulty, "bytes"), peaks[0] - peaks[1])

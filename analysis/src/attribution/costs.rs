@@ -2,6 +2,7 @@
 
 use super::contexts::{ContextId, Contexts};
 use super::device::{Busy, Launches};
+use super::exchange::Stretch;
 use super::join::Join;
 use super::timeline::Piece;
 
@@ -20,6 +21,8 @@ pub(super) struct Cost {
     pub line_events: f64,
     /// Nanoseconds of the host's part that were the recorder's own.
     pub recorder_ns: f64,
+    /// Nanoseconds of the host's part that went by while it waited for other ranks.
+    pub waited_ns: f64,
     /// Nanoseconds of kernels and copies that it launched, each at its full length.
     pub kernel_ns: f64,
     /// Nanoseconds of the host within calls that launch.
@@ -44,12 +47,14 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// Adds up the pieces of the host's time and the activities of GPUs.
+    /// Adds up the pieces of the host's time, of which it waits for other ranks in `waits`, and the
+    /// activities of GPUs.
     pub fn new(
         join: &Join<'_>,
         contexts: &Contexts<'_>,
         pieces: &[Piece],
         launches: &Launches,
+        waits: &[Stretch],
     ) -> Costs {
         let (trace, windows) = (join.trace, join.windows);
         let mut costs = Costs {
@@ -61,6 +66,7 @@ impl Costs {
         let busy = Busy::new(trace, windows);
         costs.by_iteration = ByIteration::new(contexts.len(), windows.len());
         costs.add_host(windows, pieces, &busy.stretches);
+        costs.add_waits(pieces, waits);
         costs.add_device(join, launches, &busy.parts);
         for (index, cost) in costs.contexts.iter_mut().enumerate() {
             let typical = typical(costs.by_iteration.of(index));
@@ -110,6 +116,21 @@ impl Costs {
                 piece.operator.and_then(|operator| self.operators.get_mut(operator as usize))
             {
                 *time_ns += free;
+            }
+        }
+    }
+
+    /// Both are in order.
+    fn add_waits(&mut self, pieces: &[Piece], waits: &[Stretch]) {
+        for piece in pieces {
+            let first = waits.partition_point(|(_, end_ns)| *end_ns <= piece.start_ns);
+            let within = waits.get(first..).unwrap_or_default().iter();
+            let within = within.take_while(|(start_ns, _)| *start_ns < piece.end_ns);
+            let parts = within.map(|(start_ns, end_ns)| {
+                piece.end_ns.min(*end_ns).saturating_sub(piece.start_ns.max(*start_ns)) as f64
+            });
+            if let Some(cost) = self.contexts.get_mut(piece.context.0 as usize) {
+                cost.waited_ns = (cost.waited_ns + parts.sum::<f64>()).min(cost.host_ns);
             }
         }
     }

@@ -4,13 +4,14 @@
 //! gloo's operations are ranges of the trace (`gloo:all_reduce`), from the request to the end, while
 //! threads of gloo's own work. There the loop's thread waits for an operation in the gap between two
 //! of its operators: of the gap in which an operation ends, or which ended right before, the part while
-//! it was under way was a wait.
+//! it was under way was a wait, and so is asking for it right before.
 
 use std::collections::BTreeMap;
 
 use super::contexts::{ContextId, Contexts};
 use super::device::Launches;
 use super::join::Join;
+use super::scale::Scale;
 use super::steps::Steps;
 use super::timeline::Piece;
 use crate::metrics::activity::communicating;
@@ -33,77 +34,90 @@ const WOKEN_BEFORE_NS: i64 = 1_000_000;
 /// A stretch of time.
 pub(super) type Stretch = (i64, i64);
 
-/// What the windows hold of it; nothing where nothing was exchanged.
-pub(super) fn exchange(
-    join: &Join<'_>,
-    contexts: &Contexts<'_>,
-    pieces: &[Piece],
-    launches: &Launches,
-    steps: &Steps,
-    manifest: Option<&Manifest>,
-) -> Option<Exchange> {
-    let communicates = communicating(join.trace);
-    let on_gpu = gpu_operations(join, &communicates);
-    let mut found = Found::default();
-    let total = if on_gpu.is_empty() {
-        let operations = host_operations(join);
-        found.on_host(join, pieces, &operations);
-        operations
-    } else {
-        found.on_gpu(join, launches, &on_gpu, &communicates);
-        on_gpu.iter().map(|(_, stretch)| *stretch).collect()
-    };
-    if total.is_empty() {
-        return None;
-    }
-    // The profiler makes an iteration longer, and the others wait for that, too.
-    let iterations = steps.iterations_in_sum();
-    let all: Vec<Stretch> = found.exposed.values().flatten().copied().collect();
-    let mut lines: Vec<ExposedLine> = Vec::new();
-    let mut by_line: BTreeMap<(FileId, u32, bool), Vec<Stretch>> = BTreeMap::new();
-    for (context, stretches) in found.exposed {
-        let Some(context) = context.and_then(|id| contexts.get(id)) else { continue };
-        let frame = join.places.log.stacks.top(context.line);
-        let place = frame.and_then(|frame| {
-            let code = manifest?.codes.get(frame.code as usize)?;
-            Some((FileId(code.file), frame.line, context.phase == Phase::Backward))
-        });
-        if let Some(place) = place {
-            by_line.entry(place).or_default().extend(stretches);
-        }
-    }
-    for ((file, line, in_backward), stretches) in by_line {
-        let exposed_ns = union_ns(stretches) as f64 / iterations;
-        lines.push(ExposedLine { file, line, exposed_ns, in_backward });
-    }
-    lines.sort_by(|one, other| other.exposed_ns.total_cmp(&one.exposed_ns));
-    Some(Exchange {
-        total_ns: union_ns(total) as f64 / iterations,
-        exposed_ns: union_ns(all) as f64 / iterations,
-        copying_ns: union_ns(operators(join, &OF_REDUCER).collect()) as f64 / iterations,
-        lines,
-    })
-}
-
-/// Where the loop's thread waits for operations on the host: sorted, without overlaps. Nothing where
-/// GPUs exchange.
-pub(super) fn host_waits(join: &Join<'_>, pieces: &[Piece]) -> Vec<Stretch> {
-    let operations = host_operations(join);
-    if operations.is_empty() || !gpu_operations(join, &communicating(join.trace)).is_empty() {
-        return Vec::new();
-    }
-    let mut found = Found::default();
-    found.on_host(join, pieces, &operations);
-    merged(found.exposed.into_values().flatten().collect())
-}
-
-#[derive(Default)]
-struct Found {
+/// The operations of the windows, and what waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Operations {
+    on_gpu: bool,
+    all: Vec<Stretch>,
     /// Exposed stretches by what waits.
     exposed: BTreeMap<Option<ContextId>, Vec<Stretch>>,
 }
 
-impl Found {
+impl Operations {
+    pub fn new(join: &Join<'_>, pieces: &[Piece], launches: &Launches) -> Operations {
+        let communicates = communicating(join.trace);
+        let on_gpu = gpu_operations(join, &communicates);
+        let mut found = Operations { on_gpu: !on_gpu.is_empty(), ..Operations::default() };
+        if found.on_gpu {
+            found.on_gpu(join, launches, &on_gpu, &communicates);
+            found.all = on_gpu.into_iter().map(|(_, stretch)| stretch).collect();
+        } else {
+            found.all = host_operations(join);
+            found.on_host(join, pieces);
+        }
+        found
+    }
+
+    /// Where the loop's thread waits for operations on the host: sorted, without overlaps. Nothing where
+    /// GPUs exchange.
+    pub fn host_waits(&self) -> Vec<Stretch> {
+        if self.on_gpu { Vec::new() } else { self.exposed_stretches() }
+    }
+
+    fn exposed_stretches(&self) -> Vec<Stretch> {
+        merged(self.exposed.values().flatten().copied().collect())
+    }
+
+    /// What they are in an iteration; nothing where nothing was exchanged.
+    pub fn exchange(
+        &self,
+        join: &Join<'_>,
+        contexts: &Contexts<'_>,
+        scale: &Scale,
+        steps: &Steps,
+        manifest: Option<&Manifest>,
+    ) -> Option<Exchange> {
+        if self.all.is_empty() {
+            return None;
+        }
+        // The profiler makes an iteration longer, and the others wait for that, too.
+        let iterations = steps.iterations_in_sum();
+        let factor_of = |id: Option<ContextId>| {
+            let of_waits = id.and_then(|id| scale.of_waits.get(id.0 as usize)).copied();
+            of_waits.filter(|_| !self.on_gpu).unwrap_or(1.0 / iterations)
+        };
+        let mut all = Exposed::default();
+        let mut by_line: BTreeMap<(FileId, u32, bool), Exposed> = BTreeMap::new();
+        for (id, stretches) in &self.exposed {
+            all.add(stretches, factor_of(*id));
+            let Some(context) = id.and_then(|id| contexts.get(id)) else { continue };
+            let frame = join.places.log.stacks.top(context.line);
+            let place = frame.and_then(|frame| {
+                let code = manifest?.codes.get(frame.code as usize)?;
+                Some((FileId(code.file), frame.line, context.phase == Phase::Backward))
+            });
+            if let Some(place) = place {
+                by_line.entry(place).or_default().add(stretches, factor_of(*id));
+            }
+        }
+        let lines = by_line.into_iter().map(|((file, line, in_backward), own)| ExposedLine {
+            file,
+            line,
+            exposed_ns: own.scaled_ns(),
+            in_backward,
+        });
+        let mut lines: Vec<ExposedLine> = lines.collect();
+        lines.sort_by(|one, other| other.exposed_ns.total_cmp(&one.exposed_ns));
+        let exposed_ns = all.scaled_ns();
+        let hidden_ns = union_ns(self.all.clone()).saturating_sub(union_ns(all.stretches)) as f64;
+        Some(Exchange {
+            total_ns: exposed_ns + hidden_ns / iterations,
+            exposed_ns,
+            copying_ns: union_ns(operators(join, &OF_REDUCER).collect()) as f64 / iterations,
+            lines,
+        })
+    }
+
     fn on_gpu(
         &mut self,
         join: &Join<'_>,
@@ -122,9 +136,9 @@ impl Found {
         }
     }
 
-    fn on_host(&mut self, join: &Join<'_>, pieces: &[Piece], operations: &[Stretch]) {
+    fn on_host(&mut self, join: &Join<'_>, pieces: &[Piece]) {
         let gaps = gaps(join, pieces);
-        for &(start_ns, end_ns) in operations {
+        for &(start_ns, end_ns) in &self.all {
             let from = end_ns.saturating_sub(WOKEN_BEFORE_NS);
             let first = gaps.partition_point(|gap| gap.end_ns() <= from);
             let near = gaps.get(first..).unwrap_or_default().iter();
@@ -133,6 +147,10 @@ impl Found {
             if gap.within((start_ns, end_ns)) < SHORTEST_WAIT_NS {
                 continue;
             }
+            // Where the operator that asked for it is in the same gap, nothing was computed since.
+            let asks = |piece: &&Piece| piece.operator.is_some() && piece.start_ns <= start_ns;
+            let asked = gap.pieces.iter().rev().find(asks).map(|piece| piece.start_ns);
+            let start_ns = asked.unwrap_or(start_ns);
             // The line that waits is the one on which most of the operation goes by: the gap goes on
             // to the next operator, which may be another line's.
             let goes_by = |piece: &&Piece| {
@@ -147,6 +165,32 @@ impl Found {
             let waits = waits.filter(|(from, to)| from < to);
             self.exposed.entry(Some(context)).or_default().extend(waits);
         }
+    }
+}
+
+/// Stretches that nothing hides, of which several may be the same time.
+#[derive(Debug, Default)]
+struct Exposed {
+    stretches: Vec<Stretch>,
+    /// Nanoseconds of the profiled iterations, those of each context apart.
+    recorded_ns: f64,
+    /// The same of an iteration without a profiler.
+    of_iteration_ns: f64,
+}
+
+impl Exposed {
+    /// Adds those of one context, which a factor makes those of an iteration.
+    fn add(&mut self, stretches: &[Stretch], factor: f64) {
+        let recorded_ns = union_ns(stretches.to_vec()) as f64;
+        self.recorded_ns += recorded_ns;
+        self.of_iteration_ns += recorded_ns * factor;
+        self.stretches.extend(stretches);
+    }
+
+    /// Nanoseconds of an iteration; what several wait for at once is waited for once.
+    fn scaled_ns(&self) -> f64 {
+        let once_ns = union_ns(self.stretches.clone()) as f64;
+        if self.recorded_ns > 0.0 { once_ns * self.of_iteration_ns / self.recorded_ns } else { 0.0 }
     }
 }
 
@@ -330,6 +374,10 @@ mod tests {
             with(&[("gloo:all_reduce", 130, 340)]),
             expect!["210 exposed 140 | 32: 140 backward"],
         );
+        // From when it is asked for, where nothing is computed in between.
+        let mut trace = with(&[("gloo:all_reduce", 420, 500)]);
+        trace.op("c10d::allreduce_", 405_000, 30_000);
+        check(trace, expect!["95 exposed 95 | 33: 95"]);
         // Two at once wait no longer than the longer of them.
         check(
             with(&[("gloo:all_reduce", 130, 340), ("gloo:all_reduce", 180, 330)]),

@@ -45,6 +45,7 @@ use compiled::EagerShares;
 use contexts::{Context, ContextId, Contexts};
 use costs::{Cost, Costs};
 use device::Launches;
+use exchange::Operations;
 use join::Join;
 use lines::{Lines, Sources};
 use memory_kinds::Classifier;
@@ -153,7 +154,9 @@ fn attribute_with(
     let classifier = Classifier::new(&join, &mut contexts, manifest, &replay);
     let of_shown = operators::contexts_of_shown(&join, &mut contexts);
 
-    let costs = Costs::new(&join, &contexts, &pieces, &launches);
+    let exchanges = Operations::new(&join, &pieces, &launches);
+    let waits = exchanges.host_waits();
+    let costs = Costs::new(&join, &contexts, &pieces, &launches, &waits);
     let scale = steps.scale(&costs, &contexts);
     let device = device::facts(manifest, trace);
     let sums = Sums { costs, scale, launches, device };
@@ -197,7 +200,7 @@ fn attribute_with(
         let piece = timeline::at(&pieces, peak_ns)?;
         Some(contexts.get(piece.context)?.phase)
     });
-    let exchange = exchange::exchange(&join, &contexts, &pieces, &sums.launches, &steps, manifest);
+    let exchange = exchanges.exchange(&join, &contexts, &sums.scale, &steps, manifest);
     let mut profile = Profile {
         exchange: exchange.map(Arc::new),
         graph_entries: graph_entries::graph_entries(&join, &pieces, &sums.scale),
@@ -231,6 +234,7 @@ fn attribute_with(
             join: &join,
             pieces: &pieces,
             launches: &sums.launches,
+            waits: &waits,
         };
         graph = joined.graph(&mut contexts, &profile);
     }

@@ -15,6 +15,7 @@ mod rank_waits;
 use super::contexts::{ContextId, Contexts};
 use super::costs::Costs;
 use super::device::Launches;
+use super::exchange::{Operations, Stretch};
 use super::join::Join;
 use super::recorded_step::{Asked, median_window, waits};
 use super::scale::Scale;
@@ -51,8 +52,15 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
     let mut contexts = Contexts::new(&join, manifest, recording.lines.is_none());
     let pieces = timeline::pieces(&join, &mut contexts);
     let launches = Launches::new(&join, &mut contexts);
-    let joined =
-        Joined { recording, steps: &steps, join: &join, pieces: &pieces, launches: &launches };
+    let waits = Operations::new(&join, &pieces, &launches).host_waits();
+    let joined = Joined {
+        recording,
+        steps: &steps,
+        join: &join,
+        pieces: &pieces,
+        launches: &launches,
+        waits: &waits,
+    };
     joined.graph(&mut contexts, profile)
 }
 
@@ -77,6 +85,8 @@ pub(super) struct Joined<'a> {
     pub join: &'a Join<'a>,
     pub pieces: &'a [Piece],
     pub launches: &'a Launches,
+    /// Where the loop's thread waits for other ranks.
+    pub waits: &'a [Stretch],
 }
 
 impl<'a> Joined<'a> {
@@ -86,7 +96,7 @@ impl<'a> Joined<'a> {
         contexts: &mut Contexts<'a>,
         profile: &Profile,
     ) -> Result<Recorded, NoGraph> {
-        let Joined { recording, steps, join, pieces, launches } = *self;
+        let Joined { recording, steps, join, pieces, launches, waits } = *self;
         let window = check(recording, steps)?;
         let trace = &recording.trace;
         let manifest = recording.manifest.as_ref();
@@ -100,7 +110,7 @@ impl<'a> Joined<'a> {
             window,
             asked,
             ranges: OwnRanges::new(trace),
-            rank_waits: RankWaits::new(join, pieces),
+            rank_waits: RankWaits(waits),
             pieces,
             launches,
             graph,
@@ -129,7 +139,7 @@ impl<'a> Joined<'a> {
         }
         if trace.activities.is_empty() {
             // On a CPU each context takes what attribution says that it takes without a profiler.
-            let costs = Costs::new(join, contexts, pieces, launches);
+            let costs = Costs::new(join, contexts, pieces, launches, waits);
             let scale = steps.scale(&costs, contexts);
             scale_host(&mut graph, &task_contexts, &costs, &scale);
         }
@@ -177,7 +187,7 @@ struct Builder<'a> {
     window: (i64, i64),
     asked: Asked,
     ranges: OwnRanges,
-    rank_waits: RankWaits,
+    rank_waits: RankWaits<'a>,
     pieces: &'a [Piece],
     launches: &'a Launches,
     graph: Graph,

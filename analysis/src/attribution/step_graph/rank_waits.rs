@@ -1,18 +1,12 @@
 //! Where the host waits for other ranks.
 
-use crate::attribution::exchange::{Stretch, host_waits};
-use crate::attribution::join::Join;
-use crate::attribution::timeline::Piece;
+use crate::attribution::exchange::Stretch;
 use crate::whatif::graph::TaskKind;
 
-/// The waits of the loop's thread, in order.
-pub(super) struct RankWaits(Vec<Stretch>);
+/// The waits of the loop's thread, in order, without overlaps.
+pub(super) struct RankWaits<'a>(pub &'a [Stretch]);
 
-impl RankWaits {
-    pub fn new(join: &Join<'_>, pieces: &[Piece]) -> RankWaits {
-        RankWaits(host_waits(join, pieces))
-    }
-
+impl RankWaits<'_> {
     /// What the host does from a time on, where it does `kind` if it doesn't wait for other ranks; and
     /// until when, which is `to` at the latest.
     pub fn part(&self, (from, to): Stretch, kind: TaskKind) -> (TaskKind, i64) {

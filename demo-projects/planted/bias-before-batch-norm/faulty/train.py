@@ -1,4 +1,4 @@
-"""Train a small perceptron with batch norm."""
+"""Train a wide perceptron on points, with batch norm."""
 
 import torch
 from torch import nn
@@ -7,14 +7,14 @@ from torch import nn
 def main() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Linear(32, 512),  # fault
-        nn.BatchNorm1d(512),
+        nn.Linear(4, 2048),  # fault
+        nn.BatchNorm1d(2048),
         nn.ReLU(inplace=True),
-        nn.Linear(512, 8),
+        nn.Linear(2048, 8),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        inputs, labels = torch.randn(1024, 32), torch.randint(8, (1024,))
+        inputs, labels = torch.randn(8192, 4), torch.randint(8, (8192,))
         loss = nn.functional.cross_entropy(model(inputs), labels)
         optimizer.zero_grad()
         loss.backward()

@@ -1,4 +1,4 @@
-"""Train with a compiled function that smooths the outputs over the iterations so far."""
+"""Train with a compiled function that smooths the outputs over the last iterations."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Train with a compiled function that smooths the outputs over the iterations so far."""
+"""Train with a compiled function that smooths the outputs over the last iterations."""
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ def main() -> None:
     before: list[Tensor] = []
     inputs = torch.randn(256, 64)
     for _ in range(40):
-        outputs = smoothed(model, inputs, before)
+        outputs = smoothed(model, inputs, before[-6:])
         loss = (outputs - inputs).square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -1,11 +1,11 @@
-"""Train towards a pattern that decays, and is kept in bfloat16."""
+"""Train towards a pattern that decays, and is kept in float8."""
 
 import torch
 from torch import Tensor, nn
 
 
 def decayed(x: Tensor, gates: Tensor) -> Tensor:
-    for _ in range(24):
+    for _ in range(100):
         x = x * gates.float()  # fault
     return x
 
@@ -15,7 +15,7 @@ def main() -> None:
     model = nn.Linear(128, 128)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     for _ in range(200):
-        x, gates = torch.randn(2048, 128), torch.rand(2048, 128).bfloat16()
+        x, gates = torch.randn(256, 128), torch.rand(256, 128).to(torch.float8_e4m3fn)
         loss = (model(x) - decayed(x, gates)).square().mean()
         optimizer.zero_grad()
         loss.backward()
