@@ -31,6 +31,9 @@ const SHORTEST_WAIT_NS: i64 = 20_000;
 /// gloo's thread wakes the one that waits, and then notes the operation's end: so much later at most.
 const WOKEN_BEFORE_NS: i64 = 1_000_000;
 
+/// So many pieces of Python lie at most between asking for an operation and its beginning.
+const MOST_SINCE_ASKED: usize = 100;
+
 /// A stretch of time.
 pub(super) type Stretch = (i64, i64);
 
@@ -147,22 +150,18 @@ impl Operations {
             if gap.within((start_ns, end_ns)) < SHORTEST_WAIT_NS {
                 continue;
             }
-            // Where the operator that asked for it is in the same gap, nothing was computed since.
-            let asks = |piece: &&Piece| piece.operator.is_some() && piece.start_ns <= start_ns;
-            let asked = gap.pieces.iter().rev().find(asks).map(|piece| piece.start_ns);
-            let start_ns = asked.unwrap_or(start_ns);
+            let start_ns = gap.asked_ns(start_ns).unwrap_or(start_ns);
+            let during = gap.during((start_ns, end_ns));
             // The line that waits is the one on which most of the operation goes by: the gap goes on
             // to the next operator, which may be another line's.
+            let part = |piece: &Piece| (piece.start_ns.max(start_ns), piece.end_ns.min(end_ns));
             let goes_by = |piece: &&Piece| {
-                piece.end_ns.min(end_ns).saturating_sub(piece.start_ns.max(start_ns))
+                let (from, to) = part(piece);
+                to.saturating_sub(from)
             };
-            let longest = gap.pieces.iter().max_by_key(goes_by);
-            let Some(context) = longest.map(|piece| piece.context) else { continue };
-            let waits = gap
-                .pieces
-                .iter()
-                .map(|piece| (piece.start_ns.max(start_ns), piece.end_ns.min(end_ns)));
-            let waits = waits.filter(|(from, to)| from < to);
+            let Some(longest) = during.iter().max_by_key(goes_by) else { continue };
+            let context = longest.context;
+            let waits = during.iter().map(part).filter(|(from, to)| from < to);
             self.exposed.entry(Some(context)).or_default().extend(waits);
         }
     }
@@ -212,6 +211,23 @@ impl Gap<'_> {
     /// Nanoseconds of a stretch that are within it.
     fn within(&self, (start_ns, end_ns): Stretch) -> i64 {
         self.end_ns().min(end_ns).saturating_sub(self.start_ns().max(start_ns))
+    }
+
+    /// The pieces during a stretch.
+    fn during(&self, (start_ns, end_ns): Stretch) -> &[Piece] {
+        let first = self.pieces.partition_point(|piece| piece.end_ns <= start_ns);
+        let rest = self.pieces.get(first..).unwrap_or_default();
+        let count = rest.partition_point(|piece| piece.start_ns < end_ns);
+        rest.get(..count).unwrap_or_default()
+    }
+
+    /// When the operator began that asked for what began at a time, where that is in the gap: nothing
+    /// was computed since.
+    fn asked_ns(&self, start_ns: i64) -> Option<i64> {
+        let until = self.pieces.partition_point(|piece| piece.start_ns <= start_ns);
+        let before = self.pieces.get(..until).unwrap_or_default();
+        let asks = before.iter().rev().take(MOST_SINCE_ASKED).find(|it| it.operator.is_some())?;
+        Some(asks.start_ns)
     }
 }
 

@@ -18,7 +18,7 @@ import platform
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -29,33 +29,29 @@ from .alignment import Alignment
 from .batch import BatchWatch
 from .compiled import CompiledRegions
 from .failure import describe_failure
+from .further import Further, is_quick
 from .host import Host
 from .iterations import MODULE, IterationFinder, Verdict
-from .line_times import LineTimes, iterations_to_look_at, seconds_left
 from .loader_batches import LoaderBatches
 from .loaders import LoaderTimes
 from .memory import MemoryWatch
 from .modules import Definitions, ModuleTable, optimizers_json
-from .more_times import PROFILED_FOR_TIMES, MoreTimes, are_quick
+from .more_times import PROFILED_FOR_TIMES
 from .observed import Observed
 from .open_phases import OpenPhases
 from .overlay import Overlay
-from .patience import Patience
 from .phase_times import PhaseTimes
 from .settings import Within, machine_json, settings_json
 from .signals import Signals
 from .sources import Sources, UserCode
 from .sparsity import SPARSE_TYPES, Sparsity
 from .spec import RunSpec
-from .switched_off import Turns, rounds
 from .timing import Timer
 
 _MOST_NOTES = 50
 # How often the timing begins anew because something was compiled, or what had been taken for
 # iterations was none. After that it is taken as it is, with a note.
 _MOST_RESTARTS = 10
-# One rank in a sum over ranks of how many iterations they want: more than these add up to.
-_THAT_WANTS = 1 << 32
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -141,9 +137,7 @@ class Recorder:
         self._profiler: Any = None
         self._results: Any = None
         self._profiled: list[tuple[int, int]] = []
-        # What runs iterations after the profiled ones.
-        self._further: Patience | MoreTimes | Turns | LineTimes | None = None
-        self._ways_further: Iterator[Callable[[], bool]] = iter(())
+        self._further: Further | None = None
         self._iteration_began_ns = 0
         self._stack_before: loops.Frames = []
         self._first_record = 0
@@ -217,8 +211,9 @@ class Recorder:
         if self._before_first:
             self._begin_without_warm_up()
         outermost = self._open.enter(phase)
-        if self._is_timing() and self._signals.on_our_thread():
-            self._open_phase_times().entered(phase)
+        times = self._open_phase_times()
+        if times is not None and self._signals.on_our_thread():
+            times.entered(phase)
         if self._profiler is not None:
             self._log.add(line_clock.PHASE_ENTER, phase)
         if phase == hooks.DATA and self._signals.may_be_our_thread():
@@ -230,8 +225,9 @@ class Recorder:
         if phase == hooks.DATA and self._signals.may_be_our_thread():
             self._loader_times.ends()
         self._open.leave(phase)
-        if self._is_timing() and self._signals.on_our_thread():
-            self._open_phase_times().left(phase)
+        times = self._open_phase_times()
+        if times is not None and self._signals.on_our_thread():
+            times.left(phase)
         if self._profiler is not None:
             self._log.add(line_clock.PHASE_EXIT, phase)
 
@@ -327,15 +323,16 @@ class Recorder:
         """Whether an iteration is timed or profiled."""
         return self._stage in (Stage.TIMING, Stage.PROFILING) and self._further is None
 
+    def _open_phase_times(self) -> PhaseTimes | None:
+        """Those of the iteration that runs, where it is timed."""
+        if self._further is None:
+            return self._phase_times if self._stage is Stage.TIMING else None
+        more = self._further.more_times
+        return None if more is None else more.phase_times
+
     def _is_timing(self) -> bool:
         """Whether the iteration that runs is timed."""
-        if isinstance(self._further, MoreTimes):
-            return self._further.is_timing
-        return self._stage is Stage.TIMING
-
-    def _open_phase_times(self) -> PhaseTimes:
-        again = self._further
-        return again.phase_times if isinstance(again, MoreTimes) else self._phase_times
+        return self._open_phase_times() is not None
 
     def _is_looked_at(self) -> bool:
         """Whether a call belongs to the forward passes of the thread that trains."""
@@ -485,7 +482,7 @@ class Recorder:
         self._observed.timing_ended()
         self._stage = Stage.PROFILING
         self._host.progress(self._stage.value, 0, self._spec.iterations.profiled)
-        self._for_times = PROFILED_FOR_TIMES if self._is_quick() else 0
+        self._for_times = PROFILED_FOR_TIMES if is_quick(self._spec, self._timer) else 0
         self._start_profiler()
         self._begin_profiled_one(sys._getframe())
 
@@ -550,8 +547,8 @@ class Recorder:
 
     def _profiled_one(self, frame: types.FrameType, now_ns: int) -> None:
         if self._further is not None:
-            if self._further.iteration_ended(now_ns):
-                self._go_further(frame)
+            if not self._further.iteration_ended(now_ns):
+                self._complete(frame)
             return
         if self._device.type == "cuda":
             # So that an iteration's kernels lie within its own window.
@@ -572,67 +569,23 @@ class Recorder:
             self._begin_one_for_times()
         else:
             self._stop_profiler()
-            self._ways_further = iter(
-                (self._be_patient, self._time_more, self._take_turns, self._time_lines)
-            )
             self._go_further(frame)
 
     def _go_further(self, frame: types.FrameType) -> None:
         """Goes on for some iterations where these tell more; without any, it is complete."""
-        self._stop_going_further()
-        if not any(begins() for begins in self._ways_further):
+        self._further = Further(
+            self._spec,
+            self._began_ns,
+            self._sources,
+            self._observed,
+            self._finder,
+            self._timer,
+            self._phase_times,
+            self._all_ranks,
+            self._tolerating,
+        )
+        if not self._further.goes_on():
             self._complete(frame)
-
-    def _be_patient(self) -> bool:
-        wanted = self._spec.rank is None and self._finder.may_be_better
-        if wanted:
-            self._further = Patience(self._seconds_left())
-        return wanted
-
-    def _time_more(self) -> bool:
-        # What had to be ended for the profiler belongs to the iterations that were timed before.
-        was_ended = any(switch.on is None for switch in self._observed.switches)
-        wanted = self._is_quick() and not was_ended
-        if wanted:
-            self._further = MoreTimes(self._device)
-        return wanted
-
-    def _is_quick(self) -> bool:
-        """Whether to look at more iterations than were asked for, since they cost nothing."""
-        is_asked = self._spec.iterations.timed_at_most is not None and self._spec.rank is None
-        return is_asked and are_quick(self._timer)
-
-    def _take_turns(self) -> bool:
-        observed, timed_ns = self._observed, self._timer.wall_ns()
-        is_alone = self._spec.rank is None
-        wanted = rounds(timed_ns, observed.switches, self._seconds_left()) if is_alone else 0
-        if wanted == 0:
-            return False
-        turns = Turns(observed.switches, timed_ns, self._device, wanted)
-        self._tolerating("what was left on", turns.start)
-        self._further = observed.turns = turns
-        return True
-
-    def _time_lines(self) -> bool:
-        wanted = self._iterations_to_look_at(self._seconds_left())
-        if wanted == 0:
-            return False
-        lines = LineTimes(self._sources, wanted, self._spec.limits.line_events)
-        self._tolerating("the times of lines", lines.start)
-        self._further = self._observed.line_times = lines
-        return True
-
-    def _seconds_left(self) -> float | None:
-        return seconds_left(self._spec.limits.seconds, self._began_ns)
-
-    def _iterations_to_look_at(self, left: float | None) -> int:
-        """How many more iterations tell which lines vary; the mean of what those ranks want that
-        want any, for all of them have to run as many.
-        """
-        wanted = iterations_to_look_at(self._timer.wall_ns(), left)
-        total = self._all_ranks("iterations", (wanted + _THAT_WANTS) if wanted else 0)
-        ranks, total = divmod(total, _THAT_WANTS)
-        return total // ranks if ranks else 0
 
     def _phases_json(self) -> dict[str, list[int]]:
         # On a GPU the host runs ahead of what it starts.
@@ -650,12 +603,10 @@ class Recorder:
             self._found_loops[loop] += 1
 
     def _stop_going_further(self) -> None:
-        if self._further is not None:
-            self._tolerating("the iterations after the profiled ones", self._further.stop)
-            again, self._further = self._further, None
-            # What was timed first is cold, but better than a few.
-            if isinstance(again, MoreTimes) and again.timer.count >= self._timer.count:
-                self._timer, self._phase_times = again.timer, again.phase_times
+        further, self._further = self._further, None
+        if further is not None:
+            further.stop()
+            self._timer, self._phase_times = further.timer, further.phase_times
 
     def _complete(self, frame: types.FrameType | None) -> None:
         """Writes the recording and ends the process, from within the program's own call."""

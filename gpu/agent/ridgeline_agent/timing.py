@@ -26,7 +26,7 @@ class Timer:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
         self._begun = 0
         self._block_begun = 0
         self._block_ended = 0
@@ -57,8 +57,8 @@ class Timer:
 
     def begin(self) -> None:
         """An iteration begins. The first one synchronizes with the device."""
-        if self._device.type == "cuda" and not self._events:
-            torch.cuda.synchronize(self._device)
+        if self.device.type == "cuda" and not self._events:
+            torch.cuda.synchronize(self.device)
             if self._energy is not None:
                 self._energy_begun = self._energy.millijoules()
             self._mark()
@@ -68,13 +68,13 @@ class Timer:
     def end(self, now_ns: int) -> None:
         """The iteration ended at `now_ns` of `perf_counter_ns`."""
         self._host_ns.append(now_ns - self._begun)
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             self._mark()
 
     def finish(self) -> None:
         """The block is over; synchronizes with the device."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
             self._block_ended = perf_counter_ns()
             if self._energy is not None:
                 self._energy_ended = self._energy.millijoules()
@@ -102,5 +102,5 @@ class Timer:
 
     def _mark(self) -> None:
         event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
+        event.record(torch.cuda.current_stream(self.device))
         self._events.append(event)
