@@ -4,10 +4,10 @@ import torch
 
 
 def sentences(count=640):
-    """Tokens, the shortest sentences first."""
+    """Bytes, the shortest sentences first: most are short."""
     generator = torch.Generator().manual_seed(0)
-    lengths = [32 + 160 * number // count for number in range(count)]
-    return [torch.randint(0, 1000, (length,), generator=generator) for length in lengths]
+    lengths = [64 + 1000 * number**2 // count**2 for number in range(count)]
+    return [torch.randint(0, 256, (length,), generator=generator) for length in lengths]
 
 
 def batches(texts, rank, ranks, size=8):

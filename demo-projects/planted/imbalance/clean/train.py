@@ -1,4 +1,4 @@
-"""Predicts the next token on two ranks: torchrun --standalone --nproc-per-node 2 train.py"""
+"""Predicts the next byte on two ranks: torchrun --standalone --nproc-per-node 2 train.py"""
 
 import torch
 import torch.distributed as dist
@@ -11,7 +11,8 @@ def main():
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    layers = [nn.Embedding(1000, 128), nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, 1000)]
+    hidden = [nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(2)]
+    layers = [nn.Embedding(256, 512), *hidden, nn.Linear(512, 256)]
     model = DistributedDataParallel(nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     texts = sentences()
