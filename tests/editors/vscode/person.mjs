@@ -137,6 +137,11 @@ export class Window {
     return this.page.frameLocator("iframe.webview.ready").frameLocator("#active-frame").frameLocator("#panel");
   }
 
+  /** Waits until VS Code has stored a text among what it knows of its editors: it does so when it is idle, and a reload does not wait for that. */
+  async stores(text) {
+    await this.page.waitForFunction(storesEditors, text, { polling: 500, timeout: EDITOR_LIMIT });
+  }
+
   /** Puts the pointer on a word of a line until its hover shows. */
   async hover(text, word) {
     const box = await this.line(text).evaluate((line, sought) => {
@@ -158,6 +163,29 @@ export class Window {
     await this.page.mouse.move(box.x, box.y, { steps: 4 });
     await this.page.locator(".monaco-hover:not(.hidden) .hover-contents").first().waitFor();
   }
+}
+
+/** Runs in the page: whether the state that VS Code's web workbench keeps of its editors has a text. */
+async function storesEditors(text) {
+  const answer = (request) =>
+    new Promise((done, failed) => {
+      request.onsuccess = () => done(request.result);
+      request.onerror = () => failed(request.error);
+    });
+  const known = await indexedDB.databases();
+  for (const { name } of known.filter((one) => one.name.startsWith("vscode-web-state-db-"))) {
+    const database = await answer(indexedDB.open(name));
+    try {
+      const items = database.transaction("ItemTable").objectStore("ItemTable");
+      const editors = await answer(items.get("memento/workbench.parts.editor"));
+      if (String(editors).includes(text)) {
+        return true;
+      }
+    } finally {
+      database.close();
+    }
+  }
+  return false;
 }
 
 /** Names of the steps that failed; what follows a failure is not tried. */

@@ -222,6 +222,7 @@ await session({ home, trusted: true }, async (window, home) => {
   });
 
   await step(window, "the panel comes back with the window", async () => {
+    await window.stores("mainThreadWebview-ridgeline");
     await page.reload();
     await window.panel.locator("#headline li").first().waitFor();
     await window.picture("17-restored");
