@@ -112,7 +112,7 @@ class Runner:
         """
         of_turn = {"iterations": 20, "dropped": 8} if quick else {"iterations": 6, "dropped": 1}
         # Where a process has its tensors in memory makes it a percent faster or slower.
-        of_small = {"rounds": 8, "processes": 3} if small else {"rounds": 6}
+        of_small = {"rounds": 8, "processes": PROCESSES} if small else {"rounds": 6}
         found = speedup(
             self._python,
             folder / "faulty" / "train.py",

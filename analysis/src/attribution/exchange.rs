@@ -333,7 +333,12 @@ mod tests {
 
     /// Line 31 runs forward until 100 µs, line 32 backward until 400, line 33 asks for something until
     /// 500 and computes until 600.
-    fn profile(mut trace: TraceBuilder) -> Profile {
+    fn profile(trace: TraceBuilder) -> Profile {
+        profile_timed(trace, &[])
+    }
+
+    /// The same, where iterations without a profiler took so many microseconds.
+    fn profile_timed(mut trace: TraceBuilder, timed_us: &[u64]) -> Profile {
         const US: i64 = 1_000;
         trace.op("aten::linear", 10 * US, 80 * US);
         trace.node("AddmmBackward0", 110 * US, 90 * US);
@@ -348,7 +353,11 @@ mod tests {
             (400 * US, PHASE_EXIT, 2, 0),
             (400 * US, LINE, 0, 33),
         ];
-        attribute(&recording(trace, &records, 600 * US)).expect("a profile")
+        let mut recording = recording(trace, &records, 600 * US);
+        if let Some(manifest) = recording.manifest.as_mut() {
+            manifest.iterations.timed_ns = timed_us.iter().map(|us| us * 1_000).collect();
+        }
+        attribute(&recording).expect("a profile")
     }
 
     #[track_caller]
@@ -400,6 +409,19 @@ mod tests {
             expect!["210 exposed 140 | 32: 140 backward"],
         );
         check(with(&[("gloo:broadcast", 410, 500)]), expect!["90 exposed 90 | 33: 90"]);
+    }
+
+    #[test]
+    fn waits_are_those_of_iterations_without_a_profiler() {
+        let exposed_us = |timed_us: &[u64]| {
+            let profile = profile_timed(with(&[("gloo:broadcast", 410, 500)]), timed_us);
+            profile.exchange.map(|it| (it.exposed_ns / 1e3).round())
+        };
+        assert_eq!(exposed_us(&[]), Some(90.0));
+        assert_eq!(exposed_us(&[600]), Some(90.0));
+        assert_eq!(exposed_us(&[900]), Some(221.0));
+        // Of 40 less, 17 are what recording took of the operators and lines.
+        assert_eq!(exposed_us(&[560]), Some(80.0));
     }
 
     #[test]
