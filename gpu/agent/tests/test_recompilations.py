@@ -1,0 +1,42 @@
+"""What Dynamo keeps of its compilations becomes `observed.recompilations`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ridgeline_agent import recompilations
+
+
+def test_attempts_that_failed_take_time_and_are_no_compilations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def metrics(number: int, microseconds: int, fail_type: str | None = None) -> SimpleNamespace:
+        return SimpleNamespace(
+            compile_id=f"0/{number}",
+            fail_type=fail_type,
+            dynamo_cumulative_compile_time_us=microseconds,
+            co_filename="train.py",
+            co_name="loss",
+            recompile_reason="a size",
+        )
+
+    # The first is no recompilation; the last finds that there were too many.
+    kept = [
+        metrics(0, 500),
+        metrics(1, 20),
+        metrics(2, 30),
+        metrics(3, 4, "FailOnRecompileLimitHit"),
+    ]
+    monkeypatch.setattr(recompilations, "_compilations", lambda: iter(kept))
+    monkeypatch.setattr(recompilations, "_function", lambda *_: (0, 7))
+    monkeypatch.setattr(recompilations, "_reason", lambda *_: "a size")
+    unused: Any = None
+    assert recompilations.recompilations_json(unused, []) == [
+        {"at": {"file": 0, "line": 7}, "count": 2, "time_ns": 54_000, "reason": "a size"}
+    ]
+    # One that failed and nothing else is none.
+    monkeypatch.setattr(recompilations, "_compilations", lambda: iter([kept[0], kept[3]]))
+    assert recompilations.recompilations_json(unused, []) == []
