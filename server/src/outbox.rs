@@ -6,11 +6,13 @@
 //! number of open requests has a limit.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::transport::frames::framed;
@@ -80,38 +82,56 @@ impl Outbox {
         }
     }
 
-    /// Sends a request and waits for its answer for at most `limit`.
+    /// Sends a request, and gives what waits for its answer for at most `limit`. It is queued at once:
+    /// what is queued after this call goes behind it. Emacs loses what it reads in one piece with an
+    /// answer that it waits for, if that comes first (lsp-mode 10 leaves its filter by `throw`), so that
+    /// what a command shows has to be queued before its answer.
     ///
     /// # Errors
     /// Where there is no result: see [`NoAnswer`].
-    pub async fn request(
+    pub fn request(
         &self,
         method: &'static str,
         params: &Value,
         limit: Duration,
-    ) -> Result<Value, NoAnswer> {
+    ) -> impl Future<Output = Result<Value, NoAnswer>> + Send + use<> {
+        let asked = self.begin(method, params);
+        async move {
+            let Asked { unsent, receiver, open } = asked?;
+            let answered = tokio::time::timeout(limit, async {
+                if let Some(frame) = unsent {
+                    let sent = open.outbox.0.queue.send(frame).await;
+                    sent.map_err(|_| NoAnswer::NotSent { method })?;
+                }
+                match receiver.await {
+                    Ok(Ok(result)) => Ok(result),
+                    Ok(Err(message)) => Err(NoAnswer::Error { method, message }),
+                    Err(_) => Err(NoAnswer::NotSent { method }),
+                }
+            });
+            answered.await.unwrap_or(Err(NoAnswer::TooLate { method }))
+        }
+    }
+
+    fn begin(&self, method: &'static str, params: &Value) -> Result<Asked, NoAnswer> {
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let id = format!("ridgeline-{number}");
         let (sender, receiver) = oneshot::channel();
         {
-            let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = self.lock();
             if open.len() >= OPEN_LIMIT || self.0.closed.load(Ordering::Relaxed) {
                 return Err(NoAnswer::NotSent { method });
             }
             open.insert(id.clone(), sender);
         }
-        let _forget = Forget { outbox: self, id: &id };
         let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let answered = tokio::time::timeout(limit, async {
-            let sent = self.0.queue.send(framed(&message.to_string())).await;
-            sent.map_err(|_| NoAnswer::NotSent { method })?;
-            match receiver.await {
-                Ok(Ok(result)) => Ok(result),
-                Ok(Err(message)) => Err(NoAnswer::Error { method, message }),
-                Err(_) => Err(NoAnswer::NotSent { method }),
-            }
-        });
-        answered.await.unwrap_or(Err(NoAnswer::TooLate { method }))
+        let open = Open { outbox: self.clone(), id };
+        let unsent = match self.0.queue.try_send(framed(&message.to_string())) {
+            Ok(()) => None,
+            Err(TrySendError::Full(frame)) => Some(frame),
+            Err(TrySendError::Closed(_)) => return Err(NoAnswer::NotSent { method }),
+        };
+        Ok(Asked { unsent, receiver, open })
     }
 
     /// Takes the client's answer. An id that is not open (answered twice, too late, or made up) is
@@ -154,15 +174,23 @@ impl Outbox {
     }
 }
 
-/// Removes a request however its waiting ends, also where the waiter is dropped.
-struct Forget<'a> {
-    outbox: &'a Outbox,
-    id: &'a str,
+/// A request to the client.
+struct Asked {
+    /// What has to be sent yet: the queue was full.
+    unsent: Option<Vec<u8>>,
+    receiver: oneshot::Receiver<Result<Value, String>>,
+    open: Open,
 }
 
-impl Drop for Forget<'_> {
+/// Removes a request however its waiting ends, also where the waiter is dropped.
+struct Open {
+    outbox: Outbox,
+    id: String,
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
-        self.outbox.lock().remove(self.id);
+        self.outbox.lock().remove(&self.id);
     }
 }
 
@@ -200,6 +228,29 @@ mod tests {
         };
         let (answer, ()) = tokio::join!(asking, answering);
         assert_eq!(answer, Ok(json!(1)));
+        assert!(outbox.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_request_goes_before_what_is_queued_after_it() {
+        let (outbox, mut frames) = Outbox::new(4);
+        let answer = outbox.request("x", &Value::Null, LATE);
+        outbox.write(b"an answer".to_vec()).await;
+        outbox.answered(&id_of(&frames.recv().await.expect("a frame")), Ok(json!(1)));
+        assert_eq!(frames.recv().await, Some(b"an answer".to_vec()));
+        assert_eq!(answer.await, Ok(json!(1)));
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_room_and_nothing_is_left_of_one_that_is_not_wanted() {
+        let (outbox, mut frames) = Outbox::new(1);
+        outbox.notify("y", &Value::Null);
+        let asking = tokio::spawn(outbox.request("x", &Value::Null, LATE));
+        drop(outbox.request("z", &Value::Null, LATE));
+        assert_eq!(outbox.lock().len(), 1);
+        frames.recv().await.expect("the notification");
+        outbox.answered(&id_of(&frames.recv().await.expect("a frame")), Ok(json!(1)));
+        assert_eq!(asking.await.expect("no panic"), Ok(json!(1)));
         assert!(outbox.lock().is_empty());
     }
 

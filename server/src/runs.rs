@@ -67,9 +67,9 @@ impl GlobalState {
             root.display(),
             launcher.unwrap_or_default()
         );
+        let answer = to_client.ask(&message, &Answer::ALL.map(|it| it.title().to_owned()));
         tokio::spawn(async move {
-            let titles = Answer::ALL.map(|answer| answer.title().to_owned());
-            let answer = match to_client.ask(&message, &titles).await {
+            let answer = match answer.await {
                 Asked::Chosen(title) => Answer::of_title(&title),
                 Asked::Closed => None,
                 Asked::NotShown => {
@@ -385,10 +385,11 @@ impl GlobalState {
                 (inside.display().to_string(), script)
             })
             .collect();
+        let titles: Vec<String> = titled.iter().map(|(title, _)| title.clone()).collect();
+        let message = "Several scripts train a model here. Which one is to be measured?";
+        let answer = to_client.ask(message, &titles);
         tokio::spawn(async move {
-            let titles: Vec<String> = titled.iter().map(|(title, _)| title.clone()).collect();
-            let message = "Several scripts train a model here. Which one is to be measured?";
-            let script = match to_client.ask(message, &titles).await {
+            let script = match answer.await {
                 Asked::Chosen(chosen) => titled.into_iter().find(|(title, _)| *title == chosen),
                 Asked::Closed => None,
                 Asked::NotShown => {

@@ -125,12 +125,17 @@ impl StrictClient {
         self.send(&json!({"jsonrpc": "2.0", "id": id, "result": result})).await;
     }
 
+    /// Whether a message of this method came before what was waited for last, and was not read.
+    pub fn has_passed(&self, method: &str) -> bool {
+        self.unread.iter().any(|message| message["method"] == method)
+    }
+
     /// Whether a message of this method has come and was not read.
     pub async fn has_unread(&mut self, method: &str) -> bool {
         while let Ok(message) = self.messages.try_recv() {
             self.unread.push_back(message);
         }
-        self.unread.iter().any(|message| message["method"] == method)
+        self.has_passed(method)
     }
 
     /// Sends a message.

@@ -67,12 +67,13 @@ impl GlobalState {
     fn ask_for_target(&self, root: &Path) {
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
         let root = root.to_owned();
+        let offered = OFFERED.iter().filter(|name| DeviceTable::shipped().find(name).is_some());
+        let titles: Vec<String> = offered.copied().chain([NONE]).map(str::to_owned).collect();
+        let message = "Which GPU are estimates to be for, where this machine has none? The \
+                       setting ridgeline.targetGpu takes any that Ridgeline knows.";
+        let answer = to_client.ask(message, &titles);
         tokio::spawn(async move {
-            let offered = OFFERED.iter().filter(|name| DeviceTable::shipped().find(name).is_some());
-            let titles: Vec<String> = offered.copied().chain([NONE]).map(str::to_owned).collect();
-            let message = "Which GPU are estimates to be for, where this machine has none? The \
-                           setting ridgeline.targetGpu takes any that Ridgeline knows.";
-            let chosen = match to_client.ask(message, &titles).await {
+            let chosen = match answer.await {
                 Asked::Chosen(title) => title,
                 Asked::Closed => return,
                 Asked::NotShown => {

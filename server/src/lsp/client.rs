@@ -74,36 +74,59 @@ impl ToClient {
 
     /// Asks a person to choose. Clients that put questions need not announce it, so what becomes of
     /// one is all that tells.
-    pub async fn ask(&self, message: &str, titles: &[String]) -> Asked {
+    pub fn ask(
+        &self,
+        message: &str,
+        titles: &[String],
+    ) -> impl Future<Output = Asked> + Send + use<> {
         let actions: Vec<Value> = titles.iter().map(|title| json!({"title": title})).collect();
         let params = json!({"type": MessageType::INFO, "message": message, "actions": actions});
-        match self.outbox.request(ShowMessageRequest::METHOD, &params, PERSON_LIMIT).await {
-            Ok(answer) => match answer.get("title").and_then(Value::as_str) {
-                Some(title) => Asked::Chosen(title.to_owned()),
-                None => Asked::Closed,
-            },
-            Err(error) => {
-                tracing::info!("{error}");
-                match error {
-                    NoAnswer::Error { .. } => Asked::NotShown,
-                    NoAnswer::TooLate { .. } | NoAnswer::NotSent { .. } => Asked::Closed,
+        let answer = self.outbox.request(ShowMessageRequest::METHOD, &params, PERSON_LIMIT);
+        async {
+            match answer.await {
+                Ok(answer) => match answer.get("title").and_then(Value::as_str) {
+                    Some(title) => Asked::Chosen(title.to_owned()),
+                    None => Asked::Closed,
+                },
+                Err(error) => {
+                    tracing::info!("{error}");
+                    match error {
+                        NoAnswer::Error { .. } => Asked::NotShown,
+                        NoAnswer::TooLate { .. } | NoAnswer::NotSent { .. } => Asked::Closed,
+                    }
                 }
             }
         }
     }
 
-    /// Shows a document, outside the editor where that is wanted; says whether it was shown.
-    pub async fn show_document(&self, uri: &str, external: bool) -> bool {
+    /// Shows a document, outside the editor where that is wanted. One that cannot or does not is told.
+    pub fn show_or_tell(&self, uri: &str, external: bool, can_show: bool, told: String) {
         let params = json!({"uri": uri, "external": external, "takeFocus": true});
-        let answer = self.request(ShowDocument::METHOD, &params, MACHINE_LIMIT).await;
-        answer.is_some_and(|answer| answer.get("success") == Some(&Value::Bool(true)))
+        let shown = can_show.then(|| self.show(&params));
+        let to_client = self.clone();
+        tokio::spawn(async move {
+            let is_shown = match shown {
+                Some(shown) => shown.await,
+                None => false,
+            };
+            if !is_shown {
+                to_client.show_message(Importance::Info, &told);
+            }
+        });
     }
 
     /// Shows a place in a file and puts the cursor there; says whether it was shown.
     pub async fn show_place(&self, uri: &str, range: ClientRange) -> bool {
         let params = json!({"uri": uri, "external": false, "takeFocus": true, "selection": range});
-        let answer = self.request(ShowDocument::METHOD, &params, MACHINE_LIMIT).await;
-        answer.is_some_and(|answer| answer.get("success") == Some(&Value::Bool(true)))
+        self.show(&params).await
+    }
+
+    fn show(&self, params: &Value) -> impl Future<Output = bool> + Send + use<> {
+        let answer = self.request(ShowDocument::METHOD, params, MACHINE_LIMIT);
+        async {
+            let answer = answer.await;
+            answer.is_some_and(|answer| answer.get("success") == Some(&Value::Bool(true)))
+        }
     }
 
     /// Has the panel shown, by a client that shows it itself.
@@ -168,9 +191,10 @@ impl ToClient {
     }
 
     /// Asks whether a progress may be shown.
-    pub async fn create_progress(&self, token: &str) -> bool {
+    pub fn create_progress(&self, token: &str) -> impl Future<Output = bool> + Send + use<> {
         let params = json!({"token": token});
-        self.request(WorkDoneProgressCreate::METHOD, &params, MACHINE_LIMIT).await.is_some()
+        let answer = self.request(WorkDoneProgressCreate::METHOD, &params, MACHINE_LIMIT);
+        async { answer.await.is_some() }
     }
 
     /// Begins a progress that may be cancelled.
@@ -196,21 +220,24 @@ impl ToClient {
         self.outbox.notify(Progress::METHOD, &json!({"token": token, "value": value}));
     }
 
-    async fn request(
+    fn request(
         &self,
         method: &'static str,
         params: &Value,
         limit: Duration,
-    ) -> Option<Value> {
-        match self.outbox.request(method, params, limit).await {
-            Ok(answer) => Some(answer),
-            Err(error @ NoAnswer::NotSent { .. }) => {
-                tracing::debug!("{error}");
-                None
-            }
-            Err(error) => {
-                tracing::info!("{error}");
-                None
+    ) -> impl Future<Output = Option<Value>> + Send + use<> {
+        let answer = self.outbox.request(method, params, limit);
+        async {
+            match answer.await {
+                Ok(answer) => Some(answer),
+                Err(error @ NoAnswer::NotSent { .. }) => {
+                    tracing::debug!("{error}");
+                    None
+                }
+                Err(error) => {
+                    tracing::info!("{error}");
+                    None
+                }
             }
         }
     }

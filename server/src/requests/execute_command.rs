@@ -134,22 +134,16 @@ fn explore_batch_size(state: &mut GlobalState, root: &Path) {
 fn show_output(state: &mut GlobalState, root: &Path) {
     let log = state.workspace(root).and_then(|workspace| workspace.log.clone());
     match log.filter(|log| log.is_file()) {
-        Some(log) => show(state, log, false, "What the program printed is in"),
+        Some(log) => {
+            let told = format!("What the program printed is in {}", log.display());
+            let can_show = state.client.shows_documents;
+            state.to_client.show_or_tell(&uri_text(&log), false, can_show, told);
+        }
         None => {
             let message = "There is no output: no run of this workspace has printed anything yet.";
             state.to_client.show_message(Importance::Info, message);
         }
     }
-}
-
-/// Shows a file in the client, or says where it is.
-fn show(state: &GlobalState, file: PathBuf, external: bool, what: &'static str) {
-    let (to_client, can_show) = (state.to_client.clone(), state.client.shows_documents);
-    tokio::spawn(async move {
-        if !(can_show && to_client.show_document(&uri_text(&file), external).await) {
-            to_client.show_message(Importance::Info, &format!("{what} {}", file.display()));
-        }
-    });
 }
 
 fn show_report(state: &mut GlobalState, root: &Path) {
@@ -167,17 +161,15 @@ fn show_report(state: &mut GlobalState, root: &Path) {
         let written = tokio::task::spawn_blocking(move || {
             guarded(|| write_report(&store, &profiled, kept.as_deref(), what_ifs.as_ref()))
         });
-        let shown = match written.await {
+        let why = match written.await {
             Ok(Ok(file)) => {
-                if can_show && to_client.show_document(&uri_text(&file), true).await {
-                    return;
-                }
-                (Importance::Info, format!("The report is in {}", file.display()))
+                let told = format!("The report is in {}", file.display());
+                return to_client.show_or_tell(&uri_text(&file), true, can_show, told);
             }
-            Ok(Err(error)) => (Importance::Error, format!("The report was not written: {error}")),
-            Err(error) => (Importance::Error, format!("The report was not written: {error}")),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
         };
-        to_client.show_message(shown.0, &shown.1);
+        to_client.show_message(Importance::Error, &format!("The report was not written: {why}"));
     });
 }
 

@@ -44,12 +44,8 @@ impl GlobalState {
         if self.client.shows_panel {
             return self.to_client.open_panel(uri, uri_text(root));
         }
-        let (to_client, can_show) = (self.to_client.clone(), self.client.shows_documents);
-        tokio::spawn(async move {
-            if !(can_show && to_client.show_document(&uri, true).await) {
-                to_client.show_message(Importance::Info, &format!("The panel is at {uri}"));
-            }
-        });
+        let told = format!("The panel is at {uri}");
+        self.to_client.show_or_tell(&uri, true, self.client.shows_documents, told);
     }
 
     /// The panel, which is served from the first time on that somebody wants it.

@@ -251,3 +251,29 @@ async fn known_clients_get_every_fact_in_a_way_that_they_show() {
         session.client.goodbye().await;
     }
 }
+
+/// Emacs with lsp-mode loses what it reads in one piece with a command's answer, and behind it.
+#[tokio::test]
+async fn what_a_command_asks_and_shows_goes_before_its_answer() {
+    let window = json!({"workDoneProgress": true, "showDocument": {"support": true}});
+    let mut session = Session::greeted(json!({"window": window}), false).await;
+    session.open_and_save().await;
+    let (id, _) = session.client.asked("window/showMessageRequest").await;
+    session.client.reply(&id, Value::Null).await;
+    for _ in 0..20 {
+        for (command, asks) in [
+            ("ridgeline.openPanel", "window/showDocument"),
+            ("ridgeline.profile", "window/showMessageRequest"),
+        ] {
+            session.client.command(command, json!([])).await.expect("done");
+            assert!(session.client.has_passed(asks), "{asks} comes behind {command}'s answer");
+            let (id, _) = session.client.asked(asks).await;
+            session.client.reply(&id, json!({"success": true})).await;
+        }
+    }
+    session.client.command("ridgeline.trust", json!([])).await.expect("done");
+    let asks = "window/workDoneProgress/create";
+    assert!(session.client.has_passed(asks), "{asks} comes behind the answer");
+    session.client.asked(asks).await;
+    session.client.goodbye().await;
+}
