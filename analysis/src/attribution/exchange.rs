@@ -113,8 +113,10 @@ impl Operations {
         lines.sort_by(|one, other| other.exposed_ns.total_cmp(&one.exposed_ns));
         let exposed_ns = all.scaled_ns();
         let hidden_ns = union_ns(self.all.clone()).saturating_sub(union_ns(all.stretches)) as f64;
+        // An iteration with a profiler may have hidden more than one without has time for.
+        let hidden_ns = (hidden_ns / iterations).min((steps.iteration_ns() - exposed_ns).max(0.0));
         Some(Exchange {
-            total_ns: exposed_ns + hidden_ns / iterations,
+            total_ns: exposed_ns + hidden_ns,
             exposed_ns,
             copying_ns: union_ns(operators(join, &OF_REDUCER).collect()) as f64 / iterations,
             lines,
@@ -338,7 +340,16 @@ mod tests {
     }
 
     /// The same, where iterations without a profiler took so many microseconds.
-    fn profile_timed(mut trace: TraceBuilder, timed_us: &[u64]) -> Profile {
+    fn profile_timed(trace: TraceBuilder, timed_us: &[u64]) -> Profile {
+        profile_split(trace, timed_us, &[(0, 600)])
+    }
+
+    /// The same, where iterations with a profiler ran from and until so many microseconds.
+    fn profile_split(
+        mut trace: TraceBuilder,
+        timed_us: &[u64],
+        profiled_us: &[(i64, i64)],
+    ) -> Profile {
         const US: i64 = 1_000;
         trace.op("aten::linear", 10 * US, 80 * US);
         trace.node("AddmmBackward0", 110 * US, 90 * US);
@@ -355,6 +366,8 @@ mod tests {
         ];
         let mut recording = recording(trace, &records, 600 * US);
         if let Some(manifest) = recording.manifest.as_mut() {
+            let profiled = profiled_us.iter().map(|(start, end)| (start * US, end * US));
+            manifest.iterations.profiled = profiled.collect();
             manifest.iterations.timed_ns = timed_us.iter().map(|us| us * 1_000).collect();
         }
         attribute(&recording).expect("a profile")
@@ -422,6 +435,17 @@ mod tests {
         assert_eq!(exposed_us(&[900]), Some(221.0));
         // Of 40 less, 17 are what recording took of the operators and lines.
         assert_eq!(exposed_us(&[560]), Some(80.0));
+        // They do not vanish where the iterations without a profiler were much shorter.
+        assert_eq!(exposed_us(&[200]), Some(8.0));
+    }
+
+    #[test]
+    fn what_is_hidden_fits_into_an_iteration() {
+        let trace = with(&[("gloo:all_reduce", 0, 600), ("gloo:broadcast", 410, 500)]);
+        let profile = profile_split(trace, &[300], &[(0, 300), (300, 600)]);
+        let exchange = profile.exchange.expect("an exchange");
+        assert_eq!((exchange.exposed_ns / 1e3).round(), 189.0);
+        assert_eq!((exchange.total_ns / 1e3).round(), 300.0);
     }
 
     #[test]

@@ -31,7 +31,8 @@ const MOST_SLOWER: f64 = 1.25;
 /// makes computing less certain than that.
 const WAITS_DIFFER: f64 = 5.0;
 
-/// The most that a context gives back of the host's time: what ran took some.
+/// The most that a context gives back of the host's time, and that waits for other ranks give back of their
+/// share of an iteration: what ran took some.
 const MOST_GIVEN_BACK: f64 = 0.75;
 
 /// How the sums over all profiled iterations become one iteration's.
@@ -181,8 +182,10 @@ fn factors(wanted_ns: f64, computing_ns: f64, waited_ns: f64) -> (f64, f64) {
     let differ = (computing_ns, waited_ns * WAITS_DIFFER * WAITS_DIFFER);
     let spread = computing_ns * differ.0 + waited_ns * differ.1;
     let step = if spread > 0.0 { (wanted_ns - computing_ns - waited_ns) / spread } else { 0.0 };
-    let waits_ns = (waited_ns * (1.0 + step * differ.1)).clamp(0.0, wanted_ns.max(0.0));
     let over = |part_ns: f64, whole_ns: f64| if whole_ns > 0.0 { part_ns / whole_ns } else { 0.0 };
+    let share = over(waited_ns, computing_ns + waited_ns);
+    let least_ns = (1.0 - MOST_GIVEN_BACK) * share * wanted_ns;
+    let waits_ns = (waited_ns * (1.0 + step * differ.1)).max(least_ns).min(wanted_ns);
     (over(wanted_ns - waits_ns, computing_ns), over(waits_ns, waited_ns))
 }
 
@@ -330,8 +333,8 @@ mod tests {
         let computes = cost(1000.0, 0.0, 0.0);
         check(&[waits, computes], 3000.0, &[1962.0, 1038.0]);
         check(&[waits, computes], 1500.0, &[519.0, 981.0]);
-        // Shorter than what computes.
-        check(&[waits, computes], 500.0, &[0.0, 500.0]);
+        // Shorter than what computes: the ranks waited all the same.
+        check(&[waits, computes], 504.0, &[63.0, 441.0]);
         // A short wait explains little.
         let waits = Cost { waited_ns: 10.0, ..cost(10.0, 0.0, 0.0) };
         check(&[waits, computes], 1515.0, &[11.0, 1504.0]);
