@@ -2,9 +2,9 @@
 
 use super::contexts::{ContextId, Contexts};
 use super::device::{Busy, Launches};
-use super::exchange::Stretch;
 use super::join::Join;
 use super::timeline::Piece;
+use crate::metrics::intervals::Stretch;
 
 /// What one context costs, summed over the profiled iterations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

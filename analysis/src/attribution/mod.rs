@@ -8,6 +8,7 @@
 //! same for those who read the numbers.
 
 mod backward;
+mod communication;
 mod compiled;
 mod contexts;
 mod correlate;
@@ -41,11 +42,11 @@ pub use step_graph::step_graph;
 
 use std::sync::Arc;
 
+use communication::Communication;
 use compiled::EagerShares;
 use contexts::{Context, ContextId, Contexts};
 use costs::{Cost, Costs};
 use device::Launches;
-use exchange::Operations;
 use join::Join;
 use lines::{Lines, Sources};
 use memory_kinds::Classifier;
@@ -154,8 +155,8 @@ fn attribute_with(
     let classifier = Classifier::new(&join, &mut contexts, manifest, &replay);
     let of_shown = operators::contexts_of_shown(&join, &mut contexts);
 
-    let exchanges = Operations::new(&join, &pieces, &launches);
-    let waits = exchanges.host_waits();
+    let communication = Communication::new(&join, &pieces, &launches);
+    let waits = communication.host_waits();
     let costs = Costs::new(&join, &contexts, &pieces, &launches, &waits);
     let scale = steps.scale(&costs, &contexts);
     let device = device::facts(manifest, trace);
@@ -200,7 +201,8 @@ fn attribute_with(
         let piece = timeline::at(&pieces, peak_ns)?;
         Some(contexts.get(piece.context)?.phase)
     });
-    let exchange = exchanges.exchange(&join, &contexts, &sums.scale, &steps, manifest);
+    let exchange =
+        exchange::exchange(&communication, &join, &contexts, &sums.scale, &steps, manifest);
     let mut profile = Profile {
         exchange: exchange.map(Arc::new),
         graph_entries: graph_entries::graph_entries(&join, &pieces, &sums.scale),

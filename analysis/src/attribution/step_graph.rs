@@ -12,15 +12,16 @@ mod host;
 mod own_ranges;
 mod rank_waits;
 
+use super::communication::Communication;
 use super::contexts::{ContextId, Contexts};
 use super::costs::Costs;
 use super::device::Launches;
-use super::exchange::{Operations, Stretch};
 use super::join::Join;
 use super::recorded_step::{Asked, median_window, waits};
 use super::scale::Scale;
 use super::steps::Steps;
 use super::timeline::{self, Piece};
+use crate::metrics::intervals::Stretch;
 use crate::profile::Profile;
 use crate::recording::Recording;
 use crate::recording::line_log::LineLog;
@@ -52,7 +53,7 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
     let mut contexts = Contexts::new(&join, manifest, recording.lines.is_none());
     let pieces = timeline::pieces(&join, &mut contexts);
     let launches = Launches::new(&join, &mut contexts);
-    let waits = Operations::new(&join, &pieces, &launches).host_waits();
+    let waits = Communication::new(&join, &pieces, &launches).host_waits();
     let joined = Joined {
         recording,
         steps: &steps,

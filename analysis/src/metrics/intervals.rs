@@ -1,7 +1,10 @@
 //! Stretches of time, each from its start to its end.
 
+/// From its start to its end.
+pub type Stretch = (i64, i64);
+
 /// The length of the union of intervals, each from start to end.
-pub fn union_ns(mut intervals: Vec<(i64, i64)>) -> u64 {
+pub fn union_ns(mut intervals: Vec<Stretch>) -> u64 {
     intervals.sort_unstable();
     let mut total = 0u64;
     let mut covered_to = i64::MIN;
@@ -13,6 +16,49 @@ pub fn union_ns(mut intervals: Vec<(i64, i64)>) -> u64 {
         }
     }
     total
+}
+
+/// The parts of a stretch within the windows, which are sorted and do not overlap.
+pub fn clipped((start_ns, end_ns): Stretch, windows: &[Stretch]) -> Vec<Stretch> {
+    let first = windows.partition_point(|(_, window_end)| *window_end <= start_ns);
+    let within = windows.get(first..).unwrap_or_default().iter();
+    within
+        .take_while(|(from, _)| *from < end_ns)
+        .map(|(from, to)| (start_ns.max(*from), end_ns.min(*to)))
+        .filter(|(from, to)| from < to)
+        .collect()
+}
+
+/// The union of stretches: sorted, without overlaps.
+pub fn merged(mut stretches: Vec<Stretch>) -> Vec<Stretch> {
+    stretches.sort_unstable();
+    let mut union: Vec<Stretch> = Vec::with_capacity(stretches.len());
+    for (start, end) in stretches {
+        match union.last_mut().filter(|(_, last)| *last >= start) {
+            Some((_, last)) => *last = end.max(*last),
+            None => union.push((start, end)),
+        }
+    }
+    union
+}
+
+/// A stretch without those of a union.
+pub fn without((start, end): Stretch, union: &[Stretch]) -> Vec<Stretch> {
+    let (mut left, mut now) = (Vec::new(), start);
+    let first = union.partition_point(|(_, to)| *to <= start);
+    for &(from, to) in union.get(first..).unwrap_or_default() {
+        if from >= end {
+            break;
+        }
+        if from > now {
+            left.push((now, from));
+        }
+        now = now.max(to);
+    }
+    if now < end {
+        left.push((now, end));
+    }
+    left
 }
 
 #[cfg(test)]
@@ -40,6 +86,22 @@ mod tests {
                 .filter(|moment| intervals.iter().any(|(start, end)| (start..end).contains(&moment)))
                 .count() as u64;
             prop_assert_eq!(union_ns(intervals), covered);
+        }
+
+        #[test]
+        fn what_is_left_is_what_no_other_stretch_covers(
+            stretch in (0i64..50, 0i64..50),
+            others in prop::collection::vec((0i64..50, 0i64..20), 0..8),
+        ) {
+            let stretch = (stretch.0, stretch.0 + stretch.1);
+            let union = merged(others.iter().map(|(start, length)| (*start, start + length)).collect());
+            prop_assert!(union.windows(2).all(|pair| pair[0].1 < pair[1].0));
+            let left = without(stretch, &union);
+            let holds = |of: &[Stretch], moment: i64| of.iter().any(|(a, b)| *a <= moment && moment < *b);
+            for moment in 0..120 {
+                let expected = holds(&[stretch], moment) && !holds(&union, moment);
+                prop_assert_eq!(holds(&left, moment), expected, "{}", moment);
+            }
         }
     }
 }

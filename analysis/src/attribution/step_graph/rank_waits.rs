@@ -1,6 +1,6 @@
 //! Where the host waits for other ranks.
 
-use crate::attribution::exchange::Stretch;
+use crate::metrics::intervals::Stretch;
 use crate::whatif::graph::TaskKind;
 
 /// The waits of the loop's thread, in order, without overlaps.
