@@ -138,21 +138,27 @@ impl ToClient {
     ///
     /// # Errors
     /// Why it was not made, in a sentence.
-    pub async fn apply_edit(&self, label: &str, edit: &WorkspaceEdit) -> Result<(), String> {
+    pub fn apply_edit(
+        &self,
+        label: &str,
+        edit: &WorkspaceEdit,
+    ) -> impl Future<Output = Result<(), String>> + Send + use<> {
         let params = json!({"label": label, "edit": edit});
-        let answer = self.request(ApplyWorkspaceEdit::METHOD, &params, MACHINE_LIMIT).await;
-        let Some(answer) = answer else {
-            return Err("The editor did not say whether it made the edit.".to_owned());
-        };
-        if answer.get("applied") == Some(&Value::Bool(true)) {
-            return Ok(());
+        let answer = self.request(ApplyWorkspaceEdit::METHOD, &params, MACHINE_LIMIT);
+        async {
+            let Some(answer) = answer.await else {
+                return Err("The editor did not say whether it made the edit.".to_owned());
+            };
+            if answer.get("applied") == Some(&Value::Bool(true)) {
+                return Ok(());
+            }
+            let reason = answer.get("failureReason").and_then(Value::as_str);
+            let reason = reason.map(|reason| reason.chars().take(200).collect::<String>());
+            Err(match reason {
+                Some(reason) => format!("The editor did not make the edit: {reason}"),
+                None => "The editor did not make the edit.".to_owned(),
+            })
         }
-        let reason = answer.get("failureReason").and_then(Value::as_str);
-        let reason = reason.map(|reason| reason.chars().take(200).collect::<String>());
-        Err(match reason {
-            Some(reason) => format!("The editor did not make the edit: {reason}"),
-            None => "The editor did not make the edit.".to_owned(),
-        })
     }
 
     /// Marks a place, or nothing any more.

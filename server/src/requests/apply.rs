@@ -22,12 +22,13 @@ use tower_lsp::ls_types::{
     OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri, WorkspaceEdit,
 };
 
+use super::CommandReply;
 use super::batch_size::Edits;
 use crate::batch::Sources;
 use crate::documents::{DocumentId, DocumentSnapshot, real_path};
 use crate::findings::Kept;
 use crate::findings::entry::entry_of;
-use crate::lsp::client::Importance;
+use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::to_range;
 use crate::lsp::to_proto::uri_text;
 use crate::profiler::Profiled;
@@ -429,18 +430,29 @@ impl GlobalState {
         Applying { root, file: file.map(Path::to_owned), measured, what_ifs, open }
     }
 
-    /// Makes the edit of an optimization by command.
-    pub fn apply_by_command(&self, root: &Path, file: Option<&Path>, name: Option<&str>) {
+    /// Makes the edit of an optimization by command, which is answered when the edit has been sent.
+    pub fn apply_by_command(
+        &self,
+        root: &Path,
+        file: Option<&Path>,
+        name: Option<&str>,
+        reply: CommandReply,
+    ) {
         let to_client = self.to_client.clone();
         let Some(name) = name else {
             let message = "ridgeline.applyWhatIf takes the optimization as `name` of its argument; code \
                            actions at the training loop offer some.";
-            return to_client.show_message(Importance::Info, message);
+            to_client.show_message(Importance::Info, message);
+            // The client may have cancelled.
+            let _ = reply.send(Ok(None));
+            return;
         };
         let file = file.or(self.last_touched.as_deref()).filter(|file| file.starts_with(root));
-        let work = self.apply_what_if(root, file, name, Vec::new());
+        let finding = self.what_if_edit(root, file, name, Vec::new());
         tokio::spawn(async move {
-            match work.await {
+            let made = make(&to_client, finding.await);
+            let _ = reply.send(Ok(None));
+            match made.await {
                 Ok(notes) if notes.is_empty() => {}
                 Ok(notes) => {
                     let message = format!("It is edited in; {}.", notes.join("; "));
@@ -452,16 +464,16 @@ impl GlobalState {
     }
 
     /// Finds the edit that makes an optimization in today's text, everywhere or at lines of the text that
-    /// ran, and has the editor make it. Gives what a person should know of it.
-    pub fn apply_what_if(
+    /// ran.
+    pub fn what_if_edit(
         &self,
         root: &Path,
         file: Option<&Path>,
         name: &str,
         at: Vec<(String, u32)>,
-    ) -> impl Future<Output = Result<Vec<String>, String>> + use<> {
+    ) -> impl Future<Output = Result<(WorkspaceEdit, Rewrite), String>> + use<> {
         let applying = self.applying(root, file);
-        let (to_client, client) = (self.to_client.clone(), self.client.clone());
+        let client = self.client.clone();
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         let name = name.to_owned();
         async move {
@@ -469,10 +481,23 @@ impl GlobalState {
                 return Err("This editor takes no edits from outside.".to_owned());
             }
             let sought = tokio::task::spawn_blocking(move || applying.make(&name, &at, edits));
-            let sought = sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?;
-            let (edit, rewrite) = sought?;
-            to_client.apply_edit(rewrite.title, &edit).await?;
-            Ok(rewrite.notes)
+            sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?
         }
+    }
+}
+
+/// Has the editor make the edit that was found; gives what a person should know of it.
+pub fn make(
+    to_client: &ToClient,
+    found: Result<(WorkspaceEdit, Rewrite), String>,
+) -> impl Future<Output = Result<Vec<String>, String>> + Send + use<> {
+    let made = found.map(|(edit, rewrite)| {
+        let made = to_client.apply_edit(rewrite.title, &edit);
+        (made, rewrite.notes)
+    });
+    async {
+        let (made, notes) = made?;
+        made.await?;
+        Ok(notes)
     }
 }

@@ -13,9 +13,10 @@ use tower_lsp::ls_types::{
     OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri, WorkspaceEdit,
 };
 
+use super::CommandReply;
 use crate::batch::{BatchView, MOST, Sources};
 use crate::documents::DocumentId;
-use crate::lsp::client::Importance;
+use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::{Encoding, to_range};
 use crate::lsp::to_proto::uri_text;
 use crate::panel::question::Done;
@@ -147,9 +148,10 @@ impl GlobalState {
             let _ = reply.send(Ok(Done::no("The panel shows an older measurement.")));
             return;
         }
-        let work = self.set_batch(&workspace.root.clone(), value);
+        let to_client = self.to_client.clone();
+        let finding = self.batch_edit(&workspace.root.clone(), value);
         tokio::spawn(async move {
-            let done = match work.await {
+            let done = match make(&to_client, value, finding.await).await {
                 Ok(()) => Done::yes(),
                 Err(why) => Done::no(why),
             };
@@ -158,30 +160,36 @@ impl GlobalState {
         });
     }
 
-    /// Sets the batch size by command; without a value, says how.
-    pub fn set_batch_by_command(&self, root: &Path, value: Option<u64>) {
+    /// Sets the batch size by command, which is answered when the edit has been sent; without a value, says
+    /// how.
+    pub fn set_batch_by_command(&self, root: &Path, value: Option<u64>, reply: CommandReply) {
         let to_client = self.to_client.clone();
         let Some(value) = value else {
             let message = "ridgeline.setBatchSize takes the number as `batch` of its argument; code \
                            actions at the training loop offer some.";
-            return to_client.show_message(Importance::Info, message);
+            to_client.show_message(Importance::Info, message);
+            // The client may have cancelled.
+            let _ = reply.send(Ok(None));
+            return;
         };
-        let work = self.set_batch(root, value);
+        let finding = self.batch_edit(root, value);
         tokio::spawn(async move {
-            if let Err(why) = work.await {
+            let made = make(&to_client, value, finding.await);
+            let _ = reply.send(Ok(None));
+            if let Err(why) = made.await {
                 to_client.show_message(Importance::Warning, &why);
             }
         });
     }
 
-    /// Finds the batch size in today's text, and has the editor change it.
-    fn set_batch(
+    /// Finds the batch size in today's text; gives the edit that changes it, if it is not that already.
+    fn batch_edit(
         &self,
         root: &Path,
         value: u64,
-    ) -> impl Future<Output = Result<(), String>> + use<> {
+    ) -> impl Future<Output = Result<Option<WorkspaceEdit>, String>> + use<> {
         let batch = self.batch_view(root);
-        let (to_client, client) = (self.to_client.clone(), self.client.clone());
+        let client = self.client.clone();
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         async move {
             if !(1..=MOST).contains(&value) {
@@ -192,9 +200,23 @@ impl GlobalState {
                 return Err("This editor takes no edits from outside.".to_owned());
             }
             let sought = tokio::task::spawn_blocking(move || found(&batch, value, edits));
-            let sought = sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?;
-            let Some(edit) = sought? else { return Ok(()) };
-            to_client.apply_edit(&format!("Set batch size to {value}"), &edit).await
+            sought.await.map_err(|error| format!("a defect of Ridgeline: {error}"))?
+        }
+    }
+}
+
+/// Has the editor make the edit that was found.
+fn make(
+    to_client: &ToClient,
+    value: u64,
+    found: Result<Option<WorkspaceEdit>, String>,
+) -> impl Future<Output = Result<(), String>> + Send + use<> {
+    let label = format!("Set batch size to {value}");
+    let made = found.map(|edit| edit.map(|edit| to_client.apply_edit(&label, &edit)));
+    async {
+        match made? {
+            Some(made) => made.await,
+            None => Ok(()),
         }
     }
 }

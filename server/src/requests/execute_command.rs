@@ -6,6 +6,7 @@ use ridgeline_analysis::present::panel;
 use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
+use super::CommandReply;
 use crate::documents::{real_path, texts_on_disk};
 use crate::findings::Kept;
 use crate::live::target_gpu;
@@ -14,7 +15,7 @@ use crate::lsp::ext::command;
 use crate::lsp::from_proto::path_argument;
 use crate::lsp::to_proto::uri_text;
 use crate::panel::answer::unmended;
-use crate::pool::{Reply, RequestError, guarded};
+use crate::pool::{RequestError, guarded};
 use crate::profiler::Profiled;
 use crate::report;
 use crate::run_queue::Reason;
@@ -22,9 +23,10 @@ use crate::state::{GlobalState, Workspace};
 use crate::store::{Store, create_private, write_atomic};
 use crate::what_if::Found;
 
-/// Does what a command says. Its answer is sent when it has been begun: a client that waits for it
-/// would have to wait for a training run.
-pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Reply<Option<Value>>) {
+/// Does what a command says. Its answer is sent when it has been begun, a client that waits for it
+/// would have to wait for a training run; and behind what it asks or shows at once, see
+/// [`Outbox::request`](crate::outbox::Outbox::request).
+pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: CommandReply) {
     let argument = path_argument(&params.arguments);
     let known = command::ALL.iter().any(|(name, _)| *name == params.command);
     let answer = if !known {
@@ -33,8 +35,7 @@ pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Rep
         match state.meant(argument.clone()) {
             Some(root) if params.command == command::SET_BATCH_SIZE => {
                 let batch = params.arguments.first().and_then(|first| first.get("batch"));
-                state.set_batch_by_command(&root, batch.and_then(Value::as_u64));
-                Ok(None)
+                return state.set_batch_by_command(&root, batch.and_then(Value::as_u64), reply);
             }
             Some(root) if params.command == command::MEASURE_WHAT_IF => {
                 let name = params.arguments.first().and_then(|first| first.get("name"));
@@ -44,8 +45,8 @@ pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Rep
             Some(root) if params.command == command::APPLY_WHAT_IF => {
                 let name = params.arguments.first().and_then(|first| first.get("name"));
                 let file = argument.map(|path| real_path(&path));
-                state.apply_by_command(&root, file.as_deref(), name.and_then(Value::as_str));
-                Ok(None)
+                let name = name.and_then(Value::as_str);
+                return state.apply_by_command(&root, file.as_deref(), name, reply);
             }
             Some(root) => {
                 match params.command.as_str() {

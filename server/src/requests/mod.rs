@@ -26,6 +26,9 @@ mod inlay_hint;
 mod panel;
 mod quick_fix;
 
+/// Where a command's answer goes.
+type CommandReply = Reply<Option<serde_json::Value>>;
+
 /// Everything that a client can ask.
 pub enum Request {
     /// `textDocument/inlayHint`
@@ -41,7 +44,7 @@ pub enum Request {
     /// `ridgeline/heat`
     Heat(HeatParams, Reply<Option<Vec<HeatStatement>>>),
     /// `workspace/executeCommand`
-    ExecuteCommand(ExecuteCommandParams, Reply<Option<serde_json::Value>>),
+    ExecuteCommand(ExecuteCommandParams, CommandReply),
 }
 
 /// Takes a request up: snapshots are made now, in the order of the edits.

@@ -11,7 +11,7 @@ use ridgeline_analysis::source::{LineMap, Lines};
 use tokio::sync::mpsc;
 use tower_lsp::ls_types::Range;
 
-use super::execute_command;
+use super::{apply, execute_command};
 use crate::documents::{DocumentSnapshot, text_on_disk};
 use crate::event::Event;
 use crate::lsp::client::{Importance, ToClient};
@@ -132,9 +132,10 @@ impl GlobalState {
 
     /// Has the editor make the edit of an optimization, everywhere or at lines of the text that ran.
     fn panel_apply(&self, root: &Path, name: &str, at: Vec<(String, u32)>, reply: Reply<Done>) {
-        let work = self.apply_what_if(root, None, name, at);
+        let to_client = self.to_client.clone();
+        let finding = self.what_if_edit(root, None, name, at);
         tokio::spawn(async move {
-            let done = match work.await {
+            let done = match apply::make(&to_client, finding.await).await {
                 Ok(notes) if notes.is_empty() => Done::yes(),
                 Ok(notes) => Done { done: true, message: Some(notes.join("; ")) },
                 Err(why) => Done::no(why),

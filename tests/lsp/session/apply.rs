@@ -65,6 +65,7 @@ fn new_texts(edit: &Value) -> Vec<&str> {
 async fn applied(session: &mut Session, name: &str) -> Value {
     let argument = json!([{"uri": session.uri("train.py"), "name": name}]);
     session.client.command("ridgeline.applyWhatIf", argument).await.expect("done");
+    assert!(session.client.has_passed("workspace/applyEdit"), "it comes behind the answer");
     let (id, params) = session.client.asked("workspace/applyEdit").await;
     session.client.reply(&id, json!({"applied": true})).await;
     params

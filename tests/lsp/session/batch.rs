@@ -200,6 +200,7 @@ async fn an_editor_that_takes_no_edits_is_not_sent_any() {
 async fn the_command_sets_a_value_and_says_how() {
     let (mut session, _) = known(editing(json!({}))).await;
     session.client.command("ridgeline.setBatchSize", json!([{"batch": 96}])).await.expect("done");
+    assert!(session.client.has_passed("workspace/applyEdit"), "it comes behind the answer");
     let (id, params) = session.client.asked("workspace/applyEdit").await;
     assert_eq!(params["edit"]["documentChanges"][0]["edits"][0]["newText"], "96");
     session.client.reply(&id, json!({"applied": true})).await;
