@@ -101,15 +101,13 @@ impl ToClient {
 
     /// Shows a document, outside the editor where that is wanted. One that cannot or does not is told.
     pub fn show_or_tell(&self, uri: &str, external: bool, can_show: bool, told: String) {
-        let params = json!({"uri": uri, "external": external, "takeFocus": true});
-        let shown = can_show.then(|| self.show(&params));
+        if !can_show {
+            return self.show_message(Importance::Info, &told);
+        }
+        let shown = self.show(&json!({"uri": uri, "external": external, "takeFocus": true}));
         let to_client = self.clone();
         tokio::spawn(async move {
-            let is_shown = match shown {
-                Some(shown) => shown.await,
-                None => false,
-            };
-            if !is_shown {
+            if !shown.await {
                 to_client.show_message(Importance::Info, &told);
             }
         });

@@ -430,7 +430,8 @@ impl GlobalState {
         Applying { root, file: file.map(Path::to_owned), measured, what_ifs, open }
     }
 
-    /// Makes the edit of an optimization by command, which is answered when the edit has been sent.
+    /// Makes the edit of an optimization by command, which is answered when the edit has been sent or
+    /// refused.
     pub fn apply_by_command(
         &self,
         root: &Path,
@@ -450,8 +451,10 @@ impl GlobalState {
         let file = file.or(self.last_touched.as_deref()).filter(|file| file.starts_with(root));
         let finding = self.what_if_edit(root, file, name, Vec::new());
         tokio::spawn(async move {
-            let made = make(&to_client, finding.await);
+            let made = finding.await.map(|found| make(&to_client, found));
+            let made = made.inspect_err(|why| to_client.show_message(Importance::Warning, why));
             let _ = reply.send(Ok(None));
+            let Ok(made) = made else { return };
             match made.await {
                 Ok(notes) if notes.is_empty() => {}
                 Ok(notes) => {
@@ -489,15 +492,11 @@ impl GlobalState {
 /// Has the editor make the edit that was found; gives what a person should know of it.
 pub fn make(
     to_client: &ToClient,
-    found: Result<(WorkspaceEdit, Rewrite), String>,
+    (edit, rewrite): (WorkspaceEdit, Rewrite),
 ) -> impl Future<Output = Result<Vec<String>, String>> + Send + use<> {
-    let made = found.map(|(edit, rewrite)| {
-        let made = to_client.apply_edit(rewrite.title, &edit);
-        (made, rewrite.notes)
-    });
+    let made = to_client.apply_edit(rewrite.title, &edit);
     async {
-        let (made, notes) = made?;
         made.await?;
-        Ok(notes)
+        Ok(rewrite.notes)
     }
 }

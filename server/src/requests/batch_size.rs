@@ -151,7 +151,11 @@ impl GlobalState {
         let to_client = self.to_client.clone();
         let finding = self.batch_edit(&workspace.root.clone(), value);
         tokio::spawn(async move {
-            let done = match make(&to_client, value, finding.await).await {
+            let made = match finding.await {
+                Ok(edit) => make(&to_client, value, edit).await,
+                Err(why) => Err(why),
+            };
+            let done = match made {
                 Ok(()) => Done::yes(),
                 Err(why) => Done::no(why),
             };
@@ -160,7 +164,7 @@ impl GlobalState {
         });
     }
 
-    /// Sets the batch size by command, which is answered when the edit has been sent; without a value, says
+    /// Sets the batch size by command, which is answered when the edit has been sent or refused; without a value, says
     /// how.
     pub fn set_batch_by_command(&self, root: &Path, value: Option<u64>, reply: CommandReply) {
         let to_client = self.to_client.clone();
@@ -174,8 +178,10 @@ impl GlobalState {
         };
         let finding = self.batch_edit(root, value);
         tokio::spawn(async move {
-            let made = make(&to_client, value, finding.await);
+            let made = finding.await.map(|edit| make(&to_client, value, edit));
+            let made = made.inspect_err(|why| to_client.show_message(Importance::Warning, why));
             let _ = reply.send(Ok(None));
+            let Ok(made) = made else { return };
             if let Err(why) = made.await {
                 to_client.show_message(Importance::Warning, &why);
             }
@@ -205,16 +211,16 @@ impl GlobalState {
     }
 }
 
-/// Has the editor make the edit that was found.
+/// Has the editor make the edit that was found, if there is one.
 fn make(
     to_client: &ToClient,
     value: u64,
-    found: Result<Option<WorkspaceEdit>, String>,
+    edit: Option<WorkspaceEdit>,
 ) -> impl Future<Output = Result<(), String>> + Send + use<> {
     let label = format!("Set batch size to {value}");
-    let made = found.map(|edit| edit.map(|edit| to_client.apply_edit(&label, &edit)));
+    let made = edit.map(|edit| to_client.apply_edit(&label, &edit));
     async {
-        match made? {
+        match made {
             Some(made) => made.await,
             None => Ok(()),
         }

@@ -135,7 +135,11 @@ impl GlobalState {
         let to_client = self.to_client.clone();
         let finding = self.what_if_edit(root, None, name, at);
         tokio::spawn(async move {
-            let done = match apply::make(&to_client, finding.await).await {
+            let made = match finding.await {
+                Ok(found) => apply::make(&to_client, found).await,
+                Err(why) => Err(why),
+            };
+            let done = match made {
                 Ok(notes) if notes.is_empty() => Done::yes(),
                 Ok(notes) => Done { done: true, message: Some(notes.join("; ")) },
                 Err(why) => Done::no(why),

@@ -75,6 +75,7 @@ async fn applied(session: &mut Session, name: &str) -> Value {
 async fn refused(session: &mut Session, name: &str) -> String {
     let argument = json!([{"uri": session.uri("train.py"), "name": name}]);
     session.client.command("ridgeline.applyWhatIf", argument).await.expect("done");
+    assert!(session.client.has_passed("window/showMessage"), "it comes behind the answer");
     let said = session.client.notification("window/showMessage").await;
     said["message"].as_str().unwrap_or_default().to_owned()
 }
