@@ -497,9 +497,11 @@ class Recorder:
             torch.cuda.synchronize(self._device)
         # The configuration and the start are those of torch's own profiler; its end is not, for it
         # would build Python objects of every event.
+        # Without `use_kineto`, torch records CUDA events for each operator instead of kernels.
         profiler: Any = torch.autograd.profiler.profile(
             use_cpu=True,
             use_device="cuda" if self._device.type == "cuda" else None,
+            use_kineto=True,
             record_shapes=True,
             profile_memory=True,
             with_stack=False,
