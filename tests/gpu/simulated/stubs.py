@@ -1,0 +1,117 @@
+"""Generates what is not written by hand: the names of CUPTI's callbacks, and the libraries that stand in front of
+the real ones.
+
+    stubs.py names SITE OUT    OUT/names.inc: names of the runtime's and the driver's functions by callback id
+    stubs.py stubs SITE OUT    OUT/libcudart.so.13, OUT/libcublas.so.13, …
+
+Each library has the name and symbol versions of the real one and needs libsimgpu.so, which defines what is
+simulated. Every other function of the real library is a stub here that calls simgpu_missing with its name and
+returns the library's code for "not supported"; so a program that needs one fails with that error, not at its start.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# Library: where the real one lies below site-packages (None: it comes with the driver), its code for "not supported".
+LIBRARIES: dict[str, tuple[str | None, int]] = {
+    "libcudart.so.13": ("nvidia/cu13/lib/libcudart.so.13", 801),
+    "libcublas.so.13": ("nvidia/cu13/lib/libcublas.so.13", 15),
+    "libcublasLt.so.13": ("nvidia/cu13/lib/libcublasLt.so.13", 15),
+    "libcudnn.so.9": ("nvidia/cudnn/lib/libcudnn.so.9", 3000),
+    "libcupti.so.13": ("nvidia/cu13/lib/libcupti.so.13", 27),
+    "libnccl.so.2": ("nvidia/nccl/lib/libnccl.so.2", 5),
+    "libcuda.so.1": (None, 801),
+    "libnvidia-ml.so.1": (None, 3),
+}
+
+# Functions of NVML that PyTorch looks for and that are not simulated. NVML's header does not come with torch.
+NVML_STUBS = [
+    "nvmlDeviceGetNvLinkRemoteDeviceType",
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    "nvmlDeviceGetP2PStatus",
+    "nvmlDeviceGetGpuFabricInfoV",
+]
+
+# cuBLAS routines that are not simulated one by one launch a kernel of their own name.
+BLAS_ROUTINE = re.compile(r"cublas([SDCZ][a-z]|I[sdcz]a|\w+Ex$)")
+
+
+def callback_names(header: Path, prefix: str) -> str:
+    """The initializer of a table of function names by callback id."""
+    names = {
+        int(number): name
+        for name, number in re.findall(prefix + r"(\w+)\s*=\s*(\d+)", header.read_text())
+        if name not in ("SIZE", "FORCE_INT", "INVALID")
+    }
+    return "{" + ",".join(f'"{names.get(i, "")}"' for i in range(max(names) + 1)) + "}"
+
+
+def write_names(include: Path, out: Path) -> None:
+    runtime = callback_names(include / "cupti_runtime_cbid.h", "CUPTI_RUNTIME_TRACE_CBID_")
+    driver = callback_names(include / "cupti_driver_cbid.h", "CUPTI_DRIVER_TRACE_CBID_")
+    (out / "names.inc").write_text(
+        f"static const char* const runtime_names[] = {runtime};\n"
+        f"static const char* const driver_names[] = {driver};\n"
+    )
+
+
+def exported(library: Path) -> set[str]:
+    listing = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
+    lines = [line.split() for line in listing.stdout.splitlines()]
+    return {words[-1].split("@")[0] for words in lines if "A" not in words[:-1]}
+
+
+def symbols_of(library: str, real: Path | None, include: Path) -> list[str]:
+    if real:
+        return sorted(exported(real))
+    if library == "libcuda.so.1":
+        return sorted(set(re.findall(r"CUresult CUDAAPI (cu\w+)\(", (include / "cuda.h").read_text())))
+    return NVML_STUBS
+
+
+def write_library(name: str, real: Path | None, code: int, missing: list[str], out: Path) -> None:
+    """One assembly function a missing symbol: simgpu_missing(name, code), or simgpu_blas_launch(handle, name)."""
+    lines = [".text"]
+    for i, symbol in enumerate(missing):
+        lines += [f".globl {symbol}", f".type {symbol},@function", f"{symbol}:"]
+        if name == "libcublas.so.13" and BLAS_ROUTINE.match(symbol):
+            lines += [f" leaq .Lname{i}(%rip), %rsi", " jmp simgpu_blas_launch@PLT"]
+        else:
+            lines += [f" leaq .Lname{i}(%rip), %rdi", f" movl ${code}, %esi", " jmp simgpu_missing@PLT"]
+    lines.append(".section .rodata")
+    lines += [f'.Lname{i}: .asciz "{symbol}"' for i, symbol in enumerate(missing)]
+    lines.append('.section .note.GNU-stack,"",@progbits')
+    source = out / f"{name}.s"
+    source.write_text("\n".join(lines) + "\n")
+    command = ["gcc", "-shared", "-fPIC", "-nostdlib", "-o", out / name, source, f"-Wl,-soname,{name}"]
+    if real:  # PyTorch asks for the versions that NVIDIA's libraries give their symbols: the library's own name
+        versions = out / f"{name}.map"
+        versions.write_text(f"{name} {{ global: *; }};\n")
+        command.append(f"-Wl,--version-script={versions}")
+    subprocess.run([*command, "-Wl,-rpath,$ORIGIN", f"-L{out}", "-lsimgpu"], check=True)
+
+
+def main() -> None:
+    what, site, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    include = site / "nvidia/cu13/include"
+    if what == "names":
+        write_names(include, out)
+        return
+    simulated = exported(out / "libsimgpu.so")
+    for name, (path, code) in LIBRARIES.items():
+        real = site / path if path else None
+        if name == "libnccl.so.2" and "ncclAllReduce" not in simulated:
+            continue
+        missing = [
+            symbol
+            for symbol in symbols_of(name, real, include)
+            if symbol not in simulated and not symbol.startswith("_Z") and symbol not in ("_init", "_fini")
+        ]
+        write_library(name, real, code, missing, out)
+
+
+main()
