@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -82,15 +83,17 @@ class GpuState:
                 self._limits.update((name, None) for bits, name in _LIMITS if reasons & bits)
                 break
 
-    def look_at_processes(self) -> None:
-        """Counts those that compute on it besides this one and those that it has started. Takes
-        longer than a look at the clock: not while timing.
+    def look_at_processes(self, ranks: Collection[int] = ()) -> None:
+        """Counts the processes that compute on it besides this one, the `ranks` of the same run,
+        and those that one of them has started. Takes longer than a look at the clock: not while
+        timing.
         """
         processes = self._processes()
         # In a container the numbers are the host's, and this process cannot tell which it is.
         if processes is None or all(pid != os.getpid() for pid, _ in processes):
             return
-        others = [held for pid, held in processes if not _is_ours(pid)]
+        ours = {os.getpid(), *ranks}
+        others = [held for pid, held in processes if not _is_one_of(ours, pid)]
         known = [held for held in others if held is not None]
         self._others = (len(others), sum(known) if len(known) == len(others) else None)
 
@@ -135,10 +138,10 @@ class GpuState:
         ]
 
 
-def _is_ours(pid: int) -> bool:
-    """Whether a process is this one, or one that it has started, such as a loader's worker."""
+def _is_one_of(ours: Collection[int], pid: int) -> bool:
+    """Whether a process is one of ours, or was started by one, such as a loader's worker."""
     for _ in range(_MOST_GENERATIONS):
-        if pid == os.getpid():
+        if pid in ours:
             return True
         try:
             with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:

@@ -126,15 +126,15 @@ class Observed:
         if self._gpu is not None:
             self._tolerating("the GPU's state", self._gpu.look, now_ns)
 
-    def timing_ended(self) -> None:
-        """Before a profiler of ours starts."""
+    def timing_ended(self, ranks: frozenset[int] = frozenset()) -> None:
+        """Before a profiler of ours starts. `ranks` are the processes of a launched run."""
         what = "the program's own profilers"
         self._tolerating(what, self.profilers.timing_ended)
         self.switches = self._tolerating(what, self.profilers.switches) or []
         if self._has_anomaly_detection and torch.is_anomaly_enabled():
             self.switches.append(anomaly_detection())
         if self._gpu is not None:
-            self._tolerating("the GPU's state", self._gpu.look_at_processes)
+            self._tolerating("the GPU's state", self._gpu.look_at_processes, ranks)
         self._tolerating(what, self.profilers.silence)
 
     def json(self, table: ModuleTable, compiled: CompiledRegions) -> dict[str, object]:

@@ -99,6 +99,12 @@ def _read(path: str) -> RankState | None:
     return None
 
 
+def processes_of_run(out: str, rank: int) -> frozenset[int]:
+    """The processes of all ranks of a launched run, by the recording's folder of one of them."""
+    run_folder = out if rank == 0 else os.path.dirname(os.path.abspath(out))
+    return frozenset(state.pid for state in read_all(run_folder).values())
+
+
 def all_ended(states: dict[int, RankState]) -> bool:
     """Whether every rank that there should be has said how it ended."""
     size = max((state.world_size for state in states.values()), default=1)

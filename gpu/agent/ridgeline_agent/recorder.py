@@ -41,6 +41,7 @@ from .observed import Observed
 from .open_phases import OpenPhases
 from .overlay import Overlay
 from .phase_times import PhaseTimes
+from .rank_states import processes_of_run
 from .settings import Within, machine_json, settings_json
 from .signals import Signals
 from .sources import Sources, UserCode
@@ -479,7 +480,7 @@ class Recorder:
             self._timer.begin()
             return
         self._timer.finish()
-        self._observed.timing_ended()
+        self._observed.timing_ended(self._processes_of_ranks())
         self._stage = Stage.PROFILING
         self._host.progress(self._stage.value, 0, self._spec.iterations.profiled)
         self._for_times = PROFILED_FOR_TIMES if is_quick(self._spec, self._timer) else 0
@@ -624,6 +625,11 @@ class Recorder:
         """The sum of what every rank gives, which all wait for; 0 where the others do not come."""
         total = self._alignment.total
         return self._tolerating("the wait for the other ranks", total, what, number) or 0
+
+    def _processes_of_ranks(self) -> frozenset[int]:
+        """The processes that the launcher started with this one; none without a launcher."""
+        rank = self._spec.rank
+        return frozenset() if rank is None else processes_of_run(self._spec.out, rank)
 
     def _tolerating(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
         """Calls what the recording can do without: its errors become notes."""

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ridgeline_agent import rank_states
 from ridgeline_agent.gpu_state import GpuState, _Process
+from ridgeline_agent.rank_states import RankState
 
 HANDLE = ctypes.c_void_p(1)
+
+# The shell that starts it ends, so that it is no child of this process.
+_PARENT_AND_CHILD = "sh -c 'sleep 100 >&- 2>&- & echo $$ $!; exec sleep 100 >&- 2>&-' &"
+
+
+def _with_a_child() -> tuple[int, int]:
+    """A process that this one did not start, and a child of it."""
+    said = subprocess.run(["sh", "-c", _PARENT_AND_CHILD], stdout=subprocess.PIPE, check=True)
+    pid, child = said.stdout.split()
+    return int(pid), int(child)
 
 
 def _set(pointer: Any, kind: Any, value: int) -> None:
@@ -80,6 +94,24 @@ def test_a_worker_of_ours_is_no_other_process() -> None:
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
+
+
+def test_ranks_of_the_same_run_are_no_other_processes(tmp_path: Path) -> None:
+    (tmp_path / rank_states.FOLDER).mkdir()
+    sibling, its_worker = _with_a_child()
+    stranger, its_child = _with_a_child()
+    try:
+        for rank, pid in enumerate([os.getpid(), sibling]):
+            rank_states.write(str(tmp_path), RankState(rank, 2, pid))
+        held = [(os.getpid(), 10), (sibling, 20), (its_worker, 30), (stranger, 400), (its_child, 50)]
+        for rank in range(2):
+            folder = rank_states.rank_folder(str(tmp_path), rank)
+            state = GpuState(Nvml(held), HANDLE)
+            state.look_at_processes(rank_states.processes_of_run(folder, rank))
+            assert (state.json()["other_processes"], state.json()["other_bytes"]) == (2, 450)
+    finally:
+        for pid in (sibling, its_worker, stranger, its_child):
+            os.kill(pid, 9)
 
 
 def test_processes_of_a_host_that_cannot_be_told_apart() -> None:
