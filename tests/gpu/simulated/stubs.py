@@ -1,7 +1,7 @@
-"""Generates what is not written by hand: the names of CUPTI's callbacks, and the libraries that stand in front of
-the real ones.
+"""Generates what is not written by hand: tables of names, and the libraries that stand in front of the real ones.
 
-    stubs.py names SITE OUT    OUT/names.inc: names of the runtime's and the driver's functions by callback id
+    stubs.py tables SITE OUT   OUT/names.inc: names of the runtime's and the driver's functions by callback id
+                               OUT/errors.inc: names and texts of the errors
     stubs.py stubs SITE OUT    OUT/libcudart.so.13, OUT/libcublas.so.13, …
 
 Each library has the name and symbol versions of the real one and needs libsimgpu.so, which defines what is
@@ -11,6 +11,7 @@ returns the library's code for "not supported"; so a program that needs one fail
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 import sys
@@ -50,12 +51,33 @@ def callback_names(header: Path, prefix: str) -> str:
     return "{" + ",".join(f'"{names.get(i, "")}"' for i in range(max(names) + 1)) + "}"
 
 
-def write_names(include: Path, out: Path) -> None:
-    runtime = callback_names(include / "cupti_runtime_cbid.h", "CUPTI_RUNTIME_TRACE_CBID_")
+def error_table(include: Path, runtime: Path) -> str:
+    """Names and texts of the errors: the real library's own, which need no device."""
+    library = ctypes.CDLL(str(runtime))
+    library.cudaGetErrorName.restype = library.cudaGetErrorString.restype = ctypes.c_char_p
+    driver = {
+        int(number): name
+        for name, number in re.findall(r"(CUDA_(?:SUCCESS|ERROR_\w+))\s*=\s*(\d+)", (include / "cuda.h").read_text())
+    }
+    rows = []
+    for code in range(1000):
+        name = library.cudaGetErrorName(code).decode()
+        text = library.cudaGetErrorString(code).decode()
+        if name != "unrecognized error code":
+            rows.append(f'{{{code}, "{name}", "{driver.get(code, "")}", "{text}"}}')
+    return "{" + ",\n".join(rows) + "}"
+
+
+def write_tables(include: Path, runtime: Path, out: Path) -> None:
+    names = callback_names(include / "cupti_runtime_cbid.h", "CUPTI_RUNTIME_TRACE_CBID_")
     driver = callback_names(include / "cupti_driver_cbid.h", "CUPTI_DRIVER_TRACE_CBID_")
     (out / "names.inc").write_text(
-        f"static const char* const runtime_names[] = {runtime};\n"
+        f"static const char* const runtime_names[] = {names};\n"
         f"static const char* const driver_names[] = {driver};\n"
+    )
+    (out / "errors.inc").write_text(
+        "struct ErrorText {\n  int code;\n  const char *runtime_name, *driver_name, *text;\n};\n"
+        f"static const ErrorText error_texts[] = {error_table(include, runtime)};\n"
     )
 
 
@@ -98,8 +120,8 @@ def write_library(name: str, real: Path | None, code: int, missing: list[str], o
 def main() -> None:
     what, site, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     include = site / "nvidia/cu13/include"
-    if what == "names":
-        write_names(include, out)
+    if what == "tables":
+        write_tables(include, site / "nvidia/cu13/lib/libcudart.so.13", out)
         return
     simulated = exported(out / "libsimgpu.so")
     for name, (path, code) in LIBRARIES.items():

@@ -1,55 +1,72 @@
-// CUPTI: activity records.
+// CUPTI: activity records, for Kineto.
 #include "cupti.h"
-#include <stdio.h>
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <deque>
 #include <vector>
-#include "cost_model.h"
-#include "device_model.h"
+
 #include "errors.h"
 #include "export.h"
-#include "memory.h"
 #include "names.inc"
 #include "process.h"
 #include "timeline.h"
+
 namespace sim {
-static bool enabled[CUPTI_ACTIVITY_KIND_COUNT + 8];
-static std::vector<uint8_t> rt_off(4096, 0), dr_off(4096, 0);
-static CUpti_BuffersCallbackRequestFunc request;
-static CUpti_BuffersCallbackCompleteFunc complete;
-static CUpti_TimestampCallbackFunc stamp;
-static uint64_t anchor_mono, anchor_stamp;
-static uint8_t* buffer;
-static size_t buffer_size, buffer_at;
-static size_t dropped;
-static bool rejected;
-static std::atomic<uint32_t> next_corr{1};
-static thread_local int depth = 0;
-struct Ext {
-  std::vector<uint64_t> stack[16];
+
+namespace {
+
+constexpr size_t kMostCallbackIds = 4096;
+constexpr int kCorrelationKinds = 16;
+
+bool enabled[CUPTI_ACTIVITY_KIND_COUNT + 8];
+bool runtime_ignored[kMostCallbackIds], driver_ignored[kMostCallbackIds];
+
+// Buffers of the subscriber, and the clock that it wants records in: read twice, so that times can be
+// converted.
+CUpti_BuffersCallbackRequestFunc request_buffer;
+CUpti_BuffersCallbackCompleteFunc complete_buffer;
+CUpti_TimestampCallbackFunc subscriber_clock;
+uint64_t anchor_own, anchor_subscriber;
+uint8_t* buffer;
+size_t buffer_size, buffer_used, dropped_records;
+bool request_refused;
+
+std::atomic<uint32_t> next_correlation{1};
+thread_local int call_depth = 0;
+thread_local uint32_t outer_correlation = 0;
+bool profiler_just_started;
+
+struct ExternalIds {
+  std::vector<uint64_t> stack[kCorrelationKinds];
 };
-static thread_local Ext* ext;
-union Any {
+thread_local ExternalIds* external_ids;
+
+union Activity {
   CUpti_Activity any;
   CUpti_ActivityAPI api;
   CUpti_ActivityKernel11 kernel;
   CUpti_ActivityMemcpy6 copy;
   CUpti_ActivityMemset4 set;
-  CUpti_ActivitySynchronization2 sync;
-  CUpti_ActivityExternalCorrelation ext;
+  CUpti_ActivitySynchronization2 synchronization;
+  CUpti_ActivityExternalCorrelation external;
 };
-struct Rec {
+struct Record {
   uint32_t size;
-  uint64_t ready;
-  Any a;
+  uint64_t complete_at;
+  Activity activity;
 };
-static std::deque<Rec>* pending = new std::deque<Rec>;
-static size_t size_of(CUpti_ActivityKind k) {
-  switch (k) {
+std::deque<Record>& records() {
+  static auto* all = new std::deque<Record>;
+  return *all;
+}
+
+size_t size_of(CUpti_ActivityKind kind) {
+  switch (kind) {
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER:
       return sizeof(CUpti_ActivityAPI);
@@ -67,351 +84,407 @@ static size_t size_of(CUpti_ActivityKind k) {
       return 0;
   }
 }
-static void get_buffer() {
-  if (buffer || !request || rejected) return;
-  size_t n = 0;
-  request(&buffer, &buffer_size, &n);
-  buffer_at = 0;
-  if (!buffer) rejected = true;
-}
-static void give_back() {
-  if (!buffer) return;
-  uint8_t* b = buffer;
-  size_t s = buffer_size, v = buffer_at;
-  buffer = nullptr;
-  if (complete) complete(nullptr, 0, b, s, v);
-}
-static void flush(bool all) {
-  Lock l(mu);
-  uint64_t t = now();
-  double slope = 1;
-  uint64_t m0 = t, s0 = t;
-  if (stamp) {
-    uint64_t a = now();
-    s0 = stamp();
-    uint64_t b = now();
-    m0 = (a + b) / 2;
-    t = b;
-    if (m0 > anchor_mono) slope = (double)(s0 - anchor_stamp) / (double)(m0 - anchor_mono);
-  }
-  auto conv = [&](uint64_t v) -> uint64_t {
-    return (uint64_t)((long double)s0 + (long double)((int64_t)(v - m0)) * slope);
+
+template <class Change>
+void change_times(Activity& activity, Change change) {
+  auto both = [&](auto& record) {
+    record.start = change(record.start);
+    record.end = change(record.end);
   };
-  std::deque<Rec> keep;
-  for (auto& r : *pending) {
-    if (!all && r.ready > t) {
-      keep.push_back(r);
+  switch (activity.any.kind) {
+    case CUPTI_ACTIVITY_KIND_RUNTIME:
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+      return both(activity.api);
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+      return both(activity.kernel);
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      return both(activity.copy);
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+      return both(activity.set);
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+      return both(activity.synchronization);
+    default:
+      return;
+  }
+}
+
+void need_buffer() {
+  if (buffer || !request_buffer || request_refused) return;
+  size_t most_records = 0;
+  request_buffer(&buffer, &buffer_size, &most_records);
+  buffer_used = 0;
+  if (!buffer) request_refused = true;
+}
+
+void hand_over_buffer() {
+  if (!buffer) return;
+  uint8_t* full = buffer;
+  buffer = nullptr;
+  if (complete_buffer) complete_buffer(nullptr, 0, full, buffer_size, buffer_used);
+}
+
+// Writes the records whose work is done (or all) into buffers, in the subscriber's clock.
+void write_records(bool all) {
+  Lock lock(mu);
+  uint64_t own = now(), subscriber = own, cut = own;
+  double slope = 1;
+  if (subscriber_clock) {
+    uint64_t before = now();
+    subscriber = subscriber_clock();
+    cut = now();
+    own = (before + cut) / 2;
+    if (own > anchor_own) slope = (double)(subscriber - anchor_subscriber) / (double)(own - anchor_own);
+  }
+  auto convert = [&](uint64_t time) {
+    return (uint64_t)((long double)subscriber + (long double)(int64_t)(time - own) * slope);
+  };
+  std::deque<Record> later;
+  for (Record& record : records()) {
+    if (!all && record.complete_at > cut) {
+      later.push_back(record);
       continue;
     }
-    switch (r.a.any.kind) {
-      case CUPTI_ACTIVITY_KIND_RUNTIME:
-      case CUPTI_ACTIVITY_KIND_DRIVER:
-        r.a.api.start = conv(r.a.api.start);
-        r.a.api.end = conv(r.a.api.end);
-        break;
-      case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-        r.a.kernel.start = conv(r.a.kernel.start);
-        r.a.kernel.end = conv(r.a.kernel.end);
-        break;
-      case CUPTI_ACTIVITY_KIND_MEMCPY:
-        r.a.copy.start = conv(r.a.copy.start);
-        r.a.copy.end = conv(r.a.copy.end);
-        break;
-      case CUPTI_ACTIVITY_KIND_MEMSET:
-        r.a.set.start = conv(r.a.set.start);
-        r.a.set.end = conv(r.a.set.end);
-        break;
-      case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
-        r.a.sync.start = conv(r.a.sync.start);
-        r.a.sync.end = conv(r.a.sync.end);
-        break;
-      default:
-        break;
-    }
-    if (buffer && buffer_at + r.size > buffer_size) give_back();
-    get_buffer();
+    change_times(record.activity, convert);
+    if (buffer && buffer_used + record.size > buffer_size) hand_over_buffer();
+    need_buffer();
     if (!buffer) {
-      dropped++;
+      dropped_records++;
       continue;
     }
-    memcpy(buffer + buffer_at, &r.a, r.size);
-    buffer_at += r.size;
+    memcpy(buffer + buffer_used, &record.activity, record.size);
+    buffer_used += record.size;
   }
-  pending->swap(keep);
+  records().swap(later);
 }
-static void add(const Rec& r) {
-  Lock l(mu);
-  if (!request) return;
-  get_buffer();
-  pending->push_back(r);
-  static size_t since = 0;
-  if (++since >= 8192) {
-    since = 0;
-    flush(false);
+
+void add(const Record& record) {
+  Lock lock(mu);
+  if (!request_buffer) return;
+  need_buffer();
+  records().push_back(record);
+  static size_t since_last = 0;
+  if (++since_last >= 8192) {
+    since_last = 0;
+    write_records(false);
   }
 }
-static uint32_t tid() {
+
+// Threads are told apart by their pthread id, as CUPTI does unless it is asked for the system's.
+uint32_t thread_id() {
   return (uint32_t)(uintptr_t)pthread_self();
 }
-Api::Api(CUpti_CallbackDomain d, uint32_t c) : domain(d), callback_id(c) {
-  outer = depth++ == 0;
+
+// What kernels, copies and fills have in common.
+template <class T>
+void fill_in(T& record, const Op& op, int device, uint32_t stream, uint32_t correlation, uint64_t start,
+             uint64_t end) {
+  record.start = start;
+  record.end = end;
+  record.deviceId = device;
+  record.contextId = 1 + device;
+  record.streamId = stream;
+  record.correlationId = correlation;
+  record.graphId = op.graph;
+  record.graphNodeId = op.node;
+}
+
+}  // namespace
+
+Api::Api(CUpti_CallbackDomain d, uint32_t id) : domain(d), callback_id(id) {
+  bool runtime = domain == CUPTI_CB_DOMAIN_RUNTIME_API;
+  outer = call_depth++ == 0;
   recorded = false;
-  correlation = 0;
-  if (outer) {
-    correlation = next_corr++;
-    auto k = d == CUPTI_CB_DOMAIN_RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
-    recorded = enabled[k] && !(d == CUPTI_CB_DOMAIN_RUNTIME_API ? rt_off : dr_off)[c & 4095];
-    start = recorded ? now() : 0;
-  }
-  if (tracing() && outer) log("%s", d == CUPTI_CB_DOMAIN_RUNTIME_API ? runtime_names[c] : driver_names[c]);
-  static thread_local uint32_t outer_corr;
-  if (outer)
-    outer_corr = correlation;
-  else
-    correlation = outer_corr;
-  if (recorded && enabled[CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION] && ext)
-    for (int k = 0; k < 16; k++)
-      if (!ext->stack[k].empty()) {
-        Rec r{};
-        r.size = sizeof(CUpti_ActivityExternalCorrelation);
-        r.a.ext.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
-        r.a.ext.externalKind = (CUpti_ExternalCorrelationKind)k;
-        r.a.ext.externalId = ext->stack[k].back();
-        r.a.ext.correlationId = correlation;
-        add(r);
-      }
-}
-Api::~Api() {
-  depth--;
-  if (!recorded) return;
-  Rec r{};
-  r.size = sizeof(CUpti_ActivityAPI);
-  r.a.api.kind =
-      domain == CUPTI_CB_DOMAIN_RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
-  r.a.api.cbid = callback_id;
-  r.a.api.start = start;
-  r.a.api.end = now();
-  r.a.api.processId = getpid();
-  r.a.api.threadId = tid();
-  r.a.api.correlationId = correlation;
-  add(r);
-}
-static bool fresh;
-void mark_fresh() {
-  fresh = true;
-}
-void record_op(const Op& op, Stream* s, uint32_t corr, uint64_t start, uint64_t end) {
-  if (fresh && enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]) {
-    fresh = false;
-    if (const char* e = getenv("SIMGPU_CUPTI_MS")) usleep(atoi(e) * 1000);
-  }
-  Rec r{};
-  r.ready = end;
-  if (op.kind == Op::KERNEL) {
-    if (!enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL] && !enabled[CUPTI_ACTIVITY_KIND_KERNEL]) return;
-    auto& k = r.a.kernel;
-    r.size = sizeof k;
-    k.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-    k.start = start;
-    k.end = end;
-    k.deviceId = s->device;
-    k.contextId = 1 + s->device;
-    k.streamId = s->id;
-    k.correlationId = corr;
-    k.gridX = op.grid.x;
-    k.gridY = op.grid.y;
-    k.gridZ = op.grid.z;
-    k.blockX = op.block.x;
-    k.blockY = op.block.y;
-    k.blockZ = op.block.z;
-    k.dynamicSharedMemory = op.dynamic_shared;
-    k.staticSharedMemory = op.static_shared;
-    k.registersPerThread = op.registers;
-    k.name = op.name;
-    k.graphId = op.graph;
-    k.graphNodeId = op.node;
-    static int64_t grid_id = 1;
-    k.gridId = grid_id++;
-  } else if (op.kind == Op::MEMCPY) {
-    if (!enabled[CUPTI_ACTIVITY_KIND_MEMCPY]) return;
-    auto& k = r.a.copy;
-    r.size = sizeof k;
-    k.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
-    k.copyKind = op.copy_kind;
-    k.srcKind = op.source_kind;
-    k.dstKind = op.target_kind;
-    k.bytes = op.bytes;
-    k.start = start;
-    k.end = end;
-    k.deviceId = s->device;
-    k.contextId = 1 + s->device;
-    k.streamId = s->id;
-    k.correlationId = corr;
-    k.graphId = op.graph;
-    k.graphNodeId = op.node;
-    k.copyCount = 1;
-  } else if (op.kind == Op::MEMSET) {
-    if (!enabled[CUPTI_ACTIVITY_KIND_MEMSET]) return;
-    auto& k = r.a.set;
-    r.size = sizeof k;
-    k.kind = CUPTI_ACTIVITY_KIND_MEMSET;
-    k.value = op.value;
-    k.bytes = op.bytes;
-    k.memoryKind = op.target_kind;
-    k.start = start;
-    k.end = end;
-    k.deviceId = s->device;
-    k.contextId = 1 + s->device;
-    k.streamId = s->id;
-    k.correlationId = corr;
-    k.graphId = op.graph;
-    k.graphNodeId = op.node;
-  } else
+  start = 0;
+  if (!outer) {
+    correlation = outer_correlation;
     return;
-  add(r);
+  }
+  correlation = outer_correlation = next_correlation++;
+  bool ignored = (runtime ? runtime_ignored : driver_ignored)[id % kMostCallbackIds];
+  recorded = enabled[runtime ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER] && !ignored;
+  if (tracing()) log("%s", runtime ? runtime_names[id] : driver_names[id]);
+  if (!recorded) return;
+  start = now();
+  if (!enabled[CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION] || !external_ids) return;
+  for (int kind = 0; kind < kCorrelationKinds; kind++) {
+    if (external_ids->stack[kind].empty()) continue;
+    Record record{};
+    record.size = sizeof record.activity.external;
+    record.activity.external.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
+    record.activity.external.externalKind = (CUpti_ExternalCorrelationKind)kind;
+    record.activity.external.externalId = external_ids->stack[kind].back();
+    record.activity.external.correlationId = correlation;
+    add(record);
+  }
 }
-void record_sync(CUpti_ActivitySynchronizationType type, uint32_t corr, uint32_t stream, uint32_t event,
-                 uint64_t start, uint64_t end) {
+
+Api::~Api() {
+  call_depth--;
+  if (!recorded) return;
+  Record record{};
+  auto& call = record.activity.api;
+  record.size = sizeof call;
+  call.kind =
+      domain == CUPTI_CB_DOMAIN_RUNTIME_API ? CUPTI_ACTIVITY_KIND_RUNTIME : CUPTI_ACTIVITY_KIND_DRIVER;
+  call.cbid = callback_id;
+  call.start = start;
+  call.end = now();
+  call.processId = getpid();
+  call.threadId = thread_id();
+  call.correlationId = correlation;
+  add(record);
+}
+
+void record_op(const Op& op, int device, uint32_t stream, uint32_t correlation, uint64_t start,
+               uint64_t end) {
+  // The first kernel after the profiler's start is slow: CUPTI patches the loaded modules.
+  if (profiler_just_started) {
+    profiler_just_started = false;
+    if (const char* milliseconds = getenv("SIMGPU_CUPTI_MS")) usleep(atoi(milliseconds) * 1000);
+  }
+  Record record{};
+  record.complete_at = end;
+  switch (op.kind) {
+    case Op::KERNEL: {
+      if (!enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL] && !enabled[CUPTI_ACTIVITY_KIND_KERNEL]) return;
+      static std::atomic<int64_t> next_grid{1};
+      auto& kernel = record.activity.kernel;
+      record.size = sizeof kernel;
+      kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+      fill_in(kernel, op, device, stream, correlation, start, end);
+      kernel.gridX = op.grid.x;
+      kernel.gridY = op.grid.y;
+      kernel.gridZ = op.grid.z;
+      kernel.blockX = op.block.x;
+      kernel.blockY = op.block.y;
+      kernel.blockZ = op.block.z;
+      kernel.dynamicSharedMemory = op.dynamic_shared;
+      kernel.staticSharedMemory = op.static_shared;
+      kernel.registersPerThread = op.registers;
+      kernel.name = op.name;
+      kernel.gridId = next_grid++;
+      break;
+    }
+    case Op::MEMCPY: {
+      if (!enabled[CUPTI_ACTIVITY_KIND_MEMCPY]) return;
+      auto& copy = record.activity.copy;
+      record.size = sizeof copy;
+      copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
+      fill_in(copy, op, device, stream, correlation, start, end);
+      copy.copyKind = op.copy_kind;
+      copy.srcKind = op.source_kind;
+      copy.dstKind = op.target_kind;
+      copy.bytes = op.bytes;
+      copy.copyCount = 1;
+      break;
+    }
+    case Op::MEMSET: {
+      if (!enabled[CUPTI_ACTIVITY_KIND_MEMSET]) return;
+      auto& set = record.activity.set;
+      record.size = sizeof set;
+      set.kind = CUPTI_ACTIVITY_KIND_MEMSET;
+      fill_in(set, op, device, stream, correlation, start, end);
+      set.value = op.value;
+      set.bytes = op.bytes;
+      set.memoryKind = op.target_kind;
+      break;
+    }
+    case Op::HOST_FUNCTION:
+    case Op::EMPTY:
+      return;
+  }
+  add(record);
+}
+
+void record_sync(CUpti_ActivitySynchronizationType type, uint32_t correlation, uint32_t stream,
+                 uint32_t event, uint64_t start, uint64_t end) {
   if (!enabled[CUPTI_ACTIVITY_KIND_SYNCHRONIZATION]) return;
-  Rec r{};
-  r.ready = end;
-  auto& k = r.a.sync;
-  r.size = sizeof k;
-  k.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION;
-  k.type = type;
-  k.start = start;
-  k.end = end;
-  k.correlationId = corr;
-  k.contextId = 1;
-  k.streamId = stream;
-  k.cudaEventId = event;
-  add(r);
+  Record record{};
+  record.complete_at = end;
+  auto& synchronization = record.activity.synchronization;
+  record.size = sizeof synchronization;
+  synchronization.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION;
+  synchronization.type = type;
+  synchronization.start = start;
+  synchronization.end = end;
+  synchronization.correlationId = correlation;
+  synchronization.contextId = 1 + current_device();
+  synchronization.streamId = stream;
+  synchronization.cudaEventId = event;
+  add(record);
 }
+
 }  // namespace sim
+
 using namespace sim;
-#define C(...) EXPORT CUptiResult CUPTIAPI __VA_ARGS__
-C(cuptiGetVersion(uint32_t* v)) {
-  *v = CUPTI_API_VERSION;
+
+EXPORT CUptiResult CUPTIAPI cuptiGetVersion(uint32_t* version) {
+  *version = CUPTI_API_VERSION;
   return CUPTI_SUCCESS;
 }
-C(cuptiGetTimestamp(uint64_t* t)) {
-  *t = stamp ? stamp() : now();
+
+EXPORT CUptiResult CUPTIAPI cuptiGetTimestamp(uint64_t* time) {
+  *time = subscriber_clock ? subscriber_clock() : now();
   return CUPTI_SUCCESS;
 }
-C(cuptiGetResultString(CUptiResult r, const char** s)) {
-  *s = r == CUPTI_SUCCESS                   ? "CUPTI_SUCCESS"
-       : r == CUPTI_ERROR_MAX_LIMIT_REACHED ? "CUPTI_ERROR_MAX_LIMIT_REACHED"
-                                            : "CUPTI_ERROR";
-  return CUPTI_SUCCESS;
-}
-C(cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc f)) {
-  Lock l(mu);
-  if (f != stamp) {
-    stamp = f;
-    anchor_mono = now();
-    anchor_stamp = f ? f() : 0;
+
+EXPORT CUptiResult CUPTIAPI cuptiGetResultString(CUptiResult result, const char** text) {
+  switch (result) {
+    case CUPTI_SUCCESS:
+      *text = "CUPTI_SUCCESS";
+      break;
+    case CUPTI_ERROR_INVALID_KIND:
+      *text = "CUPTI_ERROR_INVALID_KIND";
+      break;
+    case CUPTI_ERROR_MAX_LIMIT_REACHED:
+      *text = "CUPTI_ERROR_MAX_LIMIT_REACHED";
+      break;
+    case CUPTI_ERROR_NOT_INITIALIZED:
+      *text = "CUPTI_ERROR_NOT_INITIALIZED";
+      break;
+    case CUPTI_ERROR_NOT_SUPPORTED:
+      *text = "CUPTI_ERROR_NOT_SUPPORTED";
+      break;
+    case CUPTI_ERROR_QUEUE_EMPTY:
+      *text = "CUPTI_ERROR_QUEUE_EMPTY";
+      break;
+    case CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED:
+      *text = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED";
+      break;
+    default:
+      *text = "CUPTI_ERROR_UNKNOWN";
   }
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc r, CUpti_BuffersCallbackCompleteFunc c)) {
-  Lock l(mu);
-  log("cuptiActivityRegisterCallbacks");
-  request = r;
-  complete = c;
-  rejected = false;
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock) {
+  Lock lock(mu);
+  if (clock == subscriber_clock) return CUPTI_SUCCESS;
+  subscriber_clock = clock;
+  anchor_own = now();
+  anchor_subscriber = clock ? clock() : 0;
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityEnable(CUpti_ActivityKind k)) {
-  if (init_driver() == 3) {
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
+                                                           CUpti_BuffersCallbackCompleteFunc complete) {
+  Lock lock(mu);
+  log("cuptiActivityRegisterCallbacks");
+  request_buffer = request;
+  complete_buffer = complete;
+  request_refused = false;
+  return CUPTI_SUCCESS;
+}
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityEnable(CUpti_ActivityKind kind) {
+  if (init_driver() == cudaErrorInitializationError) {
     log("CUPTI after a fork");
     return CUPTI_ERROR_NOT_INITIALIZED;
   }
-  if ((unsigned)k < sizeof enabled) enabled[k] = true;
-  rejected = false;
-  if (k == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) mark_fresh();
-  log("cuptiActivityEnable %d", k);
+  log("cuptiActivityEnable %d", kind);
+  if (kind < 0 || kind >= CUPTI_ACTIVITY_KIND_COUNT) return CUPTI_ERROR_INVALID_KIND;
+  enabled[kind] = true;
+  request_refused = false;
+  if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) profiler_just_started = true;
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityDisable(CUpti_ActivityKind k)) {
-  if ((unsigned)k < sizeof enabled) enabled[k] = false;
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityDisable(CUpti_ActivityKind kind) {
+  if (kind < 0 || kind >= CUPTI_ACTIVITY_KIND_COUNT) return CUPTI_ERROR_INVALID_KIND;
+  enabled[kind] = false;
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityEnableRuntimeApi(uint32_t c, uint8_t on)) {
-  rt_off[c & 4095] = !on;
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityEnableRuntimeApi(uint32_t id, uint8_t enable) {
+  runtime_ignored[id % kMostCallbackIds] = !enable;
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityEnableDriverApi(uint32_t c, uint8_t on)) {
-  dr_off[c & 4095] = !on;
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityEnableDriverApi(uint32_t id, uint8_t enable) {
+  driver_ignored[id % kMostCallbackIds] = !enable;
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityEnableCudaEventDeviceTimestamps(uint8_t)) {
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityEnableCudaEventDeviceTimestamps(uint8_t) {
   return CUPTI_SUCCESS;
 }
-C(cuptiActivitySetAttribute(CUpti_ActivityAttribute, size_t*, void*)) {
+EXPORT CUptiResult CUPTIAPI cuptiActivitySetAttribute(CUpti_ActivityAttribute, size_t*, void*) {
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, size_t* n)) {
-  *n = dropped;
-  dropped = 0;
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, size_t* count) {
+  Lock lock(mu);
+  *count = dropped_records;
+  dropped_records = 0;
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityFlushAll(uint32_t flag)) {
-  {
-    Lock l(mu);
-    log("cuptiActivityFlushAll %u, %zu pending", flag, pending->size());
-    flush(flag & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityFlushAll(uint32_t flags) {
+  log("cuptiActivityFlushAll %u, %zu records", flags, records().size());
+  write_records(flags & CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  hand_over_buffer();
+  return CUPTI_SUCCESS;
+}
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityGetNextRecord(uint8_t* start, size_t size, CUpti_Activity** record) {
+  uint8_t* next = start;
+  if (*record) {
+    size_t length = size_of((*record)->kind);
+    if (!length) return CUPTI_ERROR_INVALID_KIND;
+    next = (uint8_t*)*record + length;
   }
-  give_back();
+  if (next >= start + size) return CUPTI_ERROR_MAX_LIMIT_REACHED;
+  *record = (CUpti_Activity*)next;
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityGetNextRecord(uint8_t* b, size_t n, CUpti_Activity** r)) {
-  uint8_t* at = b;
-  if (*r) {
-    size_t s = size_of((*r)->kind);
-    if (!s) return CUPTI_ERROR_INVALID_KIND;
-    at = (uint8_t*)*r + s;
-  }
-  if (at >= b + n) return CUPTI_ERROR_MAX_LIMIT_REACHED;
-  *r = (CUpti_Activity*)at;
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind kind,
+                                                                   uint64_t id) {
+  if (!external_ids) external_ids = new ExternalIds;
+  external_ids->stack[kind % kCorrelationKinds].push_back(id);
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind k, uint64_t id)) {
-  if (!ext) ext = new Ext;
-  ext->stack[k & 15].push_back(id);
+
+EXPORT CUptiResult CUPTIAPI cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind kind,
+                                                                  uint64_t* id) {
+  if (!external_ids || external_ids->stack[kind % kCorrelationKinds].empty()) return CUPTI_ERROR_QUEUE_EMPTY;
+  auto& stack = external_ids->stack[kind % kCorrelationKinds];
+  if (id) *id = stack.back();
+  stack.pop_back();
   return CUPTI_SUCCESS;
 }
-C(cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind k, uint64_t* id)) {
-  if (!ext || ext->stack[k & 15].empty()) return CUPTI_ERROR_QUEUE_EMPTY;
-  if (id) *id = ext->stack[k & 15].back();
-  ext->stack[k & 15].pop_back();
+
+EXPORT CUptiResult CUPTIAPI cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t id,
+                                                 const char** name) {
+  bool runtime = domain == CUPTI_CB_DOMAIN_RUNTIME_API;
+  size_t count = runtime ? std::size(runtime_names) : std::size(driver_names);
+  if ((!runtime && domain != CUPTI_CB_DOMAIN_DRIVER_API) || id >= count) return CUPTI_ERROR_INVALID_PARAMETER;
+  *name = runtime ? runtime_names[id] : driver_names[id];
   return CUPTI_SUCCESS;
 }
-C(cuptiGetCallbackName(CUpti_CallbackDomain d, uint32_t c, const char** s)) {
-  if (d == CUPTI_CB_DOMAIN_RUNTIME_API && c < sizeof runtime_names / sizeof *runtime_names)
-    *s = runtime_names[c];
-  else if (d == CUPTI_CB_DOMAIN_DRIVER_API && c < sizeof driver_names / sizeof *driver_names)
-    *s = driver_names[c];
-  else
-    return CUPTI_ERROR_INVALID_PARAMETER;
-  return CUPTI_SUCCESS;
-}
+
+// Callbacks are never called: Kineto needs the subscription only to see whether another profiler has it.
 static bool subscribed;
-C(cuptiSubscribe(CUpti_SubscriberHandle* h, CUpti_CallbackFunc, void*)) {
+
+EXPORT CUptiResult CUPTIAPI cuptiSubscribe(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc, void*) {
   if (subscribed) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   subscribed = true;
-  *h = (CUpti_SubscriberHandle)1;
+  *handle = (CUpti_SubscriberHandle)&subscribed;
   return CUPTI_SUCCESS;
 }
-C(cuptiUnsubscribe(CUpti_SubscriberHandle)) {
+
+EXPORT CUptiResult CUPTIAPI cuptiUnsubscribe(CUpti_SubscriberHandle) {
   subscribed = false;
   return CUPTI_SUCCESS;
 }
-C(cuptiEnableCallback(uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain, CUpti_CallbackId)) {
+
+EXPORT CUptiResult CUPTIAPI cuptiEnableCallback(uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain,
+                                                CUpti_CallbackId) {
   return CUPTI_SUCCESS;
 }
-C(cuptiEnableDomain(uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain)) {
+EXPORT CUptiResult CUPTIAPI cuptiEnableDomain(uint32_t, CUpti_SubscriberHandle, CUpti_CallbackDomain) {
   return CUPTI_SUCCESS;
 }
-C(cuptiFinalize()) {
+EXPORT CUptiResult CUPTIAPI cuptiFinalize() {
   return CUPTI_SUCCESS;
 }

@@ -21,7 +21,7 @@ struct Api {
   uint64_t start;
 };
 
-void record_op(const Op& op, Stream* stream, uint32_t correlation, uint64_t start, uint64_t end);
+void record_op(const Op& op, int device, uint32_t stream, uint32_t correlation, uint64_t start, uint64_t end);
 void record_sync(CUpti_ActivitySynchronizationType type, uint32_t correlation, uint32_t stream,
                  uint32_t event, uint64_t start, uint64_t end);
 

@@ -1,74 +1,91 @@
-// The device files that the real driver has: seen by stat, and held open after the driver's start.
+// The device files that the real driver has: seen by stat, and held open once the driver is initialized.
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <algorithm>
-#include "cost_model.h"
-#include "cupti.h"
-#include "device_model.h"
-#include "errors.h"
+
 #include "export.h"
-#include "memory.h"
 #include "process.h"
-#include "timeline.h"
-static bool ours(const char* p) {
-  return p && (!strcmp(p, "/dev/nvidiactl") || !strcmp(p, "/dev/nvidia0") || !strcmp(p, "/dev/nvidia-uvm"));
+
+// Jetson and some containers have no such files (SIMGPU_NO_DEVICE_FILES).
+static bool has_device_files() {
+  const char* without = getenv("SIMGPU_NO_DEVICE_FILES");
+  return !without || !*without;
 }
-#define NEXT(f) static auto next = (decltype(&f))dlsym(RTLD_NEXT, #f)
-EXPORT int stat(const char* p, struct stat* s) noexcept {
+
+static bool is_device_file(const char* path) {
+  if (!path || strncmp(path, "/dev/nvidia", strlen("/dev/nvidia")) != 0 || !has_device_files()) return false;
+  const char* rest = path + strlen("/dev/nvidia");
+  if (!strcmp(rest, "ctl") || !strcmp(rest, "-uvm")) return true;
+  char* end;
+  long index = strtol(rest, &end, 10);
+  return end != rest && *end == 0 && index >= 0 && index < sim::physical_count();
+}
+
+static const char* real_path(const char* path) {
+  return is_device_file(path) ? "/dev/null" : path;
+}
+
+#define NEXT(function) static auto next = (decltype(&function))dlsym(RTLD_NEXT, #function)
+
+EXPORT int stat(const char* path, struct stat* out) noexcept {
   NEXT(stat);
-  return next(ours(p) ? "/dev/null" : p, s);
+  return next(real_path(path), out);
 }
-EXPORT int stat64(const char* p, struct stat64* s) noexcept {
+EXPORT int stat64(const char* path, struct stat64* out) noexcept {
   NEXT(stat64);
-  return next(ours(p) ? "/dev/null" : p, s);
+  return next(real_path(path), out);
 }
-EXPORT int fstatat(int d, const char* p, struct stat* s, int f) noexcept {
+EXPORT int fstatat(int folder, const char* path, struct stat* out, int flags) noexcept {
   NEXT(fstatat);
-  return next(d, ours(p) ? "/dev/null" : p, s, f);
+  return next(folder, real_path(path), out, flags);
 }
-EXPORT int fstatat64(int d, const char* p, struct stat64* s, int f) noexcept {
+EXPORT int fstatat64(int folder, const char* path, struct stat64* out, int flags) noexcept {
   NEXT(fstatat64);
-  return next(d, ours(p) ? "/dev/null" : p, s, f);
+  return next(folder, real_path(path), out, flags);
 }
-EXPORT int access(const char* p, int m) noexcept {
+EXPORT int access(const char* path, int mode) noexcept {
   NEXT(access);
-  return next(ours(p) ? "/dev/null" : p, m);
+  return next(real_path(path), mode);
 }
-EXPORT int statx(int d, const char* p, int f, unsigned m, struct statx* s) noexcept {
+EXPORT int statx(int folder, const char* path, int flags, unsigned mask, struct statx* out) noexcept {
   NEXT(statx);
-  return next(d, ours(p) ? "/dev/null" : p, f, m, s);
+  return next(folder, real_path(path), flags, mask, out);
 }
-static int held = -1;
-static pid_t holder;
-namespace sim {
-void hold_device_files() {
-  held = fcntl(open("/dev/null", O_RDWR | O_CLOEXEC), F_DUPFD_CLOEXEC, 30);
-  holder = getpid();
+
+// What holds a device file open cannot be checkpointed or forked lightly: programs look for it in
+// /proc/self/fd.
+static int held_descriptor = -1;
+
+void sim::hold_device_files() {
+  if (!has_device_files()) return;
+  int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (fd < 0) return;
+  held_descriptor = fcntl(fd, F_DUPFD_CLOEXEC, 30);
+  close(fd);
 }
-}  // namespace sim
-static ssize_t device_of(const char* p, char* b, size_t n) {
-  if (held < 0 || !p) return -1;
-  char a[64];
-  snprintf(a, sizeof a, "/proc/self/fd/%d", held);
-  if (strcmp(p, a)) return -1;
-  size_t k = strlen("/dev/nvidia-uvm");
-  if (k > n) k = n;
-  memcpy(b, "/dev/nvidia-uvm", k);
-  return k;
+
+static ssize_t read_held_link(const char* path, char* out, size_t size) {
+  if (held_descriptor < 0 || !path) return -1;
+  char own[64];
+  snprintf(own, sizeof own, "/proc/self/fd/%d", held_descriptor);
+  if (strcmp(path, own) != 0) return -1;
+  static const char target[] = "/dev/nvidia-uvm";
+  size_t length = sizeof target - 1 < size ? sizeof target - 1 : size;
+  memcpy(out, target, length);
+  return (ssize_t)length;
 }
-EXPORT ssize_t readlink(const char* p, char* b, size_t n) noexcept {
+
+EXPORT ssize_t readlink(const char* path, char* out, size_t size) noexcept {
   NEXT(readlink);
-  ssize_t k = device_of(p, b, n);
-  return k >= 0 ? k : next(p, b, n);
+  ssize_t length = read_held_link(path, out, size);
+  return length >= 0 ? length : next(path, out, size);
 }
-EXPORT ssize_t readlinkat(int d, const char* p, char* b, size_t n) noexcept {
+EXPORT ssize_t readlinkat(int folder, const char* path, char* out, size_t size) noexcept {
   NEXT(readlinkat);
-  ssize_t k = device_of(p, b, n);
-  return k >= 0 ? k : next(d, p, b, n);
+  ssize_t length = read_held_link(path, out, size);
+  return length >= 0 ? length : next(folder, path, out, size);
 }

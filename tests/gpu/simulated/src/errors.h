@@ -1,4 +1,4 @@
-// CUDA error codes: what the calling thread failed with last, and its name and text.
+// CUDA error codes: what the calling thread failed with last, and errors that arrive later.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,6 +9,12 @@ namespace sim {
 
 // Notes the error for cudaGetLastError and returns it.
 cudaError_t fail(int error);
+
+// An error of a kernel. It is noticed by the first call after the time at which the kernel ran, and by every
+// call after that: the context cannot be used any more.
+void fail_asynchronously(int error, uint64_t at);
+int sticky_error();               // 0 as long as no call can notice one
+bool failed_before(uint64_t at);  // work that would start at this time does not run
 
 }  // namespace sim
 

@@ -1,199 +1,440 @@
-// NVML.
-#include <dirent.h>
-#include <signal.h>
+// NVML. Its header does not come with torch; names, numbers and structures are those of the NVML API
+// reference.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
-#include "cost_model.h"
-#include "cupti.h"
+
 #include "device_model.h"
-#include "errors.h"
 #include "export.h"
+#include "machine.h"
 #include "memory.h"
 #include "process.h"
 #include "timeline.h"
+#include "version.h"
+
 using namespace sim;
-#define N(...) EXPORT int __VA_ARGS__
-static std::vector<std::pair<int, uint64_t>> processes(int device) {
-  std::vector<std::pair<int, uint64_t>> out;
-  DIR* d = opendir("/dev/shm");
-  if (!d) return out;
-  while (dirent* e = readdir(d)) {
-    int pid, dev;
-    if (sscanf(e->d_name, "simgpu.%d.%d", &pid, &dev) == 2 && dev == device) {
-      std::string p = std::string("/dev/shm/") + e->d_name;
-      if (kill(pid, 0) != 0) {
-        unlink(p.c_str());
-        continue;
-      }
-      FILE* f = fopen(p.c_str(), "rb");
-      uint64_t v = 0;
-      if (f) {
-        (void)!fread(&v, 8, 1, f);
-        fclose(f);
-      }
-      out.push_back({pid, v});
-    }
+
+namespace {
+
+enum Return {
+  kSuccess = 0,
+  kInvalidArgument = 2,
+  kNotSupported = 3,
+  kNotFound = 6,
+  kInsufficientSize = 7,
+};
+
+// A handle is a GPU (1 + index) or one of its MIG instances.
+struct Device {
+  int physical;
+  int instance;  // -1: the GPU
+};
+
+void* handle_of(int physical, int instance = -1) {
+  return (void*)(uintptr_t)(1 + physical + (instance + 1) * 0x100);
+}
+
+bool find_device(void* handle, Device* out) {
+  auto value = (uintptr_t)handle;
+  *out = {(int)(value % 0x100) - 1, (int)(value / 0x100) - 1};
+  return out->physical >= 0 && out->physical < physical_count() && out->instance < 2;
+}
+
+#define FIND(device, handle) \
+  Device device;             \
+  if (!find_device(handle, &device)) return kInvalidArgument
+// Clocks, power and the like belong to the GPU; NVML refuses them for a MIG instance.
+#define FIND_GPU(device, handle) \
+  FIND(device, handle);          \
+  if (device.instance >= 0) return kNotSupported
+
+std::string uuid_of_device(const Device& device) {
+  unsigned char uuid[16];
+  if (device.instance < 0) {
+    uuid_of(device.physical, uuid);
+    return uuid_text("GPU-", uuid);
   }
-  closedir(d);
-  return out;
+  mig_uuid_of(device.physical, device.instance, uuid);
+  return uuid_text("MIG-", uuid);
 }
-static int at(void* h) {
-  return (int)((uintptr_t)h - 1);
+
+int copy_text(const std::string& text, char* out, unsigned size) {
+  if (text.size() + 1 > size) return kInsufficientSize;
+  memcpy(out, text.c_str(), text.size() + 1);
+  return kSuccess;
 }
-static std::string uuid(int i) {
-  unsigned char u[16];
-  char t[64];
-  uuid_of(i, u);
-  snprintf(t, sizeof t, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0],
-           u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
-  return t;
+
+uint64_t bytes_in_use(int physical) {
+  uint64_t used = 0;
+  for (const GpuProcess& process : gpu_processes(physical)) used += process.bytes;
+  return std::min(used, total_bytes());
 }
-N(nvmlInit_v2()) {
-  return 0;
+
+bool limited_by(const char* cause) {
+  const char* by = getenv("SIMGPU_LIMITED_BY");
+  return by && strcmp(by, cause) == 0;
 }
-N(nvmlInit()) {
-  return 0;
+
+unsigned power_watts(int physical) {
+  const DeviceModel& m = model();
+  if (limited_by("power")) return m.max_watts;
+  return (unsigned)(m.idle_watts + gpu_busy(physical) * 0.75 * (m.max_watts - m.idle_watts));
 }
-N(nvmlInitWithFlags(unsigned)) {
-  return 0;
+
+}  // namespace
+
+// --- the library ---
+
+EXPORT int nvmlInit_v2() {
+  return kSuccess;
 }
-N(nvmlShutdown()) {
-  return 0;
+EXPORT int nvmlInit() {
+  return kSuccess;
 }
-EXPORT const char* nvmlErrorString(int e) {
-  return e ? "Not Supported" : "Success";
+EXPORT int nvmlInitWithFlags(unsigned) {
+  return kSuccess;
 }
-N(nvmlDeviceGetCount_v2(unsigned* n)) {
-  *n = physical_count();
-  return 0;
+EXPORT int nvmlShutdown() {
+  return kSuccess;
 }
-N(nvmlDeviceGetHandleByIndex_v2(unsigned i, void** h)) {
-  if ((int)i >= physical_count()) return 2;
-  *h = (void*)(uintptr_t)(i + 1);
-  return 0;
+
+EXPORT const char* nvmlErrorString(int error) {
+  switch (error) {
+    case kSuccess:
+      return "Success";
+    case kInvalidArgument:
+      return "Invalid Argument";
+    case kNotSupported:
+      return "Not Supported";
+    case kNotFound:
+      return "Not Found";
+    case kInsufficientSize:
+      return "Insufficient Size";
+    default:
+      return "Unknown Error";
+  }
 }
-N(nvmlDeviceGetHandleByUUID(const char* u, void** h)) {
-  for (int i = 0; i < physical_count(); i++)
-    if (uuid(i) == u) {
-      *h = (void*)(uintptr_t)(i + 1);
-      return 0;
-    }
-  return 6;
+
+EXPORT int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  *version = kDriverVersion;
+  return kSuccess;
 }
-N(nvmlDeviceGetHandleByPciBusId_v2(const char*, void** h)) {
-  *h = (void*)1;
-  return 0;
+EXPORT int nvmlSystemGetCudaDriverVersion(int* version) {
+  return nvmlSystemGetCudaDriverVersion_v2(version);
 }
-N(nvmlDeviceGetIndex(void* h, unsigned* i)) {
-  *i = at(h);
-  return 0;
+EXPORT int nvmlSystemGetDriverVersion(char* out, unsigned size) {
+  return copy_text(kDriverRelease, out, size);
 }
-N(nvmlDeviceGetUUID(void* h, char* s, unsigned n)) {
-  snprintf(s, n, "%s", uuid(at(h)).c_str());
-  return 0;
+EXPORT int nvmlSystemGetNVMLVersion(char* out, unsigned size) {
+  return copy_text(std::string("13.") + kDriverRelease, out, size);
 }
-N(nvmlDeviceGetName(void*, char* s, unsigned n)) {
-  snprintf(s, n, "%s", model().name);
-  return 0;
+
+// --- devices ---
+
+EXPORT int nvmlDeviceGetCount_v2(unsigned* count) {
+  *count = physical_count();
+  return kSuccess;
 }
-struct Mem {
+
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
+  if ((int)index >= physical_count()) return kInvalidArgument;
+  *handle = handle_of((int)index);
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
+  if (!uuid) return kInvalidArgument;
+  for (int physical = 0; physical < physical_count(); physical++)
+    for (int instance = -1; instance < (mig_mode() ? 2 : 0); instance++)
+      if (uuid_of_device({physical, instance}) == uuid) {
+        *handle = handle_of(physical, instance);
+        return kSuccess;
+      }
+  return kNotFound;
+}
+
+EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** handle) {
+  unsigned domain, bus, device;
+  if (!id || sscanf(id, "%x:%x:%x", &domain, &bus, &device) != 3) return kInvalidArgument;
+  int physical = (int)bus - 0x18;
+  if (physical < 0 || physical >= physical_count()) return kNotFound;
+  *handle = handle_of(physical);
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetIndex(void* handle, unsigned* index) {
+  FIND(device, handle);
+  *index = device.instance < 0 ? device.physical : device.instance;
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetUUID(void* handle, char* out, unsigned size) {
+  FIND(device, handle);
+  return copy_text(uuid_of_device(device), out, size);
+}
+
+EXPORT int nvmlDeviceGetName(void* handle, char* out, unsigned size) {
+  FIND(device, handle);
+  std::string name = model().name;
+  // The model under MIG is the instance; the GPU has the name without it.
+  if (mig_mode() && device.instance < 0) name.resize(name.find(" MIG "));
+  return copy_text(name, out, size);
+}
+
+struct PciInfo {
+  char bus_id_legacy[16];
+  unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+  char bus_id[32];
+};
+EXPORT int nvmlDeviceGetPciInfo_v3(void* handle, PciInfo* info) {
+  FIND(device, handle);
+  memset(info, 0, sizeof *info);
+  info->bus = 0x18 + device.physical;
+  info->pci_device_id = 0x233010de;
+  snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus);
+  snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "0000:%02X:00.0", info->bus);
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetCudaComputeCapability(void* handle, int* major, int* minor) {
+  FIND(device, handle);
+  *major = model().major;
+  *minor = model().minor;
+  return kSuccess;
+}
+
+// --- MIG ---
+
+EXPORT int nvmlDeviceGetMigMode(void* handle, unsigned* current, unsigned* pending) {
+  FIND_GPU(device, handle);
+  if (model().major < 8 || model().minor == 9) return kNotSupported;
+  *current = *pending = mig_mode();
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceIsMigDeviceHandle(void* handle, unsigned* is) {
+  FIND(device, handle);
+  *is = device.instance >= 0;
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetMaxMigDeviceCount(void* handle, unsigned* count) {
+  FIND_GPU(device, handle);
+  *count = mig_mode() ? 7 : 0;
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(void* handle, unsigned index, void** instance) {
+  FIND_GPU(device, handle);
+  if (!mig_mode()) return kNotSupported;
+  if (index >= 2) return kNotFound;
+  *instance = handle_of(device.physical, (int)index);
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void* handle, void** gpu) {
+  FIND(device, handle);
+  if (device.instance < 0) return kInvalidArgument;
+  *gpu = handle_of(device.physical);
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetGpuInstanceId(void* handle, unsigned* id) {
+  FIND(device, handle);
+  if (device.instance < 0) return kNotSupported;
+  *id = 1 + device.instance;
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetComputeInstanceId(void* handle, unsigned* id) {
+  FIND(device, handle);
+  if (device.instance < 0) return kNotSupported;
+  *id = 0;
+  return kSuccess;
+}
+
+// --- memory, utilization ---
+
+struct Memory {
   unsigned long long total, free, used;
 };
-struct Mem2 {
+EXPORT int nvmlDeviceGetMemoryInfo(void* handle, Memory* memory) {
+  FIND(device, handle);
+  memory->total = total_bytes() * (mig_mode() && device.instance < 0 ? 2 : 1);
+  memory->used = bytes_in_use(device.physical);
+  memory->free = memory->total - memory->used;
+  return kSuccess;
+}
+
+struct Memory2 {
   unsigned version;
   unsigned long long total, reserved, free, used;
 };
-static uint64_t in_use(int i) {
-  uint64_t u = 0;
-  for (auto& p : processes(i)) u += p.second;
-  return u;
+EXPORT int nvmlDeviceGetMemoryInfo_v2(void* handle, Memory2* memory) {
+  Memory simple;
+  if (int error = nvmlDeviceGetMemoryInfo(handle, &simple)) return error;
+  memory->total = simple.total;
+  memory->reserved = 0;
+  memory->free = simple.free;
+  memory->used = simple.used;
+  return kSuccess;
 }
-N(nvmlDeviceGetMemoryInfo(void* h, Mem* m)) {
-  m->total = total_bytes();
-  m->used = in_use(at(h));
-  m->free = m->total - m->used;
-  return 0;
-}
-N(nvmlDeviceGetMemoryInfo_v2(void* h, Mem2* m)) {
-  m->total = total_bytes();
-  m->reserved = 0;
-  m->used = in_use(at(h));
-  m->free = m->total - m->used;
-  return 0;
-}
-struct Util {
+
+struct Utilization {
   unsigned gpu, memory;
 };
-N(nvmlDeviceGetUtilizationRates(void*, Util* u)) {
-  u->gpu = 50;
-  u->memory = 20;
-  return 0;
+EXPORT int nvmlDeviceGetUtilizationRates(void* handle, Utilization* utilization) {
+  FIND_GPU(device, handle);
+  if (mig_mode()) return kNotSupported;
+  double busy = gpu_busy(device.physical);
+  utilization->gpu = (unsigned)(busy * 100 + 0.5);
+  utilization->memory = utilization->gpu / 2;
+  return kSuccess;
 }
-N(nvmlDeviceGetTemperature(void*, int, unsigned* t)) {
-  *t = 45;
-  return 0;
-}
-N(nvmlDeviceGetPowerUsage(void*, unsigned* p)) {
-  *p = 350000;
-  return 0;
-}
-N(nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* e)) {
-  *e = now() / 1000000ull * 350;
-  return 0;
-}
-N(nvmlDeviceGetClockInfo(void*, int, unsigned* c)) {
-  *c = model().clock_mhz;
-  return 0;
-}
-N(nvmlDeviceGetMaxClockInfo(void*, int, unsigned* c)) {
-  *c = model().clock_mhz;
-  return 0;
-}
-N(nvmlDeviceGetCurrentClocksEventReasons(void*, unsigned long long* r)) {
-  *r = 0;
-  return 0;
-}
-N(nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* r)) {
-  *r = 0;
-  return 0;
-}
-N(nvmlSystemGetCudaDriverVersion_v2(int* v)) {
-  *v = 13020;
-  return 0;
-}
-N(nvmlSystemGetDriverVersion(char* s, unsigned n)) {
-  snprintf(s, n, "595.00.00");
-  return 0;
-}
-N(nvmlDeviceGetCudaComputeCapability(void*, int* a, int* b)) {
-  *a = model().major;
-  *b = model().minor;
-  return 0;
-}
-struct Proc {
+
+struct Process {
   unsigned pid;
   unsigned long long bytes;
-  unsigned gi, ci;
+  unsigned gpu_instance, compute_instance;
 };
-static int procs(void* h, unsigned* n, Proc* out) {
-  auto all = processes(at(h));
-  unsigned room = *n;
-  *n = all.size();
-  if (all.size() > room) return 7;
-  for (size_t i = 0; i < all.size(); i++) out[i] = {(unsigned)all[i].first, all[i].second, ~0u, ~0u};
-  return 0;
+static int list_processes(void* handle, unsigned* count, Process* out) {
+  FIND(device, handle);
+  std::vector<GpuProcess> processes = gpu_processes(device.physical);
+  unsigned room = *count;
+  *count = (unsigned)processes.size();
+  if (processes.size() > room) return kInsufficientSize;
+  for (size_t i = 0; i < processes.size(); i++)
+    out[i] = {(unsigned)processes[i].pid, processes[i].bytes, mig_mode() ? 1u : ~0u, mig_mode() ? 0u : ~0u};
+  return kSuccess;
 }
-N(nvmlDeviceGetComputeRunningProcesses_v3(void* h, unsigned* n, Proc* p)) {
-  return procs(h, n, p);
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void* handle, unsigned* count, Process* out) {
+  return list_processes(handle, count, out);
 }
-N(nvmlDeviceGetComputeRunningProcesses_v2(void* h, unsigned* n, Proc* p)) {
-  return procs(h, n, p);
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(void* handle, unsigned* count, Process* out) {
+  return list_processes(handle, count, out);
 }
-N(nvmlDeviceGetComputeRunningProcesses(void* h, unsigned* n, Proc* p)) {
-  return procs(h, n, p);
+EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v3(void* handle, unsigned* count, Process*) {
+  FIND(device, handle);
+  *count = 0;
+  return kSuccess;
+}
+
+// The first version of the structure has no instances.
+struct ProcessV1 {
+  unsigned pid;
+  unsigned long long bytes;
+};
+EXPORT int nvmlDeviceGetComputeRunningProcesses(void* handle, unsigned* count, ProcessV1* out) {
+  std::vector<Process> all(*count);
+  if (int error = list_processes(handle, count, all.data())) return error;
+  for (unsigned i = 0; i < *count; i++) out[i] = {all[i].pid, all[i].bytes};
+  return kSuccess;
+}
+
+// --- clocks, power, heat ---
+
+enum ClockType { kGraphicsClock, kSmClock, kMemoryClock, kVideoClock };
+
+EXPORT int nvmlDeviceGetClockInfo(void* handle, int type, unsigned* mhz) {
+  FIND_GPU(device, handle);
+  *mhz = type == kMemoryClock ? model().memory_clock_mhz : current_clock_mhz();
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetMaxClockInfo(void* handle, int type, unsigned* mhz) {
+  FIND_GPU(device, handle);
+  *mhz = type == kMemoryClock ? model().memory_clock_mhz : model().clock_mhz;
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetApplicationsClock(void* handle, int type, unsigned* mhz) {
+  return nvmlDeviceGetMaxClockInfo(handle, type, mhz);
+}
+
+// nvmlClocksEventReason*.
+constexpr unsigned long long kReasonIdle = 0x1, kReasonApplicationClocks = 0x2, kReasonPowerCap = 0x4,
+                             kReasonHardware = 0x8, kReasonHeat = 0x20;
+
+EXPORT int nvmlDeviceGetCurrentClocksEventReasons(void* handle, unsigned long long* reasons) {
+  FIND_GPU(device, handle);
+  *reasons = limited_by("power")                       ? kReasonPowerCap
+             : limited_by("heat")                      ? kReasonHeat
+             : limited_by("hardware")                  ? kReasonHardware
+             : current_clock_mhz() < model().clock_mhz ? kReasonApplicationClocks
+             : gpu_busy(device.physical) == 0          ? kReasonIdle
+                                                       : 0;
+  return kSuccess;
+}
+EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void* handle, unsigned long long* reasons) {
+  return nvmlDeviceGetCurrentClocksEventReasons(handle, reasons);
+}
+EXPORT int nvmlDeviceGetSupportedClocksEventReasons(void* handle, unsigned long long* reasons) {
+  FIND_GPU(device, handle);
+  *reasons = kReasonIdle | kReasonApplicationClocks | kReasonPowerCap | kReasonHardware | kReasonHeat;
+  return kSuccess;
+}
+EXPORT int nvmlDeviceGetSupportedClocksThrottleReasons(void* handle, unsigned long long* reasons) {
+  return nvmlDeviceGetSupportedClocksEventReasons(handle, reasons);
+}
+
+EXPORT int nvmlDeviceGetTemperature(void* handle, int, unsigned* celsius) {
+  FIND_GPU(device, handle);
+  *celsius = limited_by("heat") ? 88 : 35 + (unsigned)(gpu_busy(device.physical) * 30);
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetPowerUsage(void* handle, unsigned* milliwatts) {
+  FIND_GPU(device, handle);
+  *milliwatts = power_watts(device.physical) * 1000;
+  return kSuccess;
+}
+
+static int power_limit(void* handle, unsigned* milliwatts) {
+  FIND_GPU(device, handle);
+  *milliwatts = model().max_watts * 1000;
+  return kSuccess;
+}
+EXPORT int nvmlDeviceGetPowerManagementLimit(void* handle, unsigned* milliwatts) {
+  return power_limit(handle, milliwatts);
+}
+EXPORT int nvmlDeviceGetEnforcedPowerLimit(void* handle, unsigned* milliwatts) {
+  return power_limit(handle, milliwatts);
+}
+
+// Millijoules since the driver was loaded.
+EXPORT int nvmlDeviceGetTotalEnergyConsumption(void* handle, unsigned long long* millijoules) {
+  FIND_GPU(device, handle);
+  const DeviceModel& m = model();
+  double busy_seconds = gpu_busy_ns(device.physical) / 1e9;
+  *millijoules = (unsigned long long)(1000 * (now() / 1e9 * m.idle_watts +
+                                              busy_seconds * 0.75 * (m.max_watts - m.idle_watts)));
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetPerformanceState(void* handle, int* state) {
+  FIND_GPU(device, handle);
+  *state = 0;
+  return kSuccess;
+}
+
+EXPORT int nvmlDeviceGetCurrPcieLinkGeneration(void* handle, unsigned* generation) {
+  FIND_GPU(device, handle);
+  *generation = model().pcie_pinned > 40e9 ? 5 : model().pcie_pinned > 20e9 ? 4 : 3;
+  return kSuccess;
+}
+EXPORT int nvmlDeviceGetCurrPcieLinkWidth(void* handle, unsigned* width) {
+  FIND_GPU(device, handle);
+  *width = 16;
+  return kSuccess;
+}
+EXPORT int nvmlDeviceGetMaxPcieLinkGeneration(void* handle, unsigned* generation) {
+  return nvmlDeviceGetCurrPcieLinkGeneration(handle, generation);
+}
+EXPORT int nvmlDeviceGetMaxPcieLinkWidth(void* handle, unsigned* width) {
+  return nvmlDeviceGetCurrPcieLinkWidth(handle, width);
 }

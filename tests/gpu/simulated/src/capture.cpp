@@ -1,0 +1,123 @@
+#include "capture.h"
+
+#include <algorithm>
+
+#include "errors.h"
+#include "process.h"
+
+namespace sim {
+
+namespace {
+std::vector<Capture*> captures;
+}  // namespace
+
+static thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
+Graph::~Graph() {
+  for (auto& destroy : on_destroy) destroy();
+}
+
+cudaStreamCaptureMode exchange_capture_mode(cudaStreamCaptureMode mode) {
+  std::swap(mode, thread_mode);
+  return mode;
+}
+
+void begin_capture(Capture* capture) {
+  captures.push_back(capture);
+}
+void end_capture(Capture* capture) {
+  captures.erase(std::remove(captures.begin(), captures.end(), capture), captures.end());
+}
+
+void invalidate(Capture& capture) {
+  if (!capture.invalid) log("capture %u is invalid", capture.graph->id);
+  capture.invalid = true;
+}
+
+int capture_op(Stream* stream, Op op) {
+  Capture& capture = *stream->capture;
+  if (capture.invalid) return cudaErrorStreamCaptureInvalidated;
+  Graph& graph = *capture.graph;
+  auto node = std::make_unique<GraphNode>();
+  node->index = graph.nodes.size();
+  node->graph = &graph;
+  node->dependencies = stream->capture_tail;
+  node->branch = std::find(capture.streams.begin(), capture.streams.end(), stream) - capture.streams.begin();
+  op.graph = graph.id;
+  op.node = ((uint64_t)graph.id << 32) + node->index + 1;
+  node->op = std::move(op);
+  stream->capture_tail = {node->index};
+  graph.nodes.push_back(std::move(node));
+  return 0;
+}
+
+int join_capture(Stream* stream, const Event& event) {
+  Capture& capture = *event.capture;
+  if (capture.invalid) return cudaErrorStreamCaptureInvalidated;
+  // The capture that the event belongs to has ended.
+  if (std::find(captures.begin(), captures.end(), &capture) == captures.end()) return cudaErrorCapturedEvent;
+  if (!stream->capture) {
+    if (stream->id == 7) return cudaErrorStreamCaptureImplicit;
+    stream->capture = event.capture;
+    stream->capture_tail = event.capture_tail;
+    auto& streams = capture.streams;
+    if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+    return 0;
+  }
+  if (stream->capture.get() != &capture) {
+    invalidate(capture);
+    invalidate(*stream->capture);
+    return cudaErrorStreamCaptureMerge;
+  }
+  for (size_t node : event.capture_tail)
+    if (std::find(stream->capture_tail.begin(), stream->capture_tail.end(), node) ==
+        stream->capture_tail.end())
+      stream->capture_tail.push_back(node);
+  return 0;
+}
+
+// cudaThreadExchangeStreamCaptureMode: in mode global a thread may not make such a call while it captures in
+// a mode other than relaxed, or while another thread captures in mode global; in mode thread-local only its
+// own captures count.
+bool prohibited_by_capture() {
+  Lock lock(mu);
+  if (captures.empty() || thread_mode == cudaStreamCaptureModeRelaxed) return false;
+  bool prohibited = false;
+  for (Capture* capture : captures) {
+    bool own = pthread_equal(capture->thread, pthread_self());
+    bool counts =
+        own ? capture->mode != cudaStreamCaptureModeRelaxed
+            : thread_mode == cudaStreamCaptureModeGlobal && capture->mode == cudaStreamCaptureModeGlobal;
+    if (!counts) continue;
+    invalidate(*capture);
+    prohibited = true;
+  }
+  return prohibited;
+}
+
+// CUDA C++ Programming Guide, "Prohibited and Unhandled Operations": a broader handle that encompasses an
+// active stream capture, such as a device, cannot be synchronized.
+bool refuse_device_synchronization(int device) {
+  Lock lock(mu);
+  bool refused = false;
+  for (Capture* capture : captures) {
+    if (capture->origin->device != device) continue;
+    invalidate(*capture);
+    refused = true;
+  }
+  return refused;
+}
+
+int refuse_legacy_use(Stream* stream) {
+  if (captures.empty() || stream->id != 7) return 0;
+  Lock lock(mu);
+  for (Capture* capture : captures)
+    for (Stream* each : capture->streams)
+      if (each->device == stream->device && !(each->flags & cudaStreamNonBlocking)) {
+        invalidate(*capture);
+        return cudaErrorStreamCaptureImplicit;
+      }
+  return 0;
+}
+
+}  // namespace sim

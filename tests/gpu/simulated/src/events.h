@@ -1,0 +1,10 @@
+// Events by their handle.
+#pragma once
+
+#include "timeline.h"
+
+namespace sim {
+
+Event* event_of(void* handle);  // null for an unknown one
+
+}  // namespace sim

@@ -1,0 +1,57 @@
+#include "functions.h"
+
+#include <string.h>
+#include <algorithm>
+
+#include "cost_model.h"
+#include "device_model.h"
+
+namespace sim {
+
+static int most_dynamic_shared(const Function& function) {
+  if (function.dynamic_shared_limit >= 0) return function.dynamic_shared_limit;
+  return 49152 - function.static_shared;
+}
+
+int launch_function(const Function& function, dim3 grid, dim3 block, void** arguments, size_t dynamic_shared,
+                    Stream* stream, uint64_t entered, uint32_t correlation) {
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  uint64_t threads = (uint64_t)block.x * block.y * block.z;
+  if (threads == 0 || threads > 1024 || block.z > 64) return cudaErrorInvalidConfiguration;
+  if (!grid.x || !grid.y || !grid.z || grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535)
+    return cudaErrorInvalidConfiguration;
+  if (dynamic_shared > (size_t)std::max(0, most_dynamic_shared(function))) return cudaErrorInvalidValue;
+  if (threads > (uint64_t)function.max_threads || threads * function.registers > 65536)
+    return cudaErrorLaunchOutOfResources;
+
+  Op op;
+  op.name = function.name;
+  op.grid = grid;
+  op.block = block;
+  op.dynamic_shared = dynamic_shared;
+  op.static_shared = function.static_shared;
+  op.registers = function.registers;
+  op.duration_ns = kernel_ns(function.name, grid, block, arguments);
+  if (!stream->capture) spin_until(entered + launch_host_ns());
+  return enqueue(stream, std::move(op), correlation);
+}
+
+// CUDA's occupancy calculator: registers are allocated by warp in units of 256, in four sub-partitions;
+// shared memory in units of 128 bytes (256 on Volta), and the driver reserves 1 KiB a block from compute
+// capability 8.0 on.
+int occupancy(const Function& function, int threads, size_t dynamic_shared) {
+  const DeviceModel& m = model();
+  if (threads <= 0 || threads > std::min(1024, function.max_threads)) return 0;
+  if (dynamic_shared > (size_t)std::max(0, most_dynamic_shared(function))) return 0;
+  int warps = (threads + 31) / 32;
+  int by_warps = m.threads_per_sm / 32 / warps;
+  int per_warp = (function.registers * 32 + 255) / 256 * 256;
+  int by_registers = per_warp ? 65536 / 4 / per_warp * 4 / warps : m.blocks_per_sm;
+  int unit = m.major >= 8 ? 128 : 256;
+  int64_t shared = function.static_shared + (int64_t)dynamic_shared + m.reserved_shared_per_block;
+  shared = (shared + unit - 1) / unit * unit;
+  int by_shared = shared ? (int)(m.shared_memory_per_sm / shared) : m.blocks_per_sm;
+  return std::max(0, std::min({m.blocks_per_sm, by_warps, by_registers, by_shared}));
+}
+
+}  // namespace sim

@@ -1,0 +1,442 @@
+#include "timeline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <thread>
+#include <unordered_set>
+
+#include "capture.h"
+#include "cupti.h"
+#include "device_model.h"
+#include "errors.h"
+#include "process.h"
+
+namespace sim {
+
+namespace {
+
+// From the launch call's return to the kernel's start on an idle GPU, and between kernels of a busy stream.
+// Both are what traces of A100 and H100 show; nodes of a graph follow each other faster.
+constexpr uint64_t kStartLatencyNs = 2'200;
+constexpr uint64_t kKernelGapNs = 700;
+// A launch keeps the host for 3 to 6 µs: NVIDIA's "Getting Started with CUDA Graphs" measures it, and so do
+// traces.
+constexpr uint64_t kLaunchHostNs = 3'300;
+constexpr uint64_t kLaunchJitterNs = 1'400;
+// The hardware queue of a stream takes this many launches; the next one blocks the host.
+constexpr size_t kQueueDepth = 1024;
+
+std::condition_variable_any& moment_resolved() {
+  static auto* condition = new std::condition_variable_any;
+  return *condition;
+}
+
+std::unordered_set<void*>& live_streams() {
+  static auto* streams = new std::unordered_set<void*>;
+  return *streams;
+}
+Stream* legacy_streams[kMaxDevices];
+uint32_t next_stream_id = 13;
+
+// A copy engine works off one copy at a time, in the order in which they become ready. Its busy spans,
+// sorted.
+struct CopyEngine {
+  std::deque<std::pair<uint64_t, uint64_t>> busy;
+
+  uint64_t reserve(uint64_t ready, uint64_t duration) {
+    uint64_t past = now();
+    while (!busy.empty() && busy.front().second + 1'000'000 < past) busy.pop_front();
+    uint64_t start = ready;
+    auto at = busy.begin();
+    for (; at != busy.end(); ++at) {
+      if (start + duration <= at->first) break;
+      start = std::max(start, at->second);
+    }
+    busy.insert(at, {start, start + duration});
+    return start;
+  }
+};
+CopyEngine copy_engines[kMaxDevices][2];
+
+// Kernels of different streams share the device. The one that comes later is stretched by what the others
+// leave it; those that already run keep their times, which were given out.
+uint64_t shared_duration(const Op& op, Stream* stream, uint64_t start, double fills) {
+  double stretched = (double)op.duration_ns;
+  for (Stream* other : streams_of_device(stream->device)) {
+    if (other == stream || !other->tail->known || other->tail->at <= start) continue;
+    uint64_t from = std::max(start, other->busy_since),
+             to = std::min(start + op.duration_ns, other->tail->at);
+    if (to > from) stretched += (double)(to - from) * std::max(0., std::min(1., fills + other->occupied - 1));
+  }
+  return (uint64_t)stretched;
+}
+
+double share_of_device(const Op& op) {
+  double threads = (double)op.grid.x * op.grid.y * op.grid.z * op.block.x * op.block.y * op.block.z;
+  // Half of the threads that fit are enough to keep a multiprocessor busy.
+  return std::min(1., threads / (model().multiprocessors * (model().threads_per_sm / 2.)));
+}
+
+void count_busy(int device, uint64_t start, uint64_t end) {
+  SharedUsage* usage = shared_usage(device);
+  if (!usage) return;
+  usage->busy_ns += end - start;
+  for (uint64_t at = start; at < end;) {
+    uint64_t index = at / kUsageBucketNs, next = std::min(end, (index + 1) * kUsageBucketNs);
+    auto& bucket = usage->buckets[index % kUsageBuckets];
+    if (bucket.index != index) bucket = {index, 0};
+    bucket.busy_ns += next - at;
+    at = next;
+  }
+}
+
+// SIMGPU_FAIL_KERNEL=SUBSTRING[:NTH] and SIMGPU_ASSERT_KERNEL=SUBSTRING[:NTH]: that launch of a kernel of
+// such a name reads memory that is not its own, or fails an assertion.
+struct PlannedFailure {
+  std::string part;
+  int nth = 1;
+  explicit PlannedFailure(const char* variable) {
+    const char* value = getenv(variable);
+    if (!value) return;
+    part = value;
+    size_t colon = part.rfind(':');
+    if (colon != std::string::npos && colon + 1 < part.size() &&
+        strspn(part.c_str() + colon + 1, "0123456789") == part.size() - colon - 1) {
+      nth = atoi(part.c_str() + colon + 1);
+      part.resize(colon);
+    }
+  }
+  bool strikes(const char* name) {
+    return !part.empty() && name && strstr(name, part.c_str()) && --nth == 0;
+  }
+};
+
+void fail_as_planned(const Op& op, uint64_t end) {
+  static auto* memory_fault = new PlannedFailure("SIMGPU_FAIL_KERNEL");
+  static auto* assertion = new PlannedFailure("SIMGPU_ASSERT_KERNEL");
+  if (memory_fault->strikes(op.name)) fail_asynchronously(cudaErrorIllegalAddress, end);
+  if (assertion->strikes(op.name)) {
+    fprintf(stderr, "%s: block: [0,0,0], thread: [0,0,0] Assertion failed.\n", op.name);
+    fail_asynchronously(cudaErrorAssert, end);
+  }
+}
+
+// Runs host functions in the order of their turns, on a thread of its own as the driver does.
+class HostFunctions {
+ public:
+  void add(uint64_t at, std::function<void()> function, MomentPtr end) {
+    if (!running_) {
+      running_ = true;
+      std::thread([this] { work(); }).detach();
+    }
+    queue_.push_back({at, std::move(function), std::move(end)});
+    added_.notify_one();
+  }
+
+ private:
+  struct Item {
+    uint64_t at;
+    std::function<void()> function;
+    MomentPtr end;
+  };
+  void work() {
+    for (;;) {
+      Item item;
+      {
+        std::unique_lock<std::recursive_mutex> lock(mu);
+        added_.wait(lock, [this] { return !queue_.empty(); });
+        auto first =
+            std::min_element(queue_.begin(), queue_.end(), [](auto& a, auto& b) { return a.at < b.at; });
+        item = std::move(*first);
+        queue_.erase(first);
+      }
+      wait_until(item.at);
+      item.function();
+      Lock lock(mu);
+      resolve(item.end, std::max(item.at, now()));
+    }
+  }
+  bool running_ = false;
+  std::deque<Item> queue_;
+  std::condition_variable_any added_;
+};
+
+HostFunctions& host_functions() {
+  static auto* functions = new HostFunctions;
+  return *functions;
+}
+
+void finish(const Op& op, int device, uint32_t stream_id, uint32_t correlation, uint64_t start,
+            uint64_t end) {
+  if (op.effect) op.effect();
+  if (op.kind == Op::KERNEL) count_busy(device, start, end);
+  record_op(op, device, stream_id, correlation, start, end);
+}
+
+void place_known(const Op& op, Stream* stream, uint32_t stream_id, uint32_t correlation, uint64_t start,
+                 const MomentPtr& end) {
+  if (failed_before(start)) return resolve(end, start);
+  switch (op.kind) {
+    case Op::EMPTY:
+      return resolve(end, start);
+    case Op::HOST_FUNCTION:
+      return host_functions().add(start, op.effect, end);
+    case Op::KERNEL: {
+      fail_as_planned(op, start + op.duration_ns);
+      if (op.collective) {
+        when_known(end, [=, device = stream->device](uint64_t at) {
+          finish(op, device, stream_id, correlation, start, at);
+        });
+        return op.collective(start, end);
+      }
+      double fills = share_of_device(op);
+      uint64_t duration = shared_duration(op, stream, start, fills) * model().clock_mhz / current_clock_mhz();
+      if (!stream->tail->known || stream->tail->at + 20'000 < start) stream->busy_since = start;
+      stream->occupied = fills;
+      finish(op, stream->device, stream_id, correlation, start, start + duration);
+      return resolve(end, start + duration);
+    }
+    case Op::MEMCPY: {
+      // Host to device and device to host have an engine each, beside the multiprocessors.
+      int engine = op.copy_kind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? 0
+                   : op.copy_kind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? 1
+                                                                     : -1;
+      if (engine >= 0) start = copy_engines[stream->device][engine].reserve(start, op.duration_ns);
+      break;
+    }
+    case Op::MEMSET:
+      break;
+  }
+  uint64_t at = start + op.duration_ns;
+  finish(op, stream->device, stream_id, correlation, start, at);
+  resolve(end, at);
+}
+
+}  // namespace
+
+void spin_until(uint64_t time) {
+  while (now() < time) {
+  }
+}
+
+void wait_until(uint64_t time) {
+  for (;;) {
+    uint64_t t = now();
+    if (t >= time) return;
+    if (time - t < 80'000) continue;
+    uint64_t rest = time - t - 60'000;
+    timespec pause{(time_t)(rest / 1'000'000'000), (long)(rest % 1'000'000'000)};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+MomentPtr resolved(uint64_t at) {
+  auto moment = std::make_shared<Moment>();
+  moment->known = true;
+  moment->at = at;
+  return moment;
+}
+
+MomentPtr unresolved() {
+  return std::make_shared<Moment>();
+}
+
+void resolve(const MomentPtr& moment, uint64_t at) {
+  Lock lock(mu);
+  if (moment->known) return;
+  moment->known = true;
+  moment->at = at;
+  if (moment->waiting.empty()) return;
+  auto waiting = std::move(moment->waiting);
+  for (auto& then : waiting) then(at);
+  moment_resolved().notify_all();
+}
+
+void when_known(const MomentPtr& moment, std::function<void(uint64_t)> then) {
+  if (moment->known)
+    then(moment->at);
+  else
+    moment->waiting.push_back(std::move(then));
+}
+
+MomentPtr join(const std::vector<MomentPtr>& moments) {
+  uint64_t latest = 0;
+  std::vector<MomentPtr> open;
+  for (const MomentPtr& each : moments) {
+    if (each->known)
+      latest = std::max(latest, each->at);
+    else if (std::find(open.begin(), open.end(), each) == open.end())
+      open.push_back(each);
+  }
+  if (open.empty()) return resolved(latest);
+  if (open.size() == 1 && latest == 0) return open[0];
+  auto joined = unresolved();
+  auto left = std::make_shared<size_t>(open.size());
+  auto most = std::make_shared<uint64_t>(latest);
+  for (const MomentPtr& each : open)
+    when_known(each, [joined, left, most](uint64_t at) {
+      *most = std::max(*most, at);
+      if (--*left == 0) resolve(joined, *most);
+    });
+  return joined;
+}
+
+bool reached(const MomentPtr& moment) {
+  Lock lock(mu);
+  return moment->known && moment->at <= now();
+}
+
+void wait_for(const MomentPtr& moment) {
+  {
+    std::unique_lock<std::recursive_mutex> lock(mu);
+    if (!moment->known) {
+      // Makes resolve notify: nothing else may be waiting for this moment.
+      moment->waiting.push_back([](uint64_t) {});
+      moment_resolved().wait(lock, [&] { return moment->known; });
+    }
+  }
+  wait_until(moment->at);
+}
+
+Stream* stream_of(void* handle) {
+  Lock lock(mu);
+  static thread_local Stream* per_thread[kMaxDevices];
+  int device = current_device();
+  if (handle == nullptr || handle == cudaStreamLegacy) {
+    Stream*& stream = legacy_streams[device];
+    if (!stream) stream = new Stream{7, device, 0, 0};
+    return stream;
+  }
+  if (handle == cudaStreamPerThread) {
+    if (!per_thread[device]) {
+      per_thread[device] = create_stream(0, 0);
+      per_thread[device]->device = device;
+    }
+    return per_thread[device];
+  }
+  return live_streams().count(handle) ? (Stream*)handle : nullptr;
+}
+
+Stream* create_stream(unsigned flags, int priority) {
+  Lock lock(mu);
+  auto* stream = new Stream{next_stream_id, current_device(), flags, priority};
+  next_stream_id += 4;
+  live_streams().insert(stream);
+  return stream;
+}
+
+bool destroy_stream(void* handle) {
+  Lock lock(mu);
+  // The object stays: its work is not waited for, and events and captures may point to it.
+  return live_streams().erase(handle) == 1;
+}
+
+std::vector<Stream*> streams_of_device(int device) {
+  Lock lock(mu);
+  std::vector<Stream*> found;
+  if (legacy_streams[device]) found.push_back(legacy_streams[device]);
+  for (void* each : live_streams())
+    if (((Stream*)each)->device == device) found.push_back((Stream*)each);
+  return found;
+}
+
+// CUDA Runtime API, "Stream synchronization behavior": work on the legacy stream waits for all blocking
+// streams of the device, and they wait for it. Streams created with cudaStreamNonBlocking, as PyTorch's are,
+// take no part.
+MomentPtr stream_turn(Stream* stream) {
+  Stream* legacy = legacy_streams[stream->device];
+  if (stream != legacy) {
+    if ((stream->flags & cudaStreamNonBlocking) || !legacy) return stream->tail;
+    return join({stream->tail, legacy->tail});
+  }
+  std::vector<MomentPtr> tails{stream->tail};
+  for (void* each : live_streams()) {
+    auto* other = (Stream*)each;
+    if (other->device == stream->device && !(other->flags & cudaStreamNonBlocking))
+      tails.push_back(other->tail);
+  }
+  return tails.size() == 1 ? stream->tail : join(tails);
+}
+
+void extend_tail(Stream* stream, const MomentPtr& end) {
+  stream->tail = end;
+  stream->pending.push_back(end);
+}
+
+MomentPtr device_idle(int device) {
+  Lock lock(mu);
+  std::vector<MomentPtr> tails;
+  for (Stream* stream : streams_of_device(device)) tails.push_back(stream->tail);
+  return join(tails);
+}
+
+MomentPtr place(const Op& op, Stream* stream, uint32_t stream_id, uint32_t correlation,
+                const MomentPtr& before, uint64_t not_before, uint64_t gap_ns) {
+  auto end = unresolved();
+  if (before->known)
+    place_known(op, stream, stream_id, correlation, std::max(not_before, before->at + gap_ns), end);
+  else
+    when_known(before, [=](uint64_t at) {
+      place_known(op, stream, stream_id, correlation, std::max(not_before, at + gap_ns), end);
+    });
+  return end;
+}
+
+int enqueue(Stream* stream, Op op, uint32_t correlation) {
+  MomentPtr full;
+  {
+    Lock lock(mu);
+    if (stream->capture) return capture_op(stream, std::move(op));
+    if (int error = refuse_legacy_use(stream)) return error;
+    while (!stream->pending.empty() && reached(stream->pending.front())) stream->pending.pop_front();
+    if (stream->pending.size() >= kQueueDepth) full = stream->pending.front();
+  }
+  if (full) wait_for(full);
+  Lock lock(mu);
+  uint64_t gap = op.kind == Op::EMPTY || op.kind == Op::HOST_FUNCTION ? 0 : kKernelGapNs;
+  extend_tail(stream,
+              place(op, stream, stream->id, correlation, stream_turn(stream), now() + kStartLatencyNs, gap));
+  return 0;
+}
+
+uint64_t launch_host_ns() {
+  static const double fixed = [] {
+    const char* microseconds = getenv("SIMGPU_LAUNCH_US");
+    return microseconds ? atof(microseconds) : -1;
+  }();
+  if (fixed >= 0) return (uint64_t)(fixed * 1000);
+  // Varies like a real one, and in the same way in every run.
+  static std::atomic<uint32_t> launches{0};
+  uint32_t mixed = (launches++ * 2654435761u) >> 16;
+  uint64_t cost = kLaunchHostNs + mixed % kLaunchJitterNs;
+  return mixed % 61 == 0 ? cost + kLaunchJitterNs : cost;
+}
+
+int launch_op(void* handle, Op op, uint32_t callback_id) {
+  uint64_t entered = now();
+  Api api(CUPTI_CB_DOMAIN_RUNTIME_API,
+          callback_id ? callback_id : (uint32_t)CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000);
+  if (int error = init_context()) return fail(error);
+  Stream* stream = stream_of(handle);
+  if (!stream) return fail(cudaErrorInvalidResourceHandle);
+  spin_until(entered + launch_host_ns());
+  return fail(enqueue(stream, std::move(op), api.correlation));
+}
+
+int launch_named(void* stream, const char* name, uint64_t duration_ns, dim3 grid, dim3 block,
+                 uint32_t callback_id) {
+  Op op;
+  op.name = name;
+  op.grid = grid;
+  op.block = block;
+  op.duration_ns = duration_ns;
+  op.registers = 128;
+  return launch_op(stream, std::move(op), callback_id);
+}
+
+}  // namespace sim

@@ -1,0 +1,11 @@
+// Versions that the simulation reports.
+#pragma once
+
+#include <cuda.h>
+
+namespace sim {
+
+constexpr int kDriverVersion = CUDA_VERSION;         // a driver just new enough for the headers
+constexpr const char* kDriverRelease = "580.00.00";  // as nvidia-smi shows it
+
+}  // namespace sim
