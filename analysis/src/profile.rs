@@ -14,6 +14,7 @@ pub mod ranks;
 pub mod since;
 pub mod utilization;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
@@ -249,6 +250,20 @@ pub struct Device {
     pub multiprocessors: Option<u32>,
     /// What the device can do at best, where it is known.
     pub roof: Option<Roof>,
+    /// Whether it is a simulation of the device that it is named after (`tests/gpu/simulated`).
+    pub is_simulated: bool,
+}
+
+impl Device {
+    /// The name as people read it and as runs are told apart by: `NVIDIA H100 80GB HBM3 (simulated)`.
+    /// [`Self::name`] is for looking the device up.
+    pub fn display_name(&self) -> Cow<'_, str> {
+        if self.is_simulated {
+            Cow::Owned(format!("{} (simulated)", self.name))
+        } else {
+            Cow::Borrowed(&self.name)
+        }
+    }
 }
 
 /// The roofline of a device: rates that nothing on it can exceed.

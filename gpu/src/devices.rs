@@ -77,6 +77,8 @@ pub struct Gpu {
     pub clock_hz: Option<u64>,
     /// Memory in use by anyone now, in bytes (NVML).
     pub used_bytes: Option<u64>,
+    /// Whether the driver is the simulated one of `tests/gpu/simulated`.
+    pub is_simulated: bool,
 }
 
 /// Asks the driver and NVML; waits at most ten seconds. A driver that hangs keeps its thread, which
@@ -141,6 +143,7 @@ struct Functions {
     name: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> Code,
     attribute: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> Code,
     total_memory: unsafe extern "C" fn(*mut usize, c_int) -> Code,
+    is_simulated: bool,
 }
 
 impl Functions {
@@ -159,6 +162,8 @@ impl Functions {
                 name: function("cuDeviceGetName")?,
                 attribute: function("cuDeviceGetAttribute")?,
                 total_memory: function("cuDeviceTotalMem_v2")?,
+                // Only looked up, never called: no real driver has it.
+                is_simulated: function::<*const ()>("simgpu_missing").is_ok(),
             })
         }
     }
@@ -212,6 +217,7 @@ impl Functions {
             l2_bytes: ask(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
             clock_hz: ask(CU_DEVICE_ATTRIBUTE_CLOCK_RATE).map(|khz| khz.saturating_mul(1000)),
             used_bytes: None,
+            is_simulated: self.is_simulated,
         };
         let bus = Bus {
             domain: number(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID).unwrap_or(0),

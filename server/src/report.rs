@@ -58,7 +58,7 @@ fn told(found: &Found, profiled: &Profiled, store: &Store) -> panel::WhatIfs {
         Ok(study) => (Some(study.clone()), None),
         Err(why) => (None, Some(format!("What optimizations would bring cannot be told: {why}."))),
     };
-    let pairs = pairs::read(store, &profiled.root);
+    let pairs = pairs::read_of_device(store, &profiled.root, &profiled.profile.device);
     panel::WhatIfs { study, message, pairs, ..panel::WhatIfs::default() }
 }
 

@@ -518,7 +518,7 @@ fn headline(profiled: &Profiled) -> Headline {
         samples_per_second: profile.iteration.samples_per_second(),
         peak_bytes: profile.memory.peak_bytes,
         capacity_bytes: profile.memory.capacity_bytes,
-        device: profile.device.name.clone(),
+        device: profile.device.display_name().into_owned(),
         is_estimate: profile.estimate.is_some(),
     }
 }

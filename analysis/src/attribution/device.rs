@@ -166,5 +166,6 @@ pub(super) fn facts(manifest: Option<&Manifest>, trace: &Trace) -> Device {
         kind,
         capability: recorded.capability.or_else(|| in_trace?.capability),
         multiprocessors: recorded.multiprocessors.or_else(|| in_trace?.multiprocessors),
+        is_simulated: recorded.simulated,
     }
 }

@@ -95,6 +95,8 @@ pub struct Noted {
 /// A run that was held to budgets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Check {
+    /// What ran the iterations; nothing where there is no run.
+    pub device: Option<String>,
     /// Every question that was asked.
     pub items: Vec<Item>,
     /// What was found, the costliest first.
@@ -142,7 +144,8 @@ pub fn check(judged: &Judged<'_>, budgets: &Budgets) -> Check {
         items.push(memory_regression(comparison, budgets.max_regression, &at));
     }
     let findings = judged.findings.unwrap_or_default().iter().map(noted).collect();
-    Check { items, findings, comparison, error: None }
+    let device = Some(judged.run.device.clone()).filter(|device| !device.is_empty());
+    Check { device, items, findings, comparison, error: None }
 }
 
 impl Check {

@@ -158,7 +158,7 @@ impl Run {
         let peak = ranks.and_then(Ranks::peak);
         Run {
             version: VERSION,
-            device: name(&profile.device.name),
+            device: name(&profile.device.display_name()),
             torch: name(&profile.torch_version),
             batch_size: iteration.batch_size,
             world_size: Some(ranks.map_or(1, |ranks| ranks.world_size)),

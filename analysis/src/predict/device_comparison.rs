@@ -281,7 +281,7 @@ struct Facts {
 impl Facts {
     fn of_recorded(step: &RecordedStep) -> Facts {
         Facts {
-            device_name: step.device.name.clone(),
+            device_name: step.device.display_name().into_owned(),
             batch_size: step.batch_size,
             samples_per_epoch: step.samples_per_epoch,
             peak_bytes: step.peak_bytes,

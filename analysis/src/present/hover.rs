@@ -563,7 +563,7 @@ impl Writer<'_> {
             }
             _ => "measured on ",
         };
-        let device = match self.profile.device.name.as_str() {
+        let device = match &*self.profile.device.display_name() {
             "" => "an unknown device".to_owned(),
             name => name.to_owned(),
         };

@@ -81,6 +81,7 @@ struct DeviceFacts {
     kind: String,
     capability: Option<(u32, u32)>,
     multiprocessors: Option<u32>,
+    simulated: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -247,6 +248,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
             kind: profile.device.kind.clone(),
             capability: profile.device.capability,
             multiprocessors: profile.device.multiprocessors,
+            simulated: profile.device.is_simulated,
         },
         iteration: Iteration {
             time_ms: milliseconds(iteration.time_ns),

@@ -280,7 +280,7 @@ impl Summary<'_> {
         } else {
             self.line(&self.style.paint(BOLD, &headline));
         }
-        let mut about = vec![match profile.device.name.as_str() {
+        let mut about = vec![match &*profile.device.display_name() {
             "" => "unknown device".to_owned(),
             name => clean(name),
         }];

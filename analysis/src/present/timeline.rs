@@ -22,6 +22,8 @@ pub const MOST_SPANS: usize = 200_000;
 pub struct Timeline {
     schema: u32,
     generation: u64,
+    /// The GPU was simulated, so that its times are a model's.
+    simulated: bool,
     duration_ns: u64,
     names: Vec<String>,
     tracks: Vec<TrackFacts>,
@@ -54,7 +56,9 @@ pub fn timeline(recording: &Recording, generation: u64, most: usize) -> Timeline
     let empty = Timeline::empty(generation);
     let Some(iteration) = recorded_iteration(recording) else { return empty };
     let several_gpus = has_several_gpus(&iteration.tracks);
+    let manifest = recording.manifest.as_ref();
     let mut timeline = Timeline {
+        simulated: manifest.is_some_and(|manifest| manifest.device.simulated),
         duration_ns: since(iteration.start_ns, iteration.end_ns),
         tracks: iteration.tracks.iter().map(|track| facts(track, several_gpus)).collect(),
         left_out: iteration.left_out,

@@ -77,7 +77,7 @@ pub fn page(study: &Study, style: Style) -> String {
     page
 }
 
-/// `An iteration takes 102 ms now, with a peak of 3.1 GB, on NVIDIA H200 (batch of 32)`.
+/// `An iteration with a batch of 32 takes 102 ms now on NVIDIA H200, with a peak of 3.1 GB`.
 fn now(study: &Study) -> String {
     let peak = study
         .peak_bytes
@@ -87,8 +87,9 @@ fn now(study: &Study) -> String {
         "" | "unknown" => String::new(),
         name => format!(" on {}", clean(&shorten(name, 72))),
     };
-    let batch = study.batch_size.map(|batch| format!(" (batch of {batch})")).unwrap_or_default();
-    format!("An iteration takes {} now{device}{batch}{peak}", units::duration(study.iteration_ns))
+    let batch = study.batch_size.map(|batch| format!(" with a batch of {batch}"));
+    let batch = batch.unwrap_or_default();
+    format!("An iteration{batch} takes {} now{device}{peak}", units::duration(study.iteration_ns))
 }
 
 struct Column {
@@ -242,15 +243,17 @@ pub fn measured(pairs: &[Pair], accuracy: Option<Accuracy>) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// `In this project 7 predictions were measured: their times were off by 6% on average, 14% at most`.
+/// `In this project 7 predictions were measured on this device: their times were off by 6% on average, 14% at most`.
 fn accuracy_in_words(accuracy: Accuracy) -> String {
     let (mean, most) =
         (units::percent(accuracy.mean_error), units::percent(accuracy.largest_error));
     match accuracy.pairs {
-        1 => format!("In this project one prediction was measured: its time was off by {mean}"),
+        1 => format!(
+            "In this project one prediction was measured on this device: its time was off by {mean}"
+        ),
         pairs => format!(
-            "In this project {pairs} predictions were measured: their times were off by {mean} on \
-             average, {most} at most"
+            "In this project {pairs} predictions were measured on this device: their times were off by \
+             {mean} on average, {most} at most"
         ),
     }
 }
@@ -331,7 +334,7 @@ mod tests {
         check(
             200,
             expect![[r#"
-                An iteration takes 100 ms now on NVIDIA H200 (batch of 32), with a peak of 3.0 GB
+                An iteration with a batch of 32 takes 100 ms now on NVIDIA H200, with a peak of 3.0 GB
 
                 what if                     name           speedup         range  iteration  peak memory  lines
                 Data-parallel training      data-parallel    ~3.6×    3.6 to 3.6    ~110 ms      unknown
@@ -378,7 +381,7 @@ mod tests {
         expect![[r#"
             compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted
             compile: 1.6× measured (2.0 ms to 1.2 ms), ~2.0× predicted; the machine was uneven, by 50% meanwhile
-            In this project 2 predictions were measured: their times were off by 20% on average, 25% at most
+            In this project 2 predictions were measured on this device: their times were off by 20% on average, 25% at most
         "#]]
         .assert_eq(&measured(&pairs, Some(accuracy)));
     }

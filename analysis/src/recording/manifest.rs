@@ -132,6 +132,9 @@ pub struct DeviceFacts {
     pub multiprocessors: Option<u32>,
     /// Threads that an operator may use on the CPU.
     pub threads: Option<u32>,
+    /// Whether it is a simulation of the device that it is named after.
+    #[serde(deserialize_with = "or_default")]
+    pub simulated: bool,
 }
 
 /// How PyTorch was set while the iterations ran. What a recording does not tell is `None`.

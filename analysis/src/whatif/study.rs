@@ -125,7 +125,7 @@ impl Subject {
         let what_ifs =
             rank_until(&self.recorded, &facts, question.wanted, question.memory_limit, stop);
         Ok(Study {
-            device: self.profile.device.name.clone(),
+            device: self.profile.device.display_name().into_owned(),
             batch_size: self.profile.iteration.batch_size.filter(|size| *size > 0),
             iteration_ns: schedule.iteration_ns,
             peak_bytes: memory::peak(graph, schedule),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
@@ -32,6 +33,7 @@ def device_json(device: torch.device) -> dict[str, object]:
             "capability": [properties.major, properties.minor],
             "multiprocessors": properties.multi_processor_count,
             "threads": torch.get_num_threads(),
+            "simulated": is_simulated(),
         }
     return {
         "kind": "cpu",
@@ -41,7 +43,16 @@ def device_json(device: torch.device) -> dict[str, object]:
         "capability": None,
         "multiprocessors": None,
         "threads": torch.get_num_threads(),
+        "simulated": False,
     }
+
+
+def is_simulated() -> bool:
+    """Whether this process runs on the simulated CUDA device (tests/gpu/simulated), whose libraries
+    export a symbol that no real one has. Environment variables would not do: a launcher drops them.
+    """
+    return os.name == "posix" and hasattr(ctypes.CDLL(None), "simgpu_missing")
+
 
 
 def processor_name() -> str | None:

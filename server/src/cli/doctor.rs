@@ -149,7 +149,8 @@ fn describe_driver(driver: &Driver) -> String {
 }
 
 fn describe_gpu(gpu: &Gpu) -> String {
-    let mut parts = vec![gpu.name.clone()];
+    let mark = if gpu.is_simulated { " (simulated)" } else { "" };
+    let mut parts = vec![format!("{}{mark}", gpu.name)];
     parts.extend(gpu.memory_bytes.map(|size| units::bytes(size as f64)));
     parts.extend(gpu.used_bytes.map(|size| format!("{} in use", units::bytes(size as f64))));
     parts.extend(gpu.multiprocessors.map(|count| format!("{count} multiprocessors")));

@@ -231,7 +231,8 @@ fn of_program(
             }
         }
         answer.measured = measured;
-        answer.accuracy = accuracy(&pairs::read(&store, &profiled.root));
+        answer.accuracy =
+            accuracy(&pairs::read_of_device(&store, &profiled.root, &profiled.profile.device));
         Ok(answer)
     })?
 }

@@ -173,8 +173,10 @@ fn what_ifs(facts: &Facts) -> panel::WhatIfs {
         }
         None => (None, Some("What optimizations would bring is being worked out.".to_owned())),
     };
-    let root = facts.measured.as_ref().map(|(_, profiled)| &profiled.root);
-    let pairs = facts.store.as_ref().zip(root).map(|(store, root)| pairs::read(store, root));
+    let measured = facts.measured.as_ref().map(|(_, profiled)| profiled);
+    let pairs = facts.store.as_ref().zip(measured).map(|(store, profiled)| {
+        pairs::read_of_device(store, &profiled.root, &profiled.profile.device)
+    });
     panel::WhatIfs {
         study,
         message: instead.or_else(|| message.clone()),

@@ -278,7 +278,7 @@ fn pair_of(
         version: VERSION,
         name: compared.prediction.names.join("+"),
         when_unix_ms: now,
-        device: before.device.name.clone(),
+        device: before.device.display_name().into_owned(),
         torch: before.torch_version.clone(),
         batch_size: before.iteration.batch_size,
         predicted: Sides::predicted(&compared.prediction),

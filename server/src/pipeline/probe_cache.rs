@@ -33,7 +33,7 @@ pub(super) fn file_of(store: &Store, subject: &Subject, list: &ProbeList) -> Pat
     let profile = &subject.profile;
     let mut hasher = fnv::FnvHasher::default();
     let settings = list.request["settings"].to_string();
-    for part in [&profile.device.name, &profile.torch_version, &settings] {
+    for part in [&*profile.device.display_name(), &profile.torch_version, &settings] {
         hasher.write(part.as_bytes());
         hasher.write_u8(0);
     }

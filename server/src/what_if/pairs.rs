@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use ridgeline_analysis::profile::Device;
 use ridgeline_analysis::whatif::accuracy::{Pair, VERSION};
 
 use crate::store::{Store, StoreError, create_private, write_atomic};
@@ -35,6 +36,13 @@ pub fn add(store: &Store, root: &Path, pair: &Pair) -> Result<(), StoreError> {
 pub fn read(store: &Store, root: &Path) -> Vec<Pair> {
     let text = text(&file_in(&store.workspace_state(root)));
     text.lines().rev().filter_map(parse).take(KEPT).collect()
+}
+
+/// Those of them that ran on this device, newest first: what holds on one says nothing of another, and a
+/// simulation's say nothing of the device that it is named after.
+pub fn read_of_device(store: &Store, root: &Path, device: &Device) -> Vec<Pair> {
+    let name = device.display_name();
+    read(store, root).into_iter().filter(|pair| pair.device == name).collect()
 }
 
 fn file_in(folder: &Path) -> PathBuf {
@@ -72,6 +80,26 @@ mod tests {
             predicted: sides,
             measured: sides,
             ..Pair::default()
+        }
+    }
+
+    #[test]
+    fn a_simulated_device_has_pairs_of_its_own() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
+        let root = Path::new("/nowhere/project");
+        let device = |is_simulated| Device {
+            name: "NVIDIA H100".to_owned(),
+            is_simulated,
+            ..Device::default()
+        };
+        for (when, is_simulated) in [(1, false), (2, true)] {
+            let device = device(is_simulated).display_name().into_owned();
+            add(&store, root, &Pair { device, ..pair(when) }).expect("written");
+        }
+        for (is_simulated, when) in [(false, 1), (true, 2)] {
+            let found = read_of_device(&store, root, &device(is_simulated));
+            assert_eq!(found.iter().map(|pair| pair.when_unix_ms).collect::<Vec<_>>(), [when]);
         }
     }
 

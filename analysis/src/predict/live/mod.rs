@@ -185,6 +185,7 @@ fn device_of(input: &Input<'_>) -> Device {
         capability: input.device.capability(),
         multiprocessors: Some(input.device.multiprocessors),
         roof: Some(input.device.roof()),
+        is_simulated: false,
     }
 }
 

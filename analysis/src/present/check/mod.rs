@@ -60,6 +60,9 @@ pub fn page(check: &Check, style: Style) -> String {
     } else if check.items.is_empty() {
         say("Nothing was asked: no baseline and no budget was named.");
     }
+    if let Some(device) = &check.device {
+        say(&style.faint(&format!("Measured on {}", clean(&shorten(device, 100)))));
+    }
     if !check.findings.is_empty() {
         say("");
     }
@@ -137,6 +140,7 @@ mod tests {
             at: at("train.py", line),
         };
         Check {
+            device: Some("NVIDIA H100 80GB HBM3 (simulated)".to_owned()),
             items: vec![
                 item(
                     "time-budget",
@@ -163,6 +167,7 @@ mod tests {
             passed      time-budget: an iteration takes 10 ms; the budget is 11 ms
             BROKEN      time-regression: slower by 20%, p < 0.01 & "so on"  src/a b&c.py:3
             not judged  memory-regression: they ran on a and on b
+            Measured on NVIDIA H100 80GB HBM3 (simulated)
 
             train.py:7  warning hidden-sync: "waits" <here> & there ]]> �[2J � ￾
             train.py:9  hint hidden-sync: "waits" <here> & there ]]> �[2J � ￾

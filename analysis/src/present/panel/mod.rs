@@ -117,7 +117,7 @@ impl RunRecord {
             peak_bytes: profile.memory.peak_bytes,
             batch_size: profile.iteration.batch_size,
             world_size: Some(profile.ranks.as_deref().map_or(1, |ranks| ranks.world_size)),
-            device: name(&profile.device.name),
+            device: name(&profile.device.display_name()),
             text: text_hash(&profile.files),
             ..RunRecord::default()
         }
@@ -195,6 +195,7 @@ struct Measurement {
 struct DeviceFacts {
     name: String,
     kind: String,
+    simulated: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -268,7 +269,11 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
     let (last, head) = (against.last.as_ref(), against.head.as_ref());
     Measurement {
         when_unix_ms: input.when_unix_ms,
-        device: DeviceFacts { name: name(&profile.device.name), kind: name(&profile.device.kind) },
+        device: DeviceFacts {
+            name: name(&profile.device.display_name()),
+            kind: name(&profile.device.kind),
+            simulated: profile.device.is_simulated,
+        },
         torch: Some(name(&profile.torch_version)).filter(|version| !version.is_empty()),
         batch_size: profile.iteration.batch_size,
         timed_iterations: profile.iteration.timed_ns.len(),

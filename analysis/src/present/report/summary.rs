@@ -43,7 +43,7 @@ impl Page<'_> {
         let profile = self.profile;
         let headline = headline(profile, Provenance::Measured);
         let headline = if headline.is_empty() { "No iteration was measured" } else { &headline };
-        let mut about = vec![match profile.device.name.as_str() {
+        let mut about = vec![match &*profile.device.display_name() {
             "" => "unknown device".to_owned(),
             name => name.to_owned(),
         }];

@@ -23,6 +23,7 @@ export interface Row {
 }
 
 export interface Timeline {
+  simulated: boolean;
   durationNs: number;
   names: string[];
   tracks: Track[];
@@ -52,6 +53,7 @@ const CHARACTERS = 500;
 /** Null where it is no timeline. */
 export function decode(value: unknown): Timeline | null {
   const it = value as {
+    simulated?: unknown;
     duration_ns?: unknown;
     names?: unknown;
     tracks?: unknown;
@@ -96,6 +98,7 @@ export function decode(value: unknown): Timeline | null {
   const size = counts[counts.length - 1]!;
   const next = counts.slice();
   const timeline: Timeline = {
+    simulated: it.simulated === true,
     durationNs: Math.max(latest, typeof it.duration_ns === "number" && it.duration_ns > 0 ? it.duration_ns : 0, 1),
     names: (Array.isArray(it.names) ? (it.names as unknown[]) : []).map(text),
     tracks,

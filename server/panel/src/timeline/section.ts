@@ -156,6 +156,7 @@ export class TimelineSection {
     this.#select(-1);
     this.#view.show(timeline);
     const about = ["One profiled iteration, as recorded: the profiler's own cost is in these times."];
+    if (timeline.simulated) about.push("The GPU is simulated: the times of its kernels and copies are a model's.");
     if (timeline.leftOut > 0) about.push(`The shortest ${counted(timeline.leftOut, "span")} were left out.`);
     if (timeline.dropped > 0) about.push(`${counted(timeline.dropped, "span")} too deep to draw were left out.`);
     write(this.#about, about.join(" "));

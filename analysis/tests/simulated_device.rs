@@ -1,0 +1,98 @@
+//! A recording of a simulated device is called simulated wherever its device has a name. What a program on
+//! the simulated device is told of it is held in `tests/cli/simulated_gpu.rs`.
+#![allow(missing_docs)]
+
+mod recorded;
+
+use recorded::{recording, root};
+use ridgeline_analysis::attribution::attribute;
+use ridgeline_analysis::compare::check::{Budgets, Judged, check};
+use ridgeline_analysis::compare::compare;
+use ridgeline_analysis::compare::run::Run;
+use ridgeline_analysis::diagnose::finding::Place;
+use ridgeline_analysis::present::compare::Named;
+use ridgeline_analysis::present::hover::{Beside, hover};
+use ridgeline_analysis::present::panel::{PanelInput, RunRecord};
+use ridgeline_analysis::present::terminal::Style;
+use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
+use ridgeline_analysis::present::{self, json, panel, terminal};
+use ridgeline_analysis::profile::{FileId, Profile};
+use ridgeline_analysis::recording::Recording;
+use ridgeline_analysis::source::{CostMap, SourceIndex};
+use serde_json::to_value;
+
+const NAME: &str = "NVIDIA H100 80GB HBM3";
+const SHOWN: &str = "NVIDIA H100 80GB HBM3 (simulated)";
+const STYLE: Style = Style { color: false, width: 100 };
+
+/// A recording of a CPU whose manifest names a GPU: those who name the device know no more of it.
+fn on_gpu(is_simulated: bool) -> (Recording, Profile) {
+    let mut recording = recording(&root().join("tests/recordings/conv-cpu"));
+    let device = &mut recording.manifest.as_mut().expect("a manifest").device;
+    device.kind = Some("cuda".to_owned());
+    device.name = Some(NAME.to_owned());
+    device.simulated = is_simulated;
+    let profile = attribute(&recording).expect("a profile");
+    (recording, profile)
+}
+
+/// Everything that names the device of a measurement.
+fn pages(is_simulated: bool) -> Vec<(&'static str, String)> {
+    let (_, profile) = on_gpu(is_simulated);
+    let run = Run::of(&profile);
+    let text = std::fs::read_to_string(root().join("tests/recordings/conv-cpu/src/train.py"));
+    let index = SourceIndex::new(text.expect("the program"));
+    let file = profile.files.iter().position(|file| file.path == "train.py").expect("the program");
+    let costs = CostMap::build(&profile, FileId(u32::try_from(file).expect("few")), &index);
+    let training_loop = costs.training_loop.as_ref().expect("a loop").header.start;
+    let of_loop = hover(&profile, Beside::default(), &costs, &index, training_loop);
+    let at = Place { path: "train.py".to_owned(), line: 1 };
+    let judged = Judged { run: &run, baseline: None, findings: Ok(&[]), at: &at };
+    let both = compare(&run, &run);
+    let names = [&Named::default(), &Named::default()];
+    let history = [RunRecord::of(&profile, 2), RunRecord::of(&profile, 1)];
+    let input = PanelInput { profile: Some(&profile), history: &history, ..PanelInput::default() };
+    let document = to_value(panel::document(&input)).expect("JSON");
+    vec![
+        ("terminal", terminal::summary(&profile, STYLE)),
+        ("hover", of_loop.expect("a hover").plain),
+        ("check", present::check::page(&check(&judged, &Budgets::default()), STYLE)),
+        ("compare", present::compare::page(&both, names, STYLE)),
+        ("what is kept of a run", run.device),
+        ("panel", document["recording"]["device"]["name"].to_string()),
+        ("history", document["history"][1]["device"].to_string()),
+    ]
+}
+
+#[test]
+fn every_page_that_names_the_device_says_that_it_is_simulated() {
+    for (place, page) in pages(true) {
+        assert!(page.contains(SHOWN), "{place}: {page}");
+    }
+    for (place, page) in pages(false) {
+        assert!(page.contains(NAME) && !page.contains("simulated"), "{place}: {page}");
+    }
+}
+
+#[test]
+fn programs_are_told_beside_the_name() {
+    for is_simulated in [true, false] {
+        let (recording, profile) = on_gpu(is_simulated);
+        let told = to_value(json::document(&profile, &[])).expect("JSON");
+        assert_eq!(told["device"]["name"], NAME, "the name is the one of the device table");
+        assert_eq!(told["device"]["simulated"], is_simulated);
+        let input = PanelInput { profile: Some(&profile), ..PanelInput::default() };
+        let told = to_value(panel::document(&input)).expect("JSON");
+        assert_eq!(told["recording"]["device"]["simulated"], is_simulated);
+        let told = to_value(timeline(&recording, 1, MOST_SPANS)).expect("JSON");
+        assert_eq!(told["simulated"], is_simulated);
+    }
+}
+
+#[test]
+fn a_simulated_device_is_not_compared_with_the_real_one() {
+    let [simulated, real] = [true, false].map(|is_simulated| Run::of(&on_gpu(is_simulated).1));
+    let found = compare(&simulated, &real);
+    let why = format!("they ran on {SHOWN} and on {NAME}");
+    assert_eq!(found.unlike.as_deref(), Some(&*why));
+}
