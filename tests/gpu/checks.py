@@ -1,0 +1,157 @@
+"""What was asked of a machine with a GPU, what was measured, and whether it held: by row of
+docs/gpu-status.md, as one page.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+STATUS_PAGE = REPOSITORY / "docs/gpu-status.md"
+
+PASSED, FAILED, NOT_APPLICABLE, NOT_RUN = "pass", "FAIL", "not applicable", "not run"
+
+
+@dataclass(frozen=True)
+class StatusRow:
+    """A row of docs/gpu-status.md."""
+
+    id: str
+    what: str
+    simulated: str
+    real: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question and its answer."""
+
+    row: str
+    name: str
+    outcome: str
+    measured: str
+    wanted: str
+
+
+def status_rows(page: str | None = None) -> list[StatusRow]:
+    """The rows of docs/gpu-status.md, by its first table."""
+    text = STATUS_PAGE.read_text() if page is None else page
+    rows = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) >= 4 and (found := re.fullmatch(r"`([a-z-]+)`", cells[0])):
+            rows.append(StatusRow(found[1], *cells[1:4]))
+    return rows
+
+
+class Checks:
+    """The answers so far. Several threads may add to them."""
+
+    def __init__(self, rows: list[StatusRow], *, simulated: bool) -> None:
+        self.rows = rows
+        self.simulated = simulated
+        self.answers: list[Check] = []
+        self._lock = threading.Lock()
+        # Of each thread the row that it asks about.
+        self._current = threading.local()
+
+    @contextmanager
+    def row(self, name: str) -> Iterator[None]:
+        """What is asked within belongs to this row."""
+        if name not in {row.id for row in self.rows}:
+            raise ValueError(f"docs/gpu-status.md has no row `{name}`")
+        before = getattr(self._current, "row", None)
+        self._current.row = name
+        try:
+            yield
+        finally:
+            self._current.row = before
+
+    def add(
+        self, name: str, held: bool, measured: object, wanted: str, *, physics: bool = False
+    ) -> None:
+        """An answer. With `physics` it compares with what hardware does, which a simulation's time
+        model only repeats: there it is not applicable, whatever came out.
+        """
+        outcome = PASSED if held else FAILED
+        if physics and self.simulated:
+            outcome = NOT_APPLICABLE
+        self._add(name, outcome, str(measured), wanted)
+
+    def within(
+        self, name: str, value: float, truth: float, share: float, *, physics: bool = False
+    ) -> None:
+        """Holds where the value differs from the truth by the share at the most."""
+        error = abs(value / truth - 1) if truth else float("inf")
+        measured = f"{value:.6g} against {truth:.6g} ({error:.2%})"
+        self.add(name, error <= share, measured, f"{share:.1%}", physics=physics)
+
+    def leave_out(self, name: str, why: str) -> None:
+        """A question that does not arise here, and why."""
+        self._add(name, NOT_APPLICABLE, why, "")
+
+    def _add(self, name: str, outcome: str, measured: str, wanted: str) -> None:
+        check = Check(self._current.row, name, outcome, measured, wanted)
+        told = f" (wanted: {wanted})" if wanted else ""
+        with self._lock:
+            self.answers.append(check)
+            print(f"{outcome:<14}  {check.row}: {name}: {measured}{told}", flush=True)
+
+    def of_row(self, name: str) -> list[Check]:
+        return [check for check in self.answers if check.row == name]
+
+    def outcome(self, name: str) -> str:
+        """Of a row: it fails with any of its checks, and passes where one passed."""
+        outcomes = {check.outcome for check in self.of_row(name)}
+        known = [one for one in (FAILED, PASSED, NOT_APPLICABLE) if one in outcomes]
+        return known[0] if known else NOT_RUN
+
+    def hold_claims(self) -> None:
+        """On a simulation: where docs/gpu-status.md says that a row passes, and names no other
+        test that shows it, a check of the row has to have passed.
+        """
+        for row in self.rows if self.simulated else []:
+            outcome = self.outcome(row.id)
+            claimed = row.simulated == "passes" or row.simulated.startswith("passes:")
+            if claimed and outcome in (NOT_APPLICABLE, NOT_RUN):
+                with self.row(row.id):
+                    self.add("docs/gpu-status.md", False, "it says `passes`", outcome)
+
+    def failed(self) -> list[Check]:
+        return [check for check in self.answers if check.outcome == FAILED]
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [asdict(check) for check in self.answers]
+
+    def page(self, about: str) -> str:
+        """One page: a line for each row, then what failed."""
+        lines = [about, ""]
+        width = max(len(row.id) for row in self.rows)
+        for row in self.rows:
+            outcome, checks = self.outcome(row.id), self.of_row(row.id)
+            failed = sum(check.outcome == FAILED for check in checks)
+            passed = sum(check.outcome == PASSED for check in checks)
+            told = {
+                FAILED: f"{failed} of {failed + passed} checks failed",
+                PASSED: f"{passed} {'check' if passed == 1 else 'checks'}",
+                NOT_APPLICABLE: "; ".join(dict.fromkeys(self._why(check) for check in checks)),
+                NOT_RUN: "",
+            }[outcome]
+            lines.append(f"{outcome:<14}  {row.id:<{width}}  {told}".rstrip())
+        if failed_checks := self.failed():
+            lines += ["", "What failed:"]
+            lines += [
+                f"  {check.row}: {check.name}: {check.measured} (wanted: {check.wanted})"
+                for check in failed_checks
+            ]
+        lines += ["", "Rows are those of docs/gpu-status.md."]
+        return "\n".join(lines) + "\n"
+
+    def _why(self, check: Check) -> str:
+        return "simulated" if check.wanted else check.measured

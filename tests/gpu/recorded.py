@@ -1,0 +1,178 @@
+"""Profiles the demos and the programs of `tests/gpu/programs`, and asks of each recording what must
+hold of any.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bundle import Bundle
+from checks import REPOSITORY, Checks
+
+DEMOS = ["resnet", "gpt", "seq2seq", "dcgan", "ncf", "bert"]
+PROGRAMS = REPOSITORY / "tests/gpu/programs"
+# What `max_memory_allocated` counts is rounded up for each block; nothing else tells the two apart.
+PEAK_SHARE = 0.001
+COVERAGE = 0.99
+# Below 5 ms more iterations are timed; near that it depends on which were seen first.
+SHORT_MS, TIMED_SHORT = 3.0, 24
+PROFILE_SECONDS = 240
+
+
+@dataclass
+class Setting:
+    """How this command was asked to run, and what it leaves."""
+
+    binary: str
+    python: str
+    out: Path
+    quick: bool
+    gpus: int
+    checks: Checks
+    bundle: Bundle
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def keep(self, name: str, recording: Path) -> None:
+        """Puts a recording into the bundle."""
+        with self.lock:
+            self.bundle.recording(name, recording)
+
+
+@dataclass
+class Profiled:
+    """A program's profile as JSON, and the recording that it comes from."""
+
+    cost: dict[str, Any]
+    recording: Path
+    manifest: dict[str, Any]
+
+
+def own_folders(cache: Path) -> dict[str, str]:
+    """The environment with folders of its own for what Ridgeline keeps."""
+    return {**os.environ, "RIDGELINE_CACHE_DIR": str(cache), "RIDGELINE_STATE_DIR": str(cache)}
+
+
+def profile(
+    setting: Setting,
+    script: Path,
+    cache: Path,
+    extra: list[str],
+    environment: dict[str, str] | None = None,
+) -> Profiled:
+    """Profiles a script; an error raises with what was said."""
+    cache.mkdir(parents=True, exist_ok=True)
+    out = cache / "profile.json"
+    ran = subprocess.run(
+        [setting.binary, "profile", script, "--python", setting.python, "--json", out, *extra],
+        env={**own_folders(cache), **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=PROFILE_SECONDS,
+    )
+    if ran.returncode != 0:
+        raise RuntimeError(f"exit {ran.returncode}: {ran.stderr[-2000:]}")
+    # The first rank's recording lies above the others'.
+    manifests = sorted(cache.rglob("manifest.json"), key=lambda path: len(path.parts))
+    recording = manifests[0].parent
+    manifest = json.loads(manifests[0].read_text())
+    return Profiled(json.loads(out.read_text()), recording, manifest)
+
+
+def check_recording(name: str, one: Profiled, checks: Checks) -> None:
+    """What holds of any program's recording on a GPU."""
+    cost, manifest = one.cost, one.manifest
+    device = cost["device"]
+    checks.add(f"{name}: device", device["kind"] == "cuda", device["name"], "a CUDA device")
+    told = device["simulated"]
+    checks.add(f"{name}: called simulated", told is checks.simulated, told, str(checks.simulated))
+    kernel_ns = (cost.get("gpu") or {}).get("kernel_ns", 0)
+    checks.add(f"{name}: kernels", kernel_ns > 0, f"{kernel_ns} ns", "some")
+    share = cost["coverage"]["time"]
+    checks.add(f"{name}: kernel time on user lines", share >= COVERAGE, f"{share:.4f}", "0.99")
+    peak = cost["memory"]["peak_bytes"]
+    allocated = manifest["memory"]["max_allocated_bytes"]
+    checks.within(f"{name}: peak memory", peak, allocated, PEAK_SHARE)
+    kinds = sum(cost["memory"]["at_peak"].values())
+    checks.add(f"{name}: kinds sum to the peak", kinds == peak, kinds, str(peak))
+    took = cost["iteration"]["time_ms"]
+    events = statistics.median(manifest["iterations"]["timed_device_ns"]) / 1e6
+    checks.within(f"{name}: iteration by CUDA events", took, events, 0.01)
+    tracked = sum(line["self_ms"] for line in cost["lines"])
+    tracked += sum(part["time_ms"] for part in cost["untracked"])
+    checks.within(f"{name}: time is conserved", tracked, took, 0.01)
+    if took < SHORT_MS:
+        with checks.row("short-iterations"):
+            timed = len(manifest["iterations"]["timed_ns"])
+            checks.add(f"{name}: more are timed", timed >= TIMED_SHORT, timed, str(TIMED_SHORT))
+    with checks.row("utilization"):
+        gpu = cost.get("gpu") or dict.fromkeys(("busy_ns", "idle_ns", "span_ns"), 0)
+        share = gpu["busy_ns"] / max(gpu["span_ns"], 1)
+        added = gpu["busy_ns"] + gpu["idle_ns"] == gpu["span_ns"]
+        checks.add(
+            f"{name}: busy and idle add up", added and 0 < share <= 1, f"{share:.1%}", "100%"
+        )
+    with checks.row("gpu-state"):
+        state = manifest["observed"]["gpu"] or {}
+        clocks, highest = state.get("clock_mhz") or [], state.get("highest_clock_mhz") or 0
+        held = bool(clocks) and max(clocks) <= highest
+        checks.add(f"{name}: clocks", held, f"{clocks[-1:]} of {highest} MHz", "by NVML")
+
+
+def settings_of(program: Path) -> dict[str, Any]:
+    """What a program says of itself: `# test: {"ranks": 2}` on a line of its own.
+
+    ranks: it is started with torchrun, a GPU for each; fails: it ends with an error that names the
+    line marked `# fault`, and the report has this text; row: of docs/gpu-status.md, "recording"
+    where none is named.
+    """
+    found = re.search(r"^# test: (\{.*\})$", program.read_text(), re.MULTILINE)
+    return json.loads(found[1]) if found else {}
+
+
+def check_program(setting: Setting, program: Path) -> None:
+    """A program of `tests/gpu/programs`."""
+    name, wanted, checks = program.stem, settings_of(program), setting.checks
+    ranks = wanted.get("ranks", 1)
+    with checks.row(wanted.get("row", "recording")), tempfile.TemporaryDirectory() as folder:
+        if ranks > setting.gpus and not checks.simulated:
+            checks.leave_out(f"{name}: profiles", f"it needs {ranks} GPUs")
+            return
+        environment = {"SIMGPU_COUNT": str(ranks)} if checks.simulated and ranks > 1 else {}
+        # A folder of its own: a project is what lies beside the script.
+        script = Path(shutil.copy(program, Path(folder) / "train.py"))
+        launcher = f"{setting.python} -m torch.distributed.run --nproc-per-node {ranks}"
+        extra = ["--launcher", launcher] if ranks > 1 else []
+        try:
+            one = profile(setting, script, Path(folder) / "kept", extra, environment)
+        except (RuntimeError, subprocess.TimeoutExpired, OSError, ValueError) as error:
+            if "fails" in wanted:
+                check_failure(name, program, wanted["fails"], str(error), checks)
+            else:
+                checks.add(f"{name}: profiles", False, str(error), "a profile")
+            return
+        if "fails" in wanted:
+            checks.add(f"{name}: fails", False, "it was profiled", wanted["fails"])
+            return
+        setting.keep(name, one.recording)
+        check_recording(name, one, checks)
+        if ranks > 1:
+            found = (one.cost.get("ranks") or {}).get("world_size")
+            checks.add(f"{name}: ranks", found == ranks, found, str(ranks))
+
+
+def check_failure(name: str, program: Path, text: str, error: str, checks: Checks) -> None:
+    """The report of a run that ends with an error says what happened, and at which line."""
+    lines = program.read_text().splitlines()
+    fault = next(number for number, line in enumerate(lines, 1) if line.endswith("# fault"))
+    held = text in error and f"train.py:{fault}" in error
+    checks.add(f"{name}: says why it failed", held, error[-600:], f"{text!r}, train.py:{fault}")
