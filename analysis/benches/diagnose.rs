@@ -96,8 +96,14 @@ fn subject(text: &str, on_gpu: bool) -> Subject {
         torch: "2.15.0".to_owned(),
         ..Manifest::default()
     };
-    let recorded =
-        Recorded { graph, schedule, replay_error: 0.0, measured_ns: time_ns, notes: Vec::new() };
+    let recorded = Recorded {
+        graph,
+        schedule,
+        replay_error: 0.0,
+        measured_ns: time_ns,
+        host_factor: 1.0,
+        notes: Vec::new(),
+    };
     Subject { recorded, profile: Arc::new(profile), manifest: Some(manifest), device: Ok(device) }
 }
 

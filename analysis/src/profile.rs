@@ -8,7 +8,7 @@
 //! It is plain data and knows nobody: who works a part of it out depends on it, not the other way
 //! round. A test holds that.
 
-pub mod bound;
+pub mod bottleneck;
 pub mod exchange;
 pub mod ranks;
 pub mod since;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
-use bound::Bound;
+use bottleneck::Bottleneck;
 use exchange::Exchange;
 use ranks::Ranks;
 use since::Since;
@@ -554,8 +554,8 @@ pub struct Profile {
     pub since: Option<Arc<Since>>,
     /// What the iteration and its phases get out of the device; nothing where it cannot be replayed.
     pub metrics: Option<Arc<Metrics>>,
-    /// What bounds the iteration; nothing likewise.
-    pub bound: Option<Arc<Bound>>,
+    /// What the iteration would save without each of its causes; nothing likewise.
+    pub bottleneck: Option<Arc<Bottleneck>>,
 }
 
 /// What a profile rests on that no run measured: that of a text that has not run, or of a device

@@ -46,7 +46,7 @@ const LINES = [
 const TWO = { world_size: 2, ranks: [rank(0, 61), rank(1, 92, { batch_size: 48 })], lines: LINES };
 
 const FACTS = [
-  "GPU at work 62%",
+  "GPU busy 62%",
   "FP16 34% of the peak",
   "bandwidth 41% of the peak",
   "tensor cores used in 75% of its products",
@@ -60,13 +60,14 @@ function documents(ranks = TWO) {
   const panel = panelDocument();
   const { recording } = panel;
   recording.ranks = ranks;
-  recording.bound = {
+  recording.bottleneck = {
+    gpu_busy: 0.62,
     verdict: "host_code",
-    text: "Bound by the host: 62% of the iteration the GPU waits for Python, mostly in train.py:57",
-    shares: [
-      { key: "host_code", label: "host code", share: 0.62, time_ns: 63 * MS, evidence: "train.py:57 40% · model.py:28 22%", place: { file: 1, line: 57 } },
-      { key: "communication", label: "communication", share: 0.3, time_ns: 31 * MS, evidence: "train.py:60 91%", place: { file: 1, line: 60 } },
-      { key: "unknown", label: "unknown", share: 0.08, time_ns: 8 * MS, evidence: "", place: null },
+    text: "GPU busy 62%. Removing host code between ops would save at most 35%, mostly in train.py:57",
+    savings: [
+      { cause: "host_code", label: "host code", at_most_share: 0.35, at_most_ns: 36 * MS, evidence: "train.py:57 40% · model.py:28 22%", place: { file: 1, line: 57 } },
+      { cause: "communication", label: "exposed communication", at_most_share: 0.3, at_most_ns: 31 * MS, evidence: "train.py:60 91%", place: { file: 1, line: 60 } },
+      { cause: "launch_overhead", label: "launch overhead", at_most_share: 0.08, at_most_ns: 8 * MS, evidence: "", place: null },
     ],
   };
   recording.utilization = [
@@ -125,7 +126,7 @@ describe("ranks", { skip: found.reason }, () => {
           assert.match(await page.locator("#breakdown .detail").innerText(), /activations 1\.9 GB · weights 410 MB/);
           await checkNoSidewaysScroll(page, `${theme}, ${width}`);
           await checkAccessibility(page, `${theme}, ${width}`);
-          for (const id of ["ranks", "bound", "breakdown"]) {
+          for (const id of ["ranks", "bottleneck", "breakdown"]) {
             await page.locator(`#${id}`).screenshot({ path: join(folder, `${id}-${theme}-${width}.png`) });
           }
         });

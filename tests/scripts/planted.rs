@@ -174,8 +174,8 @@ impl Pair {
             wrong.push(format!("the faults are at {:?}; told is {told:#?}", self.faults));
         }
         let bound_by = BOUND_BY.iter().find(|(rule, _)| *rule == self.rule).map(|(_, by)| *by);
-        if bound_by.is_some_and(|by| faulty["bound"]["verdict"] != by) {
-            wrong.push(format!("{}", faulty["bound"]["text"]));
+        if bound_by.is_some_and(|by| faulty["bottleneck"]["verdict"] != by) {
+            wrong.push(format!("{}", faulty["bottleneck"]["text"]));
         }
         let told = shown(&clean["findings"]);
         if !told.is_empty() {

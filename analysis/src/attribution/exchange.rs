@@ -97,7 +97,7 @@ mod tests {
     use crate::attribution::attribute;
     use crate::attribution::fixture::{TraceBuilder, recording};
     use crate::profile::Profile;
-    use crate::profile::bound::Bottleneck;
+    use crate::profile::bottleneck::Cause;
     use crate::recording::line_log::{LINE, PHASE_ENTER, PHASE_EXIT, PUSH};
     use expect_test::{Expect, expect};
 
@@ -227,12 +227,13 @@ mod tests {
     #[test]
     fn a_wait_for_other_ranks_is_what_the_iteration_waits_for() {
         let profile = profile(with(&[("gloo:all_reduce", 130, 350), ("gloo:broadcast", 370, 510)]));
-        let bound = profile.bound.as_deref().expect("what bounds it");
-        let shares: Vec<_> = bound.shares.iter().map(|it| (it.by, it.time_ns.round())).collect();
+        let found = profile.bottleneck.as_deref().expect("a bottleneck");
+        let savings: Vec<_> =
+            found.savings.iter().map(|it| (it.cause, it.time_ns.round())).collect();
         let [communication, operators, python] =
-            [Bottleneck::Communication, Bottleneck::Operators, Bottleneck::HostCode];
+            [Cause::Communication, Cause::Operators, Cause::HostCode];
         assert_eq!(
-            shares,
+            savings,
             [(communication, 290_000.0), (operators, 270_000.0), (python, 40_000.0)]
         );
         let metrics = profile.metrics.as_deref().expect("what it gets out of its device");
@@ -247,8 +248,8 @@ mod tests {
     #[test]
     fn what_operators_hide_bounds_nothing() {
         let profile = profile(with(&[("gloo:all_reduce", 120, 190)]));
-        let bound = profile.bound.as_deref().expect("what bounds it");
-        assert_eq!(bound.share(Bottleneck::Communication), 0.0);
+        let found = profile.bottleneck.as_deref().expect("a bottleneck");
+        assert_eq!(found.share(Cause::Communication), 0.0);
         let metrics = profile.metrics.as_deref().expect("what it gets out of its device");
         assert_eq!(metrics.whole.exposed_communication_ns, 0.0);
         assert_eq!(metrics.whole.communication_ns, 70_000.0);

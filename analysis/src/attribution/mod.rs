@@ -55,7 +55,7 @@ use scale::Scale;
 use step_graph::Joined;
 use steps::Steps;
 
-use crate::diagnose::bound::bound;
+use crate::diagnose::bottleneck::bottleneck;
 use crate::metrics::utilization::{Measured, measure};
 use crate::profile::{
     Coverage, Device, FileFacts, FileId, IterationCost, MOST_SAMPLES, Phase, PhaseTimes, Profile,
@@ -226,7 +226,7 @@ fn attribute_with(
         estimate: None,
         since: None,
         metrics: None,
-        bound: None,
+        bottleneck: None,
     };
     let mut graph = Err(NoGraph::NoIteration);
     if regions.is_empty() {
@@ -247,7 +247,7 @@ fn attribute_with(
     Ok(Attributed { profile, shares, graph })
 }
 
-/// What the graph of the iteration tells: what it gets out of its device, and what bounds it.
+/// What the graph of the iteration tells: what it gets out of its device, and its bottleneck.
 fn explain(profile: &mut Profile, recorded: &Recorded) {
     let Measured { metrics, lines, modules } = measure(recorded, profile);
     for ((file, line), found) in lines {
@@ -263,7 +263,7 @@ fn explain(profile: &mut Profile, recorded: &Recorded) {
     for (module, found) in profile.modules.iter_mut().zip(modules) {
         module.utilization = Some(found);
     }
-    profile.bound = bound(recorded, profile.device.roof.as_ref()).map(Arc::new);
+    profile.bottleneck = bottleneck(recorded, profile.device.roof.as_ref()).map(Arc::new);
     profile.metrics = Some(Arc::new(metrics));
 }
 

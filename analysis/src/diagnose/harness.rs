@@ -128,8 +128,14 @@ impl Case {
             profile.memory.peak_bytes = bytes as u64;
         }
         let graph = self.graph.clone();
-        let recorded =
-            Recorded { graph, schedule, replay_error: 0.0, measured_ns, notes: Vec::new() };
+        let recorded = Recorded {
+            graph,
+            schedule,
+            replay_error: 0.0,
+            measured_ns,
+            host_factor: 1.0,
+            notes: Vec::new(),
+        };
         let (manifest, device) = (Some(self.manifest.clone()), self.device.clone());
         Subject { recorded, profile: Arc::new(profile), manifest, device }
     }

@@ -2,11 +2,10 @@
 //! operator (Williams, Waterman and Patterson, CACM 2009), else by its name.
 
 use crate::metrics::tensor_cores::product_unit;
-use crate::metrics::utilization::product_of;
 use crate::predict::op_cost::{self, Work};
-use crate::predict::product_kernel::{ProductType, product_type};
+use crate::predict::product_kernel::{ProductType, product_of};
 use crate::profile::Roof;
-use crate::profile::bound::Bottleneck;
+use crate::profile::bottleneck::Cause;
 use crate::whatif::graph::{Graph, Task, TaskKind};
 
 /// An operator of a CPU that neither ceiling explains by at least this share is bound by neither: what
@@ -31,7 +30,7 @@ pub(super) struct KernelBounds {
     /// By operator of the graph.
     works: Vec<Option<Work>>,
     /// On a CPU by operator: the answer.
-    of_operators: Vec<Bottleneck>,
+    of_operators: Vec<Cause>,
     /// By name of the graph.
     names: Vec<Name>,
 }
@@ -39,8 +38,6 @@ pub(super) struct KernelBounds {
 /// What the name of a kernel tells.
 #[derive(Clone, Copy, Default)]
 struct Name {
-    /// What it multiplies.
-    product: Option<ProductType>,
     is_product: bool,
     /// Whether it touches each element once.
     moves: bool,
@@ -48,11 +45,7 @@ struct Name {
 
 impl Name {
     fn of(name: &str) -> Name {
-        Name {
-            product: product_type(name),
-            is_product: product_unit(name).is_some(),
-            moves: moves(name),
-        }
+        Name { is_product: product_unit(name).is_some(), moves: moves(name) }
     }
 }
 
@@ -65,29 +58,27 @@ impl KernelBounds {
     }
 
     /// Of a kernel, or on a CPU of the host within an operator.
-    pub fn of(&self, graph: &Graph, task: &Task) -> Bottleneck {
+    pub fn of(&self, graph: &Graph, task: &Task) -> Cause {
         if !self.on_gpu {
             let found = task.operator.and_then(|of| self.of_operators.get(of as usize));
-            return found.copied().unwrap_or(Bottleneck::Operators);
+            return found.copied().unwrap_or(Cause::Operators);
         }
         let name = task.name.and_then(|name| self.names.get(name as usize).copied());
-        let Name { product, is_product, moves } = name.unwrap_or_default();
+        let Name { is_product, moves } = name.unwrap_or_default();
         let work = task.operator.and_then(|of| self.works.get(of as usize).copied().flatten());
-        let product = product.map(|named| product_of(graph.operator_of(task), named));
+        let product = product_of(graph.operator_of(task), graph.name_of(task));
         let by_roofline = work.and_then(|work| self.by_roofline(work, product));
         match by_roofline {
             // A product's other kernels move its tensors into another order.
-            Some(Bottleneck::Compute) if !is_product && multiplies(work) => {
-                Bottleneck::MemoryBandwidth
-            }
+            Some(Cause::Compute) if !is_product && multiplies(work) => Cause::MemoryBandwidth,
             Some(bound) => bound,
-            None if is_product => Bottleneck::Compute,
-            None if moves => Bottleneck::MemoryBandwidth,
-            None => Bottleneck::Unknown,
+            None if is_product => Cause::Compute,
+            None if moves => Cause::MemoryBandwidth,
+            None => Cause::Kernels,
         }
     }
 
-    fn by_roofline(&self, work: Work, product: Option<ProductType>) -> Option<Bottleneck> {
+    fn by_roofline(&self, work: Work, product: Option<ProductType>) -> Option<Cause> {
         let roof = self.roof?;
         let peak = match product {
             Some(ProductType::Half) => roof.fp16_flops.or(roof.fp32_flops),
@@ -97,7 +88,7 @@ impl KernelBounds {
         let peak = peak.filter(|peak| *peak > 0.0)?;
         let bandwidth = roof.bandwidth.filter(|bandwidth| *bandwidth > 0.0)?;
         let is_compute = work.flops / peak > work.bytes? / bandwidth;
-        Some(if is_compute { Bottleneck::Compute } else { Bottleneck::MemoryBandwidth })
+        Some(if is_compute { Cause::Compute } else { Cause::MemoryBandwidth })
     }
 }
 
@@ -161,7 +152,7 @@ fn times(graph: &Graph) -> Vec<(f64, f64)> {
 
 /// The iteration's own fastest product and fastest stream are the processor's ceilings, as far as
 /// there are any that are large enough to show one.
-fn on_processor(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Bottleneck> {
+fn on_processor(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Cause> {
     let calls = || {
         works.iter().zip(times).filter_map(|(work, (time_ns, calls))| {
             let work = (*work)?;
@@ -184,7 +175,7 @@ fn on_processor(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Bottleneck>
         .iter()
         .zip(times)
         .map(|(work, (time_ns, calls))| {
-            let Some(work) = work.filter(|_| *calls > 0.0) else { return Bottleneck::Operators };
+            let Some(work) = work.filter(|_| *calls > 0.0) else { return Cause::Operators };
             let explains = |amount: Option<f64>, rate: Option<f64>| {
                 amount.zip(rate).map_or(0.0, |(amount, rate)| amount / rate / (time_ns / calls))
             };
@@ -193,9 +184,9 @@ fn on_processor(works: &[Option<Work>], times: &[(f64, f64)]) -> Vec<Bottleneck>
             let is_long = time_ns / calls >= LEAST_NS;
             let least = if is_long { LEAST_EXPLAINED_OF_LONG } else { LEAST_EXPLAINED };
             match compute.max(memory) {
-                explained if explained < least => Bottleneck::Operators,
-                _ if compute > memory => Bottleneck::Compute,
-                _ => Bottleneck::MemoryBandwidth,
+                explained if explained < least => Cause::Operators,
+                _ if compute > memory => Cause::Compute,
+                _ => Cause::MemoryBandwidth,
             }
         })
         .collect()

@@ -4,7 +4,7 @@
 //! [`finding`]s. A rule is a file in [`rules`], and has a page in `docs/findings`. One false alarm
 //! costs more trust than ten findings earn: a rule that is not sure says nothing.
 
-pub mod bound;
+pub mod bottleneck;
 mod branches;
 pub(crate) mod carried;
 mod dataset;

@@ -43,7 +43,7 @@ pub fn product_unit(kernel: &str) -> Option<ProductUnit> {
     if !is_product || has(&AROUND) {
         return None;
     }
-    Some(if has(&OTHER) {
+    Some(if has(&OTHER) || is_simt_attention(&name) {
         ProductUnit::Other
     } else if has(&TENSOR_CORES) || has_matrix_instruction(&name) {
         ProductUnit::TensorCores
@@ -58,7 +58,7 @@ pub fn product_unit(kernel: &str) -> Option<ProductUnit> {
 const OTHER: [&str; 5] = ["ffma", "simt", "gemv", "cublasdot", "dot_kernel"];
 
 /// The instruction (`s1688`: an FP32 sum of 16 by 8 by 8), or the family of kernels that has no other.
-const TENSOR_CORES: [&str; 35] = [
+const TENSOR_CORES: [&str; 36] = [
     "884gemm",
     "884cudnn",
     "s884",
@@ -94,7 +94,16 @@ const TENSOR_CORES: [&str; 35] = [
     "xdl",
     "gtcx",
     "sdpa_sm",
+    "fmha_cutlass",
 ];
+
+/// PyTorch's memory-efficient attention has tensor cores for FP16 from Volta on, for FP32 (as three
+/// products in TF32) from Ampere on: `DefaultGemmType` in its `gemm_kernel_utils.h`.
+fn is_simt_attention(name: &str) -> bool {
+    let on_tensor_cores =
+        name.contains("_sm80") || (name.contains("f16") && !name.contains("_sm50"));
+    name.contains("fmha_cutlass") && !on_tensor_cores
+}
 
 /// Libraries whose names would say so otherwise.
 const PLAIN: [&str; 7] =
@@ -127,6 +136,10 @@ mod tests {
             "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1",
             "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_tensor16x8x8",
             "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT",
+            "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT",
+            "nvjet_sm100_qqtst_128x256_128x4",
+            "fmha_cutlassF_f32_aligned_64x64_rf_sm80",
+            "fmha_cutlassF_f16_aligned_64x64_rf_sm75",
             "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128>>",
             "igemm_bwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x256x32_wt32x32x8_ws1x2_wr2x2",
             "Cijk_Ailk_Bljk_HSS_BH_MT128x128x32_MI32x32x8x1_SN",
@@ -148,6 +161,7 @@ mod tests {
             "void gemv2T_kernel_val<int, int, __nv_bfloat16, __nv_bfloat16, float, 128>",
             "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>",
             "void wgrad_alg0_engine<float, 128, 6, 8, 3, 3, 5, false, 512>",
+            "fmha_cutlassF_f32_aligned_64x64_rf_sm75",
         ] {
             check(name, Some(ProductUnit::Other));
         }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::metrics::tensor_cores::{ProductUnit, product_unit};
 use crate::predict::op_cost::{self, Work};
 use crate::predict::operator::{ElementType, Operator};
-use crate::predict::product_kernel::{ProductType, product_type};
+use crate::predict::product_kernel::{ProductType, product_of};
 use crate::profile::utilization::{Copied, Done, Metrics, Utilization};
 use crate::profile::{FileId, ModuleCost, Profile};
 use crate::whatif::graph::{Graph, Resource, Task, TaskKind};
@@ -45,6 +45,8 @@ pub fn measure(recorded: &Recorded, profile: &Profile) -> Measured {
     found.metrics.on_gpu = calls.on_gpu;
     for (at, task) in graph.tasks.iter().enumerate().filter(|(_, task)| !task.is_removed) {
         let mut part = of_task(graph, task, &names);
+        // A profiler's own time is around the call rather than within it: it takes what was recorded.
+        part.launch_ns /= recorded.host_factor;
         part.busy_ns = busy.get(at).copied().unwrap_or(0.0);
         part.exposed_communication_ns += exposed.get(at).copied().unwrap_or(0.0);
         calls.add_work(graph, task, &mut part);
@@ -163,15 +165,17 @@ impl Calls {
     fn new(graph: &Graph) -> Calls {
         let on_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
         let mut calls: HashMap<u32, Call> = HashMap::new();
-        let mut types: HashMap<u32, Option<ProductType>> = HashMap::new();
+        // By kernel's name and operator.
+        let mut types: HashMap<(u32, Option<u32>), Option<ProductType>> = HashMap::new();
         for task in graph.tasks.iter().filter(|task| does_work(task, on_gpu)) {
             let Some(call) = task.call else { continue };
             let call = calls.entry(call).or_default();
             call.time_ns += task.duration_ns;
             let product = task.name.and_then(|name| {
-                *types.entry(name).or_insert_with(|| product_type(graph.name_of(task)))
+                *types
+                    .entry((name, task.operator))
+                    .or_insert_with(|| product_of(graph.operator_of(task), graph.name_of(task)))
             });
-            let product = product.map(|named| product_of(graph.operator_of(task), named));
             if product.is_some() && task.duration_ns > call.product_ns {
                 (call.product, call.product_ns) = (product, task.duration_ns);
             }
@@ -195,7 +199,7 @@ impl Calls {
         if let Some(bytes) = work.bytes.filter(|bytes| *bytes > 0.0) {
             part.moved = Done { amount: bytes * share, time_ns };
         }
-        if work.flops <= 0.0 || is_double(graph, task) {
+        if work.flops <= 0.0 || has_no_peak(graph, task) {
             return;
         }
         let done = Done { amount: work.flops * share, time_ns };
@@ -213,19 +217,11 @@ fn does_work(task: &Task, on_gpu: bool) -> bool {
     task.kind == works && !task.is_removed
 }
 
-/// What a product of an operator multiplies: as the types say, which decide, and else as the kernel is
-/// named.
-pub fn product_of(operator: Option<&Operator>, named: ProductType) -> ProductType {
-    match operator.and_then(element) {
-        Some(ElementType::Float16 | ElementType::BFloat16) => ProductType::Half,
-        _ => named,
-    }
-}
-
-/// FP64 has no peak in the table of devices.
-fn is_double(graph: &Graph, task: &Task) -> bool {
+/// FP64 has no peak in the table of devices, and FP8 none in a [`Roof`](crate::profile::Roof).
+fn has_no_peak(graph: &Graph, task: &Task) -> bool {
     let element = graph.operator_of(task).and_then(element);
-    matches!(element, Some(ElementType::Float64 | ElementType::Complex128))
+    let without = [ElementType::Float64, ElementType::Complex128, ElementType::Float8];
+    element.is_some_and(|element| without.contains(&element))
 }
 
 /// The type of an operator's first tensor.

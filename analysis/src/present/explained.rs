@@ -1,135 +1,17 @@
-//! What bounds an iteration and what it gets out of its device, in words and as JSON has it.
+//! What an iteration gets out of its device, in words and as JSON has it.
 
 use serde::Serialize;
 
 use super::page::count;
 use super::share::{share_of, share_of_peak, share_of_whole};
-use crate::printable::{clean, shorten};
-use crate::profile::bound::{Bottleneck, Bound, Share};
 use crate::profile::utilization::{Copied, Utilization};
-use crate::profile::{FileId, ModuleCost, Phase, Profile, Roof};
+use crate::profile::{ModuleCost, Phase, Profile, Roof};
 use crate::units;
 
 /// A share below this is not worth a word.
 const LEAST: f64 = 0.01;
-/// The second largest share is named beside the largest from this part of it on.
-const BESIDE: f64 = 0.4;
-/// A line that has this part of a share stands for it.
-const STANDS_FOR: f64 = 0.3;
 /// Copies and communication below this part of the iteration are not worth a word.
 const WORTH_TELLING: f64 = 0.005;
-
-/// What to call a share.
-pub fn label(by: Bottleneck, on_gpu: bool) -> &'static str {
-    match (by, on_gpu) {
-        (Bottleneck::Compute, true) => "GPU compute",
-        (Bottleneck::Compute, false) => "compute",
-        (Bottleneck::MemoryBandwidth, true) => "GPU memory bandwidth",
-        (Bottleneck::MemoryBandwidth, false) => "memory bandwidth",
-        (Bottleneck::Operators, _) => "operators",
-        (Bottleneck::Launches, _) => "kernel launches",
-        (Bottleneck::Synchronization, _) => "synchronization",
-        (Bottleneck::DataLoading, _) => "data loading",
-        (Bottleneck::HostCopies, _) => "host-device copies",
-        (Bottleneck::Communication, _) => "communication",
-        (Bottleneck::HostCode, _) => "host code",
-        (Bottleneck::Unknown, _) => "unknown",
-    }
-}
-
-/// What a share is, in a sentence's second half: `the GPU waits for Python`.
-fn told(by: Bottleneck, on_gpu: bool) -> &'static str {
-    match (by, on_gpu) {
-        (Bottleneck::Compute, true) => "the GPU's arithmetic is what takes its time",
-        (Bottleneck::Compute, false) => "is in operators that compute",
-        (Bottleneck::MemoryBandwidth, true) => "the GPU moves data in its memory",
-        (Bottleneck::MemoryBandwidth, false) => "is in operators that move data",
-        (Bottleneck::Operators, _) => {
-            "is operators, too small or too slow for the processor's limits"
-        }
-        (Bottleneck::Launches, _) => "the GPU waits for kernels to be started",
-        (Bottleneck::Synchronization, _) => "is lost by the host waiting for the GPU",
-        (Bottleneck::DataLoading, _) => "waits for the next batch",
-        (Bottleneck::HostCopies, _) => "waits for copies between host and GPU",
-        (Bottleneck::Communication, true) => "waits for other GPUs",
-        (Bottleneck::Communication, false) => "waits for other ranks",
-        (Bottleneck::HostCode, true) => "the GPU waits for Python",
-        (Bottleneck::HostCode, false) => "is Python and what else runs between operators",
-        (Bottleneck::Unknown, _) => "is not explained",
-    }
-}
-
-/// Who is to blame, as a heading says it.
-fn blamed(by: Bottleneck, on_gpu: bool) -> &'static str {
-    match (by, on_gpu) {
-        (Bottleneck::HostCode, true) => "the host",
-        (Bottleneck::HostCode, false) => "Python",
-        (by, on_gpu) => label(by, on_gpu),
-    }
-}
-
-/// `Bound by the host: 62% of the iteration the GPU waits for Python, mostly in train.py:31`.
-pub fn verdict(bound: &Bound, profile: &Profile) -> String {
-    let on_gpu = bound.on_gpu;
-    let Some(largest) = bound.verdict() else {
-        let unknown = units::percent(bound.share(Bottleneck::Unknown));
-        return format!("What bounds it is not known: {unknown} of the iteration is not explained");
-    };
-    let share = units::percent(largest.share);
-    let told = told(largest.by, on_gpu);
-    let mut text =
-        format!("Bound by {}: {share} of the iteration {told}", blamed(largest.by, on_gpu));
-    if let Some(place) = stands_for(largest, profile) {
-        text += &format!(", mostly in {place}");
-    }
-    text
-}
-
-/// The other shares that are worth a word: `kernel launches 20% · data loading 12%`. Those that stand
-/// far behind are left out.
-pub fn others(bound: &Bound) -> String {
-    let largest = bound.shares.first().map_or(0.0, |share| share.share);
-    let others = bound.shares.iter().skip(usize::from(bound.verdict().is_some()));
-    let worth: Vec<String> = others
-        .filter(|share| share.share >= (BESIDE * largest).min(0.1))
-        .map(|share| format!("{} {}", label(share.by, bound.on_gpu), units::percent(share.share)))
-        .collect();
-    worth.join(" · ")
-}
-
-/// The line that has most of a share, where one does: `train.py:31`.
-fn stands_for(share: &Share, profile: &Profile) -> Option<String> {
-    let ((file, line), time_ns) = share.lines.first()?;
-    let is_most = *time_ns >= STANDS_FOR * share.time_ns;
-    is_most.then(|| place(profile, *file, *line)).flatten()
-}
-
-fn place(profile: &Profile, file: FileId, line: u32) -> Option<String> {
-    let file = profile.files.get(file.0 as usize)?;
-    Some(format!("{}:{line}", shorten(&clean(&file.path), 60)))
-}
-
-/// What a share is made of: lines, else operators.
-pub fn evidence(share: &Share, profile: &Profile) -> String {
-    let part = |time_ns: f64| units::percent(share_of(time_ns, share.time_ns));
-    let worth = |time_ns: f64| time_ns >= 0.05 * share.time_ns;
-    let lines: Vec<String> = share
-        .lines
-        .iter()
-        .filter(|(_, time_ns)| worth(*time_ns))
-        .filter_map(|((file, line), time_ns)| {
-            Some(format!("{} {}", place(profile, *file, *line)?, part(*time_ns)))
-        })
-        .collect();
-    if !lines.is_empty() {
-        return lines.join(" · ");
-    }
-    let operators = share.operators.iter().filter(|(_, time_ns)| worth(*time_ns));
-    let operators: Vec<String> = operators
-        .map(|(name, time_ns)| format!("{} {}", shorten(&clean(name), 40), part(*time_ns)))
-        .collect();
-    operators.join(" · ")
-}
 
 /// Whether the products of a part ran on tensor cores: nothing where it has none, or nobody knows.
 fn tensor_cores(part: &Utilization) -> Option<String> {
@@ -178,7 +60,7 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     }
     let mut facts = Vec::new();
     if share(part.busy_ns) > 0.0 {
-        facts.push(format!("GPU at work {}", units::percent(share(part.busy_ns))));
+        facts.push(format!("GPU busy {}", units::percent(share(part.busy_ns))));
     }
     facts.extend(reached(part, profile.device.roof.as_ref()));
     if let Some(occupancy) = part.occupancy() {
@@ -249,88 +131,11 @@ pub fn made(profile: &Profile) -> Option<String> {
     (!told.is_empty()).then(|| told.join(" · "))
 }
 
-/// What bounds the iteration, as JSON has it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BoundEntry {
-    /// The key of the largest share; null where more is unknown.
-    pub verdict: Option<&'static str>,
-    /// The verdict in words.
-    pub text: String,
-    /// The largest first, what is unknown last; they add up to 1.
-    pub shares: Vec<ShareEntry>,
-}
-
-/// One share.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ShareEntry {
-    /// `compute`, `memory_bandwidth`, `kernel_launches` and so on.
-    pub key: &'static str,
-    /// What to call it.
-    pub label: &'static str,
-    /// 0 to 1.
-    pub share: f64,
-    /// Milliseconds of the iteration.
-    pub ms: f64,
-    /// The lines that have most of it.
-    pub lines: Vec<LineEntry>,
-    /// The operators that have most of it.
-    pub operators: Vec<OperatorEntry>,
-}
-
-/// A line's part of a share.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LineEntry {
-    /// Relative to the project's root.
-    pub file: String,
-    /// From 1.
-    pub line: u32,
-    /// Milliseconds.
-    pub ms: f64,
-}
-
-/// An operator's part of a share.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OperatorEntry {
-    /// `aten::mm`.
-    pub name: String,
-    /// Milliseconds.
-    pub ms: f64,
-}
-
-/// The entry of what bounds a profile.
-pub fn bound_entry(bound: &Bound, profile: &Profile) -> BoundEntry {
-    let share = |share: &Share| ShareEntry {
-        key: share.by.key(),
-        label: label(share.by, bound.on_gpu),
-        share: finite(share.share),
-        ms: milliseconds(share.time_ns),
-        lines: share
-            .lines
-            .iter()
-            .filter_map(|((file, line), time_ns)| {
-                let file = profile.files.get(file.0 as usize)?;
-                let ms = milliseconds(*time_ns);
-                Some(LineEntry { file: file.path.clone(), line: *line, ms })
-            })
-            .collect(),
-        operators: share
-            .operators
-            .iter()
-            .map(|(name, time_ns)| OperatorEntry { name: name.clone(), ms: milliseconds(*time_ns) })
-            .collect(),
-    };
-    BoundEntry {
-        verdict: bound.verdict().map(|share| share.by.key()),
-        text: verdict(bound, profile),
-        shares: bound.shares.iter().map(share).collect(),
-    }
-}
-
 /// What a part of the iteration gets out of its device, as JSON has it: shares from 0 to 1, null where
 /// unknown or where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct UtilizationEntry {
-    /// The GPU was at work, of the part's time.
+    /// The GPU was busy, of the part's time.
     pub gpu_busy: Option<f64>,
     /// The host was in operators, of the part's time.
     pub in_operators: Option<f64>,
@@ -350,7 +155,7 @@ pub struct UtilizationEntry {
     pub flops: f64,
     /// Kernels, copies and fills.
     pub launches: f64,
-    /// The host within the calls that start them, in milliseconds.
+    /// The host within the calls that start them, as recorded, in milliseconds.
     pub launch_ms: f64,
     /// Kernels that compute, in milliseconds.
     pub kernel_ms: f64,
@@ -407,17 +212,12 @@ pub fn utilization_entry(
     }
 }
 
-/// The shares that are worth a row.
-pub fn shown(bound: &Bound) -> impl Iterator<Item = &Share> {
-    bound.shares.iter().filter(|share| share.share >= LEAST)
-}
-
-fn milliseconds(nanoseconds: f64) -> f64 {
+pub(super) fn milliseconds(nanoseconds: f64) -> f64 {
     finite(nanoseconds / 1e6)
 }
 
 /// Six decimals; what is no number is 0, because JSON has no other.
-fn finite(value: f64) -> f64 {
+pub(super) fn finite(value: f64) -> f64 {
     if value.is_finite() { (value * 1e6).round() / 1e6 } else { 0.0 }
 }
 
@@ -429,47 +229,6 @@ mod tests {
     use crate::present::fixture::{TRAIN, profile};
     use crate::profile::MemoryByAge;
     use crate::profile::utilization::{Done, Metrics};
-
-    fn share(by: Bottleneck, share: f64, line: Option<u32>) -> Share {
-        let time_ns = share * 100e6;
-        let lines = line.map(|line| ((FileId(0), line), 0.8 * time_ns)).into_iter().collect();
-        Share { by, share, time_ns, lines, operators: vec![("aten::mm".to_owned(), time_ns)] }
-    }
-
-    fn told(on_gpu: bool, shares: Vec<Share>) -> (String, String) {
-        let bound = Bound { iteration_ns: 100e6, on_gpu, shares };
-        (verdict(&bound, &profile(TRAIN).1), others(&bound))
-    }
-
-    #[test]
-    fn verdicts_are_sentences() {
-        let host = share(Bottleneck::HostCode, 0.62, Some(18));
-        let loading = share(Bottleneck::DataLoading, 0.3, None);
-        let (text, beside) = told(true, vec![host.clone(), loading.clone()]);
-        let expected = "Bound by the host: 62% of the iteration the GPU waits for Python, mostly in train.py:18";
-        assert_eq!(text, expected);
-        assert_eq!(beside, "data loading 30%");
-        let (text, _) = told(false, vec![loading, host]);
-        assert_eq!(text, "Bound by data loading: 30% of the iteration waits for the next batch");
-    }
-
-    #[test]
-    fn what_is_mostly_unknown_has_no_verdict() {
-        let known = share(Bottleneck::Launches, 0.3, None);
-        let unknown = share(Bottleneck::Unknown, 0.7, None);
-        let (text, beside) = told(true, vec![known, unknown]);
-        assert_eq!(text, "What bounds it is not known: 70% of the iteration is not explained");
-        assert_eq!(beside, "kernel launches 30% · unknown 70%");
-    }
-
-    #[test]
-    fn evidence_is_lines_or_else_operators() {
-        let profile = profile(TRAIN).1;
-        let with_line = share(Bottleneck::Compute, 0.5, Some(8));
-        assert_eq!(evidence(&with_line, &profile), "train.py:8 80%");
-        let without = share(Bottleneck::Compute, 0.5, None);
-        assert_eq!(evidence(&without, &profile), "aten::mm 100%");
-    }
 
     #[test]
     fn memory_is_told_by_when_it_was_made() {
@@ -499,7 +258,7 @@ mod tests {
             ..Utilization::default()
         };
         let expected = [
-            "GPU at work 62%",
+            "GPU busy 62%",
             "FP32 50% of the peak",
             "bandwidth 20% of the peak",
             "tensor cores used in 75% of its products",

@@ -3,13 +3,13 @@
 
 use std::ops::Range;
 
-use super::explained;
 use super::headline::told;
 use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::kinds;
 use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
 use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
 use super::what_ifs;
+use super::{bottleneck, explained};
 use super::{devices, findings};
 use crate::diagnose::finding::Finding;
 use crate::predict::device_comparison::Comparison;
@@ -178,7 +178,7 @@ impl Writer<'_> {
         if !about.is_empty() {
             page.line(&[text(about.join(" · "))]);
         }
-        self.bound(page);
+        self.bottleneck(page);
         page.gap();
         let facts = profile.metrics.as_ref().map_or_else(Vec::new, |metrics| {
             explained::facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu)
@@ -217,7 +217,7 @@ impl Writer<'_> {
             }
         } else if let Some(busy) = gpu_busy(profile).map(units::percent) {
             page.gap();
-            page.line(&[text(format!("The GPU was at work {busy} of the time"))]);
+            page.line(&[text(format!("GPU busy {busy}"))]);
         }
         if let Some(what_ifs) = self.beside.what_ifs {
             what_ifs::in_hover(page, what_ifs);
@@ -231,14 +231,14 @@ impl Writer<'_> {
         }
     }
 
-    /// The verdict, and the other shares that are worth a word.
-    fn bound(&self, page: &mut Page) {
-        let Some(bound) = &self.profile.bound else { return };
+    /// The verdict, and the other savings that are worth a word.
+    fn bottleneck(&self, page: &mut Page) {
+        let Some(found) = &self.profile.bottleneck else { return };
         page.gap();
-        page.line(&[strong(explained::verdict(bound, self.profile))]);
-        let others = explained::others(bound);
+        page.line(&[strong(bottleneck::verdict(found, self.profile))]);
+        let others = bottleneck::others(found);
         if !others.is_empty() {
-            page.line(&[text(format!("then {others}"))]);
+            page.line(&[text(format!("Other savings, which overlap: {others}"))]);
         }
     }
 
@@ -365,7 +365,7 @@ impl Writer<'_> {
         if !facts.is_empty() {
             self.facts(page, if calls_lines { "here: " } else { "" }, &facts);
         } else if let Some(device) = cost.device_time {
-            let mut parts = vec![format!("GPU at work {}", units::duration(device.kernel_ns))];
+            let mut parts = vec![format!("GPU busy {}", units::duration(device.kernel_ns))];
             if device.launch_ns > 0.0 {
                 parts.push(format!("starting that {}", units::duration(device.launch_ns)));
             }
@@ -522,6 +522,7 @@ impl Writer<'_> {
         let mut products = operator.kernels.iter().filter_map(|kernel| product_type(&kernel.name));
         let flops_roof = match products.next() {
             _ if is_half => roof.fp16_flops,
+            Some(ProductType::Half) => roof.fp16_flops,
             Some(ProductType::Tf32) => roof.tf32_flops,
             _ => roof.fp32_flops,
         };
@@ -745,7 +746,7 @@ mod tests {
             expect![[r#"
                 50 ms · 50% of an iteration · the costliest line
                 forward 20 ms · backward 30 ms
-                GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
                 holds 80 MB · 67% of the peak: activations 80 MB
 
                 Layers
@@ -769,9 +770,9 @@ mod tests {
                 Where an iteration's time goes
                   data 8.0 ms · 8%
                   forward 25 ms · 25%
-                      GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 250 µs
+                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 250 µs
                   backward 40 ms · 40%
-                      GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 400 µs
+                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 400 µs
                   optimizer 20.2 ms · 20%
                   other 6.8 ms · 7%
 
@@ -782,7 +783,7 @@ mod tests {
                   batch 12 MB · 10%
 
                 What the GPU does in it
-                  GPU at work 72%
+                  GPU busy 72%
                   FP32 50% of the peak
                   bandwidth 21% of the peak
                   tensor cores used
@@ -800,12 +801,12 @@ mod tests {
                 65 ms · 65% of an iteration
                 forward 25 ms · backward 40 ms
                 6.5 ms here (4th costliest line), 58.5 ms in the code of yours that it calls
-                here: GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 65 µs
+                here: GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 65 µs
                 holds 90 MB · 75% of the peak: activations 90 MB
 
                 Layers
                   the model Net 85 ms · 85% · 2.2 million parameters
-                      GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
+                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
         );
@@ -867,7 +868,7 @@ mod tests {
             expect![[r#"
             60 ms · 60% of an iteration in the function Net.forward
             forward 23 ms · backward 37 ms
-            GPU at work 67% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+            GPU busy 67% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
             holds 84 MB · 70% of the peak: activations 84 MB
 
             measured on NVIDIA H200, PyTorch 2.15.0"#]],
@@ -878,7 +879,7 @@ mod tests {
             expect![[r#"
             93.2 ms · 93% of an iteration in the function train
             data 8.0 ms · forward 25 ms · backward 40 ms · optimizer 20.2 ms
-            its own lines: GPU at work 15% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 24 launches take the host 67 µs
+            its own lines: GPU busy 15% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 24 launches take the host 67 µs
             holds 90 MB · 75% of the peak: activations 90 MB
 
             measured on NVIDIA H200, PyTorch 2.15.0"#]],
@@ -889,7 +890,7 @@ mod tests {
             expect![[r#"
                 85 ms · 85% of an iteration in the class Net
                 forward 25 ms · backward 40 ms · optimizer 20 ms
-                GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
                 holds 99 MB · 82% of the peak: activations 90 MB · weights 9.0 MB
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
@@ -900,7 +901,7 @@ mod tests {
             expect![[r#"
                 65 ms · 65% of an iteration in the module that this line makes
                 forward 20 ms · backward 30 ms · optimizer 15 ms
-                GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
                 holds 88 MB · 73% of the peak: activations 80 MB · weights 8.0 MB
                 2.0 million parameters
 

@@ -6,7 +6,8 @@
 
 use serde::Serialize;
 
-use super::explained::{BoundEntry, UtilizationEntry, bound_entry, utilization_entry};
+use super::bottleneck::{self, BottleneckEntry};
+use super::explained::{UtilizationEntry, utilization_entry};
 use super::findings::Entry;
 use super::ranks::{self, RanksEntry};
 use crate::compare::run::Run;
@@ -36,7 +37,7 @@ pub struct Document {
     findings: Option<Vec<Entry>>,
     notes: Vec<String>,
     run: Run,
-    bound: Option<BoundEntry>,
+    bottleneck: Option<BottleneckEntry>,
     utilization: Option<Parts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu: Option<Gpu>,
@@ -288,7 +289,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
         findings: None,
         notes: profile.notes.clone(),
         run: Run::of(profile),
-        bound: profile.bound.as_ref().map(|bound| bound_entry(bound, profile)),
+        bottleneck: profile.bottleneck.as_ref().map(|found| bottleneck::entry(found, profile)),
         utilization: Parts::of(profile),
         gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
         ranks: profile.ranks.as_deref().map(ranks::entry),

@@ -1,6 +1,7 @@
 //! What a person reads: hints, lenses, hovers, the terminal's pages and the report, as plain values
 //! with byte offsets. It knows no editor and no protocol.
 
+pub mod bottleneck;
 pub mod check;
 pub mod compare;
 pub mod devices;

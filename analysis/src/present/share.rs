@@ -18,7 +18,7 @@ pub(super) fn share_of(part: f64, whole: f64) -> f64 {
     if share.is_finite() && whole > 0.0 { share.clamp(0.0, 1.0) } else { 0.0 }
 }
 
-/// The share of an iteration, 0 to 1, in which a GPU was at work: without the profiler, as far as the
+/// The share of an iteration, 0 to 1, in which a GPU was busy: without the profiler, as far as the
 /// iteration could be replayed, else over the recording. Nothing without a GPU.
 pub(super) fn gpu_busy(profile: &Profile) -> Option<f64> {
     let replayed = profile.metrics.as_ref().filter(|metrics| metrics.on_gpu);

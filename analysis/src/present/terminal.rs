@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style as Ansi};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::explained;
 use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::kinds;
 use super::share::{gpu_busy, share_of_peak, share_of_whole};
+use super::{bottleneck, explained};
 use crate::printable::{clean, shorten};
 use crate::profile::{LineCost, MemoryByKind, ModuleCost, Phase, PhaseTimes, Profile, Provenance};
 use crate::source::{CostMap, SourceIndex};
@@ -242,7 +242,7 @@ impl Margin {
 pub fn summary(profile: &Profile, style: Style) -> String {
     let mut page = Summary { profile, style, text: String::new() };
     page.headline();
-    page.bound();
+    page.bottleneck();
     page.phases();
     page.ranks();
     page.memory();
@@ -297,20 +297,20 @@ impl Summary<'_> {
     fn bar_line(&mut self, name: &str, amount: &str, share: f64, look: Ansi) {
         let percent = units::percent(share);
         let width = self.style.width.clamp(MIN_WIDTH, MAX_WIDTH);
-        let bar = bar(share, width.saturating_sub(40).min(40));
-        let text = format!("  {name:<20}{amount:>9}{percent:>7} {}", self.style.paint(look, &bar));
+        let bar = bar(share, width.saturating_sub(43).min(40));
+        let text = format!("  {name:<23}{amount:>9}{percent:>7} {}", self.style.paint(look, &bar));
         self.line(&text);
     }
 
-    /// The verdict with its shares, and what the device is used for.
-    fn bound(&mut self) {
+    /// The verdict with the savings, and what the device is used for.
+    fn bottleneck(&mut self) {
         let profile = self.profile;
-        if let Some(bound) = &profile.bound {
-            self.section("What bounds it", "");
-            self.line(&format!("  {}", explained::verdict(bound, profile)));
-            for share in explained::shown(bound) {
-                let time = units::duration(share.time_ns);
-                self.bar_line(explained::label(share.by, bound.on_gpu), &time, share.share, HOT);
+        if let Some(found) = &profile.bottleneck {
+            self.section("Bottleneck", bottleneck::ABOUT);
+            self.line(&format!("  {}", bottleneck::verdict(found, profile)));
+            for saving in bottleneck::shown(found) {
+                let label = bottleneck::label(saving.cause, found.gpu_busy.is_some());
+                self.bar_line(label, &units::duration(saving.time_ns), saving.share, HOT);
             }
         }
         let Some(metrics) = &profile.metrics else { return };
@@ -471,7 +471,7 @@ impl Summary<'_> {
 
     fn kernels(&mut self) {
         let Some(busy) = gpu_busy(self.profile).map(units::percent) else { return };
-        self.section("Costliest kernels", &format!("the GPU was at work {busy} of the time"));
+        self.section("Costliest kernels", &format!("GPU busy {busy}"));
         let width = self.style.width.clamp(MIN_WIDTH, MAX_WIDTH).saturating_sub(40).max(20);
         for kernel in self.profile.kernels.iter().take(TOP) {
             let occupancy = kernel
@@ -797,21 +797,21 @@ mod tests {
             expect![[r#"
                 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
                 NVIDIA H200 · PyTorch 2.15.0 · batch of 32
-                  GPU at work 72% · FP32 50% of the peak · bandwidth 21% of the peak
+                  GPU busy 72% · FP32 50% of the peak · bandwidth 21% of the peak
                   tensor cores used · occupancy 62% · 12 launches take the host 900 µs
-                  forward   GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                  forward   GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
                             tensor cores used · occupancy 62% · 12 launches take the host 250 µs
-                  backward  GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                  backward  GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
                             tensor cores used · occupancy 62% · 12 launches take the host 400 µs
 
                 Costliest lines
                       50 ms    50%  train.py:8  activations 80 MB
-                            GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
                             tensor cores used · occupancy 62% · 12 launches take the host 500 µs
                       20 ms    20%  train.py:19
                      8.0 ms     8%  train.py:14
                      6.5 ms     6%  train.py:17
-                            GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
                             tensor cores used · occupancy 62% · 12 launches take the host 65 µs
                      6.0 ms     6%  train.py:10  activations 4.0 MB
                      4.0 ms     4%  train.py:11
@@ -820,7 +820,7 @@ mod tests {
 
                 Costliest layers
                       65 ms    65%  conv  Conv2d
-                            GPU at work 80% · FP32 50% of the peak · bandwidth 21% of the peak
+                            GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak
                             tensor cores used · occupancy 62% · 12 launches take the host 500 µs
                       15 ms    15%  head  Linear"#]],
         );

@@ -45,7 +45,8 @@ impl Copied {
     }
 }
 
-/// What a part of one iteration does. Times are nanoseconds of one iteration without a profiler.
+/// What a part of one iteration does. Times are nanoseconds of one iteration without a profiler, except
+/// those of launches.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Utilization {
     /// The GPU was at work for it. A moment at which several kernels run is divided among them, so
@@ -73,7 +74,7 @@ pub struct Utilization {
     pub occupancy_known_ns: f64,
     /// Kernels, copies and fills that were started.
     pub launches: f64,
-    /// The host within the calls that start them.
+    /// The host within the calls that start them, as recorded.
     pub launch_ns: f64,
     /// The host within operators, what they launch included.
     pub operator_ns: f64,

@@ -161,6 +161,7 @@ pub fn step(layers: u32, on_gpu: bool) -> Step {
         schedule,
         replay_error: 0.0,
         measured_ns,
+        host_factor: 1.0,
         notes: Vec::new(),
     };
     Step { recorded, profile: profile(layers), manifest: Manifest::default() }

@@ -247,7 +247,14 @@ mod tests {
         let graph = step(layers);
         let schedule = simulate::steady(&graph).expect("it runs");
         let measured_ns = schedule.iteration_ns;
-        Recorded { graph, schedule, replay_error: 0.0, measured_ns, notes: Vec::new() }
+        Recorded {
+            graph,
+            schedule,
+            replay_error: 0.0,
+            measured_ns,
+            host_factor: 1.0,
+            notes: Vec::new(),
+        }
     }
 
     #[track_caller]

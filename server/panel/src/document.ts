@@ -63,21 +63,21 @@ export interface CostNode {
   facts: string[];
 }
 
-/** A part of the iteration that something is waited for. */
-export interface BoundShare {
-  key: string;
+/** What the iteration would save at most if one cause cost nothing. */
+export interface Saving {
+  cause: string;
   label: string;
-  share: number;
-  timeNs: number;
-  /** What it is made of, in words. */
+  atMostShare: number;
+  atMostNs: number;
+  /** Where it comes from, in words. */
   evidence: string;
   place: Place | null;
 }
 
-/** What bounds the iteration. The shares add up to 1. */
-export interface Bound {
+/** The bottleneck of the iteration. Savings overlap: they do not add up to 1. */
+export interface Bottleneck {
   text: string;
-  shares: BoundShare[];
+  savings: Saving[];
 }
 
 export interface Breakdown {
@@ -128,8 +128,8 @@ export interface Recording {
   changesAgainst: { last: string | null; head: string | null; headMs: number | null };
   /** The ranks of a launched run; null where there is one alone. */
   ranks: Ranks | null;
-  /** What bounds the iteration; null where it could not be replayed. */
-  bound: Bound | null;
+  /** The bottleneck of the iteration; null where it could not be replayed. */
+  bottleneck: Bottleneck | null;
   /** What the iteration and its phases get out of the device. */
   utilization: { name: string; facts: string[] }[];
   breakdowns: Breakdown[];
@@ -227,7 +227,7 @@ function readRecording(it: Fields): Recording {
     headline: list(it.headline, 20).map(readHeadline),
     changesAgainst: { last: text(against.last) || null, head: text(against.head) || null, headMs: maybeAmount(against.head_unix_ms) },
     ranks: readRanks(it.ranks),
-    bound: isFields(it.bound) ? readBound(it.bound) : null,
+    bottleneck: isFields(it.bottleneck) ? readBottleneck(it.bottleneck) : null,
     utilization: list(it.utilization, 10).map((part) => ({ name: text(part.name), facts: array(part.facts, 20).map(text) })),
     breakdowns: list(it.breakdowns, 10).map(readBreakdown),
     memory: isFields(it.memory) ? readMemory(it.memory) : null,
@@ -265,16 +265,16 @@ function readChange(value: unknown): Change | null {
   };
 }
 
-function readBound(it: Fields): Bound {
+function readBottleneck(it: Fields): Bottleneck {
   return {
     text: text(it.text),
-    shares: list(it.shares, 20).map((share) => ({
-      key: text(share.key),
-      label: text(share.label),
-      share: maybeShare(share.share) ?? 0,
-      timeNs: amount(share.time_ns),
-      evidence: text(share.evidence),
-      place: readPlace(share.place),
+    savings: list(it.savings, 20).map((saving) => ({
+      cause: text(saving.cause),
+      label: text(saving.label),
+      atMostShare: maybeShare(saving.at_most_share) ?? 0,
+      atMostNs: amount(saving.at_most_ns),
+      evidence: text(saving.evidence),
+      place: readPlace(saving.place),
     })),
   };
 }

@@ -3,7 +3,7 @@
 import type { Actions } from "./actions";
 import { Gone, type Answer, type Api } from "./api";
 import { BatchSection } from "./batch/section";
-import { BoundSection } from "./bound";
+import { BottleneckSection } from "./bottleneck";
 import { BreakdownSection } from "./breakdown";
 import { CompareSection } from "./compare/section";
 import { Cursor } from "./cursor";
@@ -36,7 +36,7 @@ export class Page {
   readonly #actions: Actions;
   readonly #header: Header;
   readonly #batch: BatchSection;
-  readonly #bound: BoundSection;
+  readonly #bottleneck: BottleneckSection;
   readonly #ranks: RanksSection;
   readonly #breakdown: BreakdownSection;
   readonly #timeline: TimelineSection;
@@ -109,7 +109,7 @@ export class Page {
     this.#batch = new BatchSection(byId("batch-body"), this.#actions, (batch) => {
       if (api !== null) void this.#setBatch(api, batch);
     });
-    this.#bound = new BoundSection(byId("bound-body"), this.#actions);
+    this.#bottleneck = new BottleneckSection(byId("bottleneck-body"), this.#actions);
     this.#ranks = new RanksSection(byId("ranks-body"), this.#actions);
     this.#breakdown = new BreakdownSection(byId("breakdown-body"), this.#actions, tooltip);
     this.#timeline = new TimelineSection(byId("timeline-body"), this.#actions, tooltip, cursor);
@@ -167,8 +167,8 @@ export class Page {
     this.#showEmpty(panel);
     if (recording !== null) {
       showHeadline(byId("headline"), byId("against"), recording);
-      byId("bound").hidden = recording.bound === null;
-      this.#bound.show(recording);
+      byId("bottleneck").hidden = recording.bottleneck === null;
+      this.#bottleneck.show(recording);
       byId("ranks").hidden = recording.ranks === null;
       if (recording.ranks !== null) this.#ranks.show(recording.ranks);
       byId("batch").hidden = panel.batchSize === null;

@@ -12,9 +12,10 @@ it("reads a real document whole", () => {
   expect(panel.recording?.breakdowns.map(({ key }) => key)).toEqual(["module", "line", "phase"]);
   expect(panel.recording?.memory?.curve.length).toBeGreaterThan(10);
   expect(panel.history.length).toBeGreaterThan(0);
-  const shares = panel.recording?.bound?.shares ?? [];
-  expect(shares.reduce((sum, { share }) => sum + share, 0)).toBeCloseTo(1, 6);
-  expect(panel.recording?.bound?.text).toMatch(/^Bound by /);
+  const savings = panel.recording?.bottleneck?.savings ?? [];
+  expect(savings.map(({ cause }) => cause)).toEqual(["operators", "compute", "host_code"]);
+  expect(savings[0]).toMatchObject({ atMostNs: 95789667, place: { file: 1, line: 22 } });
+  expect(panel.recording?.bottleneck?.text).toMatch(/^Overhead-bound: 51% /);
   expect(panel.recording?.utilization[0]?.name).toBe("iteration");
   expect(panel.whatIfs?.rows.map(({ name }) => name)).toEqual(["zero-grad-none", "amp-bf16"]);
   expect(panel.whatIfs?.rows[0]?.measured).toMatchObject({ beforeNs: 10e6, timeNs: 5.5e6 });
@@ -69,7 +70,7 @@ it("puts absurd values right", () => {
       ],
       memory: { curve: [[10, 5], "x", [3, 7]], duration_ns: null },
       kernels: { 0: "no list" },
-      bound: { text: 7, shares: [{ key: "x", share: "much", time_ns: -1, place: 3 }, "y"] },
+      bottleneck: { text: 7, savings: [{ cause: "x", at_most_share: "much", at_most_ns: -1, place: 3 }, { at_most_share: 7 }, "y"] },
       utilization: [{ name: null, facts: "no list" }],
     },
   });
@@ -81,7 +82,9 @@ it("puts absurd values right", () => {
   ]);
   expect(nodes?.[0]?.phases).toEqual([0, 0, 0, 0, 0]);
   expect(panel.recording?.memory).toMatchObject({ curve: [[10, 5], [10, 7]], durationNs: 10 });
-  expect(panel.recording?.bound).toMatchObject({ shares: [{ key: "x", share: 0, timeNs: 0, place: null }, { share: 0 }] });
+  expect(panel.recording?.bottleneck).toMatchObject({
+    savings: [{ cause: "x", atMostShare: 0, atMostNs: 0, place: null }, { atMostShare: 1 }, { atMostShare: 0 }],
+  });
   expect(panel.recording?.utilization).toEqual([{ name: "", facts: [] }]);
   expect(panel.recording).toMatchObject({ durationNs: 0, batchSize: null, kernels: [] });
 });

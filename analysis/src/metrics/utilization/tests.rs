@@ -4,7 +4,7 @@ use super::*;
 use crate::predict::operator::{Arg, ElementType, Operator, Tensor};
 use crate::profile::{FileId, KernelCost, ModuleCost, ModuleId, Phase, Profile};
 use crate::whatif::graph::{Graph, Resource, Task, TaskId, TaskKind};
-use crate::whatif::recorded::Recorded;
+use crate::whatif::recorded::{Recorded, calibrated};
 use crate::whatif::simulate;
 
 const LINE: (FileId, u32) = (FileId(0), 7);
@@ -45,7 +45,10 @@ impl Made {
         let schedule = simulate::steady(&self.0).expect("it runs");
         let (graph, measured_ns) = (self.0, schedule.iteration_ns);
         let notes = Vec::new();
-        measure(&Recorded { graph, schedule, replay_error: 0.0, measured_ns, notes }, profile)
+        measure(
+            &Recorded { graph, schedule, replay_error: 0.0, measured_ns, host_factor: 1.0, notes },
+            profile,
+        )
     }
 }
 
@@ -161,4 +164,21 @@ fn a_processor_has_operators() {
     assert_eq!((found.iteration_ns, found.whole.operator_ns), (120.0, 100.0));
     assert_eq!(found.whole.fp32, Done { amount: 2000.0, time_ns: 80.0 });
     assert_eq!((found.whole.busy_ns, found.whole.launches), (0.0, 0.0));
+}
+
+#[test]
+fn launches_take_what_was_recorded() {
+    // Two launches of 10 ns and two kernels of 100 ns that the host waits for, in iterations that are
+    // shorter without a profiler than the kernels are with one.
+    for measured_ns in [220.0, 210.0, 150.0] {
+        let mut made = Made::default();
+        for name in ["one", "two"] {
+            let kernel = made.on_gpu(7, TaskKind::Kernel, name, 100.0);
+            let wait = made.push(&Resource::Host, Task::new(TaskKind::Wait, 0.0, Phase::Forward));
+            made.0.wait(kernel, wait, 0.0);
+        }
+        let recorded = calibrated(made.0, measured_ns, 0.0).expect("it runs");
+        let whole = measure(&recorded, &profile()).metrics.whole;
+        assert!((whole.launch_ns - 20.0).abs() < 1e-9, "{measured_ns}: {}", whole.launch_ns);
+    }
 }

@@ -5,7 +5,7 @@
 //! is finite, every list has a bound, and names are fit to show.
 
 mod batch_size;
-mod bound;
+mod bottleneck;
 mod breakdown;
 mod changes;
 mod code;
@@ -181,8 +181,8 @@ struct Measurement {
     headline: Vec<Number>,
     changes_against: ChangesAgainst,
     ranks: Option<ranks::RanksShown>,
-    bound: Option<bound::BoundShown>,
-    utilization: Vec<bound::PartShown>,
+    bottleneck: Option<bottleneck::BottleneckShown>,
+    utilization: Vec<bottleneck::PartShown>,
     breakdowns: Vec<Breakdown>,
     memory: Option<Memory>,
     kernels: Vec<Kernel>,
@@ -285,8 +285,8 @@ fn measurement(profile: &Profile, input: &PanelInput<'_>) -> Measurement {
             head_unix_ms: head.map(|head| head.record.when_unix_ms),
         },
         ranks: ranks::shown(profile),
-        bound: bound::shown(profile),
-        utilization: bound::parts(profile),
+        bottleneck: bottleneck::shown(profile),
+        utilization: bottleneck::parts(profile),
         breakdowns: breakdown::all(profile, input.texts),
         memory: memory::memory(profile),
         kernels: profile.kernels.iter().take(MOST_KERNELS).map(kernel).collect(),

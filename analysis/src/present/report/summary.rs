@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use super::{style, text};
-use crate::present::explained;
 use crate::present::headline::{headline, peak};
 use crate::present::lenses::kinds;
 use crate::present::page::{count, quantity};
 use crate::present::panel::memory_in_words;
 use crate::present::share::{share_of, share_of_peak, share_of_whole};
+use crate::present::{bottleneck, explained};
 use crate::printable::shorten;
 use crate::profile::{LineCost, ModuleCost, ModuleId, Phase, Profile, Provenance};
 use crate::units;
@@ -23,7 +23,7 @@ const MODULES: usize = 400;
 pub(super) fn summary(profile: &Profile, title: &str) -> String {
     let mut page = Page { profile, html: String::new() };
     page.start(title);
-    page.bound();
+    page.bottleneck();
     page.phases();
     page.memory();
     page.lines();
@@ -80,18 +80,19 @@ impl Page<'_> {
         );
     }
 
-    fn bound(&mut self) {
+    fn bottleneck(&mut self) {
         let profile = self.profile;
-        let Some(bound) = &profile.bound else { return };
-        self.section("What bounds it");
-        let verdict = explained::verdict(bound, profile);
+        let Some(found) = &profile.bottleneck else { return };
+        self.section("Bottleneck");
+        let verdict = bottleneck::verdict(found, profile);
         let _ = writeln!(self.html, "<p>{}</p>", text(&verdict));
         self.html.push_str("<div class=\"scroll\"><table><tbody>\n");
-        for share in explained::shown(bound) {
-            let label = explained::label(share.by, bound.on_gpu);
-            self.bar_row(label, &units::duration(share.time_ns), share.share, "");
+        for saving in bottleneck::shown(found) {
+            let label = bottleneck::label(saving.cause, found.gpu_busy.is_some());
+            self.bar_row(label, &units::duration(saving.time_ns), saving.share, "");
         }
         self.html.push_str("</tbody></table></div>\n");
+        let _ = writeln!(self.html, "<p class=\"quiet\">{}</p>", text(bottleneck::ABOUT));
         let Some(metrics) = &profile.metrics else { return };
         let elapsed_ns = metrics.iteration_ns;
         let facts = explained::facts(&metrics.whole, elapsed_ns, profile, metrics.on_gpu);
@@ -222,7 +223,7 @@ impl Page<'_> {
         self.section("Kernels");
         if let Some(gpu) = profile.gpu.filter(|gpu| gpu.span_ns > 0) {
             let busy = units::percent(share_of(gpu.busy_ns as f64, gpu.span_ns as f64));
-            let _ = writeln!(self.html, "<p>The GPU was at work {} of the time.</p>", text(&busy));
+            let _ = writeln!(self.html, "<p>GPU busy {}.</p>", text(&busy));
         }
         self.html.push_str("<div class=\"scroll\"><table><thead><tr><th class=\"n\">time</th><th class=\"n\">share</th><th class=\"n\">launches</th><th class=\"n\">occupancy</th><th>kernel</th></tr></thead><tbody>\n");
         for kernel in profile.kernels.iter().take(KERNELS) {

@@ -9,7 +9,8 @@ mod summarize;
 
 use serde::{Serialize, Serializer};
 
-use super::explained::{BoundEntry, UtilizationEntry};
+use super::bottleneck::BottleneckEntry;
+use super::explained::UtilizationEntry;
 use crate::metrics::activity::{LaunchDelay, StreamFacts};
 use crate::metrics::launch_overhead::LaunchOverhead;
 
@@ -49,8 +50,8 @@ pub struct TraceSummary {
     pub steps: Vec<StepSummary>,
     /// What the file itself is like.
     pub trace: FileSummary,
-    /// What bounds an iteration; null where none can be replayed.
-    pub bound: Option<BoundEntry>,
+    /// The bottleneck of an iteration; null where none can be replayed.
+    pub bottleneck: Option<BottleneckEntry>,
     /// What an iteration gets out of its device; null likewise.
     pub utilization: Option<Explained>,
     /// What the GPUs' own counters counted, where the profiler was asked to read them.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anstyle::Style as Paint;
 
 use super::{GpuSummary, LineSummary, TraceSummary};
+use crate::present::bottleneck;
 use crate::present::terminal::Style;
 use crate::printable::one_line;
 use crate::units::{bytes, duration, percent};
@@ -15,7 +16,7 @@ pub fn page(summary: &TraceSummary, top: usize, style: Style) -> String {
     let mut page = Page { text: String::new(), style };
     page.device(summary);
     page.iteration(summary);
-    page.bound(summary);
+    page.bottleneck(summary);
     if let Some(gpu) = &summary.gpu {
         page.gpu(gpu);
     }
@@ -36,7 +37,7 @@ struct Page {
 /// Characters of a column of numbers.
 const NUMBER: usize = 10;
 /// Characters of the names on the left of facts.
-const LABEL: usize = 20;
+const LABEL: usize = 23;
 
 impl Page {
     fn device(&mut self, summary: &TraceSummary) {
@@ -76,19 +77,25 @@ impl Page {
         }
     }
 
-    fn bound(&mut self, summary: &TraceSummary) {
-        let Some(bound) = &summary.bound else { return };
+    fn bottleneck(&mut self, summary: &TraceSummary) {
+        let Some(found) = &summary.bottleneck else { return };
         let is_iteration = summary.iteration.found_by == Some("profiler steps");
         self.title(match is_iteration {
-            true => "What bounds an iteration",
-            false => "What bounds the trace, taken as one iteration",
+            true => "Bottleneck",
+            false => "Bottleneck of the trace, taken as one iteration",
         });
-        self.line(&one_line(&bound.text, self.style.width.max(240)));
+        self.line(&one_line(&found.text, self.style.width.max(240)));
         const LEAST: f64 = 0.01;
-        for entry in bound.shares.iter().filter(|entry| entry.share >= LEAST) {
+        let mut is_begun = false;
+        for entry in found.savings.iter().filter(|entry| entry.at_most_share >= LEAST) {
+            if !is_begun {
+                let faint = self.faint();
+                self.line(&format!("{faint}{}{faint:#}", bottleneck::ABOUT));
+                is_begun = true;
+            }
             let operators = entry.operators.iter().map(|one| one_line(&one.name, 30));
             let operators = operators.collect::<Vec<_>>().join(", ");
-            self.fact(entry.label, entry.ms * 1e6, Some(entry.share), &operators);
+            self.fact(entry.label, entry.at_most_ms * 1e6, Some(entry.at_most_share), &operators);
         }
         let facts = summary.utilization.iter().flat_map(|explained| &explained.facts);
         let facts: Vec<&str> = facts.map(String::as_str).collect();

@@ -13,7 +13,8 @@ use crate::metrics::launch_overhead::launch_overhead;
 use crate::metrics::occupancy::occupancy_of;
 use crate::metrics::operator_time::{operator_phases, operator_places, operator_totals};
 use crate::metrics::step_time::{median_step, profiler_steps, steps};
-use crate::present::explained::{bound_entry, facts, utilization_entry};
+use crate::present::bottleneck::entry;
+use crate::present::explained::{facts, utilization_entry};
 use crate::profile::{PhaseTimes, Profile};
 use crate::recording::StringId;
 use crate::recording::correlation::{operator_of_runtime_calls, runtime_call_of_activities};
@@ -68,7 +69,7 @@ pub fn summarize(trace: &Trace) -> TraceSummary {
             ..gpu(facts)
         }),
         memory,
-        bound: None,
+        bottleneck: None,
         utilization: None,
         counters: trace.counters.map(|counters| CounterSummary {
             ranges: counters.ranges,
@@ -82,7 +83,7 @@ impl TraceSummary {
     /// Adds what only the replay of an iteration tells: `profile` is what attribution makes of the
     /// same trace.
     pub fn explain(&mut self, profile: &Profile) {
-        self.bound = profile.bound.as_ref().map(|bound| bound_entry(bound, profile));
+        self.bottleneck = profile.bottleneck.as_ref().map(|found| entry(found, profile));
         self.utilization = profile.metrics.as_ref().map(|metrics| Explained {
             entry: utilization_entry(&metrics.whole, metrics.iteration_ns, profile),
             facts: facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu),
