@@ -334,6 +334,7 @@ impl GlobalState {
             kind: "syntax".to_owned(),
             frames: vec![FailureFrame { path, line, name: "<module>".to_owned() }],
             requested_bytes: None,
+            memory: None,
         };
         Some(failure_of(root.to_owned(), failure))
     }

@@ -64,6 +64,9 @@ pub(super) fn replay(
     let Some((start_ns, end_ns)) = window else { return Replay::default() };
     let recorded = manifest.and_then(|manifest| manifest.memory.as_ref());
     let events = events_of(trace, recorded, start_ns, end_ns);
+    if events.is_empty() && recorded.is_some_and(is_uncounted) {
+        return Replay::default();
+    }
     let on_device = events.iter().any(|event| event.device_type.is_some_and(|kind| kind != 0));
     let blocks = recorded.map_or_else(Vec::new, |memory| baseline(memory, on_device));
     let known = blocks.iter().fold(0_u64, |sum, block| sum.saturating_add(block.bytes));
@@ -89,6 +92,10 @@ pub(super) fn replay(
         if state.now > peak {
             (peak, peak_at, peak_event) = (state.now, event.time_ns, Some(index));
         }
+    }
+    if events.is_empty() {
+        // An allocator that counts bytes and reports no blocks, such as cudaMallocAsync.
+        peak = peak.max(recorded.and_then(|memory| memory.max_allocated_bytes).unwrap_or_default());
     }
     let blocks = state.blocks;
     let alive: Vec<usize> = blocks
@@ -117,6 +124,13 @@ pub(super) fn replay(
         events,
         blocks,
     }
+}
+
+/// Whether the allocator of the GPU's memory neither reports blocks nor counts bytes, as a pluggable
+/// one: what is known of the program's tensors is less than what is held.
+fn is_uncounted(memory: &Memory) -> bool {
+    let on_device = memory.device.as_deref().is_some_and(|name| !name.starts_with("cpu"));
+    on_device && memory.max_allocated_bytes.is_none()
 }
 
 /// Whether a block is alive after an event; nothing is the time before the first.
@@ -290,6 +304,26 @@ mod tests {
             trace.memory(time_ns, address, bytes);
         }
         replay(&trace.trace(), Some(&manifest(baseline)), Some((0, 1_000_000)))
+    }
+
+    fn without_events(max_allocated_bytes: Option<u64>) -> Replay {
+        let mut manifest = manifest(&[(1, 1024)]);
+        if let Some(memory) = &mut manifest.memory {
+            memory.device = Some("cuda:0".to_owned());
+            memory.max_allocated_bytes = max_allocated_bytes;
+        }
+        replay(&TraceBuilder::new().trace(), Some(&manifest), Some((0, 1_000_000)))
+    }
+
+    #[test]
+    fn without_blocks_the_peak_is_what_the_allocator_counted() {
+        let replay = without_events(Some(5_000));
+        assert_eq!((replay.cost.peak_bytes, replay.unknown_bytes), (5_000, 5_000 - 1024));
+    }
+
+    #[test]
+    fn memory_that_nobody_counts_is_unknown() {
+        assert_eq!(without_events(None).cost, MemoryCost::default());
     }
 
     #[track_caller]

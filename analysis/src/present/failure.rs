@@ -1,5 +1,8 @@
 //! A run that failed, as a person reads it at the line.
 
+use serde::Serialize;
+
+use super::out_of_memory::OutOfMemory;
 use crate::units;
 
 /// Why a run failed, with paths as the profile has them.
@@ -15,10 +18,12 @@ pub struct RunFailure {
     pub frames: Vec<FailureFrame>,
     /// For out of memory: bytes that were asked for.
     pub requested_bytes: Option<u64>,
+    /// For out of memory on a GPU: what held it.
+    pub memory: Option<OutOfMemory>,
 }
 
 /// One frame of a failed run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FailureFrame {
     /// Relative to the project's root.
     pub path: String,
@@ -48,6 +53,7 @@ const MAX_RELATED: usize = 20;
 pub fn report(failure: &RunFailure) -> FailureReport {
     let mut frames = failure.frames.iter().rev().filter(|frame| frame.line > 0).cloned();
     let at = frames.next();
+    let held = failure.memory.iter().flat_map(OutOfMemory::places);
     let related = frames
         .take(MAX_RELATED)
         .map(|frame| {
@@ -57,6 +63,7 @@ pub fn report(failure: &RunFailure) -> FailureReport {
             };
             (frame, text)
         })
+        .chain(held)
         .collect();
     FailureReport { at, message: message(failure), related }
 }
@@ -70,6 +77,7 @@ fn message(failure: &RunFailure) -> String {
         (error, own) => format!("{error}: {own}"),
     };
     match failure.kind.as_str() {
+        "memory" if failure.memory.is_some() => memory_report(failure),
         "memory" => {
             let asked = failure.requested_bytes.map_or_else(
                 || "Out of memory at this line".to_owned(),
@@ -86,6 +94,19 @@ fn message(failure: &RunFailure) -> String {
             None => named,
         },
     }
+}
+
+/// What held the memory, in place of the allocator's own message. Another exception that was raised
+/// from it keeps its text.
+fn memory_report(failure: &RunFailure) -> String {
+    let Some(memory) = &failure.memory else { return String::new() };
+    let mut lines = vec![memory.headline()];
+    if !failure.error_type.ends_with("OutOfMemoryError") {
+        let own = failure.message.split("\ncaused by ").next().unwrap_or_default().trim();
+        lines.push(shorten(&format!("{}: {own}", failure.error_type), MAX_MESSAGE));
+    }
+    lines.extend(memory.details());
+    lines.join("\n")
 }
 
 /// What `python -m` calls a script that was run by its path and takes relative imports for granted.
@@ -139,6 +160,7 @@ mod tests {
             kind: kind.into(),
             frames: vec![frame(30, "<module>"), frame(20, "train"), frame(10, "Net.forward")],
             requested_bytes: requested,
+            memory: None,
         });
         let mut text = format!("{}: {}\n", told.at.map_or(0, |at| at.line), told.message);
         for (frame, said) in told.related {
@@ -216,6 +238,7 @@ mod tests {
                 kind: "exception".into(),
                 frames: vec![frame],
                 requested_bytes: None,
+                memory: None,
             };
             report(&failure).message
         };

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod devices;
 pub mod explained;
 pub mod failure;
+pub mod failure_json;
 pub mod findings;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -18,6 +19,7 @@ pub mod json;
 pub mod lenses;
 pub mod network;
 mod page;
+pub mod out_of_memory;
 pub mod panel;
 pub mod ranks;
 pub mod remarks;

@@ -466,6 +466,67 @@ pub struct Failure {
     pub frames: Vec<Frame>,
     /// What was asked for when memory ran out.
     pub requested_bytes: Option<u64>,
+    /// What held a GPU's memory then.
+    pub memory: Option<OutOfMemory>,
+}
+
+/// What held a GPU's memory when it ran out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct OutOfMemory {
+    /// `cuda:0`.
+    #[serde(deserialize_with = "optional_text")]
+    pub device: Option<String>,
+    /// Bytes that could not be allocated.
+    pub requested_bytes: Option<u64>,
+    /// Bytes that the device has.
+    pub capacity_bytes: Option<u64>,
+    /// Bytes that the program allows itself.
+    pub limit_bytes: Option<u64>,
+    /// Bytes that nobody held.
+    pub free_bytes: Option<u64>,
+    /// Bytes that this process held, whoever allocated them in it.
+    pub process_bytes: Option<u64>,
+    /// Bytes that PyTorch's allocator had taken from the device.
+    pub reserved_bytes: Option<u64>,
+    /// Bytes of those that held something.
+    pub allocated_bytes: Option<u64>,
+    /// Bytes of those that are in the private pools of CUDA graphs.
+    pub graph_pool_bytes: Option<u64>,
+    /// Whether segments were expandable.
+    pub expandable_segments: Option<bool>,
+    /// `forward`, `backward` or `optimizer`.
+    #[serde(deserialize_with = "optional_text")]
+    pub phase: Option<String>,
+    /// Samples in the last batch.
+    pub batch_size: Option<u64>,
+    /// By kind, the largest first.
+    pub held: Vec<HeldKind>,
+}
+
+/// Memory of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct HeldKind {
+    /// As of [`BlockKind`], and `activation`, `temporary`, `awaiting_free` and `unattributed`.
+    #[serde(deserialize_with = "text")]
+    pub kind: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// The user's lines that allocated it, as far as they are known.
+    pub lines: Vec<HeldLine>,
+}
+
+/// Memory that one line allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct HeldLine {
+    /// Index into [`Manifest::files`].
+    pub file: u32,
+    /// From 1.
+    pub line: u32,
+    /// Bytes.
+    pub bytes: u64,
 }
 
 /// A frame of a traceback.

@@ -39,7 +39,7 @@ class BatchWatch:
 
     def loaded(self, loader: Any, batch: object) -> None:
         """A loader gave a batch. Those of one loader add up: gradients may be accumulated."""
-        size = _samples(batch, getattr(getattr(loader, "_index_sampler", None), "batch_size", None))
+        size = samples_in(loader, batch)
         if size is not None:
             self._loaded[id(loader)] = self._loaded.get(id(loader), 0) + size
             self._samplers[id(loader)] = getattr(loader, "_index_sampler", None)
@@ -118,6 +118,11 @@ def _memory_of(tensor: torch.Tensor) -> Hashable:
         # A sparse tensor has no storage, and counts at every call.
         return object()
     return (storage, tensor.storage_offset(), tuple(tensor.shape))
+
+
+def samples_in(loader: Any, batch: object) -> int | None:
+    """How many samples a batch of this loader's iterator holds."""
+    return _samples(batch, getattr(getattr(loader, "_index_sampler", None), "batch_size", None))
 
 
 def _samples(batch: object, declared: object) -> int | None:

@@ -10,15 +10,30 @@ from typing import Any
 
 import torch
 
+from .allocator import allocated_bytes
+from .memory import other_tensors
+
 
 def used_device(wanted: str) -> torch.device:
     """The device whose memory and time count: the GPU that the program uses, or the CPU."""
     if wanted != "cpu" and torch.cuda.is_initialized():
-        devices = range(torch.cuda.device_count())
-        fullest = max(devices, key=torch.cuda.memory_allocated, default=None)
-        if fullest is not None and torch.cuda.memory_allocated(fullest) > 0:
-            return torch.device("cuda", fullest)
+        counted = {
+            index: allocated_bytes(index) or 0 for index in range(torch.cuda.device_count())
+        }
+        held = counted if any(counted.values()) else _held_by_tensors()
+        if any(held.values()):
+            return torch.device("cuda", max(held, key=lambda index: held[index]))
     return torch.device("cpu")
+
+
+def _held_by_tensors() -> dict[int, int]:
+    """Bytes of tensors by GPU, for allocators that do not count."""
+    held: dict[int, int] = {}
+    for tensor in other_tensors():
+        if tensor.device.type == "cuda" and tensor.device.index is not None:
+            size = tensor.numel() * tensor.element_size()
+            held[tensor.device.index] = held.get(tensor.device.index, 0) + size
+    return held
 
 
 def device_json(device: torch.device) -> dict[str, object]:

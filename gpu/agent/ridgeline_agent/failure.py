@@ -49,7 +49,7 @@ def describe_failure(error: BaseException, root: str, file_index: FileIndex) -> 
         message = _exit_message(error)
     elif isinstance(error, EntryError):
         frames = _entry_frame(error, file_index)
-    elif is_out_of_memory(error):
+    elif out_of_memory_in(error) is not None:
         kind = "memory"
     return {
         "type": _type_name(error),
@@ -57,6 +57,8 @@ def describe_failure(error: BaseException, root: str, file_index: FileIndex) -> 
         "kind": kind,
         "frames": frames[:MOST_FRAMES] if len(frames) <= MOST_FRAMES else _ends(frames),
         "requested_bytes": requested,
+        # See out_of_memory.
+        "memory": None,
     }
 
 
@@ -68,7 +70,36 @@ def is_out_of_memory(error: BaseException) -> bool:
     # torch.
     if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
         return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in _text(error)
+    return isinstance(error, RuntimeError) and any(text in _text(error) for text in _NO_MEMORY)
+
+
+def out_of_memory_in(error: BaseException) -> BaseException | None:
+    """The failed allocation among an exception and what it was raised from.
+
+    What failed while one was handled is another failure: the program had caught the first.
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        if is_out_of_memory(current):
+            return current
+        seen.add(id(current))
+        current = current.__cause__
+    return None
+
+
+def cuda_request(message: str) -> int | None:
+    """How many bytes the message of CUDA's allocator says were asked for.
+
+    It rounds to two places, so this is what was asked for to within half a percent.
+    """
+    return bytes_in(_CUDA_REQUEST, message)
+
+
+def bytes_in(pattern: re.Pattern[str], text: str) -> int | None:
+    """The bytes that the groups of the pattern, a number and a unit, find in the text."""
+    found = pattern.search(text)
+    return None if found is None else round(float(found.group(1)) * _UNITS[found.group(2)])
 
 
 def without_absolute_paths(text: str, root: str) -> str:
@@ -91,22 +122,30 @@ def shorten(text: str, most: int = LONGEST_MESSAGE) -> str:
 # An absolute path of at least two parts: a lone "/" or "and/or" is prose.
 _ABSOLUTE_PATH = re.compile(r"(?<![\w./\\…:-])(?:[A-Za-z]:[\\/]|/)(?:[\w.@+~-]+[\\/])+[\w.@+~-]+")
 
+# What is no OutOfMemoryError although memory ran out: the CPU's allocator, and those of CUDA's
+# libraries and of page-locked memory.
+_NO_MEMORY = (
+    "DefaultCPUAllocator",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _CPU_REQUEST = re.compile(r"you tried to allocate (\d+) bytes")
-_CUDA_REQUEST = re.compile(r"Tried to allocate (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB|TiB)")
+# The second is cudaMallocAsync's.
+_CUDA_REQUEST = re.compile(
+    r"(?:Tried to allocate|Requested +:) (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB|TiB)"
+)
 
 
 def _memory_asked(error: BaseException) -> tuple[str, int | None]:
-    """The exception's own text, and how many bytes it says were asked for."""
-    text = _text(error)
-    if not is_out_of_memory(error):
+    """The exception's own text, and how many bytes could not be allocated."""
+    text, cause = _text(error), out_of_memory_in(error)
+    if cause is None:
         return text, None
-    if cpu := _CPU_REQUEST.search(text):
+    if cpu := _CPU_REQUEST.search(_text(cause)):
         return text, int(cpu.group(1))
-    if cuda := _CUDA_REQUEST.search(text):
-        # The message rounds to two places, so this is what was asked for to within half a percent.
-        return text, round(float(cuda.group(1)) * _UNITS[cuda.group(2)])
-    return text, None
+    return text, cuda_request(_text(cause))
 
 
 def _text(error: BaseException) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from . import allocator
 from .modules import ModuleTable, variables_holding
 
 # The most that is looked through in a search for tensors that nothing else names. A heap of this
@@ -84,7 +85,8 @@ class MemoryWatch:
 
         `provided` are the inputs of a provider's iterations.
         """
-        blocks = self._cuda_blocks()
+        on_cuda = self.device.type == "cuda"
+        blocks = allocator.block_sizes() if on_cuda else {}
         taken: set[int] = set()
 
         def add(tensor: object, kind: str, module: int | None, name: str | None) -> None:
@@ -130,7 +132,7 @@ class MemoryWatch:
                         self._loose.append((weakref.ref(parameter), self.baseline[-1]))
         self.loaded(provided)
         add(provided, "batch", None, None)
-        tensors = list(_other_tensors())
+        tensors = list(other_tensors())
         for tensor in tensors:
             # Trained by hand. Of those that an iteration makes anew (an input whose gradient is
             # asked for), the one before this iteration is taken back by `went_backward`.
@@ -148,9 +150,9 @@ class MemoryWatch:
             add(tensor, "other", None, None)
             for entry in self.baseline[before:]:
                 self._others[entry["ptr"]] = (StorageWeakRef(tensor.untyped_storage()), entry)
-        if self.device.type == "cuda":
-            self.allocated = torch.cuda.memory_allocated(self.device)
-            torch.cuda.reset_peak_memory_stats(self.device)
+        if on_cuda:
+            self.allocated = allocator.allocated_bytes(self.device)
+            allocator.forget_most(self.device)
 
     def went_backward(self) -> None:
         """Takes the gradients as they stand after a backward pass."""
@@ -200,7 +202,11 @@ class MemoryWatch:
     def end(self) -> None:
         """The measured iteration is over."""
         if self.device.type == "cuda":
-            self.max_allocated = torch.cuda.max_memory_allocated(self.device)
+            self.max_allocated = allocator.most_allocated_bytes(self.device)
+
+    def is_unknown(self) -> bool:
+        """Whether nobody counts what the GPU gives out."""
+        return self.device.type == "cuda" and self.max_allocated is None
 
     def name_weights(self, frame: types.FrameType | None) -> None:
         """Names weights that belong to no module after the variables around `frame`.
@@ -224,20 +230,8 @@ class MemoryWatch:
             "capacity_bytes": capacity_bytes,
         }
 
-    def _cuda_blocks(self) -> dict[int, int]:
-        """The size of each block that the CUDA allocator has given out, which rounds sizes up."""
-        if self.device.type != "cuda":
-            return {}
-        blocks = {}
-        for segment in torch.cuda.memory_snapshot():
-            address = segment["address"]
-            for block in segment["blocks"]:
-                blocks[address] = block["size"]
-                address += block["size"]
-        return blocks
 
-
-def _other_tensors() -> Iterator[torch.Tensor]:
+def other_tensors() -> Iterator[torch.Tensor]:
     """Every tensor that the garbage collector knows, on heaps that are small enough to look at."""
     objects = gc.get_objects()
     if len(objects) > _LARGEST_HEAP:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import __version__, device, hooks, line_clock, loops, manifest
+from . import __version__, allocator, device, hooks, line_clock, loops, manifest
 from .alignment import Alignment
 from .batch import BatchWatch
 from .compiled import CompiledRegions
@@ -39,6 +39,7 @@ from .modules import Definitions, ModuleTable, optimizers_json
 from .more_times import PROFILED_FOR_TIMES
 from .observed import Observed
 from .open_phases import OpenPhases
+from .out_of_memory import OutOfMemoryWatch
 from .overlay import Overlay
 from .phase_times import PhaseTimes
 from .rank_states import processes_of_run
@@ -114,6 +115,7 @@ class Recorder:
         self._observed = Observed(self._sources, self._tolerating)
         self._sparsity = Sparsity()
         self._within = Within()
+        self._out_of_memory = OutOfMemoryWatch(self._sources)
         self._provided: object = ()
         self._iterations: tuple[Callable[..., Any], ...] = ()
         self._open = OpenPhases()
@@ -155,6 +157,7 @@ class Recorder:
         hooks.install(self)
         self._loader_times.install()
         self._tolerating("the program's own profilers", self._observed.profilers.install)
+        self._tolerating("the watch for out of memory", self._out_of_memory.install)
         self._compiled.install(self._spec.eager, lambda: self._calls.function)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
@@ -193,8 +196,14 @@ class Recorder:
         if self._further is not None:
             # All that was asked for had been recorded.
             self._complete(None)
-        root = self._spec.root
-        self._save("failed", None, describe_failure(error, root, self._sources.file))
+        failure = describe_failure(error, self._spec.root, self._sources.file)
+        failure["memory"] = self._tolerating("what held the memory", self._held_by, error)
+        self._save("failed", None, failure)
+
+    def _held_by(self, error: BaseException) -> dict[str, Any] | None:
+        table, optimizers = ModuleTable(self._definitions), self._signals.optimizers()
+        table.build(optimizers)
+        return self._out_of_memory.json(error, table, optimizers, self._others_go_backward)
 
     def note(self, what: str, error: BaseException) -> None:
         """Notes an error of our own for the person who reads the recording."""
@@ -235,6 +244,8 @@ class Recorder:
     @_harmless
     def loaded(self, loader: object, batch: object) -> None:
         self._loader_batches.loaded(loader, batch, measured=self._profiler is not None)
+        if self._stage is Stage.WARM_UP:
+            self._out_of_memory.loaded(loader, batch)
         if self._signals.may_be_our_thread():
             self._loader_times.loaded(loader, self._is_timing(), batch)
             if getattr(loader, "_num_yielded", None) == 1:
@@ -307,6 +318,8 @@ class Recorder:
             if index is not None:
                 log.add(line_clock.MODULE_ENTER, index)
             self._within.look(self._device)
+        elif outermost and self._stage is Stage.WARM_UP:
+            self._out_of_memory.given((args, kwargs))
         if self._observed.is_looking and self._is_looked_at():
             self._observed.entered(module, args, kwargs, outermost, sys._getframe(2))
 
@@ -439,6 +452,7 @@ class Recorder:
         self._timer = Timer(self._device)
         self._loader_times.forget_times()
         self._stage = Stage.WARM_UP
+        self._out_of_memory.start_history()
         self._calls.of_all = True
         self._calls.start()
 
@@ -461,6 +475,7 @@ class Recorder:
         self._look_away()
         self._tolerating("the zeros in activations", self._sparsity.settle)
         self._observed.timing_begins(self._device)
+        self._out_of_memory.stop_history()
         self._timer = Timer(self._device)
         self._phase_times = PhaseTimes()
         self._stage = Stage.TIMING
@@ -563,6 +578,8 @@ class Recorder:
             self._log.add(line_clock.ITERATION, done)
         if self._memory is not None:
             self._memory.end()
+            if self._memory.is_unknown():
+                self._add_note(f"memory is unknown: {allocator.why_unknown()}")
             self._measured = (self._memory, self._batch)
             self._tolerating("the search for the loop", self._find_loop, frame)
             self._host.progress(self._stage.value, min(done, wanted), wanted)

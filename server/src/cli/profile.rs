@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use ridgeline_analysis::present::failure_json;
+
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{ProfileArgs, RunArgs};
@@ -9,7 +11,7 @@ use super::{found, output_file, report, run, show};
 use crate::config::{DEVICES, DeviceChoice, Launcher};
 use crate::discover::project_root;
 use crate::findings;
-use crate::pipeline::{Overrides, Pipeline, Request};
+use crate::pipeline::{Outcome, Overrides, Pipeline, Request};
 use crate::what_if;
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
@@ -20,7 +22,11 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
     let pipeline = Pipeline::new(store.clone());
     let (profiled, subject, found) = run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
-        let profiled = run::run_plan(&pipeline, &plan, terminal, &cancel).await?;
+        let outcome = run::outcome_of(&pipeline, &plan, terminal, &cancel).await?;
+        if let (Outcome::Failed(failed), Some(file)) = (&outcome, &args.json) {
+            output_file::write(&failure_json::document(&failed.failure), file)?;
+        }
+        let profiled = run::measured(outcome)?;
         let subject = what_if::subject(&profiled);
         let mut found = found::of_fresh_run(&pipeline, &plan, &profiled, &subject, &cancel).await?;
         if let (Ok(found), Ok(subject)) = (&mut found, &subject) {

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ridgeline_analysis::present::failure;
 use ridgeline_gpu::agent::Entry;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -76,8 +77,23 @@ pub async fn run_plan(
     terminal: &Terminal,
     cancel: &CancellationToken,
 ) -> Result<Profiled, Failure> {
+    measured(outcome_of(pipeline, plan, terminal, cancel).await?)
+}
+
+/// The same, for those who also want to know how the program failed.
+pub async fn outcome_of(
+    pipeline: &Pipeline,
+    plan: &Plan,
+    terminal: &Terminal,
+    cancel: &CancellationToken,
+) -> Result<Outcome, Failure> {
     announce(pipeline, plan, terminal, cancel).await?;
-    match with_progress_bar(async |progress| pipeline.run(plan, &progress, cancel).await).await {
+    Ok(with_progress_bar(async |progress| pipeline.run(plan, &progress, cancel).await).await)
+}
+
+/// The measurement, or why there is none.
+pub fn measured(outcome: Outcome) -> Result<Profiled, Failure> {
+    match outcome {
         Outcome::Measured(profiled) => Ok(*profiled),
         other => Err(failure_of(other)),
     }
@@ -191,11 +207,15 @@ fn program_failure(failed: &ProgramFailure) -> Failure {
         Some(frame) => format!("{}:{}: ", root.join(&frame.path).display(), frame.line),
         None => String::new(),
     };
-    what.push_str(&failure.error_type);
-    if !failure.message.is_empty() {
-        what.push_str(&format!(": {}", failure.message.trim_end()));
+    if failure.memory.is_some() {
+        what.push_str(&failure::report(failure).message.replace('\n', "\n  "));
+    } else {
+        what.push_str(&failure.error_type);
+        if !failure.message.is_empty() {
+            what.push_str(&format!(": {}", failure.message.trim_end()));
+        }
     }
-    if let Some(bytes) = failure.requested_bytes {
+    if let (Some(bytes), None) = (failure.requested_bytes, &failure.memory) {
         let asked = ridgeline_analysis::units::bytes(bytes as f64);
         what.push_str(&format!("\n  {asked} were asked for here"));
     }

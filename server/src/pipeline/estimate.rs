@@ -408,6 +408,7 @@ fn run_failure(list: &OpList, failure: Failure) -> RunFailure {
         message: failure.message,
         kind: failure.kind,
         requested_bytes: failure.requested_bytes,
+        memory: None,
     }
 }
 

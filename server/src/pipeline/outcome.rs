@@ -103,6 +103,9 @@ pub(super) async fn without_measurement(
         if let Ok(Some(mut failure)) = failure {
             if let Some(rank) = rank_of(request, ended) {
                 failure.message = format!("{} (on {rank})", failure.message);
+                if let Some(memory) = &mut failure.memory {
+                    memory.rank = Some(rank.to_owned());
+                }
             }
             let root = plan.root.clone();
             return Outcome::Failed(Box::new(ProgramFailure { failure, root, log }));

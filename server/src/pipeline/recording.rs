@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use ridgeline_analysis::attribution::{self, AttributionError};
 use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
+use ridgeline_analysis::present::out_of_memory::OutOfMemory;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::{Options, TraceError};
@@ -165,6 +166,7 @@ pub fn failure(folder: &Path) -> Option<RunFailure> {
     });
     Some(RunFailure {
         frames: frames.collect(),
+        memory: failure.memory.as_ref().map(|held| OutOfMemory::of(held, &manifest.files)),
         error_type: failure.type_name,
         message: failure.message,
         kind: failure.kind,

@@ -19,6 +19,7 @@ pub fn failed(session: &Session, kind: &str, lines: &[u32]) -> ProfileOutcome {
             kind: kind.to_owned(),
             frames: lines.iter().map(frame).collect(),
             requested_bytes: None,
+            memory: None,
         },
         root: session.root.clone(),
         log: None,

@@ -190,6 +190,7 @@ fn failure(line: u32) -> RunFailure {
         kind: "exception".to_owned(),
         frames: vec![frame(line)],
         requested_bytes: None,
+        memory: None,
     }
 }
 
