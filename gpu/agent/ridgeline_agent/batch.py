@@ -64,6 +64,11 @@ class BatchWatch:
             self._seen.add(memory)
             self._given[key] = self._given.get(key, 0) + _rows(first)
 
+    def replayed(self, captured: BatchWatch) -> None:
+        """A CUDA graph was replayed that captured calls of modules."""
+        for key, size in captured._given.items():
+            self._given[key] = self._given.get(key, 0) + size
+
     def json(self) -> dict[str, object] | None:
         """`batch` of the manifest."""
         if self._provided is not None:

@@ -134,6 +134,27 @@ class IterationFinder:
         self._training = training
         return self._signal(MODULE, (module, place), False)
 
+    def replayed(
+        self, holds: str, symbol: Hashable, optimizers: set[int], alive: set[Hashable]
+    ) -> Verdict:
+        """A CUDA graph was replayed: the signal that `holds` says is the strongest it captured.
+
+        `optimizers` are those whose steps it captured, `alive` those that there are.
+        """
+        if holds == OPTIMIZER:
+            self._stepped |= optimizers
+            return self._signal(OPTIMIZER, symbol, not alive <= self._stepped)
+        if holds == BACKWARD:
+            return self._signal(BACKWARD, symbol, False)
+        return self._signal(MODULE, symbol, False)
+
+    def begin_anew(self) -> None:
+        """What gave signals so far was no training: the warm-up of a capture."""
+        self.found_by = self._wanted
+        self.seen.clear()
+        self._stepped.clear()
+        self._period = Period()
+
     def ended(self) -> Verdict:
         """A provider's iteration has ended."""
         return self._signal(PROVIDER, None, False)

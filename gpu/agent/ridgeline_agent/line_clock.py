@@ -18,7 +18,18 @@ from typing import Any
 
 from .sources import Sources
 
-LINE, PUSH, POP, MODULE_ENTER, MODULE_EXIT, PHASE_ENTER, PHASE_EXIT, ITERATION, RECORDER = range(9)
+(
+    LINE,
+    PUSH,
+    POP,
+    MODULE_ENTER,
+    MODULE_EXIT,
+    PHASE_ENTER,
+    PHASE_EXIT,
+    ITERATION,
+    RECORDER,
+    STARTED,
+) = range(10)
 RECORD_BYTES = 24
 _HEADER = struct.pack("<8sII", b"RDGLINES", 1, RECORD_BYTES)
 _MAX_THREADS = 1 << 16
@@ -100,9 +111,9 @@ class EventLog:
             file.write(_HEADER)
             words.tofile(file)
 
-    def clear(self) -> None:
-        """Forgets everything but the threads."""
-        del self.words[:]
+    def keep(self, records: int) -> None:
+        """Forgets everything but the first records and the threads."""
+        del self.words[3 * records :]
         self.dropped = 0
 
     def threads_json(self) -> list[dict[str, object]]:
@@ -202,6 +213,7 @@ class MonitoringClock(LineClock):
             (events.PY_UNWIND, on_unwind),
         ):
             monitoring.register_callback(tool, event, callback)
+        self.log.add(STARTED, 0)
         for thread, frame in _stacks().items():
             for user_frame in self._push_stack(frame, thread):
                 self._follow(user_frame.f_code)
@@ -324,6 +336,7 @@ class TraceClock(LineClock):
         on_call, on_event = self._callbacks()
         self._running = True
         here = threading.get_ident()
+        self.log.add(STARTED, 0)
         for thread, frame in _stacks().items():
             stack = self._push_stack(frame, thread)
             if thread == here:

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 SCHEMA = 1
+TRACE = "trace.json"
 # Long enough for every header that Kineto has written, and short enough to read at once.
 _HEADER_BYTES = 1 << 16
 # What a trace's header says about the machine rather than about the run.
@@ -38,10 +39,10 @@ def save_trace(results: Any, folder: str) -> None:
     process moves into the folder; the program that it belonged to runs no further.
     """
     os.chdir(folder)
-    results.save("trace.json")
-    if os.path.getsize("trace.json") == 0:
+    results.save(TRACE)
+    if os.path.getsize(TRACE) == 0:
         raise OSError("the profiler wrote an empty trace; is the disk full?")
-    with open("trace.json", "r+b") as file:
+    with open(TRACE, "r+b") as file:
         header = file.read(_HEADER_BYTES).split(b'"traceEvents"', 1)[0]
         # Overwritten in place and at the same length, because a trace may be a gigabyte.
         blank = _MACHINE.sub(lambda at: at[1] + b"-" * len(at[2]) + at[3], header)

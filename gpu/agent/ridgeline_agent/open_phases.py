@@ -38,6 +38,10 @@ class OpenPhases(threading.local):
         self._calls += 1
         return self._calls == 1
 
+    def is_in_call(self) -> bool:
+        """Whether a module call is open."""
+        return self._calls > 0
+
     def called(self) -> bool:
         """It ended."""
         self._calls = max(0, self._calls - 1)

@@ -27,7 +27,9 @@ from torch import nn
 from . import __version__, allocator, device, hooks, line_clock, loops, manifest
 from .alignment import Alignment
 from .batch import BatchWatch
+from .capture_traces import CaptureTraces, start_kineto
 from .compiled import CompiledRegions
+from .cuda_graphs import MENTIONS_CAPTURE, Capture, CudaGraphs
 from .failure import describe_failure
 from .further import Further, is_quick
 from .host import Host
@@ -54,6 +56,12 @@ _MOST_NOTES = 50
 # How often the timing begins anew because something was compiled, or what had been taken for
 # iterations was none. After that it is taken as it is, with a note.
 _MOST_RESTARTS = 10
+# Iterations before a capture are its warm-up: three of torch's documentation, eleven with DDP. In a
+# program whose text mentions a capture so many are waited for, and no longer than this; more on a
+# stream of their own, as the documentation has it.
+_MOST_BEFORE_CAPTURE = 16
+_MOST_BEFORE_CAPTURE_NS = 10_000_000_000
+_MOST_ON_SIDE_STREAM = 64
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -108,6 +116,8 @@ class Recorder:
         self._definitions = Definitions(self.note)
         self._table = ModuleTable(self._definitions)
         self._compiled = CompiledRegions(self._sources)
+        self._graphs = CudaGraphs()
+        self._captures = CaptureTraces()
         self._calls = hooks.ModuleCalls(self, SPARSE_TYPES, self._module_gave)
         self._batch = BatchWatch()
         self._loader_batches = LoaderBatches()
@@ -129,6 +139,7 @@ class Recorder:
         self._restarts = 0
         self._compilations_before = 0
         self._ranks_compile = False
+        self._first_boundary_ns = 0
         self._device = torch.device("cpu")
         self._timer = Timer(self._device)
         self._phase_times = PhaseTimes()
@@ -144,6 +155,8 @@ class Recorder:
         self._iteration_began_ns = 0
         self._stack_before: loops.Frames = []
         self._first_record = 0
+        # Where the line log of captures ends.
+        self._captured_records = 0
         self._found_loops: collections.Counter[tuple[int, int]] = collections.Counter()
 
     # What the host calls.
@@ -159,6 +172,7 @@ class Recorder:
         self._tolerating("the program's own profilers", self._observed.profilers.install)
         self._tolerating("the watch for out of memory", self._out_of_memory.install)
         self._compiled.install(self._spec.eager, lambda: self._calls.function)
+        self._graphs.install(self)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forked)
         self._calls.start()
@@ -224,7 +238,7 @@ class Recorder:
         times = self._open_phase_times()
         if times is not None and self._signals.on_our_thread():
             times.entered(phase)
-        if self._profiler is not None:
+        if self._is_logging():
             self._log.add(line_clock.PHASE_ENTER, phase)
         if phase == hooks.DATA and self._signals.may_be_our_thread():
             self._loader_times.begins()
@@ -238,7 +252,7 @@ class Recorder:
         times = self._open_phase_times()
         if times is not None and self._signals.on_our_thread():
             times.left(phase)
-        if self._profiler is not None:
+        if self._is_logging():
             self._log.add(line_clock.PHASE_EXIT, phase)
 
     @_harmless
@@ -274,6 +288,10 @@ class Recorder:
             if self._memory is not None:
                 self._memory.others_go_backward = True
             return
+        capture = self._graphs.open
+        if capture is not None:
+            capture.went_backward()
+            return
         if self._profiler is not None:
             self._within.look(self._device)
         if self._profiler is not None and self._memory is not None:
@@ -291,6 +309,10 @@ class Recorder:
     def stepped(self, optimizer: object) -> None:
         if not self._signals.on_our_thread():
             return
+        capture = self._graphs.open
+        if capture is not None:
+            capture.stepped(optimizer)
+            return
         self._observed.stepped(optimizer)
         if self._open.has(hooks.OPTIMIZER):
             self._finder.stepped_within(id(optimizer))
@@ -304,14 +326,16 @@ class Recorder:
         outermost = self._open.call()
         if self._before_first:
             self._begin_without_warm_up()
-        if self._profiler is not None:
+        if self._is_logging():
             log = self._log
             if outermost and self._open.innermost() != hooks.BACKWARD:
                 log.add(line_clock.PHASE_ENTER, hooks.FORWARD)
                 if self._signals.on_our_thread():
                     inputs = (args, kwargs)
                     place = self._signals.place(sys._getframe(2))
-                    self._batch.given((id(module), place), inputs)
+                    capture = self._graphs.open
+                    batch = self._batch if capture is None else capture.batch
+                    batch.given((id(module), place), inputs)
                     if self._memory is not None and not self._batch.has_loader:
                         self._memory.given(inputs)
             index = self._table.index_of_called(module)
@@ -329,9 +353,74 @@ class Recorder:
             self._observed.gave(module, output)
         if self._boundaries > 0 or self._stage is not Stage.WARM_UP or self._before_first:
             return
-        if type(module) in SPARSE_TYPES:
+        if type(module) in SPARSE_TYPES and self._graphs.open is None:
             # Once, in the first of the iterations that are thrown away.
             self._sparsity.gave(module, output)
+
+    @_harmless
+    def capture_begins(self, capture: Capture) -> None:
+        if self._stage is Stage.SAVING:
+            return
+        if capture.is_compilers:
+            # As what it compiles, it belongs to the first iterations.
+            self._compiled.compilations += 1
+            return
+        # What ran before was the warm-up of the capture, and no training.
+        self._restarts += 1
+        if self._restarts < _MOST_RESTARTS:
+            self._finder.begin_anew()
+            self._boundaries = self._warmed_up = 0
+            self._restart()
+            self._observed.begin(anew=True)
+        if self._profiler is None and self._signals.may_be_our_thread():
+            self._tolerating("a trace of the capture", self._trace_capture, capture)
+
+    @_harmless
+    def capture_ended(self, capture: Capture) -> None:
+        if self._captures.is_on:
+            self._clock.stop()
+            self._captures.end()
+            self._captured_records = self._log.position()
+
+    def _trace_capture(self, capture: Capture) -> None:
+        self._device = device.used_device(self._spec.device)
+        # One table for all that is logged, because the log names modules by their index in it.
+        self._table.build(self._signals.optimizers())
+        if self._captures.begin(capture.number):
+            self._calls.start()
+            self._clock.start()
+
+    @_harmless
+    def replay_begins(self, capture: Capture | None) -> object:
+        if self._profiler is None or self._device.type != "cuda":
+            return None
+        if capture is not None:
+            self._batch.replayed(capture.batch)
+        # The profiler knows the thread of a launch by the operators that run on it.
+        operator: Any = torch._C._profiler._RecordFunctionFast("CUDAGraph.replay")
+        operator.__enter__()
+        return operator, time.time_ns()
+
+    @_harmless
+    def replayed(self, capture: Capture | None, begun: Any) -> None:
+        if begun is not None:
+            operator, began_ns = begun
+            operator.__exit__(None, None, None)
+            self._captures.replayed(began_ns, None if capture is None else capture.number)
+        is_part = self._open.is_in_call() or self._open.has(hooks.BACKWARD)
+        if is_part or self._open.has(hooks.OPTIMIZER) or not self._signals.on_our_thread():
+            return
+        # The signals that the captured code would have given.
+        capture = Capture(-1, False) if capture is None else capture
+        frame = sys._getframe(2)
+        symbol = (capture.number, self._signals.place(frame))
+        alive = self._signals.optimizer_ids()
+        verdict = self._finder.replayed(capture.holds, symbol, capture.optimizers, alive)
+        self._decide(verdict, frame)
+
+    def _is_logging(self) -> bool:
+        """Whether the line clock runs, in a profiled iteration or a capture."""
+        return self._profiler is not None or self._captures.is_on
 
     def _is_measuring(self) -> bool:
         """Whether an iteration is timed or profiled."""
@@ -350,20 +439,27 @@ class Recorder:
 
     def _is_looked_at(self) -> bool:
         """Whether a call belongs to the forward passes of the thread that trains."""
-        return self._signals.may_be_our_thread() and not self._open.has(hooks.BACKWARD)
+        # What is looked at is computed with, which no capture should have in it.
+        is_captured = self._graphs.open is not None
+        return (
+            self._signals.may_be_our_thread()
+            and not self._open.has(hooks.BACKWARD)
+            and not is_captured
+        )
 
     @_harmless
     def module_left(self, module: nn.Module) -> None:
         outermost = self._open.called()
         if outermost and self._observed.is_looking and self._is_looked_at():
             self._observed.left()
-        if self._profiler is not None:
+        if self._is_logging():
             index = self._table.index_of_called(module)
             if index is not None:
                 self._log.add(line_clock.MODULE_EXIT, index)
             if outermost and self._open.innermost() != hooks.BACKWARD:
                 self._log.add(line_clock.PHASE_EXIT, hooks.FORWARD)
-        if outermost and self._finder.found_by in (None, MODULE) and self._signals.on_our_thread():
+        is_signal = self._finder.found_by in (None, MODULE) and self._graphs.open is None
+        if outermost and is_signal and self._signals.on_our_thread():
             frame = sys._getframe(2)
             training = module.training and torch.is_grad_enabled()
             verdict = self._finder.called(id(module), self._signals.place(frame), training)
@@ -381,6 +477,9 @@ class Recorder:
 
     def _advance(self, verdict: Verdict, frame: types.FrameType, now_ns: int) -> None:
         if verdict is Verdict.NOTHING or self._stage is Stage.SAVING:
+            return
+        if self._graphs.is_capturing():
+            # Nothing can be measured now, and what is captured is no iteration.
             return
         if verdict is Verdict.RESTART:
             # This signal need not be the end of an iteration; the next boundary is.
@@ -445,7 +544,8 @@ class Recorder:
         if self._stage is Stage.PROFILING:
             self._stop_profiler()
             self._stop_going_further()
-            self._log.clear()
+            self._log.keep(self._captured_records)
+            self._captures.forget_replays()
             self._profiled.clear()
             self._measured = None
             self._results = None
@@ -460,8 +560,20 @@ class Recorder:
         wanted = self._spec.iterations.warmup
         self._warmed_up += 1
         self._host.progress(self._stage.value, min(self._warmed_up, wanted), wanted)
-        if self._warmed_up >= wanted:
+        if self._warmed_up >= wanted and not self._awaits_capture():
             self._begin_timing()
+
+    def _awaits_capture(self) -> bool:
+        """Whether the iterations so far may be the warm-up of a capture that is still to come."""
+        if self._boundaries == 1:
+            self._first_boundary_ns = time.perf_counter_ns()
+        if not torch.cuda.is_initialized() or not self._sources.mention(MENTIONS_CAPTURE):
+            return False
+        if torch.cuda.current_stream() != torch.cuda.default_stream():
+            return self._boundaries < _MOST_ON_SIDE_STREAM
+        took_ns = time.perf_counter_ns() - self._first_boundary_ns
+        is_early = self._boundaries < _MOST_BEFORE_CAPTURE and took_ns < _MOST_BEFORE_CAPTURE_NS
+        return self._graphs.count == 0 and is_early
 
     def _begin_without_warm_up(self) -> None:
         self._before_first = False
@@ -507,24 +619,12 @@ class Recorder:
         return self._all_ranks("more", int(self._timer.goes_on(most))) > 0
 
     def _start_profiler(self) -> None:
-        self._table = ModuleTable(self._definitions)
+        if self._captured_records == 0:
+            self._table = ModuleTable(self._definitions)
         self._tolerating("the search for modules", self._table.build, self._signals.optimizers())
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        # The configuration and the start are those of torch's own profiler; its end is not, for it
-        # would build Python objects of every event.
-        # Without `use_kineto`, torch records CUDA events for each operator instead of kernels.
-        profiler: Any = torch.autograd.profiler.profile(
-            use_cpu=True,
-            use_device="cuda" if self._device.type == "cuda" else None,
-            use_kineto=True,
-            record_shapes=True,
-            profile_memory=True,
-            with_stack=False,
-        )
-        profiler._prepare_trace()
-        profiler._start_trace()
-        self._profiler = profiler
+        self._profiler = start_kineto(on_cuda=self._device.type == "cuda", memory=True)
         self._calls.start()
         self._clock.start()
 
@@ -682,6 +782,8 @@ class Recorder:
             self._log.save(os.path.join(folder, "lines.bin"))
             self._loader_batches.save(folder)
             manifest.save_trace(results, folder)
+            what = "the traces of captures"
+            self._tolerating(what, self._captures.add_to_trace, manifest.TRACE)
         manifest.write_manifest(folder, self._manifest(status, frame, failure))
         self._host.progress(self._stage.value, 1, 1)
 
@@ -740,6 +842,7 @@ class Recorder:
             "sparsity": sparsity or [],
             "memory": memory.json(facts["capacity_bytes"]),
             "observed": observed,
+            "cuda_graphs": self._captures.json() if complete else None,
             "compiled": compiled,
             "shares_from": "eager" if self._spec.eager else None,
             "line_log": self._log.json(),

@@ -185,6 +185,10 @@ class Sources:
         """The text of a file as it ran, or None where it is unknown."""
         return self._texts.get(self._absolute[file])
 
+    def mention(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether the pattern is in a text that was read."""
+        return any(text is not None and pattern.search(text) for text in self._texts.values())
+
     def paths(self) -> list[str]:
         """Every file, as it is shown."""
         return list(self._files)
