@@ -1,116 +1,192 @@
-// cuBLAS.
+// cuBLAS: handles, and matrix multiplications of all types. Other functions are stubs that launch a kernel
+// of their name (stubs.py).
 #include <cublas_v2.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+
 #include <algorithm>
-#include "cost_model.h"
-#include "cupti.h"
-#include "device_model.h"
-#include "errors.h"
+
 #include "export.h"
 #include "gemm.h"
-#include "memory.h"
 #include "process.h"
 #include "timeline.h"
+
 using namespace sim;
-#undef cublasCreate
-struct Blas {
+
+namespace {
+
+struct Handle {
   cudaStream_t stream = nullptr;
   cublasMath_t math = CUBLAS_DEFAULT_MATH;
   cublasPointerMode_t pointers = CUBLAS_POINTER_MODE_HOST;
 };
-static Blas* of(cublasHandle_t h) {
-  return (Blas*)h;
+
+Handle* of(cublasHandle_t handle) {
+  return (Handle*)handle;
 }
-#define B(...) EXPORT cublasStatus_t __VA_ARGS__
-#define GOOD CUBLAS_STATUS_SUCCESS
-B(cublasCreate_v2(cublasHandle_t* h)) {
+
+// A matrix as the caller describes it: its columns are `leading` elements apart, matrices of a batch
+// `stride`.
+struct Matrix {
+  const void* address;
+  cudaDataType type;
+  int leading;
+  long long stride;
+  int columns;
+};
+
+int alignment_of(const Matrix& matrix, int batch) {
+  int64_t element = bytes_of(matrix.type);
+  // The distance of columns says nothing where there is one.
+  return alignment(matrix.address, matrix.columns > 1 ? matrix.leading * element : 0,
+                   batch > 1 ? matrix.stride * element : 0);
+}
+
+struct Call {
+  cublasOperation_t op_a, op_b;
+  int rows, columns, depth, batch;
+  bool tf32;
+};
+
+cublasStatus_t multiply(cublasHandle_t handle, const Call& call, Matrix a, Matrix b, Matrix c) {
+  if (call.rows < 0 || call.columns < 0 || call.depth < 0 || call.batch < 0)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (call.rows == 0 || call.columns == 0 || call.batch == 0) return CUBLAS_STATUS_SUCCESS;
+  a.columns = call.op_a == CUBLAS_OP_N ? call.depth : call.rows;
+  b.columns = call.op_b == CUBLAS_OP_N ? call.columns : call.depth;
+  c.columns = call.columns;
+  Gemm gemm;
+  gemm.size = {(double)call.rows, (double)call.columns, (double)call.depth, (double)call.batch};
+  gemm.type = a.type;
+  gemm.output = c.type;
+  gemm.tf32 = call.tf32;
+  gemm.transpose_a = call.op_a != CUBLAS_OP_N;
+  gemm.transpose_b = call.op_b != CUBLAS_OP_N;
+  gemm.aligned_bytes =
+      std::min({alignment_of(a, call.batch), alignment_of(b, call.batch), alignment_of(c, call.batch)});
+  return launch_kernels(of(handle)->stream, gemm_kernels(gemm)) ? CUBLAS_STATUS_EXECUTION_FAILED
+                                                                : CUBLAS_STATUS_SUCCESS;
+}
+
+// PyTorch asks for TF32 by the handle's math mode; cublasGemmEx also by the compute type.
+bool allows_tf32(cublasHandle_t handle, cublasComputeType_t compute = CUBLAS_COMPUTE_32F) {
+  bool by_mode = compute == CUBLAS_COMPUTE_32F && (of(handle)->math & CUBLAS_TF32_TENSOR_OP_MATH);
+  return compute == CUBLAS_COMPUTE_32F_FAST_TF32 || by_mode;
+}
+
+}  // namespace
+
+EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   if (init_context()) return CUBLAS_STATUS_NOT_INITIALIZED;
-  *h = (cublasHandle_t) new Blas;
-  return GOOD;
+  *handle = (cublasHandle_t) new Handle;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasDestroy_v2(cublasHandle_t h)) {
-  delete of(h);
-  return GOOD;
+
+EXPORT cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
+  delete of(handle);
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)) {
-  of(h)->stream = s;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
+  of(handle)->stream = stream;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasGetStream_v2(cublasHandle_t h, cudaStream_t* s)) {
-  *s = of(h)->stream;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasGetStream_v2(cublasHandle_t handle, cudaStream_t* stream) {
+  *stream = of(handle)->stream;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasSetWorkspace_v2(cublasHandle_t, void*, size_t)) {
-  return GOOD;
+
+EXPORT cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void*, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasSetMathMode(cublasHandle_t h, cublasMath_t m)) {
-  of(h)->math = m;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
+  of(handle)->math = mode;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasGetMathMode(cublasHandle_t h, cublasMath_t* m)) {
-  *m = of(h)->math;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t* mode) {
+  *mode = of(handle)->math;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t m)) {
-  of(h)->pointers = m;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t mode) {
+  of(handle)->pointers = mode;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasGetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t* m)) {
-  *m = of(h)->pointers;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_t* mode) {
+  *mode = of(handle)->pointers;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasSetSmCountTarget(cublasHandle_t, int)) {
-  return GOOD;
+
+EXPORT cublasStatus_t cublasSetSmCountTarget(cublasHandle_t, int) {
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasGetVersion_v2(cublasHandle_t, int* v)) {
-  *v = 130401;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasGetVersion_v2(cublasHandle_t, int* version) {
+  *version = CUBLAS_VERSION;
+  return CUBLAS_STATUS_SUCCESS;
 }
-static bool tf(cublasHandle_t h, cublasComputeType_t c = CUBLAS_COMPUTE_32F) {
-  return c == CUBLAS_COMPUTE_32F_FAST_TF32 || (of(h)->math & CUBLAS_TF32_TENSOR_OP_MATH);
-}
-#define GEMM(L, T, dt)                                                                                     \
-  B(cublas##L##gemm_v2(cublasHandle_t h, cublasOperation_t, cublasOperation_t, int m, int n, int k,        \
-                       const T*, const T*, int, const T*, int, const T*, T*, int)) {                       \
-    launch_gemm(of(h)->stream, m, n, k, 1, dt, tf(h));                                                     \
-    return GOOD;                                                                                           \
-  }                                                                                                        \
-  B(cublas##L##gemmStridedBatched(cublasHandle_t h, cublasOperation_t, cublasOperation_t, int m, int n,    \
-                                  int k, const T*, const T*, int, long long, const T*, int, long long,     \
-                                  const T*, T*, int, long long, int b)) {                                  \
-    launch_gemm(of(h)->stream, m, n, k, b, dt, tf(h));                                                     \
-    return GOOD;                                                                                           \
-  }                                                                                                        \
-  B(cublas##L##gemmBatched(cublasHandle_t h, cublasOperation_t, cublasOperation_t, int m, int n, int k,    \
-                           const T*, const T* const*, int, const T* const*, int, const T*, T* const*, int, \
-                           int b)) {                                                                       \
-    launch_gemm(of(h)->stream, m, n, k, b, dt, tf(h));                                                     \
-    return GOOD;                                                                                           \
+
+#define MULTIPLICATIONS(LETTER, ELEMENT, TYPE)                                                               \
+  EXPORT cublasStatus_t cublas##LETTER##gemm_v2(cublasHandle_t handle, cublasOperation_t op_a,               \
+                                                cublasOperation_t op_b, int rows, int columns, int depth,    \
+                                                const ELEMENT*, const ELEMENT* a, int lda, const ELEMENT* b, \
+                                                int ldb, const ELEMENT*, ELEMENT* c, int ldc) {              \
+    return multiply(handle, {op_a, op_b, rows, columns, depth, 1, allows_tf32(handle)},                      \
+                    {a, TYPE, lda, 0, 0}, {b, TYPE, ldb, 0, 0}, {c, TYPE, ldc, 0, 0});                       \
+  }                                                                                                          \
+  EXPORT cublasStatus_t cublas##LETTER##gemmStridedBatched(                                                  \
+      cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int rows, int columns,          \
+      int depth, const ELEMENT*, const ELEMENT* a, int lda, long long stride_a, const ELEMENT* b, int ldb,   \
+      long long stride_b, const ELEMENT*, ELEMENT* c, int ldc, long long stride_c, int batch) {              \
+    return multiply(handle, {op_a, op_b, rows, columns, depth, batch, allows_tf32(handle)},                  \
+                    {a, TYPE, lda, stride_a, 0}, {b, TYPE, ldb, stride_b, 0}, {c, TYPE, ldc, stride_c, 0});  \
+  }                                                                                                          \
+  EXPORT cublasStatus_t cublas##LETTER##gemmBatched(                                                         \
+      cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, int rows, int columns,          \
+      int depth, const ELEMENT*, const ELEMENT* const*, int lda, const ELEMENT* const*, int ldb,             \
+      const ELEMENT*, ELEMENT* const*, int ldc, int batch) {                                                 \
+    return multiply(handle, {op_a, op_b, rows, columns, depth, batch, allows_tf32(handle)},                  \
+                    {nullptr, TYPE, lda, 0, 0}, {nullptr, TYPE, ldb, 0, 0}, {nullptr, TYPE, ldc, 0, 0});     \
   }
-GEMM(S, float, CUDA_R_32F)
-GEMM(D, double, CUDA_R_64F) GEMM(C, cuComplex, CUDA_C_32F) GEMM(Z, cuDoubleComplex, CUDA_C_64F)
-    B(cublasGemmEx(cublasHandle_t h, cublasOperation_t, cublasOperation_t, int m, int n, int k, const void*,
-                   const void*, cudaDataType t, int, const void*, cudaDataType, int, const void*, void*,
-                   cudaDataType, int, cublasComputeType_t c, cublasGemmAlgo_t)) {
-  launch_gemm(of(h)->stream, m, n, k, 1, t, tf(h, c));
-  return GOOD;
+MULTIPLICATIONS(S, float, CUDA_R_32F)
+MULTIPLICATIONS(D, double, CUDA_R_64F)
+MULTIPLICATIONS(C, cuComplex, CUDA_C_32F)
+MULTIPLICATIONS(Z, cuDoubleComplex, CUDA_C_64F)
+#undef MULTIPLICATIONS
+
+EXPORT cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
+                                   int rows, int columns, int depth, const void*, const void* a,
+                                   cudaDataType type_a, int lda, const void* b, cudaDataType type_b, int ldb,
+                                   const void*, void* c, cudaDataType type_c, int ldc,
+                                   cublasComputeType_t compute, cublasGemmAlgo_t) {
+  return multiply(handle, {op_a, op_b, rows, columns, depth, 1, allows_tf32(handle, compute)},
+                  {a, type_a, lda, 0, 0}, {b, type_b, ldb, 0, 0}, {c, type_c, ldc, 0, 0});
 }
-B(cublasSgemmEx(cublasHandle_t h, cublasOperation_t, cublasOperation_t, int m, int n, int k, const float*,
-                const void*, cudaDataType t, int, const void*, cudaDataType, int, const float*, void*,
-                cudaDataType, int)) {
-  launch_gemm(of(h)->stream, m, n, k, 1, t, tf(h));
-  return GOOD;
+
+EXPORT cublasStatus_t cublasSgemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
+                                    int rows, int columns, int depth, const float*, const void* a,
+                                    cudaDataType type_a, int lda, const void* b, cudaDataType type_b, int ldb,
+                                    const float*, void* c, cudaDataType type_c, int ldc) {
+  return multiply(handle, {op_a, op_b, rows, columns, depth, 1, allows_tf32(handle)}, {a, type_a, lda, 0, 0},
+                  {b, type_b, ldb, 0, 0}, {c, type_c, ldc, 0, 0});
 }
-B(cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t, cublasOperation_t, int m, int n, int k,
-                             const void*, const void*, cudaDataType t, int, long long, const void*,
-                             cudaDataType, int, long long, const void*, void*, cudaDataType, int, long long,
-                             int b, cublasComputeType_t c, cublasGemmAlgo_t)) {
-  launch_gemm(of(h)->stream, m, n, k, b, t, tf(h, c));
-  return GOOD;
+
+EXPORT cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a,
+                                                 cublasOperation_t op_b, int rows, int columns, int depth,
+                                                 const void*, const void* a, cudaDataType type_a, int lda,
+                                                 long long stride_a, const void* b, cudaDataType type_b,
+                                                 int ldb, long long stride_b, const void*, void* c,
+                                                 cudaDataType type_c, int ldc, long long stride_c, int batch,
+                                                 cublasComputeType_t compute, cublasGemmAlgo_t) {
+  return multiply(handle, {op_a, op_b, rows, columns, depth, batch, allows_tf32(handle, compute)},
+                  {a, type_a, lda, stride_a, 0}, {b, type_b, ldb, stride_b, 0},
+                  {c, type_c, ldc, stride_c, 0});
 }
-EXPORT int simgpu_blas_launch(cublasHandle_t h, const char* name) {
-  launch_named(of(h)->stream, name, 5000, dim3(32), dim3(128));
-  return 0;
+
+// Where stubs.py has a function of cuBLAS do something: a kernel of its name.
+EXPORT int simgpu_blas_launch(cublasHandle_t handle, const char* name) {
+  int error = launch_named(of(handle)->stream, name, duration(5000), dim3(32), dim3(128));
+  return error ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }

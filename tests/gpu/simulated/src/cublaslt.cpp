@@ -1,118 +1,178 @@
-// cuBLASLt.
+// cuBLASLt: descriptors of a product and of its matrices, one algorithm for each, and the multiplication.
 #include <cublasLt.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
 #include <algorithm>
-#include "cost_model.h"
-#include "cupti.h"
-#include "device_model.h"
-#include "errors.h"
+
 #include "export.h"
 #include "gemm.h"
-#include "memory.h"
-#include "process.h"
-#include "timeline.h"
+
 using namespace sim;
-#define B(...) EXPORT cublasStatus_t __VA_ARGS__
-#define GOOD CUBLAS_STATUS_SUCCESS
-struct LtHandle {};
+
+namespace {
+
 struct Layout {
   cudaDataType type;
-  uint64_t rows, cols;
-  int64_t ld;
+  uint64_t rows, columns;
+  int64_t leading;
   int32_t batch = 1;
+  int64_t stride = 0;
 };
-struct Desc {
+
+struct Description {
   cublasComputeType_t compute;
-  cudaDataType scale;
-  int ta = 0, tb = 0;
+  int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+  uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
 };
-B(cublasLtCreate(cublasLtHandle_t* h)) {
-  *h = (cublasLtHandle_t) new LtHandle;
-  return GOOD;
+
+Layout* layout_of(cublasLtMatrixLayout_t layout) {
+  return (Layout*)layout;
 }
+
+int alignment_of(const void* address, const Layout& layout) {
+  int64_t element = bytes_of(layout.type);
+  return alignment(address, layout.columns > 1 ? layout.leading * element : 0,
+                   layout.batch > 1 ? layout.stride * element : 0);
+}
+
+// Copies a value of the caller's into a field, as far as both have it.
+template <class T>
+void assign(T& field, const void* value, size_t bytes) {
+  memcpy(&field, value, std::min(bytes, sizeof field));
+}
+
+}  // namespace
+
+EXPORT cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  static char one;  // nothing is kept by handle
+  *handle = (cublasLtHandle_t)&one;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+EXPORT cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 EXPORT size_t cublasLtGetVersion() {
-  return 130401;
+  return CUBLAS_VERSION;
 }
-B(cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* d, cublasComputeType_t c, cudaDataType s)) {
-  *d = (cublasLtMatmulDesc_t) new Desc{c, s};
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* description, cublasComputeType_t compute,
+                                               cudaDataType) {
+  *description = (cublasLtMatmulDesc_t) new Description{compute};
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)) {
-  delete (Desc*)d;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t description) {
+  delete (Description*)description;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t a, const void* v,
-                                 size_t)) {
-  if (a == CUBLASLT_MATMUL_DESC_TRANSA) ((Desc*)d)->ta = *(int*)v;
-  if (a == CUBLASLT_MATMUL_DESC_TRANSB) ((Desc*)d)->tb = *(int*)v;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t of,
+                                                     cublasLtMatmulDescAttributes_t attribute,
+                                                     const void* value, size_t bytes) {
+  auto* description = (Description*)of;
+  if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) assign(description->transpose_a, value, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) assign(description->transpose_b, value, bytes);
+  if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE) assign(description->epilogue, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* l, cudaDataType t, uint64_t r, uint64_t c, int64_t ld)) {
-  *l = (cublasLtMatrixLayout_t) new Layout{t, r, c, ld};
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                                 uint64_t rows, uint64_t columns, int64_t leading) {
+  *layout = (cublasLtMatrixLayout_t) new Layout{type, rows, columns, leading};
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)) {
-  delete (Layout*)l;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout_of(layout);
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t a, const void* v,
-                                   size_t)) {
-  if (a == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) ((Layout*)l)->batch = *(int32_t*)v;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                       cublasLtMatrixLayoutAttribute_t attribute,
+                                                       const void* value, size_t bytes) {
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) assign(layout_of(layout)->batch, value, bytes);
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET)
+    assign(layout_of(layout)->stride, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* p)) {
-  *p = (cublasLtMatmulPreference_t) new int;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  static char one;  // whatever is preferred, the same algorithm is chosen
+  *preference = (cublasLtMatmulPreference_t)&one;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)) {
-  delete (int*)p;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) {
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
-                                       const void*, size_t)) {
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                           cublasLtMatmulPreferenceAttributes_t, const void*,
+                                                           size_t) {
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
-                                 cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                 cublasLtMatmulPreference_t, int n, cublasLtMatmulHeuristicResult_t* r,
-                                 int* got)) {
-  *got = n > 0;
-  if (n > 0) {
-    memset(r, 0, sizeof *r);
-    r->state = GOOD;
-    r->wavesCount = 1;
+
+EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                                     cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                                     cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                                     cublasLtMatmulPreference_t, int room,
+                                                     cublasLtMatmulHeuristicResult_t* results, int* found) {
+  *found = room > 0;
+  if (room > 0) {
+    memset(results, 0, sizeof *results);
+    results->state = CUBLAS_STATUS_SUCCESS;
+    results->wavesCount = 1;
   }
-  return GOOD;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmulAlgoInit(cublasLtHandle_t, cublasComputeType_t, cudaDataType_t, cudaDataType_t,
-                         cudaDataType_t, cudaDataType_t, cudaDataType_t, int, cublasLtMatmulAlgo_t* a)) {
-  memset(a, 0, sizeof *a);
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t, cublasComputeType_t, cudaDataType_t,
+                                             cudaDataType_t, cudaDataType_t, cudaDataType_t, cudaDataType_t,
+                                             int, cublasLtMatmulAlgo_t* algorithm) {
+  memset(algorithm, 0, sizeof *algorithm);
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
-                          cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                          const cublasLtMatmulAlgo_t*, cublasLtMatmulHeuristicResult_t* r)) {
-  memset(r, 0, sizeof *r);
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t*,
+                                              cublasLtMatmulHeuristicResult_t* result) {
+  memset(result, 0, sizeof *result);
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t*, cublasLtMatmulAlgoConfigAttributes_t,
-                                       const void*, size_t)) {
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t*,
+                                                           cublasLtMatmulAlgoConfigAttributes_t, const void*,
+                                                           size_t) {
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*, cublasLtMatmulAlgoConfigAttributes_t,
-                                       void* v, size_t n, size_t* w)) {
-  memset(v, 0, n);
-  if (w) *w = n;
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*,
+                                                           cublasLtMatmulAlgoConfigAttributes_t, void* value,
+                                                           size_t bytes, size_t* written) {
+  memset(value, 0, bytes);
+  if (written) *written = bytes;
+  return CUBLAS_STATUS_SUCCESS;
 }
-B(cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void*, const void*, cublasLtMatrixLayout_t A,
-                 const void*, cublasLtMatrixLayout_t, const void*, const void*, cublasLtMatrixLayout_t, void*,
-                 cublasLtMatrixLayout_t D, const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t s)) {
-  auto *a = (Layout*)A, *o = (Layout*)D;
-  auto* e = (Desc*)d;
-  double k = e->ta ? a->rows : a->cols;
-  launch_gemm(s, o->rows, o->cols, k, o->batch, a->type, e->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
-  return GOOD;
+
+EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t of, const void*, const void* a,
+                                     cublasLtMatrixLayout_t a_layout, const void* b,
+                                     cublasLtMatrixLayout_t b_layout, const void*, const void*,
+                                     cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
+                                     const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t stream) {
+  const Description& description = *(const Description*)of;
+  const Layout &left = *layout_of(a_layout), &right = *layout_of(b_layout), &result = *layout_of(d_layout);
+  Gemm gemm;
+  gemm.transpose_a = description.transpose_a != CUBLAS_OP_N;
+  gemm.transpose_b = description.transpose_b != CUBLAS_OP_N;
+  gemm.size = {(double)result.rows, (double)result.columns,
+               (double)(gemm.transpose_a ? left.rows : left.columns), (double)result.batch};
+  gemm.type = left.type;
+  gemm.output = result.type;
+  gemm.tf32 = description.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  gemm.bias = description.epilogue & CUBLASLT_EPILOGUE_BIAS;
+  gemm.aligned_bytes = std::min({alignment_of(a, left), alignment_of(b, right), alignment_of(d, result)});
+  return launch_kernels(stream, gemm_kernels(gemm)) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }

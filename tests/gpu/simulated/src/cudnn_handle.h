@@ -1,7 +1,13 @@
-// What the legacy and the backend API of cuDNN share.
+// What the parts of cuDNN share.
 #pragma once
 
 #include <cudnn.h>
+#include <stdint.h>
+
+#include <string>
+#include <vector>
+
+#include "gemm.h"
 
 namespace sim {
 
@@ -9,7 +15,29 @@ struct CudnnHandle {
   cudaStream_t stream = nullptr;
 };
 
-// Launches a kernel of about this many threads.
-void launch_cudnn(cudnnHandle_t handle, const char* name, double duration_ns, double threads);
+inline cudaStream_t stream_of_handle(cudnnHandle_t handle) {
+  return ((CudnnHandle*)handle)->stream;
+}
+
+cudnnStatus_t launch_on(cudnnHandle_t handle, const std::vector<LibraryKernel>& kernels);
+
+// A tensor descriptor of either API. Sizes and strides are in the order of N, C, then what is spatial.
+struct CudnnTensor {
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
+  std::vector<int64_t> sizes, strides;
+
+  double elements() const;
+  double bytes() const;
+  // The channels of a point lie side by side, or it makes no difference.
+  bool is_channels_last() const;
+};
+
+int bytes_of_cudnn(cudnnDataType_t type);
+
+// As C++ names the type in a kernel: `float`, `__half`, `__nv_bfloat16`.
+const char* type_name(cudnnDataType_t type);
+
+// A kernel that goes over that many bytes, with four elements per thread.
+LibraryKernel memory_kernel(const std::string& name, double bytes, double elements, double efficiency = 0.8);
 
 }  // namespace sim

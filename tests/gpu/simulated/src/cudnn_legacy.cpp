@@ -1,415 +1,498 @@
-// cuDNN's legacy API: each operation is one named launch.
-#include <cudnn.h>
-#include <stdio.h>
-#include <stdlib.h>
+// cuDNN's handles and tensor descriptors, and the operations of its legacy API: convolutions (PyTorch takes
+// them with TORCH_CUDNN_V8_API_DISABLED=1), pooling, dropout, CTC loss and spatial transformers. Batch
+// normalization and recurrent layers have files of their own.
 #include <string.h>
+
 #include <algorithm>
-#include <vector>
-#include "cost_model.h"
+#include <type_traits>
+
+#include "cudnn_convolution.h"
 #include "cudnn_handle.h"
-#include "cupti.h"
 #include "device_model.h"
-#include "errors.h"
 #include "export.h"
-#include "memory.h"
 #include "process.h"
-#include "timeline.h"
+
 using namespace sim;
+
 namespace sim {
-void launch_cudnn(cudnnHandle_t h, const char* name, double ns, double threads) {
-  launch_named(((CudnnHandle*)h)->stream, intern(name), (uint64_t)ns + 2000,
-               dim3(std::max(1., std::min(threads / 256, 1e6))), dim3(256));
+
+int bytes_of_cudnn(cudnnDataType_t type) {
+  switch (type) {
+    case CUDNN_DATA_DOUBLE:
+    case CUDNN_DATA_INT64:
+      return 8;
+    case CUDNN_DATA_FLOAT:
+    case CUDNN_DATA_INT32:
+      return 4;
+    case CUDNN_DATA_HALF:
+    case CUDNN_DATA_BFLOAT16:
+      return 2;
+    default:
+      return 1;
+  }
 }
+
+const char* type_name(cudnnDataType_t type) {
+  switch (type) {
+    case CUDNN_DATA_DOUBLE:
+      return "double";
+    case CUDNN_DATA_HALF:
+      return "__half";
+    case CUDNN_DATA_BFLOAT16:
+      return "__nv_bfloat16";
+    default:
+      return "float";
+  }
+}
+
+double CudnnTensor::elements() const {
+  double product = 1;
+  for (int64_t size : sizes) product *= size;
+  return product;
+}
+
+double CudnnTensor::bytes() const {
+  return elements() * bytes_of_cudnn(type);
+}
+
+bool CudnnTensor::is_channels_last() const {
+  if (sizes.size() < 3 || strides.size() != sizes.size()) return false;
+  double points = 1;
+  for (size_t i = 2; i < sizes.size(); i++) points *= sizes[i];
+  return points == 1 || sizes[1] == 1 || strides[1] == 1;
+}
+
+cudnnStatus_t launch_on(cudnnHandle_t handle, const std::vector<LibraryKernel>& kernels) {
+  return launch_kernels(stream_of_handle(handle), kernels) ? CUDNN_STATUS_EXECUTION_FAILED
+                                                           : CUDNN_STATUS_SUCCESS;
+}
+
+LibraryKernel memory_kernel(const std::string& name, double bytes, double elements, double efficiency) {
+  LibraryKernel kernel{name, LAUNCH_NS + memory_ns(bytes, efficiency),
+                       dim3(std::max(1.0, std::min(elements / 1024, 1e6))), dim3(256)};
+  kernel.registers = 32;
+  return kernel;
+}
+
 }  // namespace sim
 
-#define U(...) EXPORT cudnnStatus_t CUDNNWINAPI __VA_ARGS__
-#define FINE CUDNN_STATUS_SUCCESS
-struct Obj {
-  std::vector<int> dims, strides;
-  int type = 0;
-  int groups = 1, math = 0;
-  std::vector<int> pad, stride, dil;
-  int in = 0, hidden = 0, proj = 0, layers = 1, dirs = 1, mode = 0, seq = 0, batch = 0, vec = 0, bias = 2;
+namespace {
+
+struct ConvolutionDescriptor {
+  std::vector<int64_t> stride;
+  cudnnMathType_t math = CUDNN_DEFAULT_MATH;
 };
-static Obj* o(const void* p) {
-  return (Obj*)p;
+
+CudnnTensor* tensor(const void* descriptor) {
+  return (CudnnTensor*)descriptor;
 }
-static double count(const Obj* x) {
-  double n = 1;
-  for (int d : x->dims) n *= d;
-  return n;
+
+std::vector<int64_t> packed_strides(const std::vector<int64_t>& sizes, bool channels_last) {
+  std::vector<int64_t> strides(sizes.size(), 1);
+  int64_t next = channels_last && sizes.size() > 1 ? sizes[1] : 1;
+  for (size_t i = sizes.size(); i-- > (channels_last ? 2 : 0);) {
+    strides[i] = next;
+    next *= sizes[i];
+  }
+  if (channels_last && !sizes.empty()) strides[0] = next;
+  return strides;
 }
-static int width(int t) {
-  return t == CUDNN_DATA_DOUBLE ? 8 : t == CUDNN_DATA_FLOAT ? 4 : 2;
-}
+
+}  // namespace
+
 EXPORT size_t cudnnGetVersion() {
   return CUDNN_VERSION;
 }
+
 EXPORT size_t cudnnGetCudartVersion() {
-  return 13020;
+  return CUDART_VERSION;
 }
-EXPORT const char* cudnnGetErrorString(cudnnStatus_t s) {
-  return s ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_SUCCESS";
+
+EXPORT const char* cudnnGetErrorString(cudnnStatus_t status) {
+  if (status == CUDNN_STATUS_SUCCESS) return "CUDNN_STATUS_SUCCESS";
+  if (status == CUDNN_STATUS_NOT_INITIALIZED) return "CUDNN_STATUS_NOT_INITIALIZED";
+  if (status == CUDNN_STATUS_BAD_PARAM) return "CUDNN_STATUS_BAD_PARAM";
+  return "CUDNN_STATUS_NOT_SUPPORTED";
 }
-EXPORT void cudnnGetLastErrorString(char* s, size_t n) {
-  if (n) *s = 0;
+
+EXPORT void cudnnGetLastErrorString(char* message, size_t room) {
+  if (room) *message = 0;
 }
-U(cudnnGetProperty(libraryPropertyType t, int* v)) {
-  *v = t == MAJOR_VERSION ? CUDNN_MAJOR : t == MINOR_VERSION ? CUDNN_MINOR : CUDNN_PATCHLEVEL;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnGetProperty(libraryPropertyType type, int* value) {
+  *value = type == MAJOR_VERSION ? CUDNN_MAJOR : type == MINOR_VERSION ? CUDNN_MINOR : CUDNN_PATCHLEVEL;
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnCreate(cudnnHandle_t* h)) {
+
+EXPORT cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   if (init_context()) return CUDNN_STATUS_NOT_INITIALIZED;
-  *h = (cudnnHandle_t) new CudnnHandle;
-  return FINE;
+  *handle = (cudnnHandle_t) new CudnnHandle;
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnDestroy(cudnnHandle_t h)) {
-  delete (CudnnHandle*)h;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+  delete (CudnnHandle*)handle;
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnSetStream(cudnnHandle_t h, cudaStream_t s)) {
-  ((CudnnHandle*)h)->stream = s;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  ((CudnnHandle*)handle)->stream = stream;
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnGetStream(cudnnHandle_t h, cudaStream_t* s)) {
-  *s = ((CudnnHandle*)h)->stream;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* stream) {
+  *stream = stream_of_handle(handle);
+  return CUDNN_STATUS_SUCCESS;
 }
-#define OBJ(N)                                               \
-  U(cudnnCreate##N##Descriptor(cudnn##N##Descriptor_t* d)) { \
-    *d = (cudnn##N##Descriptor_t) new Obj;                   \
-    return FINE;                                             \
-  }                                                          \
-  U(cudnnDestroy##N##Descriptor(cudnn##N##Descriptor_t d)) { \
-    delete o(d);                                             \
-    return FINE;                                             \
+
+// --- Descriptors ---
+
+#define DESCRIPTOR(NAME, STRUCT)                                                              \
+  EXPORT cudnnStatus_t cudnnCreate##NAME##Descriptor(cudnn##NAME##Descriptor_t* descriptor) { \
+    *descriptor = (cudnn##NAME##Descriptor_t) new STRUCT;                                     \
+    return CUDNN_STATUS_SUCCESS;                                                              \
+  }                                                                                           \
+  EXPORT cudnnStatus_t cudnnDestroy##NAME##Descriptor(cudnn##NAME##Descriptor_t descriptor) { \
+    delete (STRUCT*)descriptor;                                                               \
+    return CUDNN_STATUS_SUCCESS;                                                              \
   }
-OBJ(Tensor)
-OBJ(Filter) OBJ(Convolution) OBJ(Activation) OBJ(Dropout) OBJ(RNN) OBJ(RNNData) OBJ(Pooling) OBJ(CTCLoss)
-    OBJ(SpatialTransformer) U(cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t d, cudnnDataType_t t, int n,
-                                                         const int* a, const int* s)) {
-  o(d)->type = t;
-  o(d)->dims.assign(a, a + n);
-  o(d)->strides.assign(s, s + n);
-  return FINE;
+struct NothingKept {};
+DESCRIPTOR(Tensor, CudnnTensor)
+DESCRIPTOR(Filter, CudnnTensor)
+DESCRIPTOR(Convolution, ConvolutionDescriptor)
+DESCRIPTOR(Activation, NothingKept)
+DESCRIPTOR(Dropout, NothingKept)
+DESCRIPTOR(Pooling, NothingKept)
+DESCRIPTOR(CTCLoss, NothingKept)
+DESCRIPTOR(SpatialTransformer, NothingKept)
+#undef DESCRIPTOR
+
+EXPORT cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t descriptor, cudnnDataType_t type,
+                                                int count, const int* sizes, const int* strides) {
+  tensor(descriptor)->type = type;
+  tensor(descriptor)->sizes.assign(sizes, sizes + count);
+  tensor(descriptor)->strides.assign(strides, strides + count);
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnGetTensorNdDescriptor(const cudnnTensorDescriptor_t d, int room, cudnnDataType_t* t, int* n, int* a,
-                             int* s)) {
-  *t = (cudnnDataType_t)o(d)->type;
-  *n = o(d)->dims.size();
-  for (int i = 0; i < *n && i < room; i++) {
-    a[i] = o(d)->dims[i];
-    s[i] = i < (int)o(d)->strides.size() ? o(d)->strides[i] : 1;
+
+EXPORT cudnnStatus_t cudnnGetTensorNdDescriptor(const cudnnTensorDescriptor_t descriptor, int room,
+                                                cudnnDataType_t* type, int* count, int* sizes, int* strides) {
+  const CudnnTensor& it = *tensor(descriptor);
+  *type = it.type;
+  *count = (int)it.sizes.size();
+  for (int i = 0; i < std::min(*count, room); i++) {
+    sizes[i] = (int)it.sizes[i];
+    strides[i] = i < (int)it.strides.size() ? (int)it.strides[i] : 1;
   }
-  return FINE;
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t d, cudnnDataType_t t, cudnnTensorFormat_t, int n,
-                             const int* a)) {
-  o(d)->type = t;
-  o(d)->dims.assign(a, a + n);
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t descriptor, cudnnDataType_t type,
+                                                cudnnTensorFormat_t format, int count, const int* sizes) {
+  tensor(descriptor)->type = type;
+  tensor(descriptor)->sizes.assign(sizes, sizes + count);
+  tensor(descriptor)->strides = packed_strides(tensor(descriptor)->sizes, format == CUDNN_TENSOR_NHWC);
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnGetFilterNdDescriptor(const cudnnFilterDescriptor_t d, int room, cudnnDataType_t* t,
-                             cudnnTensorFormat_t* f, int* n, int* a)) {
-  *t = (cudnnDataType_t)o(d)->type;
-  *f = CUDNN_TENSOR_NCHW;
-  *n = o(d)->dims.size();
-  for (int i = 0; i < *n && i < room; i++) a[i] = o(d)->dims[i];
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnGetFilterNdDescriptor(const cudnnFilterDescriptor_t descriptor, int room,
+                                                cudnnDataType_t* type, cudnnTensorFormat_t* format,
+                                                int* count, int* sizes) {
+  const CudnnTensor& it = *tensor(descriptor);
+  *type = it.type;
+  *format = CUDNN_TENSOR_NCHW;
+  *count = (int)it.sizes.size();
+  for (int i = 0; i < std::min(*count, room); i++) sizes[i] = (int)it.sizes[i];
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t d, int n, const int* p, const int* s,
-                                  const int* l, cudnnConvolutionMode_t, cudnnDataType_t t)) {
-  o(d)->pad.assign(p, p + n);
-  o(d)->stride.assign(s, s + n);
-  o(d)->dil.assign(l, l + n);
-  o(d)->type = t;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t descriptor, int count,
+                                                     const int*, const int* strides, const int*,
+                                                     cudnnConvolutionMode_t, cudnnDataType_t) {
+  ((ConvolutionDescriptor*)descriptor)->stride.assign(strides, strides + count);
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t d, int g)) {
-  o(d)->groups = g;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnSetConvolutionGroupCount(cudnnConvolutionDescriptor_t, int) {
+  return CUDNN_STATUS_SUCCESS;  // the filter's and the input's channels say it
 }
-U(cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t d, cudnnMathType_t m)) {
-  o(d)->math = m;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t descriptor,
+                                                 cudnnMathType_t math) {
+  ((ConvolutionDescriptor*)descriptor)->math = math;
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnSetActivationDescriptor(cudnnActivationDescriptor_t, cudnnActivationMode_t, cudnnNanPropagation_t,
-                               double)) {
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnSetActivationDescriptor(cudnnActivationDescriptor_t, cudnnActivationMode_t,
+                                                  cudnnNanPropagation_t, double) {
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnSetPooling2dDescriptor(cudnnPoolingDescriptor_t, cudnnPoolingMode_t, cudnnNanPropagation_t, int, int,
-                              int, int, int, int)) {
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnSetPooling2dDescriptor(cudnnPoolingDescriptor_t, cudnnPoolingMode_t,
+                                                 cudnnNanPropagation_t, int, int, int, int, int, int) {
+  return CUDNN_STATUS_SUCCESS;
 }
-// convolutions
-template <class P>
-static void perf(P* r, int algo, int n, int* got) {
-  *got = n > 0;
-  if (n > 0) {
-    memset(r, 0, sizeof *r);
-    r->algo = (decltype(r->algo))algo;
-    r->status = FINE;
-    r->time = 0.01f;
-    r->memory = 0;
-    r->mathType = CUDNN_DEFAULT_MATH;
+
+// --- Convolutions ---
+
+namespace {
+
+// The plans whose order is that of the algorithms' numbers.
+std::vector<ConvolutionPlan> plans_of(Pass pass, const void* x, const void* w, const void* y,
+                                      const void* descriptor) {
+  const auto& convolution = *(const ConvolutionDescriptor*)descriptor;
+  Convolution it;
+  it.pass = pass;
+  it.x = *tensor(x);
+  it.w = *tensor(w);
+  it.y = *tensor(y);
+  it.stride = convolution.stride;
+  std::vector<ConvolutionPlan> plans = convolution_plans(it);
+  if (it.w.type == CUDNN_DATA_FLOAT && convolution.math == CUDNN_FMA_MATH)
+    plans.erase(std::remove_if(plans.begin(), plans.end(), [](auto& plan) { return plan.tensor_cores; }),
+                plans.end());
+  return plans;
+}
+
+template <class Result>
+cudnnStatus_t report(const std::vector<ConvolutionPlan>& plans, const std::vector<int>& order, int room,
+                     int* found, Result* results) {
+  *found = 0;
+  for (int algorithm : order) {
+    if (*found == room) break;
+    Result& result = results[(*found)++];
+    memset(&result, 0, sizeof result);
+    result.algo = (decltype(result.algo))algorithm;
+    result.status = CUDNN_STATUS_SUCCESS;
+    result.time = (float)(plans[algorithm].ns() / 1e6);
+    result.memory = (size_t)plans[algorithm].workspace_bytes;
+    result.determinism = CUDNN_DETERMINISTIC;
+    result.mathType = plans[algorithm].tensor_cores ? CUDNN_TENSOR_OP_MATH : CUDNN_DEFAULT_MATH;
   }
+  return *found > 0 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
 }
-#define CONV(A, W, T1, T2, T3, R, AL)                                                                        \
-  U(cudnnGetConvolution##A##Algorithm_v7(cudnnHandle_t, T1, T2, const cudnnConvolutionDescriptor_t, T3,      \
-                                         const int n, int* got, R* r)) {                                     \
-    perf(r, 1, n, got);                                                                                      \
-    return FINE;                                                                                             \
-  }                                                                                                          \
-  U(cudnnGetConvolution##A##WorkspaceSize(cudnnHandle_t, T1, T2, const cudnnConvolutionDescriptor_t, T3, AL, \
-                                          size_t* n)) {                                                      \
-    *n = 0;                                                                                                  \
-    return FINE;                                                                                             \
-  }
-#define TD const cudnnTensorDescriptor_t
-#define FD const cudnnFilterDescriptor_t
-CONV(Forward, x, TD, FD, TD, cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t)
-CONV(BackwardData, x, FD, TD, TD, cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t)
-CONV(BackwardFilter, x, TD, TD, FD, cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t)
-static void conv(cudnnHandle_t h, const char* what, TD y, FD w, const cudnnConvolutionDescriptor_t c) {
-  double k = count(o(w)) / o(w)->dims[0], m = count(o(y)) / o(y)->dims[1], n = o(w)->dims[0];
-  int b = width(o(w)->type) * 8;
-  bool tf = b == 32 && o(c)->math != CUDNN_FMA_MATH;
-  char name[160];
-  const char* t = b == 16 ? "f16f16_f16f32_f32" : tf ? "tf32f32_tf32f32_f32" : "f32f32_f32f32_f32";
-  snprintf(name, sizeof name,
-           "sm80_xmma_%s_implicit_gemm_%s_%s_nhwckrsc_nhwc_tilesize128x128x32_stage4_warpsize2x2x1_g1_%s_"
-           "execute_kernel__5x_cudnn",
-           what, o(c)->groups > 1 ? "indexed" : "indexed", t, b == 32 && !tf ? "ffma" : "tensor16x8x8");
-  launch_cudnn(h, name, gemm_ns(m, n, k, 1, b, tf), m * n / 64);
+
+std::vector<int> as_recommended(const std::vector<ConvolutionPlan>& plans) {
+  std::vector<int> order(std::min<size_t>(plans.size(), 8));  // there are eight algorithms at the most
+  for (size_t i = 0; i < order.size(); i++) order[i] = (int)i;
+  return order;
 }
-U(cudnnFindConvolutionForwardAlgorithmEx(cudnnHandle_t h, TD, const void*, FD w, const void*,
-                                         const cudnnConvolutionDescriptor_t c, TD y, void*, const int n,
-                                         int* got, cudnnConvolutionFwdAlgoPerf_t* r, void*, size_t)) {
-  for (int i = 0; i < 5; i++) conv(h, "fprop", y, w, c);
-  perf(r, 1, n, got);
-  return FINE;
+
+// Runs each, and waits for what it took.
+std::vector<int> as_tried(cudnnHandle_t handle, const std::vector<ConvolutionPlan>& plans) {
+  std::vector<int> order = as_recommended(plans);
+  for (int algorithm : order) launch_kernels(stream_of_handle(handle), plans[algorithm].kernels);
+  cudaStreamSynchronize(stream_of_handle(handle));
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return plans[a].ns() < plans[b].ns(); });
+  return order;
 }
-U(cudnnFindConvolutionBackwardDataAlgorithmEx(cudnnHandle_t h, FD w, const void*, TD y, const void*,
-                                              const cudnnConvolutionDescriptor_t c, TD, void*, const int n,
-                                              int* got, cudnnConvolutionBwdDataAlgoPerf_t* r, void*,
-                                              size_t)) {
-  for (int i = 0; i < 5; i++) conv(h, "dgrad", y, w, c);
-  perf(r, 1, n, got);
-  return FINE;
+
+cudnnStatus_t workspace(const std::vector<ConvolutionPlan>& plans, int algorithm, size_t* bytes) {
+  if (algorithm < 0 || algorithm >= (int)plans.size()) return CUDNN_STATUS_NOT_SUPPORTED;
+  *bytes = (size_t)plans[algorithm].workspace_bytes;
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnFindConvolutionBackwardFilterAlgorithmEx(cudnnHandle_t h, TD, const void*, TD y, const void*,
-                                                const cudnnConvolutionDescriptor_t c, FD w, void*,
-                                                const int n, int* got, cudnnConvolutionBwdFilterAlgoPerf_t* r,
-                                                void*, size_t)) {
-  for (int i = 0; i < 5; i++) conv(h, "wgrad", y, w, c);
-  perf(r, 1, n, got);
-  return FINE;
+
+cudnnStatus_t execute(cudnnHandle_t handle, const std::vector<ConvolutionPlan>& plans, int algorithm) {
+  if (algorithm < 0 || algorithm >= (int)plans.size()) return CUDNN_STATUS_NOT_SUPPORTED;
+  return launch_on(handle, plans[algorithm].kernels);
 }
-U(cudnnConvolutionForward(cudnnHandle_t h, const void*, TD, const void*, FD w, const void*,
-                          const cudnnConvolutionDescriptor_t c, cudnnConvolutionFwdAlgo_t, void*, size_t,
-                          const void*, TD y, void*)) {
-  conv(h, "fprop", y, w, c);
-  return FINE;
+
+}  // namespace
+
+EXPORT cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, const cudnnTensorDescriptor_t x,
+                                                            const cudnnFilterDescriptor_t w,
+                                                            const cudnnConvolutionDescriptor_t convolution,
+                                                            const cudnnTensorDescriptor_t y, const int room,
+                                                            int* found,
+                                                            cudnnConvolutionFwdAlgoPerf_t* results) {
+  auto plans = plans_of(Pass::FORWARD, x, w, y, convolution);
+  return report(plans, as_recommended(plans), room, found, results);
 }
-U(cudnnConvolutionBackwardData(cudnnHandle_t h, const void*, FD w, const void*, TD y, const void*,
-                               const cudnnConvolutionDescriptor_t c, cudnnConvolutionBwdDataAlgo_t, void*,
-                               size_t, const void*, TD, void*)) {
-  conv(h, "dgrad", y, w, c);
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
+    cudnnHandle_t, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t dx, const int room,
+    int* found, cudnnConvolutionBwdDataAlgoPerf_t* results) {
+  auto plans = plans_of(Pass::DATA, dx, w, dy, convolution);
+  return report(plans, as_recommended(plans), room, found, results);
 }
-U(cudnnConvolutionBackwardFilter(cudnnHandle_t h, const void*, TD, const void*, TD y, const void*,
-                                 const cudnnConvolutionDescriptor_t c, cudnnConvolutionBwdFilterAlgo_t, void*,
-                                 size_t, const void*, FD w, void*)) {
-  conv(h, "wgrad", y, w, c);
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+    cudnnHandle_t, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t dw, const int room,
+    int* found, cudnnConvolutionBwdFilterAlgoPerf_t* results) {
+  auto plans = plans_of(Pass::FILTER, x, dw, dy, convolution);
+  return report(plans, as_recommended(plans), room, found, results);
 }
-// batch normalization, dropout, pooling
-static double touch_ns(TD x, int times) {
-  return 1e9 * count(o(x)) * width(o(x)->type) * times / (model().bandwidth * 0.8);
+
+EXPORT cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(
+    cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const void*, const cudnnFilterDescriptor_t w,
+    const void*, const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t y, void*,
+    const int room, int* found, cudnnConvolutionFwdAlgoPerf_t* results, void*, size_t) {
+  auto plans = plans_of(Pass::FORWARD, x, w, y, convolution);
+  return report(plans, as_tried(handle, plans), room, found, results);
 }
-U(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(cudnnHandle_t, cudnnBatchNormMode_t,
-                                                           cudnnBatchNormOps_t, TD, TD, TD, TD,
-                                                           const cudnnActivationDescriptor_t, size_t* n)) {
-  *n = 0;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(
+    cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const void*, const cudnnTensorDescriptor_t dy,
+    const void*, const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t dx, void*,
+    const int room, int* found, cudnnConvolutionBwdDataAlgoPerf_t* results, void*, size_t) {
+  auto plans = plans_of(Pass::DATA, dx, w, dy, convolution);
+  return report(plans, as_tried(handle, plans), room, found, results);
 }
-U(cudnnGetBatchNormalizationBackwardExWorkspaceSize(cudnnHandle_t, cudnnBatchNormMode_t, cudnnBatchNormOps_t,
-                                                    TD, TD, TD, TD, TD, TD, const cudnnActivationDescriptor_t,
-                                                    size_t* n)) {
-  *n = 0;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(
+    cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const void*, const cudnnTensorDescriptor_t dy,
+    const void*, const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t dw, void*,
+    const int room, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* results, void*, size_t) {
+  auto plans = plans_of(Pass::FILTER, x, dw, dy, convolution);
+  return report(plans, as_tried(handle, plans), room, found, results);
 }
-U(cudnnGetBatchNormalizationTrainingExReserveSpaceSize(cudnnHandle_t, cudnnBatchNormMode_t,
-                                                       cudnnBatchNormOps_t, const cudnnActivationDescriptor_t,
-                                                       TD, size_t* n)) {
-  *n = 0;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t, const cudnnTensorDescriptor_t x,
+                                                             const cudnnFilterDescriptor_t w,
+                                                             const cudnnConvolutionDescriptor_t convolution,
+                                                             const cudnnTensorDescriptor_t y,
+                                                             cudnnConvolutionFwdAlgo_t algorithm,
+                                                             size_t* bytes) {
+  return workspace(plans_of(Pass::FORWARD, x, w, y, convolution), algorithm, bytes);
 }
-U(cudnnBatchNormalizationForwardTrainingEx(cudnnHandle_t h, cudnnBatchNormMode_t, cudnnBatchNormOps_t,
-                                           const void*, const void*, TD x, const void*, TD, const void*, TD,
-                                           void*, TD, const void*, const void*, double, void*, void*, double,
-                                           void*, void*, const cudnnActivationDescriptor_t, void*, size_t,
-                                           void*, size_t)) {
-  launch_cudnn(h,
-               "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, "
-               "true>(cudnnTensorStruct, float const*)",
-               touch_ns(x, 3), count(o(x)) / 4);
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
+    cudnnHandle_t, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t dx,
+    cudnnConvolutionBwdDataAlgo_t algorithm, size_t* bytes) {
+  return workspace(plans_of(Pass::DATA, dx, w, dy, convolution), algorithm, bytes);
 }
-U(cudnnBatchNormalizationForwardInference(cudnnHandle_t h, cudnnBatchNormMode_t, const void*, const void*,
-                                          TD x, const void*, TD, void*, TD, const void*, const void*,
-                                          const void*, const void*, double)) {
-  launch_cudnn(h, "void cudnn::bn_fw_inf_1C11_kernel_NCHW<float, float, true, 1>(float, float)",
-               touch_ns(x, 2), count(o(x)) / 4);
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
+    cudnnHandle_t, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t dw,
+    cudnnConvolutionBwdFilterAlgo_t algorithm, size_t* bytes) {
+  return workspace(plans_of(Pass::FILTER, x, dw, dy, convolution), algorithm, bytes);
 }
-U(cudnnBatchNormalizationBackwardEx(cudnnHandle_t h, cudnnBatchNormMode_t, cudnnBatchNormOps_t, const void*,
-                                    const void*, const void*, const void*, TD x, const void*, TD, const void*,
-                                    TD, const void*, TD, void*, TD, void*, TD, const void*, const void*,
-                                    void*, void*, double, const void*, const void*,
-                                    const cudnnActivationDescriptor_t, void*, size_t, void*, size_t)) {
-  launch_cudnn(h,
-               "void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 1>(float, float, float, "
-               "float, cudnnTensorStruct)",
-               touch_ns(x, 5), count(o(x)) / 4);
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void*,
+                                             const cudnnTensorDescriptor_t x, const void*,
+                                             const cudnnFilterDescriptor_t w, const void*,
+                                             const cudnnConvolutionDescriptor_t convolution,
+                                             cudnnConvolutionFwdAlgo_t algorithm, void*, size_t, const void*,
+                                             const cudnnTensorDescriptor_t y, void*) {
+  return execute(handle, plans_of(Pass::FORWARD, x, w, y, convolution), algorithm);
 }
-U(cudnnDropoutGetStatesSize(cudnnHandle_t, size_t* n)) {
-  *n = 1 << 20;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnConvolutionBiasActivationForward(
+    cudnnHandle_t handle, const void*, const cudnnTensorDescriptor_t x, const void*,
+    const cudnnFilterDescriptor_t w, const void*, const cudnnConvolutionDescriptor_t convolution,
+    cudnnConvolutionFwdAlgo_t algorithm, void*, size_t, const void*, const cudnnTensorDescriptor_t,
+    const void*, const cudnnTensorDescriptor_t, const void*, const cudnnActivationDescriptor_t,
+    const cudnnTensorDescriptor_t y, void*) {
+  return execute(handle, plans_of(Pass::FORWARD, x, w, y, convolution), algorithm);
 }
-U(cudnnSetDropoutDescriptor(cudnnDropoutDescriptor_t, cudnnHandle_t h, float, void*, size_t,
-                            unsigned long long)) {
-  launch_cudnn(h, "void init_rng_kernel(curandStateXORWOW*)", 20000, 4096);
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void*,
+                                                  const cudnnFilterDescriptor_t w, const void*,
+                                                  const cudnnTensorDescriptor_t dy, const void*,
+                                                  const cudnnConvolutionDescriptor_t convolution,
+                                                  cudnnConvolutionBwdDataAlgo_t algorithm, void*, size_t,
+                                                  const void*, const cudnnTensorDescriptor_t dx, void*) {
+  return execute(handle, plans_of(Pass::DATA, dx, w, dy, convolution), algorithm);
 }
-U(cudnnRestoreDropoutDescriptor(cudnnDropoutDescriptor_t, cudnnHandle_t, float, void*, size_t,
-                                unsigned long long)) {
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void*,
+                                                    const cudnnTensorDescriptor_t x, const void*,
+                                                    const cudnnTensorDescriptor_t dy, const void*,
+                                                    const cudnnConvolutionDescriptor_t convolution,
+                                                    cudnnConvolutionBwdFilterAlgo_t algorithm, void*, size_t,
+                                                    const void*, const cudnnFilterDescriptor_t dw, void*) {
+  return execute(handle, plans_of(Pass::FILTER, x, dw, dy, convolution), algorithm);
 }
-U(cudnnPoolingForward(cudnnHandle_t h, const cudnnPoolingDescriptor_t, const void*, TD x, const void*,
-                      const void*, TD, void*)) {
-  launch_cudnn(h, "cudnn_pooling_fw", touch_ns(x, 1), count(o(x)));
-  return FINE;
+
+// --- Pooling, dropout, CTC loss, spatial transformers ---
+
+EXPORT cudnnStatus_t cudnnPoolingForward(cudnnHandle_t handle, const cudnnPoolingDescriptor_t, const void*,
+                                         const cudnnTensorDescriptor_t x, const void*, const void*,
+                                         const cudnnTensorDescriptor_t y, void*) {
+  return launch_on(
+      handle, {memory_kernel(
+                  "void cudnn::pooling_fw_4d_kernel<float, float, cudnn::maxpooling_func<float, "
+                  "(cudnnNanPropagation_t)0>, (cudnnPoolingMode_t)0, false>(cudnnTensorStruct, float const*)",
+                  tensor(x)->bytes() + tensor(y)->bytes(), tensor(y)->elements())});
 }
-// recurrent layers
-U(cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t d, cudnnRNNAlgo_t, cudnnRNNMode_t m, cudnnRNNBiasMode_t b,
-                           cudnnDirectionMode_t dir, cudnnRNNInputMode_t, cudnnDataType_t t, cudnnDataType_t,
-                           cudnnMathType_t math, int32_t in, int32_t hid, int32_t proj, int32_t layers,
-                           cudnnDropoutDescriptor_t, uint32_t)) {
-  auto* x = o(d);
-  x->mode = m;
-  x->bias = b;
-  x->dirs = dir == CUDNN_BIDIRECTIONAL ? 2 : 1;
-  x->type = t;
-  x->in = in;
-  x->hidden = hid;
-  x->proj = proj;
-  x->layers = layers;
-  x->math = math;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnDropoutGetStatesSize(cudnnHandle_t, size_t* bytes) {
+  *bytes =
+      (size_t)model().multiprocessors * 2048 * 48;  // a curandStateXORWOW for each thread that runs at once
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t d, cudnnDataType_t t, cudnnRNNDataLayout_t, int seq,
-                            int batch, int vec, const int*, void*)) {
-  o(d)->type = t;
-  o(d)->seq = seq;
-  o(d)->batch = batch;
-  o(d)->vec = vec;
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnSetDropoutDescriptor(cudnnDropoutDescriptor_t, cudnnHandle_t handle, float, void*,
+                                               size_t state_bytes, unsigned long long) {
+  return launch_on(
+      handle,
+      {memory_kernel("void init_rng_kernel<curandStateXORWOW>(curandStateXORWOW*, unsigned long long)",
+                     (double)state_bytes, state_bytes / 48., 0.1)});
 }
-static int gates(Obj* x) {
-  return x->mode == CUDNN_LSTM ? 4 : x->mode == CUDNN_GRU ? 3 : 1;
+
+EXPORT cudnnStatus_t cudnnRestoreDropoutDescriptor(cudnnDropoutDescriptor_t, cudnnHandle_t, float, void*,
+                                                   size_t, unsigned long long) {
+  return CUDNN_STATUS_SUCCESS;
 }
-static size_t layer_elements(Obj* x, int pseudo) {
-  int layer = pseudo / x->dirs;
-  int in = layer == 0 ? x->in : x->hidden * x->dirs;
-  return (size_t)gates(x) * ((size_t)x->hidden * in + (size_t)x->hidden * x->hidden + 2 * x->hidden);
+
+EXPORT cudnnStatus_t cudnnSetCTCLossDescriptorEx(cudnnCTCLossDescriptor_t, cudnnDataType_t,
+                                                 cudnnLossNormalizationMode_t, cudnnNanPropagation_t) {
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnGetRNNWeightSpaceSize(cudnnHandle_t, cudnnRNNDescriptor_t d, size_t* n)) {
-  size_t e = 0;
-  for (int i = 0; i < o(d)->layers * o(d)->dirs; i++) e += layer_elements(o(d), i);
-  *n = e * width(o(d)->type);
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnSetCTCLossDescriptor_v9(cudnnCTCLossDescriptor_t, cudnnDataType_t,
+                                                  cudnnLossNormalizationMode_t, cudnnCTCGradMode_t, int) {
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnGetRNNTempSpaceSizes(cudnnHandle_t, cudnnRNNDescriptor_t d, cudnnForwardMode_t m,
-                            cudnnRNNDataDescriptor_t x, size_t* work, size_t* reserve)) {
-  auto* r = o(d);
-  size_t n = (size_t)o(x)->seq * o(x)->batch * r->hidden * r->layers * r->dirs * width(r->type);
-  *work = n * gates(r);
-  if (reserve) *reserve = m == CUDNN_FWD_MODE_TRAINING ? n * (gates(r) + 2) : 0;
-  return FINE;
+
+namespace {
+
+// Probabilities are read, and two tables of the same size made of them.
+cudnnStatus_t ctc_workspace(const void* probabilities, size_t* bytes) {
+  *bytes = (size_t)(2 * tensor(probabilities)->bytes());
+  return CUDNN_STATUS_SUCCESS;
 }
-U(cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t d, int32_t pseudo, size_t, const void* w,
-                          int32_t id, cudnnTensorDescriptor_t md, void** ma, cudnnTensorDescriptor_t bd,
-                          void** ba)) {
-  auto* x = o(d);
-  int g = gates(x), layer = pseudo / x->dirs, in = layer == 0 ? x->in : x->hidden * x->dirs,
-      es = width(x->type);
-  size_t at = 0;
-  for (int i = 0; i < pseudo; i++) at += layer_elements(x, i);
-  if (ma) *ma = nullptr;
-  if (ba) *ba = nullptr;
-  if (id >= 2 * g) return FINE;
-  bool rec = id >= g;
-  size_t m = rec ? (size_t)g * x->hidden * in + (size_t)(id - g) * x->hidden * x->hidden
-                 : (size_t)id * x->hidden * in;
-  size_t b = (size_t)g * x->hidden * (in + x->hidden) + (size_t)id * x->hidden;
-  if (ma) *ma = (char*)w + (at + m) * es;
-  if (md) {
-    o(md)->type = x->type;
-    o(md)->dims = {1, x->hidden, rec ? x->hidden : in};
-    o(md)->strides = {1, 1, 1};
-  }
-  if (x->bias != CUDNN_RNN_NO_BIAS) {
-    if (ba) *ba = (char*)w + (at + b) * es;
-    if (bd) {
-      o(bd)->type = x->type;
-      o(bd)->dims = {1, x->hidden, 1};
-      o(bd)->strides = {1, 1, 1};
-    }
-  }
-  return FINE;
+
+cudnnStatus_t ctc_loss(cudnnHandle_t handle, const void* probabilities) {
+  double bytes = tensor(probabilities)->bytes(), elements = tensor(probabilities)->elements();
+  return launch_on(handle,
+                   {memory_kernel("void cudnn::ctc::ctc_loss_kernel<float>(float const*, int const*, float*)",
+                                  3 * bytes, elements, 0.2),
+                    memory_kernel("void cudnn::ctc::ctc_grad_kernel<float>(float const*, float*)", 3 * bytes,
+                                  elements, 0.2)});
 }
-static void rnn(cudnnHandle_t h, cudnnRNNDescriptor_t d, cudnnRNNDataDescriptor_t x, const char* what) {
-  auto* r = o(d);
-  auto* s = o(x);
-  int bits = width(r->type) * 8;
-  for (int l = 0; l < r->layers * r->dirs; l++) {
-    int in = l / r->dirs == 0 ? r->in : r->hidden * r->dirs;
-    launch_cudnn(h,
-                 "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_warpsize2x2x1_"
-                 "tensor16x8x8_execute_kernel__5x_cudnn",
-                 gemm_ns((double)s->seq * s->batch, (double)gates(r) * r->hidden, in, 1, bits, true),
-                 (double)s->seq * s->batch * r->hidden / 16);
-    for (int t = 0; t < s->seq && t < 64; t++)
-      launch_cudnn(h, what, gemm_ns(s->batch, (double)gates(r) * r->hidden, r->hidden, 1, bits, true),
-                   (double)s->batch * r->hidden);
-  }
+
+}  // namespace
+
+EXPORT cudnnStatus_t cudnnGetCTCLossWorkspaceSize(cudnnHandle_t, const cudnnTensorDescriptor_t probabilities,
+                                                  const cudnnTensorDescriptor_t, const int*, const int*,
+                                                  const int*, cudnnCTCLossAlgo_t, cudnnCTCLossDescriptor_t,
+                                                  size_t* bytes) {
+  return ctc_workspace(probabilities, bytes);
 }
-U(cudnnRNNForward(cudnnHandle_t h, cudnnRNNDescriptor_t d, cudnnForwardMode_t, const int32_t*,
-                  cudnnRNNDataDescriptor_t x, const void*, cudnnRNNDataDescriptor_t, void*,
-                  cudnnTensorDescriptor_t, const void*, void*, cudnnTensorDescriptor_t, const void*, void*,
-                  size_t, const void*, size_t, void*, size_t, void*)) {
-  rnn(h, d, x,
-      "void elemWiseRNNcell<float, float, float, (cudnnRNNMode_t)2, (cudnnRNNBiasMode_t)2>(int, int)");
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnGetCTCLossWorkspaceSize_v8(cudnnHandle_t, cudnnCTCLossAlgo_t,
+                                                     cudnnCTCLossDescriptor_t,
+                                                     const cudnnTensorDescriptor_t probabilities,
+                                                     const cudnnTensorDescriptor_t, size_t* bytes) {
+  return ctc_workspace(probabilities, bytes);
 }
-U(cudnnRNNBackwardData_v8(cudnnHandle_t h, cudnnRNNDescriptor_t d, const int32_t*, cudnnRNNDataDescriptor_t,
-                          const void*, const void*, cudnnRNNDataDescriptor_t x, void*,
-                          cudnnTensorDescriptor_t, const void*, const void*, void*, cudnnTensorDescriptor_t,
-                          const void*, const void*, void*, size_t, const void*, size_t, void*, size_t,
-                          void*)) {
-  rnn(h, d, x, "void LSTM_elementWise_bp1<float, float, float>(int, int)");
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnCTCLoss(cudnnHandle_t handle, const cudnnTensorDescriptor_t probabilities,
+                                  const void*, const int*, const int*, const int*, void*,
+                                  const cudnnTensorDescriptor_t, void*, cudnnCTCLossAlgo_t,
+                                  cudnnCTCLossDescriptor_t, void*, size_t) {
+  return ctc_loss(handle, probabilities);
 }
-U(cudnnRNNBackwardWeights_v8(cudnnHandle_t h, cudnnRNNDescriptor_t d, cudnnWgradMode_t, const int32_t*,
-                             cudnnRNNDataDescriptor_t x, const void*, cudnnTensorDescriptor_t, const void*,
-                             cudnnRNNDataDescriptor_t, const void*, size_t, void*, size_t, void*, size_t,
-                             void*)) {
-  auto* r = o(d);
-  launch_cudnn(h, "sm80_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x128x16_cudnn_rnn_wgrad",
-               gemm_ns(4. * r->hidden, r->in + r->hidden, (double)o(x)->seq * o(x)->batch,
-                       r->layers * r->dirs, 32, true),
-               1 << 16);
-  return FINE;
+
+EXPORT cudnnStatus_t cudnnCTCLoss_v8(cudnnHandle_t handle, cudnnCTCLossAlgo_t, cudnnCTCLossDescriptor_t,
+                                     const cudnnTensorDescriptor_t probabilities, const void*, const int*,
+                                     const int*, const int*, void*, const cudnnTensorDescriptor_t, void*,
+                                     size_t, void*) {
+  return ctc_loss(handle, probabilities);
 }
