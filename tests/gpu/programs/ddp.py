@@ -1,4 +1,4 @@
-"""DistributedDataParallel over NCCL on two GPUs."""
+"""Data parallel training: torchrun --nproc-per-node 2 ddp.py"""
 # test: {"ranks": 2, "row": "ranks"}
 
 import os
@@ -8,22 +8,39 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+ITERATIONS = 40
 
-def main():
-    rank = int(os.environ["LOCAL_RANK"])
-    device = torch.device("cuda", rank)
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
-    model = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 10)).to(device)
-    model = DistributedDataParallel(model, device_ids=[rank])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(60):
-        x = torch.randn(256, 512, device=device)
-        y = torch.randint(10, (256,), device=device)
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+def main() -> None:
+    local = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local)
+    dist.init_process_group("nccl")
+    device = torch.device("cuda", local)
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Block(1024) for _ in range(6)), nn.Linear(1024, 10)).to(device)
+    model = DistributedDataParallel(model, device_ids=[local])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    inputs = torch.randn(2048, 1024, device=device)
+    targets = torch.zeros(2048, dtype=torch.long, device=device)
+    for _ in range(ITERATIONS):
         optimizer.zero_grad(set_to_none=True)
-        loss = nn.functional.cross_entropy(model(x), y)
+        outputs = model(inputs)
+        loss = nn.functional.cross_entropy(outputs, targets)
         loss.backward()
         optimizer.step()
+    torch.cuda.synchronize()
+    print(f"rank {dist.get_rank()} peak {torch.cuda.max_memory_allocated()}", flush=True)
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""Parameters sharded over two GPUs: FSDP2's `fully_shard`, layer by layer."""
+"""Fully sharded training with fully_shard: torchrun --nproc-per-node 2 fsdp2.py"""
 # test: {"ranks": 2, "row": "ranks"}
 
 import os
@@ -6,35 +6,44 @@ import os
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+ITERATIONS = 30
 
 
 class Block(nn.Module):
-    def __init__(self, size):
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.up = nn.Linear(size, 4 * size)
-        self.down = nn.Linear(4 * size, size)
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
 
     def forward(self, x):
-        return x + self.down(nn.functional.gelu(self.up(x)))
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
 
 
-def main():
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
-    model = nn.Sequential(Block(512), Block(512), nn.Linear(512, 10)).to(device)
+def main() -> None:
+    local = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local)
+    dist.init_process_group("nccl")
+    device = torch.device("cuda", local)
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Block(1024) for _ in range(4)), nn.Linear(1024, 10)).to(device)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in model:
-        fully_shard(block)
-    fully_shard(model)
-    optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(60):
-        x = torch.randn(128, 512, device=device)
-        y = torch.randint(10, (128,), device=device)
+        fully_shard(block, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    inputs = torch.randn(4096, 1024, device=device)
+    targets = torch.zeros(4096, dtype=torch.long, device=device)
+    for _ in range(ITERATIONS):
         optimizer.zero_grad(set_to_none=True)
-        loss = nn.functional.cross_entropy(model(x), y)
+        outputs = model(inputs)
+        loss = nn.functional.cross_entropy(outputs.float(), targets)
         loss.backward()
         optimizer.step()
+    torch.cuda.synchronize()
+    print(f"rank {dist.get_rank()} peak {torch.cuda.max_memory_allocated()}", flush=True)
     dist.destroy_process_group()
 
 
