@@ -88,6 +88,9 @@ pub(super) fn replay(
     let (mut peak, mut peak_at, mut peak_event) = (state.now, start_ns, None);
     for (index, event) in events.iter().enumerate() {
         state.apply(index, event);
+        if on_device {
+            state.settle(event);
+        }
         curve.push((event.time_ns, state.now));
         if state.now > peak {
             (peak, peak_at, peak_event) = (state.now, event.time_ns, Some(index));
@@ -175,6 +178,17 @@ impl State {
         let beyond = bytes.saturating_sub(freed).min(self.unknown);
         self.unknown -= beyond;
         self.now = self.now.saturating_sub(beyond);
+    }
+
+    /// Takes the allocator's own count after an event. It holds blocks that nobody reported, too: the
+    /// profiler hears nothing of what a thread of the program's allocates.
+    fn settle(&mut self, event: &MemoryEvent) {
+        let given_out = event.total_allocated.and_then(|total| u64::try_from(total).ok());
+        if let Some(given_out) = given_out.filter(|&total| total <= MOST_BYTES) {
+            let known = self.now.saturating_sub(self.unknown);
+            self.unknown = given_out.saturating_sub(known);
+            self.now = known.saturating_add(self.unknown);
+        }
     }
 
     /// Ends a block's life and says how large it was.
@@ -319,6 +333,29 @@ mod tests {
     fn without_blocks_the_peak_is_what_the_allocator_counted() {
         let replay = without_events(Some(5_000));
         assert_eq!((replay.cost.peak_bytes, replay.unknown_bytes), (5_000, 5_000 - 1024));
+    }
+
+    #[test]
+    fn what_other_threads_allocate_counts_by_the_allocators_total() {
+        // (address, bytes, total after it): 4096 bytes appear unseen, and go by an unseen address.
+        let told = [(7, 1024, 1024), (8, 1024, 6144), (9, -4096, 2048), (8, -1024, 1024)];
+        let mut trace = TraceBuilder::new();
+        for (time_ns, &(address, bytes, _)) in (1..).zip(&told) {
+            trace.memory(time_ns, address, bytes);
+        }
+        let mut trace = trace.trace();
+        for (event, &(_, _, total)) in trace.memory.iter_mut().zip(&told) {
+            (event.device_type, event.device) = (Some(1), Some(0));
+            event.total_allocated = Some(total);
+        }
+        let mut manifest = manifest(&[]);
+        if let Some(memory) = &mut manifest.memory {
+            memory.device = Some("cuda:0".to_owned());
+            memory.allocated_bytes = Some(0);
+        }
+        let replay = replay(&trace, Some(&manifest), Some((0, 1_000_000)));
+        assert_eq!((replay.cost.peak_bytes, replay.unknown_bytes), (6144, 4096));
+        assert_eq!(replay.cost.curve.last(), Some(&(4, 1024)));
     }
 
     #[test]

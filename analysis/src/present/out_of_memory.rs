@@ -23,6 +23,8 @@ pub struct OutOfMemory {
     pub free_bytes: Option<u64>,
     /// Bytes of other processes.
     pub other_processes_bytes: Option<u64>,
+    /// Bytes of this process that are not PyTorch's: CUDA's context, cuBLAS, NCCL.
+    pub outside_pytorch_bytes: Option<u64>,
     /// Bytes that PyTorch's allocator took from the device.
     pub reserved_bytes: Option<u64>,
     /// Bytes of those that hold something.
@@ -65,6 +67,8 @@ pub struct HeldLine {
 const SHOWN_LINES: usize = 3;
 /// Kinds below this share of what is held are left out of a text.
 const SMALL_SHARE: f64 = 0.005;
+/// Lines below this share of their kind are left out of a text.
+const SMALL_LINE: f64 = 0.02;
 /// Advice beyond this is more than a person reads.
 const MOST_ADVICE: usize = 3;
 /// From this share of the device on, memory that the program does not use is worth a sentence.
@@ -97,6 +101,10 @@ impl OutOfMemory {
                 .zip(recorded.process_bytes)
                 // The process's own is rounded in the message that it comes from.
                 .map(|(used, own)| used.saturating_sub(own)),
+            outside_pytorch_bytes: recorded
+                .process_bytes
+                .zip(recorded.reserved_bytes)
+                .map(|(own, reserved)| own.saturating_sub(reserved)),
             reserved_bytes: recorded.reserved_bytes,
             allocated_bytes: recorded.allocated_bytes,
             graph_pool_bytes: recorded.graph_pool_bytes,
@@ -145,6 +153,12 @@ impl OutOfMemory {
         }
         if let Some(pools) = self.graph_pool_bytes.filter(|&pools| self.is_large(pools)) {
             lines.push(format!("Reserved for CUDA graphs: {}", bytes(pools)));
+        }
+        if let Some(outside) = self.outside_pytorch_bytes.filter(|&outside| self.is_large(outside)) {
+            lines.push(format!(
+                "Held by this process outside PyTorch's allocator (CUDA context, libraries): {}",
+                bytes(outside)
+            ));
         }
         if let Some(others) = self.large_other_processes() {
             lines.push(format!("Held by other processes on this GPU: {}", bytes(others)));
@@ -315,14 +329,22 @@ fn name(kind: &str) -> &str {
 fn places(kind: &HeldKind) -> String {
     let is_of_model =
         matches!(kind.kind.as_str(), "weight" | "buffer" | "gradient" | "optimizer_state");
-    if kind.lines.is_empty() || is_of_model {
+    let large = |line: &&HeldLine| line.bytes as f64 >= SMALL_LINE * kind.bytes as f64;
+    let lines: Vec<&HeldLine> = kind.lines.iter().filter(large).collect();
+    if lines.is_empty() || is_of_model {
         return String::new();
     }
-    let shown = kind.lines.iter().take(SHOWN_LINES);
-    let shown: Vec<String> = shown
+    if let [only] = lines[..]
+        && only.bytes == kind.bytes
+    {
+        return format!(" ({}:{})", only.path, only.line);
+    }
+    let shown: Vec<String> = lines
+        .iter()
+        .take(SHOWN_LINES)
         .map(|line| format!("{}:{} {}", line.path, line.line, bytes(line.bytes)))
         .collect();
-    let more = if kind.lines.len() > SHOWN_LINES { ", …" } else { "" };
+    let more = if lines.len() > SHOWN_LINES { ", …" } else { "" };
     format!(" ({}{more})", shown.join(", "))
 }
 
@@ -351,6 +373,7 @@ mod tests {
             limit_bytes: Some(85 * GB),
             free_bytes: Some(GB),
             other_processes_bytes: Some(0),
+            outside_pytorch_bytes: Some(GB / 2),
             reserved_bytes: Some(78 * GB),
             allocated_bytes: Some(77 * GB),
             graph_pool_bytes: Some(0),
@@ -420,6 +443,7 @@ mod tests {
     fn memory_that_the_program_does_not_use_is_named() {
         let memory = OutOfMemory {
             other_processes_bytes: Some(30 * GB),
+            outside_pytorch_bytes: Some(9 * GB),
             limit_bytes: Some(60 * GB),
             reserved_bytes: Some(50 * GB),
             allocated_bytes: Some(40 * GB),

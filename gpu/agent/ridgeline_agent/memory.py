@@ -26,6 +26,8 @@ def storage_of(tensor: torch.Tensor, device: torch.device) -> tuple[int, int] | 
     """`(pointer, bytes)` of the tensor's storage, or None where it has none on the device."""
     if tensor.device.type != device.type or tensor.layout is not torch.strided:
         return None
+    if device.index is not None and tensor.device.index != device.index:
+        return None
     try:
         storage = tensor.untyped_storage()
         pointer, size = storage.data_ptr(), storage.nbytes()

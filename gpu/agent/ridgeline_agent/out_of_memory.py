@@ -46,7 +46,10 @@ Frames = list[dict[str, Any]]
 class _Observation:
     """The allocator's state at the moment at which it had no memory left."""
 
-    def __init__(self, device: int, requested: int, total: int, free: int) -> None:
+    def __init__(
+        self, device: int, requested: int, total: int, free: int, has_history: bool
+    ) -> None:
+        self.has_history = has_history
         self.device = device
         self.requested = requested
         self.total = total
@@ -141,7 +144,8 @@ class OutOfMemoryWatch:
         if os.getpid() != self._pid:
             return
         try:
-            self._last = _Observation(device, requested, total, free)
+            has_history = self._has_history or self._is_programs
+            self._last = _Observation(device, requested, total, free, has_history)
         except Exception as error:
             # It must raise the program's own error, not one of ours.
             self._last, self._problem = None, error
@@ -167,7 +171,8 @@ class OutOfMemoryWatch:
             return self._unobserved(message, table, optimizers, others_go_backward)
         device = torch.device("cuda", seen.device)
         kinds = self._kinds(device, table, optimizers, others_go_backward)
-        held = _Held(self._sources, {address: kind for address, _, kind in kinds})
+        known = {address: kind for address, _, kind in kinds}
+        held = _Held(self._sources, known, seen.has_history)
         for segment in seen.segments:
             held.add(segment)
         own = bytes_in(_OWN, message)
@@ -244,8 +249,9 @@ class OutOfMemoryWatch:
 class _Held:
     """Blocks by what they hold and by the line that allocated them."""
 
-    def __init__(self, sources: Sources, kinds: dict[int, str]) -> None:
+    def __init__(self, sources: Sources, kinds: dict[int, str], has_history: bool) -> None:
         self._sources = sources
+        self._has_history = has_history
         self._kinds = kinds
         self._bytes: dict[str, int] = {}
         self._lines: dict[str, dict[Line, int]] = {}
@@ -258,11 +264,12 @@ class _Held:
             is_awaiting = block["state"] in _AWAITING
             if block["state"] != "active_allocated" and not is_awaiting:
                 continue
-            frames: Frames | None = block.get("frames")
-            kind = "awaiting_free" if is_awaiting else _kind_of(frames, self._kinds.get(at))
+            frames: Frames = block.get("frames", [])
+            known = self._kinds.get(at)
+            kind = "awaiting_free" if is_awaiting else _kind_of(frames, known, self._has_history)
             self.total += block["size"]
             self._bytes[kind] = self._bytes.get(kind, 0) + block["size"]
-            line = self._line(frames or [])
+            line = self._line(frames)
             if line is not None:
                 lines = self._lines.setdefault(kind, {})
                 lines[line] = lines.get(line, 0) + block["size"]
@@ -289,16 +296,16 @@ class _Held:
         return [{"file": file, "line": line, "bytes": lines[file, line]} for file, line in largest]
 
 
-def _kind_of(frames: Frames | None, known: str | None) -> str:
-    """What a block holds, from the stack that allocated it, if any, and from what Python reaches.
+def _kind_of(frames: Frames, known: str | None, has_history: bool) -> str:
+    """What a block holds, from the stack that allocated it and from what Python reaches.
 
     What autograd saves for the backward pass is reached by its graph only.
     """
     if known is not None and known != "other":
         return known
-    # The engine's own threads run no Python, so that there is no frame.
-    stack = None if frames is None else [f"{one['filename']}:{one['name']}" for one in frames]
-    phase = None if stack is None else _phase_of(stack, is_engine=not stack)
+    # The engine's own threads run no Python, so that their stacks are empty.
+    is_engine = has_history and not frames and known is None
+    phase = _phase_of([f"{frame['filename']}:{frame['name']}" for frame in frames], is_engine)
     if phase in ("backward", "optimizer"):
         return "temporary"
     return known if known is not None and phase is None else "activation"
