@@ -6,6 +6,7 @@
 
 use super::contexts::{ContextId, Contexts};
 use super::join::Join;
+use super::replays::Replays;
 use crate::metrics::activity::activity_facts;
 use crate::predict::device_table;
 use crate::profile::{Device, GpuActivity};
@@ -22,10 +23,16 @@ pub(super) struct Launches {
     operators: Vec<Option<usize>>,
     /// By runtime call: to whom its work belongs.
     pub contexts: Vec<ContextId>,
+    /// What CUDA graphs started.
+    pub replays: Replays,
 }
 
 impl Launches {
-    pub fn new(join: &Join<'_>, contexts: &mut Contexts<'_>) -> Launches {
+    pub fn new(
+        join: &Join<'_>,
+        contexts: &mut Contexts<'_>,
+        manifest: Option<&Manifest>,
+    ) -> Launches {
         let trace = join.trace;
         if trace.activities.is_empty() && trace.runtime_calls.is_empty() {
             return Launches::default();
@@ -41,7 +48,10 @@ impl Launches {
             })
             .collect();
         let calls = correlation::runtime_call_of_activities(trace);
-        Launches { calls, operators, contexts: of_calls }
+        let replays = manifest
+            .map(|manifest| Replays::new(join, &manifest.cuda_graphs, &calls))
+            .unwrap_or_default();
+        Launches { calls, operators, contexts: of_calls, replays }
     }
 
     /// The runtime call that launched an activity.
@@ -49,14 +59,19 @@ impl Launches {
         self.calls.get(activity).copied().flatten()
     }
 
+    /// The same, and for what a CUDA graph ran the call that made its node while it was captured.
+    fn written_call(&self, activity: usize) -> Option<usize> {
+        self.replays.captured_call(activity).or_else(|| self.call(activity))
+    }
+
     /// The innermost operator around that call.
     pub fn operator(&self, activity: usize) -> Option<usize> {
-        self.operators.get(self.call(activity)?).copied().flatten()
+        self.operators.get(self.written_call(activity)?).copied().flatten()
     }
 
     /// To whom an activity belongs.
     pub fn context(&self, activity: usize) -> Option<ContextId> {
-        self.contexts.get(self.call(activity)?).copied()
+        self.contexts.get(self.written_call(activity)?).copied()
     }
 }
 

@@ -121,6 +121,7 @@ impl TraceBuilder {
             correlation,
             external: None,
             bytes: None,
+            graph_node: None,
             launch: Launch::default(),
         });
     }

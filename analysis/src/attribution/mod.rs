@@ -29,6 +29,7 @@ mod notes;
 mod operators;
 mod optimizer;
 mod recorded_step;
+mod replays;
 mod scale;
 pub mod spans;
 mod step_graph;
@@ -64,6 +65,7 @@ use crate::profile::{
 use crate::recording::Recording;
 use crate::recording::line_log::LineLog;
 use crate::recording::manifest::{Manifest, Region};
+use crate::recording::trace::Trace;
 use crate::whatif::recorded::{NoGraph, Recorded};
 
 /// Why a recording has no costs.
@@ -72,6 +74,12 @@ pub enum AttributionError {
     /// The run ended before an iteration was profiled.
     #[error("the recording holds no profiled iteration: the run ended before one was complete")]
     NoIteration,
+    /// The profiler recorded nothing of a GPU that ran operators: CUPTI did not start.
+    #[error("the GPU ran operators, but the profiler recorded no kernel. {why}")]
+    NoKernels {
+        /// Why, and what to do.
+        why: String,
+    },
 }
 
 /// What one iteration of a recording costs, by line, module and kernel.
@@ -123,6 +131,18 @@ fn eager_shares(compiled: &Recording, eager: &Recording) -> Result<EagerShares, 
     Ok(attribute_with(eager, None, &regions)?.shares)
 }
 
+/// Why a recording of a GPU that ran operators has no kernel; nothing for every other recording.
+fn missing_kernels(trace: &Trace, manifest: &Manifest) -> Option<String> {
+    let on_gpu = matches!(manifest.device.kind.as_deref(), Some("cuda" | "rocm"));
+    if !on_gpu || !trace.activities.is_empty() {
+        return None;
+    }
+    // Torch's number of CUDA and ROCm devices.
+    let gave_memory = trace.memory.iter().any(|event| event.device_type == Some(1));
+    let unknown = || gave_memory.then(|| "Another profiler may hold CUPTI.".to_owned());
+    manifest.kernels_missing.clone().or_else(unknown)
+}
+
 /// What is known of a recording.
 struct Attributed {
     profile: Profile,
@@ -143,6 +163,9 @@ fn attribute_with(
     if recording.manifest.is_some() && steps.windows.is_empty() {
         return Err(AttributionError::NoIteration);
     }
+    if let Some(why) = recording.manifest.as_ref().and_then(|it| missing_kernels(trace, it)) {
+        return Err(AttributionError::NoKernels { why });
+    }
     let manifest = recording.manifest.as_ref();
     let empty_log = LineLog::default();
     let log = recording.lines.as_ref().unwrap_or(&empty_log);
@@ -150,10 +173,10 @@ fn attribute_with(
     let mut contexts = Contexts::new(&join, manifest, recording.lines.is_none());
 
     let pieces = timeline::pieces(&join, &mut contexts);
-    let launches = Launches::new(&join, &mut contexts);
+    let launches = Launches::new(&join, &mut contexts, manifest);
     let mut replay = memory::replay(trace, manifest, steps.measured);
     let classifier = Classifier::new(&join, &mut contexts, manifest, &replay);
-    let of_shown = operators::contexts_of_shown(&join, &mut contexts);
+    let of_shown = operators::contexts_of_shown(&join, &mut contexts, &launches.replays);
 
     let communication = Communication::new(&join, &pieces, &launches);
     let waits = communication.host_waits();
@@ -220,7 +243,7 @@ fn attribute_with(
         kernels: kernels::all(&join, &sums),
         gpu: device::activity(trace, &sums.launches),
         untracked: untracked(without_line, &sums),
-        notes: notes::of(recording, eager.is_some()),
+        notes: notes::of(recording, eager.is_some(), &sums.launches.replays),
         torch_version: manifest.map(|manifest| manifest.torch.clone()).unwrap_or_default(),
         device: sums.device,
         estimate: None,

@@ -1,10 +1,11 @@
 //! What a person should know about how far to trust a profile.
 
+use super::replays::Replays;
 use crate::recording::Recording;
 
 /// Notes on a recording, in a person's words; `split` says that an eager pass divided compiled
 /// functions.
-pub(super) fn of(recording: &Recording, split: bool) -> Vec<String> {
+pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(manifest) = &recording.manifest {
         if manifest.iterations.timed_ns.is_empty() {
@@ -27,6 +28,13 @@ pub(super) fn of(recording: &Recording, split: bool) -> Vec<String> {
                 "what they cost stands on the lines that call them."
             };
             notes.push(format!("torch.compile compiled functions: {lines}"));
+        }
+        if replays.without_call > 0 {
+            notes.push(format!(
+                "{} of {} kernels and copies of CUDA graphs are shown at the line that replays the \
+                 graph, because their place in the captured code is unknown.",
+                replays.without_call, replays.activities
+            ));
         }
         notes.extend(manifest.notes.iter().cloned());
         if recording.lines.is_none() {

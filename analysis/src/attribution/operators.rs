@@ -9,6 +9,7 @@ use super::costs::is_within;
 use super::join::Join;
 use super::kernels::{KernelSums, launched_within};
 use super::lines::{LineIndex, Lines};
+use super::replays::Replays;
 use crate::metrics::op_flops::{OpWork, op_work};
 use crate::profile::{OPERATORS_PER_LINE, OperatorCost, Phase};
 use crate::recording::StringId;
@@ -42,15 +43,19 @@ struct Group {
     kernels: KernelSums,
 }
 
-/// The contexts of the operators that are shown and ran within the windows; nothing for the others.
+/// The contexts of the operators that are shown and ran within the windows, or were captured for a
+/// CUDA graph that was replayed there; nothing for the others.
 pub(super) fn contexts_of_shown(
     join: &Join<'_>,
     contexts: &mut Contexts<'_>,
+    replays: &Replays,
 ) -> Vec<Option<ContextId>> {
     (0_u32..)
         .zip(join.trace.operators.iter().zip(&join.shown))
         .map(|(index, (operator, shown))| {
-            (*shown == index && is_within(join.windows, operator.start_ns))
+            let ran = is_within(join.windows, operator.start_ns)
+                || replays.of_captured(operator.start_ns).is_some();
+            (*shown == index && ran)
                 .then(|| contexts.of_operator(index))
         })
         .collect()
@@ -151,7 +156,9 @@ fn groups(
             (of_operator.get_mut(index), groups.get_mut(group))
         {
             *entry = Some(group);
-            group_sums.calls += 1.0;
+            let ran = sums.launches.replays.of_captured(operator.start_ns).map_or(1.0, f64::from);
+            let work = work.map(|work| work.times(ran));
+            group_sums.calls += ran;
             group_sums.host_ns += sums.costs.operators.get(index).copied().unwrap_or(0.0);
             group_sums.work = add_work(group_sums.work, work);
         }

@@ -107,7 +107,7 @@ pub fn recorded_iteration(recording: &Recording) -> Option<RecordedIteration> {
     let join = Join::new(trace, log, &windows);
     let mut contexts = Contexts::new(&join, manifest, recording.lines.is_none());
     let pieces = timeline::pieces(&join, &mut contexts);
-    let launches = Launches::new(&join, &mut contexts);
+    let launches = Launches::new(&join, &mut contexts, recording.manifest.as_ref());
 
     let mut draft = Draft { window, iteration: RecordedIteration::default(), contexts: Vec::new() };
     (draft.iteration.start_ns, draft.iteration.end_ns) = window;

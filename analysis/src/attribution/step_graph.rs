@@ -52,7 +52,7 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
     let join = Join::new(&recording.trace, log, &steps.windows);
     let mut contexts = Contexts::new(&join, manifest, recording.lines.is_none());
     let pieces = timeline::pieces(&join, &mut contexts);
-    let launches = Launches::new(&join, &mut contexts);
+    let launches = Launches::new(&join, &mut contexts, recording.manifest.as_ref());
     let waits = Communication::new(&join, &pieces, &launches).host_waits();
     let joined = Joined {
         recording,

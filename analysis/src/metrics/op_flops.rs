@@ -21,6 +21,11 @@ impl OpWork {
         OpWork { flops: 0.0, bytes: Some(0.0) }
     }
 
+    /// The work of so many calls.
+    pub fn times(self, calls: f64) -> OpWork {
+        OpWork { flops: self.flops * calls, bytes: self.bytes.map(|bytes| bytes * calls) }
+    }
+
     /// The work of both.
     pub fn plus(self, other: OpWork) -> OpWork {
         OpWork {

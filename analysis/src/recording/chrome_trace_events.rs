@@ -51,6 +51,7 @@ pub(super) struct Arguments<'a> {
     block: Token<'a>,
     occupancy: Token<'a>,
     copied_bytes: Token<'a>,
+    graph_node: Token<'a>,
     address: Token<'a>,
     allocated_bytes: Token<'a>,
     device_type: Token<'a>,
@@ -127,6 +128,7 @@ impl<'a> Arguments<'a> {
             b"block" => &mut self.block,
             b"est. achieved occupancy %" => &mut self.occupancy,
             b"bytes" => &mut self.copied_bytes,
+            b"graph node id" => &mut self.graph_node,
             b"Addr" => &mut self.address,
             b"Bytes" => &mut self.allocated_bytes,
             b"Device Type" => &mut self.device_type,
@@ -435,6 +437,8 @@ fn activity(
         correlation: arguments.correlation.unsigned(),
         external: arguments.external.unsigned(),
         bytes: arguments.copied_bytes.unsigned(),
+        // 0 outside of graphs.
+        graph_node: arguments.graph_node.unsigned().filter(|node| *node > 0),
         launch: Launch {
             grid: three(arguments.grid),
             block: three(arguments.block),

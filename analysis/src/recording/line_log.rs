@@ -357,6 +357,8 @@ pub const PHASE_EXIT: u8 = 6;
 pub const ITERATION: u8 = 7;
 /// The recorder ran until now.
 pub const RECORDER: u8 = 8;
+/// The line clock starts, perhaps again: the stacks of all threads follow.
+pub const STARTED: u8 = 9;
 
 /// Replays records into a [`LineLog`]. Records of a thread come in order of time; those of several
 /// threads may be mixed.
@@ -395,18 +397,18 @@ impl LineLogBuilder {
             self.log.boundaries.push((record.time_ns, record.a));
             return;
         }
+        if record.kind == STARTED {
+            for standing in &mut self.standing {
+                *standing = Standing { time_ns: standing.time_ns, ..Standing::NOWHERE };
+            }
+            return;
+        }
         let index = usize::from(record.thread);
         while self.log.threads.len() <= index {
             self.log.threads.push(ThreadLines { tid: -1, ..ThreadLines::default() });
         }
         while self.standing.len() <= index {
-            self.standing.push(Standing {
-                time_ns: i64::MIN,
-                stack: StackId::EMPTY,
-                marker: MarkerId::NONE,
-                frames_beyond: 0,
-                markers_beyond: 0,
-            });
+            self.standing.push(Standing::NOWHERE);
         }
         let (Some(standing), Some(thread)) =
             (self.standing.get_mut(index), self.log.threads.get_mut(index))
@@ -447,6 +449,14 @@ impl LineLogBuilder {
 }
 
 impl Standing {
+    const NOWHERE: Standing = Standing {
+        time_ns: i64::MIN,
+        stack: StackId::EMPTY,
+        marker: MarkerId::NONE,
+        frames_beyond: 0,
+        markers_beyond: 0,
+    };
+
     fn push(&mut self, stacks: &mut Stacks, code: u32, line: u32) {
         if stacks.depth(self.stack) >= MAX_DEPTH {
             self.frames_beyond += 1;

@@ -79,6 +79,12 @@ pub struct Manifest {
     /// Of modules whose outputs were looked at, how much of them is zero.
     #[serde(default)]
     pub sparsity: Vec<Sparsity>,
+    /// CUDA graphs that the profiled iterations replayed.
+    #[serde(default, deserialize_with = "or_default")]
+    pub cuda_graphs: CudaGraphs,
+    /// Why the profiler recorded nothing of a GPU that ran operators; nothing where it did.
+    #[serde(default, deserialize_with = "optional_text")]
+    pub kernels_missing: Option<String>,
     /// Functions that `torch.compile` compiled and that ran.
     #[serde(default)]
     pub compiled: Vec<Region>,
@@ -110,6 +116,24 @@ pub enum Status {
     Failed,
     /// The program ended before enough iterations.
     Short,
+}
+
+/// CUDA graphs that the profiled iterations replayed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct CudaGraphs {
+    /// From when to when a capture lasted, in nanoseconds; the trace has what ran then.
+    pub captures: Vec<(i64, i64)>,
+    /// From when to when each replay was launched, and an index into `captures` where that was recorded.
+    pub replays: Vec<(i64, i64, Option<usize>)>,
+}
+
+impl CudaGraphs {
+    /// The capture of the graph that was being launched at a time.
+    pub fn captured_for(&self, time_ns: i64) -> Option<usize> {
+        let replay = self.replays.iter().find(|(start, end, _)| (*start..=*end).contains(&time_ns));
+        replay?.2
+    }
 }
 
 /// What ran the iterations.

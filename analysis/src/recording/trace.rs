@@ -209,6 +209,9 @@ pub struct Activity {
     pub external: Option<u64>,
     /// Bytes that were copied or filled.
     pub bytes: Option<u64>,
+    /// Of what a CUDA graph ran: the number of its node, which grows in the order in which the nodes of
+    /// a graph were made. Older profilers do not write it.
+    pub graph_node: Option<u64>,
     /// How a kernel was launched.
     pub launch: Launch,
 }

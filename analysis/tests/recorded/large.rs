@@ -124,6 +124,7 @@ impl Made {
             correlation,
             external: None,
             bytes: None,
+            graph_node: None,
             launch: Launch::default(),
         });
     }

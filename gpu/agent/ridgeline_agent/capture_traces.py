@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -28,9 +27,10 @@ _TAIL_BYTES = 1 << 12
 class CaptureTraces:
     """Records captures, one at a time."""
 
-    def __init__(self) -> None:
-        # By number of the capture: from when to when it lasted, and Kineto's results.
-        self._done: dict[int, tuple[int, int, Any]] = {}
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        # By number of the capture: from when to when it lasted, and the events of its trace.
+        self._done: dict[int, tuple[int, int, list[str]]] = {}
         self._number: int | None = None
         self._began_ns = 0
         # `(start, end, number of the capture)` of each replay in the profiled iterations.
@@ -57,11 +57,10 @@ class CaptureTraces:
             return
         number, self._number = self._number, None
         results = torch._C._autograd._disable_profiler()
-        self._done[number] = (self._began_ns, time.time_ns(), results)
-
-    def has(self, number: int) -> bool:
-        """Whether a capture was recorded."""
-        return number in self._done
+        ended_ns = time.time_ns()
+        # Read at once: Kineto's results point into buffers that its next start uses again.
+        events = _events(results, os.path.join(self._folder, "capture.json"))
+        self._done[number] = (self._began_ns, ended_ns, events)
 
     def replayed(self, began_ns: int, number: int | None) -> None:
         """A graph was replayed in a profiled iteration."""
@@ -95,9 +94,9 @@ class CaptureTraces:
         """
         replayed = {number for _, _, number in self._replays if number is not None}
         events: list[str] = []
-        for number, (_, _, results) in self._done.items():
+        for number, (_, _, of_capture) in self._done.items():
             if number in replayed:
-                events += _events(results, f"capture-{number}.json")
+                events += of_capture
         if events:
             _add_events(path, events)
 
@@ -122,26 +121,29 @@ def start_kineto(on_cuda: bool, memory: bool) -> Any:
     return profiler
 
 
-def _events(results: Any, name: str) -> Iterator[str]:
+def _events(results: Any, path: str) -> list[str]:
     """The operators of a capture and the calls that made its nodes, as JSON."""
-    results.save(name)
+    results.save(path)
     try:
-        if os.path.getsize(name) > _MOST_BYTES:
-            return
-        with open(name, encoding="utf-8", errors="replace") as file:
+        if os.path.getsize(path) > _MOST_BYTES:
+            return []
+        with open(path, encoding="utf-8", errors="replace") as file:
             events = json.load(file)["traceEvents"]
     finally:
-        os.remove(name)
+        os.remove(path)
     # What another thread launched at the time ran at once, and is in no graph.
     ran = {
         event.get("args", {}).get("correlation")
         for event in events
         if event.get("cat") in _DEVICE_EVENTS
     }
-    for event in events:
-        is_host = event.get("ph") == "X" and event.get("cat") in _HOST_EVENTS
-        if is_host and event.get("args", {}).get("correlation", 0) not in ran:
-            yield json.dumps(event)
+    return [
+        json.dumps(event)
+        for event in events
+        if event.get("ph") == "X"
+        and event.get("cat") in _HOST_EVENTS
+        and event.get("args", {}).get("correlation", 0) not in ran
+    ]
 
 
 def _add_events(path: str, events: list[str]) -> None:

@@ -17,9 +17,7 @@ from .memory import other_tensors
 def used_device(wanted: str) -> torch.device:
     """The device whose memory and time count: the GPU that the program uses, or the CPU."""
     if wanted != "cpu" and torch.cuda.is_initialized():
-        counted = {
-            index: allocated_bytes(index) or 0 for index in range(torch.cuda.device_count())
-        }
+        counted = {index: allocated_bytes(index) or 0 for index in range(torch.cuda.device_count())}
         held = counted if any(counted.values()) else _held_by_tensors()
         if any(held.values()):
             return torch.device("cuda", max(held, key=lambda index: held[index]))
@@ -34,6 +32,22 @@ def _held_by_tensors() -> dict[int, int]:
             size = tensor.numel() * tensor.element_size()
             held[tensor.device.index] = held.get(tensor.device.index, 0) + size
     return held
+
+
+def synchronize() -> None:
+    """Waits for all GPUs that the process has memory on: a model may be spread over several."""
+    for index in range(torch.cuda.device_count()):
+        # To wait for another one would give it a context, which takes memory and time.
+        if _holds_memory(index):
+            torch.cuda.synchronize(index)
+
+
+def _holds_memory(index: int) -> bool:
+    try:
+        return torch.cuda.memory_reserved(index) > 0
+    except RuntimeError:
+        # A pluggable allocator does not tell.
+        return index == torch.cuda.current_device()
 
 
 def device_json(device: torch.device) -> dict[str, object]:
@@ -67,7 +81,6 @@ def is_simulated() -> bool:
     export a symbol that no real one has. Environment variables would not do: a launcher drops them.
     """
     return os.name == "posix" and hasattr(ctypes.CDLL(None), "simgpu_missing")
-
 
 
 def processor_name() -> str | None:

@@ -24,7 +24,16 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import __version__, allocator, device, hooks, line_clock, loops, manifest
+from . import (
+    __version__,
+    allocator,
+    device,
+    device_activity,
+    hooks,
+    line_clock,
+    loops,
+    manifest,
+)
 from .alignment import Alignment
 from .batch import BatchWatch
 from .capture_traces import CaptureTraces, start_kineto
@@ -117,7 +126,7 @@ class Recorder:
         self._table = ModuleTable(self._definitions)
         self._compiled = CompiledRegions(self._sources)
         self._graphs = CudaGraphs()
-        self._captures = CaptureTraces()
+        self._captures = CaptureTraces(spec.out)
         self._calls = hooks.ModuleCalls(self, SPARSE_TYPES, self._module_gave)
         self._batch = BatchWatch()
         self._loader_batches = LoaderBatches()
@@ -151,6 +160,10 @@ class Recorder:
         self._profiler: Any = None
         self._results: Any = None
         self._profiled: list[tuple[int, int]] = []
+        # What the allocator of the GPU had given out when the profiler started.
+        self._allocations: int | None = None
+        # Why the profiler recorded nothing of a GPU that ran operators.
+        self._kernels_missing: str | None = None
         self._further: Further | None = None
         self._iteration_began_ns = 0
         self._stack_before: loops.Frames = []
@@ -623,7 +636,8 @@ class Recorder:
             self._table = ModuleTable(self._definitions)
         self._tolerating("the search for modules", self._table.build, self._signals.optimizers())
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+            device.synchronize()
+        self._allocations = device_activity.allocations(self._device)
         self._profiler = start_kineto(on_cuda=self._device.type == "cuda", memory=True)
         self._calls.start()
         self._clock.start()
@@ -670,7 +684,7 @@ class Recorder:
             return
         if self._device.type == "cuda":
             # So that an iteration's kernels lie within its own window.
-            torch.cuda.synchronize(self._device)
+            device.synchronize()
         self._profiled.append((self._iteration_began_ns, time.time_ns()))
         done, wanted = len(self._profiled), self._spec.iterations.profiled
         last = done >= wanted + self._for_times
@@ -782,10 +796,20 @@ class Recorder:
             self._log.save(os.path.join(folder, "lines.bin"))
             self._loader_batches.save(folder)
             manifest.save_trace(results, folder)
+            self._tolerating("the search for kernels", self._look_for_kernels)
             what = "the traces of captures"
             self._tolerating(what, self._captures.add_to_trace, manifest.TRACE)
         manifest.write_manifest(folder, self._manifest(status, frame, failure))
         self._host.progress(self._stage.value, 1, 1)
+
+    def _look_for_kernels(self) -> None:
+        """A profile of a GPU without a kernel is wrong where the GPU had something to do."""
+        if self._device.type != "cuda" or device_activity.has_activity(manifest.TRACE):
+            return
+        before, now = self._allocations, device_activity.allocations(self._device)
+        gave_memory = before is not None and now is not None and now > before
+        if gave_memory or self._captures.replays:
+            self._kernels_missing = device_activity.why_missing()
 
     def _manifest(
         self, status: str, frame: types.FrameType | None, failure: dict[str, object] | None
@@ -842,6 +866,7 @@ class Recorder:
             "sparsity": sparsity or [],
             "memory": memory.json(facts["capacity_bytes"]),
             "observed": observed,
+            "kernels_missing": self._kernels_missing,
             "cuda_graphs": self._captures.json() if complete else None,
             "compiled": compiled,
             "shares_from": "eager" if self._spec.eager else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -214,12 +215,19 @@ class DeviceError(RuntimeError):
 
 def _visible(index: int) -> str:
     """What CUDA_VISIBLE_DEVICES has to be for this GPU, counted among those that are visible
-    already.
+    already; empty where it is none of them.
     """
-    visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.strip()]
-    if not visible:
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if variable is None:
         return str(index)
-    return visible[index].strip() if index < len(visible) else ""
+    # As CUDA reads it: up to the first that is no device, which -1 is for one.
+    names = [name.strip() for name in variable.split(",")]
+    visible = list(itertools.takewhile(_may_be_device, names))
+    return visible[index] if index < len(visible) else ""
+
+
+def _may_be_device(name: str) -> bool:
+    return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
 
 
 def _choose_threads(spec: RunSpec) -> None:

@@ -14,6 +14,8 @@ from time import perf_counter_ns
 
 import torch
 
+from .device import synchronize
+
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 10
 _ENOUGH_NS = 500_000_000
 _MOST_NS = 10_000_000_000
@@ -109,4 +111,4 @@ class Turns:
 
     def _synchronize(self) -> None:
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+            synchronize()

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .device import synchronize
 from .energy import EnergyCounter
 
 # The counter of energy moves ten to fifty times a second: of a shorter block it says too little.
@@ -58,7 +59,7 @@ class Timer:
     def begin(self) -> None:
         """An iteration begins. The first one synchronizes with the device."""
         if self.device.type == "cuda" and not self._events:
-            torch.cuda.synchronize(self.device)
+            synchronize()
             if self._energy is not None:
                 self._energy_begun = self._energy.millijoules()
             self._mark()
@@ -74,7 +75,7 @@ class Timer:
     def finish(self) -> None:
         """The block is over; synchronizes with the device."""
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            synchronize()
             self._block_ended = perf_counter_ns()
             if self._energy is not None:
                 self._energy_ended = self._energy.millijoules()

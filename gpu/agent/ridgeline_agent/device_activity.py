@@ -1,0 +1,71 @@
+"""Whether the profiler recorded what the GPU did, and why it may not have."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import torch
+
+_ACTIVITY = re.compile(rb'"cat"\s*:\s*"(?:kernel|gpu_memcpy|gpu_memset)"')
+_CHUNK_BYTES = 1 << 20
+# More than the pattern is long.
+_OVERLAP_BYTES = 64
+_DRIVER_PARAMETERS = "/proc/driver/nvidia/params"
+
+
+def allocations(device: torch.device) -> int | None:
+    """How often the allocator gave out memory of a GPU; nothing where it does not count."""
+    if device.type != "cuda":
+        return None
+    try:
+        return int(torch.cuda.memory_stats(device)["allocation.all.allocated"])
+    except (RuntimeError, KeyError):
+        # A pluggable allocator.
+        return None
+
+
+def has_activity(path: str) -> bool:
+    """Whether a Chrome trace holds a kernel, a copy or a fill of a GPU."""
+    before = b""
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            if _ACTIVITY.search(before + chunk):
+                return True
+            before = chunk[-_OVERLAP_BYTES:]
+    return False
+
+
+def why_missing() -> str:
+    """Why the profiler recorded nothing of a GPU, and what to do, as far as that can be told."""
+    activities = torch.profiler.supported_activities()
+    if torch.profiler.ProfilerActivity.CUDA not in activities:
+        return (
+            "This build of PyTorch cannot profile GPUs, because it has no CUPTI. Install a build "
+            "of PyTorch with CUDA from pytorch.org."
+        )
+    for name in ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH"):
+        if os.environ.get(name):
+            return (
+                f"Another profiler is attached ({name} is set, as Nsight Systems does), and only "
+                "one can use CUPTI. Start the editor or the command without it."
+            )
+    if _is_for_administrators():
+        return (
+            "The NVIDIA driver allows profiling to administrators only (ERR_NVGPUCTRPERM). Set the "
+            "driver's option NVreg_RestrictProfilingToAdminUsers=0 and restart, or run as root."
+        )
+    return (
+        "CUPTI did not start. Another profiler may hold it (Nsight Systems, Nsight Compute, DCGM), "
+        "the container may lack the permission to profile (ERR_NVGPUCTRPERM), or the driver may be "
+        "older than PyTorch's CUDA. The program's output has CUPTI's own message."
+    )
+
+
+def _is_for_administrators() -> bool:
+    try:
+        with open(_DRIVER_PARAMETERS, encoding="ascii", errors="replace") as file:
+            restricted = re.search(r"^RmProfilingAdminOnly:\s*1", file.read(), re.M)
+    except OSError:
+        return False
+    return restricted is not None and os.geteuid() != 0
