@@ -35,6 +35,7 @@ KINDS = (
     "PHASE_EXIT",
     "ITERATION",
     "RECORDER",
+    "STARTED",
 )
 PHASES = ("data", "forward", "backward", "optimizer")
 
