@@ -15,6 +15,8 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 STATUS_PAGE = REPOSITORY / "docs/gpu-status.md"
 
+# Characters of what was measured, on the page.
+LONGEST_TOLD = 300
 PASSED, FAILED, NOT_APPLICABLE, NOT_RUN = "pass", "FAIL", "not applicable", "not run"
 
 
@@ -48,6 +50,13 @@ def status_rows(page: str | None = None) -> list[StatusRow]:
         if len(cells) >= 4 and (found := re.fullmatch(r"`([a-z-]+)`", cells[0])):
             rows.append(StatusRow(found[1], *cells[1:4]))
     return rows
+
+
+def _told(check: Check) -> str:
+    """What was measured, on one line of the page; all of it is in checks.json."""
+    measured = " ".join(check.measured.split())
+    end = "…" if len(measured) > LONGEST_TOLD else ""
+    return f"{measured[:LONGEST_TOLD]}{end} (wanted: {check.wanted})"
 
 
 class Checks:
@@ -146,10 +155,7 @@ class Checks:
             lines.append(f"{outcome:<14}  {row.id:<{width}}  {told}".rstrip())
         if failed_checks := self.failed():
             lines += ["", "What failed:"]
-            lines += [
-                f"  {check.row}: {check.name}: {check.measured} (wanted: {check.wanted})"
-                for check in failed_checks
-            ]
+            lines += [f"  {check.row}: {check.name}: {_told(check)}" for check in failed_checks]
         lines += ["", "Rows are those of docs/gpu-status.md."]
         return "\n".join(lines) + "\n"
 

@@ -8,5 +8,6 @@ mod http;
 mod panel;
 mod process;
 mod real;
+mod simulated_gpu;
 #[allow(dead_code, reason = "the sessions in `session` use the rest")]
 mod strict_client;

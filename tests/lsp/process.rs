@@ -10,6 +10,28 @@ use tokio::process::{Child, Command};
 
 use crate::strict_client::StrictClient;
 
+/// Runs a command on the simulated CUDA device.
+const SIMULATED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/gpu/simulated/run");
+
+/// A Python with torch that the simulated GPU works with; says so where there is none.
+pub fn python_on_simulated_gpu() -> Option<String> {
+    let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
+        println!("skipped: RIDGELINE_TEST_PYTHON names no Python with torch");
+        return None;
+    };
+    let tried = std::process::Command::new(SIMULATED)
+        .args(["--python", &python, "true"])
+        .output()
+        .expect("the simulation's own command");
+    let said = String::from_utf8_lossy(&tried.stderr);
+    if tried.status.code() == Some(77) {
+        println!("skipped: {said}");
+        return None;
+    }
+    assert!(tried.status.success(), "{said}");
+    Some(python)
+}
+
 /// A server in a process, with folders of its own, and a client.
 pub struct Server {
     pub client: StrictClient,
@@ -26,7 +48,11 @@ impl Server {
 
     /// The same with more environment.
     pub fn start_with(environment: &[(&str, &str)]) -> Server {
-        let (folder, mut process, root) = spawn(environment);
+        let (folder, process, root) = spawn(environment);
+        Server::of(folder, process, root)
+    }
+
+    fn of(folder: tempfile::TempDir, mut process: Child, root: PathBuf) -> Server {
         let input = process.stdin.take().expect("piped");
         let output = process.stdout.take().expect("piped");
         let client = StrictClient::new(input, output);
@@ -35,7 +61,23 @@ impl Server {
 
     /// A server that a client which vouches for its folder has greeted. `settings` are its settings.
     pub async fn greeted(capabilities: Value, settings: Value) -> Server {
-        let mut server = Server::start();
+        Server::start().greeted_with(capabilities, settings).await
+    }
+
+    /// The same on the simulated GPU, which follows the torch of `python`.
+    pub async fn greeted_on_simulated_gpu(
+        python: &str,
+        capabilities: Value,
+        settings: Value,
+    ) -> Server {
+        let mut command = Command::new(SIMULATED);
+        command.args(["--python", python, env!("CARGO_BIN_EXE_ridgeline")]);
+        let (folder, process, root) = spawn_command(command, &[]);
+        Server::of(folder, process, root).greeted_with(capabilities, settings).await
+    }
+
+    async fn greeted_with(self, capabilities: Value, settings: Value) -> Server {
+        let mut server = self;
         let folder = json!([{"uri": uri(&server.root), "name": "project"}]);
         let mut options = json!({"trusted": true, "watchFiles": false});
         for (key, value) in settings.as_object().into_iter().flatten() {
@@ -74,10 +116,17 @@ impl Server {
 
 /// A server that nobody talks to yet, and a folder with a workspace in it.
 pub fn spawn(environment: &[(&str, &str)]) -> (tempfile::TempDir, Child, PathBuf) {
+    spawn_command(Command::new(env!("CARGO_BIN_EXE_ridgeline")), environment)
+}
+
+fn spawn_command(
+    mut command: Command,
+    environment: &[(&str, &str)],
+) -> (tempfile::TempDir, Child, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let root = fs::canonicalize(folder.path()).expect("it is there").join("project");
     fs::create_dir(&root).expect("made");
-    let process = Command::new(env!("CARGO_BIN_EXE_ridgeline"))
+    let process = command
         .args(["lsp", "--stdio"])
         .envs(self::environment(folder.path()))
         .envs(environment.iter().copied())
