@@ -1,54 +1,113 @@
-// Makes the README's pictures from a real run of a demo: `node readme.mjs FOLDER`; see editor.mjs for its environment.
+// Makes the pictures of the README and the docs from real runs: `node readme.mjs FOLDER`; see editor.mjs for its
+// environment. `--simulated` makes those of a GPU's timeline, on the simulated device (tests/gpu/simulated).
 
-import { copyFileSync, mkdirSync } from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 
-import { EXTENSION, ROOT, buildExtension, pictures, ridgeline } from "./editor.mjs";
+import { EXTENSION, PROJECTS, ROOT, buildExtension, pictures, python, ridgeline } from "./editor.mjs";
 import { COST, failures, session, step } from "./person.mjs";
 
-const folder = process.argv[2] ?? join(ROOT, "docs/pictures");
+const [folder = join(ROOT, "docs/pictures")] = process.argv.slice(2).filter((argument) => !argument.startsWith("--"));
 mkdirSync(folder, { recursive: true });
 buildExtension();
 
-const home = {
-  project: join(ROOT, "demo-projects/gpt"),
+const home = (project, server) => ({
+  project,
   extensions: [EXTENSION, join(import.meta.dirname, "python-extension")],
   settings: {
-    "ridgeline.server.path": ridgeline,
+    "ridgeline.server.path": server,
     "workbench.activityBar.location": "hidden",
     "workbench.sideBar.location": "right",
     "breadcrumbs.enabled": false,
   },
-};
-
-await session({ home, trusted: true, viewport: { width: 1100, height: 780 } }, async (window) => {
-  const { page } = window;
-  await step(window, "the demo is measured", async () => {
-    await window.open("train.py");
-    await window.statusShows("Ridgeline");
-    await window.command("Ridgeline: Profile Now");
-    await window.notification("Run code of this workspace?").getByRole("button", { name: "Always" }).click();
-    await window.statusShows("samples/s");
-    await window.open("model.py");
-    await window.lineShows("y = F.scaled_dot_product_attention(", /./);
-    await page.keyboard.press("Control+b");
-    await window.goTo(44, 1);
-    await window.lineShows("return self.proj(y)", COST);
-    await page.locator(".codelens-decoration", { hasText: "at peak" }).filter({ visible: true }).first().waitFor();
-    await window.picture("readme", { x: 0, y: 36, width: 1100, height: 744 });
-    copyFileSync(join(pictures, "vscode-readme.png"), join(folder, "editor.png"));
-  });
-  await step(window, "its panel opens", async () => {
-    await window.command("Ridgeline: Open the Panel");
-    await window.panel.getByRole("heading", { name: "Timeline" }).waitFor();
-    const address = new URL(await window.panel.locator(":root").evaluate(() => location.href));
-    address.searchParams.delete("embedded");
-    const panel = await page.context().newPage();
-    await panel.setViewportSize({ width: 1100, height: 1240 });
-    await panel.goto(address.href);
-    await panel.locator("#timeline canvas").waitFor();
-    await panel.getByText(/^all of /).waitFor();
-    await panel.screenshot({ path: join(folder, "panel.png") });
-  });
 });
+
+await (process.argv.includes("--simulated") ? onSimulatedGpu() : onProcessor());
 process.exit(failures.length > 0 ? 1 : 0);
+
+/** VS Code and the panel with a program of three streams. The server and what it starts see the simulated GPU. */
+async function onSimulatedGpu() {
+  const scratch = mkdtempSync(join(tmpdir(), "ridgeline-simulated-"));
+  const server = join(scratch, "ridgeline");
+  const run = join(ROOT, "tests/gpu/simulated/run");
+  // The editor's home is another one: there the simulation would be built anew.
+  const built = process.env.RIDGELINE_TEST_HOME ?? join(process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"), "ridgeline-tests");
+  writeFileSync(server, `#!/bin/sh\nexport RIDGELINE_TEST_HOME=${built}\nexec ${run} --python ${python} ${ridgeline} "$@"\n`);
+  chmodSync(server, 0o755);
+  const viewport = { width: 1500, height: 900 };
+  try {
+    await session({ home: home(join(PROJECTS, "streams"), server), trusted: true, viewport }, async (window) => {
+      const { page } = window;
+      await step(window, "a program with three streams is measured", async () => {
+        await window.open("train.py");
+        await page.keyboard.press("Control+b");
+        await window.statusShows("Ridgeline");
+        await window.command("Ridgeline: Profile Now");
+        await window.notification("Run code of this workspace?").getByRole("button", { name: "Always" }).click();
+        await window.statusShows("samples/s");
+        await window.goTo(40, 1);
+        await window.lineShows("return self.head", COST);
+      });
+      await step(window, "its panel shows the GPU's timeline beside the text", async () => {
+        await window.command("Ridgeline: Open the Panel");
+        const timeline = window.panel.locator("#timeline");
+        await timeline.getByText("The GPU is simulated").waitFor();
+        await window.panel.getByText(/^all of /).waitFor();
+        await timeline.scrollIntoViewIfNeeded();
+        await window.panel.getByRole("heading", { name: "Timeline" }).evaluate((heading) => heading.scrollIntoView());
+        await window.goTo(40, 1);
+        await window.picture("gpu", { x: 0, y: 36, width: 1500, height: 864 });
+        copyFileSync(join(pictures, "vscode-gpu.png"), join(folder, "editor-gpu.png"));
+      });
+      await step(window, "the panel by itself", async () => {
+        const panel = await panelOf(window, { width: 1100, height: 1000 });
+        await panel.getByRole("heading", { name: "Timeline" }).evaluate((heading) => heading.scrollIntoView());
+        await panel.getByRole("button", { name: "Zoom in" }).click();
+        await panel.evaluate(() => scrollTo(0, 0));
+        await panel.screenshot({ path: join(folder, "panel-gpu.png") });
+      });
+    });
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
+/** The window's panel as a page of its own. */
+async function panelOf(window, viewport) {
+  const address = new URL(await window.panel.locator(":root").evaluate(() => location.href));
+  address.searchParams.delete("embedded");
+  const panel = await window.page.context().newPage();
+  await panel.setViewportSize(viewport);
+  await panel.goto(address.href);
+  await panel.locator("#timeline canvas").waitFor();
+  await panel.getByText(/^all of /).waitFor();
+  return panel;
+}
+
+async function onProcessor() {
+  await session({ home: home(join(ROOT, "demo-projects/gpt"), ridgeline), trusted: true, viewport: { width: 1100, height: 780 } }, async (window) => {
+    const { page } = window;
+    await step(window, "the demo is measured", async () => {
+      await window.open("train.py");
+      await window.statusShows("Ridgeline");
+      await window.command("Ridgeline: Profile Now");
+      await window.notification("Run code of this workspace?").getByRole("button", { name: "Always" }).click();
+      await window.statusShows("samples/s");
+      await window.open("model.py");
+      await window.lineShows("y = F.scaled_dot_product_attention(", /./);
+      await page.keyboard.press("Control+b");
+      await window.goTo(44, 1);
+      await window.lineShows("return self.proj(y)", COST);
+      await page.locator(".codelens-decoration", { hasText: "at peak" }).filter({ visible: true }).first().waitFor();
+      await window.picture("readme", { x: 0, y: 36, width: 1100, height: 744 });
+      copyFileSync(join(pictures, "vscode-readme.png"), join(folder, "editor.png"));
+    });
+    await step(window, "its panel opens", async () => {
+      await window.command("Ridgeline: Open the Panel");
+      await window.panel.getByRole("heading", { name: "Timeline" }).waitFor();
+      const panel = await panelOf(window, { width: 1100, height: 1240 });
+      await panel.screenshot({ path: join(folder, "panel.png") });
+    });
+  });
+}
