@@ -131,9 +131,12 @@ def check_recording(name: str, one: Profiled, checks: Checks) -> None:
 def settings_of(program: Path) -> dict[str, Any]:
     """What a program says of itself: `# test: {"ranks": 2}` on a line of its own.
 
-    ranks: it is started with torchrun, a GPU for each; fails: it ends with an error that names the
-    line marked `# fault`, and the report has this text; row: of docs/gpu-status.md, "recording"
-    where none is named.
+    row: of docs/gpu-status.md, "recording" where none is named
+    ranks: it is started with torchrun, a GPU for each
+    gpus: it uses so many GPUs itself
+    trains: false where it checks itself and is not profiled
+    finds: a rule that has to find something in it
+    fails: it ends with an error, whose report has this text and the line marked `# fault`
     """
     found = re.search(r"^# test: (\{.*\})$", program.read_text(), re.MULTILINE)
     return json.loads(found[1]) if found else {}
@@ -143,15 +146,19 @@ def check_program(setting: Setting, program: Path) -> None:
     """A program of `tests/gpu/programs`."""
     name, wanted, checks = program.stem, settings_of(program), setting.checks
     ranks = wanted.get("ranks", 1)
+    gpus = wanted.get("gpus", ranks)
     with checks.row(wanted.get("row", "recording")), tempfile.TemporaryDirectory() as folder:
-        if ranks > setting.gpus and not checks.simulated:
-            checks.leave_out(f"{name}: profiles", f"it needs {ranks} GPUs")
+        if gpus > setting.gpus and not checks.simulated:
+            checks.leave_out(f"{name}: profiles", f"it needs {gpus} GPUs")
             return
-        environment = {"SIMGPU_COUNT": str(ranks)} if checks.simulated and ranks > 1 else {}
+        environment = {"SIMGPU_COUNT": str(gpus)} if checks.simulated and gpus > 1 else {}
+        torchrun = [setting.python, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
+        if not wanted.get("trains", True):
+            check_itself(name, [*torchrun, str(program)], environment, checks)
+            return
         # A folder of its own: a project is what lies beside the script.
         script = Path(shutil.copy(program, Path(folder) / "train.py"))
-        launcher = f"{setting.python} -m torch.distributed.run --nproc-per-node {ranks}"
-        extra = ["--launcher", launcher] if ranks > 1 else []
+        extra = ["--launcher", " ".join(torchrun)] if ranks > 1 else []
         try:
             one = profile(setting, script, Path(folder) / "kept", extra, environment)
         except (RuntimeError, subprocess.TimeoutExpired, OSError, ValueError) as error:
@@ -168,11 +175,34 @@ def check_program(setting: Setting, program: Path) -> None:
         if ranks > 1:
             found = (one.cost.get("ranks") or {}).get("world_size")
             checks.add(f"{name}: ranks", found == ranks, found, str(ranks))
+        if rule := wanted.get("finds"):
+            rules = sorted({finding["rule"] for finding in one.cost["findings"] or []})
+            checks.add(f"{name}: finds", rule in rules, ", ".join(rules), rule)
+
+
+def check_itself(
+    name: str, command: list[str], environment: dict[str, str], checks: Checks
+) -> None:
+    """A program that ends well only where everything held that it looked at."""
+    try:
+        ran = subprocess.run(
+            command,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=PROFILE_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        checks.add(f"{name}: holds", False, str(error), "exit 0")
+        return
+    told = "exit 0" if ran.returncode == 0 else f"exit {ran.returncode}: {ran.stderr[-2000:]}"
+    checks.add(f"{name}: holds", ran.returncode == 0, told, "exit 0")
 
 
 def check_failure(name: str, program: Path, text: str, error: str, checks: Checks) -> None:
     """The report of a run that ends with an error says what happened, and at which line."""
     lines = program.read_text().splitlines()
-    fault = next(number for number, line in enumerate(lines, 1) if line.endswith("# fault"))
-    held = text in error and f"train.py:{fault}" in error
-    checks.add(f"{name}: says why it failed", held, error[-600:], f"{text!r}, train.py:{fault}")
+    marked = (number for number, line in enumerate(lines, 1) if line.endswith("# fault"))
+    wanted = [text, *(f"train.py:{number}" for number in marked)]
+    held = all(part in error for part in wanted)
+    checks.add(f"{name}: says why it failed", held, error[-600:], ", ".join(wanted))

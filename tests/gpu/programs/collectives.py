@@ -1,7 +1,8 @@
 """Checks what NCCL's collectives deliver: torchrun --nproc-per-node N collectives.py
 
-Values come from the host and are compared there, because kernels of the simulated device compute nothing.
+Values come from the host and are compared there: kernels of the simulated device compute nothing.
 """
+# test: {"ranks": 2, "row": "ranks", "trains": false}
 
 import os
 
@@ -30,7 +31,15 @@ def holds(tensor, values):
 
 
 def reductions():
-    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8):
+    for dtype in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int32,
+        torch.int64,
+        torch.uint8,
+    ):
         tensor = on_gpu([RANK + 1, 2, 3 - RANK % 2], dtype)
         dist.all_reduce(tensor)
         holds(tensor, [sum(r + 1 for r in RANKS), 2 * SIZE, sum(3 - r % 2 for r in RANKS)])

@@ -1,4 +1,5 @@
 """torch.compile with CUDA graphs of Inductor's own (mode="reduce-overhead")."""
+# test: {"row": "cuda-graphs"}
 
 import os
 

@@ -1,4 +1,5 @@
 """Forward and backward captured as a CUDA graph; the optimizer steps outside of it."""
+# test: {"row": "cuda-graphs"}
 
 import os
 

@@ -1,4 +1,5 @@
 """A whole training step captured as one CUDA graph, as PyTorch's documentation shows it."""
+# test: {"row": "cuda-graphs"}
 
 import os
 

@@ -1,4 +1,5 @@
 """Two ranks of which the second ends without a word: torchrun --nproc-per-node 2 rank_dies.py"""
+# test: {"ranks": 2, "row": "ranks", "fails": "rank 1"}
 
 import os
 

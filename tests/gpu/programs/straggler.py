@@ -1,4 +1,5 @@
 """Two ranks of which the second computes longer: torchrun --nproc-per-node 2 straggler.py"""
+# test: {"ranks": 2, "row": "ranks", "finds": "straggler"}
 
 import os
 
