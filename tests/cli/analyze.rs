@@ -68,7 +68,7 @@ fn compare(trace: &str, ours: &Value, reference: &Value) {
         assert_eq!(ours["activities"], theirs["n"], "{trace}: stream {stream}");
         assert_eq!(ours["busy_ns"], theirs["busy"], "{trace}: stream {stream}");
     }
-    explained(trace, ours);
+    explained(trace, ours, reference);
     let kernels = ours["kernels"].as_array().expect("kernels");
     for theirs in reference["top_kernels"].as_array().expect("kernels") {
         let same = |ours: &&Value| {
@@ -84,17 +84,37 @@ fn compare(trace: &str, ours: &Value, reference: &Value) {
     assert_eq!(activities, reference["n_gpu_activities"], "{trace}: activities");
 }
 
-/// What the replay tells agrees with what the trace says itself.
-fn explained(trace: &str, ours: &Value) {
+/// What the replay tells agrees with what the trace says itself, and with the reference.
+fn explained(trace: &str, ours: &Value, reference: &Value) {
+    /// The reference is of the whole trace, the replay of its median iteration.
+    const BETWEEN_ITERATIONS: f64 = 0.05;
     let number = |value: &Value| value.as_f64().expect("a number");
-    let shares = ours["bound"]["shares"].as_array().expect("shares");
-    let sum: f64 = shares.iter().map(|share| number(&share["share"])).sum();
-    assert!((sum - 1.0).abs() < 1e-4, "{trace}: the shares add up to {sum}");
+    let found = &ours["bottleneck"];
+    let busy = number(&found["gpu_busy"]);
+    assert!((busy - number(&ours["utilization"]["gpu_busy"])).abs() < 1e-5, "{trace}: {found}");
+    let of_span = |key: &str| number(&reference[key]) / number(&reference["span"]);
+    let (idle, exposed) = (of_span("idle"), of_span("exposed_non_compute"));
+    let savings = found["savings"].as_array().expect("savings");
+    for saving in savings {
+        let share = number(&saving["at_most_share"]);
+        // What is no work of the GPU's saves no more than the GPU is idle; what the GPU does beside its
+        // kernels, no more than it computes nothing.
+        let (at_most, in_reference) = match saving["cause"].as_str() {
+            Some("launch_overhead" | "host_code" | "synchronization" | "data_loading" | "host") => {
+                (1.0 - busy, idle)
+            }
+            Some("host_copies" | "communication") => (1.0, idle + exposed),
+            Some("compute" | "memory_bandwidth" | "kernels") => (busy, 1.0 - idle),
+            other => panic!("{trace}: {other:?}"),
+        };
+        assert!(share <= at_most + 1e-5, "{trace}: {saving} where {at_most} is the most");
+        let in_reference = in_reference + BETWEEN_ITERATIONS;
+        assert!(share <= in_reference, "{trace}: {saving} where the reference has {in_reference}");
+    }
     let gpu = &ours["gpu"];
     let exposed = number(&gpu["exposed_communication_ns"]);
     assert!(exposed <= number(&gpu["communication_ns"]), "{trace}");
     assert!(exposed <= number(&gpu["exposed_ns"]), "{trace}");
-    let busy = number(&ours["utilization"]["gpu_busy"]);
     assert!((0.0..=1.0).contains(&busy), "{trace}: {busy}");
 }
 

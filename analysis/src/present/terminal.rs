@@ -743,17 +743,17 @@ mod tests {
             NVIDIA H200 · PyTorch 2.15.0 · batch of 32
 
             Time of an iteration
-              data                   8.0 ms     8% ███▎
-              forward                 25 ms    25% ██████████
-              backward                40 ms    40% ████████████████
-              optimizer             20.2 ms    20% ████████▏
-              other                  6.8 ms     7% ██▊
+              data                      8.0 ms     8% ███
+              forward                    25 ms    25% █████████▎
+              backward                   40 ms    40% ██████████████▊
+              optimizer                20.2 ms    20% ███████▌
+              other                     6.8 ms     7% ██▌
 
             Memory at the peak  120 MB / 23.7 GB
-              weights                9.0 MB     8% ███
-              gradients              9.0 MB     8% ███
-              activations             90 MB    75% ██████████████████████████████
-              batch                   12 MB    10% ████
+              weights                   9.0 MB     8% ██▊
+              gradients                 9.0 MB     8% ██▊
+              activations                90 MB    75% ███████████████████████████▊
+              batch                      12 MB    10% ███▊
 
             Costliest lines
                   50 ms    50%  train.py:8  activations 80 MB

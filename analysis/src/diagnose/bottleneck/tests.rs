@@ -230,13 +230,14 @@ fn parts_of_the_host_that_hide_behind_one_another() {
     made.host(TaskKind::HostGap, 90.0);
     made.on_gpu(7, TaskKind::Kernel, "mine", 20.0);
     let other = Resource::OtherThread(2);
-    let launch = made.task(&other, TaskKind::Launch, 98.0, Phase::Forward);
+    let launch = made.task(&other, TaskKind::Launch, 100.0, Phase::Forward);
     let kernel = made.task(&Resource::Stream(1, 7), TaskKind::Kernel, 20.0, Phase::Forward);
     made.0.wait(launch, kernel, 0.0);
     let found = made.bottleneck();
-    assert_eq!(percent(found.share(Cause::HostCode)), 2.0);
+    // What one of them saves, the other thread takes all the same.
+    assert_eq!(found.share(Cause::HostCode), 0.0);
     assert_eq!(percent(found.share(Cause::Launches)), 10.0);
-    assert_eq!(percent(found.share(Cause::Host)), 78.0);
+    assert_eq!(percent(found.share(Cause::Host)), 80.0);
     assert!(matches!(found.verdict(), Verdict::Cause(saving) if saving.cause == Cause::Host));
 }
 

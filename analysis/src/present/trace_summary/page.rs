@@ -417,17 +417,17 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                      21 µs          from the first activity to the end of the last
-                busy                    11.5 µs    55%
-                  computing             10.5 µs    50%
-                  copying                1.0 µs     5%
-                idle                     9.5 µs    45%
-                kernels                 10.5 µs          sum of 1 kernel
-                leaked in                1.0 µs          1 activity from before the recording
-                launch to start           10 µs          median; 95% within 10 µs
-                launching                5.0 µs          of the host in 1 launch, median 5.0 µs
-                  stream 7              10.5 µs    50%   1 activity
-                  stream 8               1.0 µs     5%   1 activity
+                span                         21 µs          from the first activity to the end of the last
+                busy                       11.5 µs    55%
+                  computing                10.5 µs    50%
+                  copying                   1.0 µs     5%
+                idle                        9.5 µs    45%
+                kernels                    10.5 µs          sum of 1 kernel
+                leaked in                   1.0 µs          1 activity from before the recording
+                launch to start              10 µs          median; 95% within 10 µs
+                launching                   5.0 µs          of the host in 1 launch, median 5.0 µs
+                  stream 7                 10.5 µs    50%   1 activity
+                  stream 8                  1.0 µs     5%   1 activity
 
                 Kernels, copies and fills
                       time      share      calls  occupancy  name
@@ -452,17 +452,17 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                      21 µs          from the first activity to the end of the last
-                busy                    11.5 µs    55%
-                  computing             10.5 µs    50%
-                  copying                1.0 µs     5%
-                idle                     9.5 µs    45%
-                kernels                 10.5 µs          sum of 1 kernel
-                leaked in                1.0 µs          1 activity from before the recording
-                launch to start           10 µs          median; 95% within 10 µs
-                launching                5.0 µs          of the host in 1 launch, median 5.0 µs
-                  stream 7              10.5 µs    50%   1 activity
-                  stream 8               1.0 µs     5%   1 activity
+                span                         21 µs          from the first activity to the end of the last
+                busy                       11.5 µs    55%
+                  computing                10.5 µs    50%
+                  copying                   1.0 µs     5%
+                idle                        9.5 µs    45%
+                kernels                    10.5 µs          sum of 1 kernel
+                leaked in                   1.0 µs          1 activity from before the recording
+                launch to start              10 µs          median; 95% within 10 µs
+                launching                   5.0 µs          of the host in 1 launch, median 5.0 µs
+                  stream 7                 10.5 µs    50%   1 activity
+                  stream 8                  1.0 µs     5%   1 activity
 
                 Kernels, copies and fills
                       time      share      calls  occupancy  name
@@ -531,13 +531,13 @@ mod tests {
                 NVIDIA H100 · 132 multiprocessors · compute capability 9.0
 
                 GPU
-                span                    10.5 µs          from the first activity to the end of the last
-                busy                    10.5 µs   100%
-                  computing             10.5 µs   100%
-                idle                       0 ns   0.0%
-                kernels                 10.5 µs          sum of 1 kernel
-                launch to start           10 µs          median; 95% within 10 µs
-                launching                5.0 µs          of the host in 1 launch, median 5.0 µs
+                span                       10.5 µs          from the first activity to the end of the last
+                busy                       10.5 µs   100%
+                  computing                10.5 µs   100%
+                idle                          0 ns   0.0%
+                kernels                    10.5 µs          sum of 1 kernel
+                launch to start              10 µs          median; 95% within 10 µs
+                launching                   5.0 µs          of the host in 1 launch, median 5.0 µs
 
                 note: the file ends too early, after 716 bytes of JSON: what came before is counted, the rest is missing
             "#]],
