@@ -102,6 +102,34 @@ impl TraceBuilder {
         self.leaked_kernel(name, start_ns, duration_ns);
     }
 
+    /// A launch from the main thread while a CUDA graph is captured.
+    pub fn captured_launch(&mut self, start_ns: i64) {
+        self.call("cudaLaunchKernel", start_ns, None);
+    }
+
+    /// A replay of a CUDA graph from the main thread, and the kernels that it starts: each with the
+    /// number of its node, its start and its duration.
+    pub fn replay(&mut self, launch_ns: i64, kernels: &[(u64, i64, i64)]) {
+        let correlation = Some(1_000_000 + launch_ns.unsigned_abs());
+        self.call("cudaGraphLaunch", launch_ns, correlation);
+        for &(node, start_ns, duration_ns) in kernels {
+            self.leaked_kernel("gemm", start_ns, duration_ns);
+            let kernel = self.trace.activities.last_mut().expect("a kernel");
+            (kernel.correlation, kernel.graph_node) = (correlation, Some(node));
+        }
+    }
+
+    fn call(&mut self, name: &str, start_ns: i64, correlation: Option<u64>) {
+        let name = self.id(name);
+        self.trace.runtime_calls.push(RuntimeCall {
+            name,
+            thread: ThreadId(0),
+            start_ns,
+            duration_ns: 2,
+            correlation,
+        });
+    }
+
     /// Moves the last launch to another thread.
     pub fn launch_thread(&mut self, thread: u32) {
         self.trace.runtime_calls.last_mut().expect("a launch").thread = ThreadId(thread);

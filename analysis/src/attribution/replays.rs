@@ -164,3 +164,71 @@ fn kind_made(name: &str) -> Option<ActivityKind> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::attribution::attribute;
+    use crate::attribution::fixture::{TraceBuilder, recording};
+    use crate::profile::Profile;
+    use crate::recording::line_log::{LINE, PUSH, STARTED};
+    use crate::recording::manifest::CudaGraphs;
+
+    /// The line clock runs within the capture, from -1000 to -500, and again in the iteration.
+    const LINES: &[(i64, u8, u32, u32)] = &[
+        (-1000, STARTED, 0, 0),
+        (-990, PUSH, 0, 21),
+        (-800, LINE, 0, 22),
+        (-700, LINE, 0, 23),
+        (-10, STARTED, 0, 0),
+        (-9, PUSH, 0, 30),
+        (50, LINE, 0, 31),
+    ];
+
+    /// Two kernels are captured at the lines 21 and 22, and `replayed` are what a replay runs.
+    fn profile(replayed: &[(u64, i64, i64)]) -> Profile {
+        let mut trace = TraceBuilder::new();
+        trace.op("aten::mm", -900, 50);
+        trace.op("aten::relu", -790, 50);
+        trace.op("CUDAGraph.replay", 60, 20);
+        trace.captured_launch(-890);
+        trace.captured_launch(-780);
+        trace.replay(70, replayed);
+        let mut recording = recording(trace, LINES, 800);
+        let manifest = recording.manifest.as_mut().expect("a manifest");
+        manifest.cuda_graphs =
+            CudaGraphs { captures: vec![(-1000, -500)], replays: vec![(60, 80, Some(0))] };
+        attribute(&recording).expect("a profile")
+    }
+
+    fn kernel_ns(profile: &Profile, line: u32) -> f64 {
+        let mut lines = profile.lines.iter().flatten();
+        let cost = lines.find(|cost| cost.line == line);
+        cost.and_then(|cost| cost.device_time).map_or(0.0, |device| device.kernel_ns)
+    }
+
+    #[test]
+    fn kernels_of_a_replay_belong_to_the_captured_lines() {
+        // The second node runs first: the nodes need not wait for one another.
+        let profile = profile(&[(8, 100, 200), (7, 300, 100)]);
+        assert_eq!([21, 22, 31].map(|line| kernel_ns(&profile, line)), [100.0, 200.0, 0.0]);
+        assert_eq!(profile.coverage.time, 1.0);
+        assert_eq!(profile.notes, [""; 0]);
+        let operators: Vec<(&str, f64)> = profile
+            .lines
+            .iter()
+            .flatten()
+            .flat_map(|cost| &cost.operators)
+            .filter(|operator| !operator.kernels.is_empty())
+            .map(|operator| (operator.name.as_str(), operator.calls))
+            .collect();
+        assert_eq!(operators, [("aten::mm", 1.0), ("aten::relu", 1.0)]);
+    }
+
+    #[test]
+    fn what_does_not_fit_the_capture_stays_at_the_replay() {
+        let profile = profile(&[(7, 100, 200), (8, 300, 100), (9, 400, 50)]);
+        assert_eq!([21, 22, 31].map(|line| kernel_ns(&profile, line)), [0.0, 0.0, 350.0]);
+        assert_eq!(profile.notes.len(), 1);
+        assert!(profile.notes[0].starts_with("3 of 3 kernels"), "{:?}", profile.notes);
+    }
+}

@@ -129,7 +129,7 @@ class CudaGraphs:
         if self._open:
             return True
         # By a library that calls the runtime itself: known of the stream that is current only.
-        return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _is_called_by(frame: types.FrameType | None, module: str) -> bool:

@@ -44,10 +44,10 @@ def synchronize() -> None:
 
 def _holds_memory(index: int) -> bool:
     try:
-        return torch.cuda.memory_reserved(index) > 0
+        return bool(torch.cuda.memory_reserved(index) > 0)
     except RuntimeError:
         # A pluggable allocator does not tell.
-        return index == torch.cuda.current_device()
+        return bool(index == torch.cuda.current_device())
 
 
 def device_json(device: torch.device) -> dict[str, object]:

@@ -26,6 +26,8 @@ _PROFILER, _NVTX, _CPROFILE, _MEMORY = (
     "record_memory_history",
 )
 _SETTRACE, _SETPROFILE = "sys.settrace", "sys.setprofile"
+# What `torch.profiler` with `with_stack=True` calls itself from Python 3.12 on.
+_TORCHS_TOOL = "PyTorch Profiler"
 
 Place = tuple[int, int]
 
@@ -106,11 +108,11 @@ class OwnProfilers:
         trace_before, profile_before, tool_before = self._before
         if trace is not None and trace is not trace_before:
             found.append(_SETTRACE)
-        if profile is not None and profile is not profile_before:
+        if profile is not None and profile is not profile_before and not _is_torchs(profile):
             # Before Python 3.12 cProfile is such a function; its type is `cProfile.Profile`.
             is_c = type(profile).__module__ in ("cProfile", "_lsprof")
             found.append(_CPROFILE if is_c else _SETPROFILE)
-        if tool is not None and tool != tool_before:
+        if tool is not None and tool not in (tool_before, _TORCHS_TOOL):
             found.append(_CPROFILE if tool == "cProfile" else str(tool)[:100])
         return found
 
@@ -200,6 +202,13 @@ def _python_tools() -> tuple[Any, Any, Any]:
     monitoring: Any = getattr(sys, "monitoring", None)
     tool = None if monitoring is None else monitoring.get_tool(monitoring.PROFILER_ID)
     return sys.gettrace(), sys.getprofile(), tool
+
+
+def _is_torchs(profile: object) -> bool:
+    """Whether this is the Python tracer of `torch.profiler` (`with_stack=True`), which is part of
+    that profiler: it is no function, and nobody can put it back.
+    """
+    return type(profile).__name__ == "TraceContext"
 
 
 def _is_nvtx() -> bool:

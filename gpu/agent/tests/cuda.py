@@ -1,4 +1,4 @@
-"""Whether tests may use a GPU: a real one, or the simulated device that the process was started on."""
+"""Whether tests may use a GPU: a real one, or the simulated device that they were started on."""
 
 from __future__ import annotations
 

@@ -116,7 +116,9 @@ def test_the_warm_up_of_a_capture_is_no_training(
 def test_a_capture_has_a_launch_for_each_node_of_a_replay(agent: Agent, tmp_path: Path) -> None:
     recorded = run(agent, tmp_path, "cuda_graph_whole_step.py")
     graphs = recorded.manifest["cuda_graphs"]
-    made = [call for call in recorded.calls(*graphs["captures"][0]) if LAUNCHES.search(call["name"])]
+    made = [
+        call for call in recorded.calls(*graphs["captures"][0]) if LAUNCHES.search(call["name"])
+    ]
     launch = next(
         call
         for call in recorded.calls(*recorded.windows()[0])

@@ -1,0 +1,138 @@
+"""The parts that know of CUDA graphs, without a GPU. With one: test_cuda_programs.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ridgeline_agent.capture_traces import _add_events
+from ridgeline_agent.cuda_graphs import MENTIONS_CAPTURE, Capture
+from ridgeline_agent.device_activity import has_activity
+from ridgeline_agent.iterations import BACKWARD, MODULE, OPTIMIZER, IterationFinder, Verdict
+from ridgeline_agent.run import _visible
+
+OPTIMIZERS = {1}
+
+
+def replay(finder: IterationFinder, holds: str, symbol: object = "graph") -> Verdict:
+    return finder.replayed(holds, symbol, OPTIMIZERS, set(OPTIMIZERS))
+
+
+def test_a_replay_of_a_whole_step_is_an_iteration() -> None:
+    finder = IterationFinder(None)
+    finder.optimizer_made()
+    assert [replay(finder, OPTIMIZER) for _ in range(3)] == [Verdict.BOUNDARY] * 3
+    assert finder.found_by == OPTIMIZER
+
+
+def test_replays_of_two_graphs_make_one_iteration() -> None:
+    finder = IterationFinder(None)
+    for _ in range(3):
+        for symbol in ("critic", "generator"):
+            replay(finder, OPTIMIZER, symbol)
+    assert finder.signals_per_iteration == 2
+
+
+def test_a_replayed_backward_pass_waits_for_the_optimizer() -> None:
+    finder = IterationFinder(None)
+    finder.optimizer_made()
+    for _ in range(3):
+        assert replay(finder, BACKWARD) is Verdict.NOTHING
+        assert finder.stepped(1, "line", set(OPTIMIZERS)) is Verdict.BOUNDARY
+
+
+def test_what_ran_before_a_capture_is_forgotten() -> None:
+    finder = IterationFinder(None)
+    for _ in range(3):
+        finder.stepped(1, "warm-up", set(OPTIMIZERS))
+    finder.begin_anew()
+    assert finder.found_by is None and not finder.seen
+    assert replay(finder, OPTIMIZER) is Verdict.BOUNDARY
+
+
+def test_a_capture_holds_the_strongest_signal() -> None:
+    capture = Capture(0, False)
+    assert capture.holds == MODULE
+    capture.went_backward()
+    assert capture.holds == BACKWARD
+    capture.stepped(object())
+    capture.went_backward()
+    assert capture.holds == OPTIMIZER
+
+
+@pytest.mark.parametrize(
+    ("text", "mentions"),
+    [
+        (b"g = torch.cuda.CUDAGraph()", True),
+        (b"with torch.cuda.graph(g):", True),
+        (b"torch.cuda.make_graphed_callables(net, (x,))", True),
+        (b"import networkx\ngraph = networkx.Graph()", False),
+        (b"from torch_geometric.nn import GraphConv", False),
+    ],
+)
+def test_programs_that_may_capture_are_known_by_their_text(text: bytes, mentions: bool) -> None:
+    assert bool(MENTIONS_CAPTURE.search(text)) == mentions
+
+
+# Ends as Kineto's do.
+TRACE = """\
+{
+  "schemaVersion": 1,
+  "traceEvents": [
+  {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "args": {"Input Dims": [[2, 2]]}},
+  {"name": "Record Window End", "ph": "i", "s": "g", "ts": 1}
+  ],
+  "traceName": "trace.json",
+  "displayTimeUnit": "ms"
+}
+"""
+
+
+def test_events_of_captures_join_the_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text(TRACE)
+    _add_events(str(trace), ['{"name": "captured"}', '{"name": "too"}'])
+    read = json.loads(trace.read_text())
+    assert [event["name"] for event in read["traceEvents"][-2:]] == ["captured", "too"]
+    assert read["displayTimeUnit"] == "ms"
+
+
+def test_a_trace_that_ends_otherwise_is_left_as_it_is(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text('{"traceEvents": []}')
+    with pytest.raises(ValueError, match="does not end"):
+        _add_events(str(trace), ["{}"])
+    assert trace.read_text() == '{"traceEvents": []}'
+
+
+def test_activity_is_found_wherever_it_stands(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text(TRACE)
+    assert not has_activity(str(trace))
+    # The word lies across the end of a chunk.
+    trace.write_text(" " * (2**20 - 8) + '"cat": "gpu_memcpy"')
+    assert has_activity(str(trace))
+
+
+@pytest.mark.parametrize(
+    ("variable", "index", "visible"),
+    [
+        (None, 1, "1"),
+        ("", 0, ""),
+        ("3,2", 1, "2"),
+        (" 3 , 2 ", 0, "3"),
+        ("3", 1, ""),
+        ("0,-1,1", 1, ""),
+        ("GPU-8932f937,MIG-GPU-8932f937/1/0", 1, "MIG-GPU-8932f937/1/0"),
+    ],
+)
+def test_the_visible_device_of_a_number(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, index: int, visible: str
+) -> None:
+    if variable is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert _visible(index) == visible
