@@ -349,7 +349,9 @@ class Recorder:
                     capture = self._graphs.open
                     batch = self._batch if capture is None else capture.batch
                     batch.given((id(module), place), inputs)
-                    if self._memory is not None and not self._batch.has_loader:
+                    # What a loader gave is copied to a GPU, and the copy is what a model is given.
+                    is_copied = self._device.type == "cuda"
+                    if self._memory is not None and (is_copied or not self._batch.has_loader):
                         self._memory.given(inputs)
             index = self._table.index_of_called(module)
             if index is not None:

@@ -46,9 +46,7 @@ def held(recording: Recording) -> dict[str, Any]:
 
 def by_kind(memory: dict[str, Any]) -> dict[str, int]:
     """MiB of each kind that holds one."""
-    return {
-        kind["kind"]: kind["bytes"] // MIB for kind in memory["held"] if kind["bytes"] >= MIB
-    }
+    return {kind["kind"]: kind["bytes"] // MIB for kind in memory["held"] if kind["bytes"] >= MIB}
 
 
 def lines_of(memory: dict[str, Any], kind: str) -> dict[int, int]:
