@@ -55,8 +55,7 @@ pub(super) fn contexts_of_shown(
         .map(|(index, (operator, shown))| {
             let ran = is_within(join.windows, operator.start_ns)
                 || replays.of_captured(operator.start_ns).is_some();
-            (*shown == index && ran)
-                .then(|| contexts.of_operator(index))
+            (*shown == index && ran).then(|| contexts.of_operator(index))
         })
         .collect()
 }

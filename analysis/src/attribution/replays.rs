@@ -108,13 +108,13 @@ impl Replays {
 
     /// How often what a capture had at this time was replayed; nothing outside of captures.
     pub fn of_captured(&self, time_ns: i64) -> Option<u32> {
-        let capture = self.captures.iter().find(|(start, end, _)| (*start..*end).contains(&time_ns));
+        let capture =
+            self.captures.iter().find(|(start, end, _)| (*start..*end).contains(&time_ns));
         capture.map(|(.., count)| *count).filter(|count| *count > 0)
     }
 }
 
-const KINDS: [ActivityKind; 3] =
-    [ActivityKind::Kernel, ActivityKind::Memcpy, ActivityKind::Memset];
+const KINDS: [ActivityKind; 3] = [ActivityKind::Kernel, ActivityKind::Memcpy, ActivityKind::Memset];
 
 fn is_graph_launch(trace: &Trace, call: &RuntimeCall) -> bool {
     let name = trace.text(call.name);

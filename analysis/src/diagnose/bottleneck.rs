@@ -336,7 +336,7 @@ impl Evidence {
     }
 
     /// The lines and operators that account for most of a saving.
-    fn of(&self, cause: Cause, saved_ns: f64) -> (Vec<((FileId, u32), f64)>, Vec<(String, f64)>) {
+    fn of(&self, cause: Cause, saved_ns: f64) -> (Times<(FileId, u32)>, Times<String>) {
         let Some(found) = self.0.get(&cause) else { return (Vec::new(), Vec::new()) };
         // What is saved is at most what there is: each place has its part of it.
         let part = (saved_ns / found.time_ns).min(1.0);
@@ -347,10 +347,13 @@ impl Evidence {
     }
 }
 
+/// Nanoseconds by place.
+type Times<K> = Vec<(K, f64)>;
+
 /// The largest, at most [`EVIDENCE`].
-fn most<K: Ord>(times: impl IntoIterator<Item = (K, f64)>) -> Vec<(K, f64)> {
+fn most<K: Ord>(times: impl IntoIterator<Item = (K, f64)>) -> Times<K> {
     let times = times.into_iter().filter(|(_, time_ns)| *time_ns > 0.0);
-    let mut times: Vec<(K, f64)> = times.collect();
+    let mut times: Times<K> = times.collect();
     times.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     times.truncate(EVIDENCE);
     times

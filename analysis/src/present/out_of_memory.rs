@@ -154,7 +154,8 @@ impl OutOfMemory {
         if let Some(pools) = self.graph_pool_bytes.filter(|&pools| self.is_large(pools)) {
             lines.push(format!("Reserved for CUDA graphs: {}", bytes(pools)));
         }
-        if let Some(outside) = self.outside_pytorch_bytes.filter(|&outside| self.is_large(outside)) {
+        if let Some(outside) = self.outside_pytorch_bytes.filter(|&outside| self.is_large(outside))
+        {
             lines.push(format!(
                 "Held by this process outside PyTorch's allocator (CUDA context, libraries): {}",
                 bytes(outside)
@@ -265,8 +266,7 @@ impl OutOfMemory {
             advice.push("end the other processes (`nvidia-smi` lists them)".to_owned());
         }
         if self.fragmented().is_some() && self.expandable_segments == Some(false) {
-            advice
-                .push("set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`".to_owned());
+            advice.push("set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`".to_owned());
         }
         if self.phase.as_deref() == Some("optimizer") && self.share(&["temporary"]) >= 0.1 {
             advice.push(
@@ -405,10 +405,7 @@ mod tests {
 
     #[test]
     fn activations_fill_the_memory() {
-        check(
-            &in_forward(),
-            expect![[""]],
-        );
+        check(&in_forward(), expect![[""]]);
     }
 
     #[test]
@@ -433,10 +430,7 @@ mod tests {
             ],
             ..in_forward()
         };
-        check(
-            &memory,
-            expect![[""]],
-        );
+        check(&memory, expect![[""]]);
     }
 
     #[test]
@@ -453,25 +447,16 @@ mod tests {
             batch_size: None,
             ..in_forward()
         };
-        check(
-            &memory,
-            expect![[""]],
-        );
+        check(&memory, expect![[""]]);
         let expandable = OutOfMemory { expandable_segments: Some(true), ..memory };
         assert!(!expandable.details().join("\n").contains("expandable_segments"));
     }
 
     #[test]
     fn one_tensor_may_be_larger_than_the_device() {
-        let memory = OutOfMemory {
-            requested_bytes: Some(200 * GB),
-            held: Vec::new(),
-            ..in_forward()
-        };
-        check(
-            &memory,
-            expect![[""]],
-        );
+        let memory =
+            OutOfMemory { requested_bytes: Some(200 * GB), held: Vec::new(), ..in_forward() };
+        check(&memory, expect![[""]]);
     }
 
     #[test]
