@@ -353,13 +353,13 @@ def test_a_replay_is_one_launch_with_all_its_kernels() -> None:
 def test_copies_overlap_with_kernels_and_queue_behind_each_other() -> None:
     run(
         """
-        import time
-        host = [torch.empty(64 << 20, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+        host = [torch.zeros(64 << 20, dtype=torch.uint8).pin_memory() for _ in range(2)]
         sides = [torch.cuda.Stream() for _ in range(2)]
         device = [torch.empty_like(h, device="cuda") for h in host]
         torch.cuda.synchronize()
         def timed(*works):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(1_000_000_000)  # all is enqueued before the device comes to it
             start.record()
             for side in sides:
                 side.wait_stream(torch.cuda.current_stream())
@@ -379,7 +379,6 @@ def test_copies_overlap_with_kernels_and_queue_behind_each_other() -> None:
         one = timed(lambda: copy(0))
         kernel = lambda: torch.cuda._sleep(int(one * 1.98e6))
         assert 1.2 < one < 1.6, one  # 64 MiB at 50 GB/s
-        # The host's time to enqueue, on a busy machine, comes on top.
         assert timed(lambda: copy(0), lambda: copy(1)) > 1.9 * one
         assert timed(lambda: copy(0), lambda: copy(1, back=True)) < 1.8 * one
         assert timed(kernel, lambda: copy(0)) < 1.8 * one
@@ -394,7 +393,7 @@ def test_pageable_copies_block_the_host_and_pinned_ones_do_not() -> None:
         device = torch.empty_like(pageable, device="cuda")
         stream = torch.cuda.current_stream()
         torch.cuda.synchronize()
-        torch.cuda._sleep(100_000_000)
+        torch.cuda._sleep(1_000_000_000)
         device.copy_(pinned, non_blocking=True)
         assert not stream.query(), "the host is ahead of the device"
         device.copy_(pageable, non_blocking=True)

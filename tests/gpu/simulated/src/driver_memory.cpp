@@ -240,6 +240,7 @@ EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const C
 
 EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size) {
   NEED_DRIVER_CONTEXT();
+  finish_effects();
   Lock lock(mu);
   char* base = (char*)address;
   auto first = mappings().lower_bound(base);

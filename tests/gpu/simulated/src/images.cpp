@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <memory>
-#include <set>
+#include <algorithm>
+#include <map>
 
 #include "device_model.h"
 #include "functions.h"
@@ -16,28 +16,29 @@ namespace sim {
 
 namespace {
 
-// "CUDA Binary Utilities" does not document it, but cuobjdump shows it: registers stand in the top byte of
-// sh_info of .text.KERNEL, declared shared memory is the size of .nv.shared.KERNEL, and .nv.info.KERNEL holds
-// attributes.
-constexpr uint8_t kAttributeMaxThreads = 0x05, kAttributeRequiredThreads = 0x10;
-constexpr uint8_t kFormatSized = 0x04;
+// "CUDA Binary Utilities" does not document it, but cuobjdump shows it: declared shared memory is the size of
+// .nv.shared.KERNEL, .nv.info holds attributes of all kernels (registers, by symbol), .nv.info.KERNEL those
+// of one.
+enum Attribute : uint8_t { kMaxThreads = 0x05, kRequiredThreads = 0x10, kRegisterCount = 0x2f };
+constexpr uint8_t kSizedFormat = 0x04;
 
-int threads_of_attributes(const unsigned char* at, const unsigned char* end) {
+// Calls back with each attribute that has a value of its own size, as words.
+template <class Each>
+void for_each_attribute(const char* image, const Elf64_Shdr& section, Each each) {
+  auto* at = (const unsigned char*)image + section.sh_offset;
+  auto* end = at + section.sh_size;
   while (at + 4 <= end) {
     uint8_t format = at[0], attribute = at[1];
     uint16_t size;
     memcpy(&size, at + 2, 2);
     at += 4;
-    if (format != kFormatSized) continue;
-    if (at + size > end) break;
-    if ((attribute == kAttributeMaxThreads || attribute == kAttributeRequiredThreads) && size >= 12) {
-      uint32_t shape[3];
-      memcpy(shape, at, sizeof shape);
-      return (int)(shape[0] * shape[1] * shape[2]);
-    }
+    if (format != kSizedFormat) continue;
+    if (at + size > end) return;
+    std::vector<uint32_t> words(size / 4);
+    if (!words.empty()) memcpy(words.data(), at, words.size() * 4);
+    each(attribute, words);
     at += size;
   }
-  return 1024;
 }
 
 std::vector<Function> functions_of_elf(const char* image) {
@@ -51,6 +52,16 @@ std::vector<Function> functions_of_elf(const char* image) {
       if (name == names + sections[i].sh_name) return &sections[i];
     return nullptr;
   };
+  std::map<std::string, int> registers;
+  const Elf64_Shdr *symbols = find(".symtab"), *common = find(".nv.info");
+  if (symbols && common && symbols->sh_link < header->e_shnum) {
+    auto* entries = (const Elf64_Sym*)(image + symbols->sh_offset);
+    const char* symbol_names = image + sections[symbols->sh_link].sh_offset;
+    for_each_attribute(image, *common, [&](uint8_t attribute, const std::vector<uint32_t>& words) {
+      if (attribute == kRegisterCount && words.size() == 2 && words[0] < symbols->sh_size / sizeof *entries)
+        registers[symbol_names + entries[words[0]].st_name] = (int)words[1];
+    });
+  }
   for (int i = 0; i < header->e_shnum; i++) {
     std::string name = names + sections[i].sh_name;
     if (name.rfind(".text.", 0) != 0) continue;
@@ -58,11 +69,17 @@ std::vector<Function> functions_of_elf(const char* image) {
     const Elf64_Shdr* info = find(".nv.info." + kernel);
     if (!info) continue;  // a device function
     Function function{intern(kernel)};
-    function.registers = (int)(sections[i].sh_info >> 24);
-    if (const Elf64_Shdr* shared = find(".nv.shared." + kernel))
+    if (registers.count(kernel)) function.registers = registers[kernel];
+    if (const Elf64_Shdr* shared = find(".nv.shared." + kernel)) {
       function.static_shared = (int)shared->sh_size;
-    auto* attributes = (const unsigned char*)image + info->sh_offset;
-    function.max_threads = threads_of_attributes(attributes, attributes + info->sh_size);
+      // From sm_90 on, the section includes what the driver reserves, which is no part of what the kernel
+      // declares.
+      if (find(".nv.shared.reserved.0")) function.static_shared -= std::min(1024, function.static_shared);
+    }
+    for_each_attribute(image, *info, [&](uint8_t attribute, const std::vector<uint32_t>& words) {
+      if ((attribute == kMaxThreads || attribute == kRequiredThreads) && words.size() >= 3)
+        function.max_threads = (int)(words[0] * words[1] * words[2]);
+    });
     found.push_back(function);
   }
   return found;
@@ -70,8 +87,11 @@ std::vector<Function> functions_of_elf(const char* image) {
 
 // Compiles PTX as the driver would, so that registers are the real ones.
 std::vector<Function> compile(const char* ptx) {
-  const char* ptxas = getenv("SIMGPU_PTXAS");
-  if (!ptxas || access(ptxas, X_OK) != 0) return {};
+  const char* variable = getenv("SIMGPU_PTXAS");
+  if (!variable) return {};
+  // Triton brings a second one for Blackwell.
+  std::string ptxas = model().major >= 10 ? std::string(variable) + "-blackwell" : variable;
+  if (access(ptxas.c_str(), X_OK) != 0) return {};
   char source[] = "/tmp/simgpu.XXXXXX";
   int fd = mkstemp(source);
   if (fd < 0) return {};
@@ -79,9 +99,8 @@ std::vector<Function> compile(const char* ptx) {
   bool written = write(fd, ptx, length) == (ssize_t)length;
   close(fd);
   std::string cubin = std::string(source) + ".cubin";
-  std::string command = std::string("env -u LD_PRELOAD '") + ptxas + "' -arch=sm_" +
-                        std::to_string(model().major) + std::to_string(model().minor) + " -o " + cubin + " " +
-                        source + " >/dev/null 2>&1";
+  std::string command = "env -u LD_PRELOAD '" + ptxas + "' -arch=sm_" + std::to_string(model().major) +
+                        std::to_string(model().minor) + " -o " + cubin + " " + source + " >/dev/null 2>&1";
   std::vector<Function> found;
   if (written && system(command.c_str()) == 0) {
     if (FILE* file = fopen(cubin.c_str(), "rb")) {

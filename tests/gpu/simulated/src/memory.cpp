@@ -9,6 +9,7 @@
 #include "device_model.h"
 #include "machine.h"
 #include "process.h"
+#include "timeline.h"
 
 namespace sim {
 
@@ -77,6 +78,7 @@ int dev_malloc(void** out, size_t bytes, RangeKind kind) {
 
 int dev_free(void* address) {
   if (!address) return 0;
+  finish_effects();
   Lock lock(mu);
   auto found = ranges().find((char*)address);
   if (found == ranges().end() || found->second.kind == kPinnedMemory) return cudaErrorInvalidValue;
@@ -99,6 +101,7 @@ int host_malloc(void** out, size_t bytes) {
 
 int host_free(void* address) {
   if (!address) return 0;
+  finish_effects();
   Lock lock(mu);
   auto found = ranges().find((char*)address);
   if (found == ranges().end() || found->second.kind != kPinnedMemory) return cudaErrorInvalidValue;
@@ -117,6 +120,7 @@ int host_register(void* address, size_t bytes) {
 }
 
 int host_unregister(void* address) {
+  finish_effects();
   Lock lock(mu);
   auto found = ranges().find((char*)address);
   if (found == ranges().end() || found->second.kind != kPinnedMemory) return cudaErrorHostMemoryNotRegistered;

@@ -91,6 +91,7 @@ int copy_memory(void* target, const void* source, size_t bytes, Stream* stream, 
   // No kernel computes anything, so a large copy within the device would only cost this machine time.
   bool worth_copying = !(from_device && to_device) || bytes <= (1 << 18);
   if (worth_copying) op.effect = [=] { memmove(target, source, bytes); };
+  op.large_effect = asynchronous && !pageable && bytes > (1 << 18);
 
   if (stream->capture) {
     // "cudaMemcpyAsync of pageable memory" cannot be captured: the copy would read the staging buffer of

@@ -126,6 +126,47 @@ void fail_as_planned(const Op& op, uint64_t end) {
   }
 }
 
+// Copies large amounts for asynchronous copies, on a thread of its own: a real one keeps no CPU busy either.
+// In order, and before anything looks at the memory: see finish_effects.
+class LargeEffects {
+ public:
+  void add(std::function<void()> effect) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!running_) {
+      running_ = true;
+      std::thread([this] { work(); }).detach();
+    }
+    queue_.push_back(std::move(effect));
+    changed_.notify_all();
+  }
+  void finish() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return queue_.empty(); });
+  }
+
+ private:
+  void work() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return !queue_.empty(); });
+      lock.unlock();
+      queue_.front()();  // a deque's first element stays where it is when others are added
+      lock.lock();
+      queue_.pop_front();
+      changed_.notify_all();
+    }
+  }
+  bool running_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+};
+
+LargeEffects& large_effects() {
+  static auto* effects = new LargeEffects;
+  return *effects;
+}
+
 // Runs host functions in the order of their turns, on a thread of its own as the driver does.
 class HostFunctions {
  public:
@@ -156,6 +197,7 @@ class HostFunctions {
         queue_.erase(first);
       }
       wait_until(item.at);
+      finish_effects();
       item.function();
       Lock lock(mu);
       resolve(item.end, std::max(item.at, now()));
@@ -173,7 +215,12 @@ HostFunctions& host_functions() {
 
 void finish(const Op& op, int device, uint32_t stream_id, uint32_t correlation, uint64_t start,
             uint64_t end) {
-  if (op.effect) op.effect();
+  if (op.effect && op.large_effect) {
+    large_effects().add(op.effect);
+  } else if (op.effect) {
+    finish_effects();
+    op.effect();
+  }
   if (op.kind == Op::KERNEL) count_busy(device, start, end);
   record_op(op, device, stream_id, correlation, start, end);
 }
@@ -189,6 +236,7 @@ void place_known(const Op& op, Stream* stream, uint32_t stream_id, uint32_t corr
     case Op::KERNEL: {
       fail_as_planned(op, start + op.duration_ns);
       if (op.collective) {
+        finish_effects();
         when_known(end, [=, device = stream->device](uint64_t at) {
           finish(op, device, stream_id, correlation, start, at);
         });
@@ -218,6 +266,10 @@ void place_known(const Op& op, Stream* stream, uint32_t stream_id, uint32_t corr
 }
 
 }  // namespace
+
+void finish_effects() {
+  if (driver_ready()) large_effects().finish();
+}
 
 void spin_until(uint64_t time) {
   while (now() < time) {
@@ -287,8 +339,12 @@ MomentPtr join(const std::vector<MomentPtr>& moments) {
 }
 
 bool reached(const MomentPtr& moment) {
-  Lock lock(mu);
-  return moment->known && moment->at <= now();
+  {
+    Lock lock(mu);
+    if (!moment->known || moment->at > now()) return false;
+  }
+  finish_effects();
+  return true;
 }
 
 void wait_for(const MomentPtr& moment) {
@@ -301,6 +357,7 @@ void wait_for(const MomentPtr& moment) {
     }
   }
   wait_until(moment->at);
+  finish_effects();
 }
 
 Stream* stream_of(void* handle) {
@@ -393,7 +450,9 @@ int enqueue(Stream* stream, Op op, uint32_t correlation) {
     Lock lock(mu);
     if (stream->capture) return capture_op(stream, std::move(op));
     if (int error = refuse_legacy_use(stream)) return error;
-    while (!stream->pending.empty() && reached(stream->pending.front())) stream->pending.pop_front();
+    uint64_t time = now();
+    while (!stream->pending.empty() && stream->pending.front()->known && stream->pending.front()->at <= time)
+      stream->pending.pop_front();
     if (stream->pending.size() >= kQueueDepth) full = stream->pending.front();
   }
   if (full) wait_for(full);

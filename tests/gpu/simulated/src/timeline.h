@@ -44,6 +44,9 @@ bool reached(const MomentPtr& moment);
 // The calling thread waits. Not under mu.
 void wait_for(const MomentPtr& moment);
 
+// Waits for large effects that are under way. Whatever reads, frees or reuses memory comes after this.
+void finish_effects();
+
 // One operation of a stream.
 struct Op {
   enum Kind { KERNEL, MEMCPY, MEMSET, HOST_FUNCTION, EMPTY } kind = KERNEL;
@@ -56,6 +59,7 @@ struct Op {
   uint32_t graph = 0;                                       // of a kernel in a graph
   uint64_t node = 0;
   std::function<void()> effect;  // what the operation does to memory
+  bool large_effect = false;     // it takes long, and the call that enqueues it does not wait for it
   // A kernel whose end depends on more than this process. Called under mu once it is known when the kernel
   // can start; has to resolve `end`, then or later. A graph calls it at each launch.
   std::function<void(uint64_t start, MomentPtr end)> collective;

@@ -6,6 +6,6 @@
 namespace sim {
 
 constexpr int kDriverVersion = CUDA_VERSION;         // a driver just new enough for the headers
-constexpr const char* kDriverRelease = "580.00.00";  // as nvidia-smi shows it
+constexpr const char* kDriverRelease = "595.00.00";  // as nvidia-smi shows it
 
 }  // namespace sim
