@@ -1,11 +1,13 @@
 #include "cost_model.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "device_model.h"
+#include "process.h"
 
 namespace sim {
 
@@ -65,12 +67,22 @@ double memory_ns(double bytes, double efficiency) {
   return 1e9 * bytes / (model().bandwidth * efficiency * speed);
 }
 
+// SIMGPU_SLOWDOWN is a factor for every GPU, or GPU:FACTOR,… for some of the machine's.
+static double slowdown() {
+  static const char* text = getenv("SIMGPU_SLOWDOWN");
+  if (!text) return 1;
+  if (!strchr(text, ':')) return std::max(0.01, atof(text));
+  int gpu = visible_to_physical(current_device());
+  for (const char* at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : nullptr) {
+    char* factor;
+    if (strtol(at, &factor, 10) == gpu && *factor == ':') return std::max(0.01, atof(factor + 1));
+  }
+  return 1;
+}
+
 uint64_t duration(double ns) {
   static const char* constant = getenv("SIMGPU_KERNEL_US");
-  static const char* factor = getenv("SIMGPU_SLOWDOWN");
-  if (constant) ns = atof(constant) * 1000;
-  if (factor) ns *= std::max(0.01, atof(factor));
-  return (uint64_t)ns;
+  return (uint64_t)((constant ? atof(constant) * 1000 : ns) * slowdown());
 }
 
 }  // namespace sim

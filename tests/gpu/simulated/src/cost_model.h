@@ -50,7 +50,8 @@ double memory_ns(double bytes, double efficiency = 0.9);
 constexpr double LAUNCH_NS = 1400;
 constexpr double PRODUCT_NS = 2500;
 
-// The time as it is enqueued: SIMGPU_KERNEL_US replaces it, SIMGPU_SLOWDOWN multiplies it.
+// The time on the current device, as it is enqueued: SIMGPU_KERNEL_US replaces it, SIMGPU_SLOWDOWN multiplies
+// it.
 uint64_t duration(double ns);
 
 // A kernel that was compiled into PyTorch or by Triton, by its (mangled) name, launch shape and arguments.
