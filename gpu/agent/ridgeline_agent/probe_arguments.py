@@ -17,6 +17,8 @@ _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm")
 # Within (0, 1), so that logarithms, roots and probabilities are defined, and away from 0, so that
 # no product becomes denormal, which a processor is slow at.
 _LEAST, _MOST = 0.05, 0.95
+# As far as every kernel wants its tensors aligned.
+_ALIGNED_BYTES = 16
 # Numbers that JSON has no digits for, as the profiler writes them.
 _NOT_FINITE = ("inf", "-inf", "nan")
 
@@ -28,10 +30,14 @@ class Misfit(Exception):
 class Call:
     """An overload of an operator with arguments, ready to be called."""
 
-    def __init__(self, overload: Any, args: list[Any], named: dict[str, Any]) -> None:
+    def __init__(
+        self, overload: Any, args: list[Any], named: dict[str, Any], offset: int = 0
+    ) -> None:
         self.overload = overload
         self.args = args
         self.named = named
+        # Copies begin so many bytes behind the start of their memory.
+        self._offset = offset
 
     def __call__(self) -> Any:
         return self.overload(*self.args, **self.named)
@@ -47,8 +53,21 @@ class Call:
 
     def copy(self) -> Call:
         """The same call on tensors of its own."""
-        args = [_copied(arg) for arg in self.args]
-        return Call(self.overload, args, {key: _copied(arg) for key, arg in self.named.items()})
+        return self._copy(self._offset)
+
+    def elsewhere(self) -> Call:
+        """The same call on tensors that are aligned to 16 bytes and no further.
+
+        PyTorch keeps the plan that cuDNN chose for a convolution as long as the process lives: by
+        its shapes and by how its tensors are aligned, but not by `cudnn.benchmark`. Kernels read
+        16 bytes at once, so that nothing else changes.
+        """
+        return self._copy(_ALIGNED_BYTES)
+
+    def _copy(self, offset: int) -> Call:
+        args = [_copied(arg, offset) for arg in self.args]
+        named = {key: _copied(arg, offset) for key, arg in self.named.items()}
+        return Call(self.overload, args, named, offset)
 
     def fill_from(self, other: Call) -> None:
         """Gives its tensors the values that those of another one have."""
@@ -260,5 +279,15 @@ def _each(arg: Any, change: Any) -> Any:
     return change(arg) if isinstance(arg, torch.Tensor) else arg
 
 
-def _copied(arg: Any) -> Any:
-    return _each(arg, lambda tensor: tensor.clone())
+def _copied(arg: Any, offset: int) -> Any:
+    return _each(arg, lambda tensor: _placed(tensor.clone(), offset))
+
+
+def _placed(tensor: torch.Tensor, offset: int) -> torch.Tensor:
+    """The tensor itself, or where there is an offset one with its values in other memory."""
+    elements = offset // tensor.element_size()
+    if elements == 0:
+        return tensor
+    reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()) if size > 0)
+    memory = torch.empty(elements + reach + 1, dtype=tensor.dtype, device=tensor.device)
+    return memory.as_strided(tensor.shape, tensor.stride(), elements).copy_(tensor)

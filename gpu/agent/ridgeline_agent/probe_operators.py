@@ -95,8 +95,10 @@ def probe_operator(
     unchanged = []
     for variant in wanted:
         try:
-            is_as_it_was = variant == SAME or variant in SWITCHES
-            call = same if is_as_it_was else same.changed(variant)
+            if variant in SWITCHES:
+                call = same.elsewhere()
+            else:
+                call = same if variant == SAME else same.changed(variant)
             if call is None:
                 unchanged.append(variant)
                 continue

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from agent_driver import PATIENCE_SECONDS, Agent
+from ridgeline_agent.probe_arguments import Call
 from ridgeline_agent.probe_switches import SWITCHES
 
 BOTH = ["same", "bfloat16"]
@@ -180,6 +181,17 @@ def test_a_library_runs_with_other_switches(agent: Agent, tmp_path: Path) -> Non
     answer = probe(agent, tmp_path, 5, operators=operators)
     for asked, told in zip(operators, answer["operators"]):
         assert all(told[variant] > 0 for variant in asked["variants"]), (told, answer["notes"])
+
+
+def test_switches_run_on_tensors_that_are_aligned_otherwise() -> None:
+    image = torch.rand(2, 4, 6, 6).contiguous(memory_format=torch.channels_last)
+    call = Call(torch.ops.aten.relu.default, [[image], torch.arange(5)], {"bias": torch.rand(3)})
+    other = call.elsewhere()
+    for made in (other, other.copy()):
+        assert [tensor.data_ptr() % 64 for tensor in made.tensors()] == [16, 16, 16]
+        assert made.tensors()[0].stride() == image.stride()
+        pairs = zip(made.tensors(), call.tensors())
+        assert all(torch.equal(one, before) for one, before in pairs)
 
 
 def test_switches_are_set_back() -> None:
