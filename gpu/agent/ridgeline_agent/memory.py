@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import allocator
 from .modules import ModuleTable, variables_holding
@@ -29,12 +30,28 @@ def storage_of(tensor: torch.Tensor, device: torch.device) -> tuple[int, int] | 
     if device.index is not None and tensor.device.index != device.index:
         return None
     try:
-        storage = tensor.untyped_storage()
+        storage = _with_memory(tensor).untyped_storage()
         pointer, size = storage.data_ptr(), storage.nbytes()
     except (RuntimeError, NotImplementedError):
         # Fake, meta and wrapper tensors have no memory of their own.
         return None
     return (pointer, size) if pointer and size else None
+
+
+def _with_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that holds the data: of a wrapper, such as this rank's part of a DTensor (FSDP2,
+    tensor parallelism), the largest one within.
+    """
+    for _ in range(_DEEPEST_NESTING):
+        if type(tensor) is torch.Tensor or not is_traceable_wrapper_subclass(tensor):
+            break
+        names, _ = tensor.__tensor_flatten__()
+        parts = [getattr(tensor, name) for name in names]
+        tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+        if not tensors:
+            break
+        tensor = max(tensors, key=lambda part: part.numel() * part.element_size())
+    return tensor
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:

@@ -243,6 +243,32 @@ def test_tensors_given_straight_to_an_optimizer() -> None:
     assert all(entry["module"] is None for entry in entries)
 
 
+def test_weights_that_are_parts_of_a_distributed_tensor() -> None:
+    recording = record("""
+        import os, tempfile
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+        store = dist.FileStore(tempfile.mktemp(), 1)
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        mesh = init_device_mesh("cpu", (1,))
+        model = torch.nn.Sequential(torch.nn.Linear(100, 50, bias=False))
+        parallelize_module(model, mesh, {"0": ColwiseParallel()})
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+        while True:
+            model(torch.ones(8, 100)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+    """)
+    assert recording.outcome == "complete", recording.printed
+    kinds = by_kind(recording)
+    sizes = {kind: kinds[kind] for kind in ("weight", "gradient", "optimizer_state")}
+    assert sizes == {"weight": 20_000, "gradient": 20_000, "optimizer_state": 20_000}
+    weights = [one for one in recording.manifest["memory"]["baseline"] if one["kind"] == "weight"]
+    assert [one["name"] for one in weights] == ["weight"]
+
+
 def test_inputs_whose_gradient_is_asked_for_are_no_weights() -> None:
     recording = record("""
         import torch
