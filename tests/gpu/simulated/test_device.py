@@ -152,7 +152,7 @@ def test_an_index_out_of_range_is_a_device_side_assertion() -> None:
         """,
         SIMGPU_ASSERT_KERNEL="indexSelect",
     )
-    assert "Assertion" in output
+    assert "Assertion `srcIndex < srcSelectDimSize` failed" in output
 
 
 def test_out_of_memory() -> None:

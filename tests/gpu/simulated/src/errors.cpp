@@ -1,6 +1,7 @@
 #include "errors.h"
 
 #include <cuda.h>
+#include <stdio.h>
 
 #include <atomic>
 
@@ -13,6 +14,7 @@ namespace sim {
 static thread_local int last_error = 0;
 static std::atomic<int> asynchronous_error{0};
 static std::atomic<uint64_t> asynchronous_error_at{0};
+static std::atomic<const char*> asynchronous_message{nullptr};
 
 cudaError_t fail(int error) {
   // cudaErrorNotReady is an answer and no failure: cudaGetLastError does not repeat it.
@@ -23,15 +25,19 @@ cudaError_t fail(int error) {
   return (cudaError_t)error;
 }
 
-void fail_asynchronously(int error, uint64_t at) {
+void fail_asynchronously(int error, uint64_t at, const char* message) {
   Lock lock(mu);
   if (asynchronous_error) return;
   asynchronous_error_at = at;
+  asynchronous_message = message;
   asynchronous_error = error;
 }
 
 int sticky_error() {
-  return asynchronous_error && now() >= asynchronous_error_at ? asynchronous_error.load() : 0;
+  if (!asynchronous_error || now() < asynchronous_error_at) return 0;
+  // The device's output is printed at the next synchronization.
+  if (const char* message = asynchronous_message.exchange(nullptr)) fprintf(stderr, "%s\n", message);
+  return asynchronous_error;
 }
 
 bool failed_before(uint64_t at) {

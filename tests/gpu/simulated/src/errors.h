@@ -12,7 +12,7 @@ cudaError_t fail(int error);
 
 // An error of a kernel. It is noticed by the first call after the time at which the kernel ran, and by every
 // call after that: the context cannot be used any more.
-void fail_asynchronously(int error, uint64_t at);
+void fail_asynchronously(int error, uint64_t at, const char* message = nullptr);
 int sticky_error();               // 0 as long as no call can notice one
 bool failed_before(uint64_t at);  // work that would start at this time does not run
 

@@ -116,14 +116,37 @@ struct PlannedFailure {
   }
 };
 
+// What the assertions of PyTorch's kernels print (aten/src/ATen/native/cuda). The file's path is the build
+// machine's.
+const char* assertion_of(const char* kernel) {
+  static const struct {
+    const char *part, *message;
+  } known[] = {
+      {"indexSelect",
+       "Indexing.cu:1553: indexSelectSmallIndex: block: [0,0,0], thread: [0,0,0] Assertion `srcIndex < "
+       "srcSelectDimSize` failed."},
+      {"nll_loss",
+       "Loss.cu:245: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], thread: [0,0,0] Assertion `t "
+       ">= 0 && t < n_classes` failed."},
+      {"scatter_gather",
+       "ScatterGatherKernel.cu:163: operator(): block: [0,0,0], thread: [0,0,0] Assertion `idx_dim "
+       ">= 0 && idx_dim < index_size && \"index out of bounds\"` failed."},
+      {"index",
+       "IndexKernel.cu:92: operator(): block: [0,0,0], thread: [0,0,0] Assertion `-sizes[i] <= index && "
+       "index "
+       "< sizes[i] && \"index out of bounds\"` failed."},
+  };
+  for (const auto& each : known)
+    if (strstr(kernel, each.part))
+      return intern(std::string("/pytorch/aten/src/ATen/native/cuda/") + each.message);
+  return intern(std::string(kernel) + ": block: [0,0,0], thread: [0,0,0] Assertion failed.");
+}
+
 void fail_as_planned(const Op& op, uint64_t end) {
   static auto* memory_fault = new PlannedFailure("SIMGPU_FAIL_KERNEL");
   static auto* assertion = new PlannedFailure("SIMGPU_ASSERT_KERNEL");
   if (memory_fault->strikes(op.name)) fail_asynchronously(cudaErrorIllegalAddress, end);
-  if (assertion->strikes(op.name)) {
-    fprintf(stderr, "%s: block: [0,0,0], thread: [0,0,0] Assertion failed.\n", op.name);
-    fail_asynchronously(cudaErrorAssert, end);
-  }
+  if (assertion->strikes(op.name)) fail_asynchronously(cudaErrorAssert, end, assertion_of(op.name));
 }
 
 // Copies large amounts for asynchronous copies, on a thread of its own: a real one keeps no CPU busy either.
