@@ -405,7 +405,18 @@ mod tests {
 
     #[test]
     fn activations_fill_the_memory() {
-        check(&in_forward(), expect![[""]]);
+        check(
+            &in_forward(),
+            expect![[r#"
+                Out of memory: tried to allocate 2.5 GB, 1.0 GB of 85 GB free
+                PyTorch holds 77 GB in the forward pass (batch size 64):
+                  activations 52 GB (train.py:33 18 GB, train.py:20 9.0 GB, train.py:21 8.0 GB, …)
+                  optimizer state 12 GB
+                  weights 6.0 GB
+                  gradients 6.0 GB
+                  batch 1.0 GB (train.py:40)
+                Try: a smaller batch size, with gradient accumulation; activation checkpointing (`torch.utils.checkpoint`) around train.py:33"#]],
+        );
     }
 
     #[test]
@@ -413,7 +424,13 @@ mod tests {
         let places = in_forward().places();
         let told: Vec<String> =
             places.iter().map(|(frame, text)| format!("{}: {text}", frame.line)).collect();
-        expect![[""]].assert_eq(&told.join("\n"));
+        expect![[r#"
+            33: holds 18 GB of activations
+            50: holds 12 GB of optimizer state
+            20: holds 9.0 GB of activations
+            21: holds 8.0 GB of activations
+            22: holds 7.0 GB of activations"#]]
+        .assert_eq(&told.join("\n"));
     }
 
     #[test]
@@ -430,7 +447,17 @@ mod tests {
             ],
             ..in_forward()
         };
-        check(&memory, expect![[""]]);
+        check(
+            &memory,
+            expect![[r#"
+                Out of memory on rank 1: tried to allocate 2.5 GB, 1.0 GB of 85 GB free
+                PyTorch holds 78 GB in the optimizer step (batch size 64):
+                  optimizer state 30 GB
+                  weights 20 GB
+                  gradients 20 GB
+                  temporaries 8.0 GB (train.py:50)
+                Try: pass `fused=True` or `foreach=False` to the optimizer: its foreach version needs temporaries; an optimizer with less state (8-bit Adam, Adafactor), or FSDP over several GPUs"#]],
+        );
     }
 
     #[test]
@@ -447,7 +474,18 @@ mod tests {
             batch_size: None,
             ..in_forward()
         };
-        check(&memory, expect![[""]]);
+        check(
+            &memory,
+            expect![[r#"
+                Out of memory: tried to allocate 2.5 GB, 1.0 GB of 85 GB free
+                PyTorch holds 40 GB:
+                  other tensors 40 GB (train.py:7)
+                Reserved by PyTorch but not allocated: 10 GB (fragmentation)
+                Reserved for CUDA graphs: 20 GB
+                Held by this process outside PyTorch's allocator (CUDA context, libraries): 9.0 GB
+                Held by other processes on this GPU: 30 GB
+                Try: raise `torch.cuda.set_per_process_memory_fraction`, which allows 60 GB of 85 GB; end the other processes (`nvidia-smi` lists them); set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"#]],
+        );
         let expandable = OutOfMemory { expandable_segments: Some(true), ..memory };
         assert!(!expandable.details().join("\n").contains("expandable_segments"));
     }
@@ -456,7 +494,12 @@ mod tests {
     fn one_tensor_may_be_larger_than_the_device() {
         let memory =
             OutOfMemory { requested_bytes: Some(200 * GB), held: Vec::new(), ..in_forward() };
-        check(&memory, expect![[""]]);
+        check(
+            &memory,
+            expect![[r#"
+                Out of memory: tried to allocate 200 GB, 1.0 GB of 85 GB free
+                Try: check the sizes at this line: this tensor is larger than the memory"#]],
+        );
     }
 
     #[test]
