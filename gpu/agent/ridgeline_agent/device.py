@@ -34,12 +34,24 @@ def _held_by_tensors() -> dict[int, int]:
     return held
 
 
+def others_in_use(used: torch.device) -> list[str]:
+    """The program's other GPUs, such as `cuda:0`, that hold more than a hundredth of what `used`
+    does.
+    """
+    if used.type != "cuda":
+        return []
+    least = (allocated_bytes(used) or 0) // 100
+    others = (index for index in range(torch.cuda.device_count()) if index != used.index)
+    return [f"cuda:{index}" for index in others if (allocated_bytes(index) or 0) > least]
+
+
 def synchronize() -> None:
     """Waits for all GPUs that the process has memory on: a model may be spread over several."""
-    for index in range(torch.cuda.device_count()):
-        # To wait for another one would give it a context, which takes memory and time.
-        if _holds_memory(index):
-            torch.cuda.synchronize(index)
+    # To wait for another one would give it a context, which takes memory and time.
+    holding = [index for index in range(torch.cuda.device_count()) if _holds_memory(index)]
+    # Without PyTorch's caching allocator none is known to.
+    for index in holding or [torch.cuda.current_device()]:
+        torch.cuda.synchronize(index)
 
 
 def _holds_memory(index: int) -> bool:

@@ -696,6 +696,11 @@ class Recorder:
             self._memory.end()
             if self._memory.is_unknown():
                 self._add_note(f"memory is unknown: {allocator.why_unknown()}")
+            if others := device.others_in_use(self._device):
+                self._add_note(
+                    f"memory is that of {self._device}, which holds most; the program also uses "
+                    f"{', '.join(others)}"
+                )
             self._measured = (self._memory, self._batch)
             self._tolerating("the search for the loop", self._find_loop, frame)
             self._host.progress(self._stage.value, min(done, wanted), wanted)

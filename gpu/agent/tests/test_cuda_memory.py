@@ -127,7 +127,7 @@ for _ in range(20):
 
 @pytest.mark.skipif(GPUS < 2, reason="needs two GPUs, real or simulated")
 def test_tensors_of_another_gpu_do_not_count() -> None:
-    recording = measured("""
+    recording = record("""
         import torch
         from torch import nn
         small = nn.Linear(512, 512).to("cuda:0")
@@ -140,6 +140,9 @@ def test_tensors_of_another_gpu_do_not_count() -> None:
             large(small(x).to("cuda:1")).sum().backward()
             optimizer.step()
     """)
+    assert recording.outcome == "complete", recording.printed
+    note = "memory is that of cuda:1, which holds most; the program also uses cuda:0"
+    assert recording.manifest["notes"] == [note]
     memory = recording.manifest["memory"]
     assert memory["device"] == "cuda:1"
     assert replayed_peak(recording) == memory["max_allocated_bytes"]
