@@ -166,7 +166,10 @@ def _answer_about_the_device(arena: Arena) -> None:
     functions["memory_stats"] = lambda *_: collections.defaultdict(int)
     functions["get_rng_state"] = lambda *_: torch.get_rng_state()
     functions["get_rng_state_all"] = lambda: [torch.get_rng_state()]
-    for name in ("Stream", "ExternalStream", "Event", "StreamContext", "device", "device_of"):
+    # What would be captured runs as it is, once.
+    functions["make_graphed_callables"] = lambda callables, *_, **__: callables
+    for name in ("Stream", "ExternalStream", "Event", "StreamContext", "device", "device_of",
+                 "CUDAGraph", "graph"):  # fmt: skip
         functions[name] = _Nothing
     for name in ("current_stream", "default_stream", "stream"):
         functions[name] = _Nothing

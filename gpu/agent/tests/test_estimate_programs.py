@@ -48,6 +48,14 @@ parameters = [w]
 def loss_of():
     return Square.apply(w).sum()
 """,
+    "parts_as_cuda_graphs": """
+net = nn.Linear(32, 128).to(D)
+if D.type == "cuda":
+    net = torch.cuda.make_graphed_callables(net, (torch.randn(8, 32, device=D),))
+parameters = list(net.parameters())
+def loss_of():
+    return net(torch.randn(8, 32, device=D)).sum()
+""",
     "a_generator_and_nested_containers": """
 net = nn.ModuleDict({"a": nn.Linear(8, 256), "b": nn.Linear(256, 1)}).to(D)
 parameters = net.parameters()
