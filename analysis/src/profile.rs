@@ -9,6 +9,7 @@
 //! round. A test holds that.
 
 pub mod bottleneck;
+pub mod day;
 pub mod exchange;
 pub mod ranks;
 pub mod since;
@@ -20,6 +21,7 @@ use std::ops::{Add, AddAssign};
 use std::sync::Arc;
 
 use bottleneck::Bottleneck;
+use day::Day;
 use exchange::Exchange;
 use ranks::Ranks;
 use since::Since;
@@ -248,13 +250,27 @@ pub struct Device {
     pub capability: Option<(u32, u32)>,
     /// Streaming multiprocessors (or compute units).
     pub multiprocessors: Option<u32>,
-    /// What the device can do at best, where it is known.
+    /// The datasheet's rates, where the device is known.
     pub roof: Option<Roof>,
+    /// What this very GPU was measured to reach, where it was.
+    pub measured_roof: Option<MeasuredRoof>,
     /// Whether it is a simulation of the device that it is named after (`tests/gpu/simulated`).
     pub is_simulated: bool,
 }
 
 impl Device {
+    /// The rates that a kernel can reach: as measured, else the datasheet's.
+    pub fn attainable_roof(&self) -> Option<Roof> {
+        self.measured_roof.map(|measured| measured.roof).or(self.roof)
+    }
+
+    /// Where [`Self::attainable_roof`] comes from: `measured on 2026-11-24` or `datasheet`; `None` where
+    /// the device is not known.
+    pub fn rates_from(&self) -> Option<String> {
+        let datasheet = self.roof.map(|_| "datasheet".to_owned());
+        self.measured_roof.map(|measured| format!("measured on {}", measured.on)).or(datasheet)
+    }
+
     /// The name as people read it and as runs are told apart by: `NVIDIA H100 80GB HBM3 (simulated)`.
     /// [`Self::name`] is for looking the device up.
     pub fn display_name(&self) -> Cow<'_, str> {
@@ -277,6 +293,15 @@ pub struct Roof {
     pub fp16_flops: Option<f64>,
     /// Bytes per second of device memory.
     pub bandwidth: Option<f64>,
+}
+
+/// What a GPU was measured to reach, and when.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredRoof {
+    /// Measured rates; the datasheet's for types that were not measured.
+    pub roof: Roof,
+    /// When it was measured.
+    pub on: Day,
 }
 
 /// The headline: one median iteration.

@@ -75,6 +75,19 @@ pub fn difference(ratio: f64) -> String {
     }
 }
 
+/// `41 TFLOP/s`: a rate with the prefix that suits it.
+pub fn rate(value: f64, unit: &str) -> String {
+    let (value, prefix) = match value {
+        value if value < 1e3 => (value, ""),
+        value if value < 1e6 => (value / 1e3, "k"),
+        value if value < 1e9 => (value / 1e6, "M"),
+        value if value < 1e12 => (value / 1e9, "G"),
+        value if value < 1e15 => (value / 1e12, "T"),
+        value => (value / 1e15, "P"),
+    };
+    format!("{} {prefix}{unit}", significant(value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ fn sample(name: &str) -> Option<(Profile, f64)> {
     let traces = recorded::sample_traces()?;
     let path = traces.into_iter().find(|path| path.to_string_lossy().contains(name))?;
     let trace = recorded::trace(&path);
-    let profile = attribute(&Recording { trace, lines: None, manifest: None }).expect("a profile");
+    let profile = attribute(&Recording { trace, ..Recording::default() }).expect("a profile");
     let reference = path.to_string_lossy().replace(".json.gz", ".ref.json");
     let reference = std::fs::read_to_string(reference).expect("the reference");
     let reference: serde_json::Value = serde_json::from_str(&reference).expect("JSON");

@@ -105,7 +105,7 @@ fn traces_of_gpus_are_predicted_or_refused() {
     for path in recorded::sample_traces().into_iter().flatten() {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let name = name.unwrap_or_default();
-        let recording = Recording { trace: recorded::trace(&path), lines: None, manifest: None };
+        let recording = Recording { trace: recorded::trace(&path), ..Recording::default() };
         let (predicted, refused) = told(&name, &recording);
         println!("{name}: {predicted:?}");
         check_reasons(&name, &refused);

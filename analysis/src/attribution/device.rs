@@ -8,6 +8,7 @@ use super::contexts::{ContextId, Contexts};
 use super::join::Join;
 use super::replays::Replays;
 use crate::metrics::activity::activity_facts;
+use crate::predict::device_spec::Ceilings;
 use crate::predict::device_table;
 use crate::profile::{Device, GpuActivity};
 use crate::recording::correlation;
@@ -156,8 +157,13 @@ pub(super) fn activity(trace: &Trace, launches: &Launches) -> Option<GpuActivity
     })
 }
 
-/// What ran the iterations, as the manifest or else the trace says.
-pub(super) fn facts(manifest: Option<&Manifest>, trace: &Trace) -> Device {
+/// What ran the iterations, as the manifest or else the trace says. `ceilings` is what it was measured to
+/// reach.
+pub(super) fn facts(
+    manifest: Option<&Manifest>,
+    trace: &Trace,
+    ceilings: Option<&Ceilings>,
+) -> Device {
     let recorded = manifest.map(|manifest| manifest.device.clone()).unwrap_or_default();
     let used = trace.activities.first().and_then(|activity| activity.device);
     let in_trace = used.and_then(|number| trace.device(number));
@@ -175,8 +181,11 @@ pub(super) fn facts(manifest: Option<&Manifest>, trace: &Trace) -> Device {
         .or_else(|| in_trace.map(|device| device.name.clone()))
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "unknown".to_owned());
+    let is_cpu = kind == "cpu";
+    let roof = if is_cpu { None } else { device_table::roof(&name) };
     Device {
-        roof: if kind == "cpu" { None } else { device_table::roof(&name) },
+        roof,
+        measured_roof: ceilings.filter(|_| !is_cpu).and_then(|ceilings| ceilings.roof(roof)),
         name,
         kind,
         capability: recorded.capability.or_else(|| in_trace?.capability),

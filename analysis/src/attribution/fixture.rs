@@ -211,7 +211,12 @@ pub fn recording(trace: TraceBuilder, records: &[(i64, u8, u32, u32)], end_ns: i
     for &(time_ns, kind, a, b) in records {
         log.record(Record { time_ns, kind, thread: 0, a, b });
     }
-    Recording { trace: trace.trace(), lines: Some(log.finish()), manifest: Some(manifest) }
+    Recording {
+        trace: trace.trace(),
+        lines: Some(log.finish()),
+        manifest: Some(manifest),
+        ceilings: None,
+    }
 }
 
 fn module(path: &str, type_name: &str, parent: Option<u32>, line: u32) -> Module {

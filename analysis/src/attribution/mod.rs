@@ -182,7 +182,7 @@ fn attribute_with(
     let waits = communication.host_waits();
     let costs = Costs::new(&join, &contexts, &pieces, &launches, &waits);
     let scale = steps.scale(&costs, &contexts);
-    let device = device::facts(manifest, trace);
+    let device = device::facts(manifest, trace, recording.ceilings.as_ref());
     let sums = Sums { costs, scale, launches, device };
 
     let mut sources = manifest.map(sources_of).unwrap_or_default();
@@ -286,7 +286,7 @@ fn explain(profile: &mut Profile, recorded: &Recorded) {
     for (module, found) in profile.modules.iter_mut().zip(modules) {
         module.utilization = Some(found);
     }
-    profile.bottleneck = bottleneck(recorded, profile.device.roof.as_ref()).map(Arc::new);
+    profile.bottleneck = bottleneck(recorded, profile.device.attainable_roof().as_ref()).map(Arc::new);
     profile.metrics = Some(Arc::new(metrics));
 }
 

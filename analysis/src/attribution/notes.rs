@@ -37,9 +37,16 @@ pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<S
             ));
         }
         notes.extend(manifest.notes.iter().cloned());
+        notes.extend(manifest.observed.gpu.iter().flat_map(|gpu| gpu.unknown.iter().cloned()));
         if recording.lines.is_none() {
             notes.push("There is no line log, so nothing reaches a line.".to_owned());
         }
+    }
+    let measured_on = recording.ceilings.and_then(|ceilings| ceilings.measured_on);
+    if let Some(day) = measured_on.filter(|_| !recording.trace.activities.is_empty()) {
+        notes.push(format!(
+            "Rooflines use the rates that were measured on this GPU on {day}, not the datasheet's."
+        ));
     }
     if recording.lines.as_ref().is_some_and(|log| log.cut_short) {
         notes.push("The line log ends within a record: its writer was stopped.".to_owned());

@@ -348,7 +348,7 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &A
 
 /// The profile's device has its name; a trace alone may know its properties.
 fn device_of(step: &RecordedStep, trace: &Trace) -> crate::profile::Device {
-    if step.device.name == "unknown" { device::facts(None, trace) } else { step.device.clone() }
+    if step.device.name == "unknown" { device::facts(None, trace, None) } else { step.device.clone() }
 }
 
 /// Calls that return when the GPU has done what it was asked for.
@@ -430,7 +430,7 @@ mod tests {
         let trace = Trace::read(json.as_bytes(), &Options::default()).unwrap();
         let manifest = manifest
             .map(|manifest| Manifest::parse(manifest.to_string().as_bytes()).expect("a manifest"));
-        let recording = Recording { trace, lines: None, manifest };
+        let recording = Recording { trace, manifest, ..Recording::default() };
         recorded_step(&recording, &attribute(&recording).unwrap())
     }
 

@@ -227,6 +227,13 @@ pub fn compare(subject: Subject<'_>, table: &DeviceTable) -> Option<Comparison> 
             most_unknown * 100.0
         ));
     }
+    notes.extend(rows.iter().filter_map(|row| {
+        let day = row.device.ceilings?.measured_on?;
+        Some(format!(
+            "{}: rates measured on this machine on {day}; those of the other GPUs are their datasheets'",
+            row.device.name
+        ))
+    }));
     if facts.peak_bytes.is_none() {
         notes.push("Memory was not recorded: whether it fits is unknown".to_owned());
     }

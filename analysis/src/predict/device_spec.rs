@@ -1,7 +1,8 @@
 //! What is known of a device before anything ran on it: its parts, its peak rates, its price.
 
 use crate::metrics::occupancy::{self, Limits};
-use crate::profile::Roof;
+use crate::profile::day::Day;
+use crate::profile::{MeasuredRoof, Roof};
 
 /// One device. Rates are per second, dense (no sparsity), at the boost clock.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,10 +91,27 @@ pub struct Ceilings {
     pub host_to_device: Option<f64>,
     /// Bytes per second from the device to page-locked memory.
     pub device_to_host: Option<f64>,
+    /// When this GPU was measured; `None` of a processor, whose rates are those of its recording.
+    pub measured_on: Option<Day>,
+}
+
+impl Ceilings {
+    /// The roofline as measured, with the datasheet's rate for each type that was not measured. `None`
+    /// where no GPU was measured.
+    pub fn roof(&self, sold: Option<Roof>) -> Option<MeasuredRoof> {
+        let sold = sold.unwrap_or_default();
+        let roof = Roof {
+            fp32_flops: self.gemm.fp32.or(sold.fp32_flops),
+            tf32_flops: self.gemm.tf32.or(sold.tf32_flops),
+            fp16_flops: self.gemm.fp16.or(self.gemm.bf16).or(sold.fp16_flops),
+            bandwidth: self.bandwidth.or(sold.bandwidth),
+        };
+        Some(MeasuredRoof { roof, on: self.measured_on? })
+    }
 }
 
 impl DeviceSpec {
-    /// Its roofline.
+    /// Its roofline by the datasheet.
     pub fn roof(&self) -> Roof {
         Roof {
             fp32_flops: self.peaks.fp32,
@@ -123,9 +141,34 @@ impl DeviceSpec {
         self.kind == DeviceKind::Gpu && self.vendor.eq_ignore_ascii_case("nvidia")
     }
 
+    /// Its roofline as measured; `None` where this GPU was never measured.
+    pub fn measured_roof(&self) -> Option<MeasuredRoof> {
+        self.ceilings?.roof(Some(self.roof()))
+    }
+
+    /// Where its rates come from: `measured on 2026-11-24` or `datasheet`.
+    pub fn rates_from(&self) -> String {
+        match self.ceilings.and_then(|ceilings| ceilings.measured_on) {
+            Some(day) => format!("measured on {day}"),
+            None => "datasheet".to_owned(),
+        }
+    }
+
     /// Bytes of device memory per second that a kernel can have: as measured, else as sold.
     pub fn attainable_bandwidth(&self) -> f64 {
         let measured = self.ceilings.and_then(|ceilings| ceilings.bandwidth);
         measured.filter(|rate| *rate > 0.0).unwrap_or(self.bandwidth)
+    }
+
+    /// How many times the memory bandwidth of `other` it has: by what both were measured to reach, else
+    /// by both datasheets. A measured rate over a datasheet's would make the measured GPU too slow.
+    pub fn bandwidth_over(&self, other: &DeviceSpec) -> f64 {
+        let measured = |device: &DeviceSpec| {
+            device.ceilings.and_then(|ceilings| ceilings.bandwidth).filter(|rate| *rate > 0.0)
+        };
+        match (measured(self), measured(other)) {
+            (Some(own), Some(other)) => own / other,
+            _ => self.bandwidth / other.bandwidth,
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::device_row::DeviceRow;
-use super::device_spec::{DeviceSpec, Price};
+use super::device_spec::{Ceilings, DeviceSpec, Price};
 use crate::profile::Roof;
 
 /// Devices by name. The order is the table's, older first; a person's own come last.
@@ -99,6 +99,15 @@ impl DeviceTable {
             self.devices.push(device);
         }
         room
+    }
+
+    /// Sets what a device was measured to reach, by the name that its driver gives it. A name that is not in
+    /// the table changes nothing.
+    pub fn set_ceilings(&mut self, device_name: &str, ceilings: Ceilings) {
+        let Some(found) = self.find(device_name).map(|device| device.name.clone()) else { return };
+        for device in self.devices.iter_mut().filter(|device| device.name == found) {
+            device.ceilings = Some(ceilings);
+        }
     }
 
     /// Sets what an hour of a device costs.

@@ -12,6 +12,7 @@ pub mod device_row;
 pub mod device_spec;
 pub mod device_table;
 pub mod live;
+pub mod measured_rates;
 pub mod op_cost;
 pub mod op_list;
 pub mod operator;

@@ -114,8 +114,10 @@ impl OperatorStep {
                 unknown_ns += cost.time_ns.value * calls;
             }
         }
+        // A launch itself takes the host no less than an empty kernel's.
+        let launch_ns = to.ceilings.and_then(|ceilings| ceilings.launch_ns).unwrap_or(0.0);
         // The host runs ahead of the GPU, so the slower of the two is what an iteration takes.
-        let host = |per_launch: f64| launches * per_launch + self.data_ns;
+        let host = |per_launch: f64| launches * per_launch.max(launch_ns) + self.data_ns;
         let time_ns = Range {
             low: device.low.max(host(HOST_NS_PER_LAUNCH.low)),
             value: device.value.max(host(HOST_NS_PER_LAUNCH.value)),
@@ -222,7 +224,7 @@ fn scaled_work(work: &GpuWork, model: Option<&Model>, from: &DeviceSpec, to: &De
 
 /// Of a product without shapes: as if it were at the ridge, where arithmetic and memory count alike.
 fn of_product(product: ProductType, from: &DeviceSpec, to: &DeviceSpec) -> f64 {
-    let bandwidth = from.attainable_bandwidth() / to.attainable_bandwidth();
+    let bandwidth = from.bandwidth_over(to);
     let rate = match (product.peak(&from.peaks), product.peak(&to.peaks)) {
         (Some(from), Some(to)) => from / to,
         _ => bandwidth,

@@ -76,7 +76,8 @@ pub fn scaled_ns(kernel: &Kernel, from: &DeviceSpec, to: &DeviceSpec) -> f64 {
 /// `T_d / T_o`, beyond the floor.
 pub fn factor(kernel: &Kernel, from: &DeviceSpec, to: &DeviceSpec) -> f64 {
     let gamma = memory_boundedness(kernel, to);
-    let bandwidth = bandwidth_for(kernel, from) / bandwidth_for(kernel, to);
+    let bandwidth =
+        from.bandwidth_over(to) * speedup_in_l2(kernel, from) / speedup_in_l2(kernel, to);
     let rate = match (from.peaks.fp32, to.peaks.fp32) {
         (Some(from), Some(to)) => from / to,
         _ => bandwidth,
@@ -129,19 +130,18 @@ fn memory_boundedness(kernel: &Kernel, to: &DeviceSpec) -> f64 {
         return 1.0;
     }
     let intensity = flops / bytes;
-    let ridge = peak / to.attainable_bandwidth();
+    let ridge = peak / to.bandwidth;
     if intensity < ridge { 1.0 - 0.5 * intensity / ridge } else { 0.5 * ridge / intensity }
 }
 
-/// Bytes per second that a kernel finds, part of them in L2.
-fn bandwidth_for(kernel: &Kernel, device: &DeviceSpec) -> f64 {
-    let bandwidth = device.attainable_bandwidth();
-    let (Some(bytes), Some(l2)) = (kernel.bytes, device.l2_bytes) else { return bandwidth };
+/// How many times faster than from memory a kernel's bytes come, part of which are in L2.
+fn speedup_in_l2(kernel: &Kernel, device: &DeviceSpec) -> f64 {
+    let (Some(bytes), Some(l2)) = (kernel.bytes, device.l2_bytes) else { return 1.0 };
     if bytes <= 0.0 {
-        return bandwidth;
+        return 1.0;
     }
     let cached = (L2_SHARE * l2 / bytes).min(1.0);
-    bandwidth / (cached / L2_SPEED + (1.0 - cached))
+    1.0 / (cached / L2_SPEED + (1.0 - cached))
 }
 
 #[cfg(test)]

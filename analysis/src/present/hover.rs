@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::headline::told;
 use super::headline::{headline, moment_of_peak, peak};
 use super::lenses::kinds;
-use super::page::{Page, Piece, count, name, ordinal, quantity, rate, strong, text};
+use super::page::{Page, Piece, count, name, ordinal, quantity, strong, text};
 use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
 use super::what_ifs;
 use super::{bottleneck, explained};
@@ -516,7 +516,12 @@ impl Writer<'_> {
         if time.is_nan() || time <= 0.0 {
             return Vec::new();
         }
-        let roof = self.profile.device.roof.unwrap_or_default();
+        let device = &self.profile.device;
+        let roof = device.attainable_roof().unwrap_or_default();
+        let of_what = match &device.measured_roof {
+            Some(measured) => format!("this GPU's rate as measured on {}", measured.on),
+            None => "the datasheet's peak".to_owned(),
+        };
         let inputs = operator.inputs.to_lowercase();
         let is_half = ["half", "float16", "bf16", "fp16"].iter().any(|name| inputs.contains(name));
         let mut products = operator.kernels.iter().filter_map(|kernel| product_type(&kernel.name));
@@ -532,8 +537,8 @@ impl Writer<'_> {
             let reached = amount.filter(|amount| *amount > 0.0)? / (time / 1e9);
             let of_roof = roof
                 .filter(|roof| *roof > 0.0)
-                .map(|roof| format!(", {} of the device's peak", units::percent(reached / roof)));
-            Some(format!("{}{}", rate(reached, unit), of_roof.unwrap_or_default()))
+                .map(|roof| format!(", {} of {of_what}", units::percent(reached / roof)));
+            Some(format!("{}{}", units::rate(reached, unit), of_roof.unwrap_or_default()))
         });
         rates.collect()
     }
@@ -625,7 +630,7 @@ mod tests {
                 Operators
                   aten::convolution 20 ms · forward
                       on [32, 3, 224, 224] float
-                      30 TFLOP/s, 50% of the device's peak · 200 GB/s, 4% of the device's peak
+                      30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
                       kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
@@ -648,7 +653,7 @@ mod tests {
 
             - `aten::convolution` 20 ms · forward
               - on `[32, 3, 224, 224] float`
-              - 30 TFLOP/s, 50% of the device's peak · 200 GB/s, 4% of the device's peak
+              - 30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
               - kernel `sm90_xmma_fprop<float*, _x_>` 10 ms · 62% occupancy
 
             measured on NVIDIA H200, PyTorch 2.15.0"#]]
@@ -755,7 +760,7 @@ mod tests {
                 Operators
                   aten::convolution 20 ms · forward
                       on [32, 3, 224, 224] float
-                      30 TFLOP/s, 50% of the device's peak · 200 GB/s, 4% of the device's peak
+                      30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
                       kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],
@@ -829,7 +834,7 @@ mod tests {
                 Operators
                   aten::convolution 20 ms · forward
                       on [32, 3, 224, 224] float
-                      30 TFLOP/s, 50% of the device's peak · 200 GB/s, 4% of the device's peak
+                      30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
                       kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
 
                 measured on NVIDIA H200, PyTorch 2.15.0"#]],

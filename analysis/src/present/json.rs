@@ -83,6 +83,7 @@ struct DeviceFacts {
     capability: Option<(u32, u32)>,
     multiprocessors: Option<u32>,
     simulated: bool,
+    rates_from: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -250,6 +251,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
             capability: profile.device.capability,
             multiprocessors: profile.device.multiprocessors,
             simulated: profile.device.is_simulated,
+            rates_from: profile.device.rates_from(),
         },
         iteration: Iteration {
             time_ms: milliseconds(iteration.time_ns),

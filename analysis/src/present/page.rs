@@ -116,19 +116,6 @@ fn escape(text: &str) -> String {
     escaped.replace("~~", "\\~\\~")
 }
 
-/// `41 TFLOP/s`: a rate with the prefix that suits it.
-pub(super) fn rate(value: f64, unit: &str) -> String {
-    let (value, prefix) = match value {
-        value if value < 1e3 => (value, ""),
-        value if value < 1e6 => (value / 1e3, "k"),
-        value if value < 1e9 => (value / 1e6, "M"),
-        value if value < 1e12 => (value / 1e9, "G"),
-        value if value < 1e15 => (value / 1e12, "T"),
-        value => (value / 1e15, "P"),
-    };
-    format!("{} {prefix}{unit}", crate::units::significant(value))
-}
-
 /// `1`, `2.5`, `16`: how often something happened, on average.
 pub(super) fn count(value: f64) -> String {
     let rounded = value.round();

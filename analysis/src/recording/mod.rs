@@ -13,6 +13,8 @@ pub mod observed;
 mod strings;
 pub mod trace;
 
+use crate::predict::device_spec::Ceilings;
+
 pub use strings::{Interner, StringId, Strings};
 
 /// One run, or a trace that was recorded elsewhere: a recording with less in it.
@@ -24,4 +26,6 @@ pub struct Recording {
     pub trace: trace::Trace,
     /// Which user lines ran when.
     pub lines: Option<line_log::LineLog>,
+    /// What the GPU that ran it was measured to reach, where whoever read the recording knows.
+    pub ceilings: Option<Ceilings>,
 }

@@ -163,6 +163,9 @@ pub struct GpuState {
     pub other_processes: Option<u32>,
     /// Bytes of memory that they hold.
     pub other_bytes: Option<u64>,
+    /// What cannot be known and why, as sentences.
+    #[serde(deserialize_with = "or_default")]
+    pub unknown: Vec<String>,
 }
 
 /// Data-parallel training.

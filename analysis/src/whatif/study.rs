@@ -172,6 +172,12 @@ impl Subject {
                 if error > 0.0 { "too long" } else { "too short" },
             ));
         }
+        let ceilings = self.device.as_ref().ok().and_then(|device| device.ceilings);
+        if let Some(day) = ceilings.and_then(|ceilings| ceilings.measured_on) {
+            notes.push(format!(
+                "Predictions use the rates that were measured on this GPU on {day}, not the datasheet's"
+            ));
+        }
         if !graph.operators.iter().any(|operator| operator.input_tensors().next().is_some()) {
             notes.push(
                 "The recording has no shapes of operators (`record_shapes=True` records them): what \

@@ -48,7 +48,12 @@ pub fn large(operators: usize) -> Recording {
     record(backward_ns - 1_000, LINE, 0, 4);
     record(backward_ns - 1_000, PHASE_ENTER, 2, 0);
     record(end_ns - 500, PHASE_EXIT, 2, 0);
-    Recording { manifest: Some(manifest(end_ns)), trace: made.trace(), lines: Some(log.finish()) }
+    Recording {
+        manifest: Some(manifest(end_ns)),
+        trace: made.trace(),
+        lines: Some(log.finish()),
+        ceilings: None,
+    }
 }
 
 fn manifest(end_ns: i64) -> Manifest {

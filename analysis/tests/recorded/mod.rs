@@ -48,6 +48,7 @@ pub fn recording(folder: &Path) -> Recording {
         trace: trace(&folder.join("trace.json.gz")),
         lines: Some(lines.expect("a line log")),
         manifest: Some(manifest),
+        ceilings: None,
     }
 }
 

@@ -35,7 +35,7 @@ fn recorded(length: u32, mut events: Vec<Value>) -> Recorded {
     events.push(event("user_annotation", "ProfilerStep#1", 0, length, json!({})));
     let json = json!({"schemaVersion": 1, "traceEvents": events}).to_string();
     let trace = Trace::read(json.as_bytes(), &Options::default()).unwrap();
-    let recording = Recording { trace, lines: None, manifest: None };
+    let recording = Recording { trace, ..Recording::default() };
     let profile = attribute(&recording).unwrap();
     step_graph(&recording, &profile).unwrap()
 }
@@ -160,7 +160,7 @@ fn an_operator_keeps_its_shapes_on_the_host_and_on_the_gpu() {
 
 #[test]
 fn a_recording_of_nothing_has_no_graph() {
-    let recording = Recording { trace: Trace::default(), lines: None, manifest: None };
+    let recording = Recording::default();
     let found = step_graph(&recording, &Profile::default());
     assert_eq!(found.unwrap_err(), NoGraph::NoIteration);
 }

@@ -131,7 +131,7 @@ pub fn estimate(input: &Input<'_>) -> Profile {
         lines,
         modules: modules.costs,
         untracked,
-        notes: notes(old, input.operators),
+        notes: notes(old, input),
         torch_version: input.operators.torch.clone(),
         estimate: Some(Estimate {
             target: input.target.clone(),
@@ -185,17 +185,25 @@ fn device_of(input: &Input<'_>) -> Device {
         capability: input.device.capability(),
         multiprocessors: Some(input.device.multiprocessors),
         roof: Some(input.device.roof()),
-        is_simulated: false,
+        measured_roof: input.device.measured_roof(),
+        is_simulated: input.measured.as_ref().is_some_and(|one| one.profile.device.is_simulated),
     }
 }
 
-fn notes(old: &Profile, list: &OpList) -> Vec<String> {
+fn notes(old: &Profile, input: &Input<'_>) -> Vec<String> {
+    let list = input.operators;
     let guessed = list.guessed.iter().map(|guess| {
         let file = list.files.get(guess.file as usize).map_or("", String::as_str);
         format!("{file}:{}: {}", guess.line, guess.what)
     });
     let mut notes: Vec<String> = guessed.collect();
     notes.extend(list.notes.iter().cloned());
+    if let Some(measured) = input.device.measured_roof() {
+        notes.push(format!(
+            "Estimates use the rates that were measured on this GPU on {}, not the datasheet's.",
+            measured.on
+        ));
+    }
     notes.extend(old.notes.iter().cloned());
     notes.dedup();
     notes

@@ -10,6 +10,7 @@ use super::memory_facts::{self, MEMORY_NAMES};
 use crate::predict::device_spec::DeviceSpec;
 use crate::predict::op_cost::{Family, work};
 use crate::profile::Phase;
+use crate::units;
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::{Graph, Resource, ResourceId, Task, TaskId, TaskKind};
 use crate::whatif::host_order::HostOrder;
@@ -88,11 +89,15 @@ struct Link {
 
 impl Link {
     fn of(device: &DeviceSpec, bound: Bound) -> Result<Link, String> {
-        let measured = device
-            .ceilings
-            .and_then(|ceilings| Some((ceilings.device_to_host?, ceilings.host_to_device?)));
-        if let Some((out, back)) = measured.filter(|(out, back)| *out > 0.0 && *back > 0.0) {
-            let note = "the rate of copies to the host was measured on this GPU".to_owned();
+        let measured = device.ceilings.and_then(|ceilings| {
+            Some((ceilings.device_to_host?, ceilings.host_to_device?, ceilings.measured_on?))
+        });
+        if let Some((out, back, day)) = measured.filter(|(out, back, _)| *out > 0.0 && *back > 0.0) {
+            let note = format!(
+                "copies to the host reach {} and copies back {}, measured on this GPU on {day}",
+                units::rate(out, "B/s"),
+                units::rate(back, "B/s")
+            );
             return Ok(Link { out, back, note });
         }
         let (generation, rate) =

@@ -2,7 +2,9 @@
 //! (PyTorch's documentation of CUDA, "Use pinned memory buffers").
 
 use crate::profile::Phase;
+use crate::profile::day::Day;
 use crate::source::rewrite::EditKind;
+use crate::units;
 use crate::whatif::distributed::links;
 use crate::whatif::facts::Facts;
 use crate::whatif::graph::{Graph, Task, TaskId, TaskKind};
@@ -52,7 +54,7 @@ impl Optimization for PinnedMemory {
                 (None, None) => {}
             }
         }
-        Ok(touched(graph, &copies))
+        Ok(touched(graph, facts, &copies))
     }
 
     fn edit(&self) -> Option<EditKind> {
@@ -91,8 +93,7 @@ pub(super) fn pageable_copies(graph: &Graph, facts: &Facts<'_>) -> Result<Vec<Ta
 /// Lets copies take what they take from page-locked memory, and the host not wait for them. Their
 /// bytes.
 pub(super) fn release(graph: &mut Graph, facts: &Facts<'_>, copies: &[TaskId]) -> f64 {
-    let measured = facts.device.ceilings.and_then(|ceilings| ceilings.host_to_device);
-    let bandwidth = measured.filter(|rate| *rate > 0.0);
+    let bandwidth = measured_rate(facts).map(|(rate, _)| rate);
     let bandwidth = bandwidth.unwrap_or_else(|| links::pcie_bandwidth(facts.device));
     let mut all = 0.0;
     for copy in copies {
@@ -120,9 +121,22 @@ pub(super) fn release(graph: &mut Graph, facts: &Facts<'_>, copies: &[TaskId]) -
     all
 }
 
-/// The lines of the copies.
-pub(super) fn touched(graph: &Graph, copies: &[TaskId]) -> Touched {
+/// Bytes per second from page-locked memory to this GPU, and when that was measured.
+fn measured_rate(facts: &Facts<'_>) -> Option<(f64, Day)> {
+    let ceilings = facts.device.ceilings?;
+    let rate = ceilings.host_to_device.filter(|rate| *rate > 0.0)?;
+    Some((rate, ceilings.measured_on?))
+}
+
+/// The lines of the copies, and the rate that they were taken to reach where it was measured.
+pub(super) fn touched(graph: &Graph, facts: &Facts<'_>, copies: &[TaskId]) -> Touched {
     let mut touched = Touched::default();
+    if let Some((rate, day)) = measured_rate(facts) {
+        touched.notes.push(format!(
+            "copies from page-locked memory reach {}, measured on this GPU on {day}",
+            units::rate(rate, "B/s")
+        ));
+    }
     for copy in copies {
         let line = graph.task(*copy).and_then(|task| task.line);
         touched.lines.extend(line.filter(|line| !touched.lines.contains(line)));

@@ -44,7 +44,7 @@ impl Optimization for Prefetch {
                 copies
             }
         };
-        let found = touched(graph, &copies);
+        let found = touched(graph, facts, &copies);
         release(graph, facts, &copies);
         let beside = graph.resource(&Resource::Added("copy stream".to_owned()));
         let first = copies
