@@ -1,12 +1,16 @@
 //! Measured ceilings of a GPU: what it really reaches, beside the datasheet's peaks of
 //! [`ridgeline_analysis::predict::device_table`].
 //!
-//! Copies and matrix products run on *random* data: a GPU at its power limit multiplies zeros up to a
-//! third faster than numbers, so a ceiling of zeros would be one that no training reaches.
+//! Copies and matrix multiplications run on *random* data: a GPU at its power limit multiplies zeros up
+//! to a third faster than other numbers, so a ceiling measured with zeros is one that no training reaches.
 //!
-//! None of the device's part has run on a GPU yet: see `docs/gpu-status.md`.
+//! [`measure`] makes a CUDA context in the calling process, which a broken driver can crash or hang. Only
+//! the hidden subcommand `ridgeline measure-device` calls it; everybody else starts that subcommand
+//! through [`measure_in_child`].
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ffi::OsString;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,13 +19,15 @@ use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUresult};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError, LaunchConfig};
 use cudarc::nvrtc::Ptx;
 use ridgeline_analysis::predict::device_spec::{self, Rates};
-use tokio_util::sync::CancellationToken;
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
 
 pub use crate::matmul::Precision;
 use crate::matmul::{Matmul, MatmulError};
+use crate::process;
 
 /// What a GPU reaches.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
     /// `NVIDIA H200`.
     pub device_name: String,
@@ -42,7 +48,7 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// As predictions take them: medians.
+    /// The medians, which is what predictions use. The caller adds the day.
     pub fn medians(&self) -> device_spec::Ceilings {
         let rate = |precision: Precision| {
             let found = self.matmul_flops.iter().find(|(of, _)| *of == precision);
@@ -60,12 +66,13 @@ impl Ceilings {
             launch_ns: self.launch_seconds.map(|seconds| seconds.median * 1e9),
             host_to_device: Some(self.host_to_device.median),
             device_to_host: Some(self.device_to_host.median),
+            measured_on: None,
         }
     }
 }
 
 /// Repeated measurements of one thing.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The middle one.
     pub median: f64,
@@ -110,11 +117,11 @@ pub enum CeilingsError {
     #[error("the CUDA driver failed: {0:?}")]
     Driver(CUresult),
     /// A function is missing, or the binding panicked.
-    #[error("the CUDA driver is not one that can be measured with: {0}")]
+    #[error("the CUDA driver cannot be used for a measurement: {0}")]
     Unexpected(String),
-    /// Stopped.
-    #[error("the measurement was stopped")]
-    Cancelled,
+    /// The child process did not start, took too long, or was ended by a signal.
+    #[error("the measuring process failed: {0}")]
+    Process(String),
 }
 
 impl From<DriverError> for CeilingsError {
@@ -123,25 +130,92 @@ impl From<DriverError> for CeilingsError {
     }
 }
 
-/// Measures one GPU, in about ten seconds. It makes a context of its own and takes at most a quarter
-/// of the memory that is free. Nothing else should run on the device meanwhile.
+/// The subcommand of `ridgeline` that calls [`measure`] and prints the result as one line of JSON.
+pub const SUBCOMMAND: &str = "measure-device";
+/// A measurement takes about ten seconds; creating a context on a machine with many GPUs takes some more.
+const TIME_LIMIT: Duration = Duration::from_secs(90);
+/// Main memory of the child: pinned and random blocks are a third of a gigabyte, the CUDA libraries take
+/// one to two.
+const MEMORY_LIMIT_BYTES: u64 = 6 << 30;
+/// Of its output; the result has under 4 KB.
+const OUTPUT_LIMIT_BYTES: usize = 64 << 10;
+
+/// Measures the GPU with the driver's number `index` in a child process, which is killed when it takes
+/// too long or too much memory, when the future is dropped, or when this process ends.
+///
+/// `ridgeline` is the program to start. `libraries` are folders in which cuBLASLt is looked for before the
+/// system's, such as those of torch's packages ([`cublas_folders`]).
+///
+/// # Errors
+/// Where the child measures nothing, with its reason.
+pub async fn measure_in_child(
+    ridgeline: &Path,
+    index: u32,
+    libraries: &[PathBuf],
+) -> Result<Ceilings, CeilingsError> {
+    let failed = |why: String| CeilingsError::Process(why);
+    let mut command = Command::new(ridgeline);
+    command.args([SUBCOMMAND, &index.to_string()]);
+    if let Some(path) = library_path(libraries, std::env::var_os(LIBRARY_PATH)) {
+        command.env(LIBRARY_PATH, path);
+    }
+    let finished =
+        process::run_within(command, TIME_LIMIT, MEMORY_LIMIT_BYTES, OUTPUT_LIMIT_BYTES).await;
+    let finished = finished.map_err(|error| failed(error.to_string()))?;
+    if !finished.status.success() {
+        let said = String::from_utf8_lossy(&finished.stderr);
+        let last = said.lines().rev().find(|line| !line.trim().is_empty());
+        let last = last.map(|line| line.chars().take(500).collect::<String>());
+        return Err(failed(last.unwrap_or_else(|| finished.status.to_string())));
+    }
+    let printed = String::from_utf8_lossy(&finished.stdout);
+    // Libraries may print lines of their own before it.
+    let line = printed.lines().last().unwrap_or_default();
+    serde_json::from_str(line).map_err(|error| failed(format!("its answer is unreadable: {error}")))
+}
+
+#[cfg(not(windows))]
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+#[cfg(windows)]
+const LIBRARY_PATH: &str = "PATH";
+
+/// `folders`, then what the variable already holds; `None` where there is nothing to add.
+fn library_path(folders: &[PathBuf], before: Option<OsString>) -> Option<OsString> {
+    let before = before.filter(|before| !before.is_empty());
+    let before = before.iter().flat_map(std::env::split_paths);
+    let all: Vec<PathBuf> = folders.iter().cloned().chain(before).collect();
+    // A folder with a colon in its name cannot be in such a list.
+    (!folders.is_empty()).then(|| std::env::join_paths(all).ok()).flatten()
+}
+
+/// The folders below an environment's site-packages where torch's CUDA packages keep cuBLASLt: one for
+/// all libraries since CUDA 13, one for each before.
+pub fn cublas_folders(prefix: &Path, python: (u32, u32, u32)) -> Vec<PathBuf> {
+    let packages = if cfg!(windows) {
+        prefix.join("Lib/site-packages")
+    } else {
+        prefix.join(format!("lib/python{}.{}/site-packages", python.0, python.1))
+    };
+    let places = ["nvidia/cu13/lib", "nvidia/cublas/lib", "torch/lib"];
+    places.iter().map(|place| packages.join(place)).filter(|folder| folder.is_dir()).collect()
+}
+
+/// Measures one GPU in this process, in about ten seconds. It makes a context of its own and takes at
+/// most a quarter of the free device memory. Nothing else should run on the device meanwhile.
 ///
 /// # Errors
 /// Where there is no driver, or it refuses.
-pub async fn measure(index: usize, cancel: CancellationToken) -> Result<Ceilings, CeilingsError> {
-    let work = tokio::task::spawn_blocking(move || {
-        // SAFETY: loading the driver's library runs its initialisers, as any CUDA program does.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(CeilingsError::NoDriver);
-        }
-        catch_unwind(AssertUnwindSafe(|| measure_here(index, &cancel)))
-            .unwrap_or_else(|panic| Err(CeilingsError::Unexpected(text_of(panic.as_ref()))))
-    });
-    work.await.unwrap_or_else(|error| Err(CeilingsError::Unexpected(error.to_string())))
+pub fn measure(index: usize) -> Result<Ceilings, CeilingsError> {
+    // SAFETY: loading the driver's library runs its initialisers, as any CUDA program does.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CeilingsError::NoDriver);
+    }
+    catch_unwind(|| measure_here(index))
+        .unwrap_or_else(|panic| Err(CeilingsError::Unexpected(text_of(panic.as_ref()))))
 }
 
 /// What a panic of a binding says: the function that is missing.
-pub(crate) fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     panic
         .downcast_ref::<String>()
         .cloned()
@@ -154,20 +228,19 @@ const SAMPLES: u32 = 15;
 /// Launches in a sample: fewer than the driver's queue holds, else the device's time is measured.
 const LAUNCHES: u32 = 500;
 
-fn measure_here(index: usize, cancel: &CancellationToken) -> Result<Ceilings, CeilingsError> {
+fn measure_here(index: usize) -> Result<Ceilings, CeilingsError> {
     let context = CudaContext::new(index)?;
     let stream = context.default_stream();
     let (free, _) = context.mem_get_info()?;
     let l2 = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?;
     let bytes = copy_bytes(free, usize::try_from(l2).unwrap_or(0));
-    let bench = Bench { context: &context, stream: &stream, cancel };
+    let bench = Bench { context: &context, stream: &stream };
     let (copy_bandwidth, host_to_device, device_to_host) = bench.copies(bytes)?;
     let mut notes = Vec::new();
     let launch_seconds = match bench.launches() {
         Ok(seconds) => Some(seconds),
-        Err(CeilingsError::Cancelled) => return Err(CeilingsError::Cancelled),
         Err(error) => {
-            notes.push(format!("launches were not measured: {error}"));
+            notes.push(format!("launch latency was not measured: {error}"));
             None
         }
     };
@@ -186,7 +259,6 @@ fn measure_here(index: usize, cancel: &CancellationToken) -> Result<Ceilings, Ce
 struct Bench<'a> {
     context: &'a Arc<CudaContext>,
     stream: &'a Arc<CudaStream>,
-    cancel: &'a CancellationToken,
 }
 
 impl Bench<'_> {
@@ -218,7 +290,6 @@ impl Bench<'_> {
             LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
         let mut samples = Vec::new();
         for round in 0..WARM_UPS + SAMPLES {
-            self.stop_if_cancelled()?;
             let start = Instant::now();
             for _ in 0..LAUNCHES {
                 // SAFETY: the kernel takes no arguments and touches no memory.
@@ -240,7 +311,7 @@ impl Bench<'_> {
     ) -> Result<Vec<(Precision, Measured)>, CeilingsError> {
         // SAFETY: as for the driver's library.
         if !unsafe { cublaslt::sys::is_culib_present() } {
-            notes.push("matrix products were not measured: cuBLASLt is not on the library path (the one of torch's packages can be put there with LD_LIBRARY_PATH)".to_owned());
+            notes.push("GEMM rates were not measured: cuBLASLt was found neither in torch's packages nor on the library path".to_owned());
             return Ok(Vec::new());
         }
         let capability = self.context.compute_capability()?;
@@ -273,7 +344,6 @@ impl Bench<'_> {
     ) -> Result<Measured, CeilingsError> {
         let mut samples = Vec::new();
         for round in 0..WARM_UPS + SAMPLES {
-            self.stop_if_cancelled()?;
             let start = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
             work()?;
             let end = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
@@ -309,10 +379,6 @@ impl Bench<'_> {
         }
         self.stream.synchronize()?;
         Ok(memory)
-    }
-
-    fn stop_if_cancelled(&self) -> Result<(), CeilingsError> {
-        if self.cancel.is_cancelled() { Err(CeilingsError::Cancelled) } else { Ok(()) }
     }
 }
 
@@ -434,14 +500,30 @@ mod tests {
         assert_eq!(random_block(13).len(), 13);
     }
 
-    #[tokio::test]
-    async fn without_a_driver_it_says_so() {
+    #[test]
+    fn without_a_driver_it_says_so() {
         // SAFETY: as above.
         if unsafe { sys::is_culib_present() } {
             eprintln!("skipped: this machine has a driver");
             return;
         }
-        let result = measure(0, CancellationToken::new()).await;
+        let result = measure(0);
         assert!(matches!(result, Err(CeilingsError::NoDriver)), "{result:?}");
+    }
+
+    #[test]
+    fn torchs_libraries_come_before_the_others() {
+        let own = [PathBuf::from("/env/nvidia/cu13/lib")];
+        let path = |before: &str| library_path(&own, Some(before.into()));
+        let joined = std::env::join_paths(["/env/nvidia/cu13/lib", "/usr/lib"]).unwrap();
+        assert_eq!(path("/usr/lib"), Some(joined));
+        assert_eq!(path(""), Some(own[0].clone().into_os_string()));
+        assert_eq!(library_path(&[], Some("/usr/lib".into())), None);
+    }
+
+    #[tokio::test]
+    async fn a_child_that_measures_nothing_gives_its_reason() {
+        let failed = measure_in_child(Path::new("/no/such/ridgeline"), 0, &[]).await;
+        assert!(matches!(failed, Err(CeilingsError::Process(_))), "{failed:?}");
     }
 }

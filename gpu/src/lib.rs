@@ -3,7 +3,7 @@
 //! What this crate does *not* know: LSP, editors, source text, and what anything costs. It finds a
 //! Python ([`interpreter`]), makes one where none has torch ([`environment`]), starts the agent in
 //! it and runs the training loop there ([`agent`]), and says what the machine is ([`devices`],
-//! [`ceilings`], [`occupancy_driver`], [`limits`], [`doctor`]).
+//! [`ceilings`], [`limits`], [`doctor`]).
 //!
 //! Everything that waits is `async` on tokio and bounded in time, in memory and in output.
 
@@ -16,7 +16,6 @@ mod installer;
 pub mod interpreter;
 pub mod limits;
 mod matmul;
-pub mod occupancy_driver;
 mod process;
 #[cfg(target_os = "linux")]
 mod process_table;

@@ -1,4 +1,4 @@
-//! A matrix product through cuBLASLt, for its rate alone.
+//! A square matrix multiplication through cuBLASLt, to measure its rate.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -10,10 +10,13 @@ use cudarc::cublaslt::sys::{
 };
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 
+use serde::{Deserialize, Serialize};
+
 use crate::ceilings::{CeilingsError, Random};
 
 /// The type of a matrix product, as PyTorch runs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// 32 bits, outside tensor cores.
     Fp32,

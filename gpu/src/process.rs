@@ -102,19 +102,33 @@ pub(crate) enum RunError {
     Start(#[from] io::Error),
     #[error("it did not answer within {} seconds", .0.as_secs())]
     TooSlow(Duration),
+    #[error("it took more than {:.0} GB of memory", *.0 as f64 / 1e9)]
+    TooLarge(u64),
 }
 
 /// Runs `command` without input for at most `limit`, keeping at most `output_limit` bytes of each
 /// of its outputs (the rest is read and thrown away).
 pub(crate) async fn run_bounded(
+    command: Command,
+    limit: Duration,
+    output_limit: usize,
+) -> Result<Finished, RunError> {
+    run_within(command, limit, u64::MAX, output_limit).await
+}
+
+/// As [`run_bounded`], and ends the program when it has more than `memory_limit` bytes of main memory.
+/// Only Linux says how much a process has; elsewhere there is no such limit.
+pub(crate) async fn run_within(
     mut command: Command,
     limit: Duration,
+    memory_limit: u64,
     output_limit: usize,
 ) -> Result<Finished, RunError> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut tree = spawn(command, WhenThisDies::Kill).await?;
     let stdout = tree.child.stdout.take();
     let stderr = tree.child.stderr.take();
+    let pid = tree.pid;
     let work = async {
         // The program's end counts, not its outputs' end: a daemon that it left behind could hold
         // those for ever.
@@ -135,11 +149,37 @@ pub(crate) async fn run_bounded(
             }
         }
     };
-    match tokio::time::timeout(limit, work).await {
+    let ended = tokio::select! {
+        ended = tokio::time::timeout(limit, work) => ended,
+        () = until_larger(pid, memory_limit) => return Err(RunError::TooLarge(memory_limit)),
+    };
+    match ended {
         Ok(Ok((status, stdout, stderr))) => Ok(Finished { status, stdout, stderr }),
         Ok(Err(error)) => Err(RunError::Start(error)),
         Err(_) => Err(RunError::TooSlow(limit)),
     }
+}
+
+/// Waits until a process has more than `limit` bytes of main memory.
+async fn until_larger(pid: u32, limit: u64) {
+    const BETWEEN: Duration = Duration::from_millis(100);
+    while limit < u64::MAX {
+        tokio::time::sleep(BETWEEN).await;
+        if resident_bytes(pid).is_some_and(|bytes| bytes > limit) {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+#[cfg(target_os = "linux")]
+fn resident_bytes(pid: u32) -> Option<u64> {
+    crate::process_table::resident_bytes(pid)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn resident_bytes(_pid: u32) -> Option<u64> {
+    None
 }
 
 async fn read_bounded(source: Option<impl AsyncRead + Unpin>, limit: usize) -> Vec<u8> {
@@ -301,3 +341,16 @@ fn kill_tree(_root: Option<u32>, _mark: &str) {}
 
 #[cfg(windows)]
 fn kill_orphans(_root: Option<u32>, _mark: &str) {}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_program_that_grows_beyond_its_limit_is_ended() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "x=$(head -c 60000000 /dev/zero | tr '\\0' a); sleep 60; echo $x"]);
+        let ended = run_within(command, Duration::from_secs(50), 30 << 20, 1000).await;
+        assert!(matches!(ended, Err(RunError::TooLarge(_))), "{ended:?}");
+    }
+}

@@ -70,6 +70,14 @@ pub(crate) fn is_reaped(pid: u32) -> bool {
     }
 }
 
+/// Main memory that a process has now, in bytes; `None` where it is gone.
+pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes.saturating_mul(1024))
+}
+
 fn to_pid(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
@@ -112,6 +120,12 @@ mod tests {
     fn a_cut_off_line_is_no_process() {
         assert_eq!(parse_stat(42, "42 (sh) S 7"), None);
         assert_eq!(parse_stat(42, ""), None);
+    }
+
+    #[test]
+    fn memory_is_known_while_a_process_lives() {
+        assert!(resident_bytes(std::process::id()).unwrap() > 1 << 20);
+        assert_eq!(resident_bytes(u32::MAX), None);
     }
 
     #[test]

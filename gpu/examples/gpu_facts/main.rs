@@ -8,10 +8,12 @@ use ridgeline_analysis::metrics::occupancy::occupancy;
 use ridgeline_analysis::predict::device_spec::{Ceilings, Rates};
 use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::recording::trace::Launch;
-use ridgeline_gpu::occupancy_driver::OccupancyCase;
-use ridgeline_gpu::{ceilings, devices, occupancy_driver};
+use ridgeline_gpu::{ceilings, devices};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+
+use self::occupancy_driver::OccupancyCase;
+
+mod occupancy_driver;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for gpu in &found.gpus {
         println!("gpu: {gpu:?}");
     }
-    let measured = ceilings::measure(index, CancellationToken::new()).await?;
+    let measured = ceilings::measure(index)?;
     println!("measured: {measured:#?}");
     println!("ceilings: {}", beside_the_table(&measured.device_name, &measured.medians()));
     for case in occupancy_driver::cases(index)? {
