@@ -75,8 +75,10 @@ pub struct Gpu {
     pub l2_bytes: Option<u64>,
     /// The highest clock of the multiprocessors, in Hz.
     pub clock_hz: Option<u64>,
-    /// Memory in use by anyone now, in bytes (NVML).
+    /// Memory in use by anyone now, in bytes (NVML); of a MIG instance, the instance's.
     pub used_bytes: Option<u64>,
+    /// Whether it is a MIG instance: a part of a GPU, with memory and multiprocessors of its own.
+    pub is_mig_instance: bool,
     /// Whether the driver is the simulated one of `tests/gpu/simulated`.
     pub is_simulated: bool,
 }
@@ -120,15 +122,19 @@ fn query_here() -> Devices {
         let reason = "the query of the CUDA driver panicked".to_owned();
         (Driver::Unresponsive { reason }, Vec::new())
     });
-    let nvml =
-        catch_unwind(query_nvml).unwrap_or_else(|_| Err("the query of NVML panicked".to_owned()));
-    let used = |bus: Bus| {
-        let facts = nvml.as_ref().ok()?;
-        facts.used.iter().find(|(other, _)| *other == bus).map(|(_, bytes)| *bytes)
+    let nvml = catch_unwind(|| query_nvml(&found))
+        .unwrap_or_else(|_| Err("the query of NVML panicked".to_owned()));
+    let (nvml, states) = match nvml {
+        Ok(facts) => (Ok(facts.driver_version), facts.states),
+        Err(why) => (Err(why), Vec::new()),
     };
-    let gpus =
-        found.into_iter().map(|found| Gpu { used_bytes: used(found.bus), ..found.gpu }).collect();
-    Devices { driver, nvml: nvml.map(|facts| facts.driver_version), gpus }
+    let mut states = states.into_iter();
+    let gpus = found.into_iter().map(|found| {
+        let state = states.next().unwrap_or_default();
+        let NvmlState { used_bytes, is_mig_instance } = state;
+        Gpu { used_bytes, is_mig_instance, ..found.gpu }
+    });
+    Devices { driver, nvml, gpus: gpus.collect() }
 }
 
 type Code = u32;
@@ -143,6 +149,8 @@ struct Functions {
     name: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> Code,
     attribute: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> Code,
     total_memory: unsafe extern "C" fn(*mut usize, c_int) -> Code,
+    /// Drivers before CUDA 11.4 have no such function, and before CUDA 9.2 none at all.
+    uuid: Option<unsafe extern "C" fn(*mut Uuid, c_int) -> Code>,
     is_simulated: bool,
 }
 
@@ -162,6 +170,7 @@ impl Functions {
                 name: function("cuDeviceGetName")?,
                 attribute: function("cuDeviceGetAttribute")?,
                 total_memory: function("cuDeviceTotalMem_v2")?,
+                uuid: function("cuDeviceGetUuid_v2").or_else(|_| function("cuDeviceGetUuid")).ok(),
                 // Only looked up, never called: no real driver has it.
                 is_simulated: function::<*const ()>("simgpu_missing").is_ok(),
             })
@@ -191,6 +200,13 @@ impl Functions {
         (code == SUCCESS).then_some(bytes as u64)
     }
 
+    fn uuid(&self, device: c_int) -> Option<Uuid> {
+        let mut uuid: Uuid = [0; 16];
+        // SAFETY: `uuid` has the 16 bytes of a `CUuuid` and lives through the call.
+        let code = unsafe { (self.uuid?)(&raw mut uuid, device) };
+        (code == SUCCESS).then_some(uuid)
+    }
+
     fn gpu(&self, index: c_int) -> Option<Found> {
         let mut device: c_int = 0;
         // SAFETY: `device` lives through the call.
@@ -217,6 +233,7 @@ impl Functions {
             l2_bytes: ask(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
             clock_hz: ask(CU_DEVICE_ATTRIBUTE_CLOCK_RATE).map(|khz| khz.saturating_mul(1000)),
             used_bytes: None,
+            is_mig_instance: false,
             is_simulated: self.is_simulated,
         };
         let bus = Bus {
@@ -224,7 +241,7 @@ impl Functions {
             bus: number(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID).unwrap_or(0),
             device: number(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID).unwrap_or(0),
         };
-        Some(Found { gpu, bus })
+        Some(Found { gpu, bus, uuid: self.uuid(device) })
     }
 }
 
@@ -241,10 +258,14 @@ const SUCCESS: Code = 0;
 /// More than any machine has; a broken driver may say anything.
 const MOST_GPUS: c_int = 64;
 
-/// A GPU and where it stands, since the driver and NVML number them differently.
+/// `CUuuid`. Of a MIG instance it is the instance's.
+type Uuid = [u8; 16];
+
+/// A GPU and what NVML finds it by, since the driver and NVML number them differently.
 struct Found {
     gpu: Gpu,
     bus: Bus,
+    uuid: Option<Uuid>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -289,20 +310,70 @@ fn succeeded(code: Code) -> Result<(), Driver> {
 
 struct NvmlFacts {
     driver_version: String,
-    used: Vec<(Bus, u64)>,
+    /// One for each GPU that the driver showed, in its order.
+    states: Vec<NvmlState>,
 }
 
-fn query_nvml() -> Result<NvmlFacts, String> {
+/// A GPU as NVML sees it; the default where it does not know the GPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct NvmlState {
+    used_bytes: Option<u64>,
+    is_mig_instance: bool,
+}
+
+fn query_nvml(found: &[Found]) -> Result<NvmlFacts, String> {
     let nvml = Nvml::init().map_err(|error| error.to_string())?;
     let driver_version = nvml.sys_driver_version().map_err(|error| error.to_string())?;
+    let states = found.iter().map(|gpu| nvml_state(&nvml, gpu).unwrap_or_default()).collect();
+    Ok(NvmlFacts { driver_version, states })
+}
+
+fn nvml_state(nvml: &Nvml, found: &Found) -> Option<NvmlState> {
+    let by_uuid = |prefix: &str| {
+        let name = format!("{prefix}-{}", uuid_text(&found.uuid?));
+        nvml.device_by_uuid(name).ok()
+    };
+    let (device, is_mig_instance) = match (by_uuid("GPU"), by_uuid("MIG")) {
+        (Some(device), _) => (device, false),
+        (None, Some(instance)) => (instance, true),
+        (None, None) => (by_bus(nvml, found.bus)?, false),
+    };
+    let used_bytes = device.memory_info().ok().map(|memory| memory.used);
+    Some(NvmlState { used_bytes, is_mig_instance })
+}
+
+/// For drivers that give no UUID. A MIG instance has the bus of its GPU, whose memory is not its own, so that
+/// a GPU in MIG mode is not meant.
+fn by_bus(nvml: &Nvml, bus: Bus) -> Option<nvml_wrapper::Device<'_>> {
     let count = nvml.device_count().unwrap_or(0).min(MOST_GPUS.unsigned_abs());
-    let used = (0..count)
-        .filter_map(|index| {
-            let device = nvml.device_by_index(index).ok()?;
-            let pci = device.pci_info().ok()?;
-            let bus = Bus { domain: pci.domain, bus: pci.bus, device: pci.device };
-            Some((bus, device.memory_info().ok()?.used))
-        })
-        .collect();
-    Ok(NvmlFacts { driver_version, used })
+    let mut devices = (0..count).filter_map(|index| nvml.device_by_index(index).ok());
+    let device = devices.find(|device| {
+        let pci = device.pci_info().ok();
+        pci.is_some_and(|pci| Bus { domain: pci.domain, bus: pci.bus, device: pci.device } == bus)
+    })?;
+    let in_mig_mode = device.mig_mode().is_ok_and(|mode| mode.current != 0);
+    (!in_mig_mode).then_some(device)
+}
+
+/// As NVML writes it: `3f2504e0-4f89-11d3-9a0c-0305e82c3301`.
+fn uuid_text(uuid: &Uuid) -> String {
+    let mut text = String::with_capacity(36);
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_nvml_does() {
+        let uuid = *b"\x3f\x25\x04\xe0\x4f\x89\x11\xd3\x9a\x0c\x03\x05\xe8\x2c\x33\x01";
+        assert_eq!(uuid_text(&uuid), "3f2504e0-4f89-11d3-9a0c-0305e82c3301");
+    }
 }

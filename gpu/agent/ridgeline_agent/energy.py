@@ -1,7 +1,8 @@
 """What a GPU has drawn, by the counter that NVML keeps for it.
 
 Whatever is missing (the library, the counter before Volta, a device that NVML does not know) means
-that nothing was measured.
+that nothing was measured. Of a MIG instance nothing is: the counter is the whole GPU's, and others
+may use the rest of it.
 """
 
 from __future__ import annotations
@@ -24,17 +25,14 @@ class EnergyCounter:
     @classmethod
     def of(cls, device: torch.device) -> EnergyCounter | None:
         """The counter of a device; nothing where there is none."""
-        name = nvml.name_of(device)
-        library = None if name is None else nvml.loaded()
-        return None if name is None or library is None else cls.by_name(library, name)
+        return cls.of_gpu(nvml.find(device))
 
     @classmethod
-    def by_name(cls, library: Any, name: str) -> EnergyCounter | None:
-        """The counter of the device that NVML calls `name`, if it has one that counts."""
-        handle = nvml.handle(library, name)
-        if handle is None:
+    def of_gpu(cls, gpu: nvml.Gpu | nvml.Unavailable) -> EnergyCounter | None:
+        """The counter of a GPU that torch has for itself, if it has one that counts."""
+        if isinstance(gpu, nvml.Unavailable) or gpu.is_instance:
             return None
-        counter = cls(library, handle)
+        counter = cls(gpu.library, gpu.whole)
         if counter.millijoules() is None:
             return None
         return counter

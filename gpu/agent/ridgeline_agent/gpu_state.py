@@ -2,7 +2,7 @@
 `observed.gpu` of the manifest.
 
 NVML is asked between iterations, at most ten times a second, because each question takes some
-microseconds. What it does not tell is unknown.
+microseconds. What it does not answer is unknown, and the reason is recorded.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ class _Process(ctypes.Structure):
 class GpuState:
     """Looks at one GPU."""
 
-    def __init__(self, library: Any, handle: Any) -> None:
-        self._library = library
-        self._handle = handle
+    def __init__(self, gpu: nvml.Gpu | nvml.Unavailable) -> None:
+        self._gpu = gpu
         self._looked_ns = 0
         self._clocks: list[int] = []
         self._limits: dict[str, None] = {}
@@ -57,11 +56,10 @@ class GpuState:
 
     @classmethod
     def of(cls, device: torch.device) -> GpuState | None:
-        """The state of a device; nothing where NVML does not know it."""
-        name = nvml.name_of(device)
-        library = None if name is None else nvml.loaded()
-        handle = None if name is None or library is None else nvml.handle(library, name)
-        return None if handle is None else cls(library, handle)
+        """The state of a device; nothing where it is not NVIDIA's."""
+        if device.type != "cuda" or torch.version.hip:
+            return None
+        return cls(nvml.find(device))
 
     def look(self, now_ns: int | None = None) -> None:
         """Looks at the clock, unless it has just been done."""
@@ -113,24 +111,43 @@ class GpuState:
             "limited_by": list(self._limits),
             "other_processes": processes,
             "other_bytes": held,
+            "unknown": self._unknown(),
         }
 
+    def _unknown(self) -> list[str]:
+        """What cannot be known and why, as sentences."""
+        if isinstance(self._gpu, nvml.Unavailable):
+            return [
+                "The GPU's clocks, its energy and other processes on it are unknown: "
+                f"{self._gpu.why}."
+            ]
+        if self._gpu.is_instance:
+            return [
+                "The energy of an iteration is unknown: NVML counts the whole GPU, and other MIG "
+                "instances may use the rest of it."
+            ]
+        return []
+
     def _number(self, name: str, kind: Any, *arguments: int) -> int | None:
-        function = getattr(self._library, name, None)
+        if isinstance(self._gpu, nvml.Unavailable):
+            return None
+        function = getattr(self._gpu.library, name, None)
         if function is None:
             return None
         value = kind()
-        said = function(self._handle, *arguments, ctypes.byref(value))
+        said = function(self._gpu.whole, *arguments, ctypes.byref(value))
         return int(value.value) if said == nvml.SUCCESS else None
 
     def _processes(self) -> list[tuple[int, int | None]] | None:
         """`(process, bytes)` of each that computes on it."""
-        function = getattr(self._library, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+        if isinstance(self._gpu, nvml.Unavailable):
+            return None
+        function = getattr(self._gpu.library, "nvmlDeviceGetComputeRunningProcesses_v3", None)
         if function is None:
             return None
         count = ctypes.c_uint(_MOST_PROCESSES)
         processes = (_Process * _MOST_PROCESSES)()
-        if function(self._handle, ctypes.byref(count), processes) != nvml.SUCCESS:
+        if function(self._gpu.device, ctypes.byref(count), processes) != nvml.SUCCESS:
             return None
         return [
             (one.pid, None if one.bytes == _UNKNOWN_BYTES else one.bytes)

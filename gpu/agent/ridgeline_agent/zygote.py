@@ -11,11 +11,26 @@ import gc
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 from . import process_tree
 from .channel import Sender, read_objects, write_all
 from .interpreter import Interpreter
+
+# What drivers open when they are first called. Asking NVML for the number of GPUs opens none of the
+# first two.
+_OF_DRIVERS = (
+    "/dev/nvidia-uvm",
+    "/dev/kfd",  # ROCm
+    "/dev/dxg",  # WSL
+    "/dev/nvhost-",  # Jetson, up to JetPack 6
+    "/dev/nvgpu/",  # and since
+    "/dev/nvmap",
+)
+# A driver that takes longer to count its GPUs hangs. The first call loads kernel modules, and on a
+# machine with many GPUs takes seconds.
+_DRIVER_SECONDS = 30.0
 
 
 class Zygote:
@@ -150,24 +165,21 @@ def why_unsafe() -> str | None:
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is initialised"
     for device in _open_devices():
-        # The driver opens these when it is first called; asking NVML for the number of GPUs does
-        # not.
-        if device.startswith(("/dev/nvidia-uvm", "/dev/kfd")):
+        if device.startswith(_OF_DRIVERS):
             return f"the GPU's driver is in use ({device})"
     return None
 
 
-def cuda_is_usable() -> bool:
-    """Whether torch can use a GPU here. Asked in a child, because the question calls the driver."""
+def cuda_is_usable(limit: float = _DRIVER_SECONDS) -> bool:
+    """Whether torch can use a GPU here. Asked in a child, because the question calls the driver. No
+    device file answers it: Jetson, WSL and containers have other ones than a server, or none.
+    """
     import torch
 
+    if torch.version.cuda is None and torch.version.hip is None:
+        return False
     if not process_tree.ON_LINUX:
         return bool(torch.cuda.is_available())
-    built = torch.version.cuda is not None or torch.version.hip is not None
-    if not built or not any(
-        os.path.exists(f"/dev/{device}") for device in ("nvidiactl", "kfd", "dxg")
-    ):
-        return False
     child = os.fork()
     if child == 0:
         usable = False
@@ -176,7 +188,24 @@ def cuda_is_usable() -> bool:
             usable = torch.cuda.is_available()
         finally:
             os._exit(0 if usable else 1)
-    return os.waitpid(child, 0)[1] == 0
+    return _exit_status(child, limit) == 0
+
+
+def _exit_status(child: int, limit: float) -> int | None:
+    """How a child ended; None where a driver kept it for longer than `limit` seconds."""
+    ends = time.monotonic() + limit
+    pause = 0.001
+    while time.monotonic() < ends:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found == child:
+            return status
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+    os.kill(child, signal.SIGKILL)
+    time.sleep(0.05)
+    # One that waits within a broken kernel module does not end even so, and nobody waits for it.
+    os.waitpid(child, os.WNOHANG)
+    return None
 
 
 def make_cuda_context() -> None:

@@ -10,11 +10,18 @@ from typing import Any
 
 import torch
 
-from ridgeline_agent import rank_states
+from ridgeline_agent import nvml, rank_states
 from ridgeline_agent.gpu_state import GpuState, _Process
 from ridgeline_agent.rank_states import RankState
 
 HANDLE = ctypes.c_void_p(1)
+INSTANCE = ctypes.c_void_p(2)
+
+
+def state_of(library: Any) -> GpuState:
+    """Of a GPU that is used as a whole."""
+    return GpuState(nvml.Gpu(library, HANDLE, HANDLE))
+
 
 # The shell that starts it ends, so that it is no child of this process.
 _PARENT_AND_CHILD = "sh -c 'sleep 100 >&- 2>&- & echo $$ $!; exec sleep 100 >&- 2>&-' &"
@@ -68,7 +75,7 @@ class Failing:
 
 def test_a_gpu_that_is_held_back() -> None:
     stranger = os.getppid()
-    state = GpuState(Nvml([(os.getpid(), 10), (stranger, 1000)]), HANDLE)
+    state = state_of(Nvml([(os.getpid(), 10), (stranger, 1000)]))
     for now_ns in (1, 50_000_000, 100_000_001, 300_000_000):
         state.look(now_ns)
     state.look_at_processes()
@@ -79,6 +86,7 @@ def test_a_gpu_that_is_held_back() -> None:
         "limited_by": ["power", "heat"],
         "other_processes": 1,
         "other_bytes": 1000,
+        "unknown": [],
     }
 
 
@@ -88,7 +96,7 @@ def test_a_worker_of_ours_is_no_other_process() -> None:
         while True:
             os.read(os.pipe()[0], 1)
     try:
-        state = GpuState(Nvml([(child, 5), (os.getpid(), 10)]), HANDLE)
+        state = state_of(Nvml([(child, 5), (os.getpid(), 10)]))
         state.look_at_processes()
         assert (state.json()["other_processes"], state.json()["other_bytes"]) == (0, 0)
     finally:
@@ -103,10 +111,16 @@ def test_ranks_of_the_same_run_are_no_other_processes(tmp_path: Path) -> None:
     try:
         for rank, pid in enumerate([os.getpid(), sibling]):
             rank_states.write(str(tmp_path), RankState(rank, 2, pid))
-        held = [(os.getpid(), 10), (sibling, 20), (its_worker, 30), (stranger, 400), (its_child, 50)]
+        held = [
+            (os.getpid(), 10),
+            (sibling, 20),
+            (its_worker, 30),
+            (stranger, 400),
+            (its_child, 50),
+        ]
         for rank in range(2):
             folder = rank_states.rank_folder(str(tmp_path), rank)
-            state = GpuState(Nvml(held), HANDLE)
+            state = state_of(Nvml(held))
             state.look_at_processes(rank_states.processes_of_run(folder, rank))
             assert (state.json()["other_processes"], state.json()["other_bytes"]) == (2, 450)
     finally:
@@ -116,20 +130,20 @@ def test_ranks_of_the_same_run_are_no_other_processes(tmp_path: Path) -> None:
 
 def test_processes_of_a_host_that_cannot_be_told_apart() -> None:
     for processes in ([], [(2**22 + 1, 10)]):
-        state = GpuState(Nvml(processes), HANDLE)
+        state = state_of(Nvml(processes))
         state.look_at_processes()
         assert state.json()["other_processes"] is None
 
 
 def test_memory_that_the_driver_does_not_tell() -> None:
-    state = GpuState(Nvml([(os.getpid(), 10), (os.getppid(), 2**64 - 1)]), HANDLE)
+    state = state_of(Nvml([(os.getpid(), 10), (os.getppid(), 2**64 - 1)]))
     state.look_at_processes()
     assert (state.json()["other_processes"], state.json()["other_bytes"]) == (1, None)
 
 
 def test_a_library_that_does_not_answer() -> None:
     for library in (object(), Failing()):
-        state = GpuState(library, HANDLE)
+        state = state_of(library)
         state.look()
         state.look_at_processes()
         assert state.json() == {
@@ -138,7 +152,41 @@ def test_a_library_that_does_not_answer() -> None:
             "limited_by": [],
             "other_processes": None,
             "other_bytes": None,
+            "unknown": [],
         }
+
+
+class Instances(Nvml):
+    """As NVML answers under MIG: clocks for the GPU, processes for the instance."""
+
+    def nvmlDeviceGetClockInfo(self, handle: Any, clock: int, value: Any) -> int:
+        return 3 if handle is INSTANCE else super().nvmlDeviceGetClockInfo(handle, clock, value)
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, found: Any) -> int:
+        assert handle is INSTANCE
+        return super().nvmlDeviceGetComputeRunningProcesses_v3(handle, count, found)
+
+
+def test_an_instance_has_the_clocks_of_its_gpu_and_processes_of_its_own() -> None:
+    state = GpuState(nvml.Gpu(Instances([(os.getpid(), 10)]), INSTANCE, HANDLE))
+    state.look()
+    state.look_at_processes()
+    found = state.json()
+    assert (found["clock_mhz"], found["other_processes"]) == ([1501], 0)
+    [why] = found["unknown"]  # type: ignore[misc]
+    assert "other MIG instances" in why
+
+
+def test_the_reason_is_told_where_nvml_has_no_answers() -> None:
+    state = GpuState(nvml.Unavailable("NVML is not on this machine"))
+    state.look()
+    state.look_at_processes()
+    found = state.json()
+    assert (found["clock_mhz"], found["other_processes"]) == ([], None)
+    assert found["unknown"] == [
+        "The GPU's clocks, its energy and other processes on it are unknown: "
+        "NVML is not on this machine."
+    ]
 
 
 def test_a_cpu_has_no_such_state() -> None:
