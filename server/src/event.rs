@@ -10,6 +10,7 @@ use crate::documents::{Change, DocumentId};
 use crate::findings::Kept;
 use crate::live::EstimateOutcome;
 use crate::lsp::position::ClientRange;
+use crate::measured_rates::Target;
 use crate::panel::question::Question;
 use crate::profiler::{ProfileOutcome, Profiled, ProgressEvent};
 use crate::requests::Request;
@@ -55,6 +56,10 @@ pub enum Event {
     EstimateEnded(PathBuf, u64, Box<EstimateOutcome>),
     /// The person chose a GPU to estimate for, or none.
     TargetChosen(PathBuf, Option<String>),
+    /// A GPU is to be measured: the person agreed, or the settings do.
+    MeasureDevice(Target),
+    /// The measurement of a GPU ended, with what to tell the person; nothing where it was stopped.
+    DeviceMeasured(Option<Result<String, String>>),
     /// More is known of other batch sizes: the number of the search, and the generation of the
     /// measurement that it is about.
     BatchExplored(PathBuf, u64, u64, Box<Exploration>),

@@ -69,6 +69,8 @@ fn name(event: &Event) -> &'static str {
         Event::EstimateDue(_) => "pause before an estimate",
         Event::EstimateEnded(..) => "end of an estimate",
         Event::TargetChosen(..) => "choice of GPU",
+        Event::MeasureDevice(_) => "wish to measure a GPU",
+        Event::DeviceMeasured(_) => "end of measuring a GPU",
         Event::BatchExplored(..) => "another batch size",
         Event::BatchExploring(..) => "end of other batch sizes",
         Event::WhatIfsFound(..) => "what-ifs",
@@ -119,6 +121,8 @@ impl GlobalState {
                 self.estimate_ended(&root, number, *outcome);
             }
             Event::TargetChosen(root, name) => self.set_target(&root, name),
+            Event::MeasureDevice(target) => self.device_wanted(target),
+            Event::DeviceMeasured(measured) => self.device_measured(measured),
             Event::BatchExplored(root, number, generation, found) => {
                 self.batch_explored(&root, number, generation, *found);
             }
@@ -181,6 +185,7 @@ impl GlobalState {
             Told::ProgressCancelled(token) => self.progress_cancelled(&token),
             Told::Goodbye => {
                 self.queue.stop_all();
+                self.forget_measuring();
                 self.panel = None;
             }
         }

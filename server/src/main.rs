@@ -17,6 +17,7 @@ mod history;
 mod known_devices;
 mod live;
 mod lsp;
+mod measured_rates;
 mod operator_lists;
 mod outbox;
 mod panel;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::predict::device_comparison::Comparison;
 use ridgeline_analysis::present::failure::RunFailure;
-use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::profile::{Device, Profile};
 use ridgeline_analysis::source::batch_site::Entry;
 use ridgeline_analysis::whatif::accuracy::Pair;
 use ridgeline_analysis::whatif::facts::Probes;
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::batch::{Exploration, ExploreRequest, Sources};
 use crate::findings;
 use crate::live::{EstimateOutcome, EstimateRequest};
+use crate::measured_rates::Target;
 use crate::pipeline::{Compared, Iteration};
 
 /// A future that can be kept and sent.
@@ -125,6 +126,23 @@ pub trait Profiler: Send + Sync + 'static {
         _cancel: CancellationToken,
     ) -> Boxed<ProfileOutcome> {
         Box::pin(async { ProfileOutcome::Cancelled })
+    }
+
+    /// The GPU of this machine that `device` is, where it was not measured with its driver yet. It asks the
+    /// driver, and creates no CUDA context.
+    fn unmeasured_gpu(&self, _device: Device, _root: PathBuf) -> Boxed<Option<Target>> {
+        Box::pin(async { None })
+    }
+
+    /// Measures a GPU in a child process, which ends when the future is dropped, and keeps its rates. What to
+    /// tell the person, or why it was not measured. It runs no code of the workspace, but loads libraries of
+    /// its Python, so it is called for workspaces that ran. Never called while something is profiled.
+    fn measure_gpu(
+        &self,
+        _target: Target,
+        _request: ProfileRequest,
+    ) -> Boxed<Result<String, String>> {
+        Box::pin(async { Err("not available".to_owned()) })
     }
 
     /// What was measured last, by an earlier session or in a terminal; nothing where that is the

@@ -197,6 +197,7 @@ impl GlobalState {
         let cancel = running.cancel.clone();
         self.stop_exploring();
         self.stop_what_ifs();
+        self.stop_measuring();
         let request = self.request(&root, reason.file());
         let (news, mut received) = mpsc::channel::<ProgressEvent>(16);
         let (shown, to_show) = mpsc::channel(16);
@@ -275,12 +276,12 @@ impl GlobalState {
         // What was stopped may all the same have come to its end; nobody wants it any more.
         let outcome = if run.cancel.is_cancelled() { ProfileOutcome::Cancelled } else { outcome };
         let asked = run.reason.is_asked();
-        let (mut measured, about) = (false, run.reason.file().map(Path::to_owned));
+        let (mut measured, about) = (None, run.reason.file().map(Path::to_owned));
         match outcome {
             ProfileOutcome::Measured(profiled) => {
                 self.succeeded(&root, profiled.log.clone());
+                measured = Some(profiled.profile.device.clone());
                 self.take_in(&root, profiled);
-                measured = true;
             }
             ProfileOutcome::Failed { failure, root: project, log } => {
                 let failure = failure_of(project, failure);
@@ -310,13 +311,15 @@ impl GlobalState {
             }
         }
         self.start_run();
-        if measured {
+        if let Some(device) = &measured {
             if let Some(workspace) = self.workspace(&root) {
                 workspace.batch.about = about;
             }
             self.explore_batch(&root, false);
+            self.consider_measuring(&root, device);
         }
-        self.study_what_ifs(measured.then_some(root.as_path()));
+        self.measure_when_idle();
+        self.study_what_ifs(measured.is_some().then_some(root.as_path()));
         self.send_status(&root);
         self.estimate_when_idle(&root);
     }

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::batch::Explore;
 use crate::config::Size;
+use crate::measured_rates::MeasureDevice;
 use crate::state::Client;
 
 /// The section of the editor's settings.
@@ -53,6 +54,8 @@ pub struct Settings {
     pub live_delay: Duration,
     /// The GPU that estimates are for where this machine has none.
     pub target_gpu: Option<String>,
+    /// Whether this machine's GPU is measured.
+    pub measure_device: MeasureDevice,
     /// US dollars for an hour of GPUs, by their names.
     pub prices: BTreeMap<String, f64>,
 }
@@ -95,6 +98,11 @@ pub const TABLE: &[Setting] = &[
         "targetGpu",
         "null",
         "Where this machine has no GPU: the GPU that estimates are for, such as `H100-SXM5-80GB`.",
+    ),
+    row(
+        "measureDevice",
+        "\"ask\"",
+        "Measure the copy bandwidth and GEMM rates of this machine's GPU after a run on it, once for each driver, to improve predictions: `ask`, `always`, or `never`. It takes about 10 seconds and runs no code of the project.",
     ),
     row("inlayHints.enable", "true", "Show the time of statements at the end of their lines."),
     row(
@@ -192,6 +200,7 @@ impl Default for Settings {
             live: true,
             live_delay: Duration::from_millis(250),
             target_gpu: None,
+            measure_device: MeasureDevice::Ask,
             prices: BTreeMap::new(),
         }
     }
@@ -246,6 +255,7 @@ impl Settings {
                 reader.number("live.delayMilliseconds", 0.0, 60_000.0) / 1e3,
             ),
             target_gpu: reader.text("targetGpu"),
+            measure_device: reader.measure_device("measureDevice"),
             prices: reader.prices("prices"),
         };
         (settings, reader.complaints)
@@ -312,6 +322,15 @@ impl Reader<'_> {
             None | Some(Some("automatic")) => Explore::Automatic,
             Some(Some("onDemand")) => Explore::OnDemand,
             Some(_) => self.complain(name, "automatic or onDemand", Explore::Automatic),
+        }
+    }
+
+    fn measure_device(&mut self, name: &'static str) -> MeasureDevice {
+        match self.value(name).map(Value::as_str) {
+            None | Some(Some("ask")) => MeasureDevice::Ask,
+            Some(Some("always")) => MeasureDevice::Always,
+            Some(Some("never")) => MeasureDevice::Never,
+            Some(_) => self.complain(name, "ask, always or never", MeasureDevice::Ask),
         }
     }
 
@@ -488,6 +507,18 @@ mod tests {
         assert_eq!(change(json!({"inlayHints": {"change": "lastRun"}})), (Some(Since::LastRun), 0));
         assert_eq!(change(json!({"inlayHints.change": "head"})), (Some(Since::Head), 0));
         assert_eq!(change(json!({"inlayHints.change": true})), (Some(Since::Off), 1));
+    }
+
+    #[test]
+    fn gpus_are_measured_as_the_person_wants() {
+        let read = |value: Value| {
+            let (settings, complaints) = Settings::read(&value, &Client::default());
+            (settings.measure_device, complaints.len())
+        };
+        assert_eq!(read(json!({})), (MeasureDevice::Ask, 0));
+        assert_eq!(read(json!({"measureDevice": "always"})), (MeasureDevice::Always, 0));
+        assert_eq!(read(json!({"measureDevice": "never"})), (MeasureDevice::Never, 0));
+        assert_eq!(read(json!({"measureDevice": true})), (MeasureDevice::Ask, 1));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::ext::{Headline, RunStatus, State, StatusParams};
 use crate::lsp::position::Encoding;
 use crate::lsp::to_proto::uri_text;
+use crate::measured_rates::DeviceMeasurement;
 use crate::panel::Panel;
 use crate::panel::answer::Timelines;
 use crate::panel::feed::Feed;
@@ -240,6 +241,8 @@ pub struct GlobalState {
     pub marks: Arc<AtomicU64>,
     /// What is known to be on the disk of each document.
     pub saved: HashMap<DocumentId, Saved>,
+    /// Measuring this machine's GPU.
+    pub measuring: DeviceMeasurement,
     /// Held by what runs code of a workspace: two at once would make each other slow, and what is
     /// measured wrong.
     pub machine: Arc<tokio::sync::Mutex<()>>,
@@ -277,6 +280,7 @@ impl GlobalState {
             feed: Feed::default(),
             marks: Arc::default(),
             saved: HashMap::new(),
+            measuring: DeviceMeasurement::default(),
             machine: Arc::default(),
         }
     }
@@ -472,6 +476,7 @@ impl Drop for GlobalState {
     /// Nothing runs on when the session is over.
     fn drop(&mut self) {
         self.queue.stop_all();
+        self.forget_measuring();
     }
 }
 

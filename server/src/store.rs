@@ -109,6 +109,11 @@ impl Store {
         &self.cache
     }
 
+    /// The state folder: what the person decided.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
     /// Where a workspace's recordings lie.
     pub fn recordings(&self, root: &Path) -> PathBuf {
         self.cache.join("recordings").join(workspace_key(root))

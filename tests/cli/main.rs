@@ -8,6 +8,7 @@ mod evaluate;
 #[allow(dead_code, reason = "the tests of the language server use the rest")]
 #[path = "../lsp/http.rs"]
 mod http;
+mod measured_rates;
 mod panel;
 mod predict;
 mod profile;

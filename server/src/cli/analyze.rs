@@ -32,7 +32,7 @@ pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
         return analyze_recording(args, terminal, style);
     }
     let trace = read_trace(&args.trace)?;
-    let recording = Recording { trace, lines: None, manifest: None };
+    let recording = Recording { trace, ..Recording::default() };
     let (mut summary, profile) = std::thread::scope(|scope| {
         let attributed = scope.spawn(|| attribution::attribute(&recording));
         let summary = summarize(&recording.trace);

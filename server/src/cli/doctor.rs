@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::printable::printable;
 use ridgeline_analysis::units;
+use ridgeline_gpu::ceilings::{cublas_folders, measure_in_child};
 use ridgeline_gpu::devices::{Driver, Gpu};
 use ridgeline_gpu::doctor::{Report, examine};
 use ridgeline_gpu::environment;
@@ -14,6 +16,8 @@ use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{profile, run};
 use crate::config;
+use crate::measured_rates::{Identity, Measurement, of_device};
+use crate::store::Store;
 
 /// Runs the subcommand. Asking for it in a folder is the consent to ask that folder's Python.
 pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure> {
@@ -36,13 +40,15 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure> {
     let surroundings =
         Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
     let bar = terminal.spinner("looking at Python, torch and the GPUs");
+    let examined = examine(&search, &surroundings, Consent::Given, store.cache());
     let report = run::block_on(|cancel| async move {
         tokio::select! {
             () = cancel.cancelled() => Err(Failure::interrupted()),
-            report = examine(&search, &surroundings, Consent::Given, store.cache()) => Ok(report),
+            report = examined => Ok(report),
         }
     })??;
     bar.finish_and_clear();
+    let measured = if args.measure { measure(&report, &store, terminal)? } else { Vec::new() };
     let configuration = match &loaded {
         Ok(loaded) => match &loaded.file {
             Some(file) => file.display().to_string(),
@@ -50,7 +56,17 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure> {
         },
         Err(error) => format!("cannot be used: {error}"),
     };
-    terminal.print(&describe(&report, &configuration, terminal))?;
+    terminal.print(&describe(&report, &configuration, &store, terminal))?;
+    if args.measure && report.devices.gpus.is_empty() {
+        let driver = describe_driver(&report.devices.driver);
+        return Err(Failure::failed(
+            format!("there is no GPU to measure (CUDA driver: {driver})"),
+            "",
+        ));
+    }
+    if let Some(why) = measured.into_iter().next() {
+        return Err(Failure::failed(why, "The rest of this page holds all the same"));
+    }
     let usable = report.interpreter.as_ref().is_ok_and(|found| found.usable().is_ok());
     match (loaded, usable) {
         (Err(error), _) => Err(Failure::usage(error.to_string(), "")),
@@ -63,7 +79,51 @@ pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure> {
     }
 }
 
-fn describe(report: &Report, configuration: &str, terminal: &Terminal) -> String {
+/// Measures each GPU model of this machine and keeps its rates. Why any of them was not measured.
+fn measure(report: &Report, store: &Store, terminal: &Terminal) -> Result<Vec<String>, Failure> {
+    let libraries = match &report.interpreter {
+        Ok(found) => cublas_folders(&found.prefix, found.version),
+        Err(_) => Vec::new(),
+    };
+    let ridgeline = std::env::current_exe();
+    let ridgeline = ridgeline.map_err(|error| Failure::failed(error.to_string(), ""))?;
+    let mut known: Vec<Identity> = Vec::new();
+    let mut failed = Vec::new();
+    for gpu in &report.devices.gpus {
+        let device = Identity::of(gpu, &report.devices);
+        if known.contains(&device) {
+            continue;
+        }
+        known.push(device.clone());
+        let bar = terminal.spinner(&format!("measuring {} (about 10 s)", printable(&gpu.name)));
+        let measured = measure_in_child(&ridgeline, gpu.index, &libraries);
+        let measured = run::block_on(|cancel| async move {
+            tokio::select! {
+                () = cancel.cancelled() => Err(Failure::interrupted()),
+                measured = measured => Ok(measured),
+            }
+        })??;
+        bar.finish_and_clear();
+        match measured {
+            Ok(ceilings) if ceilings.device_name == device.name => {
+                let kept = Measurement::today(device, ceilings).keep(store);
+                kept.map_err(|error| Failure::failed(error.to_string(), ""))?;
+            }
+            Ok(other) => {
+                failed.push(format!("{}: another GPU was measured: {}", gpu.name, other.device_name));
+            }
+            Err(error) => failed.push(format!("{} was not measured: {error}", gpu.name)),
+        }
+    }
+    Ok(failed)
+}
+
+fn describe(
+    report: &Report,
+    configuration: &str,
+    store: &Store,
+    terminal: &Terminal,
+) -> String {
     let heading = terminal.heading();
     let mut text = String::new();
     let mut row = |name: &str, value: &str| {
@@ -119,6 +179,9 @@ fn describe(report: &Report, configuration: &str, terminal: &Terminal) -> String
     }
     for gpu in &report.devices.gpus {
         row(&format!("GPU {}", gpu.index), &describe_gpu(gpu));
+        for line in describe_rates(gpu, report, store) {
+            row("", &line);
+        }
     }
     if report.devices.gpus.is_empty() {
         row("GPU", "none: training loops run on the CPU");
@@ -131,6 +194,26 @@ fn describe(report: &Report, configuration: &str, terminal: &Terminal) -> String
         row("What to do", "nothing: all is well");
     }
     text
+}
+
+/// Where predictions take this GPU's rates from.
+fn describe_rates(gpu: &Gpu, report: &Report, store: &Store) -> Vec<String> {
+    let device = Identity::of(gpu, &report.devices);
+    let Some(measured) = of_device(store, &device) else {
+        let is_known = DeviceTable::shipped().find(&gpu.name).is_some();
+        let rates = if is_known { "rates: datasheet" } else { "rates: unknown" };
+        return vec![format!("{rates} (`ridgeline doctor --measure` measures them)")];
+    };
+    let (_, refused) = measured.rates();
+    let mut lines = vec![format!(
+        "rates: measured on {} with driver {}: {}",
+        measured.day(),
+        device.driver,
+        measured.summary()
+    )];
+    lines.extend(refused);
+    lines.extend(measured.ceilings.notes);
+    lines
 }
 
 fn describe_driver(driver: &Driver) -> String {
@@ -152,6 +235,7 @@ fn describe_gpu(gpu: &Gpu) -> String {
     let mark = if gpu.is_simulated { " (simulated)" } else { "" };
     let mut parts = vec![format!("{}{mark}", gpu.name)];
     parts.extend(gpu.memory_bytes.map(|size| units::bytes(size as f64)));
+    parts.extend(gpu.is_mig_instance.then(|| "MIG instance".to_owned()));
     parts.extend(gpu.used_bytes.map(|size| format!("{} in use", units::bytes(size as f64))));
     parts.extend(gpu.multiprocessors.map(|count| format!("{count} multiprocessors")));
     parts

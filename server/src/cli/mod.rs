@@ -18,6 +18,7 @@ mod evaluate;
 mod exit;
 mod found;
 mod lsp;
+mod measure_device;
 mod output_file;
 mod panel;
 mod predict;
@@ -85,6 +86,9 @@ enum Command {
     Lsp(LspArgs),
     /// Say what was found on this machine (interpreter, torch, GPU, driver, cores) and what to do.
     Doctor(DoctorArgs),
+    /// Measure one GPU in this process and print its rates as JSON. `doctor --measure` and the server start it.
+    #[command(hide = true)]
+    MeasureDevice(MeasureDeviceArgs),
     /// Make a private Python environment with torch, under the user's cache folder.
     Setup,
 }
@@ -317,6 +321,15 @@ struct DoctorArgs {
     /// Look at this Python instead of the one found.
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
+    /// Measure the copy bandwidth, GEMM rates and launch latency of each GPU (about 10 s), for predictions.
+    #[arg(long)]
+    measure: bool,
+}
+
+#[derive(Debug, Args)]
+struct MeasureDeviceArgs {
+    /// The CUDA driver's number for the GPU.
+    index: u32,
 }
 
 /// Parses the command line, runs the subcommand, and says how it went in the exit code.
@@ -347,6 +360,7 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Evaluate(args)) => evaluate::run(&args, &terminal),
         Some(Command::Lsp(_)) => lsp::run(),
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal),
+        Some(Command::MeasureDevice(args)) => measure_device::run(&args, &terminal),
         Some(Command::Setup) => setup::run(&terminal),
         None if cli.stdio => lsp::run(),
         None => Err(Failure::usage(

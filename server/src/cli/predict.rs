@@ -8,6 +8,7 @@ use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::present::devices;
 use ridgeline_analysis::present::panel::Devices;
 use ridgeline_analysis::present::terminal::Style;
+use ridgeline_gpu::devices as devices_here;
 use serde::Serialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,7 @@ use super::PredictArgs;
 use super::exit::Failure;
 use super::terminal::Terminal;
 use super::{output_file, profile, recorded, run};
-use crate::known_devices;
+use crate::{known_devices, measured_rates};
 use crate::pipeline::{self, Pipeline};
 
 /// Every GPU that is known.
@@ -159,13 +160,17 @@ impl Program<'_> {
         let comparison = if args.estimate {
             run::announce(self.pipeline, &plan, self.terminal, self.cancel).await?;
             let operators = self.pipeline.operators(&plan, self.cancel).await;
-            compare(Subject::Estimated(&operators.map_err(run::failure_of)?), self.table)
+            let operators = operators.map_err(run::failure_of)?;
+            let here = devices_here::query().await;
+            let is_simulated = here.gpus.iter().any(|gpu| gpu.is_simulated);
+            compare(Subject::Estimated(&operators), &measured(self.table, is_simulated))
         } else if batch_size.is_some() {
             run::announce(self.pipeline, &plan, self.terminal, self.cancel).await?;
             let step = run::with_progress_bar(async |progress| {
                 self.pipeline.recorded_step(&plan, &progress, self.cancel).await
             });
-            compare(Subject::Recorded(&step.await.map_err(run::failure_of)?), self.table)
+            let step = step.await.map_err(run::failure_of)?;
+            compare(Subject::Recorded(&step), &measured(self.table, step.device.is_simulated))
         } else {
             let profiled = run::run_plan(self.pipeline, &plan, self.terminal, self.cancel).await?;
             let Some(recording) = &profiled.recording else {
@@ -190,10 +195,18 @@ impl Program<'_> {
     }
 }
 
+/// The devices with what those of this machine were measured to reach, as real or as simulated GPUs.
+fn measured(table: &DeviceTable, is_simulated: bool) -> DeviceTable {
+    let mut table = table.clone();
+    measured_rates::add_to(&mut table, is_simulated);
+    table
+}
+
 fn of_recording(path: &Path, table: &DeviceTable) -> Result<Comparison, Failure> {
     let (recording, profile, _) = recorded::read(path)?;
     let step = attribution::recorded_step(&recording, &profile);
-    compare(Subject::Recorded(&step), table).ok_or_else(|| {
+    let table = measured(table, step.device.is_simulated);
+    compare(Subject::Recorded(&step), &table).ok_or_else(|| {
         let device = &step.device.name;
         if step.ran_on_gpu() && table.find(device).is_none() {
             return Failure::failed(

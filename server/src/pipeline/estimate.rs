@@ -30,6 +30,7 @@ use super::unsaved::Unsaved;
 use super::{Pipeline, blocking, files_problem, or_cancelled, recording};
 use crate::documents::text_on_disk;
 use crate::known_devices;
+use crate::measured_rates;
 use crate::live::{EstimateOutcome, EstimateRequest, Estimated, Gap};
 use crate::profiler::{AtHand, Profiled};
 
@@ -332,7 +333,7 @@ async fn choose_target(
     agent: &Agent,
 ) -> Result<Target, Outcome> {
     let root = root.to_owned();
-    let (table, _) = blocking(move || known_devices::of_project(&root)).await?;
+    let (mut table, _) = blocking(move || known_devices::of_project(&root)).await?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
     let has_gpu = agent.facts().is_some_and(|facts| facts.cuda);
@@ -343,16 +344,23 @@ async fn choose_target(
         let name = Some(device.name.clone());
         return Ok(Target { claim: Claim::Cuda, device, name, measured: None });
     }
-    let name = match ran_on {
-        Some(device) if on_gpu => Some(device.name.clone()),
-        None if has_gpu => devices::query().await.gpus.first().map(|gpu| gpu.name.clone()),
+    let gpu = match ran_on {
+        Some(device) if on_gpu => Some((device.name.clone(), device.is_simulated)),
+        None if has_gpu => {
+            let gpu = devices::query().await.gpus.into_iter().next();
+            gpu.map(|gpu| (gpu.name, gpu.is_simulated))
+        }
         _ => None,
     };
-    let Some(name) = name else {
+    let Some((name, is_simulated)) = gpu else {
         let device = processor(measured.map(|measured| &*measured.profile), cores);
         return Ok(Target { claim: Claim::Cpu, device, name: None, measured: measured.cloned() });
     };
-    let device = table.find(&name).cloned().ok_or_else(|| {
+    let table = blocking(move || {
+        measured_rates::add_to(&mut table, is_simulated);
+        table
+    });
+    let device = table.await?.find(&name).cloned().ok_or_else(|| {
         unavailable(format!("{name} is not in the table of GPUs, so nobody knows what it reaches"))
     })?;
     Ok(Target { claim: Claim::Cuda, device, name: None, measured: measured.cloned() })

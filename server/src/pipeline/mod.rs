@@ -3,6 +3,7 @@
 
 mod batch_size;
 mod estimate;
+mod gpu_rates;
 mod measure;
 mod outcome;
 mod plan;

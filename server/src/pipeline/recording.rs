@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use ridgeline_analysis::attribution::{self, AttributionError};
 use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
+use ridgeline_analysis::predict::device_spec::Ceilings;
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::present::out_of_memory::OutOfMemory;
 use ridgeline_analysis::profile::Profile;
@@ -20,6 +21,7 @@ use ridgeline_gpu::interpreter::Interpreter;
 
 use super::what_if::Iteration;
 use crate::known_devices;
+use crate::measured_rates;
 use crate::profiler::{AtHand, Profiled};
 
 /// A manifest larger than this is not one that the agent wrote, in bytes.
@@ -76,7 +78,8 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
     let eager = eager.map(load).transpose()?;
     let (mut profile, graph) = attribution::attribute_with_graph(&recording, eager.as_ref())?;
     let step = attribution::recorded_step(&recording, &profile);
-    let (table, left_out) = known_devices::of_project(root);
+    let (mut table, left_out) = known_devices::of_project(root);
+    measured_rates::add_to(&mut table, profile.device.is_simulated);
     let elsewhere = compare(Subject::Recorded(&step), &table).map(|mut elsewhere| {
         elsewhere.notes.extend(left_out);
         Arc::new(elsewhere)
@@ -120,7 +123,7 @@ pub fn load(folder: &Path) -> Result<Recording, RecordingError> {
         let file =
             File::open(folder).map_err(|source| RecordingError::Io { file: name, source })?;
         let trace = Trace::read(file, &Options::default())?;
-        return Ok(Recording { trace, lines: None, manifest: None });
+        return Ok(Recording { trace, ..Recording::default() });
     }
     let manifest = Manifest::parse(&read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES)?)?;
     // Both are read at the same time.
@@ -133,7 +136,16 @@ pub fn load(folder: &Path) -> Result<Recording, RecordingError> {
         });
         (trace, lines)
     });
-    Ok(Recording { trace: trace?, lines: Some(lines?), manifest: Some(manifest) })
+    let ceilings = ceilings_of(&manifest);
+    Ok(Recording { trace: trace?, lines: Some(lines?), manifest: Some(manifest), ceilings })
+}
+
+/// What this machine's GPU of that name was measured to reach.
+fn ceilings_of(manifest: &Manifest) -> Option<Ceilings> {
+    let device = &manifest.device;
+    let is_cuda = device.kind.as_deref() == Some("cuda");
+    let name = device.name.as_deref().filter(|_| is_cuda)?;
+    measured_rates::of_name(name, device.simulated)
 }
 
 fn read_trace(folder: &Path) -> Result<Trace, RecordingError> {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::profile::Device;
 use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::probe_list::Wanted;
 use ridgeline_analysis::whatif::study::Subject;
@@ -11,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 use super::plan::{Overrides, Request};
-use super::{Pipeline, known_probes, newer};
+use super::{Pipeline, gpu_rates, known_probes, newer};
 use crate::batch::{Exploration, ExploreRequest};
 use crate::config::{DEVICES, DeviceChoice};
 use crate::live::{EstimateOutcome, EstimateRequest};
+use crate::measured_rates::Target;
 use crate::profiler::{
     Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
 };
@@ -138,6 +140,20 @@ impl Profiler for Arc<Pipeline> {
             };
             ProfileOutcome::Compared { pair: Box::new(pair), not_kept }
         })
+    }
+
+    fn unmeasured_gpu(&self, device: Device, root: PathBuf) -> Boxed<Option<Target>> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move { gpu_rates::unmeasured(&pipeline, &device, &root).await })
+    }
+
+    fn measure_gpu(
+        &self,
+        target: Target,
+        request: ProfileRequest,
+    ) -> Boxed<Result<String, String>> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move { gpu_rates::measure(&pipeline, target, own_request(request)?).await })
     }
 
     fn newest(&self, root: PathBuf, known: Option<PathBuf>) -> Boxed<Option<Profiled>> {

@@ -11,6 +11,7 @@ use ridgeline_analysis::whatif::recorded::{NoGraph, Recorded};
 use ridgeline_analysis::whatif::study::{Subject, device_of};
 
 use crate::known_devices;
+use crate::measured_rates;
 
 /// What is needed of a recording to work out what-ifs and findings.
 #[derive(Debug)]
@@ -46,7 +47,8 @@ pub fn subject(
 ) -> Result<Subject, String> {
     let Iteration { recorded, manifest, ran_on_gpu } = iteration;
     let recorded = recorded.map_err(|error| error.to_string())?;
-    let (table, _) = known_devices::of_project(root);
+    let (mut table, _) = known_devices::of_project(root);
+    measured_rates::add_to(&mut table, profile.device.is_simulated);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = u32::try_from(cores).unwrap_or(u32::MAX);
     let device = device_of(&profile, ran_on_gpu, &table, cores);

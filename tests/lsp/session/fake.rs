@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::profile::{
-    FileFacts, FileId, IterationCost, LineCost, PhaseTimes, Profile,
+    Device, FileFacts, FileId, IterationCost, LineCost, PhaseTimes, Profile,
 };
 use ridgeline_analysis::source::batch_site::Entry;
 use ridgeline_analysis::source::fingerprint;
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::strict_client::StrictClient;
 use crate::batch::{Exploration, ExploreRequest, Sources};
 use crate::live::{EstimateOutcome, EstimateRequest};
+use crate::measured_rates::Target;
 use crate::profiler::{
     AtHand, Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler,
     ProgressEvent,
@@ -59,12 +60,21 @@ pub struct Measuring {
     pub end: oneshot::Sender<ProfileOutcome>,
 }
 
+/// A GPU that is being measured. The test says how it ends; `end` is closed where it was stopped.
+pub struct MeasuringGpu {
+    pub target: Target,
+    pub end: oneshot::Sender<Result<String, String>>,
+}
+
 /// See the module.
 pub struct Fake {
     estimates: mpsc::UnboundedSender<BegunEstimate>,
     begun: mpsc::UnboundedSender<Begun>,
     exploring: mpsc::UnboundedSender<Exploring>,
     measuring: mpsc::UnboundedSender<Measuring>,
+    gpus: mpsc::UnboundedSender<MeasuringGpu>,
+    /// The GPU that a run used and that was not measured yet.
+    pub unmeasured: std::sync::Mutex<Option<Target>>,
     prepared: AtomicUsize,
     /// What somebody measured beside the session.
     pub beside: std::sync::Mutex<Option<Profiled>>,
@@ -172,6 +182,18 @@ impl Profiler for Fake {
         Box::pin(async {})
     }
 
+    fn unmeasured_gpu(&self, _: Device, _: PathBuf) -> Boxed<Option<Target>> {
+        let unmeasured = self.unmeasured.lock().expect("no test panics with it").clone();
+        Box::pin(async { unmeasured })
+    }
+
+    fn measure_gpu(&self, target: Target, _: ProfileRequest) -> Boxed<Result<String, String>> {
+        let (end, ended) = oneshot::channel();
+        // A test that is over does not look any more.
+        let _ = self.gpus.send(MeasuringGpu { target, end });
+        Box::pin(async { ended.await.unwrap_or_else(|_| Err("the test is over".to_owned())) })
+    }
+
     fn newest(&self, _root: PathBuf, known: Option<PathBuf>) -> Boxed<Option<Profiled>> {
         let beside = self.beside.lock().expect("no test panics with it").clone();
         Box::pin(async move { beside.filter(|newest| newest.recording != known) })
@@ -186,6 +208,7 @@ pub struct Session {
     pub estimates: Mutex<mpsc::UnboundedReceiver<BegunEstimate>>,
     explored: Mutex<mpsc::UnboundedReceiver<Exploring>>,
     measured: Mutex<mpsc::UnboundedReceiver<Measuring>>,
+    gpus: Mutex<mpsc::UnboundedReceiver<MeasuringGpu>>,
     pub profiler: Arc<Fake>,
     folder: tempfile::TempDir,
 }
@@ -217,11 +240,14 @@ impl Session {
         let (estimates, begun_estimates) = mpsc::unbounded_channel();
         let (exploring, explored) = mpsc::unbounded_channel();
         let (measuring, measured) = mpsc::unbounded_channel();
+        let (gpus, measured_gpus) = mpsc::unbounded_channel();
         let profiler = Arc::new(Fake {
             estimates,
             exploring,
             measuring,
             begun,
+            gpus,
+            unmeasured: Default::default(),
             prepared: AtomicUsize::new(0),
             beside: Default::default(),
             held: Default::default(),
@@ -235,7 +261,8 @@ impl Session {
         let client = StrictClient::new(to_server, from_server);
         let (begun, estimates) = (Mutex::new(runs), Mutex::new(begun_estimates));
         let (explored, measured) = (Mutex::new(explored), Mutex::new(measured));
-        Session { client, root, begun, estimates, explored, measured, profiler, folder }
+        let gpus = Mutex::new(measured_gpus);
+        Session { client, root, begun, estimates, explored, measured, gpus, profiler, folder }
     }
 
     /// A server that was greeted by a client with `capabilities` and vouches or not.
@@ -297,6 +324,18 @@ impl Session {
         let mut measured = self.measured.lock().await;
         let next = tokio::time::timeout(std::time::Duration::from_secs(120), measured.recv());
         next.await.expect("no what-if was measured").expect("a profiler")
+    }
+
+    /// The next measurement of a GPU.
+    pub async fn measuring_gpu(&self) -> MeasuringGpu {
+        let mut gpus = self.gpus.lock().await;
+        let next = tokio::time::timeout(std::time::Duration::from_secs(120), gpus.recv());
+        next.await.expect("no GPU was measured").expect("a profiler")
+    }
+
+    /// Whether a GPU is measured that nobody looked at.
+    pub async fn is_measuring_gpu(&self) -> bool {
+        !self.gpus.lock().await.is_empty()
     }
 
     /// Whether a what-if is measured that nobody looked at.

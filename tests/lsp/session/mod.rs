@@ -17,6 +17,7 @@ mod editing;
 mod fake;
 mod findings;
 mod live;
+mod measured_rates;
 mod panel;
 mod runs;
 mod settings;
