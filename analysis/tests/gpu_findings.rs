@@ -264,13 +264,12 @@ impl Iteration {
         let manifest = Manifest::parse(self.manifest.to_string().as_bytes()).expect("a manifest");
         let trace =
             Trace::read(trace.to_string().as_bytes(), &Options::default()).expect("a trace");
-        let recording =
-            Recording {
-                trace,
-                lines: Some(self.log.finish()),
-                manifest: Some(manifest),
-                ceilings: None,
-            };
+        let recording = Recording {
+            trace,
+            lines: Some(self.log.finish()),
+            manifest: Some(manifest),
+            ceilings: None,
+        };
         let project: HashMap<String, Arc<str>> =
             HashMap::from([("train.py".to_owned(), self.text.into())]);
         let taken = Taken { ns: end_ns as f64, bytes: self.peak_bytes as f64 };

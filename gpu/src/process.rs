@@ -163,13 +163,15 @@ pub(crate) async fn run_within(
 /// Waits until a process has more than `limit` bytes of main memory.
 async fn until_larger(pid: u32, limit: u64) {
     const BETWEEN: Duration = Duration::from_millis(100);
-    while limit < u64::MAX {
+    if limit == u64::MAX {
+        return std::future::pending().await;
+    }
+    loop {
         tokio::time::sleep(BETWEEN).await;
         if resident_bytes(pid).is_some_and(|bytes| bytes > limit) {
             return;
         }
     }
-    std::future::pending().await
 }
 
 #[cfg(target_os = "linux")]

@@ -33,8 +33,10 @@ fn simulated(sandbox: &Sandbox, python: &Path) -> Option<impl Fn(&[&str]) -> Com
     let (python, plain) = (python.to_owned(), sandbox.ridgeline());
     let program = plain.get_program().to_owned();
     let folder = plain.get_current_dir().expect("it has one").to_owned();
-    let variables: Vec<_> =
-        plain.get_envs().map(|(key, value)| (key.to_owned(), value.map(ToOwned::to_owned))).collect();
+    let variables: Vec<_> = plain
+        .get_envs()
+        .map(|(key, value)| (key.to_owned(), value.map(ToOwned::to_owned)))
+        .collect();
     Some(move |arguments: &[&str]| {
         let mut command = Command::new(&run);
         command.arg("--python").arg(&python).arg(&program).args(arguments).current_dir(&folder);
@@ -107,12 +109,13 @@ fn measured_rates_are_kept_and_used() {
     assert!(from.starts_with("measured on 2"), "{from}");
     assert!(has_note(&after, "measured on this GPU"), "{}", after["notes"]);
 
-    ended(&mut ridgeline(&[
-        "predict", script, "--python", python, "--gpu", "all", "--json", json,
-    ]))
-    .exits_with(0);
+    ended(&mut ridgeline(&["predict", script, "--python", python, "--gpu", "all", "--json", json]))
+        .exits_with(0);
     let predicted = read(&out);
-    assert!(has_note(&predicted["predictions"][0], "rates measured on this machine"), "{predicted}");
+    assert!(
+        has_note(&predicted["predictions"][0], "rates measured on this machine"),
+        "{predicted}"
+    );
 
     // The simulation's rates are its own: without it, this machine has none.
     let doctor = ended(sandbox.ridgeline().args(["doctor", "--python", python]));

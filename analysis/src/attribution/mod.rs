@@ -286,7 +286,8 @@ fn explain(profile: &mut Profile, recorded: &Recorded) {
     for (module, found) in profile.modules.iter_mut().zip(modules) {
         module.utilization = Some(found);
     }
-    profile.bottleneck = bottleneck(recorded, profile.device.attainable_roof().as_ref()).map(Arc::new);
+    profile.bottleneck =
+        bottleneck(recorded, profile.device.attainable_roof().as_ref()).map(Arc::new);
     profile.metrics = Some(Arc::new(metrics));
 }
 

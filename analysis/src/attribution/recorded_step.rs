@@ -348,7 +348,11 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &A
 
 /// The profile's device has its name; a trace alone may know its properties.
 fn device_of(step: &RecordedStep, trace: &Trace) -> crate::profile::Device {
-    if step.device.name == "unknown" { device::facts(None, trace, None) } else { step.device.clone() }
+    if step.device.name == "unknown" {
+        device::facts(None, trace, None)
+    } else {
+        step.device.clone()
+    }
 }
 
 /// Calls that return when the GPU has done what it was asked for.

@@ -47,8 +47,7 @@ pub fn plausible(measured: &Ceilings, device: Option<&DeviceSpec>) -> (Ceilings,
     };
     let peaks = device.map(|device| device.peaks).unwrap_or_default();
     let sold_bandwidth = device.map(|device| device.bandwidth);
-    let bandwidth =
-        rate("a copy bandwidth", measured.bandwidth, sold_bandwidth, BANDWIDTH, "B/s");
+    let bandwidth = rate("a copy bandwidth", measured.bandwidth, sold_bandwidth, BANDWIDTH, "B/s");
     let gemm = &measured.gemm;
     let gemm = Rates {
         fp32: rate("an FP32 GEMM rate", gemm.fp32, peaks.fp32, FLOPS, "FLOP/s"),

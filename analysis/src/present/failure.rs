@@ -19,7 +19,7 @@ pub struct RunFailure {
     /// For out of memory: bytes that were asked for.
     pub requested_bytes: Option<u64>,
     /// For out of memory on a GPU: what held it.
-    pub memory: Option<OutOfMemory>,
+    pub memory: Option<Box<OutOfMemory>>,
 }
 
 /// One frame of a failed run.
@@ -53,7 +53,7 @@ const MAX_RELATED: usize = 20;
 pub fn report(failure: &RunFailure) -> FailureReport {
     let mut frames = failure.frames.iter().rev().filter(|frame| frame.line > 0).cloned();
     let at = frames.next();
-    let held = failure.memory.iter().flat_map(OutOfMemory::places);
+    let held = failure.memory.iter().flat_map(|memory| memory.places());
     let related = frames
         .take(MAX_RELATED)
         .map(|frame| {

@@ -24,7 +24,7 @@ struct Entry {
     kind: String,
     frames: Vec<FailureFrame>,
     requested_bytes: Option<u64>,
-    memory: Option<OutOfMemory>,
+    memory: Option<Box<OutOfMemory>>,
 }
 
 /// The document of a failed run.

@@ -50,8 +50,7 @@ impl FromStr for Day {
         let parts: Vec<&str> = text.split('-').collect();
         let [year, month, day] = parts[..] else { return Err(NotADay) };
         let number = |part: &str, digits: usize| {
-            let is_number =
-                part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
+            let is_number = part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
             is_number.then(|| part.parse::<u16>().ok()).flatten().ok_or(NotADay)
         };
         let (year, month, day) = (number(year, 4)?, number(month, 2)?, number(day, 2)?);
@@ -86,7 +85,9 @@ mod tests {
 
     #[test]
     fn other_texts_are_no_days() {
-        for text in ["", "yesterday", "2026-11", "2026-13-01", "2026-00-01", "2026-1-01", "+026-01-01"] {
+        for text in
+            ["", "yesterday", "2026-11", "2026-13-01", "2026-00-01", "2026-1-01", "+026-01-01"]
+        {
             assert_eq!(text.parse::<Day>(), Err(NotADay), "{text}");
         }
     }

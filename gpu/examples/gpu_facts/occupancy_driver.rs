@@ -8,7 +8,6 @@ use cudarc::driver::{CudaContext, CudaFunction, DriverError};
 use cudarc::nvrtc::Ptx;
 use serde::Serialize;
 
-
 /// One answer of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OccupancyCase {

@@ -110,7 +110,8 @@ fn measure(report: &Report, store: &Store, terminal: &Terminal) -> Result<Vec<St
                 kept.map_err(|error| Failure::failed(error.to_string(), ""))?;
             }
             Ok(other) => {
-                failed.push(format!("{}: another GPU was measured: {}", gpu.name, other.device_name));
+                failed
+                    .push(format!("{}: another GPU was measured: {}", gpu.name, other.device_name));
             }
             Err(error) => failed.push(format!("{} was not measured: {error}", gpu.name)),
         }
@@ -118,12 +119,7 @@ fn measure(report: &Report, store: &Store, terminal: &Terminal) -> Result<Vec<St
     Ok(failed)
 }
 
-fn describe(
-    report: &Report,
-    configuration: &str,
-    store: &Store,
-    terminal: &Terminal,
-) -> String {
+fn describe(report: &Report, configuration: &str, store: &Store, terminal: &Terminal) -> String {
     let heading = terminal.heading();
     let mut text = String::new();
     let mut row = |name: &str, value: &str| {

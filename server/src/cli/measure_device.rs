@@ -11,7 +11,7 @@ use super::terminal::Terminal;
 pub fn run(args: &MeasureDeviceArgs, terminal: &Terminal) -> Result<(), Failure> {
     let measured = measure(args.index as usize);
     let measured = measured.map_err(|error| Failure::failed(error.to_string(), ""))?;
-    let text = serde_json::to_string(&measured)
-        .map_err(|error| Failure::failed(error.to_string(), ""))?;
+    let text =
+        serde_json::to_string(&measured).map_err(|error| Failure::failed(error.to_string(), ""))?;
     terminal.print(&format!("{text}\n"))
 }

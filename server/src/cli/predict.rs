@@ -17,8 +17,8 @@ use super::PredictArgs;
 use super::exit::Failure;
 use super::terminal::Terminal;
 use super::{output_file, profile, recorded, run};
-use crate::{known_devices, measured_rates};
 use crate::pipeline::{self, Pipeline};
+use crate::{known_devices, measured_rates};
 
 /// Every GPU that is known.
 const ALL: &str = "all";

@@ -107,7 +107,8 @@ impl Measurement {
         let sold = DeviceTable::shipped().find(&self.device.name);
         let of = |name: &str, rate: Option<f64>, sold: Option<f64>, unit: &str| {
             let rate = rate?;
-            let share = sold.map(|sold| format!(" ({} of the datasheet)", units::percent(rate / sold)));
+            let share =
+                sold.map(|sold| format!(" ({} of the datasheet)", units::percent(rate / sold)));
             Some(format!("{name} {}{}", units::rate(rate, unit), share.unwrap_or_default()))
         };
         let peak = |by: fn(&DeviceSpec) -> Option<f64>| sold.and_then(by);
@@ -278,7 +279,8 @@ mod tests {
         let file = identity().file(&store);
         let text = fs::read_to_string(&file).expect("the file");
         let day = kept.day();
-        for damaged in ["{".to_owned(), "[]".to_owned(), text.replace(day, "soon"), "x".repeat(100_000)]
+        for damaged in
+            ["{".to_owned(), "[]".to_owned(), text.replace(day, "soon"), "x".repeat(100_000)]
         {
             fs::write(&file, damaged).expect("written");
             assert_eq!(of_device(&store, &identity()), None);

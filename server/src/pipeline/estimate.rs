@@ -30,8 +30,8 @@ use super::unsaved::Unsaved;
 use super::{Pipeline, blocking, files_problem, or_cancelled, recording};
 use crate::documents::text_on_disk;
 use crate::known_devices;
-use crate::measured_rates;
 use crate::live::{EstimateOutcome, EstimateRequest, Estimated, Gap};
+use crate::measured_rates;
 use crate::profiler::{AtHand, Profiled};
 
 /// Unsaved text may run this long, in seconds: the loop that somebody is writing may not end.

@@ -17,9 +17,8 @@ pub(super) async fn unmeasured(
     root: &Path,
 ) -> Option<Target> {
     let found = devices::query().await;
-    let is_it = |gpu: &&devices::Gpu| {
-        gpu.name == device.name && gpu.is_simulated == device.is_simulated
-    };
+    let is_it =
+        |gpu: &&devices::Gpu| gpu.name == device.name && gpu.is_simulated == device.is_simulated;
     let gpu = found.gpus.iter().find(is_it)?;
     let identity = Identity::of(gpu, &found);
     let is_known = of_device(pipeline.store(), &identity).is_some();

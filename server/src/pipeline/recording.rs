@@ -178,7 +178,10 @@ pub fn failure(folder: &Path) -> Option<RunFailure> {
     });
     Some(RunFailure {
         frames: frames.collect(),
-        memory: failure.memory.as_ref().map(|held| OutOfMemory::of(held, &manifest.files)),
+        memory: failure
+            .memory
+            .as_ref()
+            .map(|held| Box::new(OutOfMemory::of(held, &manifest.files))),
         error_type: failure.type_name,
         message: failure.message,
         kind: failure.kind,

@@ -92,7 +92,8 @@ impl Link {
         let measured = device.ceilings.and_then(|ceilings| {
             Some((ceilings.device_to_host?, ceilings.host_to_device?, ceilings.measured_on?))
         });
-        if let Some((out, back, day)) = measured.filter(|(out, back, _)| *out > 0.0 && *back > 0.0) {
+        if let Some((out, back, day)) = measured.filter(|(out, back, _)| *out > 0.0 && *back > 0.0)
+        {
             let note = format!(
                 "copies to the host reach {} and copies back {}, measured on this GPU on {day}",
                 units::rate(out, "B/s"),
