@@ -104,10 +104,10 @@ Convolution convolution_of(const Descriptor& operation, Pass pass, int x, int w,
   return it;
 }
 
-bool is_causal(const DescriptorPtr& subgraph) {
+bool is_causal(const Descriptor* graph) {
 #if CUDNN_VERSION >= 92100
-  if (!subgraph) return false;
-  for (const DescriptorPtr& operation : subgraph->children(CUDNN_ATTR_OPERATIONGRAPH_OPS))
+  if (!graph) return false;
+  for (const DescriptorPtr& operation : graph->children(CUDNN_ATTR_OPERATIONGRAPH_OPS))
     if (operation->type == CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR) return true;
 #endif
   return false;
@@ -135,6 +135,7 @@ std::vector<LibraryKernel> generated_kernels(const Descriptor& graph) {
     attention.keys = tensor_of(products[0]->child(CUDNN_ATTR_OPERATION_MATMUL_BDESC));
     attention.values = tensor_of(products[1]->child(CUDNN_ATTR_OPERATION_MATMUL_BDESC));
     attention.backward = products.size() > 2;
+    attention.causal = is_causal(&graph);
     auto is_4d = [](const CudnnTensor& tensor) { return tensor.sizes.size() == 4; };
     if (is_4d(attention.queries) && is_4d(attention.keys) && is_4d(attention.values)) {
       std::swap(attention.keys.sizes[2], attention.keys.sizes[3]);  // keys come transposed
@@ -181,7 +182,7 @@ std::vector<ConvolutionPlan> engines_of(const Descriptor& graph) {
         attention.queries = tensor_of(operation.child(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC));
         attention.keys = tensor_of(operation.child(CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC));
         attention.values = tensor_of(operation.child(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC));
-        attention.causal = is_causal(operation.child(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH));
+        attention.causal = is_causal(operation.child(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH).get());
         return {{attention_kernels(attention), 0, true}};
       }
       case CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR: {
@@ -190,6 +191,9 @@ std::vector<ConvolutionPlan> engines_of(const Descriptor& graph) {
         attention.queries = tensor_of(operation.child(CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC));
         attention.keys = tensor_of(operation.child(CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC));
         attention.values = tensor_of(operation.child(CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC));
+#if CUDNN_VERSION >= 92600
+        attention.causal = is_causal(operation.child(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH).get());
+#endif
         return {{attention_kernels(attention), 0, true}};
       }
 #endif

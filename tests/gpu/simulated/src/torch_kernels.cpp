@@ -178,13 +178,14 @@ std::optional<double> efficient_attention_ns(const Launch& launch) {
   const char* shape = kernel ? strstr(kernel, "aligned_") : nullptr;
   if (!shape || !launch.args) return {};
   bool forward = kernel[12] == 'F', single = strstr(kernel, "_f32_") != nullptr;
-  const int* words = (const int*)launch.args[0] + (forward ? 24 : 33);
+  const int* words = (const int*)launch.args[0] + (forward ? 24 : 36);
   double size = words[0], queries = words[2], keys = words[3];
   double rows = std::max(16, atoi(shape + 8));
   bool plausible = size > 0 && queries > 0 && keys > 0 &&
                    (forward ? std::ceil(queries / rows) == launch.grid.x : words[4] == (int)launch.grid.y);
   if (!plausible) return {};
   double flops = 2 * (forward ? 2 : 5) * (double)launch.grid.y * launch.grid.z * queries * keys * size;
+  if ((words[forward ? 5 : 6] & 0xff) != 0) flops /= 2;  // custom_mask_type: causal, if any
   // Products of FP32 are made of three of TF32 (CUTLASS's OpMultiplyAddFastF32).
   double rate = single ? peak_flops(Unit::TF32) / 3 : peak_flops(Unit::HALF) * (has_wgmma() ? 0.5 : 1);
   double filled = std::min(1.0, launch.blocks() / model().multiprocessors);
