@@ -95,10 +95,11 @@ def probe_operator(
     unchanged = []
     for variant in wanted:
         try:
+            call: Call | None = same
             if variant in SWITCHES:
                 call = same.elsewhere()
-            else:
-                call = same if variant == SAME else same.changed(variant)
+            elif variant != SAME:
+                call = same.changed(variant)
             if call is None:
                 unchanged.append(variant)
                 continue
