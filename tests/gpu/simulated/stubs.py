@@ -1,12 +1,14 @@
-"""Generates what is not written by hand: tables of names, and the libraries that stand in front of the real ones.
+"""Generates what is not written by hand: tables of names, and libraries that stand in front of the
+real ones.
 
-    stubs.py tables SITE OUT   OUT/names.inc: names of the runtime's and the driver's functions by callback id
-                               OUT/errors.inc: names and texts of the errors
+    stubs.py tables SITE OUT   OUT/names.inc: names of the runtime's and the driver's functions, by
+                               callback id; OUT/errors.inc: names and texts of the errors
     stubs.py stubs SITE OUT    OUT/libcudart.so.13, OUT/libcublas.so.13, …
 
-Each library has the name and symbol versions of the real one and needs libsimgpu.so, which defines what is
-simulated. Every other function of the real library is a stub here that calls simgpu_missing with its name and
-returns the library's code for "not supported"; so a program that needs one fails with that error, not at its start.
+Each library has the name and symbol versions of the real one and needs libsimgpu.so, which defines
+what is simulated. Every other function of the real library is a stub here that calls simgpu_missing
+with its name and returns the library's code for "not supported"; so a program that needs one fails
+with that error, not at its start.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Library: where the real one lies below site-packages (None: it comes with the driver), its code for "not supported".
+# Library: where the real one lies below site-packages (None: it comes with the driver), and its code
+# for "not supported".
 LIBRARIES: dict[str, tuple[str | None, int]] = {
     "libcudart.so.13": ("nvidia/cu13/lib/libcudart.so.13", 801),
     "libcublas.so.13": ("nvidia/cu13/lib/libcublas.so.13", 15),
@@ -29,7 +32,8 @@ LIBRARIES: dict[str, tuple[str | None, int]] = {
     "libnvidia-ml.so.1": (None, 3),
 }
 
-# Functions of NVML that PyTorch looks for and that are not simulated. NVML's header does not come with torch.
+# Functions of NVML that PyTorch looks for and that are not simulated. NVML's header does not come
+# with torch.
 NVML_STUBS = [
     "nvmlDeviceGetNvLinkRemoteDeviceType",
     "nvmlDeviceGetNvLinkRemotePciInfo_v2",
@@ -55,10 +59,9 @@ def error_table(include: Path, runtime: Path) -> str:
     """Names and texts of the errors: the real library's own, which need no device."""
     library = ctypes.CDLL(str(runtime))
     library.cudaGetErrorName.restype = library.cudaGetErrorString.restype = ctypes.c_char_p
-    driver = {
-        int(number): name
-        for name, number in re.findall(r"(CUDA_(?:SUCCESS|ERROR_\w+))\s*=\s*(\d+)", (include / "cuda.h").read_text())
-    }
+    header = (include / "cuda.h").read_text()
+    codes = re.findall(r"(CUDA_(?:SUCCESS|ERROR_\w+))\s*=\s*(\d+)", header)
+    driver = {int(number): name for name, number in codes}
     rows = []
     for code in range(1000):
         name = library.cudaGetErrorName(code).decode()
@@ -82,7 +85,8 @@ def write_tables(include: Path, runtime: Path, out: Path) -> None:
 
 
 def exported(library: Path) -> set[str]:
-    listing = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
+    command = ["nm", "-D", "--defined-only", str(library)]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [line.split() for line in listing.stdout.splitlines()]
     return {words[-1].split("@")[0] for words in lines if "A" not in words[:-1]}
 
@@ -91,30 +95,34 @@ def symbols_of(library: str, real: Path | None, include: Path) -> list[str]:
     if real:
         return sorted(exported(real))
     if library == "libcuda.so.1":
-        return sorted(set(re.findall(r"CUresult CUDAAPI (cu\w+)\(", (include / "cuda.h").read_text())))
+        header = (include / "cuda.h").read_text()
+        return sorted(set(re.findall(r"CUresult CUDAAPI (cu\w+)\(", header)))
     return NVML_STUBS
 
 
 def write_library(name: str, real: Path | None, code: int, missing: list[str], out: Path) -> None:
-    """One assembly function a missing symbol: simgpu_missing(name, code), or simgpu_blas_launch(handle, name)."""
+    """An assembly function for each missing symbol: it calls simgpu_missing(name, code), or
+    simgpu_blas_launch(handle, name)."""
     lines = [".text"]
     for i, symbol in enumerate(missing):
         lines += [f".globl {symbol}", f".type {symbol},@function", f"{symbol}:"]
         if name == "libcublas.so.13" and BLAS_ROUTINE.match(symbol):
             lines += [f" leaq .Lname{i}(%rip), %rsi", " jmp simgpu_blas_launch@PLT"]
         else:
-            lines += [f" leaq .Lname{i}(%rip), %rdi", f" movl ${code}, %esi", " jmp simgpu_missing@PLT"]
+            lines += [f" leaq .Lname{i}(%rip), %rdi", f" movl ${code}, %esi"]
+            lines.append(" jmp simgpu_missing@PLT")
     lines.append(".section .rodata")
     lines += [f'.Lname{i}: .asciz "{symbol}"' for i, symbol in enumerate(missing)]
     lines.append('.section .note.GNU-stack,"",@progbits')
     source = out / f"{name}.s"
     source.write_text("\n".join(lines) + "\n")
-    command = ["gcc", "-shared", "-fPIC", "-nostdlib", "-o", out / name, source, f"-Wl,-soname,{name}"]
-    if real:  # PyTorch asks for the versions that NVIDIA's libraries give their symbols: the library's own name
+    command = ["gcc", "-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{name}"]
+    if real:  # PyTorch asks for the versions that NVIDIA gives its symbols: the library's own name
         versions = out / f"{name}.map"
         versions.write_text(f"{name} {{ global: *; }};\n")
         command.append(f"-Wl,--version-script={versions}")
-    subprocess.run([*command, "-Wl,-rpath,$ORIGIN", f"-L{out}", "-lsimgpu"], check=True)
+    command += ["-o", str(out / name), str(source), "-Wl,-rpath,$ORIGIN", f"-L{out}", "-lsimgpu"]
+    subprocess.run(command, check=True)
 
 
 def main() -> None:
@@ -128,10 +136,11 @@ def main() -> None:
         real = site / path if path else None
         if name == "libnccl.so.2" and "ncclAllReduce" not in simulated:
             continue
+        defined = simulated | {"_init", "_fini"}
         missing = [
             symbol
             for symbol in symbols_of(name, real, include)
-            if symbol not in simulated and not symbol.startswith("_Z") and symbol not in ("_init", "_fini")
+            if symbol not in defined and not symbol.startswith("_Z")
         ]
         write_library(name, real, code, missing, out)
 
