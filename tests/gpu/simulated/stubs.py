@@ -19,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Library: where the real one lies below site-packages (None: it comes with the driver), and its code
+# Where the real library lies below site-packages (None: it comes with the driver), and its code
 # for "not supported".
 LIBRARIES: dict[str, tuple[str | None, int]] = {
     "libcudart.so.13": ("nvidia/cu13/lib/libcudart.so.13", 801),
