@@ -20,6 +20,9 @@ struct Function {
   int dynamic_shared_limit = -1;  // as cudaFuncSetAttribute raised it; -1: what is left of 48 KiB
 };
 
+// Registers of a thread of a kernel of PyTorch, by its mangled name.
+int assumed_registers(const char* name);
+
 // Launches a kernel. Returns a CUDA error code.
 int launch_function(const Function& function, dim3 grid, dim3 block, void** arguments, size_t dynamic_shared,
                     Stream* stream, uint64_t entered, uint32_t correlation);

@@ -39,7 +39,10 @@ std::unordered_map<const void*, Variable>& registered_variables() {
 Function* function_of(const void* handle) {
   Lock lock(mu);
   auto found = registered_functions().find(handle);
-  return found == registered_functions().end() ? nullptr : found->second;
+  if (found == registered_functions().end()) return nullptr;
+  Function* function = found->second;
+  if (!function->registers) function->registers = assumed_registers(function->name);
+  return function;
 }
 
 Function* new_function(const char* name) {
@@ -78,7 +81,7 @@ EXPORT void __cudaUnregisterFatBinary(void**) {}
 EXPORT void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, void*, void*,
                                    void*, void*, int*) {
   Lock lock(mu);
-  registered_functions()[host] = new Function{name};
+  registered_functions()[host] = new Function{name, 0};
 }
 
 EXPORT void __cudaRegisterVar(void**, char* host, char*, const char*, int, size_t size, int, int) {

@@ -266,7 +266,7 @@ void place_known(const Op& op, Stream* stream, uint32_t stream_id, uint32_t corr
         return op.collective(start, end);
       }
       double fills = share_of_device(op);
-      uint64_t duration = shared_duration(op, stream, start, fills) * model().clock_mhz / current_clock_mhz();
+      uint64_t duration = shared_duration(op, stream, start, fills);
       if (!stream->tail->known || stream->tail->at + 20'000 < start) stream->busy_since = start;
       stream->occupied = fills;
       finish(op, stream->device, stream_id, correlation, start, start + duration);
