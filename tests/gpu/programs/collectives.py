@@ -118,13 +118,15 @@ def order():
     work = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     if RANK == 0:
         torch.cuda._sleep(20_000_000)
-    with torch.cuda.stream(torch.cuda.Stream()):
+    beside = torch.cuda.Stream()
+    with torch.cuda.stream(beside):
         other = on_gpu([RANK])
         dist.all_reduce(other)
     for one in work:
         one.wait()
     for i, tensor in enumerate(tensors):
         holds(tensor, [sum(r + i for r in RANKS)])
+    beside.synchronize()
     holds(other, [sum(RANKS)])
     with dist._coalescing_manager(device=DEVICE):
         few = [on_gpu([RANK + i]) for i in range(20)]
