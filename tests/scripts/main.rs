@@ -9,6 +9,7 @@ mod planted;
 #[path = "../cli/sandbox.rs"]
 #[allow(dead_code, reason = "the command line's tests use the rest of it")]
 mod sandbox;
+mod simulated;
 mod turns;
 
 use std::collections::HashMap;

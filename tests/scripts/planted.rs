@@ -4,9 +4,9 @@
 //! twin or to run without the finding. Times are held to the clean twin's by `tests/bench/planted.py`: a
 //! machine that runs tests is too busy for it.
 //!
-//! What only a GPU shows is found by `tests/gpu/run --planted`, and in recordings that
-//! `analysis/tests/gpu_findings.rs` writes of these projects. Here they run on a processor, where the same
-//! lines cost nothing.
+//! What only a GPU shows is found on a simulated device (`simulated.rs`), by `tests/gpu/run --planted`, and
+//! in recordings that `analysis/tests/gpu_findings.rs` writes of these projects. Here they run on a
+//! processor, where the same lines cost nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const BOUND_BY: [(&str, &str); 1] = [("exposed-communication", "communication")]
 const NEAR: f64 = 0.2;
 /// A project is profiled so often before it counts as wrong: what is told by times may be hidden, or
 /// made up, by what else a machine does meanwhile.
-const TRIES: usize = 3;
+pub(super) const TRIES: usize = 3;
 
 macro_rules! planted {
     (anywhere { $($rule:ident)* } on_a_gpu { $($on_a_gpu:ident)* }) => {
@@ -45,6 +45,9 @@ macro_rules! planted {
                 check(&stringify!($on_a_gpu).replace('_', "-"), Pair::wrong_without_gpu);
             }
         )*
+
+        /// Pairs whose fault only a GPU shows.
+        pub(super) const ON_A_GPU: &[&str] = &[$(stringify!($on_a_gpu)),*];
 
         #[test]
         fn every_rule_has_a_project_that_is_tested() {
@@ -129,23 +132,22 @@ fn check(rule: &str, wrong: fn(&Pair, &Path) -> Vec<String>) {
 }
 
 /// A project with its fault, and without.
-struct Pair {
+pub(super) struct Pair {
     rule: String,
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// File and line of each fault.
-    faults: Vec<(String, u64)>,
+    pub(super) faults: Vec<(String, u64)>,
     /// It has processes of its own, and needs the processors for them.
     takes_the_machine: bool,
 }
 
 impl Pair {
     #[track_caller]
-    fn read(rule: &str) -> Pair {
+    pub(super) fn read(rule: &str) -> Pair {
         let folder = repository().join("demo-projects/planted").join(rule);
         let mut faults = Vec::new();
         for (name, text) in texts(&folder.join("faulty")) {
-            let lines = (1..).zip(text.lines()).filter(|(_, line)| line.ends_with("# fault"));
-            faults.extend(lines.map(|(line, _)| (name.clone(), line)));
+            faults.extend(marked(&text).map(|line| (name.clone(), line)));
         }
         faults.sort();
         assert!(!faults.is_empty(), "{rule} has no line with `# fault`");
@@ -271,7 +273,13 @@ fn differs(told: f64, saved: f64) -> Option<String> {
     (!is_near).then(|| format!("told are {told} bytes, the clean twin saves {saved}"))
 }
 
-fn shown(findings: &Value) -> Vec<String> {
+/// Lines that end with `# fault`.
+pub(super) fn marked(text: &str) -> impl Iterator<Item = u64> {
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| line.ends_with("# fault"));
+    lines.map(|(line, _)| line)
+}
+
+pub(super) fn shown(findings: &Value) -> Vec<String> {
     let told = findings.as_array().into_iter().flatten();
     told.map(|one| format!("{} {}:{} {}", one["rule"], one["file"], one["line"], one["message"]))
         .collect()

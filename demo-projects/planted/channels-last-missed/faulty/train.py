@@ -15,7 +15,7 @@ def network(channels: int) -> nn.Sequential:
 def main() -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    batch, size, channels = (64, 56, 128) if device == "cuda" else (4, 16, 16)
+    batch, size, channels = (64, 56, 256) if device == "cuda" else (4, 16, 16)
     model = network(channels).to(device, torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
     for _ in range(200):

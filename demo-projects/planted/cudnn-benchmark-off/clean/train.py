@@ -18,7 +18,7 @@ def network(channels: int) -> nn.Sequential:
 def main() -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    batch, size, channels = (64, 56, 128) if device == "cuda" else (4, 24, 16)
+    batch, size, channels = (64, 56, 256) if device == "cuda" else (4, 24, 16)
     pictures = torch.rand(64 * batch, 3, size, size, dtype=torch.bfloat16)
     data = TensorDataset(pictures, torch.randint(16, (len(pictures),)))
     loader = DataLoader(

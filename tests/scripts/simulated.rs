@@ -1,0 +1,229 @@
+//! Findings that only a GPU shows, on the simulated CUDA device of `tests/gpu/simulated`: PyTorch's CUDA
+//! build, the profiler and the command line are the real ones. The faulty twin of a pair is told at its
+//! marked lines, and its clean twin not at all.
+//!
+//! Where the device cannot be built, that is printed with the reason.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::planted::{Pair, TRIES, marked, shown};
+use super::sandbox::{Sandbox, ended, python_with_torch, repository};
+use super::turns::alone;
+
+/// What `tests/gpu/simulated/run` ends with where the device cannot be built.
+const SKIPPED: i32 = 77;
+
+/// A process beside the program that computes on its GPU, and says when it does.
+const NEIGHBOR: &str = "
+import torch
+matrix = torch.randn(1024, 1024, device='cuda')
+torch.cuda.synchronize()
+print('busy', flush=True)
+while True:
+    torch.mm(matrix, matrix)
+    torch.cuda.synchronize()
+";
+
+macro_rules! pairs {
+    ($($rule:ident)*) => {
+        $(
+            #[test]
+            fn $rule() {
+                let rule = stringify!($rule).replace('_', "-");
+                let pair = Pair::read(&rule);
+                check(&rule, |device| {
+                    let faulty = device.profile(&pair.folder.join("faulty/train.py"), &[]);
+                    let clean = device.profile(&pair.folder.join("clean/train.py"), &[]);
+                    let lines = pair.faults.iter().map(|(_, line)| *line).collect();
+                    [told(&rule, &faulty, lines), silent(&clean)].concat()
+                });
+            }
+        )*
+
+        #[test]
+        fn every_pair_that_needs_a_gpu_is_tested() {
+            let tested = [$(stringify!($rule)),*];
+            assert_eq!(tested.as_slice(), super::planted::ON_A_GPU);
+        }
+    };
+}
+
+pairs! {
+    blocking_copy
+    channels_last_missed
+    cudnn_benchmark_changing
+    cudnn_benchmark_off
+    fp32_without_tf32
+    hidden_sync
+    loader_not_pinned
+    recompute_candidates
+    tensor_core_sizes
+}
+
+#[test]
+fn tiny_kernels() {
+    check("tiny-kernels", |device| {
+        let faulty = program("tiny_kernels_faulty.py");
+        let found = device.profile(&faulty, &[]);
+        let clean = device.profile(&program("tiny_kernels_clean.py"), &[]);
+        [told("tiny-kernels", &found, lines_of(&faulty)), silent(&clean)].concat()
+    });
+}
+
+/// No text has this fault, which is the machine's: a clean program runs under a limit of power, and beside
+/// another process.
+#[test]
+fn gpu_slowed() {
+    check("gpu-slowed", |device| {
+        let clean = program("tiny_kernels_clean.py");
+        let limited = device.with("SIMGPU_LIMITED_BY", "power").profile(&clean, &[]);
+        let at = limited["iteration"]["loop"]["line"].as_u64().unwrap_or(0);
+        let neighbor = device.neighbor();
+        let shared = device.profile(&clean, &[]);
+        drop(neighbor);
+        [told("gpu-slowed", &limited, vec![at]), told("gpu-slowed", &shared, vec![at])].concat()
+    });
+}
+
+/// Two ranks do the same work, and the GPU of the second takes longer.
+#[test]
+fn straggler() {
+    check("straggler", |device| {
+        let ranks = ["--launcher", "torchrun --standalone --nproc-per-node 2"];
+        let device = device.with("SIMGPU_COUNT", "2");
+        let path = program("slower_rank.py");
+        let slower = device.with("SIMGPU_SLOWDOWN", "1:2").profile(&path, &ranks);
+        let equal = device.profile(&path, &ranks);
+        [told("straggler", &slower, lines_of(&path)), silent(&equal)].concat()
+    });
+}
+
+fn program(name: &str) -> PathBuf {
+    repository().join("tests/scripts/simulated").join(name)
+}
+
+fn lines_of(program: &Path) -> Vec<u64> {
+    marked(&std::fs::read_to_string(program).expect("the program")).collect()
+}
+
+/// What is not as it should be where a rule has to tell these lines.
+fn told(rule: &str, profile: &Value, wanted: Vec<u64>) -> Vec<String> {
+    let all = profile["findings"].as_array().into_iter().flatten();
+    let own = all.filter(|one| one["rule"] == rule);
+    let mut lines: Vec<u64> = own.filter_map(|one| one["line"].as_u64()).collect();
+    lines.sort_unstable();
+    let all = shown(&profile["findings"]);
+    let text = format!("{rule}: the faults are at {wanted:?}; told is {all:#?}");
+    (lines != wanted).then_some(text).into_iter().collect()
+}
+
+fn silent(profile: &Value) -> Vec<String> {
+    let all = shown(&profile["findings"]);
+    (!all.is_empty()).then(|| format!("the clean twin has {all:#?}")).into_iter().collect()
+}
+
+/// Holds what `wrong` says is wrong to nothing. Tries again where something is: what else the machine does
+/// comes between a program and its device.
+#[track_caller]
+fn check(rule: &str, wrong: impl Fn(&Device) -> Vec<String>) {
+    let Some(device) = Device::new(rule) else { return };
+    let _alone = alone();
+    let mut found = wrong(&device);
+    for _ in 1..TRIES {
+        if found.is_empty() {
+            return;
+        }
+        println!("again, because {}", found.join("\n"));
+        found = wrong(&device);
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// A simulated device of its own for one test.
+struct Device {
+    python: &'static Path,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Device {
+    /// Nothing where it cannot be built; says why.
+    fn new(rule: &str) -> Option<Device> {
+        let python = python_with_torch()?;
+        // Processes of another machine are not seen.
+        let machine = format!("{rule}-{}", std::process::id());
+        let device = Device { python, environment: vec![("SIMGPU_MACHINE", machine)] };
+        let ended = ended(&mut device.command("true"));
+        if ended.code == Some(SKIPPED) {
+            println!("skipped: {}", ended.stdout.trim());
+            return None;
+        }
+        ended.exits_with(0);
+        Some(device)
+    }
+
+    fn with(&self, name: &'static str, value: &str) -> Device {
+        let mut environment = self.environment.clone();
+        environment.push((name, value.to_owned()));
+        Device { python: self.python, environment }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(repository().join("tests/gpu/simulated/run"));
+        command
+            .arg("--python")
+            .arg(self.python)
+            .arg(program)
+            .envs(self.environment.iter().cloned());
+        command
+    }
+
+    /// What a program costs, with its findings.
+    #[track_caller]
+    fn profile(&self, script: &Path, options: &[&str]) -> Value {
+        let sandbox = Sandbox::new();
+        let ridgeline = sandbox.ridgeline();
+        let mut command = self.command(&ridgeline.get_program().to_string_lossy());
+        for (name, value) in ridgeline.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(sandbox.project()).arg("profile").arg(script);
+        command
+            .args(["--device", "cuda", "--json", "-", "--python"])
+            .arg(self.python)
+            .args(options);
+        let json = ended(&mut command).exits_with(0).stdout;
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert!(json["findings"].is_array(), "{}: {}", script.display(), json["notes"]);
+        assert_eq!(json["device"]["kind"], "cuda", "{}", script.display());
+        json
+    }
+
+    /// A process that computes on the device until it is dropped.
+    fn neighbor(&self) -> Neighbor {
+        let mut command = self.command(&self.python.to_string_lossy());
+        command.args(["-c", NEIGHBOR]).stdout(std::process::Stdio::piped());
+        let mut process = command.spawn().expect("python starts");
+        let mut line = String::new();
+        let output = process.stdout.as_mut().expect("its output");
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line)
+            .expect("a line");
+        assert_eq!(line, "busy\n");
+        Neighbor(process)
+    }
+}
+
+struct Neighbor(std::process::Child);
+
+impl Drop for Neighbor {
+    fn drop(&mut self) {
+        // It has ended by itself where this fails.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
