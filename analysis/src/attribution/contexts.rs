@@ -59,6 +59,8 @@ pub(super) struct Contexts<'a> {
     join: &'a Join<'a>,
     /// By node: the stack and the marker of its forward operator, and of those who wait for it.
     node_places: Vec<NodePlace>,
+    /// By thread: the engine of autograd runs nodes on it.
+    runs_nodes: Vec<bool>,
     /// By operator: an operator within it, or itself, made a node that ran.
     builds_the_loss: Vec<bool>,
     phases: Vec<Option<Phase>>,
@@ -86,6 +88,7 @@ impl<'a> Contexts<'a> {
         let mut contexts = Contexts {
             join,
             node_places: vec![NodePlace::default(); join.nodes.nodes.len()],
+            runs_nodes: runs_nodes(join),
             builds_the_loss: builds_the_loss(&join.nodes, &join.parents),
             phases: phases(&join.places.log.markers),
             forward_unless_marked,
@@ -148,6 +151,18 @@ impl<'a> Contexts<'a> {
             .map_or(StackId::EMPTY, |waiting| self.join.places.at(waiting, time_ns).stack)
     }
 
+    /// The stack that waits for an operator which autograd's thread runs outside of every node: a
+    /// callback at the end of the backward pass (`queue_callback`), in which DDP waits for its
+    /// buckets and FSDP reduces the gradients of its root.
+    fn caller_after_nodes(&self, operator: u32) -> Option<StackId> {
+        let ran = self.join.trace.operators.get(operator as usize)?;
+        if !self.runs_nodes.get(ran.thread.index()).copied().unwrap_or(false) {
+            return None;
+        }
+        let caller = self.caller_of(ran.thread, None, ran.start_ns);
+        (caller != StackId::EMPTY).then_some(caller)
+    }
+
     /// The context of an operator.
     pub fn of_operator(&mut self, operator: u32) -> ContextId {
         let context = self.describe(Some(operator), self.join.place_of(operator));
@@ -165,14 +180,19 @@ impl<'a> Contexts<'a> {
             .and_then(|operator| *self.join.nodes.of_operator.get(operator as usize)?)
             .and_then(|node| self.node_places.get(node as usize));
         let Some(node) = node else {
+            let after_nodes = operator.filter(|_| place.stack == StackId::EMPTY);
+            let caller = after_nodes.and_then(|operator| self.caller_after_nodes(operator));
             return Context {
                 own: place.stack,
-                caller: StackId::EMPTY,
+                caller: caller.unwrap_or(StackId::EMPTY),
                 forward: StackId::EMPTY,
-                line: place.stack,
+                line: caller.unwrap_or(place.stack),
                 marker: place.marker,
                 forward_marker: MarkerId::NONE,
-                phase: self.phase_outside_nodes(operator, place),
+                phase: match caller {
+                    Some(_) => Phase::Backward,
+                    None => self.phase_outside_nodes(operator, place),
+                },
             };
         };
         let stacks = &self.join.places.log.stacks;
@@ -231,6 +251,17 @@ impl<'a> Contexts<'a> {
     pub fn iter(&self) -> impl Iterator<Item = (ContextId, &Context)> {
         (0u32..).map(ContextId).zip(&self.all)
     }
+}
+
+fn runs_nodes(join: &Join<'_>) -> Vec<bool> {
+    let mut runs = vec![false; join.trace.threads.len()];
+    for node in &join.nodes.nodes {
+        let operator = join.trace.operators.get(node.operator as usize);
+        if let Some(thread) = operator.and_then(|one| runs.get_mut(one.thread.index())) {
+            *thread = true;
+        }
+    }
+    runs
 }
 
 /// By operator: whether it, or an operator around or within it, made a node that ran. The whole

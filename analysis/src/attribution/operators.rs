@@ -26,6 +26,11 @@ const INPUTS_SHOWN: usize = 4;
 /// spend up to about a third on dispatching and on being recorded.
 const UNKNOWN_SHARE: f64 = 0.5;
 
+/// What PyTorch calls the dispatch of an operator to a tensor subclass written in Python. Around it
+/// stands the operator with the shapes of the subclass (a DTensor's are those of all ranks
+/// together), within it what this process computes.
+const SUBCLASS_DISPATCH: &str = "PythonSubclass";
+
 /// What makes two calls the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Signature {
@@ -190,6 +195,8 @@ fn works(join: &Join<'_>) -> Vec<Option<OpWork>> {
     let mut asked: HashMap<[Option<StringId>; 4], Option<OpWork>> = HashMap::new();
     // By operator: it is, or runs within, one whose work is known.
     let mut covered = vec![false; operators.len()];
+    let dispatches = dispatches(join);
+    let dispatches = |index: usize| dispatches.get(index) == Some(&true);
     let mut sums = vec![(OpWork::zero(), 0.0); operators.len()];
     for (index, operator) in (0_u32..).zip(operators) {
         let shown = join.shown_for(index).unwrap_or(index);
@@ -198,7 +205,7 @@ fn works(join: &Join<'_>) -> Vec<Option<OpWork>> {
                 .parent_of(index)
                 .is_some_and(|parent| covered.get(parent as usize) == Some(&true));
         let Operator { name, input_dims, input_types, concrete_inputs, .. } = *operator;
-        let work = if within_known {
+        let work = if within_known || dispatches(index as usize) {
             None
         } else {
             *asked.entry([Some(name), input_dims, input_types, concrete_inputs]).or_insert_with(
@@ -220,11 +227,35 @@ fn works(join: &Join<'_>) -> Vec<Option<OpWork>> {
     operators
         .iter()
         .zip(sums)
-        .map(|(operator, (work, known_ns))| {
+        .enumerate()
+        .map(|(index, (operator, (work, known_ns)))| {
             let all_ns = operator.duration_ns as f64;
-            (all_ns - known_ns <= UNKNOWN_SHARE * all_ns).then_some(work)
+            // The dispatch itself takes longer than what it leads to.
+            let known = if dispatches(index) {
+                known_ns > 0.0
+            } else {
+                all_ns - known_ns <= UNKNOWN_SHARE * all_ns
+            };
+            known.then_some(work)
         })
         .collect()
+}
+
+/// By operator: it is dispatched to a tensor subclass, or an operator within it is.
+fn dispatches(join: &Join<'_>) -> Vec<bool> {
+    let operators = join.trace.operators.iter();
+    let mut dispatches: Vec<bool> =
+        operators.map(|operator| join.trace.text(operator.name) == SUBCLASS_DISPATCH).collect();
+    // Children come after their parents.
+    for (index, parent) in join.parents.iter().enumerate().rev() {
+        let within = dispatches.get(index) == Some(&true);
+        if let Some(parent) = parent.filter(|_| within)
+            && let Some(outer) = dispatches.get_mut(parent as usize)
+        {
+            *outer = true;
+        }
+    }
+    dispatches
 }
 
 fn add_work(a: Option<OpWork>, b: Option<OpWork>) -> Option<OpWork> {

@@ -229,6 +229,48 @@ fn autograds_own_thread_works_for_the_line_that_waits() {
 }
 
 #[test]
+fn what_autograds_thread_does_after_its_nodes_belongs_to_the_backward_pass() {
+    let mut trace = TraceBuilder::new();
+    trace.op("aten::linear", 140, 50).sequence(1);
+    trace.node("AddmmBackward0", 330, 50).sequence(1).forward_thread(1).thread(1);
+    trace.op("c10d::_reduce_scatter_base_", 400, 100).thread(1);
+    trace.op("aten::cat", 410, 5).thread(2);
+    trace.kernel("ncclDevKernel_ReduceScatter", 420, 430, 300);
+    trace.launch_thread(1);
+    trace.kernel("of another thread", 412, 740, 20);
+    trace.launch_thread(2);
+    check(
+        trace,
+        LOOP,
+        800,
+        expect![[r#"
+        21: forward 80 backward 50 | total forward 80 backward 50
+        22: forward 95 | total forward 95
+        30: data 50 other 50 | total data 50 other 50
+        31: forward 15 other 10 | total forward 190 backward 50 other 10
+        32: backward 370 other 10 | total backward 420 other 10
+        34: other 50 | total other 50
+        outside the project's code: 20
+    "#]],
+    );
+}
+
+#[test]
+fn a_distributed_tensor_takes_the_work_of_this_rank() {
+    let mut trace = TraceBuilder::new();
+    let whole = r"[[64], [32, 16], [16, 64], [], []]";
+    let part = r"[[32], [32, 16], [16, 32], [], []]";
+    let types = r#"["float", "float", "float", "Scalar", "Scalar"]"#;
+    trace.op("aten::addmm", 140, 50).inputs(whole, types, "");
+    trace.op("PythonSubclass", 142, 46).inputs(whole, types, "");
+    trace.op("aten::addmm", 170, 10).inputs(part, types, "");
+    trace.kernel("gemm", 175, 200, 100);
+    let profile = attribute(&recording(trace, LOOP, 800)).expect("a profile");
+    let line = profile.lines.iter().flatten().find(|line| line.line == 21).expect("the line");
+    assert_eq!(line.flops, 2.0 * 32.0 * 16.0 * 32.0);
+}
+
+#[test]
 fn kernels_have_their_instants_and_the_host_has_the_rest() {
     let mut trace = operators();
     trace.kernel("gemm", 150, 200, 300);
