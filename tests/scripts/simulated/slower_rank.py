@@ -18,7 +18,8 @@ def main() -> None:
     model = DistributedDataParallel(nn.Sequential(*layers).cuda(), device_ids=[rank])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
     for _ in range(100):
-        x = torch.randn(32768, 2048, device="cuda")
+        # So much that a busy host is always ahead of its GPU.
+        x = torch.randn(131072, 2048, device="cuda")
         loss = (model(x) - x).square().mean()  # fault
         optimizer.zero_grad()
         loss.backward()
