@@ -48,8 +48,9 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// The medians, which is what predictions use. The caller adds the day.
-    pub fn medians(&self) -> device_spec::Ceilings {
+    /// What predictions use: medians, and of the launch latency the lowest tenth, because other work on the
+    /// host only lengthens it. The caller adds the day.
+    pub fn rates(&self) -> device_spec::Ceilings {
         let rate = |precision: Precision| {
             let found = self.matmul_flops.iter().find(|(of, _)| *of == precision);
             found.map(|(_, rate)| rate.median)
@@ -63,7 +64,7 @@ impl Ceilings {
                 bf16: rate(Precision::Bf16),
                 fp8: None,
             },
-            launch_ns: self.launch_seconds.map(|seconds| seconds.median * 1e9),
+            launch_ns: self.launch_seconds.map(|seconds| seconds.low * 1e9),
             host_to_device: Some(self.host_to_device.median),
             device_to_host: Some(self.device_to_host.median),
             measured_on: None,

@@ -119,7 +119,7 @@ mod tests {
         refuses(
             |it| it.bandwidth = Some(6e12),
             Some(h200()),
-            "a copy bandwidth of 6 TB/s is not used: it is 125% of the datasheet's 4.8 TB/s",
+            "a copy bandwidth of 6.0 TB/s is not used: it is 125% of the datasheet's 4.8 TB/s",
         );
         refuses(
             |it| it.gemm.bf16 = Some(60e12),
@@ -133,7 +133,7 @@ mod tests {
         refuses(
             |it| it.gemm.fp32 = Some(1.0),
             None,
-            "an FP32 GEMM rate of 1 FLOP/s is not used: no GPU has it",
+            "an FP32 GEMM rate of 1.0 FLOP/s is not used: no GPU has it",
         );
         refuses(
             |it| it.launch_ns = Some(0.0),

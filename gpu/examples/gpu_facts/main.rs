@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let measured = ceilings::measure(index)?;
     println!("measured: {measured:#?}");
-    println!("ceilings: {}", beside_the_table(&measured.device_name, &measured.medians()));
+    println!("ceilings: {}", beside_the_table(&measured.device_name, &measured.rates()));
     for case in occupancy_driver::cases(index)? {
         let mut line = serde_json::to_value(case)?;
         line["computed_blocks"] = json!(computed_blocks(&case));

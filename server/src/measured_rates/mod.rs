@@ -97,8 +97,8 @@ impl Measurement {
     /// The rates that predictions use, and why each other one is left out.
     pub fn rates(&self) -> (device_spec::Ceilings, Vec<String>) {
         let measured_on = self.measured_on.parse().ok();
-        let medians = device_spec::Ceilings { measured_on, ..self.ceilings.medians() };
-        plausible(&medians, DeviceTable::shipped().find(&self.device.name))
+        let rates = device_spec::Ceilings { measured_on, ..self.ceilings.rates() };
+        plausible(&rates, DeviceTable::shipped().find(&self.device.name))
     }
 
     /// What predictions use of it, for a person: `copy 2.9 TB/s (87% of the datasheet) · …`.
@@ -256,7 +256,10 @@ mod tests {
         let (rates, refused) = measurement(identity()).rates();
         assert_eq!((rates.bandwidth, rates.gemm.tf32), (Some(4.3e12), None));
         assert!(rates.measured_on.is_some());
-        assert!(refused[0].starts_with("a TF32 GEMM rate of 9 PFLOP/s is not used"), "{refused:?}");
+        assert!(
+            refused[0].starts_with("a TF32 GEMM rate of 9.0 PFLOP/s is not used"),
+            "{refused:?}"
+        );
     }
 
     #[test]
