@@ -92,8 +92,11 @@ fn explained(trace: &str, ours: &Value, reference: &Value) {
     let found = &ours["bottleneck"];
     let busy = number(&found["gpu_busy"]);
     assert!((busy - number(&ours["utilization"]["gpu_busy"])).abs() < 1e-5, "{trace}: {found}");
-    let of_span = |key: &str| number(&reference[key]) / number(&reference["span"]);
-    let (idle, exposed) = (of_span("idle"), of_span("exposed_non_compute"));
+    let steps = reference["profiler_steps"].as_array().expect("steps");
+    let steps: f64 = steps.iter().map(|step| number(&step["dur"])).sum();
+    let whole = if steps > 0.0 { steps } else { number(&reference["span"]) };
+    let idle = 1.0 - number(&reference["busy_union"]) / whole;
+    let exposed = number(&reference["exposed_non_compute"]) / whole;
     let savings = found["savings"].as_array().expect("savings");
     for saving in savings {
         let share = number(&saving["at_most_share"]);
@@ -119,33 +122,35 @@ fn explained(trace: &str, ours: &Value, reference: &Value) {
 }
 
 #[test]
-fn what_bounds_the_sample_traces() {
+fn the_bottleneck_of_the_sample_traces() {
     let Some(traces) = shared_traces() else { return };
     let sandbox = Sandbox::new();
     for (name, verdict, tensor_cores) in [
-        // Launches come late and kernels wait for them: the GPU is idle most of the time.
-        ("a100_ddp_train_nccl", "kernel_launches", Some(true)),
-        ("b200_eager_infer", "kernel_launches", Some(true)),
+        ("a100_ddp_train_nccl", "launch_overhead", Some(true)),
+        ("b200_eager_infer", "launch_overhead", Some(true)),
         ("h100_owlv2_infer", "data_loading", Some(true)),
-        ("mi300x_resnet18_ddp_train", "kernel_launches", Some(true)),
+        // The first convolutions search for their algorithms.
+        ("mi300x_resnet18_ddp_train", "host_code", Some(true)),
         ("rtx2080ti_resnet_train", "data_loading", Some(false)),
-        ("v100_8gpu_train_mem", "kernel_launches", Some(false)),
-        ("v100_resnet50_train_nw0", "kernel_launches", Some(false)),
+        ("v100_8gpu_train_mem", "launch_overhead", Some(false)),
+        ("v100_resnet50_train_nw0", "launch_overhead", Some(false)),
     ] {
         let trace = traces.join(format!("{name}.json.gz"));
         let json = sandbox.path("out.json");
         sandbox.run(&[Path::new("analyze"), &trace, Path::new("--json"), &json]).exits_with(0);
         let found: Value =
             serde_json::from_slice(&std::fs::read(&json).expect("it is there")).expect("JSON");
-        assert_eq!(found["bound"]["verdict"], verdict, "{name}: {}", found["bound"]["text"]);
+        let bottleneck = &found["bottleneck"];
+        assert_eq!(bottleneck["verdict"], verdict, "{name}: {}", bottleneck["text"]);
         let share = found["utilization"]["tensor_cores"].as_f64();
         assert_eq!(share.map(|share| share > 0.5), tensor_cores, "{name}: {share:?}");
         if name == "v100_resnet50_train_nw0" {
-            // Its loader has no workers: PyTorch's own range for it is 39% of the iterations.
-            let shares = found["bound"]["shares"].as_array().expect("shares");
-            let loading = shares.iter().find(|share| share["key"] == "data_loading");
-            let loading = loading.and_then(|share| share["share"].as_f64());
-            assert!(loading.is_some_and(|share| (0.35..0.45).contains(&share)), "{loading:?}");
+            // Its loader has no workers: PyTorch's own range for it is 39% of the iterations. Part of
+            // that is hidden: the GPU has work left from before.
+            let savings = bottleneck["savings"].as_array().expect("savings");
+            let loading = savings.iter().find(|saving| saving["cause"] == "data_loading");
+            let loading = loading.and_then(|saving| saving["at_most_share"].as_f64());
+            assert!(loading.is_some_and(|share| (0.25..0.39).contains(&share)), "{loading:?}");
         }
     }
 }

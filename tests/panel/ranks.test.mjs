@@ -63,7 +63,7 @@ function documents(ranks = TWO) {
   recording.bottleneck = {
     gpu_busy: 0.62,
     verdict: "host_code",
-    text: "GPU busy 62%. Removing host code between ops would save at most 35%, mostly in train.py:57",
+    text: "GPU busy 62%. Faster host code would save at most 35%, mostly in train.py:57",
     savings: [
       { cause: "host_code", label: "host code", at_most_share: 0.35, at_most_ns: 36 * MS, evidence: "train.py:57 40% · model.py:28 22%", place: { file: 1, line: 57 } },
       { cause: "communication", label: "exposed communication", at_most_share: 0.3, at_most_ns: 31 * MS, evidence: "train.py:60 91%", place: { file: 1, line: 60 } },

@@ -22,6 +22,9 @@ use crate::whatif::study::TRUSTED_REPLAY;
 /// An operator that launches nothing is PyTorch's own work around kernels (`view`, `empty`), unless it
 /// takes so long that it must compute on the host, in nanoseconds.
 const LONG_OPERATOR_NS: f64 = 50_000.0;
+/// Nor is a longer piece of an operator that launches, or a longer launch, dispatch: it loads a kernel's
+/// code, searches for an algorithm or computes on the host, in nanoseconds.
+const LONG_DISPATCH_NS: f64 = 1_000_000.0;
 /// From a launch to the start of its kernel on an idle GPU, at most, in nanoseconds. A kernel that
 /// comes later waited for something that the recording does not show. The sample traces have 1 to 14 µs.
 const LAUNCH_DELAY_NS: f64 = 20_000.0;
@@ -266,7 +269,7 @@ impl Kinds {
         if is_own && task.phase == Phase::Data {
             return Some(Cause::DataLoading);
         }
-        Some(match task.kind {
+        let cause = match task.kind {
             TaskKind::HostCopy => Cause::HostCopies,
             TaskKind::Communication | TaskKind::RankWait => Cause::Communication,
             TaskKind::DeviceCopy => Cause::MemoryBandwidth,
@@ -287,7 +290,10 @@ impl Kinds {
                 Some(Resource::OtherThread(_)) => return None,
                 _ => Cause::HostCode,
             },
-        })
+        };
+        let is_dispatch = cause == Cause::Launches;
+        let is_long = task.duration_ns >= LONG_DISPATCH_NS;
+        Some(if is_dispatch && is_long { Cause::HostCode } else { cause })
     }
 }
 

@@ -54,7 +54,7 @@ fn change(cause: Cause) -> &'static str {
         Cause::DataLoading => "Faster data loading",
         Cause::HostCopies => "Removing host-device copies",
         Cause::Communication => "Hiding communication",
-        Cause::HostCode => "Removing host code between ops",
+        Cause::HostCode => "Faster host code",
         Cause::Host => "Removing all host overhead",
     }
 }

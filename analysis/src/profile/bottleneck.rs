@@ -25,7 +25,8 @@ pub enum Cause {
     HostCopies,
     /// Other GPUs; on a CPU, other ranks.
     Communication,
-    /// Python, and everything else on the host between operators.
+    /// Python, and everything else on the host: on a GPU, long operators that compute on the host, load
+    /// kernels or search for algorithms, too.
     HostCode,
     /// All of the host together: launches, synchronization, data loading and host code. They hide
     /// behind one another, so that all of them can save much more than any one of them.

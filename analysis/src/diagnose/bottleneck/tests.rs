@@ -224,6 +224,22 @@ fn a_kernel_that_comes_late_for_no_known_reason() {
 }
 
 #[test]
+fn an_operator_that_searches_for_an_algorithm_is_host_code() {
+    let mut made = Made::default();
+    let search = made.host(TaskKind::HostOperator, 3e6);
+    let dispatch = made.host(TaskKind::HostOperator, 20e3);
+    let kernel = made.on_gpu(7, TaskKind::Kernel, "volta_sgemm_128x64_nt", 1e6);
+    let launch = made.0.task(kernel).and_then(|kernel| kernel.launched_by).expect("its launch");
+    for task in [search, dispatch, launch] {
+        made.operator(task, "aten::conv2d", [&[20, 20], &[20, 20]]);
+        made.0.task_mut(task).expect("a task").call = Some(0);
+    }
+    let found = made.bottleneck();
+    assert_eq!(percent(found.share(Cause::HostCode)), 66.9);
+    assert_eq!(percent(found.share(Cause::Launches)), 0.7);
+}
+
+#[test]
 fn parts_of_the_host_that_hide_behind_one_another() {
     // Two threads launch the same work for a GPU each, one with slow Python and one with slow launches.
     let mut made = Made::default();
