@@ -82,10 +82,8 @@ pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck
         let is_host = |cause: Cause| cause == Cause::Host;
         is_host(a.0).cmp(&is_host(b.0)).then(b.1.total_cmp(&a.1))
     });
-    let savings = savings.into_iter().map(|(cause, saved_ns)| {
-        let (lines, operators) = evidence.of(cause, saved_ns);
-        Saving { cause, share: saved_ns / iteration_ns, time_ns: saved_ns, lines, operators }
-    });
+    let savings = savings.into_iter();
+    let savings = savings.map(|(cause, saved_ns)| evidence.saving(cause, saved_ns, iteration_ns));
     Some(Bottleneck {
         iteration_ns,
         gpu_busy: causes.on_gpu.then(|| (busy_ns / iteration_ns).clamp(0.0, 1.0)),
@@ -341,25 +339,26 @@ impl Evidence {
         self.0.insert(Cause::Host, host);
     }
 
-    /// The lines and operators that account for most of a saving.
-    fn of(&self, cause: Cause, saved_ns: f64) -> (Times<(FileId, u32)>, Times<String>) {
-        let Some(found) = self.0.get(&cause) else { return (Vec::new(), Vec::new()) };
-        // What is saved is at most what there is: each place has its part of it.
-        let part = (saved_ns / found.time_ns).min(1.0);
-        let scaled = |time_ns: &f64| *time_ns * part;
-        let lines = found.lines.iter().map(|(line, time_ns)| (*line, scaled(time_ns)));
-        let operators = found.operators.iter().map(|(name, ns)| (name.clone(), scaled(ns)));
-        (most(lines), most(operators))
+    /// A saving with the lines and operators that account for most of it.
+    fn saving(&self, cause: Cause, saved_ns: f64, iteration_ns: f64) -> Saving {
+        let share = saved_ns / iteration_ns;
+        let mut saving =
+            Saving { cause, share, time_ns: saved_ns, lines: Vec::new(), operators: Vec::new() };
+        if let Some(found) = self.0.get(&cause) {
+            // What is saved is at most what there is: each place has its part of it.
+            let part = (saved_ns / found.time_ns).min(1.0);
+            saving.lines = most(found.lines.iter().map(|(line, ns)| (*line, ns * part)));
+            let operators = found.operators.iter();
+            saving.operators = most(operators.map(|(name, ns)| (name.clone(), ns * part)));
+        }
+        saving
     }
 }
 
-/// Nanoseconds by place.
-type Times<K> = Vec<(K, f64)>;
-
 /// The largest, at most [`EVIDENCE`].
-fn most<K: Ord>(times: impl IntoIterator<Item = (K, f64)>) -> Times<K> {
+fn most<K: Ord>(times: impl IntoIterator<Item = (K, f64)>) -> Vec<(K, f64)> {
     let times = times.into_iter().filter(|(_, time_ns)| *time_ns > 0.0);
-    let mut times: Times<K> = times.collect();
+    let mut times: Vec<(K, f64)> = times.collect();
     times.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     times.truncate(EVIDENCE);
     times
