@@ -12,8 +12,6 @@ use super::join::Join;
 use crate::recording::manifest::CudaGraphs;
 use crate::recording::trace::{Activity, ActivityKind, RuntimeCall, Trace};
 
-const GRAPH_LAUNCHES: [&str; 2] = ["GraphLaunch", "hipGraphLaunch"];
-
 /// What the replays of the profiled iterations started, and what was captured for it.
 #[derive(Debug, Default)]
 pub(super) struct Replays {
@@ -21,7 +19,8 @@ pub(super) struct Replays {
     captured: Vec<Option<usize>>,
     /// From when to when a capture lasted, and its replays in the profiled iterations.
     captures: Vec<(i64, i64, u32)>,
-    /// Activities of replays, and those whose captured call is unknown.
+    /// Activities of replays other than those of `torch.compile`, and of these the ones whose captured
+    /// call is unknown.
     pub activities: usize,
     pub without_call: usize,
 }
@@ -42,8 +41,7 @@ impl Replays {
         let mut replays = Replays {
             captured: vec![None; trace.activities.len()],
             captures: graphs.captures.iter().map(|(start, end)| (*start, *end, 0)).collect(),
-            activities: by_call.len(),
-            without_call: by_call.len(),
+            ..Replays::default()
         };
         let captured: Vec<[Vec<usize>; 3]> =
             graphs.captures.iter().map(|window| captured_calls(trace, *window)).collect();
@@ -52,7 +50,10 @@ impl Replays {
             else {
                 continue;
             };
-            let Some(capture) = graphs.captured_for(call.start_ns) else { continue };
+            let Some(capture) = graphs.replay_at(call.start_ns) else { continue };
+            replays.activities += launched.len();
+            replays.without_call += launched.len();
+            let Some(capture) = capture else { continue };
             if window_at(join.windows, call.start_ns).is_some()
                 && let Some((.., count)) = replays.captures.get_mut(capture)
             {
@@ -117,8 +118,8 @@ impl Replays {
 const KINDS: [ActivityKind; 3] = [ActivityKind::Kernel, ActivityKind::Memcpy, ActivityKind::Memset];
 
 fn is_graph_launch(trace: &Trace, call: &RuntimeCall) -> bool {
-    let name = trace.text(call.name);
-    GRAPH_LAUNCHES.iter().any(|launch| name.contains(launch))
+    // `cudaGraphLaunch`, `cudaGraphLaunch_ptsz`, `cuGraphLaunch`, `hipGraphLaunch`.
+    trace.text(call.name).contains("GraphLaunch")
 }
 
 /// The calls that made the nodes of a capture, in order of time, for each of [`KINDS`].

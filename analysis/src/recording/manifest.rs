@@ -125,14 +125,15 @@ pub struct CudaGraphs {
     /// From when to when a capture lasted, in nanoseconds; the trace has what ran then.
     pub captures: Vec<(i64, i64)>,
     /// From when to when each replay was launched, and an index into `captures` where that was recorded.
+    /// Not those of `torch.compile`.
     pub replays: Vec<(i64, i64, Option<usize>)>,
 }
 
 impl CudaGraphs {
-    /// The capture of the graph that was being launched at a time.
-    pub fn captured_for(&self, time_ns: i64) -> Option<usize> {
+    /// The replay that was being launched at a time: its capture, where that was recorded.
+    pub fn replay_at(&self, time_ns: i64) -> Option<Option<usize>> {
         let replay = self.replays.iter().find(|(start, end, _)| (*start..=*end).contains(&time_ns));
-        replay?.2
+        replay.map(|(.., capture)| *capture)
     }
 }
 

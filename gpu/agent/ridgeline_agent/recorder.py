@@ -421,7 +421,11 @@ class Recorder:
         if begun is not None:
             operator, began_ns = begun
             operator.__exit__(None, None, None)
-            self._captures.replayed(began_ns, None if capture is None else capture.number)
+            if capture is None:
+                self._captures.replayed(began_ns, None)
+            elif not capture.is_compilers:
+                # Those divide over their lines as what is compiled without graphs does.
+                self._captures.replayed(began_ns, capture.number)
         is_part = self._open.is_in_call() or self._open.has(hooks.BACKWARD)
         if is_part or self._open.has(hooks.OPTIMIZER) or not self._signals.on_our_thread():
             return
