@@ -69,8 +69,8 @@ def run(agent: Agent, folder: Path, program: str, **env: str) -> Recorded:
 
 
 def check_iterations(recorded: Recorded, note: str | None = None) -> None:
-    """The loop is the one that is marked, and all of an iteration's kernels lie in its window. There
-    is no note but the one that holds `note`.
+    """The loop is the one that is marked, all of an iteration's kernels lie in its window, and
+    there is no note but the one that holds `note`.
     """
     found = recorded.manifest
     assert found["device"]["kind"] == "cuda"

@@ -4,7 +4,7 @@
 
 RIDGELINE is the binary, PYTHON an interpreter with torch for CUDA. Of each program: at least 99% of
 kernel time reaches a line, the loop is the one marked `# the training loop`, and each line that is
-named in `kernels` has kernels. `devices` is how many GPUs it needs, `notes` a text that a note holds.
+named in `kernels` has kernels. `devices` is how many GPUs it needs, `notes` what a note holds.
 """
 
 from __future__ import annotations
