@@ -46,6 +46,9 @@ class CaptureTraces:
         full = len(self._done) >= _MOST_CAPTURES
         if full or self.is_on or torch.autograd._profiler_enabled():
             return False
+        # Before CUDA 12.6 CUPTI crashed where graphs were in use and it was started a second time
+        # after Kineto had taken it down; torch.compile says so, and switches that off likewise.
+        os.environ.update({"TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"})
         start_kineto(on_cuda=True, memory=False)
         self._number = number
         self._began_ns = time.time_ns()
