@@ -124,6 +124,14 @@ impl OutOfMemory {
         if let Some(requested) = self.requested_bytes {
             text += &format!(": tried to allocate {}", bytes(requested));
         }
+        if let Some((limit, capacity)) = self.own_limit() {
+            text += &format!(
+                ", beyond the program's own limit of {} of {}",
+                bytes(limit),
+                bytes(capacity)
+            );
+            return text;
+        }
         match (self.free_bytes, self.capacity_bytes) {
             (Some(free), Some(capacity)) => {
                 text += &format!(", {} of {} free", bytes(free), bytes(capacity));
@@ -234,6 +242,11 @@ impl OutOfMemory {
         (would_do && self.is_large(unused)).then_some(unused)
     }
 
+    /// What the program allows itself of how much, where that is less.
+    fn own_limit(&self) -> Option<(u64, u64)> {
+        self.limit_bytes.zip(self.capacity_bytes).filter(|(limit, capacity)| limit < capacity)
+    }
+
     fn large_other_processes(&self) -> Option<u64> {
         self.other_processes_bytes.filter(|&others| self.is_large(others))
     }
@@ -253,14 +266,8 @@ impl OutOfMemory {
                 "check the sizes at this line: this tensor is larger than the memory".to_owned(),
             );
         }
-        if let (Some(limit), Some(capacity)) = (self.limit_bytes, self.capacity_bytes)
-            && limit < capacity
-        {
-            let (limit, capacity) = (bytes(limit), bytes(capacity));
-            advice.push(format!(
-                "raise `torch.cuda.set_per_process_memory_fraction`, which allows {limit} of \
-                 {capacity}"
-            ));
+        if self.own_limit().is_some() {
+            advice.push("raise `torch.cuda.set_per_process_memory_fraction`".to_owned());
         }
         if self.large_other_processes().is_some() {
             advice.push("end the other processes (`nvidia-smi` lists them)".to_owned());
@@ -477,14 +484,14 @@ mod tests {
         check(
             &memory,
             expect![[r#"
-                Out of memory: tried to allocate 2.5 GB, 1.0 GB of 85 GB free
+                Out of memory: tried to allocate 2.5 GB, beyond the program's own limit of 60 GB of 85 GB
                 PyTorch holds 40 GB:
                   other tensors 40 GB (train.py:7)
                 Reserved by PyTorch but not allocated: 10 GB (fragmentation)
                 Reserved for CUDA graphs: 20 GB
                 Held by this process outside PyTorch's allocator (CUDA context, libraries): 9.0 GB
                 Held by other processes on this GPU: 30 GB
-                Try: raise `torch.cuda.set_per_process_memory_fraction`, which allows 60 GB of 85 GB; end the other processes (`nvidia-smi` lists them); set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"#]],
+                Try: raise `torch.cuda.set_per_process_memory_fraction`; end the other processes (`nvidia-smi` lists them); set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"#]],
         );
         let expandable = OutOfMemory { expandable_segments: Some(true), ..memory };
         assert!(!expandable.details().join("\n").contains("expandable_segments"));
