@@ -62,14 +62,18 @@ pub fn facts(part: &Utilization, elapsed_ns: f64, profile: &Profile, on_gpu: boo
     if share(part.busy_ns) > 0.0 {
         facts.push(format!("GPU busy {}", units::percent(share(part.busy_ns))));
     }
-    facts.extend(reached(part, profile.device.roof.as_ref()));
-    if let Some(occupancy) = part.occupancy() {
+    // What a GPU reaches that has next to nothing to do says nothing of the program.
+    let works = share(part.busy_ns) >= WORTH_TELLING;
+    if works {
+        facts.extend(reached(part, profile.device.roof.as_ref()));
+    }
+    if let Some(occupancy) = part.occupancy().filter(|_| works) {
         facts.push(format!("occupancy {}", units::percent(occupancy)));
     }
     if part.launches > 0.0 {
         let launch = units::duration(part.launch_ns);
-        let noun = if part.launches == 1.0 { "launch" } else { "launches" };
-        facts.push(format!("{} {noun} take the host {launch}", count(part.launches)));
+        let take = if part.launches == 1.0 { "launch takes" } else { "launches take" };
+        facts.push(format!("{} {take} the host {launch}", count(part.launches)));
     }
     for (name, copied) in [("to the GPU", &part.to_device), ("to the host", &part.to_host)] {
         if share(copied.time_ns) >= WORTH_TELLING {

@@ -301,7 +301,9 @@ impl OutOfMemory {
         if self.share(&["other"]) >= 0.3 {
             let at = self.largest_line("other");
             let at = at.map(|line| format!(" ({line})")).unwrap_or_default();
-            advice.push(format!("keep data on the CPU and copy one batch at a time{at}"));
+            advice.push(format!(
+                "drop tensors that are no longer needed, and keep data on the CPU{at}"
+            ));
         }
         if self.share(&["awaiting_free"]) >= 0.1 {
             advice.push(
