@@ -109,7 +109,7 @@ struct Location {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Memory {
-    peak_bytes: u64,
+    peak_bytes: Option<u64>,
     capacity_bytes: Option<u64>,
     at_peak: Kinds,
     made: Made,
@@ -270,7 +270,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
             }),
         },
         memory: Memory {
-            peak_bytes: profile.memory.peak_bytes,
+            peak_bytes: Some(profile.memory.peak_bytes).filter(|&bytes| bytes > 0),
             capacity_bytes: profile.memory.capacity_bytes,
             at_peak: kinds(&profile.memory.at_peak),
             made: made(&profile.memory.made),
