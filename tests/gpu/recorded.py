@@ -106,7 +106,9 @@ def check_recording(name: str, one: Profiled, checks: Checks) -> None:
     checks.add(f"{name}: kinds sum to the peak", kinds == peak, kinds, str(peak))
     took = cost["iteration"]["time_ms"]
     events = statistics.median(manifest["iterations"]["timed_device_ns"]) / 1e6
-    checks.within(f"{name}: iteration by CUDA events", took, events, 0.01)
+    # Two ranks share the cores of a machine without GPUs: they wait for one another at the ends.
+    near = 0.1 if cost.get("ranks") and checks.simulated else 0.01
+    checks.within(f"{name}: iteration by CUDA events", took, events, near)
     tracked = sum(line["self_ms"] for line in cost["lines"])
     tracked += sum(part["time_ms"] for part in cost["untracked"])
     checks.within(f"{name}: time is conserved", tracked, took, 0.01)

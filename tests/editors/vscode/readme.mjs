@@ -47,7 +47,7 @@ async function onSimulatedGpu() {
         await window.notification("Run code of this workspace?").getByRole("button", { name: "Always" }).click();
         await window.statusShows("samples/s");
         await window.goTo(40, 1);
-        await window.lineShows("return self.head", COST);
+        await window.lineShows("local = self.local(images)", COST);
       });
       await step(window, "its panel shows the GPU's timeline beside the text", async () => {
         await window.command("Ridgeline: Open the Panel");
@@ -62,10 +62,10 @@ async function onSimulatedGpu() {
       });
       await step(window, "the panel by itself", async () => {
         const panel = await panelOf(window, { width: 1100, height: 1000 });
-        await panel.getByRole("heading", { name: "Timeline" }).evaluate((heading) => heading.scrollIntoView());
-        await panel.getByRole("button", { name: "Zoom in" }).click();
-        await panel.evaluate(() => scrollTo(0, 0));
-        await panel.screenshot({ path: join(folder, "panel-gpu.png") });
+        // From the device's name to the end of the timeline.
+        const { y, height } = await panel.locator("#timeline").boundingBox();
+        const clip = { x: 0, y: 0, width: 1100, height: Math.ceil(y + height + 16) };
+        await panel.screenshot({ path: join(folder, "panel-gpu.png"), fullPage: true, clip });
       });
     });
   } finally {
