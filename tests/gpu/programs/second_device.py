@@ -1,4 +1,5 @@
 """All of the training on the second GPU, which is not the current device."""
+# test: {"gpus": 2}
 
 import os
 

@@ -1,4 +1,5 @@
 """A model whose layers are on two GPUs of one process."""
+# test: {"gpus": 2}
 
 import os
 
