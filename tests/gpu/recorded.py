@@ -88,7 +88,7 @@ def profile(
     return Profiled(json.loads(out.read_text()), recording, manifest)
 
 
-def check_recording(name: str, one: Profiled, checks: Checks) -> None:
+def check_recording(name: str, one: Profiled, checks: Checks, *, own_pool: bool = False) -> None:
     """What holds of any program's recording on a GPU."""
     cost, manifest = one.cost, one.manifest
     device = cost["device"]
@@ -101,7 +101,10 @@ def check_recording(name: str, one: Profiled, checks: Checks) -> None:
     checks.add(f"{name}: kernel time on user lines", share >= COVERAGE, f"{share:.4f}", "0.99")
     peak = cost["memory"]["peak_bytes"]
     allocated = manifest["memory"]["max_allocated_bytes"]
-    checks.within(f"{name}: peak memory", peak, allocated, PEAK_SHARE)
+    if own_pool:
+        checks.leave_out(f"{name}: peak memory", "the allocator does not count a graph's own pool")
+    else:
+        checks.within(f"{name}: peak memory", peak, allocated, PEAK_SHARE)
     kinds = sum(cost["memory"]["at_peak"].values())
     checks.add(f"{name}: kinds sum to the peak", kinds == peak, kinds, str(peak))
     took = cost["iteration"]["time_ms"]
@@ -137,6 +140,8 @@ def settings_of(program: Path) -> dict[str, Any]:
     ranks: it is started with torchrun, a GPU for each
     gpus: it uses so many GPUs itself
     trains: false where it checks itself and is not profiled
+    own_pool: its tensors are in the pool of a CUDA graph while it replays, where the allocator
+        does not count them as allocated: `max_memory_allocated` is no reference for the peak
     finds: a rule that has to find something in it
     fails: it ends with an error, whose report has this text and the line marked `# fault`
     """
@@ -173,7 +178,7 @@ def check_program(setting: Setting, program: Path) -> None:
             checks.add(f"{name}: fails", False, "it was profiled", wanted["fails"])
             return
         setting.keep(name, one.recording)
-        check_recording(name, one, checks)
+        check_recording(name, one, checks, own_pool=wanted.get("own_pool", False))
         if ranks > 1:
             found = (one.cost.get("ranks") or {}).get("world_size")
             checks.add(f"{name}: ranks", found == ranks, found, str(ranks))

@@ -1,5 +1,5 @@
 """torch.compile with CUDA graphs of Inductor's own (mode="reduce-overhead")."""
-# test: {"row": "cuda-graphs"}
+# test: {"row": "cuda-graphs", "own_pool": true}
 
 import os
 

@@ -1,5 +1,5 @@
 """Two ranks of which the second computes longer: torchrun --nproc-per-node 2 straggler.py"""
-# test: {"ranks": 2, "row": "ranks", "finds": "straggler"}
+# test: {"ranks": 2, "row": "ranks", "finds": "imbalance"}
 
 import os
 
