@@ -1,4 +1,4 @@
-"""Training with several ranks on the simulated device: NCCL's collectives, and how they are profiled.
+"""Training with several ranks on the simulated device: NCCL's collectives, and their profiles.
 
     RIDGELINE_BINARY=target/debug/ridgeline pytest tests/gpu/test_ranks.py
 
@@ -27,7 +27,9 @@ SECONDS = 240
 def binary() -> str:
     named = os.environ.get("RIDGELINE_BINARY")
     target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
-    candidates = [Path(named)] if named else [target / kind / "ridgeline" for kind in ("release", "debug")]
+    candidates = (
+        [Path(named)] if named else [target / kind / "ridgeline" for kind in ("release", "debug")]
+    )
     for candidate in candidates:
         if candidate.is_file():
             return str(candidate)
@@ -130,7 +132,8 @@ def test_unequal_batches_and_a_device_of_each_rank_alone(tmp_path: Path) -> None
 
 
 def test_exchanges_beside_the_backward_pass_are_hidden(tmp_path: Path) -> None:
-    # The backend of torch 2.14 and before. That of 2.15 makes the backward pass wait for each bucket.
+    # The backend of torch 2.14 and before: that of 2.15 makes the backward pass wait for each
+    # bucket.
     more = {"TORCH_DIST_USE_NCCL2": "0"}
     ended, found = profile(PROGRAMS / "ddp.py", 2, tmp_path, more)
     assert ended.returncode == 0, ended.stdout + ended.stderr

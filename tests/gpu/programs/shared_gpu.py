@@ -1,4 +1,5 @@
 """Two ranks that exchange through gloo and compute on one GPU."""
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -9,7 +10,7 @@ torch.cuda.set_device(0)
 model = DistributedDataParallel(nn.Linear(256, 256).cuda())
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 inputs = torch.randn(64, 256, device="cuda")
-for step in range(100):
+for _ in range(100):
     optimizer.zero_grad()
     model(inputs).sum().backward()
     optimizer.step()
