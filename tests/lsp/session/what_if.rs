@@ -204,6 +204,7 @@ async fn a_measurement_stands_beside_its_prediction() {
         version: VERSION,
         name: NAME.to_owned(),
         when_unix_ms: 7,
+        device: begun.request.compared.measured.profile.device.display_name().into_owned(),
         predicted: sides(1e6),
         measured: sides(1.25e6),
         ..Pair::default()
