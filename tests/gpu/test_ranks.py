@@ -143,7 +143,7 @@ def test_exchanges_beside_the_backward_pass_are_hidden(tmp_path: Path) -> None:
 
 def test_ranks_on_one_device_are_no_strangers(tmp_path: Path) -> None:
     launched = {"SIMGPU_COUNT": "1"}
-    ended, found = profile(PROGRAMS / "shared_gpu.py", 2, tmp_path, launched)
+    ended, found = profile(HERE / "shared_gpu.py", 2, tmp_path, launched)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     for one in manifests(tmp_path).values():
         assert one["observed"]["gpu"]["other_processes"] == 0

@@ -112,6 +112,8 @@ class CompiledRegions:
     def _compiled(self, code: types.CodeType, new_code: types.CodeType) -> None:
         self.compilations += 1
         self._codes[id(code)] = code
+        # It has one line, that of the `def`; what it costs belongs to the line that calls it.
+        self._sources.leave_out(new_code)
         with contextlib.suppress(Exception):
             self._frames[id(code)] = int(_compile_id().frame_id)
 

@@ -145,6 +145,11 @@ class Sources:
         self._kept.append(code)
         return index
 
+    def leave_out(self, code: types.CodeType) -> None:
+        """Takes a code object for none of the user's, whatever file it names."""
+        self._by_identity[id(code)] = None
+        self._kept.append(code)
+
     def user_lines(self, frame: types.FrameType | None) -> Iterator[tuple[int, int]]:
         """`(file, line)` of the user's frames from `frame` outwards, innermost first."""
         while frame is not None:

@@ -350,3 +350,29 @@ def test_packages_that_count_as_user_code() -> None:
     recording = record(source, files, user_packages=["library"])
     paths = [file["path"] for file in recording.manifest["files"]]
     assert sorted(paths) == ["site-packages/library/__init__.py", "train.py"]
+
+
+def test_compiled_code_belongs_to_the_line_that_calls_it() -> None:
+    recording = record(
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.ones(3))
+            def forward(self, x):
+                return (self.weight * x).sum()
+        net = Net()
+        compiled = torch.compile(net, backend="eager")
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        while True:
+            optimizer.zero_grad()
+            compiled(torch.ones(3)).backward()
+            optimizer.step()
+        """
+    )
+    assert recording.outcome == "complete", recording.printed
+    (operator, *_) = recording.operators("aten::sum")
+    # Dynamo's code names the file, and the line of the `def` only.
+    (frame,) = recording.stack_at(recording.time_of(operator))
+    assert frame[0] == "<module>"
