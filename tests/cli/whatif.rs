@@ -51,7 +51,10 @@ fn whatif(sandbox: &Sandbox, arguments: &[&str]) -> Ended {
 fn a_recording_has_a_table_and_json() {
     let sandbox = Sandbox::new();
     let ended = whatif(&sandbox, &[&conv()]).exits_with(0);
-    ended.prints("An iteration with a batch of 16 takes").prints("does not apply").prints("~ is predicted");
+    ended
+        .prints("An iteration with a batch of 16 takes")
+        .prints("does not apply")
+        .prints("~ is predicted");
     let ended = whatif(&sandbox, &[&conv(), "--json", "-"]).exits_with(0);
     let found = document(&ended);
     assert!(found["replay_error"].as_f64().expect("a number").abs() < 0.01);

@@ -18,7 +18,8 @@ fn line(text: &str) -> usize {
 async fn a_save_shows_what_ran_on_the_simulated_gpu() {
     let Some(python) = python_on_simulated_gpu() else { return };
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
-    let options = json!({"interpreter": python, "findings": {"enable": false}});
+    let options =
+        json!({"interpreter": python, "findings": {"enable": false}, "measureDevice": "never"});
     let mut server = Server::greeted_on_simulated_gpu(&python, capabilities, options).await;
     let script = server.write("train.py", SCRIPT);
     server.client.open(&script, SCRIPT).await;

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from .overlay import Overlay
 
 _AGENT = os.path.dirname(os.path.realpath(__file__))
+_BOOT = os.path.join(os.path.dirname(_AGENT), "boot.py")
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]")
 _NEWLINE = re.compile(rb"\r\n|\r|\n")
 # What Python's `bytes.strip()` takes away; analysis/src/source/lines.rs does the same.
@@ -43,7 +44,7 @@ class UserCode:
         self._cwd = os.getcwd()
         self._inside = [os.path.realpath(path) for path in user_code]
         self._outside = [os.path.realpath(path) for path in not_user_code]
-        self._outside += [_AGENT, *_standard_library()]
+        self._outside += [_AGENT, _BOOT, *_standard_library()]
         self._packages = frozenset(user_packages)
         self._paths: dict[str, str | None] = {}
 
