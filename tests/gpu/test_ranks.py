@@ -28,7 +28,9 @@ def binary() -> str:
     named = os.environ.get("RIDGELINE_BINARY")
     target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
     candidates = (
-        [Path(named)] if named else [target / kind / "ridgeline" for kind in ("release", "debug")]
+        [Path(named).resolve()]
+        if named
+        else [target / kind / "ridgeline" for kind in ("release", "debug")]
     )
     for candidate in candidates:
         if candidate.is_file():

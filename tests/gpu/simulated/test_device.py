@@ -47,6 +47,13 @@ def memset(memory, where, size=1024):
     return call("cudaMemsetAsync", memory, 0, ctypes.c_size_t(size), where)
 """
 
+# PyTorch's autograd threads may abort while Python exits (README.md, "What it can never prove").
+ENDING = """
+import os, sys
+sys.stdout.flush(), sys.stderr.flush()
+os._exit(0)
+"""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
@@ -61,7 +68,7 @@ def built() -> None:
 
 def run(program: str, runtime: bool = False, **variables: str) -> str:
     """Runs the program on the simulated device; its output."""
-    source = (RUNTIME if runtime else "import torch\n") + textwrap.dedent(program)
+    source = (RUNTIME if runtime else "import torch\n") + textwrap.dedent(program) + ENDING
     ours = ("SIMGPU", "CUDA_", "PYTORCH_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     environment.update(variables)
