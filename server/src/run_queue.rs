@@ -67,6 +67,8 @@ pub struct Running {
     pub reason: Reason,
     /// Stops it.
     pub cancel: CancellationToken,
+    /// Cancelled when it has ended and the client has been told so.
+    pub ended: CancellationToken,
 }
 
 /// See the module.
@@ -103,8 +105,9 @@ impl RunQueue {
         }
         let (root, reason) = self.pending.pop_front()?;
         self.last += 1;
-        let cancel = CancellationToken::new();
-        Some(self.running.insert(Running { id: RunId(self.last), root, reason, cancel }))
+        let (id, cancel, ended) =
+            (RunId(self.last), CancellationToken::new(), CancellationToken::new());
+        Some(self.running.insert(Running { id, root, reason, cancel, ended }))
     }
 
     /// The run that is going.

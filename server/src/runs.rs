@@ -321,6 +321,7 @@ impl GlobalState {
         self.measure_when_idle();
         self.study_what_ifs(measured.is_some().then_some(root.as_path()));
         self.send_status(&root);
+        run.ended.cancel();
         self.estimate_when_idle(&root);
     }
 

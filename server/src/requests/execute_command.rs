@@ -1,6 +1,7 @@
 //! `workspace/executeCommand`: what a person can tell the server to do.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ridgeline_analysis::present::panel;
 use serde_json::Value;
@@ -23,6 +24,9 @@ use crate::state::{GlobalState, Workspace};
 use crate::store::{Store, create_private, write_atomic};
 use crate::what_if::Found;
 
+/// The answer to a stop waits this long for the end of the run. Clients wait for ten seconds and more.
+const STOP_ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
 /// Does what a command says. Its answer is sent when it has been begun, a client that waits for it
 /// would have to wait for a training run; and behind what it asks or shows at once, see
 /// [`Outbox::request`](crate::outbox::Outbox::request).
@@ -41,6 +45,9 @@ pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Com
                 let name = params.arguments.first().and_then(|first| first.get("name"));
                 state.measure_by_command(&root, name);
                 Ok(None)
+            }
+            Some(root) if params.command == command::STOP => {
+                return stop_by_command(state, &root, reply);
             }
             Some(root) if params.command == command::APPLY_WHAT_IF => {
                 let name = params.arguments.first().and_then(|first| first.get("name"));
@@ -107,6 +114,22 @@ fn stop(state: &mut GlobalState, root: &Path) {
     if !state.queue.stop(root) {
         state.to_client.show_message(Importance::Info, "No run is going on.");
     }
+}
+
+/// Stops, and answers when the end of the run has been reported to the client: Emacs would lose that report if
+/// it came right behind the answer, see [`Outbox::request`](crate::outbox::Outbox::request).
+fn stop_by_command(state: &mut GlobalState, root: &Path, reply: CommandReply) {
+    let running = state.queue.running().filter(|running| running.root == root);
+    let ended = running.map(|running| running.ended.clone());
+    run(state, command::STOP, root, None);
+    tokio::spawn(async move {
+        if let Some(ended) = ended {
+            // A run that takes longer to end ends all the same.
+            let _ = tokio::time::timeout(STOP_ANSWER_LIMIT, ended.cancelled()).await;
+        }
+        // The client may have cancelled.
+        let _ = reply.send(Ok(None));
+    });
 }
 
 fn clear(state: &mut GlobalState, root: &Path) {

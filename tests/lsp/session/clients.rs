@@ -277,3 +277,26 @@ async fn what_a_command_asks_and_shows_goes_before_its_answer() {
     session.client.asked(asks).await;
     session.client.goodbye().await;
 }
+
+/// The end of a progress that lsp-mode lost would be shown as a run that goes on for ever.
+#[tokio::test]
+async fn the_end_of_a_stopped_run_goes_before_the_answer_to_stop() {
+    let mut session = Session::greeted(json!({"window": {"workDoneProgress": true}}), true).await;
+    session.open_and_save().await;
+    let script = session.uri("train.py");
+    for round in 0..20 {
+        if round > 0 {
+            session.client.save(&script).await;
+        }
+        let _run = session.begun().await;
+        let (id, _) = session.client.asked("window/workDoneProgress/create").await;
+        session.client.reply(&id, Value::Null).await;
+        let begin = session.client.notification("$/progress").await;
+        assert_eq!(begin["value"]["kind"], "begin");
+        session.client.command("ridgeline.stop", json!([])).await.expect("done");
+        assert!(session.client.has_passed("$/progress"), "the end comes behind the answer");
+        let end = session.client.notification("$/progress").await;
+        assert_eq!(end["value"], json!({"kind": "end", "message": "stopped"}));
+    }
+    session.client.goodbye().await;
+}
