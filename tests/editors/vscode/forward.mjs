@@ -9,7 +9,10 @@ import { processes, ridgeline } from "./editor.mjs";
 /** Starts it; gives the listener, whose port is the one. */
 export async function forwardPanel(home) {
   const listener = createServer((near) => {
-    const port = processes(home).flatMap(({ pid, line }) => (line.startsWith(ridgeline) ? listening(pid) : []))[0];
+    // A window that was loaded anew has a server of its own, while that of before may not have ended yet.
+    const servers = processes(home).filter(({ line }) => line.startsWith(ridgeline));
+    servers.sort((one, other) => startedAt(other.pid) - startedAt(one.pid));
+    const port = servers.flatMap(({ pid }) => listening(pid))[0];
     if (port === undefined) {
       near.destroy();
       return;
@@ -24,15 +27,30 @@ export async function forwardPanel(home) {
   return listener;
 }
 
-/** Ports on which a process listens. */
+/** When a process was started, in ticks since the machine was; 0 where it has ended. */
+function startedAt(pid) {
+  try {
+    // The second column is the program's name, which may hold anything (proc(5)).
+    const behindName = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").at(-1);
+    return Number(behindName.split(" ")[19]);
+  } catch {
+    return 0;
+  }
+}
+
+/** Ports on which a process listens; none where it has ended. */
 function listening(pid) {
   const sockets = new Set();
-  for (const file of readdirSync(`/proc/${pid}/fd`)) {
-    try {
-      sockets.add(/^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/${pid}/fd/${file}`))?.[1]);
-    } catch {
-      // It has just been closed.
+  try {
+    for (const file of readdirSync(`/proc/${pid}/fd`)) {
+      try {
+        sockets.add(/^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/${pid}/fd/${file}`))?.[1]);
+      } catch {
+        // It has just been closed.
+      }
     }
+  } catch {
+    return [];
   }
   // Columns as in proc(5): local address, state (0A is LISTEN), inode.
   const rows = readFileSync("/proc/net/tcp", "utf8").split("\n").slice(1).map((row) => row.trim().split(/\s+/));
