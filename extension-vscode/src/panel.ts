@@ -46,14 +46,16 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
 
   /** VS Code brings a panel back that was open when the window was closed. */
   async deserializeWebviewPanel(panel: vscode.WebviewPanel, state: PanelState | undefined): Promise<void> {
-    if (typeof state?.root !== "string") {
+    // VS Code may have stored the panel before the page in it had stored its state.
+    const root = typeof state?.root === "string" ? state.root : folderOf(panel.title);
+    if (root === undefined) {
       panel.dispose();
       return;
     }
-    this.adopt(state.root, panel);
+    this.adopt(root, panel);
     // A server that is not there yet is asked when it is.
     if (this.server.state === "ready") {
-      await this.askFor(state.root);
+      await this.askFor(root);
     }
   }
 
@@ -61,7 +63,9 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     vscode.Disposable.from(...this.subscriptions, ...this.panels.values()).dispose();
   }
 
-  private async show({ uri, root }: OpenPanel): Promise<void> {
+  private async show({ uri, root: served }: OpenPanel): Promise<void> {
+    // As VS Code writes URIs: the server may escape other characters.
+    const root = vscode.Uri.parse(served).toString();
     // Where the server runs on another machine, the window reaches it by another address.
     const external = await vscode.env.asExternalUri(vscode.Uri.parse(uri));
     const address = external.toString(true);
@@ -74,7 +78,7 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
   }
 
   private create(root: string): vscode.WebviewPanel {
-    const title = `Ridgeline: ${basename(vscode.Uri.parse(root).path)}`;
+    const title = titleOf(vscode.Uri.parse(root));
     // The focus stays in the text: what the person does next is most often there.
     const column = { viewColumn: vscode.ViewColumn.Beside, preserveFocus: true };
     // Drill-down and search would be lost with a page that is loaded anew.
@@ -117,6 +121,16 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
       this.log.error(`the panel of ${root} did not come back: ${errorText(error)}`);
     }
   }
+}
+
+function titleOf(folder: vscode.Uri): string {
+  return `Ridgeline: ${basename(folder.path)}`;
+}
+
+/** The URI of the workspace folder whose panel has a title. */
+function folderOf(title: string): string | undefined {
+  const folders = vscode.workspace.workspaceFolders ?? [];
+  return folders.find(({ uri }) => titleOf(uri) === title)?.uri.toString();
 }
 
 function theme(): Theme {

@@ -137,6 +137,16 @@ export class Window {
     return this.page.frameLocator("iframe.webview.ready").frameLocator("#active-frame").frameLocator("#panel");
   }
 
+  /** What a picture of a failure would show, for those who have only what the test printed. */
+  async described() {
+    const tabs = await this.page.locator(".tab").allInnerTexts();
+    const frames = await Promise.all(
+      this.page.frames().map((frame) => frame.locator("body").innerText({ timeout: 1000 }).catch(() => "")),
+    );
+    const texts = frames.map((text) => text.replaceAll(/\s+/g, " ").slice(0, 200)).filter((text) => text !== "");
+    return `The window's tabs: ${JSON.stringify(tabs)}; its frames: ${JSON.stringify(texts)}`;
+  }
+
   /** Waits until VS Code has stored a text among what it knows of its editors: it does so when it is idle, and a reload does not wait for that. */
   async stores(text) {
     await this.page.waitForFunction(storesEditors, text, { polling: 500, timeout: EDITOR_LIMIT });
@@ -204,6 +214,7 @@ export async function step(window, name, body) {
   } catch (error) {
     failures.push(name);
     console.log(`FAILED ${name}: ${error.stack ?? error}`);
+    console.log(await window.described().catch((another) => `unknown what the window showed: ${another}`));
     await window.picture(failed).catch((another) => console.log(`without a picture: ${another}`));
   }
 }

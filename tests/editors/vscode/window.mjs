@@ -224,7 +224,8 @@ await session({ home, trusted: true }, async (window, home) => {
   await step(window, "the panel comes back with the window", async () => {
     await window.stores("mainThreadWebview-ridgeline");
     await page.reload();
-    await window.panel.locator("#headline li").first().waitFor();
+    // The window, its extension host and the server are all started again.
+    await window.panel.locator("#headline li").first().waitFor({ timeout: RUN_LIMIT });
     await window.picture("17-restored");
   });
 });
