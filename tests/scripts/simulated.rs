@@ -79,12 +79,14 @@ fn tiny_kernels() {
 fn gpu_slowed() {
     check("gpu-slowed", |device| {
         let clean = program("tiny_kernels_clean.py");
+        let alone = device.profile(&clean, &[]);
         let limited = device.with("SIMGPU_LIMITED_BY", "power").profile(&clean, &[]);
         let at = limited["iteration"]["loop"]["line"].as_u64().unwrap_or(0);
         let neighbor = device.neighbor();
         let shared = device.profile(&clean, &[]);
         drop(neighbor);
-        [told("gpu-slowed", &limited, vec![at]), told("gpu-slowed", &shared, vec![at])].concat()
+        let slowed = [&limited, &shared].map(|slowed| told("gpu-slowed", slowed, vec![at]));
+        [silent(&alone), slowed.concat()].concat()
     });
 }
 
@@ -98,6 +100,33 @@ fn straggler() {
         let slower = device.with("SIMGPU_SLOWDOWN", "1:2").profile(&path, &ranks);
         let equal = device.profile(&path, &ranks);
         [told("straggler", &slower, lines_of(&path)), silent(&equal)].concat()
+    });
+}
+
+/// The recorder waits for the GPU at the end of each profiled iteration. That is not the program's wait.
+#[test]
+fn a_program_that_never_waits_is_not_bound_by_synchronization() {
+    check("never-waits", |device| {
+        let found = device.profile(&program("never_waits.py"), &[]);
+        let savings = found["bottleneck"]["savings"].as_array().cloned();
+        let savings = savings.expect("a bottleneck");
+        let waits = savings.iter().filter(|saving| saving["cause"] == "synchronization");
+        waits.map(|saving| format!("it never waits, and would save {saving}")).collect()
+    });
+}
+
+/// What is no GPU of a server: an instance of one, and one without the driver's files.
+#[test]
+fn mig_instances_and_gpus_without_device_files() {
+    check("unusual", |device| {
+        let script = program("never_waits.py");
+        for (name, value) in [("SIMGPU_MIG", "1"), ("SIMGPU_NO_DEVICE_FILES", "1")] {
+            // It fails where no GPU is found.
+            let found = device.with(name, value).profile(&script, &[]);
+            assert!(found["device"]["simulated"] == true, "{name}: {}", found["device"]);
+            assert!(found["coverage"]["time"].as_f64() >= Some(0.99), "{name}");
+        }
+        Vec::new()
     });
 }
 

@@ -65,7 +65,8 @@ pub fn step_graph(recording: &Recording, profile: &Profile) -> Result<Recorded, 
     joined.graph(&mut contexts, profile)
 }
 
-/// The window of the iteration, where it can be replayed.
+/// The window of the iteration, where it can be replayed. The recorder's own wait for the GPU at its end is
+/// no part of it: no other iteration has one.
 fn check(recording: &Recording, steps: &Steps) -> Result<(i64, i64), NoGraph> {
     let trace = &recording.trace;
     let window = match &recording.manifest {
@@ -76,7 +77,16 @@ fn check(recording: &Recording, steps: &Steps) -> Result<(i64, i64), NoGraph> {
     if trace.operators.len() + trace.activities.len() + trace.runtime_calls.len() > MOST_TASKS {
         return Err(NoGraph::TooLarge { most: MOST_TASKS });
     }
-    Ok(window)
+    Ok((window.0, program_end(recording, window)))
+}
+
+/// When the program had come to the end of a window, behind which only the recorder ran.
+fn program_end(recording: &Recording, (start_ns, end_ns): (i64, i64)) -> i64 {
+    let threads = recording.lines.iter().flat_map(|lines| &lines.threads);
+    let recorder = threads.filter(|thread| thread.main).flat_map(|thread| &thread.recorder);
+    let mut at_end =
+        recorder.filter(|(from_ns, until_ns)| (*from_ns..=*until_ns).contains(&end_ns));
+    at_end.next().map_or(end_ns, |(from_ns, _)| (*from_ns).clamp(start_ns, end_ns))
 }
 
 /// What attribution knows of a recording.

@@ -13,7 +13,7 @@ use super::kernel_bound::KernelBounds;
 use crate::profile::bottleneck::{Bottleneck, Cause, EVIDENCE, Saving};
 use crate::profile::{FileId, Phase, Roof};
 use crate::whatif::critical_path::{Stretch, critical_path};
-use crate::whatif::graph::{Edge, Graph, Resource, Task, TaskId, TaskKind};
+use crate::whatif::graph::{Edge, Graph, LONG_DISPATCH_NS, Resource, Task, TaskId, TaskKind};
 use crate::whatif::loading::is_upload;
 use crate::whatif::recorded::Recorded;
 use crate::whatif::simulate::{self, Schedule, SimulationError};
@@ -22,9 +22,6 @@ use crate::whatif::study::TRUSTED_REPLAY;
 /// An operator that launches nothing is PyTorch's own work around kernels (`view`, `empty`), unless it
 /// takes so long that it must compute on the host, in nanoseconds.
 const LONG_OPERATOR_NS: f64 = 50_000.0;
-/// Nor is a longer piece of an operator that launches, or a longer launch, dispatch: it loads a kernel's
-/// code, searches for an algorithm or computes on the host, in nanoseconds.
-const LONG_DISPATCH_NS: f64 = 1_000_000.0;
 /// From a launch to the start of its kernel on an idle GPU, at most, in nanoseconds. A kernel that
 /// comes later waited for something that the recording does not show. The sample traces have 1 to 14 µs.
 const LAUNCH_DELAY_NS: f64 = 20_000.0;

@@ -16,7 +16,7 @@ use crate::predict::operator::{ElementType, Operator};
 use crate::predict::product_kernel::{ProductType, product_of};
 use crate::profile::utilization::{Copied, Done, Metrics, Utilization};
 use crate::profile::{FileId, ModuleCost, Profile};
-use crate::whatif::graph::{Graph, Resource, Task, TaskKind};
+use crate::whatif::graph::{Graph, LONG_DISPATCH_NS, Resource, Task, TaskKind};
 use crate::whatif::loading::is_upload;
 use crate::whatif::recorded::Recorded;
 
@@ -112,7 +112,10 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
         TaskKind::HostGap if task.is_in_operator => part.operator_ns = time_ns,
         TaskKind::HostGap => {}
         TaskKind::Launch => {
-            part.launch_ns = time_ns;
+            // One that takes longer waits for something else: it is no cost of launching.
+            if time_ns < LONG_DISPATCH_NS {
+                (part.launches, part.launch_ns) = (1.0, time_ns);
+            }
             part.operator_ns = if task.operator.is_some() { time_ns } else { 0.0 };
         }
         TaskKind::Wait => part.wait_ns = time_ns,
@@ -142,7 +145,6 @@ fn of_task(graph: &Graph, task: &Task, names: &[Name]) -> Utilization {
             }
         }
     }
-    part.launches = f64::from(u8::from(!task.kind.is_host()));
     part
 }
 

@@ -16,6 +16,10 @@ use super::task_list::TaskList;
 use crate::predict::operator::Operator;
 use crate::profile::{FileId, Phase};
 
+/// A launch that takes longer, or a longer piece of an operator that launches, is no dispatch: it loads a kernel's
+/// code, searches for an algorithm, computes on the host or was preempted, in nanoseconds.
+pub const LONG_DISPATCH_NS: f64 = 1_000_000.0;
+
 /// Index into [`Graph::tasks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u32);

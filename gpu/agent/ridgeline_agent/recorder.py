@@ -688,10 +688,13 @@ class Recorder:
             if not self._further.iteration_ended(now_ns):
                 self._complete(frame)
             return
+        ended_ns = time.time_ns()
         if self._device.type == "cuda":
             # So that an iteration's kernels lie within its own window.
             device.synchronize()
         self._profiled.append((self._iteration_began_ns, time.time_ns()))
+        # The program did not wait there. Behind the last iteration nothing else says so.
+        self._log.recorder_ran(ended_ns)
         done, wanted = len(self._profiled), self._spec.iterations.profiled
         last = done >= wanted + self._for_times
         if last:

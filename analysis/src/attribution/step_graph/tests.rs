@@ -6,6 +6,7 @@ use super::*;
 use crate::attribution::attribute;
 use crate::profile::Phase;
 use crate::recording::chrome_trace::Options;
+use crate::recording::line_log::ThreadLines;
 use crate::recording::trace::Trace;
 use crate::whatif::graph::TaskKind;
 
@@ -31,11 +32,15 @@ fn copy(name: &str, start: u32, duration: u32, correlation: u32) -> Value {
 }
 
 /// An iteration of so many microseconds.
-fn recorded(length: u32, mut events: Vec<Value>) -> Recorded {
+fn recorded(length: u32, events: Vec<Value>) -> Recorded {
+    recorded_with(None, length, events)
+}
+
+fn recorded_with(lines: Option<LineLog>, length: u32, mut events: Vec<Value>) -> Recorded {
     events.push(event("user_annotation", "ProfilerStep#1", 0, length, json!({})));
     let json = json!({"schemaVersion": 1, "traceEvents": events}).to_string();
     let trace = Trace::read(json.as_bytes(), &Options::default()).unwrap();
-    let recording = Recording { trace, ..Recording::default() };
+    let recording = Recording { trace, lines, ..Recording::default() };
     let profile = attribute(&recording).unwrap();
     step_graph(&recording, &profile).unwrap()
 }
@@ -69,6 +74,30 @@ fn a_host_that_launches_and_waits() {
     close(with_kernels(&recorded, 1.0), 1000.0);
     // The host's own 295 and the kernels' 393, of which the first begins at 112.
     close(with_kernels(&recorded, 0.5), 1000.0 - 393.0);
+}
+
+#[test]
+fn the_recorder_s_wait_at_the_end_is_no_part_of_the_iteration() {
+    let waits = |recorder: Vec<(i64, i64)>| {
+        let main = ThreadLines { tid: 1, main: true, recorder, ..ThreadLines::default() };
+        let events = vec![
+            call("cudaLaunchKernel", 100, 10, 1),
+            kernel(7, 112, 400, 1),
+            call("cudaDeviceSynchronize", 120, 400, 2),
+            call("cudaLaunchKernel", 550, 10, 3),
+            kernel(7, 562, 338, 3),
+            call("cudaDeviceSynchronize", 600, 305, 4),
+        ];
+        let lines = LineLog { threads: vec![main], ..LineLog::default() };
+        let recorded = recorded_with(Some(lines), 1000, events);
+        assert!(recorded.replay_error.abs() < 0.001, "{}", recorded.replay_error);
+        recorded.graph.select(|task| task.kind == TaskKind::Wait).len()
+    };
+    assert_eq!(waits(Vec::new()), 2);
+    // The program's own wait is one of its iteration.
+    assert_eq!(waits(vec![(590_000, 1_000_000)]), 1);
+    // What the recorder does within an iteration does not end it.
+    assert_eq!(waits(vec![(10_000, 20_000)]), 2);
 }
 
 #[test]

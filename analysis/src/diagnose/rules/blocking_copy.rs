@@ -7,7 +7,7 @@ use crate::diagnose::evidence::Evidence;
 use crate::diagnose::finding::{Cost, Finding};
 use crate::diagnose::reading::nodes_of_line;
 use crate::diagnose::rule::Rule;
-use crate::diagnose::waits::Waits;
+use crate::diagnose::waits::saved_without;
 use crate::profile::FileId;
 use crate::source::batch_site::module::Module;
 use crate::source::rewrite::EditKind;
@@ -39,14 +39,13 @@ impl Rule for BlockingCopy {
         if lines.is_empty() {
             return Vec::new();
         }
-        let not_waiting = Waits::new(evidence);
         let lines = lines.into_iter().take(MOST_LINES);
         let found = lines.filter_map(|((file, line), waits)| {
             let (module, today) = evidence.today(file, line)?;
             if !copies_and_blocks(evidence.program.module(module), today) {
                 return None;
             }
-            let saved_ns = not_waiting.saved_ns(&waits);
+            let saved_ns = saved_without(evidence, &waits);
             (saved_ns > 0.0 && saved_ns >= LEAST_SHARE * evidence.iteration_ns()).then(|| Finding {
                 rule: "blocking-copy",
                 at: evidence.place(file, line),
