@@ -106,12 +106,6 @@ def messages():
     holds(result, [10 * r + RANK for r in RANKS])
 
 
-def objects():
-    things = [{"from": "rank 0", "numbers": list(range(500))}] if RANK == 0 else [None]
-    dist.broadcast_object_list(things, 0)
-    assert things[0]["numbers"][-1] == 499
-
-
 def order():
     """Many at once, on streams of their own, and one rank late."""
     tensors = [on_gpu([RANK + i]) for i in range(50)]

@@ -149,7 +149,7 @@ def test_an_illegal_access_arrives_at_a_later_call_and_stays() -> None:
     )
 
 
-def test_an_index_out_of_range_is_a_device_side_assertion() -> None:
+def test_a_device_side_assertion_that_is_asked_for_has_pytorch_s_text() -> None:
     output = run(
         """
         table = torch.ones(10, 4, device="cuda")
