@@ -43,6 +43,9 @@ def save_trace(results: Any, folder: str) -> None:
     os.chdir(folder)
     results.save(TRACE)
     make_private(TRACE)
+    # Kineto reports no error of its own.
+    if not os.path.exists(TRACE):
+        raise OSError("the profiler could not write its trace; is the disk full?")
     if os.path.getsize(TRACE) == 0:
         raise OSError("the profiler wrote an empty trace; is the disk full?")
     with open(TRACE, "r+b") as file:
