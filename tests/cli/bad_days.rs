@@ -56,7 +56,8 @@ fn a_disk_that_fills_up_while_a_run_is_recorded() {
         command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
         command
     };
-    let probed = in_namespace("mount -t tmpfs -o size=64k none /mnt").stderr(Stdio::null()).status();
+    let probed =
+        in_namespace("mount -t tmpfs -o size=64k none /mnt").stderr(Stdio::null()).status();
     if !probed.is_ok_and(|status| status.success()) {
         println!("skipped: this machine makes no file system in a user namespace");
         return;
