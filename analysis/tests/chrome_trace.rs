@@ -8,7 +8,9 @@ use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use ridgeline_analysis::present::trace_summary::summarize;
 use ridgeline_analysis::recording::chrome_trace::{Options, TraceError};
-use ridgeline_analysis::recording::trace::{ActivityKind, Trace};
+use ridgeline_analysis::recording::trace::{
+    Activity, ActivityKind, MemoryEvent, Operator, PythonFrame, RuntimeCall, Trace,
+};
 use serde_json::Value;
 
 /// As torch 2.4 and later write it, on CUDA, with stacks, shapes and memory.
@@ -50,32 +52,33 @@ fn a_trace_of_today() {
     let addmm = &trace.operators[1];
     assert_eq!(addmm.start_ns, base + 1_419_116_104_995_100);
     assert_eq!(addmm.duration_ns, 40_250);
-    assert_eq!((addmm.sequence, addmm.forward_thread), (Some(12), Some(0)));
+    assert_eq!((addmm.sequence.get(), addmm.forward_thread.get()), (Some(12), Some(0)));
     assert_eq!(trace.text_or_empty(addmm.input_dims), "[[128], [32, 64], [64, 128], [], []]");
     assert_eq!(
         trace.text_or_empty(addmm.input_types),
         r#"["float", "float", "float", "Scalar", "Scalar"]"#
     );
     assert_eq!(trace.text_or_empty(addmm.concrete_inputs), r#"["", "", "", "1", "1"]"#);
-    assert_eq!(trace.operators[2].forward_thread, Some(1));
+    assert_eq!(trace.operators[2].forward_thread.get(), Some(1));
     assert_eq!(trace.thread_number(trace.operators[2].thread), Some(21_600));
     assert_eq!(trace.thread_with_number(21_587), Some(addmm.thread));
 
     let kernel = trace.activities[0];
+    let details = trace.details(&kernel);
     assert_eq!(
-        (kernel.kind, kernel.device, kernel.stream),
+        (kernel.kind, details.device, details.stream),
         (ActivityKind::Kernel, Some(0), Some(7))
     );
-    assert_eq!(kernel.correlation, Some(495_813));
-    assert_eq!(kernel.launch.grid, Some([8, 2, 1]));
-    assert_eq!(kernel.launch.shared_memory_bytes, Some(98_304));
+    assert_eq!(kernel.correlation.get(), Some(495_813));
+    assert_eq!(details.launch.grid, Some([8, 2, 1]));
+    assert_eq!(details.launch.shared_memory_bytes, Some(98_304));
     let copy = trace.activities[1];
-    assert_eq!((copy.kind, copy.bytes), (ActivityKind::Memcpy, Some(8192)));
+    assert_eq!((copy.kind, trace.details(&copy).bytes), (ActivityKind::Memcpy, Some(8192)));
 
     let freed = trace.memory[1];
-    assert_eq!((freed.bytes, freed.address), (-20_992, Some(137_278_998_388_736)));
+    assert_eq!((freed.bytes, freed.address.get()), (-20_992, Some(137_278_998_388_736)));
     assert_eq!((freed.device_type, freed.device), (Some(1), Some(0)));
-    assert_eq!(freed.total_allocated, Some(955_420_672));
+    assert_eq!(freed.total_allocated.get(), Some(955_420_672));
 
     assert_eq!(trace.annotations.len(), 2);
     assert_eq!(trace.python_frames.len(), 2);
@@ -100,18 +103,18 @@ fn a_trace_of_2021() {
     );
     assert_eq!(trace.text(trace.annotations[0].name), "ProfilerStep#5");
     // Without the argument, the stream is that of the thread's name.
-    assert_eq!(trace.activities[0].stream, Some(7));
+    assert_eq!(trace.details(&trace.activities[0]).stream, Some(7));
     assert_eq!(trace.activities[0].kind, ActivityKind::Kernel);
-    assert_eq!(trace.memory[0].address, None);
-    assert_eq!(trace.memory[0].total_allocated, None);
+    assert_eq!(trace.memory[0].address.get(), None);
+    assert_eq!(trace.memory[0].total_allocated.get(), None);
 }
 
 #[test]
 fn a_trace_of_rocm() {
     let trace = read(ROCM).unwrap();
     assert_eq!(trace.unusable_events, 0);
-    assert_eq!(trace.activities[0].launch.registers, None);
-    assert_eq!(trace.activities[0].device, Some(2));
+    assert_eq!(trace.details(&trace.activities[0]).launch.registers, None);
+    assert_eq!(trace.details(&trace.activities[0]).device, Some(2));
     let summary = summarize(&trace);
     assert_eq!(
         (summary.device.kind, summary.device.name.as_str()),
@@ -186,10 +189,48 @@ fn wrong_types_do_not_fail_an_event() {
     let trace = read(json).unwrap();
     assert_eq!(trace.unusable_events, 0);
     let kernel = trace.activities[0];
-    assert_eq!((kernel.device, kernel.stream, kernel.correlation), (Some(0), Some(7), None));
-    assert_eq!(kernel.launch, Default::default());
+    let details = trace.details(&kernel);
+    assert_eq!((details.device, details.stream), (Some(0), Some(7)));
+    assert_eq!((kernel.correlation.get(), details.launch), (None, Default::default()));
     assert_eq!(trace.operators[0].start_ns, 12_000);
     assert_eq!(trace.operators[1].duration_ns, 0);
+}
+
+#[test]
+fn negative_durations_are_noted() {
+    let json = with_events(
+        r#"{"ph": "X", "cat": "cpu_op", "name": "o", "pid": 1, "tid": 1, "ts": 13, "dur": -3},
+        {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 10.5, "dur": -0.001},
+        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": 1, "tid": 1, "ts": 20, "dur": -0.0}"#,
+    );
+    let trace = read(json).unwrap();
+    assert_eq!((trace.unusable_events, trace.negative_durations), (0, 2));
+    let notes = summarize(&trace).notes;
+    assert!(
+        notes.iter().any(|note| note.starts_with("2 events have a negative duration")),
+        "{notes:?}"
+    );
+}
+
+/// A million events are a few tens of megabytes: what is stored of each is held small.
+#[test]
+fn what_is_kept_of_an_event_is_small() {
+    assert_eq!(size_of::<Operator>(), 56);
+    assert_eq!(size_of::<Activity>(), 40);
+    assert_eq!(size_of::<RuntimeCall>(), 32);
+    assert_eq!(size_of::<MemoryEvent>(), 48);
+    assert_eq!(size_of::<PythonFrame>(), 24);
+}
+
+#[test]
+fn launches_alike_are_stored_once() {
+    let kernel = r#"{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1,
+        "args": {"device": 0, "stream": 7, "grid": [8, 1, 1], "block": [64, 1, 1]}}"#;
+    let events = [kernel, &kernel.replace("\"stream\": 7", "\"stream\": 9"), kernel].join(",");
+    let trace = read(with_events(&events)).unwrap();
+    assert_eq!(trace.details.len(), 2);
+    let streams = trace.activities.iter().map(|activity| trace.details(activity).stream);
+    assert_eq!(streams.collect::<Vec<_>>(), [Some(7), Some(9), Some(7)]);
 }
 
 #[test]
@@ -231,12 +272,15 @@ fn of_keys_that_occur_twice_the_last_holds() {
     let json = with_events(
         r#"{"ph": "i", "cat": "kernel", "cat": "cpu_op", "name": "a", "name": "b", "ph": "X", "pid": 1,
             "tid": 1, "ts": 1, "ts": 2, "dur": 1, "args": {"Sequence number": 1},
-            "args": {"External id": 3, "External id": 4}}"#,
+            "args": {"Sequence number": 3, "Sequence number": 4}}, {"ph": "X", "cat": "cpu_op",
+            "name": "c", "pid": 1, "tid": 1, "ts": 9, "dur": 1, "args": {"Sequence number": 1},
+            "args": {}}"#,
     );
     let trace = read(json).unwrap();
     let operator = &trace.operators[0];
     assert_eq!(trace.text(operator.name), "b");
-    assert_eq!((operator.start_ns, operator.sequence, operator.external), (2000, None, Some(4)));
+    assert_eq!((operator.start_ns, operator.sequence.get()), (2000, Some(4)));
+    assert_eq!(trace.operators[1].sequence.get(), None);
 }
 
 #[test]

@@ -217,6 +217,12 @@ impl Documents {
         self.open.get(id)
     }
 
+    /// Bytes of an open text; 0 where it is not open or too large.
+    pub fn bytes(&self, id: &DocumentId) -> usize {
+        let index = self.get(id).and_then(|document| document.index.as_ref());
+        index.map_or(0, |index| index.text().len())
+    }
+
     /// All of them, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&DocumentId, &Document)> {
         self.open.iter()
@@ -334,6 +340,22 @@ mod tests {
         let whole = vec![Change::Whole("x".to_owned())];
         assert_eq!(documents.change(&id(), whole, |_, _, range: Range<usize>| range), Ok(()));
         assert!(documents.snapshot(&id()).is_some());
+    }
+
+    #[test]
+    fn a_large_line_is_no_program_and_nothing_is_kept_after_it_closes() {
+        let mut documents = Documents::default();
+        let line = format!("x = [{}]\n", "1, ".repeat(5_000_000));
+        let bytes = line.len();
+        documents.open(id(), "file:///w/a.py".into(), line).expect("below the limit");
+        let snapshot = documents.snapshot(&id()).expect("open");
+        assert!(snapshot.index.is_too_large_to_parse() && snapshot.index.tree().is_none());
+        assert_eq!(documents.bytes(&id()), bytes);
+        let text = Arc::downgrade(&snapshot.index.shared_text());
+        drop(snapshot);
+        documents.close(&id());
+        assert!(text.upgrade().is_none(), "somebody still holds the text");
+        assert_eq!(documents.bytes(&id()), 0);
     }
 
     #[test]

@@ -5,11 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ridgeline_analysis::source::SourceIndex;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::documents::{Change, DocumentId, Refusal, SIZE_LIMIT, real_path};
 use crate::event::{Event, Told};
+use crate::freed_memory;
 use crate::lsp::client::Importance;
 use crate::lsp::position::{self, ClientRange};
 use crate::requests;
@@ -166,7 +168,11 @@ impl GlobalState {
             Told::Saved(id) => self.saved(&id),
             Told::Closed(id) => {
                 let real = self.documents.get(&id).and_then(|document| document.real.clone());
+                let bytes = self.documents.bytes(&id);
                 self.documents.close(&id);
+                if bytes >= freed_memory::LARGE {
+                    freed_memory::give_back_soon();
+                }
                 self.saved.remove(&id);
                 self.cache.retain(|(other, _, _), _| *other != id);
                 if let Some(file) = real {
@@ -211,6 +217,12 @@ impl GlobalState {
         let opened = self.documents.open(id.clone(), uri, text);
         self.tell_refusal(&id, opened);
         let Some(document) = self.documents.get(&id) else { return };
+        if document.index.as_ref().is_some_and(SourceIndex::is_too_large_to_parse) {
+            tracing::info!(
+                "{id:?} is not parsed: it is larger than a program is, or has a line that is. Its \
+                 costs are shown by line"
+            );
+        }
         let saved = Saved::of(document, false);
         self.saved.insert(id.clone(), saved);
         let Some(path) = document.real.clone() else { return };

@@ -12,6 +12,7 @@ mod documents;
 mod event;
 mod event_loop;
 mod findings;
+mod freed_memory;
 mod git;
 mod history;
 mod known_devices;

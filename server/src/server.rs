@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -46,6 +46,9 @@ pub fn lsp_main() -> io::Result<Ended> {
         Some(store) => Arc::new(Arc::new(Pipeline::new(store.clone()))),
         None => Arc::new(NoProfiler),
     };
+    if let Some(store) = store.clone() {
+        runtime.spawn_blocking(move || store.sweep(SystemTime::now()));
+    }
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     let ended = runtime.block_on(serve(profiler, store, input, output));
     tracing::info!("the session is over: {ended:?}");

@@ -10,7 +10,7 @@ use std::fs;
 use std::hash::Hasher as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ignore::{DirEntry, WalkBuilder};
 
@@ -30,6 +30,16 @@ const DATA: [&str; 4] = ["trace.json", "trace.json.gz", "lines.bin", "lines.bin.
 const PROJECT_DEPTH: usize = 5;
 /// Files and folders that are looked at for them; a workspace may be the person's home.
 const ENTRY_LIMIT: usize = 50_000;
+
+/// Bytes of all recordings together; beyond it the oldest go, whichever project they are of. A
+/// recording of a small model has a few megabytes, a large one some hundred.
+const RECORDINGS_BYTES: u64 = 8 << 30;
+/// How a folder for batches that are tried begins.
+const BATCH: &str = "batch-";
+/// How a folder of an estimate, and a file that is being written, begin.
+const TEMPORARY: &str = ".tmp";
+/// What is left by a process of which nothing is known is removed after this time.
+const LEFT_BEHIND: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The two folders.
 #[derive(Clone, Debug)]
@@ -131,12 +141,14 @@ impl Store {
     pub fn new_recording(&self, root: &Path) -> Result<PathBuf, StoreError> {
         let parent = self.recordings(root);
         create_private(&parent)?;
+        put_right_future_times(&parent, SystemTime::now());
         prune(&parent);
+        self.bound_recordings(RECORDINGS_BYTES, &parent);
         // Two servers may profile one workspace: the process and a number keep their names apart.
         let process = std::process::id();
         for number in 0_u32..10_000 {
             let folder = parent.join(format!("{process}-{number}"));
-            match fs::create_dir(&folder) {
+            match private_folders().create(&folder) {
                 Ok(()) => return Ok(folder),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(StoreError::at(&folder, error)),
@@ -154,7 +166,69 @@ impl Store {
         // Beside the recordings, which are pruned by their number.
         let parent = self.cache.join("estimates").join(workspace_key(root));
         create_private(&parent)?;
-        tempfile::TempDir::new_in(&parent).map_err(|error| StoreError::at(&parent, error))
+        temporary_folder(TEMPORARY, &parent)
+    }
+
+    /// Makes a folder for batch sizes that are tried; it goes when it is let go of.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn new_batch_folder(&self) -> Result<tempfile::TempDir, StoreError> {
+        create_private(&self.cache)?;
+        temporary_folder(BATCH, &self.cache)
+    }
+
+    /// Removes what processes that are gone left behind, and what is beyond the bounds. Another
+    /// Ridgeline may be at work on this machine: what belongs to a process that lives stays.
+    pub fn sweep(&self, now: SystemTime) {
+        let recordings = self.cache.join("recordings");
+        let estimates = self.cache.join("estimates");
+        let workspaces = self.state.join("workspaces");
+        for folder in [&recordings, &estimates, &workspaces] {
+            // Earlier versions left some of them to the umask.
+            make_private(folder);
+        }
+        sweep_folder(&self.cache, BATCH, now);
+        for folder in [&self.cache, &self.state] {
+            sweep_folder(folder, TEMPORARY, now);
+            for below in folders_in(folder) {
+                sweep_folder(&below, TEMPORARY, now);
+                for below in folders_in(&below) {
+                    sweep_folder(&below, TEMPORARY, now);
+                }
+            }
+        }
+        for project in folders_in(&recordings) {
+            put_right_future_times(&project, now);
+        }
+        self.bound_recordings(RECORDINGS_BYTES, Path::new(""));
+    }
+
+    /// Removes the oldest recordings where all of them have more than so many bytes. The newest
+    /// measurement of each project goes last, that of `current` not at all, and what a living process
+    /// is still recording stays.
+    fn bound_recordings(&self, limit: u64, current: &Path) {
+        let mut all = Vec::new();
+        for project in folders_in(&self.cache.join("recordings")) {
+            let folders = by_age(&project);
+            let newest = folders.iter().position(|(_, folder)| is_measurement(folder));
+            for (index, (made, folder)) in folders.into_iter().enumerate() {
+                let is_newest = newest == Some(index);
+                all.push((is_newest, made, folder, is_newest && project == current));
+            }
+        }
+        let mut total = 0_u64;
+        // The newest first, of which the sum is within the limit.
+        all.sort_by(|(a_newest, a, ..), (b_newest, b, ..)| (b_newest, b).cmp(&(a_newest, a)));
+        for (_, _, folder, is_needed) in all {
+            let bytes = bytes_in(&folder, DEPTH_OF_A_RECORDING);
+            let fits = total.saturating_add(bytes) <= limit;
+            if fits || is_needed || is_being_recorded(&folder) {
+                total = total.saturating_add(bytes);
+            } else if let Err(error) = fs::remove_dir_all(&folder) {
+                tracing::debug!("a recording beyond the cache's bound stays: {error}");
+            }
+        }
     }
 
     /// The newest finished recording of a workspace.
@@ -243,7 +317,10 @@ pub fn write_atomic(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(wrong)?;
+    let mut draft = tempfile::Builder::new()
+        .prefix(&format!("{TEMPORARY}-{}-", Owner::this()))
+        .tempfile_in(folder)
+        .map_err(wrong)?;
     draft.write_all(bytes).and_then(|()| draft.as_file().sync_data()).map_err(wrong)?;
     draft.persist(file).map_err(|error| wrong(error.error))?;
     Ok(())
@@ -255,11 +332,194 @@ pub fn write_atomic(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 /// # Errors
 /// When it cannot be made.
 pub fn create_private(folder: &Path) -> Result<(), StoreError> {
-    let mut builder = fs::DirBuilder::new();
+    let mut builder = private_folders();
     builder.recursive(true);
+    builder.create(folder).map_err(|error| StoreError::at(folder, error))
+}
+
+fn private_folders() -> fs::DirBuilder {
+    #[allow(unused_mut, reason = "only UNIX has modes")]
+    let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder).map_err(|error| StoreError::at(folder, error))
+    builder
+}
+
+/// Takes a file or folder of ours away from everybody else.
+fn make_private(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let Ok(facts) = fs::symlink_metadata(path) else { return };
+        let mode = facts.permissions().mode();
+        if !facts.is_symlink() && mode & 0o077 != 0 {
+            let private = fs::Permissions::from_mode(mode & 0o700);
+            if let Err(error) = fs::set_permissions(path, private) {
+                tracing::debug!("others can read {}: {error}", path.display());
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
+/// Takes what a run left away from everybody else: the profiler writes with the umask of the user's
+/// program.
+pub fn make_recording_private(recording: &Path) {
+    fn below(folder: &Path, depth: usize) {
+        make_private(folder);
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && depth > 0 => below(&entry.path(), depth - 1),
+                Ok(kind) if kind.is_file() => make_private(&entry.path()),
+                _ => {}
+            }
+        }
+    }
+    below(recording, DEPTH_OF_A_RECORDING);
+}
+
+/// Ranks and passes have folders within a recording's.
+const DEPTH_OF_A_RECORDING: usize = 4;
+
+fn temporary_folder(prefix: &str, parent: &Path) -> Result<tempfile::TempDir, StoreError> {
+    let prefix = format!("{}-{}-", prefix.trim_end_matches('-'), Owner::this());
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix);
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    builder.tempdir_in(parent).map_err(|error| StoreError::at(parent, error))
+}
+
+/// Whose a temporary file or folder is, as its name says: `1a2b3c4d-4242`. Homes are shared by
+/// machines and containers, whose processes have the same numbers, so a machine is part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    machine: u32,
+    process: u32,
+}
+
+impl Owner {
+    fn this() -> Owner {
+        Owner { machine: machine().unwrap_or(0), process: std::process::id() }
+    }
+
+    /// The owner of `.tmp-1a2b3c4d-4242-x1y2z3`, or of `batch-…`.
+    fn of(name: &str) -> Option<Owner> {
+        let mut parts = name.split('-').skip(1);
+        let machine = u32::from_str_radix(parts.next()?, 16).ok()?;
+        Some(Owner { machine, process: parts.next()?.parse().ok()? })
+    }
+
+    /// Whether it lives; nothing where that cannot be known from here.
+    fn lives(self) -> Option<bool> {
+        (machine() == Some(self.machine)).then(|| is_alive(self.process)).flatten()
+    }
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:08x}-{}", self.machine, self.process)
+    }
+}
+
+/// A number for this machine and, in a container, for its processes; nothing where that is unknown,
+/// as it is outside of Linux.
+fn machine() -> Option<u32> {
+    let name = fs::read("/proc/sys/kernel/hostname").ok()?;
+    let processes = fs::read_link("/proc/self/ns/pid").ok()?;
+    let mut hasher = fnv::FnvHasher::default();
+    hasher.write(&name);
+    hasher.write(processes.as_os_str().as_encoded_bytes());
+    Some(hasher.finish() as u32)
+}
+
+#[cfg(unix)]
+fn is_alive(process: u32) -> Option<bool> {
+    let process = rustix::process::Pid::from_raw(i32::try_from(process).ok()?)?;
+    // One that may not be signalled is alive.
+    let asked = rustix::process::test_kill_process(process);
+    Some(asked != Err(rustix::io::Errno::SRCH))
+}
+
+#[cfg(not(unix))]
+fn is_alive(_process: u32) -> Option<bool> {
+    None
+}
+
+/// Whether a recording, whose name begins with the process that makes it, is not yet finished.
+fn is_being_recorded(recording: &Path) -> bool {
+    let name = recording.file_name().unwrap_or_default().to_string_lossy();
+    let process = name.split('-').next().and_then(|process| process.parse().ok());
+    !recording.join(MANIFEST).is_file() && process.and_then(is_alive).unwrap_or(false)
+}
+
+/// Removes of a folder's entries with a prefix those that nobody needs any more.
+fn sweep_folder(folder: &Path, prefix: &str, now: SystemTime) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !name.starts_with(prefix) {
+            continue;
+        }
+        let is_left = match Owner::of(&name).and_then(Owner::lives) {
+            Some(lives) => !lives,
+            // A clock that was set leaves times on either side of now.
+            None => entry.metadata().and_then(|facts| facts.modified()).is_ok_and(|made| {
+                now.duration_since(made).unwrap_or_else(|error| error.duration()) > LEFT_BEHIND
+            }),
+        };
+        if !is_left {
+            continue;
+        }
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let path = entry.path();
+        let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        if let Err(error) = removed {
+            tracing::debug!("what was left behind stays: {error}");
+        }
+    }
+}
+
+fn folders_in(parent: &Path) -> Vec<PathBuf> {
+    by_age(parent).into_iter().map(|(_, folder)| folder).collect()
+}
+
+/// The bytes of the files in a folder and those below it.
+fn bytes_in(folder: &Path, depth: usize) -> u64 {
+    let mut bytes = 0_u64;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(facts) = entry.metadata() else { continue };
+        bytes = bytes.saturating_add(match facts.is_dir() {
+            true if depth > 0 => bytes_in(&entry.path(), depth - 1),
+            true => 0,
+            false => facts.len(),
+        });
+    }
+    bytes
+}
+
+/// A clock that was set back leaves recordings that seem to be of the future, and would stay the
+/// newest until then. They were made before now, so that is what they say from now on, in the same
+/// order.
+fn put_right_future_times(parent: &Path, now: SystemTime) {
+    // File systems keep times no finer than milliseconds, some of them.
+    const STEP: Duration = Duration::from_millis(10);
+    let future = by_age(parent).into_iter().filter(|(made, _)| *made > now + LEEWAY);
+    let mut moment = now;
+    for (_, folder) in future {
+        moment -= STEP;
+        if let Err(error) = set_modified(&folder, moment) {
+            tracing::debug!("the time of a recording stays: {error}");
+        }
+    }
+}
+
+/// File systems of other machines have clocks of their own.
+const LEEWAY: Duration = Duration::from_secs(60);
+
+fn set_modified(folder: &Path, moment: SystemTime) -> io::Result<()> {
+    fs::File::open(folder)?.set_modified(moment)
 }
 
 /// How the folders of the ranks after the first begin, within the first one's.
@@ -409,6 +669,162 @@ mod tests {
         store.forget_script(root).expect("removed");
         store.forget_script(root).expect("twice is fine");
         assert_eq!(store.remembered_script(root), None);
+    }
+
+    /// Finishes a recording of so many bytes.
+    fn finish(recording: &Path, bytes: usize) {
+        fs::write(recording.join("trace.json"), vec![b' '; bytes]).expect("written");
+        fs::write(recording.join(MANIFEST), "{}").expect("written");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn everything_is_this_users_only() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (folder, store) = store();
+        let root = Path::new("/p");
+        let recording = store.new_recording(root).expect("a folder");
+        let rank = recording.join("rank-1");
+        // As the profiler writes.
+        fs::create_dir(&rank).expect("made");
+        finish(&recording, 10);
+        finish(&rank, 10);
+        make_recording_private(&recording);
+        let _batch = store.new_batch_folder().expect("a folder");
+        let _estimate = store.new_estimate(root).expect("a folder");
+        store.remember_script(root, Path::new("a.py")).expect("written");
+        let walk = WalkBuilder::new(folder.path()).standard_filters(false).build();
+        let mut seen = 0;
+        for entry in walk.skip(1) {
+            let entry = entry.expect("readable");
+            let mode = entry.metadata().expect("there").permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{}: {mode:o}", entry.path().display());
+            seen += 1;
+        }
+        assert!(seen > 10, "{seen} files and folders");
+    }
+
+    /// A process that is gone: it was waited for, so that its number is nobody's.
+    #[cfg(unix)]
+    fn gone_process() -> u32 {
+        let mut child = std::process::Command::new("true").spawn().expect("true starts");
+        let process = child.id();
+        child.wait().expect("it ends");
+        process
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_a_killed_process_left_is_swept() {
+        let (_folder, store) = store();
+        let root = Path::new("/p");
+        store.remember_script(root, Path::new("a.py")).expect("written");
+        let own_batch = store.new_batch_folder().expect("a folder");
+        let own_estimate = store.new_estimate(root).expect("a folder");
+        let gone = Owner { process: gone_process(), ..Owner::this() };
+        let elsewhere = Owner { machine: gone.machine ^ 1, ..gone };
+        let workspace = store.workspace_state(root);
+        let estimates = own_estimate.path().parent().expect("a parent").to_owned();
+        let folders = |owner: String| {
+            [store.cache.join(format!("batch-{owner}x")), estimates.join(format!(".tmp-{owner}x"))]
+        };
+        let files = |owner: String| {
+            [store.state.join(format!(".tmp-{owner}x")), workspace.join(format!(".tmp-{owner}x"))]
+        };
+        // The names of earlier versions say nothing of a process.
+        let owners = [format!("{gone}-"), format!("{elsewhere}-"), "AbCdEf".to_owned()];
+        for owner in &owners {
+            for folder in folders(owner.clone()) {
+                fs::create_dir(&folder).expect("made");
+                fs::write(folder.join("trace.json"), "{}").expect("written");
+            }
+            for file in files(owner.clone()) {
+                fs::write(file, "x").expect("written");
+            }
+        }
+        let left = |owner: &String| {
+            let all = folders(owner.clone()).into_iter().chain(files(owner.clone()));
+            all.filter(|path| path.exists()).count()
+        };
+        let [gone, others @ ..] = &owners;
+        store.sweep(SystemTime::now());
+        assert_eq!(left(gone), 0);
+        for other in others {
+            assert_eq!(left(other), 4, "{other}: nobody knows whether its process lives");
+        }
+        assert!(own_batch.path().exists() && own_estimate.path().exists());
+        for other in others {
+            // The same where the clock was set back since.
+            let day = Duration::from_secs(25 * 60 * 60);
+            store.sweep(if other == "AbCdEf" {
+                SystemTime::now() + day
+            } else {
+                SystemTime::now() - day
+            });
+            assert_eq!(left(other), 0, "{other}");
+            assert!(own_batch.path().exists() && own_estimate.path().exists());
+        }
+        assert_eq!(store.remembered_script(root), Some("a.py".into()));
+    }
+
+    #[test]
+    fn the_oldest_recordings_go_where_all_are_too_large() {
+        let (_folder, store) = store();
+        let recordings: Vec<PathBuf> = ["/a", "/b", "/a", "/b"]
+            .into_iter()
+            .enumerate()
+            .map(|(age, root)| {
+                let folder = store.new_recording(Path::new(root)).expect("a folder");
+                finish(&folder, 1000);
+                let made = SystemTime::now() - Duration::from_secs(100 - age as u64);
+                set_modified(&folder, made).expect("set");
+                folder
+            })
+            .collect();
+        let there = || recordings.iter().map(|folder| folder.exists()).collect::<Vec<_>>();
+        store.bound_recordings(10_000, Path::new(""));
+        assert_eq!(there(), [true; 4]);
+        // Manifests have two bytes.
+        store.bound_recordings(3 * 1002, Path::new(""));
+        assert_eq!(there(), [false, true, true, true]);
+        // The newest measurement of the project that is being measured stays in any case.
+        store.bound_recordings(10, &store.recordings(Path::new("/a")));
+        assert_eq!(there(), [false, false, true, false]);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_another_process_is_recording_stays() {
+        let (_folder, store) = store();
+        let unfinished = store.new_recording(Path::new("/a")).expect("a folder");
+        fs::write(unfinished.join("trace.json"), [b' '; 1000]).expect("written");
+        let left = unfinished.with_file_name(format!("{}-0", gone_process()));
+        fs::create_dir(&left).expect("made");
+        fs::write(left.join("trace.json"), [b' '; 1000]).expect("written");
+        store.bound_recordings(10, Path::new(""));
+        assert!(unfinished.exists() && !left.exists());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_clock_that_was_set_back_loses_no_recording() {
+        let (_folder, store) = store();
+        let root = Path::new("/p");
+        // Made while the clock was a year ahead.
+        for age in 0..RECORDINGS_KEPT as u64 {
+            let folder = store.new_recording(root).expect("a folder");
+            finish(&folder, 10);
+            let year = Duration::from_secs(365 * 24 * 60 * 60 + age);
+            set_modified(&folder, SystemTime::now() + year).expect("set");
+        }
+        for _ in 0..3 {
+            let newest = store.new_recording(root).expect("a folder");
+            finish(&newest, 10);
+            assert_eq!(store.newest_recording(root), Some(newest.clone()));
+            // The next run removes the oldest, and not this one.
+            store.new_recording(root).expect("a folder");
+            assert_eq!(store.newest_recording(root), Some(newest));
+        }
     }
 
     #[test]

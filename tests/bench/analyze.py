@@ -9,7 +9,9 @@ that of the process. Peers do what comes nearest: HTA reads the trace and makes 
 temporal breakdown, TraceLens builds its tree, the GPU timeline and the table of kernel launchers.
 
 At the end a trace of 1 GB, made by repeating one in a temporary folder, shows whether time and
-memory grow in proportion.
+memory grow in proportion: once with every repetition after the one before, as in a trace that is
+long because it lasted long, and once with all of them at the same time, which no profiler writes.
+Last come millions of events that have no arguments at all.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ import argparse
 import gzip
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,17 +165,41 @@ def ratio(peer: Cost, own: Cost) -> str:
     return f"{time_ratio:.0f}x ({cpu_ratio:.0f}x CPU), memory {peer.megabytes / own.megabytes:.1f}x"
 
 
-def write_repeated(trace: Path, times: int, file: Path) -> None:
+# Correlations stay below this, and the steps of one repetition below a thousand seconds.
+SHIFT = 1_000_000_000
+NUMBERS = re.compile(rb'("(?:ts|correlation|External id)": )(\d+)')
+
+
+def write_repeated(trace: Path, times: int, file: Path, one_after_another: bool) -> None:
     """Writes a trace whose events are those of another, several times over."""
     text = gzip.decompress(trace.read_bytes())
     start = text.index(b'"traceEvents": [') + len(b'"traceEvents": [')
     end = text.rindex(b"]")
     with file.open("wb") as output:
         output.write(text[:start])
+        events = text[start:end]
         for index in range(times):
+            shift = index * SHIFT * one_after_another
+
+            def shifted(found: re.Match[bytes], shift: int = shift) -> bytes:
+                return found[1] + str(int(found[2]) + shift).encode()
+
             output.write(b"," * (index > 0))
-            output.write(text[start:end])
+            output.write(NUMBERS.sub(shifted, events) if shift else events)
         output.write(text[end:])
+
+
+def write_plain(events: int, file: Path) -> None:
+    """Writes operators without arguments, one after the other."""
+    names = ["aten::add", "aten::mul", "aten::mm", "aten::relu", "aten::copy_", "aten::sum"]
+    with file.open("w") as output:
+        output.write('{"schemaVersion":1,"traceEvents":[')
+        for index in range(events):
+            output.write("," * (index > 0))
+            name = names[index % len(names)]
+            times = f'"pid":1,"tid":1,"ts":{5 * index},"dur":3'
+            output.write(f'{{"ph":"X","cat":"cpu_op","name":"{name}",{times}}}')
+        output.write("]}")
 
 
 def growth(binary: Path, trace: Path, gigabytes: float) -> None:
@@ -180,19 +208,30 @@ def growth(binary: Path, trace: Path, gigabytes: float) -> None:
     most = max(1, round(gigabytes * 1e9 / size))
     print(f"\n{trace.name} repeated, as plain JSON:")
     print("| times | JSON | ridgeline | CPU a MB |\n|---|---|---|---|")
+    some = sorted({1, max(1, most // 4), max(1, most // 2), most})
+    for times in some:
+        grown(binary, f"{times}", write_repeated, trace, times, True)
+    grown(binary, f"{most}, at the same time", write_repeated, trace, most, False)
+    for millions in (1, 15):
+        events = round(millions * 1e6 * min(1.0, gigabytes))
+        grown(binary, f"{events} plain events", write_plain, events)
+
+
+def grown(binary: Path, what: str, write: Callable[..., None], *arguments: object) -> None:
+    """Writes a trace and prints what reading it takes."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "repeated.json")
-        for times in sorted({1, max(1, most // 4), max(1, most // 2), most}):
-            # In a process of its own: what is started from a large process counts that as its peak.
-            context = multiprocessing.get_context("spawn")
-            writer = context.Process(target=write_repeated, args=(trace, times, file))
-            writer.start()
-            writer.join()
-            megabytes = file.stat().st_size / 1e6
-            cost = ours(binary, file)
-            per_megabyte = 1000 * cost.cpu_seconds / megabytes
-            row = f"| {times} | {megabytes:.0f} MB | {show(cost)} | {per_megabyte:.2f} ms |"
-            print(row, flush=True)
+        file = Path(folder, "trace.json")
+        # In a process of its own: what is started from a large process counts that as its peak.
+        context = multiprocessing.get_context("spawn")
+        index = 1 if write is write_plain else 2
+        arguments = (*arguments[:index], file, *arguments[index:])
+        writer = context.Process(target=write, args=arguments)
+        writer.start()
+        writer.join()
+        megabytes = file.stat().st_size / 1e6
+        cost = ours(binary, file)
+        per_megabyte = 1000 * cost.cpu_seconds / megabytes
+        print(f"| {what} | {megabytes:.0f} MB | {show(cost)} | {per_megabyte:.2f} ms |", flush=True)
 
 
 def main() -> None:

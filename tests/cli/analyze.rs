@@ -272,3 +272,44 @@ fn zipped(bytes: &[u8]) -> Vec<u8> {
     encoder.write_all(bytes).expect("memory");
     encoder.finish().expect("memory")
 }
+
+/// A trace of so many operators, one after the other.
+fn plain_trace(operators: u32) -> String {
+    let event = |index: u32| {
+        let start = index * 5;
+        format!(
+            r#"{{"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":1,"ts":{start},"dur":3}}"#
+        )
+    };
+    format!("[{}]", (0..operators).map(event).collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn a_trace_that_takes_too_much_memory_is_refused_with_what_to_do() {
+    let sandbox = Sandbox::new();
+    sandbox.write("large.json", &plain_trace(50_000));
+    let refused = sandbox.run(&["analyze", "large.json", "--max-memory", "1"]).exits_with(1);
+    refused.says("more than 1 MB of memory").says("--max-memory").says("large.json");
+    sandbox.run(&["analyze", "large.json", "--max-memory", "100"]).exits_with(0);
+    sandbox.run(&["analyze", "large.json", "--max-memory", "0"]).exits_with(2);
+}
+
+/// The process may have far less memory than it took before for a trace of this size (850 MB), and it
+/// is summarized.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_million_events_in_little_memory() {
+    let sandbox = Sandbox::new();
+    sandbox.write("million.json", &plain_trace(1_000_000));
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "ulimit -v 600000 && exec \"$0\" analyze million.json --json out.json"])
+        .arg(sandbox.ridgeline().get_program())
+        .current_dir(sandbox.project());
+    crate::sandbox::ended(&mut command).exits_with(0);
+    let json = std::fs::read(sandbox.project().join("out.json")).expect("written");
+    let json: Value = serde_json::from_slice(&json).expect("JSON");
+    assert_eq!(json["trace"]["operators"], 1_000_000);
+    let notes = json["notes"].to_string();
+    assert!(notes.contains("the bottleneck and the utilization are unknown"), "{notes}");
+}

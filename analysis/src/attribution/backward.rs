@@ -95,7 +95,8 @@ fn find_nodes(trace: &Trace, parents: &[Option<u32>]) -> Nodes {
 }
 
 fn is_backward(operator: &Operator) -> bool {
-    operator.sequence.is_some() && operator.forward_thread.is_some_and(|thread| thread > 0)
+    operator.sequence.get().is_some()
+        && operator.forward_thread.get().is_some_and(|thread| thread > 0)
 }
 
 /// Forward operators by thread, number and start.
@@ -109,7 +110,7 @@ impl Numbered {
         let mut sorted = Vec::new();
         let mut threads: HashMap<u64, Vec<ThreadId>> = HashMap::new();
         for (index, operator) in trace.operators.iter().enumerate() {
-            let Some(number) = operator.sequence else { continue };
+            let Some(number) = operator.sequence.get() else { continue };
             let is_the_node =
                 nodes.of(index as u32).is_some_and(|node| node.operator == index as u32);
             if is_the_node || is_backward(operator) {
@@ -146,7 +147,9 @@ fn forward_threads(
     let mut votes: HashMap<(u64, ThreadId), u64> = HashMap::new();
     for node in nodes {
         let Some(operator) = trace.operators.get(node.operator as usize) else { continue };
-        let (Some(number), Some(forward)) = (operator.sequence, operator.forward_thread) else {
+        let (Some(number), Some(forward)) =
+            (operator.sequence.get(), operator.forward_thread.get())
+        else {
             continue;
         };
         for &thread in numbered.threads.get(&number).into_iter().flatten() {
@@ -172,9 +175,10 @@ fn link(trace: &Trace, parents: &[Option<u32>], found: &mut Nodes, numbered: &Nu
         let Some(operator) = trace.operators.get(node.operator as usize) else { continue };
         let around = parents.get(node.operator as usize).copied().flatten();
         let before = before.entry((operator.thread, around)).or_default();
-        if let Some(number) = operator.sequence {
+        if let Some(number) = operator.sequence.get() {
             *before = operator
                 .forward_thread
+                .get()
                 .and_then(|forward| found.forward_threads.get(&forward))
                 .and_then(|&thread| numbered.latest(thread, number, operator.start_ns));
         }

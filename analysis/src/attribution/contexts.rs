@@ -121,7 +121,7 @@ impl<'a> Contexts<'a> {
             let thread = self.join.trace.operators.get(operator as usize);
             let caller = match thread {
                 Some(operator) if own == StackId::EMPTY => {
-                    self.caller_of(operator.thread, operator.forward_thread, start_ns)
+                    self.caller_of(operator.thread, operator.forward_thread.get(), start_ns)
                 }
                 _ => StackId::EMPTY,
             };

@@ -165,7 +165,7 @@ pub(super) fn facts(
     ceilings: Option<&Ceilings>,
 ) -> Device {
     let recorded = manifest.map(|manifest| manifest.device.clone()).unwrap_or_default();
-    let used = trace.activities.first().and_then(|activity| activity.device);
+    let used = trace.activities.first().and_then(|activity| trace.details(activity).device);
     let in_trace = used.and_then(|number| trace.device(number));
     let kind = recorded.kind.unwrap_or_else(|| {
         let amd = trace.runtime_calls.iter().any(|call| trace.text(call.name).starts_with("hip"));

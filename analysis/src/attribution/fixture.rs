@@ -5,7 +5,8 @@ use crate::recording::Recording;
 use crate::recording::line_log::{LineLogBuilder, Record};
 use crate::recording::manifest::{Code, Iterations, Manifest, Module, SourceFile, Thread};
 use crate::recording::trace::{
-    self, Activity, ActivityKind, Launch, MemoryEvent, Operator, RuntimeCall, ThreadId, Trace,
+    self, Activity, ActivityDetails, ActivityKind, DetailsId, MemoryEvent, Operator, RuntimeCall,
+    ThreadId, Trace,
 };
 
 /// Builds a trace of which thread 0 is the main one.
@@ -32,9 +33,8 @@ impl TraceBuilder {
             thread: ThreadId(0),
             start_ns,
             duration_ns,
-            sequence: None,
-            forward_thread: None,
-            external: None,
+            sequence: None.into(),
+            forward_thread: None.into(),
             input_dims: None,
             input_types: None,
             concrete_inputs: None,
@@ -55,13 +55,13 @@ impl TraceBuilder {
 
     /// Of the last operator.
     pub fn sequence(&mut self, number: u64) -> &mut Self {
-        self.last().sequence = Some(number);
+        self.last().sequence = Some(number).into();
         self
     }
 
     /// Of the last operator.
     pub fn forward_thread(&mut self, number: u64) -> &mut Self {
-        self.last().forward_thread = Some(number);
+        self.last().forward_thread = Some(number).into();
         self
     }
 
@@ -97,7 +97,7 @@ impl TraceBuilder {
             thread: ThreadId(0),
             start_ns: launch_ns,
             duration_ns: 2,
-            correlation,
+            correlation: correlation.into(),
         });
         self.leaked_kernel(name, start_ns, duration_ns);
     }
@@ -115,7 +115,9 @@ impl TraceBuilder {
         for &(node, start_ns, duration_ns) in kernels {
             self.leaked_kernel("gemm", start_ns, duration_ns);
             let kernel = self.trace.activities.last_mut().expect("a kernel");
-            (kernel.correlation, kernel.graph_node) = (correlation, Some(node));
+            kernel.correlation = correlation.into();
+            let details = self.trace.details.last_mut().expect("its details");
+            details.graph_node = Some(node);
         }
     }
 
@@ -126,7 +128,7 @@ impl TraceBuilder {
             thread: ThreadId(0),
             start_ns,
             duration_ns: 2,
-            correlation,
+            correlation: correlation.into(),
         });
     }
 
@@ -144,13 +146,13 @@ impl TraceBuilder {
             kind: ActivityKind::Kernel,
             start_ns,
             duration_ns,
+            correlation: correlation.into(),
+            details: DetailsId(self.trace.details.len() as u32),
+        });
+        self.trace.details.push(ActivityDetails {
             device: Some(0),
             stream: Some(7),
-            correlation,
-            external: None,
-            bytes: None,
-            graph_node: None,
-            launch: Launch::default(),
+            ..ActivityDetails::default()
         });
     }
 
@@ -160,10 +162,10 @@ impl TraceBuilder {
             time_ns,
             thread: ThreadId(0),
             bytes,
-            address: Some(address),
+            address: Some(address).into(),
             device_type: Some(0),
             device: Some(-1),
-            total_allocated: None,
+            total_allocated: None.into(),
         });
         self
     }

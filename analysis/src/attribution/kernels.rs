@@ -27,7 +27,7 @@ struct Sum {
 
 impl KernelSums {
     /// Adds one launch.
-    pub fn add(&mut self, activity: &Activity, device: &Device) {
+    pub fn add(&mut self, trace: &Trace, activity: &Activity, device: &Device) {
         let sum = self.0.entry(activity.name).or_default();
         let duration_ns = activity.duration_ns as f64;
         sum.calls += 1.0;
@@ -37,7 +37,7 @@ impl KernelSums {
             .zip(device.multiprocessors)
             .filter(|_| activity.kind == ActivityKind::Kernel && device.kind == "cuda");
         let occupied = known.and_then(|(capability, multiprocessors)| {
-            occupancy(&activity.launch, capability, multiprocessors)
+            occupancy(&trace.details(activity).launch, capability, multiprocessors)
         });
         if let Some(occupied) = occupied {
             sum.occupied_ns += occupied.achieved * duration_ns;
@@ -95,7 +95,7 @@ pub(super) fn launched_within<'a>(
 pub(super) fn all(join: &Join<'_>, sums: &Sums) -> Vec<KernelCost> {
     let mut kernels = KernelSums::default();
     for (_, activity) in launched_within(join, &sums.launches) {
-        kernels.add(activity, &sums.device);
+        kernels.add(join.trace, activity, &sums.device);
     }
     kernels.finish(join.trace, sums.scale.per_iteration)
 }

@@ -158,7 +158,7 @@ impl State {
         if event.bytes >= 0 {
             let number = self.blocks.len();
             self.blocks.push(Block {
-                address: event.address,
+                address: event.address.get(),
                 bytes,
                 allocated: Some(index),
                 freed: None,
@@ -166,13 +166,13 @@ impl State {
                 module: None,
             });
             self.now = self.now.saturating_add(bytes);
-            let before = event.address.and_then(|address| self.alive.insert(address, number));
+            let before = event.address.get().and_then(|address| self.alive.insert(address, number));
             if let Some(before) = before {
                 self.end(before, index);
             }
             return;
         }
-        let block = event.address.and_then(|address| self.alive.remove(&address));
+        let block = event.address.get().and_then(|address| self.alive.remove(&address));
         let freed = block.map_or(0, |block| self.end(block, index));
         // What the allocator had rounded up beyond the block's size, or a block without a name.
         let beyond = bytes.saturating_sub(freed).min(self.unknown);
@@ -183,7 +183,7 @@ impl State {
     /// Takes the allocator's own count after an event. It holds blocks that nobody reported, too: the
     /// profiler hears nothing of what a thread of the program's allocates.
     fn settle(&mut self, event: &MemoryEvent) {
-        let given_out = event.total_allocated.and_then(|total| u64::try_from(total).ok());
+        let given_out = event.total_allocated.get().and_then(|total| u64::try_from(total).ok());
         if let Some(given_out) = given_out.filter(|&total| total <= MOST_BYTES) {
             let known = self.now.saturating_sub(self.unknown);
             self.unknown = given_out.saturating_sub(known);
@@ -219,7 +219,7 @@ fn events_of(
             let on_device = event.device_type.unwrap_or(0) != 0;
             // There is one CPU, whatever its number.
             on_device == (device_type != 0)
-                && (!on_device || event.device.is_none_or(|device| device == number))
+                && (!on_device || event.device.is_none_or(|device| i64::from(device) == number))
         })
         .copied()
         .collect()
@@ -240,7 +240,7 @@ fn device_with_most(trace: &Trace) -> (i64, i64) {
     let mut most: HashMap<i64, u64> = HashMap::new();
     let of_devices = trace.memory.iter().filter(|event| event.device_type.unwrap_or(0) != 0);
     for event in of_devices {
-        let sum = most.entry(event.device.unwrap_or(0)).or_default();
+        let sum = most.entry(event.device.unwrap_or(0).into()).or_default();
         *sum = sum.saturating_add(event.bytes.max(0).unsigned_abs());
     }
     most.into_iter()
@@ -270,7 +270,7 @@ fn baseline(memory: &Memory, on_device: bool) -> Vec<Block> {
 /// What the allocator had given out before the first event.
 fn given_out_before(events: &[MemoryEvent]) -> Option<u64> {
     let first = events.first()?;
-    u64::try_from(first.total_allocated?.checked_sub(first.bytes)?).ok()
+    u64::try_from(first.total_allocated.get()?.checked_sub(first.bytes)?).ok()
 }
 
 fn since(start_ns: i64, time_ns: i64) -> u64 {
@@ -346,7 +346,7 @@ mod tests {
         let mut trace = trace.trace();
         for (event, &(_, _, total)) in trace.memory.iter_mut().zip(&told) {
             (event.device_type, event.device) = (Some(1), Some(0));
-            event.total_allocated = Some(total);
+            event.total_allocated = Some(total).into();
         }
         let mut manifest = manifest(&[]);
         if let Some(memory) = &mut manifest.memory {

@@ -28,6 +28,7 @@ mod modules;
 mod notes;
 mod operators;
 mod optimizer;
+pub mod part;
 mod recorded_step;
 mod replays;
 mod scale;

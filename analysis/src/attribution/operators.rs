@@ -174,7 +174,7 @@ fn groups(
             .and_then(|operator| join.shown.get(operator))
             .and_then(|shown| of_operator.get(*shown as usize).copied().flatten());
         if let Some((_, group)) = group.and_then(|group| groups.get_mut(group)) {
-            group.kernels.add(activity, &sums.device);
+            group.kernels.add(join.trace, activity, &sums.device);
         }
     }
     groups

@@ -16,7 +16,7 @@ use crate::profile::Profile;
 use crate::recording::copies::{self, Direction};
 use crate::recording::correlation;
 use crate::recording::manifest::{Manifest, Optimizer};
-use crate::recording::trace::{Activity, ActivityKind, Trace};
+use crate::recording::trace::{Activity, ActivityDetails, ActivityKind, Trace};
 use crate::recording::{Recording, StringId};
 
 /// Launches and waits of one iteration that are replayed one by one; of an iteration with more,
@@ -322,7 +322,7 @@ fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &A
             let part_ns = busy.parts.get(*activity).copied().unwrap_or(0.0);
             event.kind = HostEventKind::Launch(step.activities.len() as u32);
             let kind = kinds.of(trace, work);
-            step.activities.push(gpu_work(kind, work, part_ns, operator));
+            step.activities.push(gpu_work(kind, work, trace.details(work), part_ns, operator));
             if replayable {
                 step.host.push(event);
             }
@@ -372,13 +372,19 @@ pub(super) fn waits(name: &str) -> bool {
     )
 }
 
-fn gpu_work(kind: WorkKind, work: &Activity, part_ns: f64, operator: Option<u32>) -> GpuWork {
+fn gpu_work(
+    kind: WorkKind,
+    work: &Activity,
+    details: ActivityDetails,
+    part_ns: f64,
+    operator: Option<u32>,
+) -> GpuWork {
     GpuWork {
         kind,
         part_ns,
         time_ns: work.duration_ns as f64,
-        launch: work.launch,
-        bytes: work.bytes,
+        launch: details.launch,
+        bytes: details.bytes,
         operator,
     }
 }

@@ -83,10 +83,11 @@ impl Replays {
         if of_kind.len() != made.len() {
             return;
         }
-        if of_kind.iter().all(|(_, activity)| activity.graph_node.is_some()) {
-            of_kind.sort_by_key(|(_, activity)| activity.graph_node);
+        let node = |activity: &Activity| trace.details(activity).graph_node;
+        if of_kind.iter().all(|(_, activity)| node(activity).is_some()) {
+            of_kind.sort_by_key(|(_, activity)| node(activity));
         } else if of_kind.windows(2).all(|pair| match pair {
-            [(_, a), (_, b)] => a.stream == b.stream,
+            [(_, a), (_, b)] => trace.details(a).stream == trace.details(b).stream,
             _ => true,
         }) {
             // Older profilers do not write it: on one stream nodes run in their order.

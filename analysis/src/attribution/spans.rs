@@ -305,7 +305,8 @@ impl Draft {
             if end_ns <= self.window.0 || start_ns >= self.window.1 {
                 continue;
             }
-            let stream = (activity.device.unwrap_or(0), activity.stream.unwrap_or(0));
+            let details = join.trace.details(activity);
+            let stream = (details.device.unwrap_or(0), details.stream.unwrap_or(0));
             let context = launches.context(index);
             let event = Event { start_ns, end_ns, name: activity.name, context };
             streams.entry(stream).or_default().push(event);
@@ -327,7 +328,8 @@ impl Draft {
         let mut busy: BTreeMap<i64, Vec<(i64, i64)>> = BTreeMap::new();
         for activity in &join.trace.activities {
             if activity.end_ns() > start_ns && activity.start_ns < end_ns {
-                let stretches = busy.entry(activity.device.unwrap_or(0)).or_default();
+                let device = join.trace.details(activity).device.unwrap_or(0);
+                let stretches = busy.entry(device).or_default();
                 stretches.push((activity.start_ns, activity.end_ns()));
             }
         }

@@ -42,7 +42,7 @@ impl Steps {
             };
         }
         let trace = &recording.trace;
-        let mut windows = in_order(named_steps(trace));
+        let mut windows = trace_windows(trace);
         if windows.is_empty() {
             windows.extend(whole(trace));
         }
@@ -111,6 +111,11 @@ fn in_order(mut windows: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
         holds_time
     });
     windows
+}
+
+/// The iterations that a trace names.
+pub(super) fn trace_windows(trace: &Trace) -> Vec<(i64, i64)> {
+    in_order(named_steps(trace))
 }
 
 fn named_steps(trace: &Trace) -> Vec<(i64, i64)> {

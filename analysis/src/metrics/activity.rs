@@ -123,7 +123,7 @@ pub fn activity_facts(trace: &Trace, calls: &[Option<usize>]) -> Option<Activity
     };
     let communication = Communication::of(stretches(true), stretches(false));
     let copies = activities.iter().filter(|activity| activity.kind == ActivityKind::Memcpy);
-    let mut names = totals(activities.iter());
+    let mut names = totals(trace, activities.iter());
     names.sort_by_key(|total| std::cmp::Reverse(total.total_ns));
     let unlinked = || activities.iter().zip(calls).filter(|(_, call)| call.is_none());
     Some(ActivityFacts {
@@ -140,9 +140,9 @@ pub fn activity_facts(trace: &Trace, calls: &[Option<usize>]) -> Option<Activity
         exposed_ns: busy_ns.saturating_sub(compute_ns),
         unlinked: unlinked().count() as u64,
         unlinked_ns: sum_ns(unlinked().map(|(activity, _)| activity)),
-        streams: streams(activities),
+        streams: streams(trace),
         names,
-        copies: totals(copies),
+        copies: totals(trace, copies),
         launch_delay: launch_delay(trace, calls),
     })
 }
@@ -179,12 +179,13 @@ fn sum_ns<'a>(activities: impl Iterator<Item = &'a Activity>) -> u64 {
     activities.map(|activity| activity.duration_ns.unsigned_abs()).fold(0, u64::saturating_add)
 }
 
-fn streams(activities: &[Activity]) -> Vec<StreamFacts> {
+fn streams(trace: &Trace) -> Vec<StreamFacts> {
     type Intervals = Vec<(i64, i64)>;
     let mut by_stream: HashMap<(Option<i64>, Option<i64>), Intervals> = HashMap::new();
-    for activity in activities {
+    for activity in &trace.activities {
+        let details = trace.details(activity);
         by_stream
-            .entry((activity.device, activity.stream))
+            .entry((details.device, details.stream))
             .or_default()
             .push((activity.start_ns, activity.end_ns()));
     }
@@ -202,17 +203,18 @@ fn streams(activities: &[Activity]) -> Vec<StreamFacts> {
 }
 
 /// Totals by name, in the order in which the names first occur.
-fn totals<'a>(activities: impl Iterator<Item = &'a Activity>) -> Vec<NameTotal> {
+fn totals<'a>(trace: &Trace, activities: impl Iterator<Item = &'a Activity>) -> Vec<NameTotal> {
     let mut index: HashMap<StringId, usize> = HashMap::new();
     let mut totals: Vec<NameTotal> = Vec::new();
-    for &Activity { name, kind, duration_ns, bytes, .. } in activities {
+    for activity in activities {
+        let &Activity { name, kind, duration_ns, .. } = activity;
         let place = *index.entry(name).or_insert(totals.len());
         if place == totals.len() {
             totals.push(NameTotal { name, kind, calls: 0, bytes: 0, total_ns: 0 });
         }
         if let Some(total) = totals.get_mut(place) {
             total.calls += 1;
-            total.bytes = total.bytes.saturating_add(bytes.unwrap_or(0));
+            total.bytes = total.bytes.saturating_add(trace.details(activity).bytes.unwrap_or(0));
             total.total_ns = total.total_ns.saturating_add(duration_ns.unsigned_abs());
         }
     }

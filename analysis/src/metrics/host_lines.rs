@@ -261,15 +261,15 @@ const MOST_PLACES_OF_A_STACK: usize = 1000;
 fn forward_operators(trace: &Trace) -> HashMap<usize, usize> {
     let is_backward = |thread: Option<u64>| thread.is_some_and(|thread| thread > 0);
     let mut by_time: Vec<usize> = (0..trace.operators.len())
-        .filter(|index| trace.operators.get(*index).is_some_and(|op| op.sequence.is_some()))
+        .filter(|index| trace.operators.get(*index).is_some_and(|op| op.sequence.get().is_some()))
         .collect();
     by_time.sort_by_key(|index| trace.operators.get(*index).map(|operator| operator.start_ns));
     let mut latest: HashMap<u64, usize> = HashMap::new();
     let mut forward = HashMap::new();
     for index in by_time {
         let Some(operator) = trace.operators.get(index) else { continue };
-        let Some(sequence) = operator.sequence else { continue };
-        if is_backward(operator.forward_thread) {
+        let Some(sequence) = operator.sequence.get() else { continue };
+        if is_backward(operator.forward_thread.get()) {
             forward.extend(latest.get(&sequence).map(|of| (index, *of)));
         } else {
             latest.insert(sequence, index);

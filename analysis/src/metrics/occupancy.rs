@@ -23,12 +23,13 @@ pub struct Occupancy {
 
 /// The occupancy of a kernel of a trace, see [`occupancy`].
 pub fn occupancy_of(trace: &Trace, kernel: &Activity) -> Option<Occupancy> {
-    let device = trace.device(kernel.device?)?;
+    let details = trace.details(kernel);
+    let device = trace.device(details.device?)?;
     // AMD numbers its architectures with the same digits: a gfx90a is 9.0 as an H100 is.
     if device.is_amd() {
         return None;
     }
-    occupancy(&kernel.launch, device.capability?, device.multiprocessors?)
+    occupancy(&details.launch, device.capability?, device.multiprocessors?)
 }
 
 /// The occupancy of a launch. Nothing where the trace does not tell the launch in full (ROCm), where

@@ -89,7 +89,7 @@ pub fn operator_phases(trace: &Trace, places: &[OperatorPlace]) -> Vec<Phase> {
         if let Some(phase) = of_outermost.get_mut(place.outermost) {
             if is_backward(trace, operator) {
                 *phase = Phase::Backward;
-            } else if operator.sequence.is_some() && *phase == Phase::Other {
+            } else if operator.sequence.get().is_some() && *phase == Phase::Other {
                 *phase = Phase::Forward;
             }
         }
@@ -138,6 +138,6 @@ pub fn is_optimizer_step(trace: &Trace, annotation: &Annotation) -> bool {
 }
 
 fn is_backward(trace: &Trace, operator: &Operator) -> bool {
-    operator.forward_thread.is_some_and(|thread| thread > 0)
+    operator.forward_thread.get().is_some_and(|thread| thread > 0)
         || trace.text(operator.name).starts_with("autograd::engine::evaluate_function")
 }

@@ -24,6 +24,9 @@ pub struct Options {
     pub max_events: u64,
     /// Bytes of different names, shapes and call stacks; beyond it the trace is refused.
     pub max_string_bytes: usize,
+    /// Bytes of memory for what is kept of the trace and for reading it out afterwards; beyond it the
+    /// trace is refused.
+    pub max_memory_bytes: u64,
     /// Bytes of one event or one member of the header; beyond it the trace is refused.
     pub max_value_bytes: usize,
     /// Bytes of JSON; beyond it the trace is refused.
@@ -39,8 +42,9 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             python_frames: true,
-            max_events: 20_000_000,
+            max_events: 100_000_000,
             max_string_bytes: 256 << 20,
+            max_memory_bytes: DEFAULT_MEMORY_BYTES,
             max_value_bytes: 32 << 20,
             max_json_bytes: 16 << 30,
             max_expansion: 300,
@@ -48,6 +52,10 @@ impl Default for Options {
         }
     }
 }
+
+/// What reading a trace may take where nobody says otherwise: some 4 GB of JSON with arguments,
+/// or 30 million events without any.
+pub const DEFAULT_MEMORY_BYTES: u64 = 2_000_000_000;
 
 /// Why a trace could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +106,17 @@ pub enum TraceError {
         what: &'static str,
         /// The limit.
         limit: u64,
+    },
+    /// [`Options::max_memory_bytes`] is reached.
+    #[error(
+        "the trace takes more than {} MB of memory: its first {events} events fill it",
+        limit / 1_000_000
+    )]
+    TooMuchMemory {
+        /// The limit.
+        limit: u64,
+        /// Events that were kept until then.
+        events: u64,
     },
     /// It inflates to far more than a trace would.
     #[error("the trace's gzip data inflates to more than {limit} times its size")]

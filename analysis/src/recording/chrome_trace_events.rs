@@ -5,13 +5,15 @@
 
 use std::collections::HashMap;
 
+use hashbrown::HashMap as FastMap;
+
 use super::chrome_trace::{Options, TraceError};
 use super::chrome_trace_json::{Scanner, Stop, Token, utf8};
 use super::copies::kind_of_kernel;
 use super::strings::{Interner, StringId};
 use super::trace::{
-    Activity, ActivityKind, Annotation, HardwareCounters, Instant, Launch, MemoryEvent, Operator,
-    PythonFrame, RuntimeCall, Thread, ThreadId, Trace,
+    Activity, ActivityDetails, ActivityKind, Annotation, DetailsId, HardwareCounters, Instant,
+    Launch, MemoryEvent, Operator, PythonFrame, RuntimeCall, Thread, ThreadId, Trace,
 };
 
 /// Times beyond these are no times: they keep `base + start + duration` within an `i64`.
@@ -35,7 +37,6 @@ pub(super) struct Event<'a> {
 /// Those of an event's `args` that are kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arguments<'a> {
-    external: Token<'a>,
     sequence: Token<'a>,
     forward_thread: Token<'a>,
     input_dims: Token<'a>,
@@ -57,8 +58,6 @@ pub(super) struct Arguments<'a> {
     device_type: Token<'a>,
     device_id: Token<'a>,
     total_allocated: Token<'a>,
-    python_id: Token<'a>,
-    python_parent: Token<'a>,
     name: Token<'a>,
     counters: HardwareCounters,
 }
@@ -112,7 +111,6 @@ impl<'a> Arguments<'a> {
 
     fn slot(&mut self, key: &[u8]) -> Option<&mut Token<'a>> {
         Some(match key {
-            b"External id" | b"external id" => &mut self.external,
             b"Sequence number" => &mut self.sequence,
             b"Fwd thread id" => &mut self.forward_thread,
             b"Input Dims" => &mut self.input_dims,
@@ -134,8 +132,6 @@ impl<'a> Arguments<'a> {
             b"Device Type" => &mut self.device_type,
             b"Device Id" => &mut self.device_id,
             b"Total Allocated" => &mut self.total_allocated,
-            b"Python id" => &mut self.python_id,
-            b"Python parent id" => &mut self.python_parent,
             b"name" => &mut self.name,
             _ => return None,
         })
@@ -208,6 +204,26 @@ fn classify(event: &Event<'_>) -> Class {
     }
 }
 
+/// Bytes of memory for an event: what is kept of it, and what summarizing the trace holds for it at
+/// once (`metrics`: places and phases of operators, links of launches, stretches of activities).
+fn bytes_of(class: Class) -> u64 {
+    let bytes = match class {
+        Class::Operator => size_of::<Operator>() + 24,
+        Class::Annotation => size_of::<Annotation>(),
+        Class::RuntimeCall => size_of::<RuntimeCall>() + 32,
+        Class::Activity(_) => size_of::<Activity>() + 64,
+        Class::PythonFrame => size_of::<PythonFrame>() + 96,
+        Class::Memory => size_of::<MemoryEvent>(),
+        Class::Instant => size_of::<Instant>(),
+        Class::ProcessName => size_of::<(i64, StringId)>(),
+        Class::Counters | Class::Other => 0,
+    };
+    bytes as u64
+}
+
+/// Of a string beside its text: where it ends, and its entry in the table.
+const STRING_BYTES: usize = 20;
+
 fn is_annotation(name: &[u8]) -> bool {
     [&b"ProfilerStep#"[..], b"Optimizer.step#", b"Optimizer.zero_grad#", b"enumerate(DataLoader)#"]
         .iter()
@@ -220,9 +236,12 @@ pub(super) struct Builder<'o> {
     trace: Trace,
     strings: Interner,
     thread_ids: HashMap<Thread, ThreadId>,
+    details: FastMap<DetailsKey, DetailsId>,
     /// The thread of the event before, by the bytes of its process and thread: mostly the same.
     last_thread: Option<(Vec<u8>, Vec<u8>, ThreadId)>,
     kept_events: u64,
+    /// Of the events, see [`bytes_of`].
+    memory_bytes: u64,
 }
 
 impl<'o> Builder<'o> {
@@ -232,8 +251,10 @@ impl<'o> Builder<'o> {
             trace: Trace::default(),
             strings: Interner::default(),
             thread_ids: HashMap::new(),
+            details: FastMap::new(),
             last_thread: None,
             kept_events: 0,
+            memory_bytes: 0,
         }
     }
 
@@ -251,6 +272,12 @@ impl<'o> Builder<'o> {
             return Err(TraceError::TooMany { what: "events", limit: self.options.max_events });
         }
         self.kept_events += 1;
+        let of_strings = self.strings.text_bytes() + self.strings.len() * STRING_BYTES;
+        self.memory_bytes += bytes_of(class);
+        if self.memory_bytes + of_strings as u64 > self.options.max_memory_bytes {
+            let limit = self.options.max_memory_bytes;
+            return Err(TraceError::TooMuchMemory { limit, events: self.kept_events });
+        }
         if self.add_class(class, event)?.is_none() {
             self.trace.unusable_events += 1;
         }
@@ -287,8 +314,12 @@ impl<'o> Builder<'o> {
             return self.add_memory(event, start_ns);
         }
         let Some(duration_ns) = duration(event.duration) else { return Ok(None) };
+        self.trace.negative_durations += u64::from(duration_ns < 0);
+        let duration_ns = duration_ns.max(0);
         if let Class::Activity(kind) = class {
-            let activity = activity(name, kind, start_ns, duration_ns, event);
+            let Some(details) = self.details(details(event)) else { return Ok(None) };
+            let correlation = arguments.correlation.unsigned().into();
+            let activity = Activity { name, kind, start_ns, duration_ns, correlation, details };
             self.trace.activities.push(activity);
             return Ok(Some(()));
         }
@@ -300,9 +331,8 @@ impl<'o> Builder<'o> {
                     thread,
                     start_ns,
                     duration_ns,
-                    sequence: arguments.sequence.unsigned(),
-                    forward_thread: arguments.forward_thread.unsigned(),
-                    external: arguments.external.unsigned(),
+                    sequence: arguments.sequence.unsigned().into(),
+                    forward_thread: arguments.forward_thread.unsigned().into(),
                     input_dims: self.intern_nested(arguments.input_dims)?,
                     input_types: self.intern_nested(arguments.input_types)?,
                     concrete_inputs: self.intern_nested(arguments.concrete_inputs)?,
@@ -314,18 +344,11 @@ impl<'o> Builder<'o> {
                 self.trace.annotations.push(Annotation { name, thread, start_ns, duration_ns });
             }
             Class::RuntimeCall => {
-                let correlation = arguments.correlation.unsigned();
+                let correlation = arguments.correlation.unsigned().into();
                 let call = RuntimeCall { name, thread, start_ns, duration_ns, correlation };
                 self.trace.runtime_calls.push(call);
             }
-            _ => self.trace.python_frames.push(PythonFrame {
-                name,
-                thread,
-                start_ns,
-                duration_ns,
-                id: arguments.python_id.unsigned(),
-                parent: arguments.python_parent.unsigned(),
-            }),
+            _ => self.trace.python_frames.push(PythonFrame { name, thread, start_ns, duration_ns }),
         }
         Ok(Some(()))
     }
@@ -338,10 +361,11 @@ impl<'o> Builder<'o> {
             time_ns,
             thread,
             bytes,
-            address: arguments.address.unsigned(),
-            device_type: arguments.device_type.signed(),
-            device: arguments.device_id.signed(),
-            total_allocated: arguments.total_allocated.signed(),
+            address: arguments.address.unsigned().into(),
+            // No machine has such numbers that do not fit.
+            device_type: arguments.device_type.signed().and_then(|kind| kind.try_into().ok()),
+            device: arguments.device_id.signed().and_then(|device| device.try_into().ok()),
+            total_allocated: arguments.total_allocated.signed().into(),
         });
         Ok(Some(()))
     }
@@ -353,10 +377,23 @@ impl<'o> Builder<'o> {
         let Some(text) = text else { return Ok(None) };
         let limit = self.options.max_string_bytes;
         let id = self.strings.intern(&text);
-        if id.is_none() || self.strings.strings().text_bytes() > limit {
+        if id.is_none() || self.strings.text_bytes() > limit {
             return Err(TraceError::TooMany { what: "bytes of names", limit: limit as u64 });
         }
         Ok(id)
+    }
+
+    /// The number of these details, which are stored where they are new.
+    fn details(&mut self, details: ActivityDetails) -> Option<DetailsId> {
+        let key = DetailsKey::of(&details);
+        if let Some(id) = self.details.get(&key) {
+            return Some(*id);
+        }
+        let id = DetailsId(u32::try_from(self.trace.details.len()).ok()?);
+        self.memory_bytes += DETAILS_BYTES;
+        self.trace.details.push(details);
+        self.details.insert(key, id);
+        Some(id)
     }
 
     fn intern_nested(&mut self, token: Token<'_>) -> Result<Option<StringId>, TraceError> {
@@ -413,29 +450,45 @@ impl<'o> Builder<'o> {
         trace.annotations.shrink_to_fit();
         trace.runtime_calls.shrink_to_fit();
         trace.activities.shrink_to_fit();
+        trace.details.shrink_to_fit();
         trace.memory.shrink_to_fit();
         trace.python_frames.shrink_to_fit();
         trace
     }
 }
 
-fn activity(
-    name: StringId,
-    kind: ActivityKind,
-    start_ns: i64,
-    duration_ns: i64,
-    event: &Event<'_>,
-) -> Activity {
+/// Of details: themselves, and their entry in the table, of which a seventh is empty at the least.
+const DETAILS_BYTES: u64 =
+    (size_of::<ActivityDetails>() + 2 * size_of::<(DetailsKey, DetailsId)>()) as u64;
+
+/// Details by which they are found again: those of equal bits are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct DetailsKey {
+    place: (Option<i64>, Option<i64>),
+    numbers: (Option<u64>, Option<u64>),
+    shape: (Option<[u32; 3]>, Option<[u32; 3]>),
+    resources: (Option<u32>, Option<u32>, Option<u32>),
+}
+
+impl DetailsKey {
+    fn of(details: &ActivityDetails) -> DetailsKey {
+        let Launch { grid, block, registers, shared_memory_bytes, reported_occupancy_percent } =
+            details.launch;
+        let occupancy = reported_occupancy_percent.map(f32::to_bits);
+        DetailsKey {
+            place: (details.device, details.stream),
+            numbers: (details.bytes, details.graph_node),
+            shape: (grid, block),
+            resources: (registers, shared_memory_bytes, occupancy),
+        }
+    }
+}
+
+fn details(event: &Event<'_>) -> ActivityDetails {
     let arguments = &event.arguments;
-    Activity {
-        name,
-        kind,
-        start_ns,
-        duration_ns,
+    ActivityDetails {
         device: arguments.device.signed().or_else(|| event.process.signed()),
         stream: arguments.stream.signed().or_else(|| stream_of_thread(event.thread)),
-        correlation: arguments.correlation.unsigned(),
-        external: arguments.external.unsigned(),
         bytes: arguments.copied_bytes.unsigned(),
         // 0 outside of graphs.
         graph_node: arguments.graph_node.unsigned().filter(|node| *node > 0),
@@ -456,12 +509,8 @@ fn time(token: Token<'_>) -> Option<i64> {
     token.nanoseconds().filter(|time| (-MAX_TIME_NS..=MAX_TIME_NS).contains(time))
 }
 
-/// A duration; a negative one (the profiler's clocks crossed) is none at all.
 fn duration(token: Token<'_>) -> Option<i64> {
-    token
-        .nanoseconds()
-        .map(|duration| duration.max(0))
-        .filter(|duration| *duration <= MAX_DURATION_NS)
+    token.nanoseconds().filter(|duration| *duration <= MAX_DURATION_NS)
 }
 
 /// The stream of `7` or `"stream 7"`, as the GPU's thread is called.

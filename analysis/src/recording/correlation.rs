@@ -15,14 +15,14 @@ pub fn runtime_call_of_activities(trace: &Trace) -> Vec<Option<usize>> {
         .runtime_calls
         .iter()
         .enumerate()
-        .filter_map(|(index, call)| Some((call.correlation?, call.start_ns, index)))
+        .filter_map(|(index, call)| Some((call.correlation.get()?, call.start_ns, index)))
         .collect();
     by_correlation.sort_unstable();
     trace.activities.iter().map(|activity| find_call(&by_correlation, activity)).collect()
 }
 
 fn find_call(by_correlation: &[(u64, i64, usize)], activity: &Activity) -> Option<usize> {
-    let wanted = activity.correlation?;
+    let wanted = activity.correlation.get()?;
     let first = by_correlation.partition_point(|(number, ..)| *number < wanted);
     let same = by_correlation.get(first..)?;
     let same = same.get(..same.partition_point(|(number, ..)| *number == wanted))?;

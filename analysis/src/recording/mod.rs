@@ -10,6 +10,7 @@ pub mod correlation;
 pub mod line_log;
 pub mod manifest;
 pub mod observed;
+pub mod optional;
 mod strings;
 pub mod trace;
 

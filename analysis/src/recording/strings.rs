@@ -2,6 +2,7 @@
 
 use std::hash::BuildHasher;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
@@ -9,41 +10,51 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StringId(NonZeroU32);
 
-/// All strings of a trace, each of them once, in the order in which they first occurred.
+/// All strings of a trace, each of them once, in the order in which they first occurred. A clone
+/// shares them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Strings {
+pub struct Strings(Arc<Table>);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Table {
     text: String,
     /// Where each string ends in `text`; it begins where the one before it ends.
     ends: Vec<usize>,
 }
 
-impl Strings {
-    /// The string of an id; empty where the id is of another table.
-    pub fn get(&self, id: StringId) -> &str {
+impl Table {
+    fn get(&self, id: StringId) -> &str {
         let index = id.0.get() as usize - 1;
         let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).copied();
         let end = self.ends.get(index).copied();
         end.and_then(|end| self.text.get(start.unwrap_or(0)..end)).unwrap_or_default()
     }
+}
+
+impl Strings {
+    /// The string of an id; empty where the id is of another table.
+    pub fn get(&self, id: StringId) -> &str {
+        self.0.get(id)
+    }
 
     /// How many strings there are.
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.0.ends.len()
     }
 
     /// Whether there is no string at all.
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.0.ends.is_empty()
     }
 
     /// The bytes of all strings together.
     pub fn text_bytes(&self) -> usize {
-        self.text.len()
+        self.0.text.len()
     }
 
     /// All strings with their ids, in the order in which they first occurred.
     pub fn iter(&self) -> impl Iterator<Item = (StringId, &str)> {
-        (1..=self.ends.len()).filter_map(|number| {
+        (1..=self.len()).filter_map(|number| {
             let id = StringId(NonZeroU32::new(u32::try_from(number).ok()?)?);
             Some((id, self.get(id)))
         })
@@ -53,7 +64,7 @@ impl Strings {
 /// Fills a [`Strings`].
 #[derive(Debug, Default)]
 pub struct Interner {
-    strings: Strings,
+    strings: Table,
     table: HashTable<StringId>,
     // Seeded at random, so that a hostile trace cannot choose strings that collide.
     hasher: DefaultHashBuilder,
@@ -75,16 +86,26 @@ impl Interner {
         Some(id)
     }
 
-    /// What has been stored so far.
-    pub fn strings(&self) -> &Strings {
-        &self.strings
+    /// The bytes of what has been stored so far.
+    pub fn text_bytes(&self) -> usize {
+        self.strings.text.len()
+    }
+
+    /// How many strings have been stored so far.
+    pub fn len(&self) -> usize {
+        self.strings.ends.len()
+    }
+
+    /// Whether no string has been stored so far.
+    pub fn is_empty(&self) -> bool {
+        self.strings.ends.is_empty()
     }
 
     /// The finished table.
     pub fn finish(mut self) -> Strings {
         self.strings.text.shrink_to_fit();
         self.strings.ends.shrink_to_fit();
-        self.strings
+        Strings(Arc::new(self.strings))
     }
 }
 

@@ -6,6 +6,7 @@
 //! clock that the trace was recorded with. Every `start + duration` fits an `i64`; the reader sees
 //! to that.
 
+use super::optional::{OptionalI64, OptionalU64};
 use super::strings::{StringId, Strings};
 
 /// Everything that one trace says. [`super::chrome_trace`] reads it.
@@ -24,6 +25,8 @@ pub struct Trace {
     pub runtime_calls: Vec<RuntimeCall>,
     /// Kernels, copies and fills on GPUs, in the order of the file.
     pub activities: Vec<Activity>,
+    /// What [`Activity::details`] stands for: each once, because launches repeat.
+    pub details: Vec<ActivityDetails>,
     /// Allocations and frees, in order of time.
     pub memory: Vec<MemoryEvent>,
     /// Python's own frames (`with_stack=True`), in the order of operators. Empty where
@@ -46,6 +49,8 @@ pub struct Trace {
     pub truncated_at: Option<u64>,
     /// Events that say too little to be used, such as a kernel without a time.
     pub unusable_events: u64,
+    /// Events whose duration was negative, because the profiler's clocks crossed: it counts as 0.
+    pub negative_durations: u64,
 }
 
 impl Trace {
@@ -57,6 +62,11 @@ impl Trace {
     /// The string of an id of this trace, empty where there is none.
     pub fn text_or_empty(&self, id: Option<StringId>) -> &str {
         id.map_or("", |id| self.strings.get(id))
+    }
+
+    /// Where an activity ran and how it was launched.
+    pub fn details(&self, activity: &Activity) -> ActivityDetails {
+        self.details.get(activity.details.0 as usize).copied().unwrap_or_default()
     }
 
     /// The operating system's number of a thread, as the manifest has it.
@@ -111,13 +121,10 @@ pub struct Operator {
     /// Nanoseconds, not negative.
     pub duration_ns: i64,
     /// Autograd's number, which a forward operator and its backward node share.
-    pub sequence: Option<u64>,
+    pub sequence: OptionalU64,
     /// Of a backward node: the thread of its forward operator, counted by autograd from 1. Zero and
     /// nothing mean a forward operator.
-    pub forward_thread: Option<u64>,
-    /// The profiler's number of it. GPU activities name it as well, but not dependably: link
-    /// them with [`super::correlation`].
-    pub external: Option<u64>,
+    pub forward_thread: OptionalU64,
     /// The JSON text of `Input Dims`: `[[32, 3, 7, 7], [], [[8], [8]]]`.
     pub input_dims: Option<StringId>,
     /// The JSON text of `Input type`: `["float", "Scalar", "TensorList"]`.
@@ -167,7 +174,7 @@ pub struct RuntimeCall {
     /// Nanoseconds, not negative.
     pub duration_ns: i64,
     /// The number that it shares with what it started on the GPU.
-    pub correlation: Option<u64>,
+    pub correlation: OptionalU64,
 }
 
 impl RuntimeCall {
@@ -199,21 +206,10 @@ pub struct Activity {
     pub start_ns: i64,
     /// Nanoseconds, not negative.
     pub duration_ns: i64,
-    /// The GPU's number.
-    pub device: Option<i64>,
-    /// The stream's number.
-    pub stream: Option<i64>,
     /// The number that it shares with the runtime call that started it.
-    pub correlation: Option<u64>,
-    /// The profiler's number of an operator. Not dependable: see [`Operator::external`].
-    pub external: Option<u64>,
-    /// Bytes that were copied or filled.
-    pub bytes: Option<u64>,
-    /// Of what a CUDA graph ran: the number of its node, which grows in the order in which the nodes of
-    /// a graph were made. Older profilers do not write it.
-    pub graph_node: Option<u64>,
-    /// How a kernel was launched.
-    pub launch: Launch,
+    pub correlation: OptionalU64,
+    /// See [`Trace::details`].
+    pub details: DetailsId,
 }
 
 impl Activity {
@@ -221,6 +217,26 @@ impl Activity {
     pub fn end_ns(&self) -> i64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
+}
+
+/// Index into [`Trace::details`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DetailsId(pub u32);
+
+/// Where an activity ran, and how it was launched.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ActivityDetails {
+    /// The GPU's number.
+    pub device: Option<i64>,
+    /// The stream's number.
+    pub stream: Option<i64>,
+    /// Bytes that were copied or filled.
+    pub bytes: Option<u64>,
+    /// Of what a CUDA graph ran: the number of its node, which grows in the order in which the nodes of
+    /// a graph were made. Older profilers do not write it.
+    pub graph_node: Option<u64>,
+    /// How a kernel was launched.
+    pub launch: Launch,
 }
 
 /// A kernel's launch, as far as the trace tells it (ROCm tells grid and block alone).
@@ -249,13 +265,13 @@ pub struct MemoryEvent {
     /// Signed: a free is negative.
     pub bytes: i64,
     /// Traces of 2021 have none.
-    pub address: Option<u64>,
+    pub address: OptionalU64,
     /// As torch numbers them: 0 CPU, 1 CUDA and ROCm.
-    pub device_type: Option<i64>,
+    pub device_type: Option<i8>,
     /// The device's number; the CPU is -1.
-    pub device: Option<i64>,
+    pub device: Option<i16>,
     /// Bytes that the allocator had given out after this event. Traces of 2021 have none.
-    pub total_allocated: Option<i64>,
+    pub total_allocated: OptionalI64,
 }
 
 /// A frame of Python, recorded with `with_stack=True` since 2022.
@@ -269,10 +285,6 @@ pub struct PythonFrame {
     pub start_ns: i64,
     /// Nanoseconds, not negative.
     pub duration_ns: i64,
-    /// `Python id`.
-    pub id: Option<u64>,
-    /// `Python parent id`.
-    pub parent: Option<u64>,
 }
 
 impl PythonFrame {

@@ -36,17 +36,37 @@ struct Behind {
     /// Bytes of today's text.
     region: Range<usize>,
     edits: u32,
+    /// Of [`Budget::Edit`]: what the edits since the last attempt to parse may spend. Where the text
+    /// stays broken, an attempt at every key would be five milliseconds for nothing each time.
+    saved: usize,
+    /// After so many edits one is parsed with the whole budget. Each time that was not enough it is
+    /// twice as many.
+    patience: u32,
+}
+
+impl Behind {
+    fn at(region: Range<usize>) -> Behind {
+        Behind { region, edits: 0, saved: EDIT_TICKS, patience: EDITS_BEHIND }
+    }
 }
 
 /// After so many edits that the small budget was not enough for, one is parsed with the whole.
-const MOST_EDITS_BEHIND: u32 = 128;
+const EDITS_BEHIND: u32 = 128;
+/// Where even that was not enough, at the most.
+const MOST_EDITS_BEHIND: u32 = 1 << 14;
+/// What an attempt may spend.
+const EDIT_TICKS: usize = Budget::Edit { bytes: 0 }.ticks(0);
+/// What an edit adds to what may be spent: an attempt at every seventh key.
+const TICKS_OF_A_KEY: usize = 8;
+/// The same of what may have closed what was open.
+const TICKS_OF_A_BRACKET: usize = 25;
 
 impl SourceIndex {
     /// Parses a text.
     pub fn new(text: impl Into<Arc<str>>) -> SourceIndex {
         let text = text.into();
         let lines = Lines::new(&text);
-        let tree = parse::parse(&text, None, Budget::Whole);
+        let tree = parse::parse(&text, &lines, None, Budget::Whole);
         let outline = Outline::new(tree.as_ref(), &lines, text.len());
         SourceIndex { text, lines: Arc::new(lines), tree, outline: Arc::new(outline), behind: None }
     }
@@ -60,6 +80,7 @@ impl SourceIndex {
         if edits.is_empty() {
             return;
         }
+        let was_too_large = self.is_too_large_to_parse();
         let mut text = String::from(&*self.text);
         for edit in edits {
             let end = character_at(&text, edit.range.end);
@@ -68,10 +89,33 @@ impl SourceIndex {
             self.follow(&text, start..end, edit.text.len());
         }
         self.text = text.into();
+        if self.is_too_large_to_parse() {
+            self.forget_tree();
+            return;
+        }
         let edited = edits.iter().map(|edit| edit.text.len()).sum();
-        let edits_behind = self.behind.as_ref().map_or(0, |behind| behind.edits);
-        let is_far_behind = edits_behind > MOST_EDITS_BEHIND;
-        self.parse(if is_far_behind { Budget::Whole } else { Budget::Edit { bytes: edited } });
+        let Some(behind) = &mut self.behind else { return };
+        if was_too_large || behind.edits > behind.patience {
+            self.parse(Budget::Whole);
+            return;
+        }
+        let may_close =
+            |edit: &TextEdit| edit.text.contains(['(', ')', '[', ']', '{', '}', '"', '\'']);
+        let earned = if edits.iter().any(may_close) { TICKS_OF_A_BRACKET } else { TICKS_OF_A_KEY };
+        behind.saved = behind.saved.saturating_add(earned + edited / 90);
+        if behind.saved >= EDIT_TICKS {
+            behind.saved = 0;
+            self.parse(Budget::Edit { bytes: edited });
+        } else {
+            behind.edits += 1;
+        }
+    }
+
+    /// Lets go of what was known of a text that has become one which is not parsed.
+    fn forget_tree(&mut self) {
+        self.tree = None;
+        self.outline = Arc::new(Outline::new(None, &self.lines, self.text.len()));
+        self.behind = None;
     }
 
     /// Parses what [`SourceIndex::edit`] put off, which may take a few hundred milliseconds in a
@@ -108,23 +152,25 @@ impl SourceIndex {
             });
         }
         Arc::make_mut(&mut self.outline).shift(&old, new_len, lines, lines_before);
-        let before = self.behind.take();
-        let edits = before.as_ref().map_or(0, |behind| behind.edits);
-        let region = match before {
-            Some(Behind { region, .. }) => {
-                let end = if region.end > old.end { region.end - old.len() + new_len } else { 0 };
-                region.start.min(old.start)..end.max(new_end)
-            }
-            None => old.start..new_end,
-        };
-        self.behind = Some(Behind { region, edits });
+        let behind = self.behind.get_or_insert_with(|| Behind::at(old.start..new_end));
+        let region = &mut behind.region;
+        let end = if region.end > old.end { region.end - old.len() + new_len } else { 0 };
+        *region = region.start.min(old.start)..end.max(new_end);
     }
 
     /// Brings tree and statements in step with the text, where the budget is enough.
     fn parse(&mut self, budget: Budget) {
         let Some(behind) = &mut self.behind else { return };
-        let Some(tree) = parse::parse(&self.text, self.tree.as_ref(), budget) else {
-            behind.edits = if budget == Budget::Whole { 0 } else { behind.edits + 1 };
+        #[cfg(test)]
+        tests::count_attempt(budget);
+        let Some(tree) = parse::parse(&self.text, &self.lines, self.tree.as_ref(), budget) else {
+            match budget {
+                Budget::Edit { .. } => behind.edits += 1,
+                Budget::Whole => {
+                    behind.edits = 0;
+                    behind.patience = behind.patience.saturating_mul(2).min(MOST_EDITS_BEHIND);
+                }
+            }
             return;
         };
         match &self.tree {
@@ -186,6 +232,11 @@ impl SourceIndex {
     /// Its scopes, parents before children; the first is the text itself.
     pub fn scopes(&self) -> &[Scope] {
         &self.outline.scopes
+    }
+
+    /// Whether the text is left unparsed because of its size or of a line's.
+    pub fn is_too_large_to_parse(&self) -> bool {
+        !parse::can_be_parsed(&self.lines)
     }
 
     /// The syntax tree; nothing where the text is too long or too strange to parse.
@@ -262,9 +313,83 @@ impl SourceIndex {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
 
     use super::*;
+
+    thread_local! {
+        /// Attempts to parse after edits: with the small budget, and with the whole.
+        static ATTEMPTS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    }
+
+    pub(super) fn count_attempt(budget: Budget) {
+        let (small, whole) = ATTEMPTS.get();
+        let is_whole = budget == Budget::Whole;
+        ATTEMPTS.set((small + usize::from(!is_whole), whole + usize::from(is_whole)));
+    }
+
+    /// A text in which a bracket that is not closed keeps every parse from ending within its budget.
+    fn broken() -> SourceIndex {
+        let line = "    a = foo(b, [c for c in d], {1: 2}, 'x')\n";
+        let function = format!("def f():\n{}", line.repeat(20));
+        let mut index = SourceIndex::new(function.repeat(1_000));
+        index.edit(&[TextEdit { range: 0..0, text: "x = (\n".into() }]);
+        assert!(index.is_behind());
+        index
+    }
+
+    #[test]
+    fn keys_in_broken_text_are_not_parsed_each() {
+        let mut index = broken();
+        ATTEMPTS.set((0, 0));
+        const KEYS: usize = 400;
+        for _ in 0..KEYS {
+            index.edit(&[TextEdit { range: 4..4, text: "a".into() }]);
+        }
+        let (small, whole) = ATTEMPTS.get();
+        assert!(small <= KEYS / 6 && whole <= 3, "{small} and {whole} of {KEYS}");
+        assert!(small > 0);
+    }
+
+    #[test]
+    fn what_may_close_a_bracket_is_tried_sooner() {
+        for (key, expected) in [("a", 0), (")", 1)] {
+            let mut index = broken();
+            ATTEMPTS.set((0, 0));
+            for _ in 0..2 {
+                index.edit(&[TextEdit { range: 5..5, text: key.into() }]);
+            }
+            assert_eq!(ATTEMPTS.get(), (expected, 0), "{key}");
+        }
+    }
+
+    #[test]
+    fn keys_in_text_that_parses_are_parsed_each() {
+        let mut index = SourceIndex::new("a = 1\n".repeat(20));
+        for _ in 0..50 {
+            index.edit(&[TextEdit { range: 4..4, text: "1".into() }]);
+            assert!(!index.is_behind());
+        }
+    }
+
+    #[test]
+    fn absurd_texts_are_not_parsed_and_nothing_of_a_tree_is_kept() {
+        let long_line = format!("x = '{}'\n", "y".repeat(parse::MAX_LINE_BYTES));
+        for absurd in [long_line.clone(), "x = 1\n".repeat(parse::MAX_BYTES / 6 + 1)] {
+            let index = SourceIndex::new(absurd.as_str());
+            assert!(index.is_too_large_to_parse() && index.tree().is_none());
+            assert!(index.statements().is_empty() && index.scopes().len() == 1);
+            // It becomes absurd while it is open, and sane again.
+            let mut index = SourceIndex::new("a = 1\n");
+            index.replace(&absurd);
+            assert!(index.tree().is_none() && index.statements().is_empty());
+            index.replace("a = 2\nb = 3\n");
+            check(&index);
+            assert!(!index.is_too_large_to_parse() && index.statements().len() == 2);
+        }
+    }
 
     #[test]
     fn code_ends_before_its_comment() {

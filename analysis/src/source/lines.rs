@@ -51,6 +51,17 @@ impl Lines {
         self.len
     }
 
+    /// Bytes of the longest line, its end included.
+    pub fn longest(&self) -> usize {
+        let ends = self.starts.iter().skip(1).chain([&self.len]);
+        self.starts
+            .iter()
+            .zip(ends)
+            .map(|(start, end)| end.saturating_sub(*start))
+            .max()
+            .unwrap_or(0)
+    }
+
     /// The line, counted from 1, that holds the byte at `offset`. An offset past the end is on the
     /// last line.
     pub fn line_of(&self, offset: usize) -> u32 {

@@ -8,9 +8,12 @@ use tree_sitter::{Language, ParseOptions, Parser, Point, Tree};
 
 use super::lines::Lines;
 
-/// Texts longer than this are not parsed; their costs go by line. A Python file of this size was
-/// not written by a person.
-const MAX_BYTES: usize = 16 << 20;
+/// Texts longer than this are not parsed; their costs go by line. A file of 20,000 lines has about one
+/// million bytes, and a tree takes some 60 bytes of memory for each of the text's.
+pub(super) const MAX_BYTES: usize = 4 << 20;
+
+/// Nor are texts with a longer line, which are data and no program.
+pub(super) const MAX_LINE_BYTES: usize = 256 << 10;
 
 /// How much work a parse may be. Counted in ticks, one every hundred of tree-sitter's steps,
 /// because this crate knows no clock. A tick takes 20 to 100 microseconds.
@@ -28,7 +31,8 @@ pub(super) enum Budget {
 }
 
 impl Budget {
-    fn ticks(self, bytes: usize) -> usize {
+    /// In a text of so many bytes.
+    pub(super) const fn ticks(self, bytes: usize) -> usize {
         match self {
             Budget::Whole => 2_000 + bytes / 90,
             Budget::Edit { bytes: edited } => 50 + edited / 90,
@@ -43,10 +47,15 @@ pub(super) fn language() -> &'static Language {
     &LANGUAGE
 }
 
+/// Whether a text is one that a person could have written.
+pub(super) fn can_be_parsed(lines: &Lines) -> bool {
+    lines.text_len() <= MAX_BYTES && lines.longest() <= MAX_LINE_BYTES
+}
+
 /// Parses `text`, with what is still good of `old`. Nothing where the text is too long or too
 /// strange for the budget.
-pub(super) fn parse(text: &str, old: Option<&Tree>, budget: Budget) -> Option<Tree> {
-    if text.len() > MAX_BYTES {
+pub(super) fn parse(text: &str, lines: &Lines, old: Option<&Tree>, budget: Budget) -> Option<Tree> {
+    if !can_be_parsed(lines) {
         return None;
     }
     let mut parser = Parser::new();

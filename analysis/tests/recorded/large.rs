@@ -8,7 +8,8 @@ use ridgeline_analysis::recording::manifest::{
     Code, Iterations, Manifest, Module, SourceFile, Thread,
 };
 use ridgeline_analysis::recording::trace::{
-    self, Activity, ActivityKind, Launch, MemoryEvent, Operator, RuntimeCall, ThreadId, Trace,
+    self, Activity, ActivityDetails, ActivityKind, DetailsId, MemoryEvent, Operator, RuntimeCall,
+    ThreadId, Trace,
 };
 use ridgeline_analysis::recording::{Interner, Recording};
 
@@ -102,9 +103,8 @@ impl Made {
                 thread,
                 start_ns: at + start_ns,
                 duration_ns,
-                sequence: (depth == 0).then_some(sequence),
-                forward_thread: forward_thread.filter(|_| depth == 0),
-                external: None,
+                sequence: (depth == 0).then_some(sequence).into(),
+                forward_thread: forward_thread.filter(|_| depth == 0).into(),
                 input_dims: None,
                 input_types: None,
                 concrete_inputs: None,
@@ -117,20 +117,15 @@ impl Made {
             thread,
             start_ns: at + 3_000,
             duration_ns: 2_000,
-            correlation,
+            correlation: correlation.into(),
         });
         self.trace.activities.push(Activity {
             name: self.strings.intern("ampere_sgemm_128x64_tn").expect("few strings"),
             kind: ActivityKind::Kernel,
             start_ns: at + 4_000,
             duration_ns: 8_000,
-            device: Some(0),
-            stream: Some(7),
-            correlation,
-            external: None,
-            bytes: None,
-            graph_node: None,
-            launch: Launch::default(),
+            correlation: correlation.into(),
+            details: DetailsId(0),
         });
     }
 
@@ -139,10 +134,10 @@ impl Made {
             time_ns,
             thread: ThreadId(0),
             bytes,
-            address: Some(address),
+            address: Some(address).into(),
             device_type: Some(1),
             device: Some(0),
-            total_allocated: None,
+            total_allocated: None.into(),
         });
     }
 
@@ -157,6 +152,11 @@ impl Made {
         });
         self.trace.runtime_calls.sort_by_key(|call| (call.thread, call.start_ns));
         self.trace.memory.sort_by_key(|event| event.time_ns);
+        self.trace.details = vec![ActivityDetails {
+            device: Some(0),
+            stream: Some(7),
+            ..ActivityDetails::default()
+        }];
         self.trace.strings = self.strings.finish();
         self.trace
     }

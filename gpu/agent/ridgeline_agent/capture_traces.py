@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from .private_files import make_private
+
 # More captures are not recorded, nor larger ones: their kernels belong to the line of the replay.
 _MOST_CAPTURES = 16
 _MOST_BYTES = 64 * 2**20
@@ -127,6 +129,7 @@ def start_kineto(on_cuda: bool, memory: bool) -> Any:
 def _events(results: Any, path: str) -> list[str]:
     """The operators of a capture and the calls that made its nodes, as JSON."""
     results.save(path)
+    make_private(path)
     try:
         if os.path.getsize(path) > _MOST_BYTES:
             return []

@@ -16,6 +16,7 @@ import types
 from time import time_ns
 from typing import Any
 
+from .private_files import private
 from .sources import Sources
 
 (
@@ -107,7 +108,7 @@ class EventLog:
         if sys.byteorder == "big":
             words = array.array("q", words)
             words.byteswap()
-        with open(path, "wb") as file:
+        with open(path, "wb", opener=private) as file:
             file.write(_HEADER)
             words.tofile(file)
 

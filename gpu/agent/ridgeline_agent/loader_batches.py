@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from .batch_structure import NotDescribable, describe
+from .private_files import private
 
 NAME = "batch.json"
 VERSION = 1
@@ -48,5 +49,6 @@ class LoaderBatches:
         if not self._entries:
             return
         entries = [entry for _, entry in self._entries.values()]
-        with open(os.path.join(folder, NAME), "w", encoding="utf-8") as file:
+        path = os.path.join(folder, NAME)
+        with open(path, "w", encoding="utf-8", opener=private) as file:
             file.write(json.dumps({"version": VERSION, "loaders": entries}))

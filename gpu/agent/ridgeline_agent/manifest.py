@@ -9,6 +9,8 @@ import re
 import sys
 from typing import Any
 
+from .private_files import make_private, private
+
 SCHEMA = 1
 TRACE = "trace.json"
 # Long enough for every header that Kineto has written, and short enough to read at once.
@@ -25,7 +27,7 @@ def platform_name() -> str:
 def write_manifest(folder: str, manifest: dict[str, Any]) -> None:
     """Writes `manifest.json` so that it is there whole or not at all."""
     path = os.path.join(folder, "manifest.json")
-    with open(path + ".part", "w", encoding="utf-8") as file:
+    with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
         # Not `json.dump`, which encodes piece by piece in Python and takes ten times as long.
         file.write(json.dumps(manifest, ensure_ascii=True, allow_nan=False))
         file.flush()
@@ -40,6 +42,10 @@ def save_trace(results: Any, folder: str) -> None:
     """
     os.chdir(folder)
     results.save(TRACE)
+    make_private(TRACE)
+    # Kineto reports no error of its own.
+    if not os.path.exists(TRACE):
+        raise OSError("the profiler could not write its trace; is the disk full?")
     if os.path.getsize(TRACE) == 0:
         raise OSError("the profiler wrote an empty trace; is the disk full?")
     with open(TRACE, "r+b") as file:

@@ -14,6 +14,7 @@ from .memory import MemoryWatch
 from .modules import ModuleTable, optimizers_json
 from .operator_columns import OperatorColumns
 from .peak_memory import MemoryEvents
+from .private_files import private
 from .sources import Sources
 
 VERSION = 1
@@ -54,6 +55,6 @@ class Iteration(NamedTuple):
 def write(folder: str, content: dict[str, Any]) -> None:
     """Writes the list so that it is there whole or not at all."""
     path = os.path.join(folder, NAME)
-    with open(path + ".part", "w", encoding="utf-8") as file:
+    with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
         file.write(json.dumps(content, ensure_ascii=True, allow_nan=False))
     _replace(path + ".part", path)

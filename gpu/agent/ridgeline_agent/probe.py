@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import torch
 
 from .host import Host
+from .private_files import private
 from .probe_cells import probe_cell
 from .probe_operators import probe_operator
 from .probe_optimizers import probe_optimizer
@@ -132,7 +133,7 @@ class Answers:
         """
         self._answer["notes"] = list(self._notes)
         path = os.path.join(self._spec.out, NAME)
-        with open(path + ".part", "w", encoding="utf-8") as file:
+        with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
             file.write(json.dumps(self._answer, allow_nan=False))
         os.replace(path + ".part", path)
         self._written = time.monotonic()

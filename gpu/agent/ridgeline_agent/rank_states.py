@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .host import STAGES
+from .private_files import private
 
 FOLDER = "ranks"
 # What the launcher's ranks read to know what to run. It holds the configuration's variables.
@@ -52,7 +53,7 @@ def write(out: str, state: RankState) -> None:
     """Puts the file there whole. `out` is the folder of the whole run."""
     path = os.path.join(out, FOLDER, f"{state.rank}.json")
     state.message = None if state.message is None else state.message[:_MOST_MESSAGE]
-    with open(path + ".part", "w", encoding="utf-8") as file:
+    with open(path + ".part", "w", encoding="utf-8", opener=private) as file:
         json.dump(asdict(state), file)
     os.replace(path + ".part", path)
 

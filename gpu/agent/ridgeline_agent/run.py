@@ -20,6 +20,7 @@ from .estimator import Estimator
 from .failure import EntryError, shorten, without_absolute_paths
 from .interpreter import Interpreter
 from .overlay import Overlay
+from .private_files import make_folder
 from .recorder import Recorder
 from .side_by_side import Turn, run_side_by_side
 from .spec import RunSpec
@@ -95,7 +96,7 @@ class RunHost:
 
 
 def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interpreter) -> NoReturn:
-    os.makedirs(spec.out, exist_ok=True)
+    make_folder(spec.out)
     _no_core_dump()
     crash_report.install(spec.out)
     events.send({"event": "started", "id": spec.id, "pid": os.getpid()})

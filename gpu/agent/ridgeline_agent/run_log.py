@@ -6,6 +6,8 @@ import os
 from collections import deque
 from typing import IO
 
+from .private_files import make_folder, private
+
 FILE_NAME = "log.txt"
 
 
@@ -21,8 +23,9 @@ class RunLog:
         self._left_out = 0
         self._file: IO[bytes] | None = None
         try:
-            os.makedirs(folder, exist_ok=True)
-            self._file = open(os.path.join(folder, FILE_NAME), "wb", buffering=0)  # noqa: SIM115
+            make_folder(folder)
+            path = os.path.join(folder, FILE_NAME)
+            self._file = open(path, "wb", buffering=0, opener=private)  # noqa: SIM115
         except OSError:
             # A full disk or a folder that went away. The run itself will say so when it writes
             # the recording.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent_driver import TRAINING, Agent, gone_within, is_alive, log, manifest
+from ridgeline_agent.manifest import save_trace
 
 COMPLETE = TRAINING + "train(1000)\n"
 ON_LINUX = sys.platform.startswith("linux")
@@ -340,6 +341,18 @@ def test_lines_that_are_no_requests(agent: Agent, tmp_path: Path) -> None:
     for line in (b"", b"{", b"[" * 20_000, b"\xff\x00", b'"run"', b'{"op": ["run"]}', b"3" * 9000):
         agent.process.stdin.write(line + b"\n")
     check(agent, tmp_path, COMPLETE, "complete")
+
+
+def test_a_trace_that_was_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Results:
+        """Kineto, where the disk is full: it writes beside the file and renames that never."""
+
+        def save(self, path: str) -> None:
+            pass
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match="is the disk full"):
+        save_trace(Results(), str(tmp_path))
 
 
 @pytest.mark.skipif(not ON_LINUX, reason="/dev/full is there on Linux alone")

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use ridgeline_analysis::attribution::part::{MOST_EVENTS, Part, part};
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::present::findings;
 use ridgeline_analysis::present::json::{self, KernelTotal};
@@ -12,7 +13,7 @@ use ridgeline_analysis::present::terminal as present;
 use ridgeline_analysis::present::trace_summary::{self, TraceSummary, summarize};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
-use ridgeline_analysis::recording::chrome_trace::Options;
+use ridgeline_analysis::recording::chrome_trace::{Options, TraceError};
 use ridgeline_analysis::recording::trace::Trace;
 use ridgeline_analysis::source::batch_site::Entry;
 use ridgeline_analysis::whatif::facts::Probes;
@@ -31,18 +32,44 @@ pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
     if args.trace.is_dir() {
         return analyze_recording(args, terminal, style);
     }
-    let trace = read_trace(&args.trace)?;
-    let recording = Recording { trace, ..Recording::default() };
-    let (mut summary, profile) = std::thread::scope(|scope| {
-        let attributed = scope.spawn(|| attribution::attribute(&recording));
-        let summary = summarize(&recording.trace);
-        (summary, attributed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    });
+    let recording = Recording { trace: read_trace(args)?, ..Recording::default() };
+    let mut summary = match part(&recording.trace, MOST_EVENTS) {
+        Part::Whole => {
+            let (mut summary, profile) = std::thread::scope(|scope| {
+                let attributed = scope.spawn(|| attribution::attribute(&recording));
+                let summary = summarize(&recording.trace);
+                let attributed = attributed.join();
+                (summary, attributed.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            });
+            if let Ok(profile) = &profile {
+                summary.explain(profile);
+            }
+            summary
+        }
+        // One after the other, so that what both hold is never held at once.
+        Part::Iterations { trace, count, of } => {
+            let mut summary = summarize(&recording.trace);
+            let part = Recording { trace: *trace, ..Recording::default() };
+            if let Ok(profile) = attribution::attribute(&part) {
+                summary.explain(&profile);
+                summary.notes.push(format!(
+                    "the bottleneck and the utilization are of {count} of the {of} iterations, those \
+                     around the median one: all of them would take too much memory"
+                ));
+            }
+            summary
+        }
+        Part::TooLarge => {
+            let mut summary = summarize(&recording.trace);
+            summary.notes.push(format!(
+                "the bottleneck and the utilization are unknown: the trace has no profiler step of at \
+                 most {MOST_EVENTS} events to replay. Record with a schedule and call `step()`"
+            ));
+            summary
+        }
+    };
     // The process ends soon; giving hundreds of megabytes back piece by piece only takes time.
     std::mem::forget(recording);
-    if let Ok(profile) = &profile {
-        summary.explain(profile);
-    }
     if let Some(file) = &args.json {
         summary.notes.push(
             "Findings are told where a program is at hand: `ridgeline profile` runs it".to_owned(),
@@ -78,7 +105,8 @@ fn found_in(iteration: Iteration, profile: Arc<Profile>) -> Result<Vec<Finding>,
     Ok(findings)
 }
 
-fn read_trace(path: &Path) -> Result<Trace, Failure> {
+fn read_trace(args: &AnalyzeArgs) -> Result<Trace, Failure> {
+    let path: &Path = &args.trace;
     let wrong = |why: String| {
         Failure::failed(
             format!("{}: {why}", path.display()),
@@ -86,7 +114,16 @@ fn read_trace(path: &Path) -> Result<Trace, Failure> {
         )
     };
     let file = File::open(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    let trace = Trace::read(file, &Options::default()).map_err(|error| wrong(error.to_string()))?;
+    let max_memory_bytes = args.max_memory.saturating_mul(1_000_000);
+    let options = Options { max_memory_bytes, ..Options::default() };
+    let trace = Trace::read(file, &options).map_err(|error| match error {
+        TraceError::TooMuchMemory { .. } => Failure::failed(
+            format!("{}: {error}", path.display()),
+            "Allow more with `--max-memory MB`, or record fewer steps (`schedule(active=3)`), without \
+             `with_stack`",
+        ),
+        error => wrong(error.to_string()),
+    })?;
     let is_empty = trace.operators.is_empty()
         && trace.activities.is_empty()
         && trace.runtime_calls.is_empty()

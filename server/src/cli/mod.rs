@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ridgeline_analysis::recording::chrome_trace::DEFAULT_MEMORY_BYTES;
 
 use self::exit::Failure;
 
@@ -266,6 +267,10 @@ struct AnalyzeArgs {
     /// How many kernels, operators and lines to list.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
+    /// Refuse a trace that takes more memory than this, in megabytes.
+    #[arg(long, value_name = "MB", default_value_t = DEFAULT_MEMORY_BYTES / 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    max_memory: u64,
 }
 
 #[derive(Debug, Args)]

@@ -1,21 +1,21 @@
-//! Connections within limits: how many there are, how long one may take to say what it wants, and
-//! how long it may leave an answer unread. A page has the token, but anybody on this machine can
-//! connect.
+//! Connections within limits: how many there are (see [`super::admission`]), how long one may take
+//! to say what it wants, and how long it may leave an answer unread.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once; more wait with the system. A browser opens at most six for a page.
-const CONNECTION_LIMIT: usize = 96;
+use super::admission::{Admission, Place};
 
 /// For the head of a request, and between two requests.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
@@ -34,20 +34,30 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let serving = accept(listener, router, stop.clone());
+    let serving = accept(listener, router, stop.clone(), HEAD_LIMIT);
     stop.run_until_cancelled(serving).await;
 }
 
-async fn accept(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let room = Arc::new(Semaphore::new(CONNECTION_LIMIT));
-    // The semaphore is never closed.
-    while let Ok(permit) = room.clone().acquire_owned().await {
+async fn accept(
+    listener: TcpListener,
+    router: Router,
+    stop: CancellationToken,
+    head_limit: Duration,
+) {
+    let admission = Admission::default();
+    loop {
+        // More wait with the system meanwhile.
+        while let Some(wait) = admission.wait(Instant::now()) {
+            tokio::time::sleep(wait).await;
+        }
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (router, stop) = (router.clone(), stop.clone());
+                let place = Arc::new(admission.enter());
                 tokio::spawn(async move {
-                    stop.run_until_cancelled(connection(stream, router)).await;
-                    drop(permit);
+                    let served = connection(stream, router, place.clone(), head_limit);
+                    let kept = place.leave.run_until_cancelled(served);
+                    stop.run_until_cancelled(kept).await;
                 });
             }
             Err(error) => {
@@ -58,17 +68,109 @@ async fn accept(listener: TcpListener, router: Router, stop: CancellationToken) 
     }
 }
 
-async fn connection(stream: TcpStream, router: Router) {
+/// Every request carries the connection's place, so that the guard can note who has the token.
+async fn connection(stream: TcpStream, router: Router, place: Arc<Place>, head_limit: Duration) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_LIMIT));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(place.clone());
+        router.call(request)
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
+        .header_read_timeout(head_limit)
         .max_headers(HEADER_LIMIT)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(Box::pin(stream)), service);
     if let Err(error) = served.await {
         // A client that goes, or does not keep the limits, is nothing that a person should read of.
         tracing::trace!("a connection to the panel ended: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::panel::admission::STRANGER_LIMIT;
+    use crate::panel::feed::Feed;
+    use crate::panel::guard::Token;
+    use crate::panel::routes;
+
+    /// More than there are places, and fewer than the system keeps waiting.
+    const ATTACKERS: usize = STRANGER_LIMIT + 72;
+
+    /// Nothing here depends on the time: a head may take for ever, so that a place is only ever
+    /// given up to somebody else.
+    #[tokio::test]
+    async fn idle_connections_do_not_keep_a_page_waiting() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let token = Token::random().expect("random");
+        let (questions, _asked) = mpsc::channel(1);
+        let router = routes::router(token.clone(), questions, Feed::default());
+        let stop = CancellationToken::new();
+        const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+        let serving = tokio::spawn(accept(listener, router, stop.clone(), FOR_EVER));
+
+        let mut silent = Vec::new();
+        for number in 0..ATTACKERS {
+            let mut stream = TcpStream::connect(address).await.expect("connected");
+            if number % 2 == 0 {
+                // Half of a head.
+                let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: ").await;
+            }
+            silent.push(stream);
+        }
+        let ask = async || {
+            let mut page = TcpStream::connect(address).await.expect("connected");
+            let head = format!(
+                "GET /{}/ HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n",
+                token.as_str()
+            );
+            page.write_all(head.as_bytes()).await.expect("written");
+            let mut answer = String::new();
+            page.read_to_string(&mut answer).await.expect("answered");
+            answer
+        };
+        let answer = tokio::time::timeout(Duration::from_secs(60), ask()).await.expect("in time");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+        // The oldest had to go, and no more than there was no room for.
+        let rest = silent.split_off(ATTACKERS + 1 - STRANGER_LIMIT);
+        for mut stream in silent {
+            let mut byte = [0];
+            let read = tokio::time::timeout(Duration::from_secs(60), stream.read(&mut byte)).await;
+            assert!(!matches!(read.expect("it is closed"), Ok(1..)), "nothing is answered");
+        }
+        for mut stream in rest {
+            let mut byte = [0];
+            let read = tokio::time::timeout(Duration::from_millis(1), stream.read(&mut byte)).await;
+            assert!(read.is_err(), "it keeps its place: {read:?}");
+        }
+        stop.cancel();
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_stranger_is_answered_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (questions, _asked) = mpsc::channel(1);
+        let token = Token::random().expect("random");
+        let router = routes::router(token, questions, Feed::default());
+        let stop = CancellationToken::new();
+        let serving = tokio::spawn(accept(listener, router, stop, Duration::from_secs(1_000)));
+        let mut stranger = TcpStream::connect(address).await.expect("connected");
+        let head = format!("GET / HTTP/1.1\r\nhost: {address}\r\n\r\n");
+        stranger.write_all(head.as_bytes()).await.expect("written");
+        let mut answer = String::new();
+        let read = stranger.read_to_string(&mut answer);
+        tokio::time::timeout(Duration::from_secs(60), read).await.expect("closed").expect("read");
+        assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+        serving.abort();
     }
 }

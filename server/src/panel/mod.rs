@@ -3,6 +3,7 @@
 //! It knows HTTP and nothing of editors. What a page asks becomes a [`Question`]; whoever owns the
 //! state answers it: the event loop, or `ridgeline panel`, which has no editor.
 
+mod admission;
 pub mod answer;
 pub mod feed;
 mod guard;

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::HttpBody as _;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Json, Query, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -15,6 +15,7 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use super::admission::Place;
 use super::feed::Feed;
 use super::guard::{self, ANSWER_HEADERS, Token};
 use super::question::{Action, Done, Line, Question, Wish};
@@ -71,16 +72,24 @@ pub fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Ro
 /// Every request comes through here, also one for an address that is not there.
 async fn guarded(State(token): State<Token>, request: Request, next: Next) -> Response {
     let allowed = guard::check(&token, request.method(), request.uri(), request.headers());
+    // A connection has the listener's place; a test of the routes may have none.
+    let place = request.extensions().get::<Arc<Place>>();
+    let has_room = allowed.is_err() || place.is_none_or(|place| place.show_token());
     let limit = if request.method() == Method::POST { POST_LIMIT } else { ANSWER_LIMIT };
     // A body that says that it is too large is not waited for.
     let too_large = request.body().size_hint().lower() > BODY_LIMIT as u64;
     let mut response = match allowed {
+        Ok(()) if !has_room => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         Ok(()) if too_large => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
         Ok(()) => tokio::time::timeout(limit, next.run(request))
             .await
             .unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response()),
         Err(refusal) => refusal.status().into_response(),
     };
+    if allowed.is_err() || !has_room {
+        // Who is not let in does not keep a place.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     for (name, value) in ANSWER_HEADERS {
         response.headers_mut().entry(name).or_insert(value);
     }

@@ -289,12 +289,10 @@ enum Answer {
 impl Explorer<'_> {
     /// `before` is how often batches ran side by side before.
     async fn answer(&self, question: Question, before: usize) -> Result<Answer, String> {
-        let cache = self.pipeline.store().cache().to_owned();
-        let folder = blocking(move || {
-            std::fs::create_dir_all(&cache)?;
-            tempfile::Builder::new().prefix("batch-").tempdir_in(cache)
-        });
-        let folder = folder.await.map_err(|_| "it was interrupted".to_owned())?;
+        let store = self.pipeline.store().clone();
+        let folder = blocking(move || store.new_batch_folder())
+            .await
+            .map_err(|_| "it was interrupted".to_owned())?;
         let folder = folder.map_err(|error| error.to_string())?;
         let answer = match question {
             Question::Run(batch) => self.run(batch, folder.path()).await.map(Answer::Run),

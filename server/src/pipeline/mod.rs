@@ -41,7 +41,7 @@ pub use what_if::{Iteration, subject};
 use crate::discover::Discovery;
 use crate::history;
 use crate::profiler::{Profiled, ProgressEvent};
-use crate::store::{Store, StoreError, discard_data};
+use crate::store::{Store, StoreError, discard_data, make_recording_private};
 
 /// How many agents stay warm: each holds a few hundred megabytes of imported torch.
 const WARM_AGENTS: usize = 2;
@@ -272,6 +272,8 @@ impl Pipeline {
             }
         };
         let (ended, ()) = tokio::join!(run, relay);
+        let out = request.out.clone();
+        let _ = blocking(move || make_recording_private(&out)).await;
         ended
     }
 

@@ -7,7 +7,7 @@ use crate::attribution::contexts::Contexts;
 use crate::attribution::recorded_step::WorkKinds;
 use crate::predict::recorded_step::WorkKind;
 use crate::profile::Phase;
-use crate::recording::trace::Activity;
+use crate::recording::trace::{Activity, Trace};
 use crate::whatif::graph::{Resource, Task, TaskId, TaskKind};
 
 /// From the end of a launch to the start of its kernel on an idle GPU, at most, in nanoseconds. Beyond
@@ -24,6 +24,12 @@ const LONGEST_LAUNCH_NS: i64 = 100_000;
 /// CUDA's queue holds 1,024 launches; with half of that under way it may be full for a stream.
 const FULL_QUEUE: usize = 512;
 
+/// Device and stream of an activity.
+fn stream_of(trace: &Trace, activity: &Activity) -> (i64, i64) {
+    let details = trace.details(activity);
+    (details.device.unwrap_or(0), details.stream.unwrap_or(0))
+}
+
 impl Builder<'_> {
     pub fn gpu(&mut self, contexts: &Contexts<'_>) {
         let trace = self.join.trace;
@@ -31,7 +37,7 @@ impl Builder<'_> {
         let mut by_stream: BTreeMap<(i64, i64), Vec<usize>> = BTreeMap::new();
         let mut left_over: BTreeMap<(i64, i64), i64> = BTreeMap::new();
         for (index, activity) in trace.activities.iter().enumerate() {
-            let stream = (activity.device.unwrap_or(0), activity.stream.unwrap_or(0));
+            let stream = stream_of(trace, activity);
             match self.launches.call(index).filter(|call| self.task_of(*call).is_some()) {
                 Some(call) => {
                     by_call.entry(call).or_default().push(index);
@@ -65,7 +71,7 @@ impl Builder<'_> {
                     self.graph.names.len() as u32 - 1
                 });
                 task.name = Some(name);
-                task.bytes = activity.bytes;
+                task.bytes = trace.details(activity).bytes;
                 let call = self.launches.call(*index).and_then(|call| self.task_of(call));
                 if let Some((launch, _)) = call {
                     task.launched_by = Some(launch);
@@ -149,7 +155,7 @@ impl Builder<'_> {
                         else {
                             continue;
                         };
-                        let stream = (activity.device.unwrap_or(0), activity.stream.unwrap_or(0));
+                        let stream = stream_of(trace, activity);
                         let waits_for = told_to_wait.take().and_then(|reached| {
                             let until = activity.start_ns.saturating_add(CLOCKS_NS);
                             latest_of(&launched, &reached, until, stream)

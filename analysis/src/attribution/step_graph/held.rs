@@ -58,7 +58,7 @@ impl Builder<'_> {
         profile: &Profile,
     ) {
         let replay = memory::replay(&recording.trace, self.manifest, Some(self.window));
-        let has_addresses = replay.events.iter().all(|event| event.address.is_some());
+        let has_addresses = replay.events.iter().all(|event| event.address.get().is_some());
         // A trace of a GPU may tell of the host's memory alone.
         let of_device = |event: &MemoryEvent| event.device_type.is_some_and(|kind| kind != 0);
         let tells = self.join.trace.activities.is_empty() || replay.events.iter().any(of_device);

@@ -92,7 +92,7 @@ impl TraceSummary {
 }
 
 fn device(trace: &Trace) -> DeviceSummary {
-    let index = trace.activities.iter().find_map(|activity| activity.device);
+    let index = trace.activities.iter().find_map(|activity| trace.details(activity).device);
     let used_gpu = !trace.activities.is_empty();
     let properties = index.and_then(|index| trace.device(index));
     let calls_hip =
@@ -138,10 +138,12 @@ fn iteration(
 fn memory(trace: &Trace) -> MemorySummary {
     let mut peaks: Vec<DevicePeak> = Vec::new();
     for event in &trace.memory {
-        let Some(total) = event.total_allocated.and_then(|total| u64::try_from(total).ok()) else {
+        let Some(total) = event.total_allocated.get().and_then(|total| u64::try_from(total).ok())
+        else {
             continue;
         };
-        let (device_type, device) = (event.device_type, event.device);
+        let device_type = event.device_type.map(i64::from);
+        let device = event.device.map(i64::from);
         let known = peaks.iter().position(|p| (p.device_type, p.device) == (device_type, device));
         if let Some(peak) = known.and_then(|place| peaks.get_mut(place)) {
             peak.peak_bytes = peak.peak_bytes.max(total);
@@ -285,6 +287,12 @@ fn notes(trace: &Trace, facts: Option<&ActivityFacts>, memory: &MemorySummary) -
         notes.push(format!(
             "{} events say too little to be used (no time, or no name)",
             trace.unusable_events
+        ));
+    }
+    if trace.negative_durations > 0 {
+        notes.push(format!(
+            "{} events have a negative duration, because the profiler's clocks crossed: it counts as 0",
+            trace.negative_durations
         ));
     }
     if let Some(facts) = facts.filter(|facts| facts.unlinked > 0) {

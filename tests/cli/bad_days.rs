@@ -1,0 +1,219 @@
+//! A disk that fills up, folders that may not be written, two of us at once, and clocks that jump.
+
+#![cfg(unix)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
+
+const TRAINS: &str = include_str!("scripts/train.py");
+
+fn profile(sandbox: &Sandbox, python: &Path) -> Command {
+    sandbox.write("train.py", TRAINS);
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", "train.py", "--device", "cpu", "--python"]).arg(python);
+    command
+}
+
+/// Everything below a folder.
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(entry.path());
+            }
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+fn recordings(sandbox: &Sandbox) -> Vec<PathBuf> {
+    let files = walk(&sandbox.path("cache/recordings"));
+    let mut found: Vec<PathBuf> = (files.iter())
+        .filter(|file| file.file_name().is_some_and(|name| name == "manifest.json"))
+        .filter_map(|file| file.parent().map(Path::to_owned))
+        .filter(|folder| folder.join("trace.json").is_file())
+        .collect();
+    found.sort();
+    found
+}
+
+/// A file system of a few megabytes, in a namespace of its own, fills up in the middle of the run.
+/// The run says so, and where there is room again the next one is as good as the first.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_disk_that_fills_up_while_a_run_is_recorded() {
+    let Some(python) = python_with_torch() else { return };
+    let in_namespace = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
+        command
+    };
+    let probed =
+        in_namespace("mount -t tmpfs -o size=64k none /mnt").stderr(Stdio::null()).status();
+    if !probed.is_ok_and(|status| status.success()) {
+        println!("skipped: this machine makes no file system in a user namespace");
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let own = profile(&sandbox, python);
+    // The agent's files take one megabyte, a trace with a thousand operators several.
+    let script = "mkdir -p \"$RIDGELINE_CACHE_DIR\" && \
+                  mount -t tmpfs -o size=3m none \"$RIDGELINE_CACHE_DIR\" && exec \"$@\"";
+    let mut command = in_namespace(script);
+    command.arg("sh").arg(own.get_program()).args(own.get_args());
+    command.current_dir(sandbox.project());
+    for (name, value) in own.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    // Many operators an iteration, so that the recording is larger than the disk.
+    let many = "import torch\n\
+                net = torch.nn.Linear(8, 8)\n\
+                optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n\
+                for step in range(100):\n    \
+                    optimizer.zero_grad()\n    \
+                    loss = net(torch.randn(4, 8)).sum()\n    \
+                    for _ in range(3000):\n        \
+                        loss = loss + 1\n    \
+                    loss.backward()\n    \
+                    optimizer.step()\n";
+    sandbox.write("train.py", many);
+    let full = ended(&mut command);
+    assert_eq!(full.code, Some(1), "{}\n{}", full.stdout, full.stderr);
+    let said = full.stderr.to_lowercase();
+    assert!(said.contains("no space left") || said.contains("disk"), "{}", full.stderr);
+    assert!(!said.contains("panicked"), "{}", full.stderr);
+    // What is kept outside of the disk is whole: the next run finds nothing torn.
+    sandbox.write("train.py", TRAINS);
+    ended(&mut profile(&sandbox, python)).exits_with(0);
+    assert_eq!(recordings(&sandbox).len(), 1);
+}
+
+/// Runs as a user who may not write the folders that are the user's.
+fn as_somebody_else(command: &Command) -> Option<Command> {
+    if !rustix::process::geteuid().is_root() {
+        let mut same = Command::new(command.get_program());
+        same.args(command.get_args());
+        return Some(copy_surroundings(command, same));
+    }
+    // Root may write everywhere.
+    const NOBODY: &str = "65534";
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+    other.arg(command.get_program()).args(command.get_args());
+    let can = Command::new("setpriv")
+        .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"])
+        .arg(command.get_program())
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if !can.is_ok_and(|status| status.success()) {
+        println!("skipped: nobody else can run the binary on this machine");
+        return None;
+    }
+    Some(copy_surroundings(command, other))
+}
+
+fn copy_surroundings(from: &Command, mut to: Command) -> Command {
+    to.current_dir(from.get_current_dir().expect("the project"));
+    for (name, value) in from.get_envs() {
+        match value {
+            Some(value) => to.env(name, value),
+            None => to.env_remove(name),
+        };
+    }
+    to
+}
+
+/// Whoever has a home that cannot be written reads which folder that is and what to set, and what
+/// needs no folder works.
+#[test]
+fn a_home_that_may_not_be_written() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.project();
+    let home = sandbox.path("home");
+    fs::create_dir_all(&home).expect("a folder");
+    fs::write(project.join("train.py"), TRAINS).expect("written");
+    let trace = r#"[{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]"#;
+    fs::write(project.join("trace.json"), trace).expect("written");
+    for (folder, mode) in [(sandbox.path(""), 0o755), (project, 0o755), (home.clone(), 0o555)] {
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode)).expect("set");
+    }
+    let run = |arguments: &[&str]| -> Option<Ended> {
+        let mut command = sandbox.ridgeline();
+        command.args(arguments).env("HOME", &home);
+        for variable in ["RIDGELINE_CACHE_DIR", "RIDGELINE_STATE_DIR", "XDG_CACHE_HOME"] {
+            command.env_remove(variable);
+        }
+        command.env_remove("XDG_STATE_HOME");
+        as_somebody_else(&command).map(|mut command| ended(&mut command))
+    };
+    let Some(analyzed) = run(&["analyze", "trace.json"]) else { return };
+    analyzed.exits_with(0).prints("aten::mm");
+    if let Some(python) = python_with_torch()
+        && let Some(profiled) = run(&[
+            "profile",
+            "train.py",
+            "--device",
+            "cpu",
+            "--python",
+            python.to_str().expect("UTF-8"),
+        ])
+    {
+        // Its Python may be one that only root can start; either way a person reads why.
+        let ended = profiled;
+        assert!(matches!(ended.code, Some(1 | 4)), "{}\n{}", ended.stdout, ended.stderr);
+        assert!(!ended.stderr.contains("panicked") && !ended.stderr.is_empty(), "{}", ended.stderr);
+    }
+    assert_eq!(walk(&home), Vec::<PathBuf>::new());
+}
+
+/// Two of us measure one project at once: both finish, and neither loses or mixes up a recording.
+#[test]
+fn two_at_once_in_one_project() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    let started: Vec<_> = (0..2)
+        .map(|_| {
+            let mut command = profile(&sandbox, python);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started")
+        })
+        .collect();
+    for child in started {
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+    }
+    assert_eq!(recordings(&sandbox).len(), 2);
+    let runs = sandbox.run(&["compare"]).exits_with(0).stdout;
+    assert!(runs.contains("last") && runs.contains("last~1"), "{runs}");
+}
+
+/// A recording that was made while the clock was ahead does not hide those that come after it.
+#[test]
+fn a_clock_that_was_set_back() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    ended(&mut profile(&sandbox, python)).exits_with(0);
+    let [first] = &recordings(&sandbox)[..] else { panic!("one recording") };
+    let year = SystemTime::now() + Duration::from_secs(365 * 24 * 60 * 60);
+    let set = fs::File::open(first).and_then(|folder| folder.set_modified(year));
+    set.expect("its time is set");
+    ended(&mut profile(&sandbox, python)).exits_with(0);
+    let of_first = first.file_name().expect("a name").to_owned();
+    let newest = recordings(&sandbox)
+        .into_iter()
+        .max_by_key(|folder| fs::metadata(folder).and_then(|facts| facts.modified()).ok());
+    assert_ne!(newest.expect("two").file_name(), Some(of_first.as_os_str()));
+}
