@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -54,12 +55,14 @@ class Redirected:
     """What holds, as it is written down for the end of the run."""
 
     mode: str
-    # "kernel", or "python" where only what goes through Python's own functions is redirected.
+    # "kernel"; "landlock" and "python" where nothing can be mounted (see `_rewrite`).
     held_by: str = "kernel"
     # The throw-away folders.
     folders: list[str] = field(default_factory=list)
     # Upper layers, by the folders that they lie over.
     layers: list[tuple[str, str]] = field(default_factory=list)
+    # Caches that were made for the run, and go where they stay empty.
+    made: list[str] = field(default_factory=list)
     # Places that nothing could be put over, and why: what is written there is not held.
     open: list[str] = field(default_factory=list)
 
@@ -77,6 +80,8 @@ def refusal() -> str:
     others asks for all of them.
     """
     global _refusal
+    if not sys.platform.startswith("linux"):
+        return f"{sys.platform} has no mount namespaces"
     if _refusal is None:
         reading, writing = os.pipe()
         child = os.fork()
@@ -131,8 +136,11 @@ def hold(mode: str, root: str, cwd: str, out: str, keep: Iterable[str]) -> Redir
     """
     held = Redirected(mode)
     kept = kept_folders(keep, root, os.environ)
-    if not enter_namespace() or _entered is None:
-        raise OSError(_entered.refusal if _entered is not None else "")
+    if not is_usable(root, cwd) or _entered is None:
+        _rewrite(held, out, kept)
+        os.environ[_HELD_IN] = _this_namespace()
+        held.write(out)
+        return held
     view = _View(held, _entered.is_of_user, root, cwd)
     view.cover([os.path.realpath(out), *(path for path in kept if os.path.exists(path))])
     # Relative paths would still lead to where this process was before.
@@ -142,6 +150,56 @@ def hold(mode: str, root: str, cwd: str, out: str, keep: Iterable[str]) -> Redir
     os.environ[_HELD_IN] = _this_namespace()
     held.write(out)
     return held
+
+
+def is_usable(root: str, cwd: str) -> bool:
+    """Whether overlays can hold the program. In a user namespace they cannot copy files of other
+    users and groups, such as those of a project's group on a cluster.
+    """
+    if not enter_namespace() or _entered is None:
+        return False
+    if not _entered.is_of_user:
+        return True
+    own = (os.geteuid(), os.getegid())
+    status = [os.stat(path) for path in (root, cwd)]
+    return all((one.st_uid, one.st_gid) == own for one in status)
+
+
+def _rewrite(held: Redirected, out: str, kept: list[str]) -> None:
+    """Where nothing can be mounted, Python's own functions write elsewhere, and where the kernel
+    has Landlock it refuses the rest.
+    """
+    from . import rewritten_paths
+    from .landlock_writes import restrict_writes
+
+    for path in kept:
+        # The programs that compile kernels see no shadows, so their caches have to be there.
+        if os.path.basename(path).startswith((".", "torchinductor_")) and not os.path.exists(path):
+            with contextlib.suppress(OSError):
+                os.makedirs(path, mode=0o700)
+                held.made.append(path)
+    for base in throw_away_bases(os.environ):
+        descriptor = _open(base)
+        if descriptor is not None:
+            folder, _ = _make_folder(base, descriptor)
+            break
+    else:
+        raise OSError("there is no place for a throw-away folder")
+    held.folders.append(folder)
+    temporary = os.path.join(folder, "tmp")
+    os.mkdir(temporary, 0o700)
+    os.environ["TMPDIR"] = tempfile.tempdir = temporary
+    # The import system does not go by the functions that are replaced.
+    sys.dont_write_bytecode = True
+    through = [os.path.realpath(out), *kept, *_LEFT_ALONE]
+    through = [path for path in through if os.path.exists(path)]
+    shadows = rewritten_paths.install(folder, through, held.mode == "deny")
+    held.layers.append(("/", shadows.upper))
+    try:
+        restrict_writes([*through, folder])
+        held.held_by = "landlock"
+    except (OSError, AttributeError):
+        held.held_by = "python"
 
 
 def is_held() -> bool:
@@ -155,7 +213,10 @@ def _this_namespace() -> str:
     path = "/proc/sys/kernel/random/boot_id"
     with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
         boot = file.read().strip()
-    return f"{os.readlink('/proc/self/ns/mnt')} {boot}"
+    try:
+        return f"{os.readlink('/proc/self/ns/mnt')} {boot}"
+    except OSError:
+        return ""  # Not Linux, where nothing is mounted for a run.
 
 
 class _View:

@@ -22,6 +22,7 @@ from typing import Any
 
 from .kept_writes import is_within, kept_folders
 from .redirect import FOLDER_PREFIX, LOCK, RECORD_PREFIX, throw_away_bases
+from .rewritten_paths import REMOVED
 from .spec import RunSpec
 
 # What is shown and what is looked at, of a program that writes very many files.
@@ -71,11 +72,17 @@ def take(spec: RunSpec) -> dict[str, Any] | None:
         _put_in_place(caches, layers)
         if record.get("mode") == "redirect":
             look = _Look(spec.root)
+            removed = {path: one for folder in folders for path, one in _removed_in(folder)}
+            changes.update(removed)
             for path, upper in layers:
                 changes.update((change.path, change) for change in look.changes(path, upper))
             is_whole = is_whole and not look.is_over
         for folder in folders:
             _remove(folder)
+        for made in _texts(record.get("made")):
+            if made in caches:
+                with contextlib.suppress(OSError):
+                    os.rmdir(made)
     told = sorted(changes.values(), key=lambda one: (one.what != "removed", one.path))
     return {
         "mode": records[0].get("mode"),
@@ -204,6 +211,16 @@ def _change(path: str, entry: os.DirEntry[str]) -> Change | None:
         if _is_same(path, before, entry.path, after)
         else Change(path, "changed", after.st_size)
     )
+
+
+def _removed_in(folder: str) -> Iterator[tuple[str, Change]]:
+    """What was removed, where no overlay notes it (rewritten_paths.py)."""
+    with contextlib.suppress(OSError), open(os.path.join(folder, REMOVED), "rb") as file:
+        for name in file.read(_LARGEST_RECORD).split(b"\0"):
+            path = os.fsdecode(name)
+            with contextlib.suppress(OSError):
+                if path and not os.path.lexists(os.path.join(folder, "0-upper") + path):
+                    yield path, Change(path, "removed", os.lstat(path).st_size)
 
 
 def _is_same(path: str, before: os.stat_result, copy: str, after: os.stat_result) -> bool:

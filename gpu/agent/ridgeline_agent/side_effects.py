@@ -6,7 +6,6 @@ watches the run, `take` says at its end what was kept from the disk.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -14,7 +13,8 @@ from typing import Any, NoReturn
 
 from .spec import RunSpec
 
-if sys.platform.startswith("linux"):
+_CAN_HOLD = sys.platform != "win32"
+if sys.platform != "win32":
     from . import redirect, redirected
 
 
@@ -22,19 +22,19 @@ def prepare() -> None:
     """For a process that is not forked for its run: makes ready for `hold`, which later on its
     threads would keep it from. Call it before torch is imported.
     """
-    if sys.platform.startswith("linux") and not redirect.is_held():
+    if _CAN_HOLD and not redirect.is_held():
         redirect.enter_namespace()
 
 
 def ask_ahead() -> None:
     """For a process that forks runs: asks once for all of them what the system allows."""
-    if sys.platform.startswith("linux"):
+    if _CAN_HOLD:
         redirect.refusal()
 
 
 def hold(spec: RunSpec) -> None:
     """From now on what this process writes is thrown away, or refused."""
-    if redirect.is_held():
+    if not _CAN_HOLD or redirect.is_held():
         return  # A rank below a launcher that is.
     # Ranks tell how far they are in the folder of the whole run.
     out = os.path.dirname(spec.out) if spec.rank else spec.out
@@ -45,6 +45,8 @@ def holding(spec: RunSpec, command: list[str], boot: str, out: str) -> list[str]
     """The command, started so that it and all that it starts on this machine are held."""
     if spec.side_effects == "allow" or not sys.platform.startswith("linux"):
         return command
+    if redirect.refusal():
+        return command  # Each rank does what it can by itself.
     how = json.dumps([spec.side_effects, spec.root, spec.cwd, out, *spec.keep_writes])
     return [sys.executable, "-u", boot, "--hold", how, *command]
 
@@ -52,16 +54,19 @@ def holding(spec: RunSpec, command: list[str], boot: str, out: str) -> list[str]
 def become_held(arguments: list[str]) -> NoReturn:
     """What `holding` starts."""
     mode, root, cwd, out, *keep = json.loads(arguments[0])
-    # Where it cannot be held here, each rank does what it can by itself.
-    with contextlib.suppress(OSError):
+    # What a process replaces within itself would not reach the ranks. They do so by themselves.
+    if redirect.is_usable(root, cwd):
         redirect.hold(mode, root, cwd, out, keep)
     os.execvp(arguments[1], arguments[1:])
 
 
 def take(spec: RunSpec) -> dict[str, Any] | None:
     """`side_effects` of the event that ends the run; None where nothing was held."""
-    if spec.side_effects == "allow" or not sys.platform.startswith("linux"):
+    if spec.side_effects == "allow":
         return None
+    if not _CAN_HOLD:
+        nothing: dict[str, Any] = {"mode": spec.side_effects, "held_by": "nothing", "open": []}
+        return {**nothing, "changes": [], "count": 0, "bytes": 0, "is_whole": True}
     return redirected.take(spec)
 
 
@@ -74,7 +79,7 @@ class DiskWatch:
     """See redirected.DiskWatch."""
 
     def __init__(self, spec: RunSpec) -> None:
-        watched = spec.side_effects != "allow" and sys.platform.startswith("linux")
+        watched = spec.side_effects != "allow" and _CAN_HOLD
         self._watch = redirected.DiskWatch(spec.out) if watched else None
 
     def why_stop(self) -> str | None:
@@ -90,5 +95,5 @@ class DiskWatch:
 
 def sweep() -> None:
     """Removes what runs left behind that were killed together with the process that watches."""
-    if sys.platform.startswith("linux"):
+    if _CAN_HOLD:
         redirected.sweep(os.environ)
