@@ -45,8 +45,6 @@ def holding(spec: RunSpec, command: list[str], boot: str, out: str) -> list[str]
     """The command, started so that it and all that it starts on this machine are held."""
     if spec.side_effects == "allow" or not sys.platform.startswith("linux"):
         return command
-    if redirect.refusal():
-        return command  # Each rank does what it can by itself.
     how = json.dumps([spec.side_effects, spec.root, spec.cwd, out, *spec.keep_writes])
     return [sys.executable, "-u", boot, "--hold", how, *command]
 
