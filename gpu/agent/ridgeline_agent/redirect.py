@@ -10,14 +10,18 @@ holds at the end is listed and removed by the process that watches the run (redi
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import functools
 import json
 import os
+import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from . import mounts
 from .kept_writes import is_within, kept_folders
@@ -147,6 +151,7 @@ def hold(mode: str, root: str, cwd: str, out: str, keep: Iterable[str]) -> Redir
     os.chdir(cwd if os.path.isdir(cwd) else root)
     if _entered.is_of_user:
         mounts.drop_capabilities()
+        _rename_folders()
     os.environ[_HELD_IN] = _this_namespace()
     held.write(out)
     return held
@@ -217,6 +222,27 @@ def _this_namespace() -> str:
         return f"{os.readlink('/proc/self/ns/mnt')} {boot}"
     except OSError:
         return ""  # Not Linux, where nothing is mounted for a run.
+
+
+def _rename_folders() -> None:
+    """In a user namespace an overlay cannot rename a folder that is on the disk, and says that it
+    would be another file system. Programs keep their last results by that.
+    """
+
+    def renaming(real: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(real)
+        def rename(source: Any, target: Any, **kwargs: Any) -> None:
+            try:
+                real(source, target, **kwargs)
+            except OSError as error:
+                if error.errno != errno.EXDEV or kwargs or not os.path.isdir(source):
+                    raise
+                shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+                shutil.rmtree(source)
+
+        return rename
+
+    os.rename, os.replace = renaming(os.rename), renaming(os.replace)
 
 
 class _View:

@@ -437,7 +437,11 @@ def test_for_a_user_without_rights(tmp_path: Path) -> None:
         project, home = Path(folder) / "project", Path(folder) / "home"
         for path in (project / "out", home):
             path.mkdir(parents=True)
-        (project / "model.pt").write_text("of weeks")
+        (project / "old").mkdir()
+        for path in (project / "model.pt", project / "old" / "kept.txt"):
+            path.write_text("of weeks")
+            os.chown(path, 4321, 4321)
+        os.chown(project / "old", 4321, 4321)
         (project / "out" / "of_root.txt").write_text("of root")
         for path in (Path(folder), project, home, project / "out", project / "model.pt"):
             os.chown(path, 4321, 4321)
@@ -467,6 +471,8 @@ def test_for_a_user_without_rights(tmp_path: Path) -> None:
                         (home / ".bashrc").write_text("changed")
                         Path("/tmp/left_by_a_test").write_text("changed")
                         Path("/var/tmp/left_by_a_test").write_text("changed")
+                        (project / "old").rename(project / "new")
+                        assert (project / "new" / "kept.txt").read_text() == "of weeks"
                         # It must not be able to take the overlay away again.
                         with pytest.raises(OSError):
                             redirect.mounts._call("umount2", str(project).encode(), 2)
@@ -479,7 +485,12 @@ def test_for_a_user_without_rights(tmp_path: Path) -> None:
                 told = redirected.take(asked)
                 assert told is not None
                 listed = {one["path"]: one["change"] for one in told["changes"]}
-                assert listed == {"model.pt": "changed", "~/.bashrc": "created"}, listed
+                assert listed == {
+                    "model.pt": "changed",
+                    "~/.bashrc": "created",
+                    "old": "removed",
+                    "new/kept.txt": "created",
+                }, listed
                 assert told["held_by"] == "kernel"
                 status = 0
             except BaseException:
