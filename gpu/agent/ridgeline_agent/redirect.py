@@ -290,6 +290,9 @@ class _View:
         for _, descriptor in self._folders.values():
             os.close(descriptor)
         if self._view:
+            if self._held.mode == "deny":
+                with self._noting("/"):
+                    mounts.make_read_only(self._view, frozenset())
             mounts.enter_root(self._view)
 
     def _plan(self, path: str, depth: int) -> None:

@@ -223,6 +223,12 @@ for write in (
         write()
     except (OSError, subprocess.CalledProcessError) as error:
         refused.append(error.errno if isinstance(error, OSError) else "cp")
+if os.geteuid() == 0:
+    try:
+        open("/left_by_a_test", "w")
+        refused.append("not at the root")
+    except OSError:
+        pass
 print("SEEN", refused)
 with tempfile.TemporaryFile() as file:  # What is temporary is not the person's.
     file.write(b"x")
