@@ -12,6 +12,7 @@ pub mod bottleneck;
 pub mod day;
 pub mod exchange;
 pub mod ranks;
+pub mod side_effects;
 pub mod since;
 pub mod utilization;
 
@@ -24,6 +25,7 @@ use bottleneck::Bottleneck;
 use day::Day;
 use exchange::Exchange;
 use ranks::Ranks;
+use side_effects::SideEffects;
 use since::Since;
 use utilization::{Metrics, Utilization};
 
@@ -581,6 +583,9 @@ pub struct Profile {
     pub metrics: Option<Arc<Metrics>>,
     /// What the iteration would save without each of its causes; nothing likewise.
     pub bottleneck: Option<Arc<Bottleneck>>,
+    /// What the run wrote that was kept from the disk; nothing where it was allowed to write, and of a
+    /// recording that was read again.
+    pub side_effects: Option<Arc<SideEffects>>,
 }
 
 /// What a profile rests on that no run measured: that of a text that has not run, or of a device

@@ -20,7 +20,12 @@ def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]
     sys.path.insert(0, FOLDER)
-    if "--worker" in sys.argv[1:]:
+    if sys.argv[1:2] == ["--hold"]:
+        # First, because the words behind it are those of another command.
+        from ridgeline_agent.side_effects import become_held
+
+        become_held(sys.argv[2:])
+    elif "--worker" in sys.argv[1:]:
         from ridgeline_agent.worker import serve
 
         serve(sys.argv[1:], FOLDER, LOADED_AT_START)

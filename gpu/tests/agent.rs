@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ridgeline_gpu::agent::{
     Agent, AgentError, AgentOptions, Entry, Iterations, Mode, Outcome, Patience, Prepare, RunEvent,
-    RunLimits, RunOutcome, RunRequest, Stage,
+    RunLimits, RunOutcome, RunRequest, SideEffectsMode, Stage,
 };
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -83,6 +83,8 @@ fn request(seconds: u64) -> RunRequest {
         launcher: None,
         versions: Vec::new(),
         turn: 1,
+        side_effects: SideEffectsMode::Allow,
+        keep_writes: Vec::new(),
         limits: RunLimits {
             seconds,
             memory_bytes: 1 << 34,

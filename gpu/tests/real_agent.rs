@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ridgeline_gpu::agent::{
     Agent, AgentOptions, Claim, Entry, EstimateRequest, Iterations, Outcome, Patience, Prepare,
-    ProbeRequest, RunEvent, RunOutcome, RunRequest,
+    ProbeRequest, RunEvent, RunOutcome, RunRequest, SideEffectsMode,
 };
 use ridgeline_gpu::interpreter::{Consent, Search, Surroundings, find};
 use ridgeline_gpu::limits::{Machine, default_limits};
@@ -84,6 +84,8 @@ impl Project {
             launcher: None,
             versions: Vec::new(),
             turn: 1,
+            side_effects: SideEffectsMode::Allow,
+            keep_writes: Vec::new(),
             limits: default_limits(&Machine::query()),
         }
     }

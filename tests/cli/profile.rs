@@ -268,7 +268,8 @@ fn an_interrupt_ends_everything() {
     );
     sandbox.write("train.py", sleeps);
     let mut command = sandbox.ridgeline();
-    command.args(["profile", "train.py", "--python"]).arg(python);
+    // It has to write where this test can read.
+    command.args(["profile", "train.py", "--side-effects", "allow", "--python"]).arg(python);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let program = loop {
         let text = std::fs::read_to_string(&pid_file).unwrap_or_default();
@@ -291,6 +292,66 @@ fn an_interrupt_ends_everything() {
     {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
+}
+
+/// A project with a checkpoint of long training, and a loop that overwrites it before it begins.
+fn with_checkpoint(sandbox: &Sandbox) -> (std::path::PathBuf, String) {
+    let checkpoint = sandbox.write("out/model.pt", "of weeks of training");
+    let script = loop_with("").replace(
+        "for step",
+        "torch.save(net.state_dict(), 'out/model.pt')\n\
+         assert torch.load('out/model.pt')['bias'].shape == (8,)\n\
+         open('out/log.txt', 'w').write('1')\n\
+         for step",
+    );
+    (checkpoint, script)
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_does_not_overwrite_a_checkpoint() {
+    let sandbox = Sandbox::new();
+    let (checkpoint, script) = with_checkpoint(&sandbox);
+    let Some(ended) = profile(&sandbox, &script, &["--json", "-"]) else { return };
+    let ended = ended.exits_with(0).says("Not written to disk: 2 files").says("out/model.pt");
+    assert_eq!(std::fs::read_to_string(&checkpoint).expect("it is there"), "of weeks of training");
+    assert!(!sandbox.project().join("out/log.txt").exists());
+    let json: Value = serde_json::from_str(&ended.stdout).expect("JSON and nothing else");
+    schema::holds(&json, "profile");
+    let effects = &json["side_effects"];
+    assert_eq!(effects["mode"], "redirect");
+    assert_eq!(effects["count"], 2);
+    assert_eq!(effects["changes"][0]["path"], "out/log.txt");
+    assert_eq!(effects["changes"][1]["path"], "out/model.pt");
+    assert_eq!(effects["changes"][1]["change"], "changed");
+}
+
+#[cfg(unix)]
+#[test]
+fn side_effects_are_what_the_person_says() {
+    let sandbox = Sandbox::new();
+    let (checkpoint, script) = with_checkpoint(&sandbox);
+    // The command line stands before the configuration.
+    sandbox.write("ridgeline.toml", "side_effects = \"allow\"\n");
+    let Some(ended) = profile(&sandbox, &script, &["--side-effects", "deny"]) else { return };
+    ended.exits_with(1);
+    assert_eq!(std::fs::read_to_string(&checkpoint).expect("it is there"), "of weeks of training");
+    let Some(ended) = profile(&sandbox, &script, &[]) else { return };
+    let ended = ended.exits_with(0);
+    assert!(!ended.stderr.contains("Not written to disk"), "{}", ended.stderr);
+    assert_ne!(std::fs::read(&checkpoint).expect("it is there"), b"of weeks of training");
+    assert!(sandbox.project().join("out/log.txt").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_program_that_fails_does_not_overwrite_either() {
+    let sandbox = Sandbox::new();
+    let (checkpoint, script) = with_checkpoint(&sandbox);
+    let script = script.replace("for step", "1 / 0\nfor step");
+    let Some(ended) = profile(&sandbox, &script, &[]) else { return };
+    ended.exits_with(1).says("ZeroDivisionError").says("Not written to disk: 2 files");
+    assert_eq!(std::fs::read_to_string(&checkpoint).expect("it is there"), "of weeks of training");
 }
 
 /// A loop that leaves anomaly detection on, at the line of `set_detect_anomaly`.

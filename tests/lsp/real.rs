@@ -75,12 +75,15 @@ loader = DataLoader(TensorDataset(torch.randn(16384, 64)), batch_size=16)
 for (x,) in loader:
     optimizer.zero_grad()
     model(x).sum().backward()
-    with open('order.txt', 'a') as order:
+    with open('order/order.txt', 'a') as order:
         print(len(x), file=order)
     optimizer.step()
 ";
     let capabilities = json!({"experimental": {"ridgeline": {"panel": true}}});
     let Some((mut server, script)) = with_script(script, capabilities).await else { return };
+    // What a run writes elsewhere is not on the disk.
+    std::fs::create_dir(server.root.join("order")).expect("made");
+    server.write("ridgeline.toml", "keep_writes = [\"order\"]\n");
     server.client.command("ridgeline.openPanel", json!([])).await.expect("done");
     let params = server.client.notification("ridgeline/openPanel").await;
     let panel = Panel::at(params["uri"].as_str().expect("an address"));
@@ -95,7 +98,7 @@ for (x,) in loader:
         events.wait_for("panel").await;
         sizes = panel.document().await["predictions"]["batch_size"].take();
     }
-    let order = std::fs::read_to_string(server.root.join("order.txt")).expect("the order");
+    let order = std::fs::read_to_string(server.root.join("order/order.txt")).expect("the order");
     let order: Vec<&str> = order.lines().collect();
     let turns = order.chunk_by(|one, next| one == next).count();
     // One after another there would be a dozen.

@@ -251,6 +251,7 @@ fn attribute_with(
         since: None,
         metrics: None,
         bottleneck: None,
+        side_effects: None,
     };
     let mut graph = Err(NoGraph::NoIteration);
     if regions.is_empty() {

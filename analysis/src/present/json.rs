@@ -12,6 +12,7 @@ use super::findings::Entry;
 use super::ranks::{self, RanksEntry};
 use crate::compare::run::Run;
 use crate::diagnose::finding::Finding;
+use crate::profile::side_effects::{Change, SideEffects};
 use crate::profile::utilization::Utilization;
 use crate::profile::{
     DeviceTime, GpuActivity, LineCost, MemoryByAge, MemoryByKind, ModuleCost, OperatorCost, Phase,
@@ -45,6 +46,33 @@ pub struct Document {
     ranks: Option<RanksEntry>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kernels: Option<Vec<KernelTotal>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    side_effects: Option<SideEffectsEntry>,
+}
+
+/// What the run wrote that was kept from the disk. What is outside of the project is counted: its path
+/// says something of the machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct SideEffectsEntry {
+    mode: String,
+    held_by: String,
+    count: u64,
+    bytes: u64,
+    outside: usize,
+    changes: Vec<Change>,
+}
+
+fn side_effects_entry(effects: &SideEffects) -> SideEffectsEntry {
+    let (outside, inside): (Vec<_>, Vec<_>) =
+        effects.changes.iter().cloned().partition(|change| change.outside);
+    SideEffectsEntry {
+        mode: effects.mode.clone(),
+        held_by: effects.held_by.clone(),
+        count: effects.count,
+        bytes: effects.bytes,
+        outside: outside.len(),
+        changes: inside,
+    }
 }
 
 /// What the iteration and its phases get out of the device.
@@ -296,6 +324,7 @@ pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
         gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
         ranks: profile.ranks.as_deref().map(ranks::entry),
         kernels: None,
+        side_effects: profile.side_effects.as_deref().map(side_effects_entry),
     }
 }
 

@@ -25,6 +25,7 @@ pub mod ranks;
 pub mod remarks;
 pub mod report;
 mod share;
+pub mod side_effects;
 pub mod terminal;
 pub mod timeline;
 pub mod trace_summary;

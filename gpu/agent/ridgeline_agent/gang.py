@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -14,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Any
 
-from . import crash_report, process_tree, rank_states
+from . import crash_report, process_tree, rank_states, side_effects
 from .alignment import PATIENCE_SECONDS
 from .gang_outcome import End, finished
 from .host import STAGES
@@ -94,7 +96,12 @@ class Gang:
                 end.message = ": ".join([end.message or "", *said])
             frames = [self._frames(rank) for rank in sorted(states)]
             self._show_failure(states)
-            return finished(self._spec.id, states, end, frames)
+            event = finished(self._spec.id, states, end, frames)
+            kept_from_disk = side_effects.take(dataclasses.replace(self._spec, out=self._out))
+            if kept_from_disk is not None:
+                event["side_effects"] = kept_from_disk
+                self._log.write(side_effects.in_words(kept_from_disk).encode())
+            return event
         finally:
             self._log.close()
             self._tidy_up()
@@ -127,8 +134,11 @@ class Gang:
         search = [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
         variables = {**os.environ, "PATH": os.pathsep.join(search), **self._spec.env}
         program = shutil.which(command[0], path=variables["PATH"]) or command[0]
+        if not os.path.exists(os.path.join(self._spec.cwd, program)):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        command = side_effects.holding(self._spec, [program, *command[1:]], self._boot, self._out)
         launcher = subprocess.Popen(
-            [program, *command[1:]],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

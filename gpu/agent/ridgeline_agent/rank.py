@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from . import rank_states
+from . import rank_states, side_effects
 from .interpreter import Interpreter
 from .rank_states import RankState
 
@@ -46,6 +46,10 @@ def serve_rank(path: str, agent_folder: str, loaded_at_start: frozenset[str]) ->
     with open(path, encoding="utf-8") as file:
         request: dict[str, Any] = json.load(file)
     run_folder = str(request["out"])
+    if request.get("side_effects", "allow") != "allow":
+        # One whose machine went down, or that this machine's supervisor could not see.
+        side_effects.sweep()
+        side_effects.prepare()
     events = RankEvents(run_folder, rank, world_size)
     _bound_life(request)
     threading.Thread(target=_end_with_run, args=(path,), daemon=True).start()

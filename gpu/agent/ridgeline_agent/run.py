@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from . import crash_report
+from . import crash_report, side_effects
 from .channel import Events
 from .entry import Provided, run_entry
 from .estimate import estimator_of
@@ -104,6 +104,8 @@ def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interprete
     if spec.versions:
         run_side_by_side(spec, host, lambda one, turn: _run(one, turn, interpreter, turn))
     interpreter.set_environment(spec.env)
+    if spec.side_effects != "allow" and spec.probe is None and not spec.estimate:
+        side_effects.hold(spec)
     _choose_device(spec)
     if spec.eager:
         # The variable alone would do for an interpreter that has not imported torch._dynamo yet.

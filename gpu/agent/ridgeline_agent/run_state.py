@@ -10,6 +10,7 @@ from typing import Any
 
 from . import crash_report, process_tree
 from .run_log import RunLog
+from .side_effects import DiskWatch
 from .spec import RunSpec
 
 _MANIFEST_OUTCOMES = ("complete", "short", "failed")
@@ -37,6 +38,7 @@ class Run:
         self.message: str | None = None
         self.ends: float | None = None
         self.next_memory_check = 0.0
+        self.disk = DiskWatch(spec)
         self.log = RunLog(spec.out, spec.limits.log_bytes)
         # The zygote writes it after the run's last output. Nobody else knows it.
         self.mark = os.urandom(16).hex().encode()

@@ -9,6 +9,7 @@ from typing import Any
 
 ENTRY_KINDS = ("script", "module", "provider")
 CLAIMS = ("cpu", "cuda")
+SIDE_EFFECTS = ("allow", "redirect", "deny")
 FINDERS = ("optimizer", "backward", "module", "provider")
 
 # Upper ends that no sensible run reaches. They keep a wrong configuration from asking for an
@@ -114,6 +115,9 @@ class RunSpec:
     # Of a run of several versions: what each has of its own, and the iterations of a turn.
     versions: tuple[Version, ...] = ()
     turn: int = 1
+    # What becomes of what the program writes (redirect.py), and the folders that it may write to.
+    side_effects: str = "allow"
+    keep_writes: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     @staticmethod
@@ -148,6 +152,8 @@ class RunSpec:
             rank=_optional_whole(keys, "rank", 0, MOST_RANKS),
             versions=_versions(keys),
             turn=_whole(keys, "turn", 1, MOST_ITERATIONS, 1),
+            side_effects=_side_effects(keys),
+            keep_writes=_texts(keys, "keep_writes"),
             limits=_limits(keys),
         )
 
@@ -297,6 +303,13 @@ def _versions(keys: Mapping[str, Any]) -> tuple[Version, ...]:
         batch_size = _optional_whole(part, "batch_size", 1, 2**31, "versions.")
         versions.append(Version(_text(part, "out", inside="versions."), _overlay(part), batch_size))
     return tuple(versions)
+
+
+def _side_effects(keys: Mapping[str, Any]) -> str:
+    mode = _text(keys, "side_effects", "allow")
+    if mode not in SIDE_EFFECTS:
+        raise SpecError(f"side_effects is {mode!r}; it must be one of {', '.join(SIDE_EFFECTS)}")
+    return mode
 
 
 def _claim(keys: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from typing import IO, Any
 
-from . import crash_report, process_tree
+from . import crash_report, process_tree, side_effects
 from .channel import Sender, read_objects, take_standard_streams
 from .run_state import Run, describe_status
 from .spec import RunSpec, SpecError
@@ -82,6 +82,7 @@ class Supervisor:
 
     def serve(self) -> None:
         """The loop. Everything that can happen comes out of one queue."""
+        side_effects.sweep()
         self._start_worker()
         while True:
             try:
@@ -301,6 +302,8 @@ class Supervisor:
                 self._stop(
                     run, "memory", f"stopped: it held {held} bytes of memory, the limit is {limit}"
                 )
+        if run.sent and (why := run.disk.why_stop()) is not None:
+            self._stop(run, "exited", why)
 
     def _processes_of_run(self) -> list[int]:
         if not process_tree.ON_LINUX:
@@ -337,9 +340,14 @@ class Supervisor:
             process_tree.kill_below(os.getpid(), self._kept())
 
     def _complete(self, run: Run) -> None:
+        finished = run.finished()
+        kept_from_disk = side_effects.take(run.spec)
+        if kept_from_disk is not None:
+            finished["side_effects"] = kept_from_disk
+            run.log.write(side_effects.in_words(kept_from_disk).encode())
         run.log.close()
         self._run = None
-        self._server.send(run.finished())
+        self._server.send(finished)
         self._forward()
 
     def _refuse(self, identifier: object, outcome: str, message: str) -> None:

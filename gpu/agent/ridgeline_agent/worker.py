@@ -10,7 +10,7 @@ import platform
 import sys
 from typing import Any
 
-from . import process_tree
+from . import process_tree, side_effects
 from .channel import Sender, read_objects, take_standard_streams
 from .interpreter import Interpreter
 from .preimport import Preimports
@@ -25,6 +25,8 @@ def serve(arguments: list[str], agent_folder: str, loaded_at_start: frozenset[st
     events = Sender(descriptor)
     interpreter = Interpreter(agent_folder, loaded_at_start)
     interpreter.calm_threads()
+    if "--standby" in arguments:
+        side_effects.prepare()
     try:
         _import_what_every_run_needs()
     except BaseException as error:

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from . import process_tree
+from . import process_tree, side_effects
 from .channel import Sender, read_objects, write_all
 from .interpreter import Interpreter
 
@@ -51,6 +51,7 @@ class Zygote:
         """Makes ready to fork: collects what is garbage by now, and leaves the rest out of later
         collections, because a collection writes to every object and so copies every page.
         """
+        side_effects.ask_ahead()
         gc.collect()
         gc.freeze()
         self._cool_down()
@@ -129,6 +130,7 @@ class Zygote:
             try:
                 os.close(write_end)
                 process_tree.die_with_parent(zygote)
+                side_effects.prepare()
                 make_cuda_context()
                 for request in read_objects(read_end):
                     os.close(read_end)

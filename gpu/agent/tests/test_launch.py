@@ -98,6 +98,31 @@ def test_every_rank_records(launches: Agent, tmp_path: Path) -> None:
     check_recordings(tmp_path)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mount namespaces")
+def test_ranks_share_what_they_wrote_and_the_disk_stays(launches: Agent, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "model.pt"
+    checkpoint.write_text("of weeks of training")
+    text = TRAINING.replace("{misbehave}", "pass").replace(
+        "def misbehave",
+        """\
+if rank == 0:
+    with open("model.pt", "w") as file:
+        file.write("of a few iterations")
+dist.barrier()
+assert open("model.pt").read() == "of a few iterations"
+def misbehave""",
+    )
+    (tmp_path / "out").mkdir()
+    asked = {"launcher": FORKED, "iterations": ITERATIONS, "side_effects": "redirect"}
+    finished = launches.wait_for("finished", id=launches.start(tmp_path, text, **asked))
+    assert finished["outcome"] == "complete", (finished, log(tmp_path)[-2000:])
+    assert checkpoint.read_text() == "of weeks of training"
+    told = finished["side_effects"]
+    assert told["held_by"] == "kernel"
+    assert [(one["path"], one["change"]) for one in told["changes"]] == [("model.pt", "changed")]
+    check_recordings(tmp_path)
+
+
 # Rank 0 is slow in every other iteration, which the other one's slow end of an iteration hides.
 ONE_RANK_VARIES = "time.sleep(0.1 if rank else 0.05 * (step % 2))"
 # A size that is new to the compiler, in one rank alone.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use ridgeline_analysis::profile::side_effects::SideEffects;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol that this crate speaks.
@@ -78,6 +79,19 @@ pub struct Launcher {
     pub paths: BTreeMap<PathBuf, String>,
 }
 
+/// What becomes of what a run's program creates, changes and removes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SideEffectsMode {
+    /// It is on the disk.
+    Allow,
+    /// It is thrown away at the end of the run, which reads back what it wrote.
+    #[default]
+    Redirect,
+    /// It fails.
+    Deny,
+}
+
 /// What one of several versions of a program has of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Version {
@@ -133,8 +147,24 @@ pub struct RunRequest {
     /// How many iterations a turn of theirs has.
     #[serde(skip_serializing_if = "is_one")]
     pub turn: u32,
+    /// What becomes of what it writes.
+    pub side_effects: SideEffectsMode,
+    /// Folders that it may write to all the same: relative to the root, from the home folder (`~/…`)
+    /// or absolute.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep_writes: Vec<String>,
     /// What it may use.
     pub limits: RunLimits,
+}
+
+impl RunRequest {
+    /// The same, but with nothing on the disk afterwards: for a run that repeats another one.
+    pub fn redirected(mut self) -> RunRequest {
+        if self.side_effects == SideEffectsMode::Allow {
+            self.side_effects = SideEffectsMode::Redirect;
+        }
+        self
+    }
 }
 
 fn is_one(turn: &u32) -> bool {
@@ -284,6 +314,8 @@ pub struct RunOutcome {
     pub code: Option<i32>,
     /// Where a crashed or timed-out program stood, outermost first: the user's frames alone.
     pub frames: Vec<Frame>,
+    /// What it wrote that was kept from the disk; nothing where it was allowed to write.
+    pub side_effects: Option<SideEffects>,
 }
 
 /// A frame of the user's program.
@@ -307,6 +339,7 @@ impl RunOutcome {
             signal: None,
             code: None,
             frames: Vec::new(),
+            side_effects: None,
         }
     }
 }
@@ -413,6 +446,8 @@ pub(super) enum FromAgent {
         code: Option<i32>,
         #[serde(default)]
         frames: Vec<Frame>,
+        #[serde(default)]
+        side_effects: Option<SideEffects>,
     },
     /// From a newer agent.
     #[serde(other)]

@@ -107,12 +107,22 @@ impl Run<'_> {
                     begun = true;
                     self.tell(RunEvent::Progress { stage, done, total });
                 }
-                Some(FromAgent::Finished { id, outcome, message, signal, code, mut frames })
-                    if id == self.id =>
-                {
+                Some(FromAgent::Finished {
+                    id,
+                    outcome,
+                    message,
+                    signal,
+                    code,
+                    mut frames,
+                    mut side_effects,
+                }) if id == self.id => {
                     frames.truncate(MOST_FRAMES);
+                    if let Some(effects) = &mut side_effects {
+                        effects.changes.truncate(MOST_CHANGES);
+                    }
                     let message = message.map(short);
-                    let outcome = RunOutcome { outcome, message, signal, code, frames };
+                    let outcome =
+                        RunOutcome { outcome, message, signal, code, frames, side_effects };
                     return (Attempt::Ended(outcome), State::Usable);
                 }
                 Some(FromAgent::Unusable { message }) => {
@@ -156,6 +166,8 @@ impl Run<'_> {
 
 /// Frames that are passed on.
 const MOST_FRAMES: usize = 100;
+/// The same of what the program wrote.
+const MOST_CHANGES: usize = 500;
 
 fn ended(outcome: Outcome, message: impl Into<String>) -> Attempt {
     Attempt::Ended(RunOutcome::new(outcome, message))

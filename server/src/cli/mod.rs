@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ridgeline_analysis::recording::chrome_trace::DEFAULT_MEMORY_BYTES;
 
 use self::exit::Failure;
+use crate::config::SideEffects;
 
 mod analyze;
 mod check;
@@ -122,6 +123,9 @@ struct RunArgs {
     /// Stop the run after this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
+    /// What becomes of what the program writes [default: redirect, which keeps it from the disk].
+    #[arg(long, value_name = "MODE", value_enum)]
+    side_effects: Option<SideEffects>,
     /// Arguments of the program itself, after `--`.
     #[arg(last = true, value_name = "ARGS")]
     arguments: Vec<String>,

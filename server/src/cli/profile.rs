@@ -76,6 +76,7 @@ pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<
         arguments: (!args.arguments.is_empty()).then(|| args.arguments.clone()),
         working_directory: None,
         launcher: None,
+        side_effects: args.side_effects,
     };
     if metadata.is_dir() {
         return Ok(Request { workspace: path, overrides, ..Request::default() });

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ridgeline_analysis::present::failure;
+use ridgeline_analysis::present::{failure, side_effects};
 use ridgeline_gpu::agent::Entry;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -88,7 +88,15 @@ pub async fn outcome_of(
     cancel: &CancellationToken,
 ) -> Result<Outcome, Failure> {
     announce(pipeline, plan, terminal, cancel).await?;
-    Ok(with_progress_bar(async |progress| pipeline.run(plan, &progress, cancel).await).await)
+    let outcome =
+        with_progress_bar(async |progress| pipeline.run(plan, &progress, cancel).await).await;
+    if let Some(effects) = outcome.side_effects() {
+        let said = [side_effects::warning(effects), side_effects::sentence(effects, true)];
+        for sentence in said.into_iter().flatten() {
+            terminal.say(&format!("note: {sentence}"));
+        }
+    }
+    Ok(outcome)
 }
 
 /// The measurement, or why there is none.
@@ -202,7 +210,7 @@ fn problem_failure(problem: Problem) -> Failure {
 
 /// The program's exception as Python would show it, without the frames of Ridgeline and torch.
 fn program_failure(failed: &ProgramFailure) -> Failure {
-    let ProgramFailure { failure, root, log } = failed;
+    let ProgramFailure { failure, root, log, side_effects: _ } = failed;
     let mut what = match failure.frames.last() {
         Some(frame) => format!("{}:{}: ", root.join(&frame.path).display(), frame.line),
         None => String::new(),

@@ -13,6 +13,7 @@ mod launcher;
 mod load;
 mod path_inside;
 mod program;
+mod side_effects;
 mod silenced;
 mod size;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use launcher::Launcher;
 pub use load::{FILE_NAME, Loaded, PYPROJECT, load};
 pub use path_inside::{PathInside, inside};
 pub use program::{Argument, ModuleName};
+pub use side_effects::{KeptFolder, SideEffects};
 pub use silenced::Silenced;
 pub use size::Size;
 
@@ -67,6 +69,12 @@ pub struct Config {
     pub device: DeviceChoice,
     /// The batch size that a provider file is asked for. Plain scripts keep their own.
     pub batch_size: Option<Count<1, 16_777_216>>,
+    /// What becomes of what the program creates, changes and removes while it is profiled. Default:
+    /// `redirect`.
+    pub side_effects: SideEffects,
+    /// Folders that a run may write to all the same, such as a cache of prepared data: relative to this
+    /// file, from the home folder (`~/data`), or absolute.
+    pub keep_writes: Vec<KeptFolder>,
     /// What counts as the project's own code: costs are shown on its lines.
     pub user_code: UserCode,
     /// How many iterations run, and how they are found.

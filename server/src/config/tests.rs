@@ -158,7 +158,7 @@ fn unknown_keys_name_the_known_ones() {
     check(
         "\nscrpt = \"train.py\"\n",
         expect![
-            "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `launcher`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`, `findings`, `check`"
+            "ridgeline.toml:2: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `launcher`, `working_directory`, `python`, `device`, `batch_size`, `side_effects`, `keep_writes`, `user_code`, `iterations`, `limits`, `devices`, `findings`, `check`"
         ],
     );
 }
@@ -277,7 +277,7 @@ fn pyproject() {
     check_files(
         &[(PYPROJECT, "[tool.ridgeline]\n\nscrpt = 1\n")],
         expect![
-            "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `launcher`, `working_directory`, `python`, `device`, `batch_size`, `user_code`, `iterations`, `limits`, `devices`, `findings`, `check`"
+            "pyproject.toml:3: unknown field `scrpt`, expected one of `script`, `module`, `provider`, `arguments`, `environment`, `launcher`, `working_directory`, `python`, `device`, `batch_size`, `side_effects`, `keep_writes`, `user_code`, `iterations`, `limits`, `devices`, `findings`, `check`"
         ],
     );
     check_files(

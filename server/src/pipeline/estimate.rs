@@ -395,7 +395,12 @@ pub(super) fn read_list(root: &Path, folder: &Path, ended: &RunOutcome) -> Resul
     if let Some(failure) = failure.filter(|_| ended.outcome == Ended::Failed) {
         let failure = run_failure(&list, failure);
         let (root, log) = (root.to_owned(), None);
-        return Err(Outcome::Failed(Box::new(super::ProgramFailure { failure, root, log })));
+        return Err(Outcome::Failed(Box::new(super::ProgramFailure {
+            failure,
+            root,
+            log,
+            side_effects: None,
+        })));
     }
     match ended.outcome {
         Ended::Failed => Err(unavailable(detail())),

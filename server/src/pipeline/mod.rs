@@ -201,6 +201,7 @@ impl Pipeline {
         }
 
         tell(progress, "reading the recording", 0.95);
+        let side_effects = ended.side_effects.take().map(Arc::new);
         let mut read = read_in_background(&folder, None, &plan.root).await?;
         if read.compiled_regions > 0 {
             tell(
@@ -220,6 +221,7 @@ impl Pipeline {
             }
         }
         read.profile.notes.splice(0..0, notes);
+        read.profile.side_effects = side_effects;
         let mut profiled = recording::locate(read, &plan.root, Some(&interpreter), &folder);
         let store = self.store.clone();
         blocking(move || {
@@ -243,7 +245,8 @@ impl Pipeline {
     ) -> Result<(), Outcome> {
         let out = folder.to_owned();
         blocking(move || crate::store::create_private(&out)).await?.map_err(files_problem)?;
-        let request = RunRequest { out: folder.to_owned(), eager: true, ..request.clone() };
+        let request =
+            RunRequest { out: folder.to_owned(), eager: true, ..request.clone() }.redirected();
         let ended = self.run_once(agent, &request, progress, cancel).await;
         match ended.outcome {
             Ended::Complete => Ok(()),

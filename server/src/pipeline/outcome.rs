@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ridgeline_analysis::present::failure::RunFailure;
+use ridgeline_analysis::profile::side_effects::SideEffects;
 use ridgeline_analysis::units;
 use ridgeline_gpu::agent::{Outcome as Ended, RunOutcome, RunRequest};
 
@@ -31,6 +32,18 @@ pub enum Outcome {
     Problem(Problem),
 }
 
+impl Outcome {
+    /// What the program wrote that was kept from the disk, where it ran and was not allowed to.
+    pub fn side_effects(&self) -> Option<&SideEffects> {
+        match self {
+            Outcome::Measured(profiled) => profiled.profile.side_effects.as_deref(),
+            Outcome::Failed(failed) => failed.side_effects.as_ref(),
+            Outcome::Problem(problem) => problem.side_effects.as_ref(),
+            Outcome::Cancelled | Outcome::Choose { .. } => None,
+        }
+    }
+}
+
 /// How the user's program failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFailure {
@@ -40,6 +53,8 @@ pub struct ProgramFailure {
     pub root: PathBuf,
     /// What the program printed, where it was kept.
     pub log: Option<PathBuf>,
+    /// What it wrote that was kept from the disk.
+    pub side_effects: Option<SideEffects>,
 }
 
 /// What is in the way of a measurement.
@@ -53,6 +68,8 @@ pub struct Problem {
     pub next: String,
     /// What the program printed, where it was kept.
     pub log: Option<PathBuf>,
+    /// What it wrote that was kept from the disk.
+    pub side_effects: Option<SideEffects>,
 }
 
 /// What a problem is about.
@@ -73,7 +90,7 @@ pub enum ProblemKind {
 impl Problem {
     /// A problem without a log.
     pub fn new(kind: ProblemKind, what: impl Into<String>, next: impl Into<String>) -> Problem {
-        Problem { kind, what: what.into(), next: next.into(), log: None }
+        Problem { kind, what: what.into(), next: next.into(), log: None, side_effects: None }
     }
 
     /// Both sentences in one.
@@ -94,6 +111,7 @@ pub(super) async fn without_measurement(
     folder: PathBuf,
 ) -> Outcome {
     let log = Some(folder.join(LOG_FILE)).filter(|log| log.is_file());
+    let side_effects = ended.side_effects.clone();
     if ended.outcome == Ended::Cancelled {
         return Outcome::Cancelled;
     }
@@ -108,7 +126,7 @@ pub(super) async fn without_measurement(
                 }
             }
             let root = plan.root.clone();
-            return Outcome::Failed(Box::new(ProgramFailure { failure, root, log }));
+            return Outcome::Failed(Box::new(ProgramFailure { failure, root, log, side_effects }));
         }
     }
     let seen = match ended.outcome {
@@ -122,7 +140,7 @@ pub(super) async fn without_measurement(
         _ => None,
     };
     let (what, next) = explain(&plan.entry_name(), request, ended, seen);
-    Outcome::Problem(Problem { kind: ProblemKind::Run, what, next, log })
+    Outcome::Problem(Problem { kind: ProblemKind::Run, what, next, log, side_effects })
 }
 
 /// The rank that failed first, as the agent's message begins: `rank 1`.

@@ -11,7 +11,7 @@ use ridgeline_gpu::interpreter::Search;
 use ridgeline_gpu::limits::{Machine, default_limits};
 
 use super::outcome::{Outcome, Problem, ProblemKind};
-use crate::config::{self, Config, DeviceChoice, Loaded};
+use crate::config::{self, Config, DeviceChoice, Loaded, SideEffects};
 use crate::discover::{Discovery, Found, project_root};
 use crate::documents::text_on_disk;
 use crate::store::Store;
@@ -59,6 +59,8 @@ pub struct Overrides {
     pub working_directory: Option<PathBuf>,
     /// What starts the processes of the program.
     pub launcher: Option<config::Launcher>,
+    /// What becomes of what the program writes.
+    pub side_effects: Option<SideEffects>,
 }
 
 /// What will be run.
@@ -81,14 +83,16 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The request to the agent, for a recording into `out`.
+    /// The request to the agent for one of the runs that follow a profiled one (other batch sizes, edits
+    /// that are compared), for a recording into `out`. What they write is never kept.
     pub fn run_request(&self, out: PathBuf) -> RunRequest {
-        RunRequest { out, ..self.request.clone() }
+        RunRequest { out, ..self.request.clone() }.redirected()
     }
 
-    /// The same with the launcher, for a plan that has one: for an agent that serves launched runs.
+    /// The request for the profiled run itself, with the launcher where the plan has one: for an agent
+    /// that serves launched runs.
     pub fn launched_request(&self, out: PathBuf) -> RunRequest {
-        RunRequest { launcher: self.launcher.clone(), ..self.run_request(out) }
+        RunRequest { out, launcher: self.launcher.clone(), ..self.request.clone() }
     }
 
     /// The same with another batch size: a provider is asked for it, a script finds it in its text. No
@@ -225,6 +229,8 @@ pub fn plan(request: &Request, store: &Store, discovery: &mut Discovery) -> Resu
         launcher: None,
         versions: Vec::new(),
         turn: 1,
+        side_effects: overrides.side_effects.unwrap_or(config.side_effects).mode(),
+        keep_writes: config.keep_writes.iter().map(|kept| kept.as_str().to_owned()).collect(),
         limits: limits(&config, overrides),
     };
     let search = Search {

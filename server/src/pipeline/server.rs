@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::present::side_effects;
 use ridgeline_analysis::profile::Device;
 use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::probe_list::Wanted;
@@ -201,11 +202,20 @@ fn not_compared(outcome: Outcome) -> ProfileOutcome {
     ProfileOutcome::NotCompared { message }
 }
 
+/// A measurement with a note on what the program wrote and the disk did not get.
+fn with_note(mut profiled: Profiled) -> Profiled {
+    if let Some(effects) = profiled.profile.side_effects.clone() {
+        let said = [side_effects::warning(&effects), side_effects::sentence(&effects, false)];
+        Arc::make_mut(&mut profiled.profile).notes.extend(said.into_iter().flatten());
+    }
+    profiled
+}
+
 fn for_server(outcome: Outcome) -> ProfileOutcome {
     match outcome {
-        Outcome::Measured(profiled) => ProfileOutcome::Measured(*profiled),
+        Outcome::Measured(profiled) => ProfileOutcome::Measured(with_note(*profiled)),
         Outcome::Failed(failed) => {
-            let ProgramFailure { failure, root, log } = *failed;
+            let ProgramFailure { failure, root, log, .. } = *failed;
             ProfileOutcome::Failed { failure, root, log }
         }
         Outcome::Cancelled => ProfileOutcome::Cancelled,

@@ -1,0 +1,100 @@
+//! What becomes of what a run writes, and the folders that it may write to all the same.
+
+use std::borrow::Cow;
+
+use ridgeline_gpu::agent::SideEffectsMode;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+
+use super::{SHOWN, clipped};
+
+/// A longer path is no mistake of a person.
+const LONGEST: usize = 4096;
+
+/// What becomes of what the program creates, changes and removes while it is profiled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum SideEffects {
+    /// The program reads back what it wrote, and none of it is on the disk afterwards.
+    #[default]
+    Redirect,
+    /// It is written to the disk.
+    Allow,
+    /// Writing fails, as on a read-only file system.
+    Deny,
+}
+
+impl SideEffects {
+    /// As the agent's protocol has it.
+    pub fn mode(self) -> SideEffectsMode {
+        match self {
+            SideEffects::Redirect => SideEffectsMode::Redirect,
+            SideEffects::Allow => SideEffectsMode::Allow,
+            SideEffects::Deny => SideEffectsMode::Deny,
+        }
+    }
+}
+
+/// A folder that a run may write to: relative to the configuration's file, from the home folder
+/// (`~/data`), or absolute. Not one that holds the project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptFolder(String);
+
+impl KeptFolder {
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn parse(text: &str) -> Result<KeptFolder, String> {
+        let shown = clipped(text, SHOWN);
+        if text.is_empty() || text.len() > LONGEST || text.contains('\0') {
+            return Err("a folder in keep_writes is empty, too long, or has a NUL byte".to_owned());
+        }
+        let mut parts = text.split(['/', '\\']).filter(|part| !part.is_empty() && *part != ".");
+        if parts.clone().any(|part| part == "..") {
+            return Err(format!("`{shown}` has `..` in it: name the folder itself"));
+        }
+        // `~` and the root would keep everything, and the project is what `side_effects` is about.
+        let names = parts.clone().count() - usize::from(parts.next() == Some("~"));
+        if names == 0 {
+            return Err(format!(
+                "`{shown}` holds the whole project: side_effects = \"allow\" lets a run write there"
+            ));
+        }
+        Ok(KeptFolder(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for KeptFolder {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        KeptFolder::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for KeptFolder {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "KeptFolder".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "minLength": 1, "maxLength": LONGEST})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_folder_is_not_the_project() {
+        for right in ["data/cache", "~/datasets", "/data/imagenet", "./cache"] {
+            assert!(KeptFolder::parse(right).is_ok(), "{right}");
+        }
+        for wrong in ["", ".", "/", "~", "~/", "./", "../other", "a/../..", "a\0b"] {
+            assert!(KeptFolder::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
