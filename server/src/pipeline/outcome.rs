@@ -38,7 +38,7 @@ impl Outcome {
         match self {
             Outcome::Measured(profiled) => profiled.profile.side_effects.as_deref(),
             Outcome::Failed(failed) => failed.side_effects.as_ref(),
-            Outcome::Problem(problem) => problem.side_effects.as_ref(),
+            Outcome::Problem(problem) => problem.side_effects.as_deref(),
             Outcome::Cancelled | Outcome::Choose { .. } => None,
         }
     }
@@ -69,7 +69,7 @@ pub struct Problem {
     /// What the program printed, where it was kept.
     pub log: Option<PathBuf>,
     /// What it wrote that was kept from the disk.
-    pub side_effects: Option<SideEffects>,
+    pub side_effects: Option<Box<SideEffects>>,
 }
 
 /// What a problem is about.
@@ -140,6 +140,7 @@ pub(super) async fn without_measurement(
         _ => None,
     };
     let (what, next) = explain(&plan.entry_name(), request, ended, seen);
+    let side_effects = side_effects.map(Box::new);
     Outcome::Problem(Problem { kind: ProblemKind::Run, what, next, log, side_effects })
 }
 
