@@ -26,6 +26,8 @@ class Run:
         self.request = request
         self.sent = False
         self.pid: int | None = None
+        # On the clock of files.
+        self.began: float | None = None
         # The last `progress` event.
         self.progress: dict[str, Any] | None = None
         # Why it was stopped from here: outcome and message.
@@ -51,6 +53,7 @@ class Run:
     def started(self, pid: int) -> None:
         """The process is there, and its time runs."""
         self.pid = pid
+        self.began = time.time()
         if self.spec.limits.seconds is not None:
             self.ends = time.monotonic() + self.spec.limits.seconds
 

@@ -296,7 +296,9 @@ class Supervisor:
         elif run.spec.limits.memory_bytes is not None and now > run.next_memory_check:
             run.next_memory_check = now + _TICK_SECONDS
             limit = run.spec.limits.memory_bytes
-            held = process_tree.memory_bytes(self._processes_of_run(), limit)
+            held = process_tree.memory_bytes(
+                self._processes_of_run(), limit, run.began or time.time()
+            )
             if held > limit:
                 self._stop(
                     run, "memory", f"stopped: it held {held} bytes of memory, the limit is {limit}"
