@@ -39,12 +39,18 @@ class Run:
         self.message: str | None = None
         self.ends: float | None = None
         self.next_memory_check = 0.0
+        self.next_look_at_files = 0.0
         self.log = RunLog(spec.out, spec.limits.log_bytes)
         # The zygote writes it after the run's last output. Nobody else knows it.
         self.mark = os.urandom(16).hex().encode()
         self._held_back = b""
         self._kernel_kills = process_tree.kernel_memory_kills()
         self._manifest_before = _modified(self._manifest)
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether it is one that nobody asked for, and runs in the sandbox."""
+        return self.spec.estimate or self.spec.probe is not None
 
     @property
     def _manifest(self) -> str:

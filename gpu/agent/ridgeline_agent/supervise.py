@@ -18,7 +18,7 @@ import time
 from collections import deque
 from typing import IO, Any
 
-from . import crash_report, process_tree
+from . import crash_report, process_tree, written_files
 from .channel import Sender, read_objects, take_standard_streams
 from .run_state import Run, describe_status
 from .spec import RunSpec, SpecError
@@ -30,6 +30,9 @@ _TICK_SECONDS = 0.2
 _LONGEST_PREPARE_SECONDS = 120.0
 _MOST_WORKERS_LOST = 20
 _LOG_OUTSIDE_OF_RUNS = 8192
+# More is not for logs. Each file has a limit of its own (sandbox.py).
+_MOST_WRITTEN_BYTES = 2**30
+_MOST_WRITTEN_FILES = 10_000
 
 
 def supervise(arguments: list[str], boot: str) -> None:
@@ -229,6 +232,7 @@ class Supervisor:
                 "python": event.get("python"),
                 "torch": event.get("torch"),
                 "cuda": event.get("cuda"),
+                "sandbox": event.get("sandbox"),
                 "mode": "fork" if self._standby_reason is None else "standby",
                 "why": self._standby_reason,
                 "dropped_imports": [
@@ -303,6 +307,13 @@ class Supervisor:
                 self._stop(
                     run, "memory", f"stopped: it held {held} bytes of memory, the limit is {limit}"
                 )
+        if run.is_confined and now > run.next_look_at_files:
+            run.next_look_at_files = now + _TICK_SECONDS
+            files, size = written_files.count(
+                run.spec.out, self._processes_of_run(), _MOST_WRITTEN_FILES
+            )
+            if files >= _MOST_WRITTEN_FILES or size > _MOST_WRITTEN_BYTES:
+                self._stop(run, "exited", f"stopped: it wrote {files} files with {size} bytes")
 
     def _processes_of_run(self) -> list[int]:
         if not process_tree.ON_LINUX:
