@@ -48,6 +48,11 @@ class Run:
         self._manifest_before = _modified(self._manifest)
 
     @property
+    def is_on(self) -> bool:
+        """Whether its program may be running."""
+        return self.pid is not None and self.exit_status is None
+
+    @property
     def is_confined(self) -> bool:
         """Whether it is one that nobody asked for, and runs in the sandbox."""
         return self.spec.estimate or self.spec.probe is not None

@@ -30,6 +30,9 @@ _TICK_SECONDS = 0.2
 _LONGEST_PREPARE_SECONDS = 120.0
 _MOST_WORKERS_LOST = 20
 _LOG_OUTSIDE_OF_RUNS = 8192
+# What is taken from the worker's pipe while a program runs, which could write to it as well: none
+# of it names a process to be spared or signalled, or ends more than the run.
+_OF_PROGRAMS = ("progress", "outcome", "exited")
 # More is not for logs. Each file has a limit of its own (sandbox.py).
 _MOST_WRITTEN_BYTES = 2**30
 _MOST_WRITTEN_FILES = 10_000
@@ -173,6 +176,8 @@ class Supervisor:
     def _on_event(self, event: dict[str, Any]) -> None:
         kind = event.get("event")
         run = self._run
+        if run is not None and run.is_on and kind not in _OF_PROGRAMS:
+            return
         if kind == "ready":
             self._on_ready(event)
         elif kind == "importing":

@@ -483,6 +483,43 @@ attempt("memory", lambda: write(f"/proc/{parent}/mem"))
         assert ": refused" in line, said
 
 
+def test_what_it_says_over_the_agents_pipe(tmp_path: Path) -> None:
+    """A program finds the pipe to the supervisor among its descriptors, and may say anything."""
+    with sleeping() as other, Agent() as agent:
+        agent.wait_for("ready")
+        text = f"""
+import json
+pid = {other.pid}
+child = os.fork()
+if child == 0:
+    os.setsid()
+    time.sleep(600)
+events = [
+    {{"event": "warm", "pid": child}},
+    {{"event": "started", "id": 1, "pid": pid}},
+    {{"event": "unusable", "message": "no more"}},
+    {{"event": "unsafe", "module": None, "why": "no more"}},
+    {{"event": "refused", "id": 1, "why": "no more"}},
+]
+for name in os.listdir("/proc/self/fd"):
+    if int(name) > 99:
+        for event in events:
+            try:
+                os.write(int(name), json.dumps(event).encode() + b"\\n")
+            except OSError:
+                pass
+print(child, flush=True)
+while True:
+    libc.usleep(100000)
+"""
+        finished = estimate(agent, tmp_path, TOOLS + text, limits={"seconds": 2})
+        assert finished["outcome"] in ("timeout", "short"), finished
+        assert gone_within([int(log(tmp_path).split()[0])], 3)
+        assert is_alive(other.pid)
+        ready = estimate(agent, tmp_path, TRAINING)
+        assert ready["outcome"] == "complete"
+
+
 def test_what_outlives_it(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_bytes(b"kept")
     text = f"""
