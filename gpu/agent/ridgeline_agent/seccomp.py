@@ -28,10 +28,13 @@ _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 
-# They seem to succeed and do nothing: programs copy permissions and times along with files.
+# They seem to succeed and do nothing: programs copy permissions and times along with files, and
+# lock them.
 _OF_NO_EFFECT = (
     "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat",
     "utime", "utimes", "futimesat", "utimensat",
+    # A lock on a file that is open for reading holds others up.
+    "flock",
 )  # fmt: skip
 _NOT_SUPPORTED = (
     "setxattr", "lsetxattr", "fsetxattr", "setxattrat",
@@ -72,7 +75,11 @@ _HARMFUL_IOCTLS = (
 )
 # In the place of a step's values: a pointer, of which both halves are looked at.
 _NULL: tuple[int, ...] = ()
-_F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
+# fcntl(2): locks of files, of processes (F_SETLK, F_SETLKW) and of descriptors (F_OFD_SETLK,
+# F_OFD_SETLKW), and a say in who opens them (F_SETLEASE).
+_LOCKS = (6, 7, 37, 38, 1024)
+# And signals to any process where a descriptor has news (F_SETOWN, F_SETSIG, F_SETOWN_EX).
+_SIGNALS = (8, 10, 15)
 
 
 class _Then(Enum):
@@ -147,8 +154,12 @@ def _rules(landlock_abi: int, on_gpu: bool, process: int) -> list[_Rule]:
         rules.append(_Rule("ioctl", errno.EPERM, steps, ends_refused=False))
     else:
         rules.append(_Rule("ioctl", errno.ENOTTY, (_allow_where(1, _HARMLESS_IOCTLS),)))
+    without_effect: tuple[int, ...] = _LOCKS
     if landlock_abi < landlock.HOLDS_SIGNALS:
         rules += _of_signals(process)
+        without_effect += _SIGNALS
+    steps = (_Step(_Then.REFUSED, 1, without_effect),)
+    rules.append(_Rule("fcntl", 0, steps, ends_refused=False))
     if landlock_abi < landlock.HOLDS_TRUNCATE:
         rules += _of_truncation()
     return rules
@@ -198,9 +209,6 @@ def _of_signals(process: int) -> list[_Rule]:
         _Rule(name, errno.EPERM, (to_self,))
         for name in ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
     ]
-    # A descriptor can be made to send signals to any process.
-    to_others = (_Step(_Then.REFUSED, 1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX)),)
-    rules.append(_Rule("fcntl", errno.EPERM, to_others, ends_refused=False))
     return rules
 
 

@@ -36,6 +36,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "fcntl": (72, 25),
     "file_setattr": (469, 469),
     "finit_module": (313, 273),
+    "flock": (73, 32),
     "fremovexattr": (199, 16),
     "fsconfig": (431, 431),
     "fsetxattr": (190, 7),

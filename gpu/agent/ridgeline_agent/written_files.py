@@ -8,6 +8,9 @@ import os
 
 from .files_in_memory import below, bytes_of, descriptors
 
+# A path that is much longer cannot be opened, and what is there would not be counted.
+_LONGEST_PATH = 3000
+
 
 def count(folder: str, processes: list[int], most: int) -> tuple[int, int]:
     """How many files there are, and their bytes. Counts to `most` files."""
@@ -16,6 +19,8 @@ def count(folder: str, processes: list[int], most: int) -> tuple[int, int]:
         if files >= most:
             break
         files += 1
+        if len(entry.path) > _LONGEST_PATH:
+            return most, size
         try:
             size += bytes_of(entry.stat(follow_symlinks=False))
         except OSError:

@@ -6,6 +6,7 @@ What it must not have done is looked at from here.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import sqlite3
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from agent_driver import Agent, gone_within, is_alive, log
+from agent_driver import PATIENCE_SECONDS, Agent, gone_within, is_alive, log
 from test_estimate import TRAINING, estimate
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
@@ -592,6 +593,43 @@ for number in range(10**6):
     finished = estimate(agent, tmp_path, TOOLS + text + "while True: time.sleep(1)\n")
     assert finished["outcome"] == "exited", finished
     assert "10000 files" in finished["message"]
+
+
+def test_folders_without_end(agent: Agent, tmp_path: Path) -> None:
+    text = """
+os.chdir("out")
+while True:
+    libc.mkdir(b"d" * 200, 0o700)
+    libc.chdir(b"d" * 200)
+    time.sleep(0.001)
+"""
+    finished = estimate(agent, tmp_path, TOOLS + text)
+    assert finished["outcome"] == "exited", finished
+
+
+def test_locks_hold_nobody_up(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "locked.db").write_bytes(b"kept")
+    text = """
+import fcntl
+file = open("locked.db", "rb")
+fcntl.flock(file, fcntl.LOCK_EX)
+fcntl.lockf(file, fcntl.LOCK_SH)
+write("out/locked", b"yes")
+while True:
+    time.sleep(0.05)
+"""
+    (tmp_path / "train.py").write_text(TOOLS + text)
+    entry = {"kind": "script", "path": str(tmp_path / "train.py")}
+    identifier = agent.start_entry(tmp_path, entry, op="estimate", limits={"seconds": 5})
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not (tmp_path / "out" / "locked").exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    with open(tmp_path / "locked.db", "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    agent.send({"op": "cancel", "id": identifier})
+    agent.wait_for("finished", id=identifier)
 
 
 def test_standby_is_confined_as_well(standby: Agent, tmp_path: Path) -> None:
