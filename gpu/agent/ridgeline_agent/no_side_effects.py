@@ -31,7 +31,7 @@ try:
 except ImportError:  # A Python that was built without it.
     sqlite3 = None  # type: ignore[assignment]
 
-from . import without_shared_memory
+from . import fake_process_group, without_shared_memory
 from .sandbox import LARGEST_FILE
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -66,6 +66,7 @@ def install(out: str, confined: bool) -> None:
         if hasattr(os, name):
             setattr(os, name, _nothing_outside(out, getattr(os, name)))
     _start_nothing()
+    fake_process_group.install()
     if confined:
         without_shared_memory.install()
     else:

@@ -672,6 +672,22 @@ print("temporary:", tempfile.gettempdir())
     assert f"temporary: {tmp_path}/out/tmp" in said
 
 
+def test_a_process_group_needs_no_connection(agent: Agent, tmp_path: Path) -> None:
+    said = attempted(
+        agent,
+        tmp_path,
+        """
+import torch.distributed as dist
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", RANK="0", WORLD_SIZE="1")
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(3))
+dist.barrier()
+print("ranks:", dist.get_world_size())
+""",
+    )
+    assert "ranks: 1" in said
+
+
 def test_without_a_sandbox_nothing_is_estimated(tmp_path: Path) -> None:
     with Agent(env={"RIDGELINE_PRETEND_NO_SANDBOX": "1"}) as agent:
         ready = agent.wait_for("ready")
