@@ -121,7 +121,8 @@ def confine_to(
         # The kernel confines the calling thread. A probe on a GPU may have a driver's beside it;
         # of a workspace's code it runs nothing.
         raise NotConfinedError(f"the process has {threads} threads already")
-    _limit_files()
+    if not on_gpu:
+        _limit_files()  # A driver has files of its own.
     _be_killed_first()
     try:
         if not on_gpu:
@@ -161,8 +162,12 @@ def _reads_root(spec: RunSpec) -> bool:
 
 
 def _uses_gpu(spec: RunSpec) -> bool:
-    """An estimate never does (run.py)."""
-    return spec.probe is not None and spec.device != "cpu"
+    """Whether it is a probe that will use one. An estimate never does (run.py)."""
+    if spec.probe is None or spec.device == "cpu":
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def _let_go_of_files(kept: set[int]) -> None:
