@@ -28,7 +28,7 @@ def give_up() -> None:
 
 
 def _permitted() -> int:
-    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
         for line in status:
             name, _, value = line.partition(":")
             if name == "CapPrm":

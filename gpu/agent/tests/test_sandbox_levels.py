@@ -6,6 +6,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from agent_driver import is_alive
-from ridgeline_agent import kernel_calls, sandbox, seccomp
+from ridgeline_agent import kernel_calls, privileges, sandbox, seccomp
 from ridgeline_agent.spec import RunSpec
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
@@ -192,3 +193,32 @@ def refuses_or_goes_on(tmp_path: Path) -> None:
         os.environ.clear()
         os.environ.update(before)
         tempfile.tempdir = None
+
+
+def test_a_user_who_is_not_root(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("the other tests are run by one")
+    nobody = 65534
+    with tempfile.TemporaryDirectory() as folder:
+        kept, out = Path(folder, "kept.txt"), Path(folder, "out")
+        kept.write_text("kept")
+        out.mkdir()
+        for path in (Path(folder), kept, out):
+            os.chown(path, nobody, nobody)
+
+        # What is imported late may lie in root's home.
+        assert resource and privileges
+
+        def attempt() -> None:
+            os.setgroups([])
+            os.setgid(nobody)
+            os.setuid(nobody)
+            confine(out, LEVELS[-1])
+            refused(lambda: kept.write_text("changed"))
+            refused(lambda: kept.unlink())
+            (out / "own").write_text("own")
+            kept.chmod(0)
+
+        in_child(attempt)
+        assert kept.read_text() == "kept"
+        assert kept.stat().st_mode & 0o777 == 0o644
