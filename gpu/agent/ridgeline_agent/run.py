@@ -141,7 +141,11 @@ def _confine(spec: RunSpec, host: RunHost, events: Events, of_crashes: int | Non
         return sandbox.confine(spec, kept)
     except sandbox.NotConfinedError as error:
         what = "probed" if spec.probe is not None else "estimated"
-        host.finish("exited", f"not {what}, because it cannot be confined: {error}")
+        host.finish(
+            "exited",
+            f"not {what}, because the process cannot be confined: {error}. The setting "
+            "ridgeline.live.withoutSandbox allows it without a sandbox",
+        )
 
 
 def _recorder_of(spec: RunSpec, host: RunHost) -> Recorder:

@@ -688,6 +688,16 @@ print("ranks:", dist.get_world_size())
     assert "ranks: 1" in said
 
 
+def test_where_it_crashed_is_known(agent: Agent, tmp_path: Path) -> None:
+    finished = estimate(agent, tmp_path, "import ctypes\nctypes.string_at(1)\n")
+    assert (finished["outcome"], finished["signal"]) == ("crashed", 11), finished
+    assert finished["frames"][-1]["line"] == 2
+    endless = "import itertools\nsum(itertools.repeat(1))\n"
+    finished = estimate(agent, tmp_path, endless, limits={"seconds": 2})
+    assert finished["outcome"] == "timeout", finished
+    assert finished["frames"][0]["line"] == 2
+
+
 def test_without_a_sandbox_nothing_is_estimated(tmp_path: Path) -> None:
     with Agent(env={"RIDGELINE_PRETEND_NO_SANDBOX": "1"}) as agent:
         ready = agent.wait_for("ready")
