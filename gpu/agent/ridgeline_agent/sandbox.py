@@ -23,6 +23,8 @@ from .spec import RunSpec
 
 # Checkpoints are left out of an estimate; what is left is logs.
 LARGEST_FILE = 256 * 2**20
+# Root's are not counted by the system; the supervisor does (supervise.py).
+_MOST_NEW_PROCESSES = 500
 # Pretends that this machine has no sandbox, to try what becomes of estimates then. They are
 # refused, so a workspace that sets it gains nothing.
 _PRETENDED = "RIDGELINE_PRETEND_NO_SANDBOX"
@@ -122,7 +124,7 @@ def confine_to(
         # of a workspace's code it runs nothing.
         raise NotConfinedError(f"the process has {threads} threads already")
     if not on_gpu:
-        _limit_files()  # A driver has files of its own.
+        _limit_resources()  # A driver has files of its own.
     _be_killed_first()
     try:
         if not on_gpu:
@@ -186,13 +188,19 @@ def _let_go_of_files(kept: set[int]) -> None:
     os.close(empty)
 
 
-def _limit_files() -> None:
+def _limit_resources() -> None:
+    """The size of a file; and the processes, which the system counts for all of the user's."""
     import resource
 
-    most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    if most == resource.RLIM_INFINITY or most > LARGEST_FILE:
-        # Also the upper limit, so that the program cannot set it higher again.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
+    limits = [(resource.RLIMIT_FSIZE, LARGEST_FILE)]
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/loadavg") as load:
+        running = int(load.read().split()[3].partition("/")[2])
+        limits.append((resource.RLIMIT_NPROC, running + _MOST_NEW_PROCESSES))
+    for kind, limit in limits:
+        most = resource.getrlimit(kind)[1]
+        if most == resource.RLIM_INFINITY or most > limit:
+            # Also the upper limit, so that the program cannot set it higher again.
+            resource.setrlimit(kind, (limit, limit))
 
 
 def _be_killed_first() -> None:

@@ -36,6 +36,7 @@ _OF_PROGRAMS = ("progress", "outcome", "exited")
 # More is not for logs. Each file has a limit of its own (sandbox.py).
 _MOST_WRITTEN_BYTES = 2**30
 _MOST_WRITTEN_FILES = 10_000
+_MOST_PROCESSES = 500
 
 
 def supervise(arguments: list[str], boot: str) -> None:
@@ -314,9 +315,10 @@ class Supervisor:
                 )
         if run.is_confined and now > run.next_look_at_files:
             run.next_look_at_files = now + _TICK_SECONDS
-            files, size = written_files.count(
-                run.spec.out, self._processes_of_run(), _MOST_WRITTEN_FILES
-            )
+            processes = self._processes_of_run()
+            if len(processes) > _MOST_PROCESSES:
+                self._stop(run, "exited", f"stopped: it started {len(processes)} processes")
+            files, size = written_files.count(run.spec.out, processes, _MOST_WRITTEN_FILES)
             if files >= _MOST_WRITTEN_FILES or size > _MOST_WRITTEN_BYTES:
                 self._stop(run, "exited", f"stopped: it wrote {files} files with {size} bytes")
 

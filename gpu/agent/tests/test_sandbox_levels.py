@@ -218,6 +218,16 @@ def test_a_user_who_is_not_root(tmp_path: Path) -> None:
             refused(lambda: kept.unlink())
             (out / "own").write_text("own")
             kept.chmod(0)
+            children = []
+            with pytest.raises(BlockingIOError):
+                while len(children) < 5000:
+                    child = os.fork()
+                    if child == 0:
+                        signal.pause()
+                    children.append(child)
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
 
         in_child(attempt)
         assert kept.read_text() == "kept"

@@ -607,6 +607,18 @@ while True:
     assert finished["outcome"] == "exited", finished
 
 
+def test_processes_without_end(agent: Agent, tmp_path: Path) -> None:
+    text = """
+for _ in range(600):
+    os.posix_spawn("/bin/sleep", ["sleep", "600"], {})
+while True:
+    time.sleep(0.1)
+"""
+    finished = estimate(agent, tmp_path, TOOLS + text)
+    assert finished["outcome"] == "exited", finished
+    assert "processes" in finished["message"]
+
+
 def test_locks_hold_nobody_up(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "locked.db").write_bytes(b"kept")
     text = """
