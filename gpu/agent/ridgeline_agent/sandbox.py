@@ -108,6 +108,8 @@ def confine(spec: RunSpec, kept: Iterable[int]) -> bool:
     except NotConfinedError:
         if not spec.without_sandbox:
             raise
+        if sys.platform != "win32" and spec.estimate:
+            _limit_resources()
         return False
     return True
 

@@ -183,16 +183,14 @@ def test_a_kernel_without_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def refuses_or_goes_on(tmp_path: Path) -> None:
     request = {"op": "estimate", "id": 1, "out": str(tmp_path), "root": str(tmp_path)}
     request["entry"] = {"kind": "script", "path": str(tmp_path / "train.py")}
-    before = dict(os.environ)
-    try:
+
+    def attempt() -> None:
         with pytest.raises(sandbox.NotConfinedError):
             sandbox.confine(RunSpec.from_json(request), [])
         allowed = RunSpec.from_json({**request, "without_sandbox": True})
         assert sandbox.confine(allowed, []) is False
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-        tempfile.tempdir = None
+
+    in_child(attempt)
 
 
 def test_a_user_who_is_not_root(tmp_path: Path) -> None:
