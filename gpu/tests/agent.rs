@@ -83,6 +83,7 @@ fn request(seconds: u64) -> RunRequest {
         launcher: None,
         versions: Vec::new(),
         turn: 1,
+        without_sandbox: false,
         limits: RunLimits {
             seconds,
             memory_bytes: 1 << 34,

@@ -84,6 +84,7 @@ impl Project {
             launcher: None,
             versions: Vec::new(),
             turn: 1,
+            without_sandbox: false,
             limits: default_limits(&Machine::query()),
         }
     }
@@ -291,6 +292,7 @@ async fn probed(project: &Project, request: &str) -> (RunOutcome, serde_json::Va
         env: run.env,
         device: "cpu".to_owned(),
         request: file,
+        without_sandbox: false,
         limits: run.limits,
     };
     let (sender, _receiver) = mpsc::channel(100);

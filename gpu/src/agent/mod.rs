@@ -25,7 +25,7 @@ use protocol::ToAgent;
 pub use protocol::{
     AgentFacts, Claim, DroppedImport, Entry, EstimateRequest, Frame, Iterations, Launcher, Mode,
     Outcome, PROTOCOL_VERSION, Prepare, ProbeRequest, RunEvent, RunLimits, RunOutcome, RunRequest,
-    Stage, Version,
+    Sandbox, Stage, Version,
 };
 use run::{Attempt, Run, State, Work};
 

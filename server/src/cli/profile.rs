@@ -76,6 +76,8 @@ pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<
         arguments: (!args.arguments.is_empty()).then(|| args.arguments.clone()),
         working_directory: None,
         launcher: None,
+        // The person typed the command: an estimate then does no more than a run.
+        without_sandbox: true,
     };
     if metadata.is_dir() {
         return Ok(Request { workspace: path, overrides, ..Request::default() });

@@ -59,6 +59,8 @@ pub struct Overrides {
     pub working_directory: Option<PathBuf>,
     /// What starts the processes of the program.
     pub launcher: Option<config::Launcher>,
+    /// Estimates may go on where the system cannot confine them.
+    pub without_sandbox: bool,
 }
 
 /// What will be run.
@@ -225,6 +227,7 @@ pub fn plan(request: &Request, store: &Store, discovery: &mut Discovery) -> Resu
         launcher: None,
         versions: Vec::new(),
         turn: 1,
+        without_sandbox: overrides.without_sandbox,
         limits: limits(&config, overrides),
     };
     let search = Search {
