@@ -167,6 +167,7 @@ mod tests {
                 mode: Mode::Fork,
                 why: None,
                 dropped_imports: Vec::new(),
+                sandbox: None,
             })),
             devices: Devices {
                 driver: Driver::Ready { cuda: (13, 0) },

@@ -85,6 +85,7 @@ fn request(seconds: u64) -> RunRequest {
         turn: 1,
         side_effects: SideEffectsMode::Allow,
         keep_writes: Vec::new(),
+        without_sandbox: false,
         limits: RunLimits {
             seconds,
             memory_bytes: 1 << 34,

@@ -86,6 +86,7 @@ impl Project {
             turn: 1,
             side_effects: SideEffectsMode::Allow,
             keep_writes: Vec::new(),
+            without_sandbox: false,
             limits: default_limits(&Machine::query()),
         }
     }
@@ -293,6 +294,7 @@ async fn probed(project: &Project, request: &str) -> (RunOutcome, serde_json::Va
         env: run.env,
         device: "cpu".to_owned(),
         request: file,
+        without_sandbox: false,
         limits: run.limits,
     };
     let (sender, _receiver) = mpsc::channel(100);

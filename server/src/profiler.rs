@@ -167,6 +167,8 @@ pub struct ProfileRequest {
     pub interpreter: Option<PathBuf>,
     /// The editor's choice of device: `auto`, `cpu`, `cuda`, `cuda:1`.
     pub device: Option<String>,
+    /// The editor's setting `live.withoutSandbox`.
+    pub without_sandbox: bool,
 }
 
 /// What to measure of a what-if.

@@ -185,6 +185,7 @@ impl GlobalState {
             script: workspace.and_then(|workspace| workspace.script.clone()),
             interpreter: self.settings.interpreter.clone(),
             device: self.settings.device.clone(),
+            without_sandbox: self.settings.live_without_sandbox,
         }
     }
 

@@ -52,6 +52,8 @@ pub struct Settings {
     pub live: bool,
     /// So long after the last key.
     pub live_delay: Duration,
+    /// Also where the system cannot confine them.
+    pub live_without_sandbox: bool,
     /// The GPU that estimates are for where this machine has none.
     pub target_gpu: Option<String>,
     /// Whether this machine's GPU is measured.
@@ -94,6 +96,11 @@ pub const TABLE: &[Setting] = &[
         "Estimate what unsaved text would cost, after a pause in typing. Runs the project's code without data, as a save does with it.",
     ),
     row("live.delayMilliseconds", "250", "How long that pause is."),
+    row(
+        "live.withoutSandbox",
+        "false",
+        "Estimate unsaved text even where the operating system cannot confine it: on macOS and Windows, and on Linux without Landlock (`ridgeline doctor` shows which). Half-typed code then runs with your permissions. In VS Code, a workspace cannot set this.",
+    ),
     row(
         "targetGpu",
         "null",
@@ -199,6 +206,7 @@ impl Default for Settings {
             remarks: false,
             live: true,
             live_delay: Duration::from_millis(250),
+            live_without_sandbox: false,
             target_gpu: None,
             measure_device: MeasureDevice::Ask,
             prices: BTreeMap::new(),
@@ -254,6 +262,7 @@ impl Settings {
             live_delay: Duration::from_secs_f64(
                 reader.number("live.delayMilliseconds", 0.0, 60_000.0) / 1e3,
             ),
+            live_without_sandbox: reader.switch("live.withoutSandbox"),
             target_gpu: reader.text("targetGpu"),
             measure_device: reader.measure_device("measureDevice"),
             prices: reader.prices("prices"),

@@ -30,6 +30,11 @@ class Sender:
         self._descriptor = descriptor
         self._identity = _identity(descriptor)
 
+    @property
+    def descriptor(self) -> int:
+        """What it writes to."""
+        return self._descriptor
+
     def send(self, event: dict[str, Any]) -> None:
         """Writes one event. Raises OSError where the pipe is closed or is another file by now."""
         if _identity(self._descriptor) != self._identity:

@@ -27,17 +27,20 @@ _PLACE_SIGNAL: int | None = signal.SIGRTMAX - 2 if sys.platform.startswith("linu
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 
 
-def install(out: str) -> None:
-    """From here on, a crash of this process leaves its stack in the folder of the run."""
+def install(out: str) -> int | None:
+    """From here on, a crash of this process leaves its stack in the folder of the run. The
+    descriptor that it is written to.
+    """
     try:
         small = os.open(os.path.join(out, _FILE_NAME), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         descriptor = take_descriptor(small)
         os.close(small)
     except OSError:
-        return  # A full disk: then a crash is told without its place.
+        return None  # A full disk: then a crash is told without its place.
     faulthandler.enable(descriptor, all_threads=False)
     if _PLACE_SIGNAL is not None:
         faulthandler.register(_PLACE_SIGNAL, descriptor, all_threads=False)
+    return descriptor
 
 
 def ask_for_place(process: int | None, out: str) -> None:

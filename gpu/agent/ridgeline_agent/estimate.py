@@ -25,8 +25,10 @@ from .spec import RunSpec
 _SECONDS_TO_WRITE = 1.0
 
 
-def estimator_of(spec: RunSpec, host: Host) -> Estimator:
-    """Makes this process one in which the program only seems to run, and what watches it there."""
+def estimator_of(spec: RunSpec, host: Host, confined: bool) -> Estimator:
+    """Makes this process one in which the program only seems to run, and what watches it there.
+    `confined`: the kernel keeps it from having effects (sandbox.py).
+    """
     # Operators on small tensors are computed, and threads would only wait for each other.
     torch.set_num_threads(1)
     # Compiled functions run as they are written: nothing would be gained by compiling them here.
@@ -45,7 +47,7 @@ def estimator_of(spec: RunSpec, host: Host) -> Estimator:
     tensor = estimator.mode.tensor
     HollowLoaders(spec.batches, tensor, estimator.note).install()
     overlay.install()
-    no_side_effects.install(spec.out)
+    no_side_effects.install(spec.out, confined)
     _watch_time(spec, estimator)
     # Never left: the process ends with the program.
     estimator.mode.__enter__()

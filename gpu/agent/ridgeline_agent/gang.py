@@ -163,7 +163,7 @@ class Gang:
     def _watch(self, launcher: subprocess.Popen[bytes]) -> End:
         """Waits for the end of all ranks, of the launcher, or of patience."""
         limits = self._spec.limits
-        began = time.monotonic()
+        began, since = time.monotonic(), time.time()
         first_end: float | None = None
         next_memory_check = 0.0
         while True:
@@ -188,7 +188,7 @@ class Gang:
             if limits.memory_bytes is not None and now > next_memory_check:
                 next_memory_check = now + 2 * _TICK_SECONDS
                 below = process_tree.descendants(os.getpid())
-                held = process_tree.memory_bytes(below, limits.memory_bytes)
+                held = process_tree.memory_bytes(below, limits.memory_bytes, since)
                 if held > limits.memory_bytes:
                     return End(
                         "memory",

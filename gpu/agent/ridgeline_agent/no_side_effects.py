@@ -1,9 +1,13 @@
-"""Keeps a program that is only estimated from changing anything.
+"""Makes a program that is only estimated comfortable with changing nothing.
 
-Its text is half typed. What it writes goes into files of the estimate's own, and is found there
-when it is read again; folders are not made and nothing is removed; other programs are not started,
-and no connection is made. All of that seems to succeed, because a program that makes a folder for
-its logs is to be estimated all the same. What goes past these ways is refused.
+The sandbox refuses it every effect (sandbox.py). Here the usual ones seem to succeed, because a
+program that makes a folder for its logs is to be estimated all the same: what it writes goes into
+files of the estimate's own, and is found there when it is read again; folders are not made and
+nothing is removed; in the place of other programs one runs that does nothing.
+
+Nothing here is a guard: a list of Python's functions is never complete. Only where the person lets
+estimates go on without a sandbox is it all that there is, and then what goes past it in ways that
+Python audits is refused as well.
 """
 
 from __future__ import annotations
@@ -22,9 +26,15 @@ from typing import Any
 
 import torch
 
+try:
+    import sqlite3
+except ImportError:  # A Python that was built without it.
+    sqlite3 = None  # type: ignore[assignment]
+
+from . import fake_process_group, without_shared_memory
+from .sandbox import LARGEST_FILE
+
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Checkpoints are left out; what is left is logs.
-_LARGEST_FILE = 256 * 2**20
 
 # Libraries that would otherwise wait for the network.
 _OFFLINE = {
@@ -33,6 +43,7 @@ _OFFLINE = {
     "HF_DATASETS_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
 }
+_HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/stdout", "/dev/stderr")
 _QUIETLY_NOTHING = (
     "mkdir", "rmdir", "remove", "unlink", "rename", "replace", "truncate", "symlink", "link",
     "chmod", "chown", "utime", "mkfifo", "mknod",
@@ -44,22 +55,39 @@ _REFUSED = (
 )  # fmt: skip
 
 
-def install(out: str) -> None:
-    """From now on this process changes nothing outside of the folder `out`."""
+def install(out: str, confined: bool) -> None:
+    """From now on the program seems to change what it changes. What it writes is below `out`."""
+    out = os.path.realpath(out)
     sys.dont_write_bytecode = True
     os.environ.update(_OFFLINE)
     torch.save = lambda *_, **__: None
-    _redirect_writing(os.path.realpath(out))
+    _redirect_writing(out)
     for name in _QUIETLY_NOTHING:
         if hasattr(os, name):
-            setattr(os, name, _nothing)
+            setattr(os, name, _nothing_outside(out, getattr(os, name)))
     _start_nothing()
-    _limit_files()
-    sys.addaudithook(_refuser(os.path.realpath(out)))
+    fake_process_group.install()
+    if confined:
+        without_shared_memory.install()
+    else:
+        sys.addaudithook(_refuser(out))
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
+def _nothing_outside(out: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Does to temporary files what it is asked to, and nothing to others."""
+
+    @functools.wraps(function)
+    def quiet(*args: Any, **kwargs: Any) -> Any:
+        values = (*args, *kwargs.values())
+        paths = [os.fsdecode(one) for one in values if isinstance(one, (str, bytes, os.PathLike))]
+        if (folder := kwargs.get("dir_fd")) is not None:
+            # As `shutil.rmtree` calls them.
+            paths = [os.path.join(f"/proc/self/fd/{folder}", path) for path in paths]
+        if paths and all(_is_ours(os.path.realpath(path), out) for path in paths):
+            return function(*args, **kwargs)
+        return None
+
+    return quiet
 
 
 def _redirect_writing(out: str) -> None:
@@ -79,7 +107,7 @@ def _redirect_writing(out: str) -> None:
         if name in written or not writes or _is_ours(name, out):
             return written.get(name, path)
         written[name] = os.path.join(folder, str(next(numbers)))
-        if os.path.isfile(name) and os.path.getsize(name) < _LARGEST_FILE:
+        if os.path.isfile(name) and os.path.getsize(name) < LARGEST_FILE:
             # It may be appended to, or changed in place.
             with open_file(name, "rb") as before, open_file(written[name], "wb") as copy:
                 copy.write(before.read())
@@ -101,10 +129,22 @@ def _redirect_writing(out: str) -> None:
 
     builtins.open = io.open = tokenize._builtin_open = open_here  # type: ignore[attr-defined]
     os.open = open_descriptor_here
+    if sqlite3 is None:
+        return
+    connect: Any = sqlite3.connect
+
+    @functools.wraps(connect)
+    def connect_here(database: Any, *args: Any, **kwargs: Any) -> Any:
+        # Which file an address (`uri`) means is for SQLite to say.
+        if not kwargs.get("uri") and database not in ("", ":memory:"):
+            database = place(database, writes=True)
+        return connect(database, *args, **kwargs)
+
+    sqlite3.connect = sqlite3.dbapi2.connect = connect_here  # type: ignore[attr-defined]
 
 
 def _is_ours(path: str, out: str) -> bool:
-    return path.startswith((out + os.sep, "/dev/", "/proc/self/"))
+    return path.startswith((out + os.sep, "/proc/self/")) or path in _HARMLESS_DEVICES
 
 
 def _start_nothing() -> None:
@@ -119,27 +159,21 @@ def _start_nothing() -> None:
 
     subprocess.Popen.__init__ = nothing_else  # type: ignore[method-assign]
     os.system = lambda *_: 0
-    for name in ("connect", "connect_ex"):
-        setattr(socket.socket, name, _unconnected(getattr(socket.socket, name)))
+    socket.socket.__init__ = _no_socket(socket.socket.__init__)  # type: ignore[method-assign]
 
 
-def _unconnected(connect: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(connect)
-    def refused(self: Any, address: Any) -> Any:
-        if self.family in (socket.AF_INET, socket.AF_INET6):
+def _no_socket(make: Callable[..., None]) -> Callable[..., None]:
+    """The error that programs expect where there is no network. What the kernel says (it is not
+    permitted) they may not.
+    """
+
+    @functools.wraps(make)
+    def refused(self: Any, family: int = -1, type: int = -1, proto: int = -1, fileno: Any = None):  # type: ignore[no-untyped-def]
+        if fileno is None:
             raise ConnectionRefusedError("an estimate makes no connection")
-        return connect(self, address)
+        make(self, family, type, proto, fileno)
 
     return refused
-
-
-def _limit_files() -> None:
-    if sys.platform != "win32":
-        import resource
-
-        most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        if most == resource.RLIM_INFINITY or most > _LARGEST_FILE:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, most))
 
 
 def _refuser(out: str) -> Callable[[str, tuple[Any, ...]], None]:

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 
+from . import files_in_memory
+
 ON_LINUX = sys.platform.startswith("linux")
 
 _LISTS_CHILDREN = os.path.exists("/proc/thread-self/children")
@@ -52,16 +54,21 @@ def descendants(process: int) -> list[int]:
     return found
 
 
-def memory_bytes(processes: list[int], limit: int) -> int:
-    """The memory that the processes hold together.
+def memory_bytes(processes: list[int], limit: int, since: float) -> int:
+    """The memory that the processes hold together, with files in memory that they have open
+    (memfd) or have left in /dev/shm since the time `since`.
 
-    Resident sizes count a shared page once for each process. They are quick to read, and only
-    where they sum up to more than `limit` is each process's fair share of the shared pages asked
-    for.
+    Resident sizes count a shared page once for each process, and a file that is mapped twice. They
+    are quick to read, and only where they sum up to more than `limit` is each process's fair share
+    of the shared pages asked for.
     """
     resident = sum(_resident(process) for process in processes)
-    if resident <= limit:
-        return resident
+    files = files_in_memory.open_in(processes) | files_in_memory.left_since(since)
+    if resident + sum(files.values()) <= limit:
+        return resident + sum(files.values())
+    own = files_in_memory.without_those_of_others(files, processes)
+    if own:
+        return sum(own.values()) + files_in_memory.mapped_beside(own, processes)
     return sum(_proportional(process) for process in processes)
 
 

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from . import crash_report, side_effects
-from .channel import Events
+from . import crash_report, sandbox, side_effects
+from .channel import Events, Sender
 from .entry import Provided, run_entry
 from .estimate import estimator_of
 from .estimator import Estimator
@@ -98,7 +98,7 @@ class RunHost:
 def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interpreter) -> NoReturn:
     make_folder(spec.out)
     _no_core_dump()
-    crash_report.install(spec.out)
+    of_crashes = crash_report.install(spec.out)
     events.send({"event": "started", "id": spec.id, "pid": os.getpid()})
     host.progress("starting", 0, 1)
     if spec.versions:
@@ -112,12 +112,15 @@ def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interprete
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
         torch._dynamo.config.disable = True
     _choose_threads(spec)
+    confined = False
+    if spec.estimate or spec.probe is not None:
+        confined = _confine(spec, host, events, of_crashes)
     if spec.probe is not None:
         from .probe import run_probes
 
         run_probes(spec, host)
     recorder: Recorder | Estimator
-    recorder = estimator_of(spec, host) if spec.estimate else _recorder_of(spec, host)
+    recorder = estimator_of(spec, host, confined) if spec.estimate else _recorder_of(spec, host)
     error = _run_program(spec, interpreter, recorder)
     if not host.is_here():
         _end_like_python(error)
@@ -130,6 +133,22 @@ def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interprete
         why = unwritten.strerror or str(unwritten)
         host.finish("exited", f"{message} (the recording could not be written: {why})")
     host.finish("failed", message)
+
+
+def _confine(spec: RunSpec, host: RunHost, events: Events, of_crashes: int | None) -> bool:
+    """Before the first line of a program that nobody asked to run. Whether the kernel holds it."""
+    kept = [] if of_crashes is None else [of_crashes]
+    if isinstance(events, Sender):
+        kept.append(events.descriptor)
+    try:
+        return sandbox.confine(spec, kept)
+    except sandbox.NotConfinedError as error:
+        what = "probed" if spec.probe is not None else "estimated"
+        host.finish(
+            "exited",
+            f"not {what}, because the process cannot be confined: {error}. The setting "
+            "ridgeline.live.withoutSandbox allows it without a sandbox",
+        )
 
 
 def _recorder_of(spec: RunSpec, host: RunHost) -> Recorder:

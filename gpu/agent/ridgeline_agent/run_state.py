@@ -27,6 +27,8 @@ class Run:
         self.request = request
         self.sent = False
         self.pid: int | None = None
+        # On the clock of files.
+        self.began: float | None = None
         # The last `progress` event.
         self.progress: dict[str, Any] | None = None
         # Why it was stopped from here: outcome and message.
@@ -39,6 +41,7 @@ class Run:
         self.ends: float | None = None
         self.next_memory_check = 0.0
         self.disk = DiskWatch(spec)
+        self.next_look_at_files = 0.0
         self.log = RunLog(spec.out, spec.limits.log_bytes)
         # The zygote writes it after the run's last output. Nobody else knows it.
         self.mark = os.urandom(16).hex().encode()
@@ -47,12 +50,23 @@ class Run:
         self._manifest_before = _modified(self._manifest)
 
     @property
+    def is_on(self) -> bool:
+        """Whether its program may be running."""
+        return self.pid is not None and self.exit_status is None
+
+    @property
+    def is_confined(self) -> bool:
+        """Whether it is one that nobody asked for, and runs in the sandbox."""
+        return self.spec.estimate or self.spec.probe is not None
+
+    @property
     def _manifest(self) -> str:
         return os.path.join(self.spec.out, "ops.json" if self.spec.estimate else "manifest.json")
 
     def started(self, pid: int) -> None:
         """The process is there, and its time runs."""
         self.pid = pid
+        self.began = time.time()
         if self.spec.limits.seconds is not None:
             self.ends = time.monotonic() + self.spec.limits.seconds
 

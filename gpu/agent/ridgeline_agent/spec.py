@@ -107,6 +107,8 @@ class RunSpec:
     estimate: bool = False
     claim: str = "cpu"
     batches: str | None = None
+    # Of an estimate or a probe: whether it may go on where the system cannot confine it.
+    without_sandbox: bool = False
     # Of a probe: the file that says what to measure. It has no program.
     probe: str | None = None
     # Of a run with many ranks: what starts them. Each rank has none, and knows its own number.
@@ -147,6 +149,7 @@ class RunSpec:
             estimate=keys.get("op") == "estimate",
             claim=_claim(keys),
             batches=None if keys.get("batches") is None else _text(keys, "batches"),
+            without_sandbox=_flag(keys, "without_sandbox"),
             probe=_text(keys, "request") if is_probe else None,
             launcher=_launcher(keys),
             rank=_optional_whole(keys, "rank", 0, MOST_RANKS),

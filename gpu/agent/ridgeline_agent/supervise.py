@@ -18,7 +18,7 @@ import time
 from collections import deque
 from typing import IO, Any
 
-from . import crash_report, process_tree, side_effects
+from . import crash_report, process_tree, side_effects, written_files
 from .channel import Sender, read_objects, take_standard_streams
 from .run_state import Run, describe_status
 from .spec import RunSpec, SpecError
@@ -30,6 +30,13 @@ _TICK_SECONDS = 0.2
 _LONGEST_PREPARE_SECONDS = 120.0
 _MOST_WORKERS_LOST = 20
 _LOG_OUTSIDE_OF_RUNS = 8192
+# What is taken from the worker's pipe while a program runs, which could write to it as well: none
+# of it names a process to be spared or signalled, or ends more than the run.
+_OF_PROGRAMS = ("progress", "outcome", "exited")
+# More is not for logs. Each file has a limit of its own (sandbox.py).
+_MOST_WRITTEN_BYTES = 2**30
+_MOST_WRITTEN_FILES = 10_000
+_MOST_PROCESSES = 500
 
 
 def supervise(arguments: list[str], boot: str) -> None:
@@ -171,6 +178,8 @@ class Supervisor:
     def _on_event(self, event: dict[str, Any]) -> None:
         kind = event.get("event")
         run = self._run
+        if run is not None and run.is_on and kind not in _OF_PROGRAMS:
+            return
         if kind == "ready":
             self._on_ready(event)
         elif kind == "importing":
@@ -230,6 +239,7 @@ class Supervisor:
                 "python": event.get("python"),
                 "torch": event.get("torch"),
                 "cuda": event.get("cuda"),
+                "sandbox": event.get("sandbox"),
                 "mode": "fork" if self._standby_reason is None else "standby",
                 "why": self._standby_reason,
                 "dropped_imports": [
@@ -297,13 +307,23 @@ class Supervisor:
         elif run.spec.limits.memory_bytes is not None and now > run.next_memory_check:
             run.next_memory_check = now + _TICK_SECONDS
             limit = run.spec.limits.memory_bytes
-            held = process_tree.memory_bytes(self._processes_of_run(), limit)
+            held = process_tree.memory_bytes(
+                self._processes_of_run(), limit, run.began or time.time()
+            )
             if held > limit:
                 self._stop(
                     run, "memory", f"stopped: it held {held} bytes of memory, the limit is {limit}"
                 )
         if run.sent and (why := run.disk.why_stop()) is not None:
             self._stop(run, "exited", why)
+        if run.is_confined and now > run.next_look_at_files:
+            run.next_look_at_files = now + _TICK_SECONDS
+            processes = self._processes_of_run()
+            if len(processes) > _MOST_PROCESSES:
+                self._stop(run, "exited", f"stopped: it started {len(processes)} processes")
+            files, size = written_files.count(run.spec.out, processes, _MOST_WRITTEN_FILES)
+            if files >= _MOST_WRITTEN_FILES or size > _MOST_WRITTEN_BYTES:
+                self._stop(run, "exited", f"stopped: it wrote {files} files with {size} bytes")
 
     def _processes_of_run(self) -> list[int]:
         if not process_tree.ON_LINUX:

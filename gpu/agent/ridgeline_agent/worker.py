@@ -10,7 +10,7 @@ import platform
 import sys
 from typing import Any
 
-from . import process_tree, side_effects
+from . import process_tree, sandbox, side_effects
 from .channel import Sender, read_objects, take_standard_streams
 from .interpreter import Interpreter
 from .preimport import Preimports
@@ -119,6 +119,7 @@ class Worker:
                 "python": platform.python_version(),
                 "torch": str(torch.__version__),
                 "cuda": self._cuda_usable,
+                "sandbox": sandbox.level().to_json(),
                 "dropped": self._preimports.failed,
                 "prepared": prepared,
             }

@@ -223,6 +223,9 @@ def make_cuda_context() -> None:
 
 def _may_be_warm(request: dict[str, Any]) -> bool:
     """Whether the run can have a context that was made before its environment was known."""
+    if request.get("op") == "estimate":
+        # It uses no GPU, and the threads of a driver could not be confined.
+        return False
     variables = request.get("env") or {}
     settled_early = ("CUDA", "NVIDIA", "PYTORCH", "TORCH", "HIP", "ROCR")
     return request.get("device", "auto") in ("auto", "cuda") and not any(

@@ -25,7 +25,7 @@ use protocol::ToAgent;
 pub use protocol::{
     AgentFacts, Claim, DroppedImport, Entry, EstimateRequest, Frame, Iterations, Launcher, Mode,
     Outcome, PROTOCOL_VERSION, Prepare, ProbeRequest, RunEvent, RunLimits, RunOutcome, RunRequest,
-    SideEffectsMode, Stage, Version,
+    Sandbox, SideEffectsMode, Stage, Version,
 };
 use run::{Attempt, Run, State, Work};
 

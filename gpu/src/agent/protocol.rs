@@ -153,6 +153,9 @@ pub struct RunRequest {
     /// or absolute.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep_writes: Vec<String>,
+    /// An estimate of it may go on where the system cannot confine it. Runs are not confined.
+    #[serde(skip_serializing_if = "is_false")]
+    pub without_sandbox: bool,
     /// What it may use.
     pub limits: RunLimits,
 }
@@ -165,6 +168,10 @@ impl RunRequest {
         }
         self
     }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_one(turn: &u32) -> bool {
@@ -210,6 +217,9 @@ pub struct ProbeRequest {
     pub device: String,
     /// The file that says what to measure. Absolute.
     pub request: PathBuf,
+    /// It may go on where the system cannot confine it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub without_sandbox: bool,
     /// What it may use. The request's own `seconds` should be a few less than those here.
     pub limits: RunLimits,
 }
@@ -374,6 +384,20 @@ pub struct AgentFacts {
     /// Imports of the project that could not be made ahead, because they made the zygote unsafe.
     #[serde(default)]
     pub dropped_imports: Vec<DroppedImport>,
+    /// What confines estimates; nothing where it said nothing of it.
+    #[serde(default)]
+    pub sandbox: Option<Sandbox>,
+}
+
+/// What the system offers to confine estimates and probes with.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Sandbox {
+    /// The version of Landlock's interface; 0 where there is none.
+    #[serde(default)]
+    pub landlock: u32,
+    /// Why estimates cannot be confined; nothing where they can.
+    #[serde(default)]
+    pub why: Option<String>,
 }
 
 /// An import of the project that is left to each run.

@@ -42,7 +42,12 @@ pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
                 Some(python) => python,
                 None => find_or_make_python(&store, &root, terminal, &cancel).await?,
             };
-            let overrides = Overrides { python: Some(python), device, ..Overrides::default() };
+            let overrides = Overrides {
+                python: Some(python),
+                device,
+                without_sandbox: true,
+                ..Overrides::default()
+            };
             let script = Some(root.join("train.py"));
             let request = Request { workspace: root, script, overrides, ..Request::default() };
             let plan = pipeline.plan(request).await.map_err(run::failure_of)?;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::printable::printable;
 use ridgeline_analysis::units;
+use ridgeline_gpu::agent::Sandbox;
 use ridgeline_gpu::ceilings::{cublas_folders, measure_in_child};
 use ridgeline_gpu::devices::{Driver, Gpu};
 use ridgeline_gpu::doctor::{Report, examine};
@@ -155,6 +156,7 @@ fn describe(report: &Report, configuration: &str, store: &Store, terminal: &Term
             };
             let why = facts.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
             row("Agent", &format!("{mode}{why}"));
+            row("Sandbox", &describe_sandbox(facts.sandbox.as_ref()));
         }
         Some(Err(error)) => row("Agent", &format!("does not start: {error}")),
         None => row("Agent", "not tried, since there is no Python for it"),
@@ -190,6 +192,19 @@ fn describe(report: &Report, configuration: &str, store: &Store, terminal: &Term
         row("What to do", "nothing: all is well");
     }
     text
+}
+
+/// What keeps unsaved text from changing anything.
+fn describe_sandbox(sandbox: Option<&Sandbox>) -> String {
+    match sandbox {
+        Some(Sandbox { landlock, why: None }) => {
+            format!("Landlock ABI {landlock} and seccomp confine estimates of unsaved text")
+        }
+        Some(Sandbox { why: Some(why), .. }) => format!(
+            "not available: {why}. Unsaved text is not estimated (setting `ridgeline.live.withoutSandbox`)"
+        ),
+        None => "unknown: the agent reports nothing".to_owned(),
+    }
 }
 
 /// Where predictions take this GPU's rates from.
@@ -237,4 +252,23 @@ fn describe_gpu(gpu: &Gpu) -> String {
     parts
         .extend(gpu.capability.map(|(major, minor)| format!("compute capability {major}.{minor}")));
     parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sandbox_is_one_line() {
+        let holds = Sandbox { landlock: 7, why: None };
+        let line = describe_sandbox(Some(&holds));
+        assert_eq!(line, "Landlock ABI 7 and seccomp confine estimates of unsaved text");
+        let why = Some("there is no sandbox for macOS".to_owned());
+        let line = describe_sandbox(Some(&Sandbox { landlock: 0, why }));
+        assert_eq!(
+            line,
+            "not available: there is no sandbox for macOS. Unsaved text is not estimated \
+             (setting `ridgeline.live.withoutSandbox`)"
+        );
+    }
 }

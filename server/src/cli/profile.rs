@@ -77,6 +77,8 @@ pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<
         working_directory: None,
         launcher: None,
         side_effects: args.side_effects,
+        // The person typed the command: an estimate then does no more than a run.
+        without_sandbox: true,
     };
     if metadata.is_dir() {
         return Ok(Request { workspace: path, overrides, ..Request::default() });

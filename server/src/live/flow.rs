@@ -89,7 +89,10 @@ impl GlobalState {
     /// Estimates that are not wanted any more go, and those for another GPU come.
     pub fn live_settings_changed(&mut self, root: &Path, before: &Settings) {
         let now = self.settings.clone();
-        if (now.live, &now.target_gpu) == (before.live, &before.target_gpu) {
+        let of_estimates = |settings: &Settings| {
+            (settings.live, settings.live_without_sandbox, settings.target_gpu.clone())
+        };
+        if of_estimates(&now) == of_estimates(before) {
             return;
         }
         let Some(workspace) = self.workspace(root) else { return };

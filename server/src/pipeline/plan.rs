@@ -61,6 +61,8 @@ pub struct Overrides {
     pub launcher: Option<config::Launcher>,
     /// What becomes of what the program writes.
     pub side_effects: Option<SideEffects>,
+    /// Estimates may go on where the system cannot confine them.
+    pub without_sandbox: bool,
 }
 
 /// What will be run.
@@ -231,6 +233,7 @@ pub fn plan(request: &Request, store: &Store, discovery: &mut Discovery) -> Resu
         turn: 1,
         side_effects: overrides.side_effects.unwrap_or(config.side_effects).mode(),
         keep_writes: config.keep_writes.iter().map(|kept| kept.as_str().to_owned()).collect(),
+        without_sandbox: overrides.without_sandbox,
         limits: limits(&config, overrides),
     };
     let search = Search {

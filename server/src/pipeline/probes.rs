@@ -101,6 +101,7 @@ impl Pipeline {
             env: run.env,
             device: if on_processor { "cpu".to_owned() } else { run.device },
             request: file,
+            without_sandbox: run.without_sandbox,
             limits,
         };
         let (news, _unread) = mpsc::channel(1);

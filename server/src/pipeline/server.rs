@@ -181,7 +181,11 @@ pub(super) fn own_request(request: ProfileRequest) -> Result<Request, String> {
         script: None,
         remembered: request.script,
         editor_python: request.interpreter,
-        overrides: Overrides { device, ..Overrides::default() },
+        overrides: Overrides {
+            device,
+            without_sandbox: request.without_sandbox,
+            ..Overrides::default()
+        },
     })
 }
 

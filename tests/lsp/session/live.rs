@@ -104,6 +104,22 @@ async fn an_edit_is_estimated_after_a_pause_and_undone_at_once() {
 }
 
 #[tokio::test]
+async fn estimates_go_on_without_a_sandbox_where_the_person_says_so() {
+    let mut session = measured().await;
+    edit(&mut session, 2, EDITED).await;
+    let confined = session.estimating().await;
+    assert!(!confined.request.profile.without_sandbox);
+    let mut all = options(true);
+    all["live.withoutSandbox"] = true.into();
+    let params = json!({"settings": {"ridgeline": all}});
+    session.client.notify("workspace/didChangeConfiguration", params).await;
+    confined.cancel.cancelled().await;
+    drop(confined);
+    assert!(session.estimating().await.request.profile.without_sandbox);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
 async fn who_types_on_is_not_estimated_in_between() {
     let mut session = measured().await;
     for version in 2..12 {
