@@ -106,8 +106,9 @@ fn everything_in_real_traces_is_understood() {
         assert_eq!(trace.truncated_at, None, "{}", path.display());
         assert!(!trace.devices.is_empty(), "{}", path.display());
         for kernel in trace.activities.iter().filter(|a| a.kind == ActivityKind::Kernel) {
-            assert!(kernel.launch.grid.is_some() && kernel.launch.block.is_some());
-            assert!(kernel.device.is_some() && kernel.stream.is_some());
+            let details = trace.details(kernel);
+            assert!(details.launch.grid.is_some() && details.launch.block.is_some());
+            assert!(details.device.is_some() && details.stream.is_some());
         }
     }
 }
@@ -123,11 +124,11 @@ fn occupancy_equals_the_profilers_where_that_is_right() {
     let traces = traces();
     for path in &traces {
         let trace = read(path);
-        let reported = |kernel: &Activity| kernel.launch.reported_occupancy_percent;
+        let reported = |kernel: &Activity| trace.details(kernel).launch.reported_occupancy_percent;
         for kernel in trace.activities.iter().filter(|kernel| reported(kernel).is_some()) {
             let found = occupancy_of(&trace, kernel).unwrap_or_else(|| panic!("{kernel:?}"));
             let percent = percent(found.achieved);
-            if kernel.launch.shared_memory_bytes > Some(48 << 10) {
+            if trace.details(kernel).launch.shared_memory_bytes > Some(48 << 10) {
                 above += 1;
                 assert_eq!(reported(kernel), Some(0.0));
                 assert!(found.achieved > 0.0);

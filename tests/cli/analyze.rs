@@ -287,7 +287,7 @@ fn plain_trace(operators: u32) -> String {
 #[test]
 fn a_trace_that_takes_too_much_memory_is_refused_with_what_to_do() {
     let sandbox = Sandbox::new();
-    sandbox.write("large.json", &plain_trace(50_000));
+    sandbox.write("large.json", plain_trace(50_000));
     let refused = sandbox.run(&["analyze", "large.json", "--max-memory", "1"]).exits_with(1);
     refused.says("more than 1 MB of memory").says("--max-memory").says("large.json");
     sandbox.run(&["analyze", "large.json", "--max-memory", "100"]).exits_with(0);
@@ -300,7 +300,7 @@ fn a_trace_that_takes_too_much_memory_is_refused_with_what_to_do() {
 #[cfg(target_os = "linux")]
 fn a_million_events_in_little_memory() {
     let sandbox = Sandbox::new();
-    sandbox.write("million.json", &plain_trace(1_000_000));
+    sandbox.write("million.json", plain_trace(1_000_000));
     let mut command = std::process::Command::new("sh");
     command
         .args(["-c", "ulimit -v 600000 && exec \"$0\" analyze million.json --json out.json"])
