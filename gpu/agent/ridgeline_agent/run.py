@@ -20,6 +20,7 @@ from .estimator import Estimator
 from .failure import EntryError, shorten, without_absolute_paths
 from .interpreter import Interpreter
 from .overlay import Overlay
+from .priority import give_way
 from .recorder import Recorder
 from .side_by_side import Turn, run_side_by_side
 from .spec import RunSpec
@@ -95,6 +96,8 @@ class RunHost:
 
 
 def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interpreter) -> NoReturn:
+    if spec.low_priority:
+        give_way()
     os.makedirs(spec.out, exist_ok=True)
     _no_core_dump()
     crash_report.install(spec.out)

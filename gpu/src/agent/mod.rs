@@ -287,7 +287,7 @@ impl Agent {
             *lock(&self.shared.facts) = Some(facts.clone());
         }
         if state == State::Usable {
-            busy.is_over();
+            busy.finish();
         }
         attempt
     }
@@ -304,7 +304,7 @@ impl Busy {
         self.held.as_mut()?.as_mut()
     }
 
-    fn is_over(mut self) {
+    fn finish(mut self) {
         self.held = None;
     }
 }

@@ -7,7 +7,9 @@ use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
 use super::CommandReply;
+use crate::batch::Effort;
 use crate::documents::{real_path, texts_on_disk};
+use crate::event::Event;
 use crate::findings::Kept;
 use crate::live::target_gpu;
 use crate::lsp::client::Importance;
@@ -20,6 +22,7 @@ use crate::profiler::Profiled;
 use crate::report;
 use crate::run_queue::Reason;
 use crate::state::{GlobalState, Workspace};
+use crate::stopping;
 use crate::store::{Store, create_private, write_atomic};
 use crate::what_if::Found;
 
@@ -47,6 +50,9 @@ pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Com
                 let file = argument.map(|path| real_path(&path));
                 let name = name.and_then(Value::as_str);
                 return state.apply_by_command(&root, file.as_deref(), name, reply);
+            }
+            Some(root) if params.command == command::STOP => {
+                return stop_by_command(state, &root, reply);
             }
             Some(root) => {
                 match params.command.as_str() {
@@ -78,12 +84,9 @@ pub fn run(state: &mut GlobalState, name: &str, root: &Path, argument: Option<Pa
             let file = file.filter(|file| file.starts_with(root));
             state.want_run(root, Reason::Asked(file));
         }
-        command::STOP => stop(state, root),
-        command::PAUSE => with(state, root, |workspace| workspace.paused = true),
-        command::RESUME => {
-            with(state, root, |workspace| workspace.paused = false);
-            state.prepare(root);
-        }
+        command::STOP => drop(stop(state, root)),
+        command::PAUSE => state.pause(root),
+        command::RESUME => state.resume(root),
         command::CLEAR => clear(state, root),
         command::SHOW_OUTPUT => show_output(state, root),
         command::SHOW_REPORT => show_report(state, root),
@@ -103,9 +106,32 @@ fn with(state: &mut GlobalState, root: &Path, change: impl FnOnce(&mut Workspace
     }
 }
 
-fn stop(state: &mut GlobalState, root: &Path) {
-    if !state.queue.stop(root) {
-        state.to_client.show_message(Importance::Info, "No run is going on.");
+/// Stops what runs or waits in a workspace; whether there was anything. A run has a progress, which ends
+/// for all to see; of everything else the person is told.
+fn stop(state: &mut GlobalState, root: &Path) -> bool {
+    let has_run = state.queue.running().is_some_and(|running| running.root == root);
+    let was_busy = state.end_work(root);
+    match (was_busy, has_run) {
+        (true, true) => {}
+        (true, false) => state.to_client.show_message(Importance::Info, "Stopped."),
+        (false, _) => state.to_client.show_message(Importance::Info, "Nothing is running."),
+    }
+    was_busy
+}
+
+/// Does the same, and answers when it has ended, or after [`stopping::LIMIT`].
+fn stop_by_command(state: &mut GlobalState, root: &Path, reply: CommandReply) {
+    stop(state, root);
+    state.send_status(root);
+    let number = state.next_number();
+    // Where nothing runs it is answered at the end of this turn.
+    if state.stopping.wait(root.to_owned(), number, reply) {
+        let events = state.events.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(stopping::LIMIT).await;
+            // Where the event loop is over, nobody waits.
+            let _ = events.send(Event::StopOverdue(number)).await;
+        });
     }
 }
 
@@ -129,7 +155,7 @@ fn explore_batch_size(state: &mut GlobalState, root: &Path) {
         let message = "Nothing of this workspace was measured yet: profile it first.";
         state.to_client.show_message(Importance::Info, message);
     }
-    state.explore_batch(root, true);
+    state.explore_batch(root, Effort::Runs);
 }
 
 fn show_output(state: &mut GlobalState, root: &Path) {
