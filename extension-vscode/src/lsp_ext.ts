@@ -4,9 +4,17 @@
 import type { Range } from "vscode-languageclient/node";
 
 /** What the server does in a workspace folder. */
-export type State = "idle" | "waiting_for_trust" | "preparing" | "running" | "paused" | "failed";
+export type State = "idle" | "waiting_for_trust" | "preparing" | "running" | "background" | "paused" | "failed";
 
-export const STATES: readonly State[] = ["idle", "waiting_for_trust", "preparing", "running", "paused", "failed"];
+export const STATES: readonly State[] = [
+  "idle",
+  "waiting_for_trust",
+  "preparing",
+  "running",
+  "background",
+  "paused",
+  "failed",
+];
 
 /** The newest measurement. */
 export interface Headline {
@@ -74,7 +82,7 @@ export interface Highlight {
 }
 
 /** What this client can do beyond the protocol, announced as `capabilities.experimental.ridgeline`. */
-export const EXPERIMENTAL = { panel: true, highlight: true, diagnosticsInHover: true };
+export const EXPERIMENTAL = { panel: true, highlight: true, diagnosticsInHover: true, background: true };
 
 /** The commands of `workspace/executeCommand`, under the names that the palette has for them. */
 export const SERVER_COMMANDS = [

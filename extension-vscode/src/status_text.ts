@@ -38,6 +38,7 @@ export function bar(server: ServerState, status: Status | undefined): Bar {
     waiting_for_trust: ["$(question) Ridgeline: allow a run?", "warning"],
     preparing: [`$(loading~spin) ${headline ?? "Ridgeline: preparing"}`, "none"],
     running: [`$(loading~spin) ${stage}${percent > 0 ? ` ${percent.toString()}%` : ""}`, "none"],
+    background: [`$(loading~spin) ${headline ?? "Ridgeline: busy"}`, "none"],
     paused: [`$(debug-pause) ${headline ?? "Ridgeline"}`, "none"],
     failed: ["$(error) Ridgeline: run failed", "none"],
   };
@@ -60,6 +61,7 @@ const STATE_SENTENCES: Record<State, string> = {
   waiting_for_trust: "A run waits for your consent.",
   preparing: "The project's imports are being loaded, so that the next run starts at once.",
   running: "A run goes on.",
+  background: "Busy in the background.",
   paused: "Paused: saves start no run.",
   failed: "The last run failed.",
 };
@@ -132,6 +134,7 @@ export function actions(server: ServerState, status: Status | undefined): Action
   const always = [settings, log];
   switch (status?.state) {
     case "running":
+    case "background":
       return [stop, panel, output, pause, ...always];
     case "waiting_for_trust":
       return [question, allow, panel, ...always];

@@ -15,9 +15,11 @@ interface Setting {
   default: unknown;
   minimum?: number;
   maximum?: number;
+  scope?: string;
   markdownDescription: string;
 }
 interface Manifest {
+  capabilities: { untrustedWorkspaces: { supported: unknown; restrictedConfigurations: string[] } };
   contributes: {
     configuration: { properties: Record<string, Setting> }[];
     commands: { command: string; category: string; title: string }[];
@@ -85,6 +87,25 @@ describe("settings", () => {
       expect(what, name).toBe(settings[name]?.markdownDescription);
     }
   });
+});
+
+/** Settings that only change what is shown. Every other one can start something, or decide what is started. */
+const HARMLESS =
+  /^ridgeline\.(inlayHints\.|codeLens\.|hover\.|findings\.|diagnostics\.|heat\.|trace\.|prices$|batchSize\.memoryLimit$)/;
+
+test("no setting that can cause execution is taken from a folder that is not trusted", () => {
+  const { untrustedWorkspaces } = manifest.capabilities;
+  const restricted = untrustedWorkspaces.restrictedConfigurations;
+  // Nothing of the extension starts there at all; the list holds where that is ever loosened.
+  expect(untrustedWorkspaces.supported).toBe(false);
+  const dangerous = Object.keys(settings).filter((name) => !HARMLESS.test(name));
+  expect([...restricted].sort()).toEqual(dangerous.sort());
+  for (const name of ["runOnSave", "watchFiles", "live.enable", "interpreter", "server.path"]) {
+    expect(dangerous).toContain(`ridgeline.${name}`);
+  }
+  // The programs that are started are the machine's affair.
+  expect(settings["ridgeline.server.path"]?.scope).toBe("machine");
+  expect(settings["ridgeline.interpreter"]?.scope).toBe("machine-overridable");
 });
 
 describe("commands", () => {

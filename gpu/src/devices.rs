@@ -77,6 +77,8 @@ pub struct Gpu {
     pub clock_hz: Option<u64>,
     /// Memory in use by anyone now, in bytes (NVML); of a MIG instance, the instance's.
     pub used_bytes: Option<u64>,
+    /// The share of the last second in which a kernel of anyone ran, in percent (NVML).
+    pub busy_percent: Option<u32>,
     /// Whether it is a MIG instance: a part of a GPU, with memory and multiprocessors of its own.
     pub is_mig_instance: bool,
     /// Whether the driver is the simulated one of `tests/gpu/simulated`.
@@ -131,8 +133,8 @@ fn query_here() -> Devices {
     let mut states = states.into_iter();
     let gpus = found.into_iter().map(|found| {
         let state = states.next().unwrap_or_default();
-        let NvmlState { used_bytes, is_mig_instance } = state;
-        Gpu { used_bytes, is_mig_instance, ..found.gpu }
+        let NvmlState { used_bytes, busy_percent, is_mig_instance } = state;
+        Gpu { used_bytes, busy_percent, is_mig_instance, ..found.gpu }
     });
     Devices { driver, nvml, gpus: gpus.collect() }
 }
@@ -233,6 +235,7 @@ impl Functions {
             l2_bytes: ask(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
             clock_hz: ask(CU_DEVICE_ATTRIBUTE_CLOCK_RATE).map(|khz| khz.saturating_mul(1000)),
             used_bytes: None,
+            busy_percent: None,
             is_mig_instance: false,
             is_simulated: self.is_simulated,
         };
@@ -318,6 +321,7 @@ struct NvmlFacts {
 #[derive(Clone, Copy, Debug, Default)]
 struct NvmlState {
     used_bytes: Option<u64>,
+    busy_percent: Option<u32>,
     is_mig_instance: bool,
 }
 
@@ -339,7 +343,9 @@ fn nvml_state(nvml: &Nvml, found: &Found) -> Option<NvmlState> {
         (None, None) => (by_bus(nvml, found.bus)?, false),
     };
     let used_bytes = device.memory_info().ok().map(|memory| memory.used);
-    Some(NvmlState { used_bytes, is_mig_instance })
+    // A MIG instance has no such figure.
+    let busy_percent = device.utilization_rates().ok().map(|rates| rates.gpu);
+    Some(NvmlState { used_bytes, busy_percent, is_mig_instance })
 }
 
 /// For drivers that give no UUID. A MIG instance has the bus of its GPU, whose memory is not its own, so that

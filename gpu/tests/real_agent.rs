@@ -252,7 +252,7 @@ async fn an_estimate_lists_operators_of_unsaved_text() {
     let Some(project) = Project::new("this is not saved yet").await else { return };
     let mut run = project.request("out");
     run.overlay = BTreeMap::from([("train.py".to_owned(), TRAIN.to_owned())]);
-    let request = EstimateRequest { run, claim: Claim::Cpu, batches: None };
+    let request = EstimateRequest { run, claim: Claim::Cpu, batches: None, low_priority: false };
     let (sender, _receiver) = mpsc::channel(100);
     let outcome = project.agent.estimate(request, sender, CancellationToken::new()).await;
     assert_eq!(outcome.outcome, Outcome::Complete, "{outcome:?}");
@@ -267,7 +267,12 @@ async fn an_estimate_lists_operators_of_unsaved_text() {
 #[tokio::test]
 async fn a_cancelled_estimate_ends_at_once() {
     let Some(project) = Project::new("while True: pass").await else { return };
-    let request = EstimateRequest { run: project.request("out"), claim: Claim::Cpu, batches: None };
+    let request = EstimateRequest {
+        run: project.request("out"),
+        claim: Claim::Cpu,
+        batches: None,
+        low_priority: false,
+    };
     let (sender, mut receiver) = mpsc::channel(100);
     let cancel = CancellationToken::new();
     let (outcome, ()) =

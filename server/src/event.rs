@@ -6,6 +6,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::batch::Exploration;
+use crate::consent;
 use crate::documents::{Change, DocumentId};
 use crate::findings::Kept;
 use crate::live::EstimateOutcome;
@@ -33,9 +34,9 @@ pub enum Event {
     /// `workspace/configuration` was answered; nothing where it was not.
     SettingsFetched(Option<Value>),
     /// The person answered whether a workspace may run; nothing where they closed the question.
-    TrustAnswered(PathBuf, Option<Answer>),
+    TrustAnswered(PathBuf, consent::Question, Option<Answer>),
     /// The person said which script is the training run; nothing where they closed the question.
-    ScriptChosen(PathBuf, Option<PathBuf>, Reason),
+    ScriptChosen(PathBuf, consent::Question, Option<PathBuf>, Reason),
     /// Files changed on the disk (Python files and configurations that git does not ignore).
     FilesChanged(Vec<PathBuf>),
     /// A run goes on.
@@ -50,16 +51,22 @@ pub enum Event {
     EarlierFound(PathBuf, Option<Profiled>),
     /// A workspace's zygote is ready, or was not to be had.
     Prepared(PathBuf),
+    /// A job of a workspace has ended, or does something else.
+    WorkChanged,
+    /// Who stopped a workspace, with this number, has waited long enough for its end.
+    StopOverdue(u64),
     /// The pause after an edit is over: the unsaved text is to be estimated.
     EstimateDue(PathBuf),
     /// An estimate ended; the number tells whether it is still wanted.
     EstimateEnded(PathBuf, u64, Box<EstimateOutcome>),
     /// The person chose a GPU to estimate for, or none.
     TargetChosen(PathBuf, Option<String>),
-    /// A GPU is to be measured: the person agreed, or the settings do.
-    MeasureDevice(Target),
+    /// A GPU is to be measured: the person agreed to that question, or the settings do.
+    MeasureDevice(Target, consent::Question, consent::Cause),
     /// The measurement of a GPU ended, with what to tell the person; nothing where it was stopped.
     DeviceMeasured(Option<Result<String, String>>),
+    /// What is known of other batch sizes before one is tried, of the measurement of this generation.
+    BatchLookedAt(PathBuf, u64, Box<Exploration>),
     /// More is known of other batch sizes: the number of the search, and the generation of the
     /// measurement that it is about.
     BatchExplored(PathBuf, u64, u64, Box<Exploration>),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ridgeline_analysis::source::SourceIndex;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::documents::{Change, DocumentId, Refusal, SIZE_LIMIT, real_path};
 use crate::event::{Event, Told};
@@ -68,11 +68,14 @@ fn name(event: &Event) -> &'static str {
         Event::NewerFound(..) => "newer profile",
         Event::EarlierFound(..) => "earlier profile",
         Event::Prepared(_) => "prepared",
+        Event::WorkChanged => "change of a job",
+        Event::StopOverdue(_) => "a stop that takes long",
         Event::EstimateDue(_) => "pause before an estimate",
         Event::EstimateEnded(..) => "end of an estimate",
         Event::TargetChosen(..) => "choice of GPU",
-        Event::MeasureDevice(_) => "wish to measure a GPU",
+        Event::MeasureDevice(..) => "wish to measure a GPU",
         Event::DeviceMeasured(_) => "end of measuring a GPU",
+        Event::BatchLookedAt(..) => "first look at the batch size",
         Event::BatchExplored(..) => "another batch size",
         Event::BatchExploring(..) => "end of other batch sizes",
         Event::WhatIfsFound(..) => "what-ifs",
@@ -84,9 +87,23 @@ fn name(event: &Event) -> &'static str {
     }
 }
 
+/// Brings it to the event loop that jobs have ended, or do something else.
+async fn relay_jobs(mut jobs: watch::Receiver<u64>, events: mpsc::Sender<Event>) {
+    while jobs.changed().await.is_ok() {
+        if events.send(Event::WorkChanged).await.is_err() {
+            return;
+        }
+    }
+}
+
 impl GlobalState {
     /// One turn.
     pub fn handle(&mut self, event: Event) {
+        self.take_up(event);
+        self.stopping.answer_ended(&self.gate);
+    }
+
+    fn take_up(&mut self, event: Event) {
         match event {
             Event::Told(told, done) => {
                 self.handle_told(told);
@@ -97,8 +114,12 @@ impl GlobalState {
             Event::PanelAsked(question) => self.panel_asked(question),
             Event::SettingsFetched(Some(value)) => self.take_settings(&value),
             Event::SettingsFetched(None) => {}
-            Event::TrustAnswered(root, answer) => self.trust_answered(&root, answer),
-            Event::ScriptChosen(root, script, reason) => self.script_chosen(&root, script, reason),
+            Event::TrustAnswered(root, question, answer) => {
+                self.trust_answered(&root, question, answer);
+            }
+            Event::ScriptChosen(root, question, script, reason) => {
+                self.script_chosen(&root, question, script, reason);
+            }
             Event::FilesChanged(files) => self.files_changed(files),
             Event::RunProgressed(id, progress) => self.run_progressed(id, progress),
             Event::RunEnded(id, outcome) => self.run_ended(id, *outcome),
@@ -118,13 +139,20 @@ impl GlobalState {
             }
             Event::EarlierFound(root, None) => self.send_status(&root),
             Event::Prepared(root) => self.prepared(&root),
+            Event::WorkChanged => self.work_changed(),
+            Event::StopOverdue(number) => self.stopping.overdue(number),
             Event::EstimateDue(root) => self.estimate_due(&root),
             Event::EstimateEnded(root, number, outcome) => {
                 self.estimate_ended(&root, number, *outcome);
             }
             Event::TargetChosen(root, name) => self.set_target(&root, name),
-            Event::MeasureDevice(target) => self.device_wanted(target),
+            Event::MeasureDevice(target, question, cause) => {
+                self.device_wanted(target, question, cause);
+            }
             Event::DeviceMeasured(measured) => self.device_measured(measured),
+            Event::BatchLookedAt(root, generation, found) => {
+                self.batch_looked_at(&root, generation, *found);
+            }
             Event::BatchExplored(root, number, generation, found) => {
                 self.batch_explored(&root, number, generation, *found);
             }
@@ -151,7 +179,7 @@ impl GlobalState {
                     "the client is {}",
                     client.name.chars().take(80).collect::<String>()
                 );
-                self.trust = Trust::new(self.store.clone(), client.vouched);
+                self.gate.set_trust(Trust::new(self.store.clone(), client.vouched));
                 self.client = (*client).into();
                 let (settings, _) = Settings::read(&self.client.options, &self.client);
                 self.settings = settings.into();
@@ -190,8 +218,7 @@ impl GlobalState {
             }
             Told::ProgressCancelled(token) => self.progress_cancelled(&token),
             Told::Goodbye => {
-                self.queue.stop_all();
-                self.forget_measuring();
+                self.close();
                 self.panel = None;
             }
         }
@@ -204,6 +231,7 @@ impl GlobalState {
         let (to_client, wanted) = (self.to_client.clone(), self.client.refreshes());
         tokio::spawn(sending.keep_sending(to_client, wanted, forgets_hints));
         self.watcher = Watcher::start(self.events.clone());
+        tokio::spawn(relay_jobs(self.gate.follow(), self.events.clone()));
         for root in self.client.roots.clone() {
             // A client that mistook its configuration names the whole file system, which nobody means.
             if root.parent().is_some() {

@@ -42,6 +42,34 @@ pub fn head(root: &Path, ran: &[Ran<'_>]) -> Option<Head> {
     Some(Head { clean: head.reads_as(ran), commit: head.digits })
 }
 
+/// First parents that are followed to a repository's first commit. One with more of them has none that is
+/// looked for: a person waits for it.
+const MOST_FIRST_PARENTS: usize = 20_000;
+
+/// The name of the first commit of the repository around `root`: the end of HEAD's first parents. It
+/// stays the same while commits are made. Nothing where there is no repository, or no commit.
+pub fn first_commit(root: &Path) -> Option<String> {
+    let find = || -> Result<Option<String>, Box<dyn Error>> {
+        let Repository { objects, references, .. } = Repository::around(root)?;
+        let mut head = references.find("HEAD")?;
+        let mut commit = head.peel_to_id(&references, &objects)?;
+        let mut buffer = Vec::new();
+        for _ in 0..MOST_FIRST_PARENTS {
+            // The history of a shallow clone ends at a commit that is not there.
+            let found = objects.find_commit(&commit, &mut buffer)?;
+            let Some(parent) = found.parents().next() else {
+                return Ok(Some(commit.to_string()));
+            };
+            commit = parent;
+        }
+        Ok(None)
+    };
+    let found = find();
+    found
+        .inspect_err(|why| tracing::debug!("{} has no first commit: {why}", root.display()))
+        .ok()?
+}
+
 /// A commit, with what is needed to read its files.
 pub struct Commit {
     /// The first digits of its name.

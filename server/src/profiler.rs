@@ -15,9 +15,9 @@ use ridgeline_analysis::whatif::accuracy::Pair;
 use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::study::Subject;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use crate::batch::{Exploration, ExploreRequest, Sources};
+use crate::consent::Permit;
 use crate::findings;
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::measured_rates::Target;
@@ -26,21 +26,21 @@ use crate::pipeline::{Compared, Iteration};
 /// A future that can be kept and sent.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Runs training loops. It is called only for workspaces that the person trusts, and never twice at
-/// once.
+/// Runs training loops, never twice at once. What runs code of a workspace, or in its Python, takes a
+/// [`Permit`], which only the gate gives; it ends soon after the permit does.
 pub trait Profiler: Send + Sync + 'static {
-    /// Runs a few iterations and says what they cost. It ends soon after `cancel`, and nothing of
-    /// the run is left then.
+    /// Runs a few iterations and says what they cost. It ends soon after its permit, or when it is
+    /// dropped, and nothing of the run is left then.
     fn profile(
         &self,
         request: ProfileRequest,
         progress: mpsc::Sender<ProgressEvent>,
-        cancel: CancellationToken,
+        permit: Permit,
     ) -> Boxed<ProfileOutcome>;
 
     /// Makes the next run start sooner: finds the interpreter and imports what the project imports.
     /// It may do nothing.
-    fn prepare(&self, _request: ProfileRequest) -> Boxed<()> {
+    fn prepare(&self, _request: ProfileRequest, _permit: Permit) -> Boxed<()> {
         Box::pin(async {})
     }
 
@@ -51,37 +51,38 @@ pub trait Profiler: Send + Sync + 'static {
     }
 
     /// Estimates what a text costs that is not saved, in the workspace's Python and without running its
-    /// operators. It ends soon after `cancel`. Called for workspaces that the person trusts, and never
-    /// while something is profiled.
-    fn estimate(
-        &self,
-        _request: EstimateRequest,
-        _cancel: CancellationToken,
-    ) -> Boxed<EstimateOutcome> {
+    /// operators. Never called while something is profiled.
+    fn estimate(&self, _request: EstimateRequest, _permit: Permit) -> Boxed<EstimateOutcome> {
         Box::pin(async { EstimateOutcome::Cancelled })
     }
 
-    /// Finds out what other batch sizes cost, and tells each time that more is known. It ends soon after
-    /// `cancel`. Called for workspaces that the person trusts, and never while something is profiled.
-    /// It may find out nothing.
+    /// What is known of other batch sizes before any of them is tried: where the number stands, and what
+    /// the last run says. It runs nothing, and reads files.
+    fn look_at_batch(&self, _request: ExploreRequest) -> Boxed<Option<Exploration>> {
+        Box::pin(async { None })
+    }
+
+    /// Finds out what other batch sizes cost, and tells each time that more is known, and what is tried
+    /// next. Never called while something is profiled. It may find out nothing.
     fn explore_batch(
         &self,
         _request: ExploreRequest,
         _news: mpsc::Sender<Exploration>,
-        _cancel: CancellationToken,
+        _progress: mpsc::Sender<ProgressEvent>,
+        _permit: Permit,
     ) -> Boxed<()> {
         Box::pin(async {})
     }
 
     /// Runs single operators of an iteration by themselves, as it had them and otherwise, and keeps what
-    /// came of it beside the recording. It runs nothing of the workspace, but in its Python, so it is
-    /// called for workspaces that the person trusts. It ends soon after `cancel`. It may find out nothing.
+    /// came of it beside the recording. It runs nothing of the workspace, but in its Python. It may find
+    /// out nothing.
     fn probes(
         &self,
         _request: ProfileRequest,
         _subject: Arc<Subject>,
         _recording: Option<PathBuf>,
-        _cancel: CancellationToken,
+        _permit: Permit,
     ) -> Boxed<Probes> {
         Box::pin(async { Probes::default() })
     }
@@ -116,14 +117,13 @@ pub trait Profiler: Send + Sync + 'static {
         findings::read(sources, entry, root, stop)
     }
 
-    /// Runs today's text with the edit of an optimization and without it, and says what it brings. It
-    /// ends soon after `cancel`, and nothing of the runs is left then. Called for workspaces that the
-    /// person trusts, and never while something is profiled.
+    /// Runs today's text with the edit of an optimization and without it, and says what it brings.
+    /// Nothing of the runs is left when it has ended. Never called while something is profiled.
     fn measure(
         &self,
         _request: MeasureRequest,
         _progress: mpsc::Sender<ProgressEvent>,
-        _cancel: CancellationToken,
+        _permit: Permit,
     ) -> Boxed<ProfileOutcome> {
         Box::pin(async { ProfileOutcome::Cancelled })
     }
@@ -136,11 +136,12 @@ pub trait Profiler: Send + Sync + 'static {
 
     /// Measures a GPU in a child process, which ends when the future is dropped, and keeps its rates. What to
     /// tell the person, or why it was not measured. It runs no code of the workspace, but loads libraries of
-    /// its Python, so it is called for workspaces that ran. Never called while something is profiled.
+    /// its Python. Never called while something is profiled.
     fn measure_gpu(
         &self,
         _target: Target,
         _request: ProfileRequest,
+        _permit: Permit,
     ) -> Boxed<Result<String, String>> {
         Box::pin(async { Err("not available".to_owned()) })
     }

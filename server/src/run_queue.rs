@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use tokio_util::sync::CancellationToken;
+use crate::consent::{Cause, Permit};
 
 /// Workspaces that can wait at once; an editor has a handful of folders.
 const PENDING_LIMIT: usize = 64;
@@ -36,6 +36,11 @@ impl Reason {
     pub fn is_asked(&self) -> bool {
         matches!(self, Reason::Asked(_) | Reason::WhatIf(..))
     }
+
+    /// Who wants it.
+    pub fn cause(&self) -> Cause {
+        if self.is_asked() { Cause::Asked } else { Cause::Unasked }
+    }
 }
 
 impl fmt::Display for Reason {
@@ -65,10 +70,8 @@ pub struct Running {
     pub root: PathBuf,
     /// Why it was started.
     pub reason: Reason,
-    /// Stops it.
-    pub cancel: CancellationToken,
-    /// Cancelled when it has ended and the client has been told so.
-    pub ended: CancellationToken,
+    /// What it runs by, and what stops it.
+    pub permit: Permit,
 }
 
 /// See the module.
@@ -98,21 +101,33 @@ impl RunQueue {
         }
     }
 
-    /// Takes the next wish where nothing is running; it is running from now on.
-    pub fn start(&mut self) -> Option<&Running> {
+    /// Takes the next wish that gets a permit, where nothing is running; it is running from now on. What
+    /// gets none, because consent was taken back while it waited, is dropped.
+    pub fn start(
+        &mut self,
+        mut permit: impl FnMut(&Path, &Reason) -> Option<Permit>,
+    ) -> Option<&Running> {
         if self.running.is_some() {
             return None;
         }
-        let (root, reason) = self.pending.pop_front()?;
+        let (root, reason, permit) = loop {
+            let (root, reason) = self.pending.pop_front()?;
+            if let Some(permit) = permit(&root, &reason) {
+                break (root, reason, permit);
+            }
+        };
         self.last += 1;
-        let (id, cancel, ended) =
-            (RunId(self.last), CancellationToken::new(), CancellationToken::new());
-        Some(self.running.insert(Running { id, root, reason, cancel, ended }))
+        Some(self.running.insert(Running { id: RunId(self.last), root, reason, permit }))
     }
 
     /// The run that is going.
     pub fn running(&self) -> Option<&Running> {
         self.running.as_ref()
+    }
+
+    /// Whether a run of a workspace waits for its turn.
+    pub fn is_wanted(&self, root: &Path) -> bool {
+        self.pending.iter().any(|(pending, _)| pending == root)
     }
 
     /// Ends a run; nothing where it is not the one that is going.
@@ -126,16 +141,25 @@ impl RunQueue {
         self.pending.retain(|(pending, _)| pending != root);
         let running = self.running.as_ref().filter(|running| running.root == root);
         if let Some(running) = running {
-            running.cancel.cancel();
+            running.permit.end();
         }
         running.is_some() || self.pending.len() < waiting
+    }
+
+    /// Forgets a workspace's wish where nobody asked for it, and stops such a run.
+    pub fn pause(&mut self, root: &Path) {
+        self.pending.retain(|(pending, reason)| pending != root || reason.is_asked());
+        let running = self.running.as_ref().filter(|running| running.root == root);
+        if let Some(running) = running.filter(|running| !running.reason.is_asked()) {
+            running.permit.end();
+        }
     }
 
     /// Stops everything.
     pub fn stop_all(&mut self) {
         self.pending.clear();
         if let Some(running) = &self.running {
-            running.cancel.cancel();
+            running.permit.end();
         }
     }
 }
@@ -143,6 +167,10 @@ impl RunQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn start(queue: &mut RunQueue) -> Option<&Running> {
+        queue.start(|_, _| Some(Permit::for_test()))
+    }
 
     fn saved(file: &str) -> Reason {
         Reason::Saved(file.into())
@@ -155,15 +183,15 @@ mod tests {
         let mut started = 0;
         for save in 0..50 {
             queue.ask(root, saved(&format!("{save}.py")));
-            started += u32::from(queue.start().is_some());
+            started += u32::from(start(&mut queue).is_some());
         }
         let first = queue.running().expect("the first save's").id;
         assert!(queue.finish(first).is_some());
-        let second = queue.start().expect("the newest save's");
+        let second = start(&mut queue).expect("the newest save's");
         assert_eq!(second.reason, saved("49.py"));
         let second = second.id;
         assert!(queue.finish(second).is_some());
-        assert!(queue.start().is_none());
+        assert!(start(&mut queue).is_none());
         assert_eq!(started, 1);
     }
 
@@ -174,7 +202,7 @@ mod tests {
             queue.ask(Path::new(root), saved("x.py"));
         }
         let mut order = Vec::new();
-        while let Some(running) = queue.start() {
+        while let Some(running) = start(&mut queue) {
             order.push(running.root.clone());
             let id = running.id;
             queue.finish(id);
@@ -188,13 +216,13 @@ mod tests {
         let root = Path::new("/w");
         assert!(!queue.stop(root));
         queue.ask(root, saved("a.py"));
-        let cancel = queue.start().expect("started").cancel.clone();
+        let permit = start(&mut queue).expect("started").permit.clone();
         queue.ask(root, saved("b.py"));
         assert!(queue.stop(root));
-        assert!(cancel.is_cancelled());
+        assert!(!permit.is_valid());
         let first = queue.running().expect("not ended yet").id;
         assert!(queue.finish(first).is_some());
-        assert!(queue.start().is_none());
+        assert!(start(&mut queue).is_none());
     }
 
     #[test]
@@ -203,14 +231,26 @@ mod tests {
         let root = Path::new("/w");
         queue.ask(root, Reason::Asked(None));
         queue.ask(root, saved("a.py"));
-        assert_eq!(queue.start().expect("started").reason, Reason::Asked(None));
+        assert_eq!(start(&mut queue).expect("started").reason, Reason::Asked(None));
+    }
+
+    #[test]
+    fn what_gets_no_permit_is_dropped() {
+        let mut queue = RunQueue::default();
+        queue.ask(Path::new("/no"), saved("a.py"));
+        queue.ask(Path::new("/yes"), saved("a.py"));
+        let root = queue.start(|root, _| (root != Path::new("/no")).then(Permit::for_test));
+        assert_eq!(root.map(|running| running.root.clone()), Some("/yes".into()));
+        let first = queue.running().expect("the second").id;
+        queue.finish(first);
+        assert!(start(&mut queue).is_none());
     }
 
     #[test]
     fn an_old_run_ends_nothing() {
         let mut queue = RunQueue::default();
         queue.ask(Path::new("/w"), saved("a.py"));
-        queue.start();
+        start(&mut queue);
         assert!(queue.finish(RunId(77)).is_none());
         assert!(queue.running().is_some());
     }

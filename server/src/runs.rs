@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
+use ridgeline_analysis::source::training_script;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::batch::Effort;
 use crate::config;
+use crate::consent::{Cause, Kind, Question};
 use crate::event::Event;
 use crate::lsp::client::{Asked, Importance};
 use crate::profiler::{ProfileOutcome, ProfileRequest, ProgressEvent};
@@ -21,17 +24,20 @@ use crate::trust::{Answer, Decision};
 /// Scripts that are offered to choose from. A message with more buttons cannot be read.
 const CHOICE_LIMIT: usize = 8;
 
+/// What is said to an answer that comes too late.
+const OLD_QUESTION: &str =
+    "That question is out of date, so nothing runs. Save, or profile, to be asked again.";
+
 /// Statuses are not sent more often while a run goes on.
 const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 impl GlobalState {
     /// Wants a run, and asks the person first where they have not decided.
     pub fn want_run(&mut self, root: &Path, reason: Reason) {
-        let Some(workspace) = self.workspace(root) else { return };
-        if workspace.paused && !reason.is_asked() {
+        if self.workspace(root).is_none() || (self.gate.is_paused(root) && !reason.is_asked()) {
             return;
         }
-        match self.trust.decision(root) {
+        match self.gate.decision(root) {
             Decision::Allowed => {
                 self.queue.ask(root, reason);
                 self.start_run();
@@ -49,6 +55,8 @@ impl GlobalState {
 
     fn ask_for_trust(&mut self, root: &Path, reason: Reason) {
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
+        let question = self.gate.question(root, None);
+        let what = self.what_would_run(root, reason.file());
         let Some(workspace) = self.workspace(root) else { return };
         let asked = reason.is_asked();
         workspace.waiting = Some(reason);
@@ -60,12 +68,14 @@ impl GlobalState {
         let root = root.to_owned();
         // A launcher may reach other machines, so that it is named.
         let launcher = config::load(&root).ok().and_then(|loaded| loaded.config.launcher);
-        let launcher = launcher.map(|it| format!(", launched by `{}`", it.shown()));
+        let launcher = launcher.map(|it| format!(" with `{}`", it.shown()));
         let message = format!(
-            "Ridgeline measures {} by running a few iterations of its training script with its \
-             Python{}. Run code of this workspace?",
+            "Run a few training steps of {what}{} to profile it? \"{}\" runs a few steps again each time \
+             you save. While you type, unsaved text is only simulated in a sandbox: nothing is written. \
+             Folder: {}",
+            launcher.unwrap_or_default(),
+            Answer::Always.title(),
             root.display(),
-            launcher.unwrap_or_default()
         );
         let answer = to_client.ask(&message, &Answer::ALL.map(|it| it.title().to_owned()));
         tokio::spawn(async move {
@@ -79,36 +89,104 @@ impl GlobalState {
                     None
                 }
             };
-            let _ = events.send(Event::TrustAnswered(root, answer)).await;
+            let _ = events.send(Event::TrustAnswered(root, question, answer)).await;
         });
     }
 
+    /// What the question calls the program: the script where it is known without looking for it.
+    fn what_would_run(&self, root: &Path, file: Option<&Path>) -> String {
+        let project = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
+        let workspace = self.workspaces.iter().find(|workspace| workspace.root == root);
+        let chosen = workspace.and_then(|workspace| workspace.script.clone());
+        let remembered = || Some(root.join(self.store.as_ref()?.remembered_script(root)?));
+        let saved = || {
+            let file = file?;
+            let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
+            let index = open?.1.index.as_ref()?;
+            training_script(index).loop_line.map(|_| file.to_owned())
+        };
+        let script = chosen.or_else(remembered).or_else(saved);
+        let inside = script.as_deref().and_then(|script| script.strip_prefix(root).ok());
+        match inside {
+            Some(inside) => format!("{project}/{}", inside.display()).replace('\\', "/"),
+            None => format!("the training script of {project}"),
+        }
+    }
+
     /// The person answered, or closed the question.
-    pub fn trust_answered(&mut self, root: &Path, answer: Option<Answer>) {
-        let Some(workspace) = self.workspace(root) else { return };
-        workspace.trust_asked = false;
+    pub fn trust_answered(&mut self, root: &Path, question: Question, answer: Option<Answer>) {
+        if self.workspace(root).is_none() {
+            return;
+        }
         let Some(answer) = answer else {
-            workspace.dismissed = true;
+            if self.gate.is_current(root, question)
+                && let Some(workspace) = self.workspace(root)
+            {
+                workspace.trust_asked = false;
+                workspace.dismissed = true;
+            }
             return self.send_status(root);
         };
+        let counts = match self.gate.answer(root, question, answer) {
+            Ok(counts) => counts,
+            Err(error) => {
+                self.tell_if_not_kept(Err(error));
+                true
+            }
+        };
+        if !counts {
+            return self.to_client.show_message(Importance::Info, OLD_QUESTION);
+        }
+        let Some(workspace) = self.workspace(root) else { return };
+        workspace.trust_asked = false;
         workspace.dismissed = false;
         let waiting = workspace.waiting.take();
-        let kept = match answer {
-            Answer::Once => Ok(()),
-            Answer::Always => self.trust.decide(root, true),
-            Answer::Never => self.trust.decide(root, false),
-        };
-        self.tell_if_not_kept(kept);
-        if let (Answer::Once | Answer::Always, Some(reason)) = (answer, waiting) {
-            self.queue.ask(root, reason);
-            self.start_run();
+        match (answer, waiting) {
+            (Answer::Never, _) => {
+                self.end_work(root);
+                tokio::spawn(self.profiler.forget(root.to_owned()));
+            }
+            (_, Some(reason)) => {
+                self.queue.ask(root, reason);
+                self.start_run();
+            }
+            (_, None) => {}
         }
         self.send_status(root);
     }
 
+    /// Ends everything of a workspace that runs or is about to, and what would begin by itself. Whether there
+    /// was anything.
+    pub fn end_work(&mut self, root: &Path) -> bool {
+        let had_run = self.queue.stop(root);
+        let was_busy = self.gate.stop(root);
+        self.forget_measuring_in(root);
+        if let Some(workspace) = self.workspace(root) {
+            workspace.live.put_off();
+            workspace.batch.stop();
+            workspace.what_if.stop_probing();
+        }
+        had_run || was_busy
+    }
+
+    /// Lets saves start no run, and ends what they and the server started.
+    pub fn pause(&mut self, root: &Path) {
+        self.gate.pause(root);
+        self.queue.pause(root);
+        if let Some(workspace) = self.workspace(root) {
+            workspace.live.put_off();
+        }
+    }
+
+    /// Lets saves start runs again.
+    pub fn resume(&mut self, root: &Path) {
+        self.gate.resume(root);
+        self.prepare(root);
+    }
+
     /// Allows a workspace by command.
     pub fn allow(&mut self, root: &Path) {
-        let kept = self.trust.decide(root, true);
+        let kept = self.gate.allow(root);
         self.tell_if_not_kept(kept);
         let waiting = self.workspace(root).and_then(|workspace| workspace.waiting.take());
         if let Some(reason) = waiting {
@@ -121,11 +199,14 @@ impl GlobalState {
 
     /// Takes every decision about a workspace back, and stops what it does.
     pub fn revoke(&mut self, root: &Path) {
-        let removed = self.trust.revoke(root);
+        let removed = self.gate.revoke(root);
         self.tell_if_not_kept(removed);
-        self.queue.stop(root);
+        self.end_work(root);
         tokio::spawn(self.profiler.forget(root.to_owned()));
         if let Some(workspace) = self.workspace(root) {
+            // Questions that are still open are old ones from now on.
+            workspace.trust_asked = false;
+            workspace.script_asked = false;
             workspace.waiting = None;
             workspace.dismissed = false;
             workspace.prepared = false;
@@ -145,22 +226,24 @@ impl GlobalState {
 
     /// Makes the first run of a trusted workspace start sooner.
     pub fn prepare(&mut self, root: &Path) {
-        if self.trust.decision(root) != Decision::Allowed || !self.settings.run_on_save {
+        let is_prepared = self.workspace(root).is_none_or(|workspace| workspace.prepared);
+        if is_prepared || !self.settings.run_on_save {
             return;
         }
+        let what = "importing what the project imports";
+        let permit = self.gate.permit(root, Cause::Unasked, Kind::Preparing, what);
+        let Some(permit) = permit else { return };
         let request = self.request(root, None);
         let Some(workspace) = self.workspace(root) else { return };
-        if workspace.prepared || workspace.paused {
-            return;
-        }
         workspace.prepared = true;
         workspace.preparing = true;
-        let (prepared, events) = (self.profiler.prepare(request), self.events.clone());
+        let prepared = self.profiler.prepare(request, permit.clone());
+        let events = self.events.clone();
         let root = root.to_owned();
         let event = Event::Prepared(root.clone());
         tokio::spawn(async move {
             // A panic in there has been logged by the hook; the next run tells what is wrong.
-            let _ = tokio::spawn(prepared).await;
+            let _ = tokio::spawn(async move { permit.bound(prepared).await }).await;
             let _ = events.send(event).await;
         });
         self.send_status(&root);
@@ -191,11 +274,15 @@ impl GlobalState {
 
     /// Starts the next run where none is going.
     pub fn start_run(&mut self) {
-        let Some(running) = self.queue.start() else { return };
+        let gate = &mut self.gate;
+        let permitted = |root: &Path, reason: &Reason| {
+            gate.permit_run(root, reason.cause(), reason.to_string())
+        };
+        let Some(running) = self.queue.start(permitted) else { return };
         // What somebody types now is estimated when the run is over.
         let machine = self.machine.clone();
         let (id, root, reason) = (running.id, running.root.clone(), running.reason.clone());
-        let cancel = running.cancel.clone();
+        let permit = running.permit.clone();
         self.stop_exploring();
         self.stop_what_ifs();
         self.stop_measuring();
@@ -215,13 +302,19 @@ impl GlobalState {
         });
         self.stop_estimates();
         let profile = match &reason {
-            Reason::WhatIf(name, _) => self.what_if_run(&root, name, request, news, cancel),
-            _ => self.profiler.profile(request, news, cancel),
+            Reason::WhatIf(name, _) => self.what_if_run(&root, name, request, news, permit.clone()),
+            _ => self.profiler.profile(request, news, permit.clone()),
         };
         let mut run = tokio::spawn(async move {
-            // Estimates let go of it as soon as they are stopped.
-            let _alone = machine.lock().await;
-            profile.await
+            let work = async {
+                // Estimates let go of it as soon as they are stopped.
+                let _alone = tokio::select! {
+                    held = machine.lock() => held,
+                    () = permit.token().cancelled() => return ProfileOutcome::Cancelled,
+                };
+                profile.await
+            };
+            permit.bound(work).await.unwrap_or(ProfileOutcome::Cancelled)
         });
         let events = self.events.clone();
         tokio::spawn(async move {
@@ -274,8 +367,10 @@ impl GlobalState {
         if let Some(workspace) = self.workspace(&root) {
             workspace.progress = None;
         }
+        let was_withdrawn = run.permit.is_withdrawn();
         // What was stopped may all the same have come to its end; nobody wants it any more.
-        let outcome = if run.cancel.is_cancelled() { ProfileOutcome::Cancelled } else { outcome };
+        let outcome = if run.permit.is_valid() { outcome } else { ProfileOutcome::Cancelled };
+        let is_once = run.permit.is_once();
         let asked = run.reason.is_asked();
         let (mut measured, about) = (None, run.reason.file().map(Path::to_owned));
         match outcome {
@@ -294,7 +389,10 @@ impl GlobalState {
                 self.what_if_changed(&root, None);
             }
             ProfileOutcome::Cancelled => {}
-            ProfileOutcome::Choose { scripts } => self.ask_for_script(&root, scripts, run.reason),
+            ProfileOutcome::Choose { scripts } => {
+                let question = self.gate.question(&root, Some(&run.permit));
+                self.ask_for_script(&root, question, scripts, run.reason);
+            }
             ProfileOutcome::NothingToRun { message } => {
                 match self.broken_text(&root, &run.reason) {
                     Some(failure) => self.failed(&root, failure, None, asked),
@@ -311,19 +409,32 @@ impl GlobalState {
                 self.has_problem(&root, message, log, asked)
             }
         }
+        if is_once && self.gate.decision(&root) != Decision::Allowed {
+            // That was the one run: nothing of the workspace stays behind in memory.
+            tokio::spawn(self.profiler.forget(root.clone()));
+        }
         self.start_run();
         if let Some(device) = &measured {
             if let Some(workspace) = self.workspace(&root) {
                 workspace.batch.about = about;
             }
-            self.explore_batch(&root, false);
+            self.look_at_batch(&root);
+            if self.settings.measure_batches {
+                self.explore_batch(&root, Effort::ShortRuns);
+            }
             self.consider_measuring(&root, device);
         }
         self.measure_when_idle();
         self.study_what_ifs(measured.is_some().then_some(root.as_path()));
         self.send_status(&root);
-        run.ended.cancel();
-        self.estimate_when_idle(&root);
+        let is_worth_an_estimate = self.is_worth_an_estimate(&root);
+        // Who stopped it wants nothing to begin by itself.
+        if is_worth_an_estimate && !was_withdrawn {
+            self.estimate_when_idle(&root);
+        }
+        if measured.is_some() && !is_worth_an_estimate {
+            self.text_has_run(&root);
+        }
     }
 
     /// A training script that is no Python at the moment is not found. Where the file that was to be
@@ -375,7 +486,13 @@ impl GlobalState {
         self.say_once(root, Importance::Error, &message, asked);
     }
 
-    fn ask_for_script(&mut self, root: &Path, scripts: Vec<PathBuf>, reason: Reason) {
+    fn ask_for_script(
+        &mut self,
+        root: &Path,
+        question: Question,
+        scripts: Vec<PathBuf>,
+        reason: Reason,
+    ) {
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
         let Some(workspace) = self.workspace(root) else { return };
         if workspace.script_asked || scripts.is_empty() {
@@ -405,18 +522,33 @@ impl GlobalState {
                 }
             };
             let script = script.map(|(_, script)| script);
-            let _ = events.send(Event::ScriptChosen(root, script, reason)).await;
+            let _ = events.send(Event::ScriptChosen(root, question, script, reason)).await;
         });
     }
 
     /// The person said which script is meant, or closed the question. It was asked within a run that
-    /// they allowed, and the run goes on with the answer.
-    pub fn script_chosen(&mut self, root: &Path, script: Option<PathBuf>, reason: Reason) {
+    /// they allowed, and the run goes on with the answer, unless they have taken that back.
+    pub fn script_chosen(
+        &mut self,
+        root: &Path,
+        question: Question,
+        script: Option<PathBuf>,
+        reason: Reason,
+    ) {
+        if self.workspace(root).is_none() {
+            return;
+        }
+        if !self.gate.is_current(root, question) {
+            if script.is_some() {
+                self.to_client.show_message(Importance::Info, OLD_QUESTION);
+            }
+            return;
+        }
         let Some(workspace) = self.workspace(root) else { return };
         workspace.script_asked = false;
         let Some(script) = script else { return };
         self.remember_script(root, script);
-        if self.trust.decision(root) != Decision::Refused {
+        if self.gate.go_on(root, question) {
             self.queue.ask(root, reason);
             self.start_run();
         }
@@ -438,7 +570,10 @@ impl GlobalState {
     pub fn progress_cancelled(&mut self, wanted: &str) {
         let running = self.queue.running().filter(|running| token(running.id) == wanted);
         if let Some(running) = running {
-            running.cancel.cancel();
+            running.permit.end();
+        }
+        for workspace in &mut self.workspaces {
+            workspace.batch.cancel_progress(wanted);
         }
     }
 }

@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use tower_lsp::LspService;
 use tracing_subscriber::EnvFilter;
 
+use crate::consent::Permit;
 use crate::event_loop;
 use crate::lsp::backend::{Backend, EVENT_LIMIT};
 use crate::lsp::client::ToClient;
@@ -133,7 +133,7 @@ impl Profiler for NoProfiler {
         &self,
         _request: ProfileRequest,
         _progress: mpsc::Sender<ProgressEvent>,
-        _cancel: CancellationToken,
+        _permit: Permit,
     ) -> Boxed<ProfileOutcome> {
         let message = "Nothing can be measured: this user has no folder to keep recordings in. Set \
                        RIDGELINE_CACHE_DIR and RIDGELINE_STATE_DIR.";

@@ -38,8 +38,10 @@ pub struct Settings {
     pub lenses: Option<LensOptions>,
     /// Hovers.
     pub hover: bool,
-    /// When other batch sizes are tried.
+    /// When other batch sizes are estimated.
     pub explore_batch: Explore,
+    /// They are run after each measurement.
+    pub measure_batches: bool,
     /// A limit on the memory of an iteration, in bytes.
     pub batch_memory_limit: Option<u64>,
     /// Failures as diagnostics.
@@ -93,7 +95,7 @@ pub const TABLE: &[Setting] = &[
     row(
         "live.enable",
         "true",
-        "Estimate what unsaved text would cost, after a pause in typing. Runs the project's code without data, as a save does with it.",
+        "Estimate what unsaved text would cost, after a pause in typing. The text is simulated in a sandbox: it gets no data and writes nothing.",
     ),
     row("live.delayMilliseconds", "250", "How long that pause is."),
     row(
@@ -154,7 +156,12 @@ pub const TABLE: &[Setting] = &[
     row(
         "batchSize.explore",
         "\"automatic\"",
-        "When other batch sizes are tried: `automatic`, after a measurement, by estimates and, where runs are short, by runs; or `onDemand`.",
+        "When other batch sizes are estimated: `automatic`, when the panel shows what they cost; or `onDemand`, by command. A save does not run the program again for it.",
+    ),
+    row(
+        "batchSize.measureInBackground",
+        "false",
+        "Also run the program at other batch sizes after a save, where its runs are short. It runs several times more then.",
     ),
     row(
         "batchSize.memoryLimit",
@@ -200,6 +207,7 @@ impl Default for Settings {
             lenses: Some(lenses),
             hover: true,
             explore_batch: Explore::default(),
+            measure_batches: false,
             batch_memory_limit: None,
             findings: Some(Severity::Hint),
             diagnostics: true,
@@ -251,6 +259,7 @@ impl Settings {
             lenses: reader.switch("codeLens.enable").then_some(lenses),
             hover: reader.switch("hover.enable"),
             explore_batch: reader.explore("batchSize.explore"),
+            measure_batches: reader.switch("batchSize.measureInBackground"),
             batch_memory_limit: reader.size("batchSize.memoryLimit"),
             findings: reader.findings(),
             diagnostics: reader.switch("diagnostics.enable"),

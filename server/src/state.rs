@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::batch::Batch;
+use crate::consent::Gate;
 use crate::documents::{Document, DocumentId, Documents, real_path};
 use crate::event::Event;
 use crate::findings::Findings;
@@ -30,6 +31,7 @@ use crate::refresh::{Refresh, Refreshable};
 use crate::requests::diagnostic::{Failure, Placed};
 use crate::run_queue::{Reason, RunQueue};
 use crate::settings::Settings;
+use crate::stopping::Stopping;
 use crate::store::Store;
 use crate::text_mark::TextMark;
 use crate::trust::Trust;
@@ -88,6 +90,8 @@ pub struct Client {
     pub shows_panel: bool,
     /// It takes `ridgeline/highlight`.
     pub highlights: bool,
+    /// It knows the state `background`.
+    pub knows_background: bool,
     /// It shows diagnostics in hovers, those that are more than hints.
     pub hovers_diagnostics: bool,
 }
@@ -167,8 +171,6 @@ pub struct Workspace {
     pub script_asked: bool,
     /// The script that the person chose in this session.
     pub script: Option<PathBuf>,
-    /// Saves start no run.
-    pub paused: bool,
     /// Its zygote is being made ready.
     pub preparing: bool,
     /// It was made ready, or that was tried.
@@ -205,8 +207,10 @@ pub struct GlobalState {
     pub profiler: Arc<dyn Profiler>,
     /// Where things are kept; nothing where the user has no folders.
     pub store: Option<Store>,
-    /// What may run.
-    pub trust: Trust,
+    /// What may run, and everything that does.
+    pub gate: Gate,
+    /// Commands that stop something and wait for its end.
+    pub stopping: Stopping,
     /// Open texts.
     pub documents: Documents,
     /// The document that was touched last, which commands without an argument mean.
@@ -261,7 +265,8 @@ impl GlobalState {
             to_client,
             client: Arc::default(),
             profiler,
-            trust: Trust::new(store.clone(), false),
+            gate: Gate::new(Trust::new(store.clone(), false)),
+            stopping: Stopping::default(),
             store,
             documents: Documents::default(),
             last_touched: None,
@@ -358,6 +363,7 @@ impl GlobalState {
         let number = self.next_workspace;
         self.next_workspace += 1;
         self.workspaces.push(Workspace { number, root: root.clone(), ..Workspace::default() });
+        self.gate.add(&root);
         self.feed.changed(number);
         if let Some(watcher) = self.watcher.as_ref().filter(|_| watched) {
             watcher.watch(&root);
@@ -375,7 +381,8 @@ impl GlobalState {
     /// Lets go of a folder: its run is stopped, and what it showed goes.
     pub fn remove_workspace(&mut self, root: &Path) {
         let root = real_path(root);
-        self.queue.stop(&root);
+        self.end_work(&root);
+        self.gate.remove(&root);
         tokio::spawn(self.profiler.forget(root.clone()));
         self.take_diagnostics_back(&root);
         if let Some(workspace) = self.workspace(&root) {
@@ -439,6 +446,19 @@ impl GlobalState {
         self.refresh.mark(Refreshable::Lenses);
     }
 
+    /// The client said goodbye, or has gone: nothing runs on, and nothing begins any more.
+    pub fn close(&mut self) {
+        self.gate.close();
+        self.queue.stop_all();
+        self.forget_measuring();
+    }
+
+    /// A job has ended, or does something else.
+    pub fn work_changed(&mut self) {
+        let roots: Vec<PathBuf> = self.workspaces.iter().map(|one| one.root.clone()).collect();
+        roots.iter().for_each(|root| self.send_status(root));
+    }
+
     /// Takes a failure back that was shown.
     pub fn forget_failure(&mut self, root: &Path) {
         let Some(workspace) = self.workspace(root) else { return };
@@ -462,8 +482,12 @@ impl GlobalState {
         let running = self.queue.running().filter(|running| running.root == root);
         let reason = running.map(|running| running.reason.to_string());
         let (to_client, feed) = (self.to_client.clone(), self.feed.clone());
+        let busy = self.gate.in_background(root);
+        let is_paused = self.gate.is_paused(root);
+        let knows_background = self.client.knows_background;
         let Some(workspace) = self.workspace(root) else { return };
-        let status = workspace.status_now(reason);
+        let status = workspace.status_now(reason, busy, is_paused);
+        let status = if knows_background { status } else { status.without_background() };
         if workspace.status.as_ref() != Some(&status) {
             to_client.status(&status);
             feed.status(workspace.number, status.for_panel().to_string());
@@ -475,8 +499,7 @@ impl GlobalState {
 impl Drop for GlobalState {
     /// Nothing runs on when the session is over.
     fn drop(&mut self) {
-        self.queue.stop_all();
-        self.forget_measuring();
+        self.close();
     }
 }
 
@@ -487,7 +510,12 @@ impl Workspace {
         both.max_by_key(|(generation, _)| *generation)
     }
 
-    fn status_now(&self, running: Option<String>) -> StatusParams {
+    fn status_now(
+        &self,
+        running: Option<String>,
+        busy: Option<String>,
+        is_paused: bool,
+    ) -> StatusParams {
         let (state, message) = if running.is_some() {
             (State::Running, None)
         } else if self.preparing {
@@ -496,7 +524,9 @@ impl Workspace {
             (State::WaitingForTrust, Some("a run waits for your consent".to_owned()))
         } else if let Some(problem) = &self.problem {
             (State::Failed, Some(problem.clone()))
-        } else if self.paused {
+        } else if busy.is_some() {
+            (State::Background, busy)
+        } else if is_paused {
             (State::Paused, None)
         } else {
             (State::Idle, self.live.problem.clone())

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::folder_identity::Identity;
 use crate::store::{Store, StoreError, create_private, write_atomic};
 
 /// What a person can answer. The titles of the actions are what the editor sends back.
@@ -52,16 +53,32 @@ pub enum Decision {
 }
 
 /// The decisions about workspaces. Those that last are files in the user's state folder, one for
-/// each workspace, so that two servers do not write over each other.
+/// each workspace, so that two servers do not write over each other. A decision is about a folder, not
+/// about its path: where another project lies at the path, the person is asked again.
 #[derive(Debug)]
 pub struct Trust {
     store: Option<Store>,
     vouched: bool,
-    known: HashMap<PathBuf, Decision>,
+    known: HashMap<PathBuf, Known>,
+}
+
+/// A decision of this session.
+#[derive(Debug)]
+struct Known {
+    decision: Decision,
+    /// The folder that it is about; the editor's word is about whatever is there.
+    folder: Option<Identity>,
+}
+
+impl Known {
+    /// The person has to be asked about what is there now.
+    fn nothing(root: &Path) -> Known {
+        Known { decision: Decision::Unknown, folder: Identity::of_folder(root) }
+    }
 }
 
 /// The file in a workspace's state folder. Its second line is the workspace's path, because the
-/// folder's name is a hash, and a hash is no proof.
+/// folder's name is a hash, and a hash is no proof; its third says which folder that was.
 const FILE: &str = "trust";
 
 impl Trust {
@@ -71,19 +88,25 @@ impl Trust {
         Trust { store, vouched, known: HashMap::new() }
     }
 
-    /// What may run in the workspace at `root` (absolute, without links).
-    pub fn decision(&mut self, root: &Path) -> Decision {
-        if let Some(decision) = self.known.get(root) {
-            return *decision;
+    /// What may run in the workspace at `root` (absolute, without links), and whether that has just become
+    /// less because another folder lies there now.
+    pub fn decision(&mut self, root: &Path) -> (Decision, bool) {
+        if let Some(known) = self.known.get(root) {
+            let folder = known.folder.as_ref();
+            if folder.is_none_or(|folder| folder.is_same_folder(root)) {
+                return (known.decision, false);
+            }
+            self.known.insert(root.to_owned(), Known::nothing(root));
+            return (Decision::Unknown, true);
         }
-        let kept = self.store.as_ref().and_then(|store| read(store, root));
-        let decision = match kept {
-            Some(decision) => decision,
-            None if self.vouched => Decision::Allowed,
-            None => Decision::Unknown,
+        let known = match self.store.as_ref().and_then(|store| read(store, root)) {
+            Some(known) => known,
+            None if self.vouched => Known { decision: Decision::Allowed, folder: None },
+            None => Known::nothing(root),
         };
-        self.known.insert(root.to_owned(), decision);
-        decision
+        let decision = known.decision;
+        self.known.insert(root.to_owned(), known);
+        (decision, false)
     }
 
     /// Keeps a decision. It holds for this session even where it cannot be written.
@@ -91,14 +114,21 @@ impl Trust {
     /// # Errors
     /// Where it cannot be written.
     pub fn decide(&mut self, root: &Path, allowed: bool) -> Result<(), StoreError> {
-        let decision = if allowed { Decision::Allowed } else { Decision::Refused };
-        self.known.insert(root.to_owned(), decision);
+        let folder = Identity::of(root);
+        let decision = match (allowed, &folder) {
+            (false, _) => Decision::Refused,
+            (true, Some(_)) => Decision::Allowed,
+            // There is nothing at the path that could be allowed.
+            (true, None) => Decision::Unknown,
+        };
+        let about = folder.as_ref().map(Identity::to_string);
+        self.known.insert(root.to_owned(), Known { decision, folder });
         let Some(store) = &self.store else { return Ok(()) };
-        let Some(path) = root.to_str() else { return Ok(()) };
+        let (Some(path), Some(about)) = (root.to_str(), about) else { return Ok(()) };
         let folder = store.workspace_state(root);
         create_private(&folder)?;
         let word = if allowed { "always" } else { "never" };
-        write_atomic(&folder.join(FILE), format!("{word}\n{path}\n").as_bytes())
+        write_atomic(&folder.join(FILE), format!("{word}\n{path}\n{about}\n").as_bytes())
     }
 
     /// Takes every decision about a workspace back, the editor's word included: from now on the
@@ -107,7 +137,7 @@ impl Trust {
     /// # Errors
     /// Where the file that holds it cannot be removed; nothing runs in this session all the same.
     pub fn revoke(&mut self, root: &Path) -> Result<(), StoreError> {
-        self.known.insert(root.to_owned(), Decision::Unknown);
+        self.known.insert(root.to_owned(), Known::nothing(root));
         let Some(store) = &self.store else { return Ok(()) };
         let file = store.workspace_state(root).join(FILE);
         match fs::remove_file(&file) {
@@ -119,81 +149,167 @@ impl Trust {
     }
 }
 
-fn read(store: &Store, root: &Path) -> Option<Decision> {
+/// What was decided about the folder at `root`. A file that does not say which folder it is about, or is
+/// about another one, decides nothing.
+fn read(store: &Store, root: &Path) -> Option<Known> {
     const LONGEST: u64 = 16 * 1024;
     let file = store.workspace_state(root).join(FILE);
     if file.metadata().ok()?.len() > LONGEST {
         return None;
     }
     let text = fs::read_to_string(file).ok()?;
-    let (word, path) = text.split_once('\n')?;
-    if Some(path.strip_suffix('\n')?) != root.to_str() {
+    let text = text.strip_suffix('\n')?;
+    let (word, text) = text.split_once('\n')?;
+    // A path may hold line ends; an identity holds none.
+    let (path, about) = text.rsplit_once('\n')?;
+    if Some(path) != root.to_str() {
         return None;
     }
-    match word {
-        "always" => Some(Decision::Allowed),
-        "never" => Some(Decision::Refused),
-        _ => None,
-    }
+    let folder: Identity = about.parse().ok()?;
+    let decision = match word {
+        "always" => Decision::Allowed,
+        "never" => Decision::Refused,
+        _ => return None,
+    };
+    folder.is_of(root).then_some(Known { decision, folder: Some(folder) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::git::tests::{git, repository};
 
-    fn store(folder: &tempfile::TempDir) -> Option<Store> {
-        Some(Store::at(folder.path().join("cache"), folder.path().join("state")))
+    /// A store, and a workspace beside it.
+    fn place() -> (tempfile::TempDir, Option<Store>, PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
+        let root = folder.path().join("w");
+        fs::create_dir(&root).expect("made");
+        (folder, Some(store), root)
+    }
+
+    fn decision(store: &Option<Store>, vouched: bool, root: &Path) -> Decision {
+        Trust::new(store.clone(), vouched).decision(root).0
+    }
+
+    fn allow(store: &Option<Store>, root: &Path) {
+        Trust::new(store.clone(), false).decide(root, true).expect("written");
     }
 
     #[test]
     fn nothing_is_allowed_by_itself() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut trust = Trust::new(store(&folder), false);
-        assert_eq!(trust.decision(Path::new("/w")), Decision::Unknown);
+        let (_folder, store, root) = place();
+        assert_eq!(decision(&store, false, &root), Decision::Unknown);
     }
 
     #[test]
     fn decisions_are_kept_for_one_workspace() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut trust = Trust::new(store(&folder), false);
-        trust.decide(Path::new("/w"), true).expect("written");
-        trust.decide(Path::new("/n"), false).expect("written");
-        let mut later = Trust::new(store(&folder), false);
-        assert_eq!(later.decision(Path::new("/w")), Decision::Allowed);
-        assert_eq!(later.decision(Path::new("/n")), Decision::Refused);
-        assert_eq!(later.decision(Path::new("/w/inner")), Decision::Unknown);
+        let (folder, store, root) = place();
+        let (refused, inner) = (folder.path().join("n"), root.join("inner"));
+        fs::create_dir(&refused).expect("made");
+        fs::create_dir(&inner).expect("made");
+        let mut trust = Trust::new(store.clone(), false);
+        trust.decide(&root, true).expect("written");
+        trust.decide(&refused, false).expect("written");
+        assert_eq!(decision(&store, false, &root), Decision::Allowed);
+        assert_eq!(decision(&store, false, &refused), Decision::Refused);
+        assert_eq!(decision(&store, false, &inner), Decision::Unknown);
     }
 
     #[test]
     fn a_kept_no_is_stronger_than_the_editors_word() {
-        let folder = tempfile::tempdir().expect("a folder");
-        Trust::new(store(&folder), false).decide(Path::new("/w"), false).expect("written");
-        let mut trust = Trust::new(store(&folder), true);
-        assert_eq!(trust.decision(Path::new("/w")), Decision::Refused);
-        assert_eq!(trust.decision(Path::new("/other")), Decision::Allowed);
+        let (folder, store, root) = place();
+        Trust::new(store.clone(), false).decide(&root, false).expect("written");
+        assert_eq!(decision(&store, true, &root), Decision::Refused);
+        assert_eq!(decision(&store, true, folder.path()), Decision::Allowed);
     }
 
     #[test]
     fn revoking_holds_in_this_session_and_the_next() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut trust = Trust::new(store(&folder), true);
-        trust.decide(Path::new("/w"), true).expect("written");
-        trust.revoke(Path::new("/w")).expect("removed");
-        trust.revoke(Path::new("/w")).expect("twice is fine");
-        assert_eq!(trust.decision(Path::new("/w")), Decision::Unknown);
-        let mut later = Trust::new(store(&folder), false);
-        assert_eq!(later.decision(Path::new("/w")), Decision::Unknown);
+        let (_folder, store, root) = place();
+        let mut trust = Trust::new(store.clone(), true);
+        trust.decide(&root, true).expect("written");
+        trust.revoke(&root).expect("removed");
+        trust.revoke(&root).expect("twice is fine");
+        assert_eq!(trust.decision(&root), (Decision::Unknown, false));
+        assert_eq!(decision(&store, false, &root), Decision::Unknown);
     }
 
     #[test]
-    fn a_file_of_another_workspace_or_of_nonsense_allows_nothing() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let state = store(&folder).expect("a store").workspace_state(Path::new("/w"));
-        fs::create_dir_all(&state).expect("made");
-        for text in ["always\n/other\n", "always", "", "yes\n/w\n", "always\n/w", "\0\0\n/w\n"] {
-            fs::write(state.join(FILE), text).expect("written");
-            let mut trust = Trust::new(store(&folder), false);
-            assert_eq!(trust.decision(Path::new("/w")), Decision::Unknown, "{text:?}");
+    fn another_folder_at_the_path_is_asked_about_again() {
+        let (folder, store, root) = place();
+        let mut trust = Trust::new(store.clone(), false);
+        trust.decide(&root, true).expect("written");
+        assert_eq!(decision(&store, false, &root), Decision::Allowed);
+        // What was there is kept, so that its number is not given to the next folder.
+        fs::rename(&root, folder.path().join("before")).expect("moved");
+        fs::create_dir(&root).expect("made");
+        assert_eq!(decision(&store, false, &root), Decision::Unknown);
+        // In the session that allowed it as well.
+        assert_eq!(trust.decision(&root), (Decision::Unknown, true));
+        assert_eq!(trust.decision(&root), (Decision::Unknown, false));
+        // A question about the one is no question about the other.
+        fs::rename(&root, folder.path().join("between")).expect("moved");
+        fs::create_dir(&root).expect("made");
+        assert_eq!(trust.decision(&root), (Decision::Unknown, true));
+        fs::remove_dir(&root).expect("removed");
+        assert_eq!(decision(&store, false, &root), Decision::Unknown);
+    }
+
+    #[test]
+    fn a_commit_does_not_change_the_folder_and_another_repository_does() {
+        let Some((folder, project)) = repository("a = 1\n") else { return };
+        let (_place, store, _) = place();
+        allow(&store, &project);
+        fs::write(project.join("train.py"), "a = 2\n").expect("written");
+        assert!(git(folder.path(), &["commit", "-q", "-a", "-m", "second"]));
+        assert_eq!(decision(&store, false, &project), Decision::Allowed);
+        // Another project moves in without the folder being made again.
+        fs::rename(folder.path().join(".git"), folder.path().join("before")).expect("moved");
+        assert_eq!(decision(&store, false, &project), Decision::Unknown);
+        for arguments in [&["init", "-q"][..], &["add", "project"], &["commit", "-q", "-m", "z"]] {
+            assert!(git(folder.path(), arguments));
         }
+        assert_eq!(decision(&store, false, &project), Decision::Unknown);
+    }
+
+    #[test]
+    fn a_folder_that_becomes_a_repository_is_the_same_folder() {
+        let (_folder, store, root) = place();
+        fs::write(root.join("train.py"), "a = 1\n").expect("written");
+        allow(&store, &root);
+        for arguments in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "x"]] {
+            if !git(&root, arguments) {
+                println!("skipped: there is no git to make a repository with");
+                return;
+            }
+        }
+        assert_eq!(decision(&store, false, &root), Decision::Allowed);
+    }
+
+    #[test]
+    fn a_file_of_another_workspace_of_an_older_version_or_of_nonsense_allows_nothing() {
+        let (_folder, store, root) = place();
+        let state = store.as_ref().expect("a store").workspace_state(&root);
+        fs::create_dir_all(&state).expect("made");
+        let (path, own) = (root.display(), Identity::of(&root).expect("a folder"));
+        for text in [
+            format!("always\n/other\n{own}\n"),
+            // Before folders had an identity.
+            format!("always\n{path}\n"),
+            format!("always\n{path}"),
+            format!("yes\n{path}\n{own}\n"),
+            format!("always\n{path}\n{own}"),
+            format!("always\n{path}\nfolder 1\n"),
+            format!("always\n{path}\nfolder 0 0 -\n"),
+            format!("\0\0\n{path}\n{own}\n"),
+            "always".to_owned(),
+            String::new(),
+        ] {
+            fs::write(state.join(FILE), &text).expect("written");
+            assert_eq!(decision(&store, false, &root), Decision::Unknown, "{text:?}");
+        }
+        fs::write(state.join(FILE), format!("always\n{path}\n{own}\n")).expect("written");
+        assert_eq!(decision(&store, false, &root), Decision::Allowed);
     }
 }

@@ -20,7 +20,7 @@ pub trait Editor {
     fn save(&self, terminal: &Terminal);
     /// Waits until it says that nothing runs without being allowed; gives the screen.
     fn asked(&self, terminal: &Terminal) -> Screen {
-        terminal.wait_for("Ridgeline measures")
+        terminal.wait_for("Run a few training")
     }
     /// Allows it, from now on.
     fn allow(&self, terminal: &Terminal);

@@ -67,7 +67,7 @@ impl Editor for Helix {
 
     fn asked(&self, terminal: &Terminal) -> Screen {
         let question =
-            if self.shows_questions() { "Ridgeline measures" } else { "ridgeline.trust" };
+            if self.shows_questions() { "Run a few training" } else { "ridgeline.trust" };
         terminal.wait_for(question)
     }
 

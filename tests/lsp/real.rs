@@ -60,6 +60,34 @@ async fn a_save_puts_costs_on_the_lines() {
     server.goodbye().await;
 }
 
+/// What a program does before its loop (a row in a table, a line in a log) is done once for each save.
+#[tokio::test]
+async fn one_save_runs_the_program_once() {
+    let script = "\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+with open('runs.txt', 'a') as runs:
+    print('a run', file=runs)
+model = torch.nn.Linear(64, 10)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.randn(16384, 64)), batch_size=16)
+for (x,) in loader:
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+";
+    let capabilities = json!({"experimental": {"ridgeline": {"background": true}}});
+    let Some((mut server, script)) = with_script(script, capabilities).await else { return };
+    server.client.save(&script).await;
+    while server.client.status("idle").await["headline"].is_null() {}
+    // Whatever else there is to come has come when the status stays as it is.
+    while server.client.next_status(Duration::from_secs(8)).await.is_some() {}
+    let runs = std::fs::read_to_string(server.root.join("runs.txt")).expect("what ran");
+    assert_eq!(runs.lines().count(), 1, "{runs}");
+    server.goodbye().await;
+}
+
 /// Half and double the batch take turns with the batch itself, so that what else a machine does slows
 /// all of them.
 #[tokio::test]
@@ -89,6 +117,8 @@ for (x,) in loader:
     let panel = Panel::at(params["uri"].as_str().expect("an address"));
     let mut events = panel.listen().await;
     server.client.save(&script).await;
+    while server.client.status("idle").await["headline"].is_null() {}
+    server.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let mut sizes = Value::Null;
     let is_measured = |sizes: &Value, batch: u64| {
         let points = sizes["points"].as_array().into_iter().flatten();

@@ -114,6 +114,20 @@ impl StrictClient {
         self.wait_for(&format!("status {state}"), is_it).await["params"].clone()
     }
 
+    /// The next status, where one comes within this time.
+    pub async fn next_status(&mut self, limit: Duration) -> Option<Value> {
+        let is_status = |message: &Value| message["method"] == "ridgeline/status";
+        let next = tokio::time::timeout(limit, async {
+            while !self.unread.iter().any(is_status) {
+                let message = self.messages.recv().await.expect("a server that lives");
+                self.unread.push_back(message);
+            }
+        });
+        next.await.ok()?;
+        let at = self.unread.iter().position(is_status)?;
+        self.unread.remove(at).map(|message| message["params"].clone())
+    }
+
     /// The next request of this name: its id and parameters.
     pub async fn asked(&mut self, method: &str) -> (Value, Value) {
         let message = self.wait_for(method, |message| message["method"] == method).await;

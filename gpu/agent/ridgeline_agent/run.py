@@ -20,6 +20,7 @@ from .estimator import Estimator
 from .failure import EntryError, shorten, without_absolute_paths
 from .interpreter import Interpreter
 from .overlay import Overlay
+from .priority import give_way
 from .private_files import make_folder
 from .recorder import Recorder
 from .side_by_side import Turn, run_side_by_side
@@ -96,6 +97,8 @@ class RunHost:
 
 
 def _start(spec: RunSpec, host: RunHost, events: Events, interpreter: Interpreter) -> NoReturn:
+    if spec.low_priority:
+        give_way()
     make_folder(spec.out)
     _no_core_dump()
     of_crashes = crash_report.install(spec.out)

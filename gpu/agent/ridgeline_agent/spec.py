@@ -109,6 +109,8 @@ class RunSpec:
     batches: str | None = None
     # Of an estimate or a probe: whether it may go on where the system cannot confine it.
     without_sandbox: bool = False
+    # Nobody waits for it: it gets what others leave of the machine.
+    low_priority: bool = False
     # Of a probe: the file that says what to measure. It has no program.
     probe: str | None = None
     # Of a run with many ranks: what starts them. Each rank has none, and knows its own number.
@@ -148,6 +150,7 @@ class RunSpec:
             overlay=_overlay(keys),
             estimate=keys.get("op") == "estimate",
             claim=_claim(keys),
+            low_priority=_flag(keys, "low_priority"),
             batches=None if keys.get("batches") is None else _text(keys, "batches"),
             without_sandbox=_flag(keys, "without_sandbox"),
             probe=_text(keys, "request") if is_probe else None,

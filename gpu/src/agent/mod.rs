@@ -184,7 +184,8 @@ impl Agent {
     /// Runs `request` and returns its one outcome. Waits for its turn where another run goes on.
     ///
     /// News go to `events`; where nobody takes them they are dropped, never waited for. A request
-    /// that never began, because the agent died before, is sent once more to a fresh agent.
+    /// that never began, because the agent died before, is sent once more to a fresh agent. A future that
+    /// is dropped ends the agent with the run: `cancel` is the way that keeps it.
     pub async fn run(
         &self,
         request: RunRequest,
@@ -209,8 +210,7 @@ impl Agent {
 
     /// Runs single operators by themselves, and returns the one outcome. `probes.json` is there
     /// where the outcome is complete, and holds what was measured until then where it is another one
-    /// and the file is there: an operator may have crashed. It waits for a run that goes on. What is
-    /// not wanted any more is ended by the token: a future that is dropped leaves the agent at work.
+    /// and the file is there: an operator may have crashed. It waits for a run that goes on.
     pub async fn probe(
         &self,
         request: ProbeRequest,
@@ -268,27 +268,52 @@ impl Agent {
             () = cancel.cancelled() => return cancelled(),
             ready = self.ready_connection() => ready,
         };
-        let mut held = match ready {
+        let held = match ready {
             Ok(held) => held,
             Err(error) => {
                 return Attempt::Ended(RunOutcome::new(Outcome::AgentLost, error.to_string()));
             }
         };
-        let Some(connection) = held.as_mut() else {
-            return Attempt::Ended(RunOutcome::new(Outcome::AgentLost, closed().to_string()));
-        };
         let id = self.shared.next_run.fetch_add(1, Ordering::Relaxed);
         let patience = self.shared.options.patience;
         let run = Run { id, work, events, cancel, patience };
+        let mut busy = Busy { held: Some(held) };
+        let Some(connection) = busy.connection() else {
+            return Attempt::Ended(RunOutcome::new(Outcome::AgentLost, closed().to_string()));
+        };
         let (attempt, state) = run.drive(connection).await;
         connection.end_orphans();
         if let Some(facts) = connection.facts() {
             *lock(&self.shared.facts) = Some(facts.clone());
         }
-        if state == State::Lost {
-            *held = None;
+        if state == State::Usable {
+            busy.finish();
         }
         attempt
+    }
+}
+
+/// The lock on a process that is at work. Whoever drops it before the work is over (a run that nobody
+/// waits for any more, or a process that does not answer) ends the process with everything below it.
+struct Busy {
+    held: Option<Held>,
+}
+
+impl Busy {
+    fn connection(&mut self) -> Option<&mut Connection> {
+        self.held.as_mut()?.as_mut()
+    }
+
+    fn finish(mut self) {
+        self.held = None;
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(held) = &mut self.held {
+            **held = None;
+        }
     }
 }
 

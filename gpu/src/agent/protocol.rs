@@ -201,6 +201,9 @@ pub struct EstimateRequest {
     /// `batch.json` of a recording (docs/recording.md): the batches that a run took from its
     /// loaders, which spare the loading of data. Absolute.
     pub batches: Option<PathBuf>,
+    /// Nobody waits for it: it gets what others leave of processors and disks.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub low_priority: bool,
 }
 
 /// One probe: single operators run by themselves and nothing of the workspace (docs/whatif.md), and

@@ -2,7 +2,7 @@
 
 import type { Place } from "./document";
 
-export type Command = "profile" | "stop" | "pause" | "resume";
+export type Command = "profile" | "stop" | "pause" | "resume" | "explore" | "measure";
 
 export interface Actions {
   /** Opens the line in the editor; in a report, goes to it on the page. */

@@ -10,6 +10,7 @@ const STATES: Record<string, string> = {
   waiting_for_trust: "Waiting for your consent",
   preparing: "Preparing",
   running: "Running",
+  background: "Busy in the background",
   paused: "Paused",
   failed: "Failed",
 };
@@ -50,7 +51,7 @@ export class Header {
   status(status: Status): void {
     if (!this.#editor) return;
     const { state, run, message } = status;
-    const busy = run !== null || state === "preparing" || state === "running";
+    const busy = run !== null || state === "preparing" || state === "running" || state === "background";
     const label = STATES[state] ?? state;
     const stage = run?.stage ?? null;
     this.#state.className = `state ${state in STATES ? state : "idle"}`;
@@ -58,7 +59,7 @@ export class Header {
     write(this.#state, label);
     write(byId("stage"), busy ? [stage, run?.share == null ? null : percent(run.share)].filter(Boolean).join(" · ") : "");
     // Where nothing runs, what unsaved text would cost, or why nobody knows.
-    byId("reason").textContent = busy ? (run?.reason ?? "") : state === "idle" ? (message ?? "") : "";
+    byId("reason").textContent = busy ? (run?.reason ?? message ?? "") : state === "idle" ? (message ?? "") : "";
     this.#progress(busy, run?.share ?? null);
     const failed = state === "failed" && message !== null;
     this.#failure.hidden = !failed;

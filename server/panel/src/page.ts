@@ -36,6 +36,9 @@ export class Page {
   readonly #actions: Actions;
   readonly #header: Header;
   readonly #batch: BatchSection;
+  #batchIsShown = false;
+  /** The measurement whose other batch sizes were asked for. */
+  #explored = -1;
   readonly #bottleneck: BottleneckSection;
   readonly #ranks: RanksSection;
   readonly #breakdown: BreakdownSection;
@@ -109,6 +112,7 @@ export class Page {
     this.#batch = new BatchSection(byId("batch-body"), this.#actions, (batch) => {
       if (api !== null) void this.#setBatch(api, batch);
     });
+    if (api !== null) this.#exploreWhenShown(api);
     this.#bottleneck = new BottleneckSection(byId("bottleneck-body"), this.#actions);
     this.#ranks = new RanksSection(byId("ranks-body"), this.#actions);
     this.#breakdown = new BreakdownSection(byId("breakdown-body"), this.#actions, tooltip);
@@ -138,6 +142,23 @@ export class Page {
     this.#timeline.restyle();
     this.#memory.restyle();
     this.#devices.restyle();
+  }
+
+  /** Other batch sizes are estimated when somebody looks at what they cost, once for each measurement. */
+  #exploreWhenShown(api: Api): void {
+    new IntersectionObserver((entries) => {
+      this.#batchIsShown = entries.at(-1)?.isIntersecting ?? false;
+      void this.#explore(api);
+    }).observe(byId("batch"));
+  }
+
+  async #explore(api: Api): Promise<void> {
+    const generation = this.#panel?.generation ?? 0;
+    const isKnown = this.#explored === generation || this.#panel?.batchSize == null || !this.#panel.canJump;
+    if (!this.#batchIsShown || isKnown) return;
+    this.#explored = generation;
+    // Where it is not permitted the chart says what is known, and nobody asked to hear why.
+    await api.command("explore").catch(() => undefined);
   }
 
   // One fetch at a time: what changes meanwhile is fetched after it, once.
@@ -173,6 +194,7 @@ export class Page {
       if (recording.ranks !== null) this.#ranks.show(recording.ranks);
       byId("batch").hidden = panel.batchSize === null;
       this.#batch.show(panel.batchSize, this.#api !== null && panel.canJump);
+      if (this.#api !== null) void this.#explore(this.#api);
       this.#breakdown.show(recording);
       byId("memory").hidden = recording.memory === null;
       this.#memory.show(recording);

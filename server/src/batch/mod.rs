@@ -1,8 +1,9 @@
 //! Other batch sizes: what they would cost, and the edit that sets one.
 //!
-//! After a measurement, when nothing else goes on, the program runs at other batch sizes: under fake
-//! tensors for the peak of its memory, and, where its runs are short or its person asks, for real.
-//! The text that it runs has another number in it; no file is touched. A save or a key ends it.
+//! When the panel shows them, or the person asks, the program runs at other batch sizes: under fake
+//! tensors for the peak of its memory, and, where its person asks or has set so, for real. A save does not
+//! run it again. The text that it runs has another number in it; no file is touched. A save or a key ends
+//! it.
 
 mod flow;
 mod sources;
@@ -23,14 +24,26 @@ pub use sources::Sources;
 /// The largest batch size that can be set: what a provider can be asked for.
 pub const MOST: u64 = 16_777_216;
 
-/// When other batch sizes are tried.
+/// When other batch sizes are estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Explore {
-    /// After a measurement: estimates, and short runs where the last run was short.
+    /// When the panel shows what they cost.
     #[default]
     Automatic,
     /// When the person asks.
     OnDemand,
+}
+
+/// What may be done to find out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effort {
+    /// Estimates: in the sandbox, at low priority, and not while the machine is needed.
+    #[default]
+    Estimates,
+    /// These, and runs where the last run was short; where the settings say so.
+    ShortRuns,
+    /// Runs as well: the person asked for them.
+    Runs,
 }
 
 /// What to find out.
@@ -42,8 +55,8 @@ pub struct ExploreRequest {
     pub measured: Arc<Profiled>,
     /// A limit on the memory of an iteration, in bytes, which the person set.
     pub memory_limit: Option<u64>,
-    /// The person asked: runs are worth their time.
-    pub asked: bool,
+    /// What may be done.
+    pub effort: Effort,
     /// Held while something runs, so that it disturbs nothing that is being timed.
     pub machine: Arc<Mutex<()>>,
 }
@@ -107,6 +120,8 @@ pub struct Batch {
     pub about: Option<PathBuf>,
     /// What is being found out: its number, and what stops it.
     running: Option<(u64, CancellationToken)>,
+    /// The measurement whose estimates were asked for, so that a page asks once.
+    estimated: Option<u64>,
 }
 
 impl Batch {
@@ -115,12 +130,24 @@ impl Batch {
         self.running.is_some()
     }
 
+    /// The person pressed cancel at its progress.
+    pub fn cancel_progress(&mut self, wanted: &str) {
+        if self.running.as_ref().is_some_and(|(number, _)| progress_token(*number) == wanted) {
+            self.stop();
+        }
+    }
+
     /// Ends what is being found out.
     pub fn stop(&mut self) {
         if let Some((_, cancel)) = &self.running {
             cancel.cancel();
         }
     }
+}
+
+/// What a progress of ours is called.
+fn progress_token(number: u64) -> String {
+    format!("ridgeline/batch/{number}")
 }
 
 /// What an edit or a code action needs.

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
 use super::{EstimateOutcome, EstimateRequest, Estimated, Running, Told};
+use crate::consent::{Cause, Kind};
 use crate::documents::DocumentId;
 use crate::event::Event;
 use crate::settings::Settings;
 use crate::state::{GlobalState, Saved};
-use crate::trust::Decision;
 
 /// After a run or an opening: the editor asks for its hints first.
 const IDLE: Duration = Duration::from_secs(1);
@@ -106,7 +105,8 @@ impl GlobalState {
     fn begin_estimate(&mut self, root: &Path) {
         // A run tells more, and estimates follow it.
         let is_busy = self.queue.running().is_some();
-        if !self.settings.live || is_busy || self.trust.decision(root) != Decision::Allowed {
+        let is_cleared = self.workspace(root).is_none_or(|workspace| workspace.live.cleared);
+        if !self.settings.live || is_busy || is_cleared {
             return;
         }
         let ids: Vec<DocumentId> = self.python_in(root).map(|(id, _)| id.clone()).collect();
@@ -126,14 +126,13 @@ impl GlobalState {
         let number = self.next_number();
         let (events, machine) = (self.events.clone(), self.machine.clone());
         let profiler = self.profiler.clone();
+        let what = "estimating the text";
+        let permit = self.gate.permit(root, Cause::Unasked, Kind::Background, what);
+        let Some(permit) = permit else { return };
         let Some(workspace) = self.workspace(root) else { return };
-        if workspace.paused || workspace.live.cleared {
-            return;
-        }
         workspace.live.stop();
         workspace.live.due = None;
-        let cancel = CancellationToken::new();
-        workspace.live.running = Some(Running { number, cancel: cancel.clone() });
+        workspace.live.running = Some(Running { number, cancel: permit.token().clone() });
         let measured = workspace.measured.iter().map(|(_, profiled)| profiled.clone()).collect();
         let request = EstimateRequest { profile, texts, measured, target };
         let root = root.to_owned();
@@ -141,11 +140,12 @@ impl GlobalState {
             let work = async {
                 let _alone = tokio::select! {
                     held = machine.lock() => held,
-                    () = cancel.cancelled() => return EstimateOutcome::Cancelled,
+                    () = permit.token().cancelled() => return EstimateOutcome::Cancelled,
                 };
-                profiler.estimate(request, cancel.clone()).await
+                profiler.estimate(request, permit.clone()).await
             };
-            let outcome = work.await;
+            let outcome = permit.bound(work).await.unwrap_or(EstimateOutcome::Cancelled);
+            drop(permit);
             let _ = events.send(Event::EstimateEnded(root, number, Box::new(outcome))).await;
         });
     }
@@ -257,6 +257,25 @@ impl GlobalState {
         workspace.is_some_and(|workspace| !workspace.live.estimates.is_empty())
             && self.python_in(root).all(|(id, document)| {
                 self.saved.get(id).is_some_and(|saved| saved.is_same(&Saved::of(document, false)))
+            })
+    }
+
+    /// The text has run as it is, so that nothing is told of it that was only estimated.
+    pub fn text_has_run(&mut self, root: &Path) {
+        let Some(workspace) = self.workspace(root) else { return };
+        workspace.live.put_off();
+        if workspace.live.told.take().is_some_and(|told| told.says()) {
+            self.show_diagnostics(root);
+        }
+    }
+
+    /// Whether an estimate would say more than the run that has just ended: a text is not saved, or it is
+    /// for another device.
+    pub fn is_worth_an_estimate(&mut self, root: &Path) -> bool {
+        self.target_gpu(root).is_some()
+            || self.python_in(root).any(|(id, document)| {
+                let saved = self.saved.get(id);
+                saved.is_none_or(|saved| !saved.is_same(&Saved::of(document, false)))
             })
     }
 

@@ -154,6 +154,12 @@ impl Live {
         running.is_some()
     }
 
+    /// Stops the estimate under way, and the one that was to come; the next key asks for another.
+    pub fn put_off(&mut self) {
+        self.stop();
+        self.due = None;
+    }
+
     /// Lets go of everything; what was to come does not come any more.
     pub fn clear(&mut self) {
         self.stop();

@@ -23,6 +23,9 @@ pub enum State {
     Preparing,
     /// A run goes on; `run` says how far it is.
     Running,
+    /// Something else of the workspace runs, such as an estimate; `message` says what. Sent to clients that
+    /// announce `capabilities.experimental.ridgeline.background`; others get `running`.
+    Background,
     /// `ridgeline.pause` was given: saves start no run.
     Paused,
     /// The last run failed; `message` says why.
@@ -46,6 +49,16 @@ pub struct StatusParams {
 }
 
 impl StatusParams {
+    /// For a client that does not know `background`: something runs, which is what `running` says.
+    pub fn without_background(mut self) -> StatusParams {
+        if self.state == State::Background {
+            self.state = State::Running;
+            let reason = self.message.take().unwrap_or_default();
+            self.run = Some(RunStatus { reason, stage: None, share: None });
+        }
+        self
+    }
+
     /// What the panel shows of it. The document tells what was measured, so the headline is told where
     /// it is that of unsaved text.
     pub fn for_panel(&self) -> Value {
@@ -169,7 +182,7 @@ pub const GPUS: &str = "ridgeline/gpus";
 pub mod command {
     /// Profile now. Argument: the URI of a file, to say which project.
     pub const PROFILE: &str = "ridgeline.profile";
-    /// Stop the run that goes on.
+    /// Stop everything that runs in the workspace.
     pub const STOP: &str = "ridgeline.stop";
     /// Let saves start no run.
     pub const PAUSE: &str = "ridgeline.pause";
@@ -204,8 +217,8 @@ pub mod command {
     /// All of them with what they do, in the order in which they are documented.
     pub const ALL: [(&str, &str); 16] = [
         (PROFILE, "Profile now."),
-        (STOP, "Stop the run that goes on."),
-        (PAUSE, "Let saves start no run."),
+        (STOP, "Stop everything that runs in the workspace."),
+        (PAUSE, "Let saves start no run, and end what was not asked for."),
         (RESUME, "Let saves start runs again."),
         (CLEAR, "Remove everything that is shown."),
         (SHOW_OUTPUT, "Show what the program printed in its last run."),
@@ -237,11 +250,12 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../docs/protocol.md");
 
-    const STATES: [State; 6] = [
+    const STATES: [State; 7] = [
         State::Idle,
         State::WaitingForTrust,
         State::Preparing,
         State::Running,
+        State::Background,
         State::Paused,
         State::Failed,
     ];

@@ -137,6 +137,7 @@ pub fn client(params: InitializeParams) -> Client {
         shows_panel: announces("panel"),
         hovers_diagnostics: announces("diagnosticsInHover"),
         highlights: announces("highlight"),
+        knows_background: announces("background"),
     }
 }
 

@@ -8,10 +8,12 @@ use ridgeline_gpu::devices::Gpu;
 use tokio_util::sync::CancellationToken;
 
 use super::Identity;
+use crate::consent::{Cause, Kind, Question};
 use crate::event::Event;
 use crate::lsp::client::{Asked, Importance};
 use crate::state::GlobalState;
 use crate::store::{Store, StoreError, create_private, write_atomic};
+use crate::trust::Decision;
 
 /// Whether GPUs are measured: `ridgeline.measureDevice`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub struct DeviceMeasurement {
     /// A GPU was looked at in this session, and the person perhaps asked. Nobody is asked twice.
     looked: bool,
     /// A GPU that is to be measured when nothing else runs.
-    wanted: Option<Target>,
+    wanted: Option<(Target, Cause)>,
     /// Stops the measurement that goes on.
     running: Option<CancellationToken>,
 }
@@ -79,10 +81,16 @@ impl GlobalState {
             return;
         }
         self.measuring.looked = true;
+        // A run that was allowed once allows nothing behind it.
+        if self.gate.decision(root) != Decision::Allowed {
+            return;
+        }
+        let question = self.gate.question(root, None);
         let unmeasured = self.profiler.unmeasured_gpu(device.clone(), root.to_owned());
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
         tokio::spawn(async move {
             let Some(target) = unmeasured.await else { return };
+            let mut cause = Cause::Unasked;
             if choice == MeasureDevice::Ask {
                 if was_declined(&store) {
                     return;
@@ -94,7 +102,7 @@ impl GlobalState {
                 );
                 let titles = [MEASURE, NEVER].map(str::to_owned);
                 match to_client.ask(&message, &titles).await {
-                    Asked::Chosen(title) if title == MEASURE => {}
+                    Asked::Chosen(title) if title == MEASURE => cause = Cause::Asked,
                     Asked::Chosen(_) => {
                         if let Err(error) = decline(&store) {
                             let message = format!("Your answer was not saved: {error}");
@@ -106,14 +114,16 @@ impl GlobalState {
                 }
             }
             // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::MeasureDevice(target)).await;
+            let _ = events.send(Event::MeasureDevice(target, question, cause)).await;
         });
     }
 
-    /// A GPU is to be measured.
-    pub fn device_wanted(&mut self, target: Target) {
-        self.measuring.wanted = Some(target);
-        self.measure_when_idle();
+    /// A GPU is to be measured, unless consent was taken back since the question was put.
+    pub fn device_wanted(&mut self, target: Target, question: Question, cause: Cause) {
+        if self.gate.is_current(&target.root, question) {
+            self.measuring.wanted = Some((target, cause));
+            self.measure_when_idle();
+        }
     }
 
     /// Begins the measurement where nothing runs; else the end of the run begins it.
@@ -121,9 +131,13 @@ impl GlobalState {
         if self.queue.running().is_some() || self.measuring.running.is_some() {
             return;
         }
-        let Some(target) = self.measuring.wanted.clone() else { return };
-        let cancel = CancellationToken::new();
-        self.measuring.running = Some(cancel.clone());
+        let Some((target, cause)) = self.measuring.wanted.clone() else { return };
+        let what = format!("measuring {}", target.device.name);
+        let Some(permit) = self.gate.permit(&target.root, cause, Kind::Background, what) else {
+            self.measuring.wanted = None;
+            return;
+        };
+        self.measuring.running = Some(permit.token().clone());
         let request = self.request(&target.root, None);
         let (profiler, events) = (self.profiler.clone(), self.events.clone());
         let machine = self.machine.clone();
@@ -131,13 +145,14 @@ impl GlobalState {
             // Batch sizes and probes run on the GPU between runs, and hold this while they do.
             let measured = async {
                 let _alone = machine.lock().await;
-                profiler.measure_gpu(target, request).await
+                profiler.measure_gpu(target, request, permit.clone()).await
             };
             // Dropping the measurement kills its process.
             let measured = tokio::select! {
                 measured = measured => Some(measured),
-                () = cancel.cancelled() => None,
+                () = permit.token().cancelled() => None,
             };
+            drop(permit);
             let _ = events.send(Event::DeviceMeasured(measured)).await;
         });
     }
@@ -146,6 +161,13 @@ impl GlobalState {
     pub fn stop_measuring(&mut self) {
         if let Some(running) = &self.measuring.running {
             running.cancel();
+        }
+    }
+
+    /// Nothing is measured any more with the Python of this workspace.
+    pub fn forget_measuring_in(&mut self, root: &Path) {
+        if self.measuring.wanted.as_ref().is_some_and(|(target, _)| target.root == root) {
+            self.forget_measuring();
         }
     }
 

@@ -52,6 +52,10 @@ pub enum Wish {
     Pause,
     /// Let saves start runs again.
     Resume,
+    /// Estimate other batch sizes, because the page shows what they cost.
+    Explore,
+    /// Run the program at other batch sizes.
+    Measure,
 }
 
 /// What is to be done about an optimization.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ridgeline_analysis::predict::batch_size::{
-    Bounds, Capacity, Estimate, Evidence, Failed, Question, Round, Run, next_question,
+    Bounds, Capacity, Estimate, Evidence, Failed, Question, Round, Run, most_runs_left,
+    next_question,
 };
 use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::predict::op_cost::{Options, cost};
@@ -21,12 +22,13 @@ use ridgeline_gpu::agent::{
 };
 use ridgeline_gpu::devices;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use super::plan::Plan;
 use super::side_by_side::{self, SideBySide};
-use super::{Pipeline, blocking, fewer_iterations, read_in_background, recording};
-use crate::batch::{Exploration, ExploreRequest, Sources};
+use super::{Pipeline, blocking, fewer_iterations, or_cancelled, read_in_background, recording};
+use crate::batch::{Effort, Exploration, ExploreRequest, Sources};
+use crate::consent::Permit;
+use crate::machine_load::{self, Needed};
 use crate::profiler::ProgressEvent;
 
 /// What a run may take where nobody asked for it: its iterations, at the speed of the last one.
@@ -54,7 +56,7 @@ struct Explorer<'a> {
     base: (u64, u64),
     /// The batches that the measured run took.
     batches: Option<PathBuf>,
-    cancel: &'a CancellationToken,
+    permit: &'a Permit,
 }
 
 struct Gap {
@@ -64,25 +66,52 @@ struct Gap {
 }
 
 impl Pipeline {
-    /// Finds out what other batch sizes cost, and tells each time that more is known. Ends soon after
-    /// `cancel`.
+    /// What is known of other batch sizes before one is tried. It runs nothing.
+    pub async fn look_at_batch(&self, request: &ExploreRequest) -> Option<Exploration> {
+        self.first_look(request).await.map(|(exploration, _, _)| exploration)
+    }
+
+    /// Waits until the machine is free for work that nobody waits for; false where the permit ended before.
+    async fn waits_for_machine(&self, profile: &Profile, permit: &Permit) -> bool {
+        if self.is_busy_machine_fine() {
+            return permit.is_valid();
+        }
+        let device = &profile.device;
+        let gpu = (device.kind == "cuda").then_some(device.name.as_str());
+        let tell = |needed: Needed| permit.say(format!("waiting, because {}", needed.why()));
+        tokio::select! {
+            () = machine_load::until_free(gpu, tell) => true,
+            () = permit.token().cancelled() => false,
+        }
+    }
+
+    async fn first_look(&self, request: &ExploreRequest) -> Option<(Exploration, Sources, Plan)> {
+        let own = super::server::own_request(request.profile.clone()).ok()?;
+        let plan = self.plan(own).await.ok()?;
+        // Several projects of one workspace: only that which was measured can be compared with.
+        if plan.root != request.measured.root {
+            return None;
+        }
+        let profile = request.measured.profile.clone();
+        let taken = if profile.device.kind == "cpu" { 0 } else { in_use(&profile).await };
+        let looked = first_look(plan.clone(), profile, request.memory_limit, taken);
+        let (exploration, sources) = blocking(looked).await.ok()?;
+        Some((exploration, sources, plan))
+    }
+
+    /// Finds out what other batch sizes cost, and tells each time that more is known. Ends soon after its
+    /// permit.
     pub async fn explore_batch(
         &self,
         request: ExploreRequest,
         news: mpsc::Sender<Exploration>,
-        cancel: CancellationToken,
+        progress: mpsc::Sender<ProgressEvent>,
+        permit: Permit,
     ) {
-        let Ok(own) = super::server::own_request(request.profile.clone()) else { return };
-        let Ok(plan) = self.plan(own).await else { return };
-        // Several projects of one workspace: only that which was measured can be compared with.
-        if plan.root != request.measured.root {
+        let Some((mut exploration, sources, plan)) = self.first_look(&request).await else {
             return;
-        }
+        };
         let profile = request.measured.profile.clone();
-        let taken = if profile.device.kind == "cpu" { 0 } else { in_use(&profile).await };
-        let limit = request.memory_limit;
-        let looked = first_look(plan.clone(), profile.clone(), limit, taken);
-        let Ok((mut exploration, sources)) = blocking(looked).await else { return };
         let run = exploration.evidence.runs.first();
         let base = run.map(|run| (run.batch, run.samples));
         if news.send(exploration.clone()).await.is_err() {
@@ -93,11 +122,19 @@ impl Pipeline {
         let site = exploration.site.clone().ok();
         let (Some(base), true) = (base, is_provider || site.is_some()) else { return };
         let gap = site.filter(|_| !is_provider).and_then(|site| gap(&site, &sources));
+        let is_background = request.effort != Effort::Runs;
+        if is_background && !self.waits_for_machine(&profile, &permit).await {
+            return;
+        }
         let agent = async {
             let interpreter = self.interpreter(&plan).await?;
             self.agent(&plan, &interpreter).await
         };
-        let Ok(agent) = agent.await else {
+        let agent = or_cancelled(permit.token(), agent).await;
+        if !permit.is_valid() {
+            return;
+        }
+        let Ok(agent) = agent else {
             exploration.message = Some("No Python with torch is there to try others.".to_owned());
             // A receiver that is gone wants nothing more.
             let _ = news.send(exploration).await;
@@ -112,7 +149,7 @@ impl Pipeline {
             gap,
             base,
             batches: batches.filter(|file| file.is_file()),
-            cancel: &cancel,
+            permit: &permit,
             plan,
         };
         let iterations = explorer.iterations();
@@ -121,19 +158,32 @@ impl Pipeline {
         let bounds = Bounds {
             capacity: exploration.capacity,
             estimates: true,
-            runs: request.asked || expected < SHORT.as_nanos() as f64,
+            runs: match request.effort {
+                Effort::Estimates => false,
+                Effort::ShortRuns => expected < SHORT.as_nanos() as f64,
+                Effort::Runs => true,
+            },
             side_by_side: side_by_side::can(&explorer.agent, &request.measured).await,
         };
-        let limit = if request.asked { ASKED_LIMIT } else { AUTOMATIC_LIMIT };
-        let until = Instant::now() + limit;
+        let limit = if is_background { AUTOMATIC_LIMIT } else { ASKED_LIMIT };
+        let mut until = Instant::now() + limit;
         while let Some(question) = next_question(&exploration.evidence, base.0, &bounds) {
-            if cancel.is_cancelled() || Instant::now() > until {
+            if !permit.is_valid() || Instant::now() > until {
                 return;
             }
+            let waited = Instant::now();
+            if is_background && !self.waits_for_machine(&profile, &permit).await {
+                return;
+            }
+            until += waited.elapsed();
             let _alone = tokio::select! {
                 held = request.machine.lock() => held,
-                () = cancel.cancelled() => return,
+                () = permit.token().cancelled() => return,
             };
+            let left = most_runs_left(&exploration.evidence, base.0, &bounds);
+            permit.say(stage(question, left));
+            // News that nobody takes in time are old news.
+            let _ = progress.try_send(ProgressEvent { stage: stage(question, left), share: None });
             let before = exploration.evidence.in_turns.len();
             match explorer.answer(question, before).await {
                 Ok(Answer::Run(run)) => exploration.evidence.runs.push(run),
@@ -144,7 +194,7 @@ impl Pipeline {
                 Ok(Answer::Estimate(estimate)) => exploration.evidence.estimates.push(estimate),
                 Err(reason) => exploration.evidence.failed.push(Failed { question, reason }),
             }
-            if cancel.is_cancelled() {
+            if !permit.is_valid() {
                 return;
             }
             exploration.message = message(&exploration.evidence, &bounds);
@@ -152,6 +202,24 @@ impl Pipeline {
                 return;
             }
         }
+    }
+}
+
+/// What is being tried, in a person's words, and how many runs are to come.
+fn stage(question: Question, left: usize) -> String {
+    let what = match question {
+        Question::Estimate(batch) => format!("estimating a batch of {batch}"),
+        Question::Run(batch) => format!("running a batch of {batch}"),
+        Question::SideBySide { smaller, larger } => {
+            let others: Vec<String> =
+                smaller.into_iter().chain(larger).map(|batch| batch.to_string()).collect();
+            format!("running batches of {} beside the current one", others.join(" and "))
+        }
+    };
+    match left {
+        0 => what,
+        1 => format!("{what} (1 run to come)"),
+        left => format!("{what} (up to {left} runs to come)"),
     }
 }
 
@@ -376,7 +444,8 @@ impl Explorer<'_> {
         };
         // Nobody is told of it: the status says that batch sizes are being tried.
         let (progress, _unread) = mpsc::channel::<ProgressEvent>(1);
-        let measured = self.pipeline.side_by_side(run, &versions, &progress, self.cancel).await;
+        let measured =
+            self.pipeline.side_by_side(run, &versions, &progress, self.permit.token()).await;
         let measured = match measured {
             Ok(measured) => measured,
             Err(ended) => return Err(why(&ended, out).await),
@@ -399,7 +468,7 @@ impl Explorer<'_> {
     async fn run_once(&self, request: &RunRequest) -> RunOutcome {
         // Nobody is told of it: the status says that batch sizes are being tried.
         let (progress, _unread) = mpsc::channel::<ProgressEvent>(1);
-        self.pipeline.run_once(&self.agent, request, &progress, self.cancel).await
+        self.pipeline.run_once(&self.agent, request, &progress, self.permit.token()).await
     }
 
     async fn estimate(&self, batch: u64, out: &Path) -> Result<Estimate, String> {
@@ -408,9 +477,9 @@ impl Explorer<'_> {
         let claim = if is_cpu { Claim::Cpu } else { Claim::Cuda };
         // What a run took from its loaders was of its own batch.
         let batches = self.batches.clone().filter(|_| batch == self.base.0);
-        let request = EstimateRequest { run, claim, batches };
+        let request = EstimateRequest { run, claim, batches, low_priority: true };
         let (events, _unread) = mpsc::channel(1);
-        let ended = self.agent.estimate(request, events, self.cancel.clone()).await;
+        let ended = self.agent.estimate(request, events, self.permit.token().clone()).await;
         if ended.outcome != Ended::Complete {
             return Err(why(&ended, out).await);
         }

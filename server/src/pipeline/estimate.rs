@@ -102,6 +102,10 @@ impl Pipeline {
             Some(measured) => blocking(move || is_on_disk(&measured)).await?,
             None => false,
         };
+        // The text has just run; its operators are listed when somebody changes it.
+        if saved_is_measured && unsaved.overlay.is_empty() && request.target.is_none() {
+            return Ok(EstimateOutcome::Unchanged { root: plan.root.clone() });
+        }
         let interpreter = or_cancelled(cancel, self.interpreter(&plan)).await?;
         let agent = or_cancelled(cancel, self.agent(&plan, &interpreter)).await?;
         let target = choose_target(&plan.root, measured, request.target.as_deref(), &agent).await?;
@@ -220,6 +224,7 @@ impl Job<'_> {
             run,
             claim: self.target.claim,
             batches: batches.filter(|batches| batches.is_file()),
+            low_priority: true,
         };
         // Nobody shows how far it is: it is over before a person looks.
         let (news, _) = mpsc::channel(1);

@@ -20,7 +20,8 @@ mod what_if;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
 
 use ridgeline_gpu::agent::{
     Agent, AgentError, AgentOptions, Iterations, Outcome as Ended, Patience, Prepare, RunEvent,
@@ -28,6 +29,8 @@ use ridgeline_gpu::agent::{
 };
 use ridgeline_gpu::interpreter::{self, Candidate, Consent, Interpreter, Surroundings};
 use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use measure::Compared;
@@ -45,6 +48,8 @@ use crate::store::{Store, StoreError, discard_data, make_recording_private};
 
 /// How many agents stay warm: each holds a few hundred megabytes of imported torch.
 const WARM_AGENTS: usize = 2;
+/// All of them but the one used last end after so long without use.
+const IDLE: Duration = Duration::from_secs(120);
 
 /// Profiles projects, and keeps what makes the next run fast: warm agents, the interpreters that
 /// were asked about themselves, and what discovery learnt about files.
@@ -53,8 +58,10 @@ pub struct Pipeline {
     surroundings: Surroundings,
     discovery: Arc<std::sync::Mutex<Discovery>>,
     interpreters: Mutex<Vec<(Vec<Candidate>, Interpreter)>>,
-    agents: Mutex<Vec<Warm>>,
+    /// That used last comes last.
+    agents: Arc<Mutex<Vec<Warm>>>,
     saved_lists: Mutex<Vec<estimate::Saved>>,
+    ending_idle: std::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
 /// An agent that is ready for a project.
@@ -67,6 +74,7 @@ struct Warm {
     env: BTreeMap<String, String>,
     agent: Arc<Agent>,
     prepared: Option<Prepare>,
+    used: Instant,
 }
 
 impl Pipeline {
@@ -79,8 +87,9 @@ impl Pipeline {
             surroundings,
             discovery: Arc::default(),
             interpreters: Mutex::default(),
-            agents: Mutex::default(),
+            agents: Arc::default(),
             saved_lists: Mutex::default(),
+            ending_idle: std::sync::Mutex::default(),
         }
     }
 
@@ -299,6 +308,13 @@ impl Pipeline {
         Agent::start(options).await.map(Arc::new).map_err(agent_problem)
     }
 
+    /// Whether what nobody waits for may run while the machine is needed: for tests, whose machines are
+    /// always busy.
+    fn is_busy_machine_fine(&self) -> bool {
+        let background = self.surroundings.variables.get(OsStr::new("RIDGELINE_BACKGROUND"));
+        background.is_some_and(|value| value == "always")
+    }
+
     fn agent_options(&self, plan: &Plan, interpreter: &Interpreter) -> AgentOptions {
         AgentOptions {
             interpreter: interpreter.path.clone(),
@@ -340,6 +356,7 @@ impl Pipeline {
                     env: plan.environment().clone(),
                     agent: Arc::new(agent),
                     prepared: None,
+                    used: Instant::now(),
                 }
             }
         };
@@ -349,8 +366,36 @@ impl Pipeline {
             warm.prepared = Some(wanted);
         }
         let agent = Arc::clone(&warm.agent);
+        warm.used = Instant::now();
         agents.push(warm);
+        if agents.len() > 1 {
+            let mut ending = self.ending_idle.lock().unwrap_or_else(PoisonError::into_inner);
+            if ending.as_ref().is_none_or(JoinHandle::is_finished) {
+                *ending = Some(tokio::spawn(end_idle(Arc::downgrade(&self.agents))));
+            }
+        }
         Ok(agent)
+    }
+}
+
+/// Ends the agents that nobody has used for [`IDLE`], except the one used last.
+async fn end_idle(agents: Weak<Mutex<Vec<Warm>>>) {
+    loop {
+        tokio::time::sleep(IDLE / 4).await;
+        // The pipeline may be gone.
+        let Some(agents) = agents.upgrade() else { return };
+        let mut agents = agents.lock().await;
+        let newest = agents.len().saturating_sub(1);
+        let mut at = 0;
+        agents.retain(|warm| {
+            let is_newest = at == newest;
+            at += 1;
+            // Who uses it now has it, too.
+            is_newest || warm.used.elapsed() < IDLE || Arc::strong_count(&warm.agent) > 1
+        });
+        if agents.len() <= 1 {
+            return;
+        }
     }
 }
 

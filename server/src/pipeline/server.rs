@@ -9,13 +9,13 @@ use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::whatif::probe_list::Wanted;
 use ridgeline_analysis::whatif::study::Subject;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use super::outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 use super::plan::{Overrides, Request};
-use super::{Pipeline, gpu_rates, known_probes, newer};
+use super::{Pipeline, gpu_rates, known_probes, newer, or_cancelled};
 use crate::batch::{Exploration, ExploreRequest};
 use crate::config::{DEVICES, DeviceChoice};
+use crate::consent::Permit;
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::measured_rates::Target;
 use crate::profiler::{
@@ -28,7 +28,7 @@ impl Profiler for Arc<Pipeline> {
         &self,
         request: ProfileRequest,
         progress: mpsc::Sender<ProgressEvent>,
-        cancel: CancellationToken,
+        permit: Permit,
     ) -> Boxed<ProfileOutcome> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
@@ -37,28 +37,24 @@ impl Profiler for Arc<Pipeline> {
                 Err(message) => return ProfileOutcome::Problem { message, log: None },
             };
             match pipeline.plan(request).await {
-                Ok(plan) => for_server(pipeline.run(&plan, &progress, &cancel).await),
+                Ok(plan) => for_server(pipeline.run(&plan, &progress, permit.token()).await),
                 Err(outcome) => for_server(outcome),
             }
         })
     }
 
-    fn estimate(
-        &self,
-        request: EstimateRequest,
-        cancel: CancellationToken,
-    ) -> Boxed<EstimateOutcome> {
+    fn estimate(&self, request: EstimateRequest, permit: Permit) -> Boxed<EstimateOutcome> {
         let pipeline = Arc::clone(self);
-        Box::pin(async move { Pipeline::estimate(&pipeline, request, &cancel).await })
+        Box::pin(async move { Pipeline::estimate(&pipeline, request, permit.token()).await })
     }
 
-    fn prepare(&self, request: ProfileRequest) -> Boxed<()> {
+    fn prepare(&self, request: ProfileRequest, permit: Permit) -> Boxed<()> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
             // What is in the way is said when the person profiles; here it is too early to tell.
             let Ok(request) = own_request(request) else { return };
             if let Ok(plan) = pipeline.plan(request).await
-                && pipeline.warm(&plan).await.is_err()
+                && or_cancelled(permit.token(), pipeline.warm(&plan)).await.is_err()
             {
                 tracing::debug!("the agent could not be started ahead of the first run");
             }
@@ -70,14 +66,22 @@ impl Profiler for Arc<Pipeline> {
         Box::pin(async move { Pipeline::forget(&pipeline, &root).await })
     }
 
+    fn look_at_batch(&self, request: ExploreRequest) -> Boxed<Option<Exploration>> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move { Pipeline::look_at_batch(&pipeline, &request).await })
+    }
+
     fn explore_batch(
         &self,
         request: ExploreRequest,
         news: mpsc::Sender<Exploration>,
-        cancel: CancellationToken,
+        progress: mpsc::Sender<ProgressEvent>,
+        permit: Permit,
     ) -> Boxed<()> {
         let pipeline = Arc::clone(self);
-        Box::pin(async move { Pipeline::explore_batch(&pipeline, request, news, cancel).await })
+        Box::pin(async move {
+            Pipeline::explore_batch(&pipeline, request, news, progress, permit).await;
+        })
     }
 
     fn probes(
@@ -85,7 +89,7 @@ impl Profiler for Arc<Pipeline> {
         request: ProfileRequest,
         subject: Arc<Subject>,
         recording: Option<PathBuf>,
-        cancel: CancellationToken,
+        permit: Permit,
     ) -> Boxed<Probes> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
@@ -94,8 +98,9 @@ impl Profiler for Arc<Pipeline> {
             // The status says nothing of it: it is over soon.
             let (progress, _unread) = mpsc::channel(1);
             let recording = recording.as_deref();
-            let answer =
-                pipeline.probe(&plan, &subject, Wanted::ALL, recording, &progress, &cancel).await;
+            let answer = pipeline
+                .probe(&plan, &subject, Wanted::ALL, recording, &progress, permit.token())
+                .await;
             // Predictions go by operators' costs then.
             answer.map(|answer| answer.probes).unwrap_or_default()
         })
@@ -109,7 +114,7 @@ impl Profiler for Arc<Pipeline> {
         &self,
         request: MeasureRequest,
         progress: mpsc::Sender<ProgressEvent>,
-        cancel: CancellationToken,
+        permit: Permit,
     ) -> Boxed<ProfileOutcome> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
@@ -125,7 +130,7 @@ impl Profiler for Arc<Pipeline> {
                     let what = "another project of this workspace would run now: profile it first";
                     return Err(Outcome::Problem(Problem::new(ProblemKind::Run, what, "")));
                 }
-                Pipeline::measure(&pipeline, &plan, &compared, &progress, &cancel).await
+                Pipeline::measure(&pipeline, &plan, &compared, &progress, permit.token()).await
             };
             let pair = match measured.await {
                 Ok(pair) => pair,
@@ -152,9 +157,16 @@ impl Profiler for Arc<Pipeline> {
         &self,
         target: Target,
         request: ProfileRequest,
+        permit: Permit,
     ) -> Boxed<Result<String, String>> {
         let pipeline = Arc::clone(self);
-        Box::pin(async move { gpu_rates::measure(&pipeline, target, own_request(request)?).await })
+        Box::pin(async move {
+            let measured = gpu_rates::measure(&pipeline, target, own_request(request)?);
+            tokio::select! {
+                measured = measured => measured,
+                () = permit.token().cancelled() => Err("it was stopped".to_owned()),
+            }
+        })
     }
 
     fn newest(&self, root: PathBuf, known: Option<PathBuf>) -> Boxed<Option<Profiled>> {

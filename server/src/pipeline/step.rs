@@ -70,7 +70,8 @@ impl Pipeline {
         let folder = blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)?;
         let run =
             RunRequest { device: "cpu".to_owned(), ..plan.run_request(folder.path().to_owned()) };
-        let request = EstimateRequest { run, claim: Claim::Cuda, batches: None };
+        let request =
+            EstimateRequest { run, claim: Claim::Cuda, batches: None, low_priority: false };
         let (news, _unread) = mpsc::channel(1);
         let ended = agent.estimate(request, news, cancel.clone()).await;
         let root = plan.root.clone();

@@ -1,14 +1,15 @@
 //! `workspace/executeCommand`: what a person can tell the server to do.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use ridgeline_analysis::present::panel;
 use serde_json::Value;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
 use super::CommandReply;
+use crate::batch::Effort;
 use crate::documents::{real_path, texts_on_disk};
+use crate::event::Event;
 use crate::findings::Kept;
 use crate::live::target_gpu;
 use crate::lsp::client::Importance;
@@ -21,11 +22,9 @@ use crate::profiler::Profiled;
 use crate::report;
 use crate::run_queue::Reason;
 use crate::state::{GlobalState, Workspace};
+use crate::stopping;
 use crate::store::{Store, create_private, write_atomic};
 use crate::what_if::Found;
-
-/// The answer to a stop waits this long for the end of the run. Clients wait for ten seconds and more.
-const STOP_ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Does what a command says. Its answer is sent when it has been begun, a client that waits for it
 /// would have to wait for a training run; and behind what it asks or shows at once, see
@@ -46,14 +45,14 @@ pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Com
                 state.measure_by_command(&root, name);
                 Ok(None)
             }
-            Some(root) if params.command == command::STOP => {
-                return stop_by_command(state, &root, reply);
-            }
             Some(root) if params.command == command::APPLY_WHAT_IF => {
                 let name = params.arguments.first().and_then(|first| first.get("name"));
                 let file = argument.map(|path| real_path(&path));
                 let name = name.and_then(Value::as_str);
                 return state.apply_by_command(&root, file.as_deref(), name, reply);
+            }
+            Some(root) if params.command == command::STOP => {
+                return stop_by_command(state, &root, reply);
             }
             Some(root) => {
                 match params.command.as_str() {
@@ -85,12 +84,9 @@ pub fn run(state: &mut GlobalState, name: &str, root: &Path, argument: Option<Pa
             let file = file.filter(|file| file.starts_with(root));
             state.want_run(root, Reason::Asked(file));
         }
-        command::STOP => stop(state, root),
-        command::PAUSE => with(state, root, |workspace| workspace.paused = true),
-        command::RESUME => {
-            with(state, root, |workspace| workspace.paused = false);
-            state.prepare(root);
-        }
+        command::STOP => drop(stop(state, root)),
+        command::PAUSE => state.pause(root),
+        command::RESUME => state.resume(root),
         command::CLEAR => clear(state, root),
         command::SHOW_OUTPUT => show_output(state, root),
         command::SHOW_REPORT => show_report(state, root),
@@ -110,26 +106,33 @@ fn with(state: &mut GlobalState, root: &Path, change: impl FnOnce(&mut Workspace
     }
 }
 
-fn stop(state: &mut GlobalState, root: &Path) {
-    if !state.queue.stop(root) {
-        state.to_client.show_message(Importance::Info, "No run is going on.");
+/// Stops what runs or waits in a workspace; whether there was anything. A run has a progress, which ends
+/// for all to see; of everything else the person is told.
+fn stop(state: &mut GlobalState, root: &Path) -> bool {
+    let has_run = state.queue.running().is_some_and(|running| running.root == root);
+    let was_busy = state.end_work(root);
+    match (was_busy, has_run) {
+        (true, true) => {}
+        (true, false) => state.to_client.show_message(Importance::Info, "Stopped."),
+        (false, _) => state.to_client.show_message(Importance::Info, "Nothing is running."),
     }
+    was_busy
 }
 
-/// Stops, and answers when the end of the run has been reported to the client: Emacs would lose that report if
-/// it came right behind the answer, see [`Outbox::request`](crate::outbox::Outbox::request).
+/// Does the same, and answers when it has ended, or after [`stopping::LIMIT`].
 fn stop_by_command(state: &mut GlobalState, root: &Path, reply: CommandReply) {
-    let running = state.queue.running().filter(|running| running.root == root);
-    let ended = running.map(|running| running.ended.clone());
-    run(state, command::STOP, root, None);
-    tokio::spawn(async move {
-        if let Some(ended) = ended {
-            // A run that takes longer to end ends all the same.
-            let _ = tokio::time::timeout(STOP_ANSWER_LIMIT, ended.cancelled()).await;
-        }
-        // The client may have cancelled.
-        let _ = reply.send(Ok(None));
-    });
+    stop(state, root);
+    state.send_status(root);
+    let number = state.next_number();
+    // Where nothing runs it is answered at the end of this turn.
+    if state.stopping.wait(root.to_owned(), number, reply) {
+        let events = state.events.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(stopping::LIMIT).await;
+            // Where the event loop is over, nobody waits.
+            let _ = events.send(Event::StopOverdue(number)).await;
+        });
+    }
 }
 
 fn clear(state: &mut GlobalState, root: &Path) {
@@ -152,7 +155,7 @@ fn explore_batch_size(state: &mut GlobalState, root: &Path) {
         let message = "Nothing of this workspace was measured yet: profile it first.";
         state.to_client.show_message(Importance::Info, message);
     }
-    state.explore_batch(root, true);
+    state.explore_batch(root, Effort::Runs);
 }
 
 fn show_output(state: &mut GlobalState, root: &Path) {

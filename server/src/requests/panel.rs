@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tower_lsp::ls_types::Range;
 
 use super::{apply, execute_command};
+use crate::batch::Effort;
 use crate::documents::{DocumentSnapshot, text_on_disk};
 use crate::event::Event;
 use crate::lsp::client::{Importance, ToClient};
@@ -151,7 +152,7 @@ impl GlobalState {
 
     /// Whether a run that was asked for may begin.
     fn consented(&mut self, root: &Path) -> Done {
-        match self.trust.decision(root) {
+        match self.gate.decision(root) {
             Decision::Allowed => Done::yes(),
             Decision::Unknown => Done::no("The editor asks whether it may run."),
             Decision::Refused => Done::no("You said that nothing of this workspace may run."),
@@ -272,10 +273,16 @@ impl GlobalState {
 
     /// Does what the command of this name would, with the same questions asked before.
     fn wished(&mut self, root: &Path, wish: Wish) -> Done {
-        let is_running = self.queue.running().is_some_and(|running| running.root == root);
         let (name, done) = match wish {
             Wish::Profile => (command::PROFILE, self.consented(root)),
-            Wish::Stop if !is_running => return Done::no("No run is going on."),
+            Wish::Stop if !self.gate.is_busy(root) && !self.queue.is_wanted(root) => {
+                return Done::no("Nothing is running.");
+            }
+            Wish::Explore => {
+                self.explore_batch(root, Effort::Estimates);
+                return Done::yes();
+            }
+            Wish::Measure => (command::EXPLORE_BATCH_SIZE, self.consented(root)),
             Wish::Stop => (command::STOP, Done::yes()),
             Wish::Pause => (command::PAUSE, Done::yes()),
             Wish::Resume => (command::RESUME, Done::yes()),

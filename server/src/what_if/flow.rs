@@ -10,16 +10,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Found, study, subject};
 use crate::batch::Sources;
+use crate::consent::{Cause, Kind};
 use crate::documents::real_path;
 use crate::event::Event;
 use crate::findings::Kept;
 use crate::pool::Pool;
 use crate::profiler::{Profiled, Profiler};
 use crate::state::{GlobalState, Workspace};
-use crate::trust::Decision;
 
 /// Why there is nothing of what is not wanted any more.
 const STOPPED: &str = "it was stopped";
+/// What the status says of the operators that run for it.
+const PROBING: &str = "timing single operators";
 
 impl GlobalState {
     /// Works out what optimizations would bring to the newest measurement of every workspace, where that
@@ -40,18 +42,20 @@ impl GlobalState {
         let (pool, events) = (self.slow_pool.clone(), self.events.clone());
         let (machine, feed) = (self.machine.clone(), self.feed.clone());
         let profiler = self.profiler.clone();
-        let is_allowed = self.trust.decision(root) == Decision::Allowed;
         let about = self.workspace(root).and_then(|workspace| workspace.batch.about.clone());
         let request = self.request(root, about.as_deref());
         let Some(workspace) = self.workspace(root) else { return };
         let Some((generation, measured)) = workspace.to_look_at().cloned() else { return };
         let is_newest = workspace.measured.first().is_some_and(|(newest, _)| *newest == generation);
-        let may_run = is_newest && is_fresh && is_allowed;
         workspace.what_if.stop();
+        let probing = (is_newest && is_fresh)
+            .then(|| self.gate.permit(root, Cause::Unasked, Kind::Background, PROBING))
+            .flatten();
+        let Some(workspace) = self.workspace(root) else { return };
         let cancel = CancellationToken::new();
-        let probing = cancel.child_token();
         workspace.what_if.running = Some((generation, cancel.clone()));
-        workspace.what_if.probing = probing.clone();
+        workspace.what_if.probing =
+            probing.as_ref().map(|it| it.token().clone()).unwrap_or_default();
         feed.changed(workspace.number);
         let root = root.to_owned();
         let project = real_path(&measured.root);
@@ -64,7 +68,8 @@ impl GlobalState {
         tokio::spawn(async move {
             let work = async {
                 // It would disturb what is being timed.
-                let alone = unless(&cancel, async { Ok(machine.lock().await) }).await?;
+                let lock = async { Ok((machine.lock().await, probing)) };
+                let (alone, probing) = unless(&cancel, lock).await?;
                 let of = measured.clone();
                 let work = on_pool(&pool, move || subject(&of).map(Arc::new));
                 let subject = unless(&cancel, work).await.flatten();
@@ -95,11 +100,16 @@ impl GlobalState {
                 }
                 let subject = subject?;
                 let known = known.unwrap_or_default();
-                let probes = match may_run {
-                    // Its token ends it, and it is waited for: left alone, the agent would go on with it
+                let may_run = probing.is_some();
+                let probes = match probing {
+                    // Its permit ends it, and it is waited for: left alone, the agent would go on with it
                     // and refuse the run that comes next.
-                    true => profiler.probes(request, subject.clone(), recording, probing).await,
-                    false => known.clone(),
+                    Some(permit) => {
+                        let work =
+                            profiler.probes(request, subject.clone(), recording, permit.clone());
+                        permit.bound(work).await.unwrap_or_default()
+                    }
+                    None => known.clone(),
                 };
                 // Where they were stopped, what was known before still holds.
                 let probes = if probes == Probes::default() { known.clone() } else { probes };

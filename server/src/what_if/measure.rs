@@ -9,8 +9,8 @@ use ridgeline_analysis::whatif::accuracy::Pair;
 use ridgeline_analysis::whatif::study::{self, Study};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
+use crate::consent::Permit;
 use crate::lsp::client::Importance;
 use crate::pipeline::Compared;
 use crate::profiler::{
@@ -57,7 +57,7 @@ impl GlobalState {
         name: &str,
         profile: ProfileRequest,
         progress: mpsc::Sender<ProgressEvent>,
-        cancel: CancellationToken,
+        permit: Permit,
     ) -> Boxed<ProfileOutcome> {
         let (profiler, feed) = (self.profiler.clone(), self.feed.clone());
         let found = match self.workspace(root) {
@@ -77,7 +77,7 @@ impl GlobalState {
         let texts = open.map(|(path, open)| (path, open.index.shared_text())).collect();
         let prediction = study.prediction(name).cloned().unwrap_or_default();
         let compared = Compared { prediction, measured, texts };
-        profiler.measure(MeasureRequest { profile, compared }, progress, cancel)
+        profiler.measure(MeasureRequest { profile, compared }, progress, permit)
     }
 
     /// A what-if was measured.

@@ -39,7 +39,7 @@ async function journey(vsix) {
     });
     await step(window, "it measures once it may", async () => {
       await window.command("Ridgeline: Profile Now");
-      await window.notification("Run code of this workspace?").getByRole("button", { name: "Run once" }).click();
+      await window.notification("to profile it?").getByRole("button", { name: "Run once" }).click();
       await window.lineShows(HOTTEST, COST);
       await window.statusShows("samples/s", RUN_LIMIT);
       await window.picture("21-package");

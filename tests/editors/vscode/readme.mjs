@@ -44,7 +44,7 @@ async function onSimulatedGpu() {
         await page.keyboard.press("Control+b");
         await window.statusShows("Ridgeline");
         await window.command("Ridgeline: Profile Now");
-        await window.notification("Run code of this workspace?").getByRole("button", { name: "Always" }).click();
+        await window.notification("to profile it?").getByRole("button", { name: "Always" }).click();
         await window.statusShows("samples/s");
         await window.goTo(40, 1);
         await window.lineShows("local = self.local(images)", COST);
@@ -92,7 +92,7 @@ async function onProcessor() {
       await window.open("train.py");
       await window.statusShows("Ridgeline");
       await window.command("Ridgeline: Profile Now");
-      await window.notification("Run code of this workspace?").getByRole("button", { name: "Always" }).click();
+      await window.notification("to profile it?").getByRole("button", { name: "Always" }).click();
       await window.statusShows("samples/s");
       await window.open("model.py");
       await window.lineShows("y = F.scaled_dot_product_attention(", /./);

@@ -65,7 +65,7 @@ await session({ home, trusted: true }, async (window, home) => {
     await page.keyboard.press("Delete");
     await page.keyboard.type("T");
     await window.save();
-    const question = window.notification("Run code of this workspace?");
+    const question = window.notification("to profile it?");
     await question.waitFor();
     await window.statusShows("allow a run?");
     assert.deepEqual(processes(home).filter(({ line }) => line.includes("ridgeline_agent")), []);
@@ -236,7 +236,7 @@ await session({ home: { ...home, folders: 2 } }, async (window) => {
     await window.open("train.py", "second");
     await window.statusShows("Ridgeline");
     await window.command("Ridgeline: Profile Now");
-    const question = window.notification(/Ridgeline measures \S+\/second by running/);
+    const question = window.notification(/Run a few training steps of .*second/);
     await question.getByRole("button", { name: "Run once" }).click();
     await window.statusShows("samples/s");
     await window.command("Ridgeline: Open the Panel");
@@ -270,7 +270,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
     await page.keyboard.press("Delete");
     await page.keyboard.type("T");
     await window.save();
-    await window.notification("Run code of this workspace?").getByRole("button", { name: "Run once" }).click();
+    await window.notification("to profile it?").getByRole("button", { name: "Run once" }).click();
     await window.statusShows("samples/s");
     await page.locator(".squiggly-warning, .squiggly-info").first().waitFor({ timeout: RUN_LIMIT });
     await window.hover(FAULT, "set_detect_anomaly");
@@ -290,7 +290,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
     await page.locator(".squiggly-warning, .squiggly-info, .squiggly-hint").first().waitFor({ state: "detached" });
     await window.picture("24-mended");
     await window.save();
-    await window.notification("Run code of this workspace?").getByRole("button", { name: "Run once" }).click();
+    await window.notification("to profile it?").getByRole("button", { name: "Run once" }).click();
     await window.statusShows(/%/);
     await window.statusShows("samples/s");
     await window.lineShows("optimizer.step()", COST);

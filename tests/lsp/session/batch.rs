@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::fake::{Exploring, Session};
 use super::http::Panel;
-use crate::batch::{Exploration, Sources};
+use crate::batch::{Effort, Exploration, Sources};
 
 const SCRIPT: &str = "import torch\nfrom torch.utils.data import DataLoader\nloader = DataLoader(data, batch_size=32)\nfor batch in loader:\n    model(batch).backward()\n";
 
@@ -30,6 +30,8 @@ async fn measured(capabilities: Value) -> (Session, Exploring) {
     session.client.open(&script, SCRIPT).await;
     session.client.save(&script).await;
     session.begun().await.end.send(session.measured()).expect("waiting");
+    while session.client.status("idle").await["headline"].is_null() {}
+    session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
     (session, exploring)
 }
@@ -221,14 +223,16 @@ async fn a_key_and_a_save_end_the_trying() {
     // By command it begins again, and a save ends it.
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
-    assert!(exploring.request.asked);
+    assert_eq!(exploring.request.effort, Effort::Runs);
     session.client.save(&session.uri("train.py")).await;
     exploring.cancel.cancelled().await;
     // What comes too late is not shown as if it were of the new run.
     let _ = exploring.news.send(explored(&session)).await;
     drop(exploring);
     session.begun().await.end.send(session.measured()).expect("waiting");
-    assert!(!session.exploring().await.request.asked);
+    session.client.status("idle").await;
+    // A save begins it no more than a run does.
+    assert!(!session.is_exploring().await);
     session.client.goodbye().await;
 }
 
@@ -244,7 +248,7 @@ async fn nothing_is_tried_on_demand_before_somebody_asks() {
     while session.client.status("idle").await["headline"].is_null() {}
     session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
     let exploring = session.exploring().await;
-    assert!(exploring.request.asked);
+    assert_eq!(exploring.request.effort, Effort::Runs);
     assert_eq!(exploring.request.memory_limit, Some(2_000_000_000));
     drop(exploring);
     session.client.goodbye().await;

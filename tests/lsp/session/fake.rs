@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::strict_client::StrictClient;
 use crate::batch::{Exploration, ExploreRequest, Sources};
+use crate::consent::Permit;
 use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::measured_rates::Target;
 use crate::profiler::{
@@ -49,6 +50,7 @@ pub struct BegunEstimate {
 pub struct Exploring {
     pub request: ExploreRequest,
     pub news: mpsc::Sender<Exploration>,
+    pub progress: mpsc::Sender<ProgressEvent>,
     pub cancel: CancellationToken,
     _over: oneshot::Sender<()>,
 }
@@ -93,8 +95,9 @@ impl Profiler for Fake {
         &self,
         request: ProfileRequest,
         progress: mpsc::Sender<ProgressEvent>,
-        cancel: CancellationToken,
+        permit: Permit,
     ) -> Boxed<ProfileOutcome> {
+        let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
         let begun = Begun { request, progress, cancel: cancel.clone(), end };
         // A test that is over does not look any more.
@@ -107,11 +110,8 @@ impl Profiler for Fake {
         })
     }
 
-    fn estimate(
-        &self,
-        request: EstimateRequest,
-        cancel: CancellationToken,
-    ) -> Boxed<EstimateOutcome> {
+    fn estimate(&self, request: EstimateRequest, permit: Permit) -> Boxed<EstimateOutcome> {
+        let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
         // A test that is over does not look any more.
         let _ = self.estimates.send(BegunEstimate { request, cancel, end });
@@ -122,11 +122,13 @@ impl Profiler for Fake {
         &self,
         request: ExploreRequest,
         news: mpsc::Sender<Exploration>,
-        cancel: CancellationToken,
+        progress: mpsc::Sender<ProgressEvent>,
+        permit: Permit,
     ) -> Boxed<()> {
+        let cancel = permit.token().clone();
         let (over, is_over) = oneshot::channel();
         // A test that is about something else does not look.
-        let _ = self.exploring.send(Exploring { request, news, cancel, _over: over });
+        let _ = self.exploring.send(Exploring { request, news, progress, cancel, _over: over });
         Box::pin(async {
             let _ = is_over.await;
         })
@@ -136,8 +138,9 @@ impl Profiler for Fake {
         &self,
         request: MeasureRequest,
         _progress: mpsc::Sender<ProgressEvent>,
-        cancel: CancellationToken,
+        permit: Permit,
     ) -> Boxed<ProfileOutcome> {
+        let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
         // A test that is over does not look any more.
         let _ = self.measuring.send(Measuring { request, cancel: cancel.clone(), end });
@@ -154,7 +157,7 @@ impl Profiler for Fake {
         _: ProfileRequest,
         _: Arc<Subject>,
         _: Option<PathBuf>,
-        _: CancellationToken,
+        _: Permit,
     ) -> Boxed<Probes> {
         let probed = self.probed.lock().expect("no test panics with it").clone();
         Box::pin(async { probed.map(|(probes, _)| probes).unwrap_or_default() })
@@ -177,7 +180,7 @@ impl Profiler for Fake {
         self.of_text.lock().expect("no test panics with it").clone()
     }
 
-    fn prepare(&self, _request: ProfileRequest) -> Boxed<()> {
+    fn prepare(&self, _request: ProfileRequest, _permit: Permit) -> Boxed<()> {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         Box::pin(async {})
     }
@@ -187,7 +190,12 @@ impl Profiler for Fake {
         Box::pin(async { unmeasured })
     }
 
-    fn measure_gpu(&self, target: Target, _: ProfileRequest) -> Boxed<Result<String, String>> {
+    fn measure_gpu(
+        &self,
+        target: Target,
+        _: ProfileRequest,
+        _: Permit,
+    ) -> Boxed<Result<String, String>> {
         let (end, ended) = oneshot::channel();
         // A test that is over does not look any more.
         let _ = self.gpus.send(MeasuringGpu { target, end });
@@ -317,6 +325,11 @@ impl Session {
         let mut explored = self.explored.lock().await;
         let next = tokio::time::timeout(std::time::Duration::from_secs(120), explored.recv());
         next.await.expect("nothing was tried").expect("a profiler")
+    }
+
+    /// Whether other batch sizes are tried that nobody looked at.
+    pub async fn is_exploring(&self) -> bool {
+        !self.explored.lock().await.is_empty()
     }
 
     /// The next measurement of a what-if.

@@ -136,3 +136,22 @@ async fn a_run_on_a_cpu_and_the_setting_ask_nothing() {
         session.client.goodbye().await;
     }
 }
+
+#[tokio::test]
+async fn an_answer_to_an_old_question_measures_nothing() {
+    let mut session = session("ask").await;
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    let run = session.begun().await;
+    run.end.send(measured_on(&session, "cuda")).expect("waiting");
+    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    assert!(params["message"].as_str().is_some_and(|text| text.starts_with("Measure the copy")));
+    session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
+    // Another decision is no answer to that question either.
+    session.client.command("ridgeline.trust", json!([])).await.expect("done");
+    session.client.reply(&id, json!({"title": "Measure"})).await;
+    session.client.status("idle").await;
+    session.client.command("ridgeline.resume", json!([])).await.expect("the answer has arrived");
+    assert!(!session.is_measuring_gpu().await);
+    session.client.goodbye().await;
+}

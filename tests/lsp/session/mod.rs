@@ -12,6 +12,8 @@ mod http;
 mod apply;
 mod batch;
 mod clients;
+mod consent;
+mod consent_model;
 mod diagnostics;
 mod editing;
 mod fake;

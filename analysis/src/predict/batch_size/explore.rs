@@ -89,6 +89,24 @@ pub fn next_question(evidence: &Evidence, current: u64, bounds: &Bounds) -> Opti
     next_run(evidence, current, bounds).filter(|_| !is_known).map(Question::Run)
 }
 
+/// How many times at the most the program will run for the questions that are left; each of the batches
+/// that run side by side is one.
+pub fn most_runs_left(evidence: &Evidence, current: u64, bounds: &Bounds) -> usize {
+    if !bounds.runs || current == 0 {
+        return 0;
+    }
+    let of_batch = |batch: u64| evidence.runs.iter().filter(|run| run.batch == batch).count();
+    if bounds.side_by_side || !evidence.in_turns.is_empty() {
+        let (smaller, larger) = neighbours(evidence, current, bounds);
+        let others: Vec<u64> = smaller.into_iter().chain(larger).collect();
+        let times = others.first().map_or(0, |first| of_batch(*first));
+        return MOST_TIMES_SIDE_BY_SIDE.saturating_sub(times) * (others.len() + 1);
+    }
+    let others = evidence.runs.iter().filter(|run| run.batch != current).count();
+    let at_current = (RUNS_AT_CURRENT + MOST_RUNS).saturating_sub(of_batch(current));
+    MOST_RUNS.saturating_sub(others) + at_current
+}
+
 fn next_estimate(evidence: &Evidence, current: u64, bounds: &Bounds) -> Option<u64> {
     let failures = |failed: &&super::Failed| matches!(failed.question, Question::Estimate(_));
     let failed = evidence.failed.iter().filter(failures).count();

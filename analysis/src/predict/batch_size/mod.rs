@@ -19,7 +19,7 @@ mod saturation;
 mod time;
 
 pub use curve::{Curve, CurvePoint, Unknown};
-pub use explore::{Bounds, Question, next_question, probes};
+pub use explore::{Bounds, Question, most_runs_left, next_question, probes};
 pub use largest::{Capacity, Whole};
 
 use crate::profile::MemoryByKind;

@@ -130,7 +130,13 @@ export class BatchSection {
         : element("span", {}, words);
       return element("span", { class: "batch-offer" }, part, element("span", { class: "quiet" }, about));
     };
-    fill(this.#offers, offer("Largest that fits", sizes.largest), offer("Throughput saturates", sizes.saturation));
+    const run =
+      this.#editable &&
+      sizes.state !== "measuring" &&
+      button("Measure other batch sizes", { title: "Run the program at other batch sizes" }, () => {
+        this.actions.command("measure");
+      });
+    fill(this.#offers, offer("Largest that fits", sizes.largest), offer("Throughput saturates", sizes.saturation), run);
     const hint = this.#editable
       ? "Drag a handle, or move it by arrow keys and press Enter: the number in the code follows, as one edit that can be undone. Escape, or letting go outside, leaves it."
       : "";

@@ -1,0 +1,89 @@
+//! Which folder lies at a path: so that what was decided about one project does not hold for another that
+//! took its place.
+
+use std::fmt;
+use std::fs::Metadata;
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::git;
+
+/// A folder, by what does not change while somebody works in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The device and the number on it; where the system has none, when it was made.
+    numbers: [u64; 2],
+    /// The first commit of its repository, where there was one.
+    commit: Option<String>,
+}
+
+impl Identity {
+    /// The folder at `root`; nothing where there is none.
+    pub fn of(root: &Path) -> Option<Identity> {
+        Some(Identity { numbers: numbers(root)?, commit: git::first_commit(root) })
+    }
+
+    /// The same without its repository, of which nothing is read.
+    pub fn of_folder(root: &Path) -> Option<Identity> {
+        Some(Identity { numbers: numbers(root)?, commit: None })
+    }
+
+    /// Whether the folder at `root` is this one. A repository that was not there before is the person's
+    /// own; one that is another, or is gone, means another project.
+    pub fn is_of(&self, root: &Path) -> bool {
+        // Nothing is read of a folder that was not allowed.
+        self.is_same_folder(root)
+            && self
+                .commit
+                .as_ref()
+                .is_none_or(|commit| git::first_commit(root).as_ref() == Some(commit))
+    }
+
+    /// The same, at the cost of one look, without its repository.
+    pub fn is_same_folder(&self, root: &Path) -> bool {
+        numbers(root) == Some(self.numbers)
+    }
+}
+
+fn numbers(root: &Path) -> Option<[u64; 2]> {
+    let metadata = root.metadata().ok().filter(Metadata::is_dir)?;
+    Some(numbers_of(&metadata))
+}
+
+#[cfg(unix)]
+fn numbers_of(metadata: &Metadata) -> [u64; 2] {
+    use std::os::unix::fs::MetadataExt as _;
+    [metadata.dev(), metadata.ino()]
+}
+
+#[cfg(windows)]
+fn numbers_of(metadata: &Metadata) -> [u64; 2] {
+    use std::os::windows::fs::MetadataExt as _;
+    [0, metadata.creation_time()]
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [device, number] = self.numbers;
+        write!(f, "folder {device} {number} {}", self.commit.as_deref().unwrap_or("-"))
+    }
+}
+
+impl FromStr for Identity {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Identity, ()> {
+        let mut words = text.split(' ');
+        let mut next = || words.next().ok_or(());
+        if next()? != "folder" {
+            return Err(());
+        }
+        let device = next()?.parse().map_err(|_| ())?;
+        let number = next()?.parse().map_err(|_| ())?;
+        let commit = Some(next()?.to_owned()).filter(|commit| commit != "-");
+        if words.next().is_some() {
+            return Err(());
+        }
+        Ok(Identity { numbers: [device, number], commit })
+    }
+}

@@ -1,0 +1,137 @@
+"""What a save costs on the GPT demo beyond the run that it is for, and what is held at rest.
+
+    python tests/bench/after_save.py [--python PYTHON_WITH_TORCH] [--seconds 30] [--rounds 3]
+
+A server is warm (it has run once). Then each round saves and watches for so long: processor time of
+the server and of everything below it, from /proc; of processes that have ended, what their parents
+were told (`cutime`). What the run itself takes is what the tree took until its end was shown. At
+the end it prints the processes that are left with their memory (PSS). Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from save_to_hints import is_state
+
+from lsp_client import Client
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def fields(process: int) -> list[str]:
+    """The fields of /proc/N/stat behind the name, the third first."""
+    text = Path(f"/proc/{process}/stat").read_text()
+    return text[text.rindex(")") + 2 :].split()
+
+
+def tree(root: int) -> list[int]:
+    """The process and everything below it."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                children.setdefault(int(fields(int(name))[1]), []).append(int(name))
+            except OSError:
+                continue
+    found, waiting = [], [root]
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        waiting += children.get(one, [])
+    return found
+
+
+def seconds(root: int) -> float:
+    """Processor time of the tree: of those that live, and of those that they have waited for."""
+    total = 0
+    for process in tree(root):
+        try:
+            total += sum(int(ticks) for ticks in fields(process)[11:15])
+        except OSError:
+            continue
+    return total / TICKS
+
+
+def pss(process: int) -> float:
+    """Megabytes, shared pages shared out."""
+    text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("Pss:"))
+    return int(line.split()[1]) / 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--binary", default=str(REPOSITORY / "target/release/ridgeline"))
+    args = parser.parse_args()
+
+    work = Path(tempfile.mkdtemp(prefix="ridgeline-bench-"))
+    try:
+        project = work / "gpt"
+        shutil.copytree(REPOSITORY / "demo-projects/gpt", project)
+        # A line of its own for each time that the program's top level is run.
+        ran = work / "ran"
+        script = project / "train.py"
+        script.write_text(f"open({str(ran)!r}, 'a').write('x')\n{script.read_text()}")
+        os.environ["RIDGELINE_CACHE_DIR"] = str(work / "cache")
+        os.environ["RIDGELINE_STATE_DIR"] = str(work / "state")
+        options = {"interpreter": args.python, "watchFiles": False}
+        client = Client([args.binary, "lsp"], project, options)
+        server = client.server.pid
+        uri = script.as_uri()
+        document = {"uri": uri, "languageId": "python", "version": 1, "text": script.read_text()}
+        client.notify("textDocument/didOpen", {"textDocument": document})
+
+        def save() -> None:
+            client.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
+            client.wait("a run", lambda message: is_state(message, "running"))
+            client.wait(
+                "its end",
+                lambda message: (
+                    message["method"] == "$/progress"
+                    and message["params"]["value"]["kind"] == "end"
+                ),
+            )
+
+        save()
+        time.sleep(args.seconds)
+        beyond = []
+        for _ in range(args.rounds):
+            runs = len(ran.read_text())
+            begin = seconds(server)
+            save()
+            end = seconds(server)
+            time.sleep(args.seconds)
+            rest = seconds(server)
+            beyond.append(rest - end)
+            print(
+                f"the run {end - begin:.1f} s of CPU, beyond it {rest - end:.1f} s in "
+                f"{args.seconds:.0f} s; the program ran {len(ran.read_text()) - runs} times"
+            )
+        print(f"beyond the run: median {statistics.median(beyond):.1f} s of CPU (bound: 5)")
+        total = 0.0
+        for process in tree(server):
+            command = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            size = pss(process)
+            total += size
+            print(f"at rest: {size:6.0f} MB  {command[:60]}")
+        print(f"at rest: {total:6.0f} MB in all (PSS)")
+        client.close()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,346 @@
+//! Consent that is taken back ends what runs by it, whoever started it; an old question grants nothing; and
+//! one save is one run.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::fake::{Exploring, Session, quiet, uri};
+use crate::profiler::ProfileOutcome;
+
+/// For a message that is not to come: events are handled in turn, so that one answer later it would be there.
+async fn quiet_moment(session: &mut Session) {
+    let script = session.uri("train.py");
+    let params = json!({"textDocument": {"uri": script}});
+    for _ in 0..3 {
+        session.client.request("textDocument/codeLens", params.clone()).await.expect("alive");
+    }
+}
+
+/// A session whose person allowed every run, and where other batch sizes are being tried.
+async fn exploring(by_command: bool) -> (Session, Exploring) {
+    let mut session = Session::start();
+    let mut options = quiet();
+    options["batchSize.measureInBackground"] = (!by_command).into();
+    session.greet_with(json!({}), options).await;
+    session.open_and_save().await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    if by_command {
+        session.client.status("idle").await;
+        session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+    }
+    let exploring = session.exploring().await;
+    assert!(!exploring.cancel.is_cancelled());
+    (session, exploring)
+}
+
+#[track_caller]
+fn assert_ended(exploring: &Exploring) {
+    assert!(exploring.cancel.is_cancelled(), "other batch sizes are tried on");
+}
+
+#[tokio::test]
+async fn revoking_ends_what_is_tried_in_the_background() {
+    for by_command in [false, true] {
+        let (mut session, exploring) = exploring(by_command).await;
+        session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
+        assert_ended(&exploring);
+        session.client.goodbye().await;
+    }
+}
+
+#[tokio::test]
+async fn revoking_and_never_end_it() {
+    let (mut session, exploring) = exploring(true).await;
+    session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    let (id, _) = session.client.asked("window/showMessageRequest").await;
+    session.client.reply(&id, json!({"title": "Never"})).await;
+    quiet_moment(&mut session).await;
+    assert_ended(&exploring);
+    assert!(!session.is_begun().await && !session.is_exploring().await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_folder_that_is_closed_ends_it() {
+    let (mut session, exploring) = exploring(true).await;
+    let removed = json!([{"uri": uri(&session.root), "name": "project"}]);
+    let event = json!({"event": {"added": [], "removed": removed}});
+    session.client.notify("workspace/didChangeWorkspaceFolders", event).await;
+    quiet_moment(&mut session).await;
+    assert_ended(&exploring);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_stop_ends_it_and_says_so() {
+    let (mut session, exploring) = exploring(false).await;
+    let stop = session
+        .client
+        .begin("workspace/executeCommand", json!({"command": "ridgeline.stop"}))
+        .await;
+    exploring.cancel.cancelled().await;
+    let message = session.client.notification("window/showMessage").await;
+    assert_eq!(message["message"], "Stopped.");
+    drop(exploring);
+    session.client.answer(&json!(stop)).await.expect("done");
+    // The decision stands, and nothing begins by itself.
+    assert!(!session.is_begun().await && !session.is_exploring().await);
+    session.client.command("ridgeline.stop", json!([])).await.expect("done");
+    let message = session.client.notification("window/showMessage").await;
+    assert_eq!(message["message"], "Nothing is running.");
+    session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+    let exploring = session.exploring().await;
+    assert!(!exploring.cancel.is_cancelled());
+    drop(exploring);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_stop_is_answered_behind_the_end_of_the_run() {
+    let mut session = Session::greeted(json!({"window": {"workDoneProgress": true}}), true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    let (id, _) = session.client.asked("window/workDoneProgress/create").await;
+    session.client.reply(&id, Value::Null).await;
+    assert_eq!(session.client.notification("$/progress").await["value"]["kind"], "begin");
+    session.client.status("running").await;
+    session.client.command("ridgeline.stop", json!([])).await.expect("done");
+    assert!(session.client.has_passed("$/progress"), "the answer came before the progress ended");
+    let end = session.client.notification("$/progress").await;
+    assert_eq!(end["value"], json!({"kind": "end", "message": "stopped"}));
+    assert!(session.client.has_passed("ridgeline/status"), "the answer came before the status");
+    assert!(run.cancel.is_cancelled());
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_pause_ends_what_nobody_asked_for() {
+    let (mut session, exploring) = exploring(false).await;
+    session.client.command("ridgeline.pause", json!([])).await.expect("done");
+    assert_ended(&exploring);
+    drop(exploring);
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    quiet_moment(&mut session).await;
+    assert!(!session.is_begun().await && !session.is_exploring().await);
+    // What is asked for goes on.
+    session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+    let exploring = session.exploring().await;
+    session.client.command("ridgeline.pause", json!([])).await.expect("done");
+    assert!(!exploring.cancel.is_cancelled());
+    drop(exploring);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_pause_ends_the_run_of_a_save() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    session.client.command("ridgeline.pause", json!([])).await.expect("done");
+    run.cancel.cancelled().await;
+    session.client.status("paused").await;
+    session.client.command("ridgeline.profile", json!([])).await.expect("done");
+    let run = session.begun().await;
+    session.client.command("ridgeline.pause", json!([])).await.expect("done");
+    assert!(!run.cancel.is_cancelled());
+    run.end.send(session.measured()).expect("waiting");
+    session.client.goodbye().await;
+}
+
+/// Several scripts fit, which is asked within a run that the person allowed.
+async fn which_script(session: &mut Session) -> Value {
+    let scripts = vec![session.root.join("train.py"), session.root.join("other.py")];
+    let run = session.begun().await;
+    run.end.send(ProfileOutcome::Choose { scripts }).expect("waiting");
+    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    assert!(params["message"].as_str().is_some_and(|text| text.starts_with("Several scripts")));
+    id
+}
+
+#[tokio::test]
+async fn an_answer_to_an_old_question_runs_nothing() {
+    let mut session = Session::greeted(json!({}), true).await;
+    session.open_and_save().await;
+    let id = which_script(&mut session).await;
+    session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
+    session.client.reply(&id, json!({"title": "train.py"})).await;
+    let message = session.client.notification("window/showMessage").await;
+    assert!(message["message"].as_str().is_some_and(|text| text.contains("out of date")));
+    assert!(!session.is_begun().await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn an_answer_to_an_old_question_whether_it_may_run_allows_nothing() {
+    for title in ["Run once", "Always for this workspace"] {
+        let mut session = Session::greeted(json!({}), false).await;
+        session.open_and_save().await;
+        let (old, _) = session.client.asked("window/showMessageRequest").await;
+        session.client.command("ridgeline.revokeTrust", json!([])).await.expect("done");
+        let script = session.uri("train.py");
+        session.client.save(&script).await;
+        let (new, _) = session.client.asked("window/showMessageRequest").await;
+        session.client.reply(&old, json!({"title": title})).await;
+        session.client.notification("window/showMessage").await;
+        assert!(!session.is_begun().await);
+        // The question that is put now is answered as ever.
+        session.client.reply(&new, json!({"title": "Run once"})).await;
+        session.begun().await;
+        session.client.goodbye().await;
+    }
+}
+
+#[tokio::test]
+async fn a_choice_within_the_one_run_is_a_part_of_it() {
+    let mut session = Session::greeted(json!({}), false).await;
+    session.open_and_save().await;
+    let (id, _) = session.client.asked("window/showMessageRequest").await;
+    session.client.reply(&id, json!({"title": "Run once"})).await;
+    let id = which_script(&mut session).await;
+    session.client.reply(&id, json!({"title": "train.py"})).await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    session.client.status("idle").await;
+    // That was the one run.
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    let (id, _) = session.client.asked("window/showMessageRequest").await;
+    session.client.reply(&id, Value::Null).await;
+    quiet_moment(&mut session).await;
+    assert!(!session.is_begun().await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn once_is_one_run_and_nothing_else() {
+    let mut session = Session::start();
+    let mut options = quiet();
+    options["trusted"] = false.into();
+    options["live.enable"] = true.into();
+    options["live.delayMilliseconds"] = 0.into();
+    options["batchSize.measureInBackground"] = true.into();
+    session.greet_with(json!({}), options).await;
+    session.open_and_save().await;
+    let (id, _) = session.client.asked("window/showMessageRequest").await;
+    session.client.reply(&id, json!({"title": "Run once"})).await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    while session.client.status("idle").await["headline"].is_null() {}
+    let script = session.uri("train.py");
+    let start = json!({"line": 0, "character": 0});
+    let edit = json!([{"range": {"start": start, "end": start}, "text": "# more\n"}]);
+    session.client.change(&script, 2, edit).await;
+    session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+    // Longer than the pause before an estimate.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    quiet_moment(&mut session).await;
+    assert_eq!(session.prepared(), 0);
+    assert!(!session.is_begun().await);
+    assert!(!session.is_estimating().await && !session.is_exploring().await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn one_save_is_one_run() {
+    let mut session = Session::start();
+    let mut options = quiet();
+    options["live.enable"] = true.into();
+    options["live.delayMilliseconds"] = 0.into();
+    session.greet_with(json!({}), options).await;
+    session.open_and_save().await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    while session.client.status("idle").await["headline"].is_null() {}
+    // Longer than the pause before an estimate.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    quiet_moment(&mut session).await;
+    assert!(!session.is_begun().await, "a second run");
+    assert!(!session.is_estimating().await, "an estimate of what has just run");
+    assert!(!session.is_exploring().await, "other batch sizes");
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn the_status_says_what_runs_in_the_background() {
+    for (capabilities, state) in [
+        (json!({"experimental": {"ridgeline": {"background": true}}}), "background"),
+        // A client that does not know that state.
+        (json!({}), "running"),
+    ] {
+        let mut session = Session::greeted(capabilities, true).await;
+        session.open_and_save().await;
+        session.begun().await.end.send(session.measured()).expect("waiting");
+        while session.client.status("idle").await["headline"].is_null() {}
+        session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+        let exploring = session.exploring().await;
+        loop {
+            let status = session.client.status(state).await;
+            let told =
+                if state == "running" { &status["run"]["reason"] } else { &status["message"] };
+            if told == "running other batch sizes" {
+                break;
+            }
+        }
+        drop(exploring);
+        session.client.status("idle").await;
+        session.client.goodbye().await;
+    }
+}
+
+#[tokio::test]
+async fn runs_at_other_batch_sizes_show_progress_that_can_be_cancelled() {
+    let progress = json!({"window": {"workDoneProgress": true}});
+    let mut session = Session::greeted(progress, true).await;
+    session.open_and_save().await;
+    let run = session.begun().await;
+    let (id, _) = session.client.asked("window/workDoneProgress/create").await;
+    session.client.reply(&id, Value::Null).await;
+    run.end.send(session.measured()).expect("waiting");
+    session.client.status("idle").await;
+    session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+    let exploring = session.exploring().await;
+    let (id, params) = session.client.asked("window/workDoneProgress/create").await;
+    session.client.reply(&id, Value::Null).await;
+    let stage = "running a batch of 64 (up to 5 runs to come)".to_owned();
+    let event = crate::profiler::ProgressEvent { stage: stage.clone(), share: None };
+    exploring.progress.send(event).await.expect("shown");
+    loop {
+        let told = session.client.notification("$/progress").await;
+        if told["token"] == params["token"] && told["value"]["message"] == stage.as_str() {
+            break;
+        }
+    }
+    let token = json!({"token": params["token"]});
+    session.client.notify("window/workDoneProgress/cancel", token).await;
+    exploring.cancel.cancelled().await;
+    drop(exploring);
+    loop {
+        let told = session.client.notification("$/progress").await;
+        if told["token"] == params["token"] && told["value"]["kind"] == "end" {
+            break;
+        }
+    }
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn another_project_at_an_allowed_path_is_asked_about() {
+    let mut session = Session::greeted(json!({}), false).await;
+    session.client.command("ridgeline.trust", json!([])).await.expect("done");
+    session.open_and_save().await;
+    let run = session.begun().await;
+    // The folder is replaced while the session goes on.
+    let before = session.root.with_file_name("before");
+    std::fs::rename(&session.root, &before).expect("moved");
+    std::fs::create_dir(&session.root).expect("made");
+    std::fs::copy(before.join("train.py"), session.root.join("train.py")).expect("copied");
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    let (id, params) = session.client.asked("window/showMessageRequest").await;
+    assert!(params["message"].as_str().is_some_and(|text| text.starts_with("Run a few training")));
+    run.cancel.cancelled().await;
+    session.client.reply(&id, Value::Null).await;
+    assert!(!session.is_begun().await);
+    session.client.goodbye().await;
+}

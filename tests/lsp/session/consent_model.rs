@@ -1,0 +1,579 @@
+//! Random sequences of what a person and an editor do, against a model of consent: nothing of a workspace
+//! runs without it, and what runs ends within a second of its end.
+//!
+//! Time is tokio's, and stands still unless a step lets it pass, so that nothing here depends on how quick
+//! the machine is.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
+use tower_lsp::ls_types::ExecuteCommandParams;
+
+use super::fake::{SCRIPT, measured_in, uri};
+use crate::batch::{Effort, Exploration, ExploreRequest};
+use crate::consent::Permit;
+use crate::documents::{Change, DocumentId};
+use crate::event::{Event, Told};
+use crate::event_loop;
+use crate::live::{EstimateOutcome, EstimateRequest};
+use crate::lsp::client::ToClient;
+use crate::lsp::from_proto::document_id;
+use crate::outbox::Outbox;
+use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent};
+use crate::requests::Request;
+use crate::state::{Client, GlobalState};
+use crate::store::Store;
+
+/// One thing that happens. The first number says in which of the two workspaces.
+#[derive(Clone, Debug)]
+enum Step {
+    Save(usize),
+    Edit(usize),
+    Profile(usize),
+    Explore(usize),
+    Allow(usize),
+    Revoke(usize),
+    Stop(usize),
+    Pause(usize),
+    Resume(usize),
+    /// The folder is closed, or opened again.
+    Toggle(usize),
+    /// Another project takes its place on the disk.
+    Replace(usize),
+    /// One of the open questions is answered, perhaps an old one: which, and how.
+    Answer(prop::sample::Index, usize),
+    /// Time passes, in tenths of a second.
+    Wait(u64),
+    /// The server is started again.
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let of = 0_usize..2;
+    prop_oneof![
+        5 => of.clone().prop_map(Step::Save),
+        2 => of.clone().prop_map(Step::Edit),
+        1 => of.clone().prop_map(Step::Profile),
+        3 => of.clone().prop_map(Step::Explore),
+        1 => of.clone().prop_map(Step::Allow),
+        2 => of.clone().prop_map(Step::Revoke),
+        1 => of.clone().prop_map(Step::Stop),
+        1 => of.clone().prop_map(Step::Pause),
+        1 => of.clone().prop_map(Step::Resume),
+        1 => of.clone().prop_map(Step::Toggle),
+        1 => of.prop_map(Step::Replace),
+        6 => (any::<prop::sample::Index>(), 0_usize..4).prop_map(|(which, how)| Step::Answer(which, how)),
+        4 => (1_u64..20).prop_map(Step::Wait),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// What the person has allowed, as they would say it.
+#[derive(Debug, Default)]
+struct Consent {
+    is_allowed: bool,
+    /// One run is allowed.
+    once: bool,
+    is_paused: bool,
+    is_closed: bool,
+    /// Another number each time that something is taken back, and each time that the question is answered.
+    epoch: u64,
+    round: u64,
+}
+
+impl Consent {
+    fn take_back(&mut self) {
+        self.is_allowed = false;
+        self.once = false;
+        self.epoch += 1;
+    }
+}
+
+/// A job that was started and has not ended.
+#[derive(Debug)]
+struct Job {
+    root: PathBuf,
+    what: String,
+    is_asked: bool,
+}
+
+#[derive(Debug, Default)]
+struct World {
+    consent: HashMap<PathBuf, Consent>,
+    jobs: HashMap<u64, Job>,
+    last: u64,
+    starts: usize,
+    /// What ran without consent.
+    wrong: Vec<String>,
+    /// Decides how jobs behave; each takes the next number.
+    dice: u64,
+}
+
+impl World {
+    fn roll(&mut self) -> u64 {
+        // Knuth's multiplier; the high bits are good enough for a test.
+        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.dice >> 33
+    }
+}
+
+/// Counts what is started, and whether it may.
+#[derive(Clone, Default)]
+struct Counting(Arc<Mutex<World>>);
+
+/// Tells that a job has ended, however it did.
+struct Running(Counting, u64);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.world().jobs.remove(&self.1);
+    }
+}
+
+impl Counting {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().expect("no test panics with it")
+    }
+
+    /// Workspace code runs from now on, for some time. It may be slow to see that it is to end.
+    fn run(&self, root: &Path, what: &str, is_asked: bool, permit: Permit) -> Boxed<()> {
+        let running = {
+            let mut world = self.world();
+            let consent = world.consent.entry(root.to_owned()).or_default();
+            let once = permit.is_once() && std::mem::take(&mut consent.once);
+            let may = (consent.is_allowed || once) && !consent.is_closed;
+            let is_paused = consent.is_paused && !is_asked;
+            let said = format!("{what} of {} with {consent:?}", root.display());
+            if !may || is_paused {
+                world.wrong.push(format!("began without consent: {said}"));
+            }
+            world.starts += 1;
+            world.last += 1;
+            let number = world.last;
+            let job = Job { root: root.to_owned(), what: what.to_owned(), is_asked };
+            world.jobs.insert(number, job);
+            Running(self.clone(), number)
+        };
+        let (tenths, is_deaf) = {
+            let mut world = self.world();
+            (1 + world.roll() % 40, world.roll().is_multiple_of(4))
+        };
+        Box::pin(async move {
+            let _running = running;
+            for _ in 0..tenths {
+                if !is_deaf && !permit.is_valid() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        })
+    }
+}
+
+impl Profiler for Counting {
+    fn profile(
+        &self,
+        request: ProfileRequest,
+        _: mpsc::Sender<ProgressEvent>,
+        permit: Permit,
+    ) -> Boxed<ProfileOutcome> {
+        let (runs, root) = (self.clone(), request.root);
+        Box::pin(async move {
+            // Which script is meant is asked before anything runs.
+            if request.script.is_none() && runs.world().roll().is_multiple_of(2) {
+                let scripts = vec![root.join(script_of(&root)), root.join("other.py")];
+                return ProfileOutcome::Choose { scripts };
+            }
+            // Whether somebody asked for it is not told to who runs it.
+            runs.run(&root, "run", true, permit).await;
+            let fate = runs.world().roll() % 3;
+            match fate {
+                1 => ProfileOutcome::Problem { message: "a problem".to_owned(), log: None },
+                _ => measured_in(&root),
+            }
+        })
+    }
+
+    fn prepare(&self, request: ProfileRequest, permit: Permit) -> Boxed<()> {
+        let runs = self.clone();
+        Box::pin(async move { runs.run(&request.root, "import", false, permit).await })
+    }
+
+    fn estimate(&self, request: EstimateRequest, permit: Permit) -> Boxed<EstimateOutcome> {
+        let runs = self.clone();
+        Box::pin(async move {
+            runs.run(&request.profile.root, "estimate", false, permit).await;
+            EstimateOutcome::Nothing
+        })
+    }
+
+    fn explore_batch(
+        &self,
+        request: ExploreRequest,
+        _: mpsc::Sender<Exploration>,
+        _: mpsc::Sender<ProgressEvent>,
+        permit: Permit,
+    ) -> Boxed<()> {
+        let runs = self.clone();
+        let is_asked = request.effort == Effort::Runs;
+        Box::pin(async move {
+            for _ in 0..5 {
+                let _alone = request.machine.lock().await;
+                if !permit.is_valid() {
+                    return;
+                }
+                runs.run(&request.profile.root, "batch", is_asked, permit.clone()).await;
+            }
+        })
+    }
+}
+
+/// A question on the screen, with what held when it was put.
+struct Open {
+    id: Value,
+    outbox: Outbox,
+    at: usize,
+    /// Whether it asks which script is meant.
+    is_choice: bool,
+    epoch: u64,
+    round: u64,
+    is_within_once: bool,
+    session: u64,
+}
+
+struct Play {
+    world: Counting,
+    folder: tempfile::TempDir,
+    roots: [PathBuf; 2],
+    open: Vec<Open>,
+    session: u64,
+    versions: i32,
+    replaced: u32,
+    events: mpsc::Sender<Event>,
+    frames: mpsc::Receiver<Vec<u8>>,
+    outbox: Outbox,
+    looping: tokio::task::JoinHandle<()>,
+}
+
+impl Play {
+    async fn begin(seed: u64) -> Play {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = crate::documents::real_path(folder.path());
+        let roots = ["first", "second"].map(|name| place.join(name));
+        let world = Counting::default();
+        world.world().dice = seed;
+        for root in &roots {
+            fs::create_dir(root).expect("made");
+            fs::write(root.join("train.py"), SCRIPT).expect("written");
+            world.world().consent.insert(root.clone(), Consent::default());
+        }
+        let (events, frames, outbox, looping) = serve(&folder, &world);
+        let mut play = Play {
+            world,
+            folder,
+            roots,
+            open: Vec::new(),
+            session: 0,
+            versions: 1,
+            replaced: 0,
+            events,
+            frames,
+            outbox,
+            looping,
+        };
+        play.greet().await;
+        play
+    }
+
+    async fn greet(&mut self) {
+        let options = json!({
+            "watchFiles": false, "live.delayMilliseconds": 0, "batchSize.measureInBackground": true,
+        });
+        let is_open = |root: &&PathBuf| !self.world.world().consent[*root].is_closed;
+        let roots: Vec<PathBuf> = self.roots.iter().filter(is_open).cloned().collect();
+        let client = Client { roots, options, ..Client::default() };
+        self.tell(Told::Hello(Box::new(client))).await;
+        self.tell(Told::Ready).await;
+        for root in self.roots.clone() {
+            let path = root.join("train.py");
+            // Who has it open has its folder looked after, too.
+            if !self.world.world().consent[&root].is_closed {
+                let (id, uri) = (document(&path), uri(&path));
+                let told = Told::Opened { id, uri, text: SCRIPT.to_owned(), version: 1 };
+                self.tell(told).await;
+            }
+        }
+    }
+
+    async fn tell(&mut self, told: Told) {
+        let (done, acknowledged) = oneshot::channel();
+        let _ = self.events.send(Event::Told(told, done)).await;
+        acknowledged.await.expect("it is handled");
+        self.settle().await;
+    }
+
+    async fn command(&mut self, name: &str, at: usize) {
+        let (reply, answer) = oneshot::channel();
+        let params = ExecuteCommandParams {
+            command: name.to_owned(),
+            arguments: vec![json!(uri(&self.roots[at]))],
+            ..ExecuteCommandParams::default()
+        };
+        let _ = self.events.send(Event::Asked(Request::ExecuteCommand(params, reply))).await;
+        // A stop is answered when its work has ended, for which time has to pass.
+        self.settle().await;
+        drop(answer);
+    }
+
+    /// Lets everybody do what they can without time passing, and reads what the server asks.
+    async fn settle(&mut self) {
+        for _ in 0..300 {
+            yield_now().await;
+            while let Ok(frame) = self.frames.try_recv() {
+                self.read(&frame);
+            }
+        }
+    }
+
+    fn read(&mut self, frame: &[u8]) {
+        let text = std::str::from_utf8(frame).expect("text");
+        let body = text.split_once("\r\n\r\n").map(|(_, body)| body).expect("a frame");
+        let message: Value = serde_json::from_str(body).expect("JSON");
+        if message["method"] != "window/showMessageRequest" {
+            return;
+        }
+        let said = message["params"]["message"].as_str().unwrap_or_default();
+        let is_choice = said.starts_with("Several scripts");
+        let titles = message["params"]["actions"].to_string();
+        let is_of = |root: &&PathBuf| match is_choice {
+            true => titles.contains(&script_of(root)),
+            false => said.ends_with(&root.display().to_string()),
+        };
+        let root = self.roots.iter().find(is_of).cloned();
+        let Some(root) = root else { return };
+        let at = usize::from(root != self.roots[0]);
+        let (epoch, round, is_within_once) =
+            self.consent(at, |consent| (consent.epoch, consent.round, !consent.is_allowed));
+        let (id, outbox, session) = (message["id"].clone(), self.outbox.clone(), self.session);
+        self.open.push(Open { id, outbox, at, is_choice, epoch, round, is_within_once, session });
+    }
+
+    async fn take(&mut self, step: Step) {
+        match step {
+            Step::Save(at) => {
+                let id = document(&self.roots[at].join("train.py"));
+                self.tell(Told::Saved(id)).await;
+            }
+            Step::Edit(at) => {
+                let id = document(&self.roots[at].join("train.py"));
+                self.versions += 1;
+                let change = Change::Whole(format!("{SCRIPT}# {}\n", self.versions));
+                self.tell(Told::Changed(id, self.versions, vec![change])).await;
+            }
+            Step::Profile(at) => self.command("ridgeline.profile", at).await,
+            Step::Explore(at) => self.command("ridgeline.exploreBatchSize", at).await,
+            Step::Allow(at) => {
+                self.consent(at, |consent| {
+                    consent.is_allowed |= !consent.is_closed;
+                    consent.round += 1;
+                });
+                self.command("ridgeline.trust", at).await;
+            }
+            Step::Revoke(at) => {
+                self.command("ridgeline.revokeTrust", at).await;
+                // A command about a folder that is closed means no folder.
+                let is_closed = self.consent(at, |consent| consent.is_closed);
+                if !is_closed {
+                    self.consent(at, Consent::take_back);
+                    self.assert_ended(at, true).await;
+                }
+            }
+            Step::Stop(at) => {
+                self.command("ridgeline.stop", at).await;
+                self.consent(at, |consent| consent.once = false);
+                self.assert_ended(at, true).await;
+            }
+            Step::Pause(at) => {
+                self.command("ridgeline.pause", at).await;
+                self.consent(at, |consent| consent.is_paused = !consent.is_closed);
+                self.assert_ended(at, false).await;
+            }
+            Step::Resume(at) => {
+                self.consent(at, |consent| consent.is_paused = false);
+                self.command("ridgeline.resume", at).await;
+            }
+            Step::Toggle(at) => self.toggle(at).await,
+            Step::Replace(at) => {
+                let root = &self.roots[at];
+                self.replaced += 1;
+                let aside = root.with_file_name(format!("before-{}", self.replaced));
+                fs::rename(root, aside).expect("moved");
+                fs::create_dir(root).expect("made");
+                fs::write(root.join("train.py"), SCRIPT).expect("written");
+                self.consent(at, Consent::take_back);
+                // It is seen when something next happens there.
+                if !self.consent(at, |consent| consent.is_closed) {
+                    let id = document(&self.roots[at].join("train.py"));
+                    self.tell(Told::Saved(id)).await;
+                    if !self.consent(at, |consent| consent.is_paused) {
+                        self.assert_ended(at, true).await;
+                    }
+                }
+            }
+            Step::Answer(which, how) => self.answer(which, how).await,
+            Step::Wait(tenths) => self.wait(tenths).await,
+            Step::Restart => self.restart().await,
+        }
+    }
+
+    async fn toggle(&mut self, at: usize) {
+        let root = self.roots[at].clone();
+        let is_closed = self.consent(at, |consent| consent.is_closed);
+        if is_closed {
+            self.consent(at, |consent| (consent.is_closed, consent.is_paused) = (false, false));
+            self.tell(Told::FoldersChanged(vec![root], Vec::new())).await;
+        } else {
+            self.tell(Told::FoldersChanged(Vec::new(), vec![root])).await;
+            self.consent(at, |consent| {
+                (consent.is_closed, consent.once) = (true, false);
+                consent.epoch += 1;
+            });
+            self.assert_ended(at, true).await;
+        }
+    }
+
+    async fn answer(&mut self, which: prop::sample::Index, how: usize) {
+        if self.open.is_empty() {
+            return;
+        }
+        let open = self.open.remove(which.index(self.open.len()));
+        let titles = ["Run once", "Always for this workspace", "Never"];
+        let title = match open.is_choice {
+            true => (how < 2).then(|| script_of(&self.roots[open.at])),
+            false => titles.get(how).map(|title| (*title).to_owned()),
+        };
+        let answer = title.map_or(Value::Null, |title| json!({"title": title}));
+        let is_here = open.session == self.session;
+        let is_refusal = !open.is_choice && how == 2;
+        let grants = self.consent(open.at, |consent| {
+            let is_current = is_here && open.epoch == consent.epoch && !consent.is_closed;
+            if open.is_choice {
+                consent.once |= is_current && how < 2 && open.is_within_once && !consent.is_allowed;
+                return false;
+            }
+            let is_open = is_current && open.round == consent.round && how < 2;
+            consent.once |= is_open && how == 0;
+            consent.is_allowed |= is_open && how == 1;
+            consent.round += u64::from(is_open);
+            is_open
+        });
+        open.outbox.answered(&open.id, Ok(answer));
+        self.settle().await;
+        if is_refusal && is_here && !grants && !self.consent(open.at, |consent| consent.is_closed) {
+            self.consent(open.at, Consent::take_back);
+            self.assert_ended(open.at, true).await;
+        }
+    }
+
+    async fn restart(&mut self) {
+        self.looping.abort();
+        let _ = (&mut self.looping).await;
+        for at in 0..2 {
+            self.consent(at, |consent| (consent.once, consent.is_paused) = (false, false));
+            self.assert_ended(at, true).await;
+        }
+        self.session += 1;
+        (self.events, self.frames, self.outbox, self.looping) = serve(&self.folder, &self.world);
+        self.greet().await;
+    }
+
+    fn consent<T>(&self, at: usize, change: impl FnOnce(&mut Consent) -> T) -> T {
+        let mut world = self.world.world();
+        change(world.consent.entry(self.roots[at].clone()).or_default())
+    }
+
+    async fn wait(&mut self, tenths: u64) {
+        for _ in 0..tenths {
+            tokio::time::advance(Duration::from_millis(100)).await;
+            self.settle().await;
+        }
+    }
+
+    /// What runs of a workspace has ended a second later; of what was asked for, only where that is to end.
+    async fn assert_ended(&mut self, at: usize, with_asked: bool) {
+        let root = self.roots[at].clone();
+        let before = self.world.world().last;
+        self.wait(10).await;
+        let mut world = self.world.world();
+        let left: Vec<String> = (world.jobs.iter())
+            .filter(|(number, job)| {
+                **number <= before && job.root == root && (with_asked || !job.is_asked)
+            })
+            .map(|(_, job)| format!("{} of {} goes on a second later", job.what, root.display()))
+            .collect();
+        world.wrong.extend(left);
+    }
+}
+
+fn serve(
+    folder: &tempfile::TempDir,
+    world: &Counting,
+) -> (mpsc::Sender<Event>, mpsc::Receiver<Vec<u8>>, Outbox, tokio::task::JoinHandle<()>) {
+    let store = Store::at(folder.path().join("cache"), folder.path().join("state"));
+    let (outbox, frames) = Outbox::new(4096);
+    let (events, received) = mpsc::channel(256);
+    let to_client = ToClient::new(outbox.clone());
+    let state = GlobalState::new(events.clone(), to_client, Arc::new(world.clone()), Some(store));
+    (events, frames, outbox, tokio::spawn(event_loop::run(state, received)))
+}
+
+fn document(path: &Path) -> DocumentId {
+    document_id(&uri(path).parse().expect("a URI"))
+}
+
+/// The script that a choice offers first, which says in which folder.
+fn script_of(root: &Path) -> String {
+    format!("{}.py", root.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Plays the steps; gives what was wrong, and how much was started.
+fn play(seed: u64, steps: Vec<Step>) -> (Vec<String>, usize) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
+    runtime.block_on(async {
+        let mut play = Play::begin(seed).await;
+        for step in steps {
+            play.take(step).await;
+        }
+        play.restart().await;
+        let world = play.world.world();
+        (world.wrong.clone(), world.starts)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_runs_without_consent(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..40)) {
+        let told = format!("{steps:?}");
+        let (wrong, _) = play(seed, steps);
+        prop_assert!(wrong.is_empty(), "{wrong:#?} after {told}");
+    }
+}
+
+/// The model would hold for a server that runs nothing.
+#[test]
+fn with_consent_things_run() {
+    let steps = [Step::Allow(0), Step::Save(0), Step::Wait(40), Step::Explore(0), Step::Wait(40)];
+    let (wrong, starts) = play(1, steps.to_vec());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(starts >= 3, "{starts} things ran");
+}
