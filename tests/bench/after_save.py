@@ -81,8 +81,10 @@ def main() -> None:
     try:
         project = work / "gpt"
         shutil.copytree(REPOSITORY / "demo-projects/gpt", project)
-        # A line of its own for each time that the program's top level is run.
-        ran = work / "ran"
+        # A letter for each time that the program's top level is run, in a folder that runs may write to.
+        ran = project / "ran/ran"
+        ran.parent.mkdir()
+        (project / "ridgeline.toml").write_text('keep_writes = ["ran"]\n')
         script = project / "train.py"
         script.write_text(f"open({str(ran)!r}, 'a').write('x')\n{script.read_text()}")
         os.environ["RIDGELINE_CACHE_DIR"] = str(work / "cache")

@@ -67,7 +67,7 @@ async fn one_save_runs_the_program_once() {
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-with open('runs.txt', 'a') as runs:
+with open('runs/runs.txt', 'a') as runs:
     print('a run', file=runs)
 model = torch.nn.Linear(64, 10)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -79,11 +79,14 @@ for (x,) in loader:
 ";
     let capabilities = json!({"experimental": {"ridgeline": {"background": true}}});
     let Some((mut server, script)) = with_script(script, capabilities).await else { return };
+    // What the runs write elsewhere is not on the disk afterwards.
+    std::fs::create_dir(server.root.join("runs")).expect("a folder");
+    server.write("ridgeline.toml", "keep_writes = [\"runs\"]\n");
     server.client.save(&script).await;
     while server.client.status("idle").await["headline"].is_null() {}
     // Whatever else there is to come has come when the status stays as it is.
     while server.client.next_status(Duration::from_secs(8)).await.is_some() {}
-    let runs = std::fs::read_to_string(server.root.join("runs.txt")).expect("what ran");
+    let runs = std::fs::read_to_string(server.root.join("runs/runs.txt")).expect("what ran");
     assert_eq!(runs.lines().count(), 1, "{runs}");
     server.goodbye().await;
 }
