@@ -81,7 +81,7 @@ def main() -> None:
     try:
         project = work / "gpt"
         shutil.copytree(REPOSITORY / "demo-projects/gpt", project)
-        # A letter for each time that the program's top level is run, in a folder that runs may write to.
+        # A letter for each run of the program's top level, in a folder that runs may write to.
         ran = project / "ran/ran"
         ran.parent.mkdir()
         (project / "ridgeline.toml").write_text('keep_writes = ["ran"]\n')
