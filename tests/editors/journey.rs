@@ -54,7 +54,8 @@ impl Journey<'_> {
         editor.allow(terminal);
         // Where everything is at hand, it may be over before its progress is drawn.
         let is_measured = |screen: &Screen| {
-            let told = screen.line(STEP).is_some_and(|line| line.contains(" ms"));
+            let told =
+                screen.line(STEP).is_some_and(|line| line.contains(" ms") || line.contains(" µs"));
             told && screen.shows("samples/s") && !editor.is_running(screen)
         };
         let running =
