@@ -15,6 +15,7 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
+_SET_NO_NEW_PRIVILEGES = 38  # PR_SET_NO_NEW_PRIVS
 
 
 def machine() -> str:
@@ -62,6 +63,13 @@ def prctl(option: int, *arguments: int) -> None:
     ctypes.set_errno(0)
     if _LIBC.prctl(ctypes.c_int(option), *words) < 0:
         raise _error()
+
+
+def gain_no_privileges() -> None:
+    """From now on the calling thread, and what it starts, gains nothing by set-user-ID programs.
+    Raises OSError.
+    """
+    prctl(_SET_NO_NEW_PRIVILEGES, 1)
 
 
 def _call(number: int, *arguments: object) -> int:

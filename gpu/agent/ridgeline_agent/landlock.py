@@ -52,6 +52,11 @@ WRITE_BELOW = (
     | REFER
 )  # fmt: skip
 USE_DEVICE = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
+# Everything that changes a file or a folder.
+_CHANGE = (
+    WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_CHAR | MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO
+    | MAKE_BLOCK | MAKE_SYM | REFER | TRUNCATE
+)  # fmt: skip
 
 
 class _RulesetAttributes(ctypes.Structure):
@@ -80,16 +85,33 @@ def restrict(rules: Iterable[tuple[str, int]], level: int) -> None:
     At `level`, which is the kernel's ABI or below, it opens no TCP connection and reaches no
     process outside by signals, as far as that ABI knows them.
     """
-    known = _FIRST_UNKNOWN.get(level, IOCTL_DEV << 1) - 1
-    attributes = _RulesetAttributes(known, 0, 0)
+    attributes = _RulesetAttributes(_known(level), 0, 0)
     if level >= HOLDS_TCP:
         attributes.handled_access_net = _NET_BIND_TCP_AND_CONNECT_TCP
     if level >= HOLDS_SIGNALS:
         attributes.scoped = _SCOPE_ABSTRACT_UNIX_SOCKET_AND_SIGNAL
+    _restrict(attributes, rules)
+
+
+def restrict_writes(folders: Iterable[str]) -> None:
+    """From now on the calling thread may change only what is below some folders; it may read as
+    before. Raises OSError.
+    """
+    attributes = _RulesetAttributes(_CHANGE & _known(abi()), 0, 0)
+    kernel_calls.gain_no_privileges()
+    _restrict(attributes, ((folder, _CHANGE) for folder in folders))
+
+
+def _known(level: int) -> int:
+    """The rights that a kernel with this ABI knows."""
+    return _FIRST_UNKNOWN.get(level, IOCTL_DEV << 1) - 1
+
+
+def _restrict(attributes: _RulesetAttributes, rules: Iterable[tuple[str, int]]) -> None:
     ruleset = kernel_calls.landlock_create_ruleset(attributes, 0)
     try:
         for path, rights in rules:
-            _allow(ruleset, path, rights & known)
+            _allow(ruleset, path, rights & attributes.handled_access_fs)
         kernel_calls.landlock_restrict_self(ruleset)
     finally:
         os.close(ruleset)

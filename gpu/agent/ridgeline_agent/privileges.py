@@ -6,7 +6,6 @@ import ctypes
 
 from . import kernel_calls
 
-_SET_NO_NEW_PRIVILEGES = 38
 _VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 # To open files of others. Landlock says which may be written.
 _KEPT = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
@@ -20,7 +19,7 @@ def give_up() -> None:
     """From now on the calling thread, and what it starts, gains nothing by set-user-ID programs,
     and has no capability but those to open files. Raises OSError.
     """
-    kernel_calls.prctl(_SET_NO_NEW_PRIVILEGES, 1)
+    kernel_calls.gain_no_privileges()
     kept = _permitted() & _KEPT
     # Two halves, each with what is effective, permitted and inheritable.
     data = (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)

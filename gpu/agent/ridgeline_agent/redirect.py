@@ -175,7 +175,7 @@ def _rewrite(held: Redirected, out: str, kept: list[str]) -> None:
     has Landlock it refuses the rest.
     """
     from . import rewritten_paths
-    from .landlock_writes import restrict_writes
+    from .landlock import restrict_writes
 
     for path in kept:
         # The programs that compile kernels see no shadows, so their caches have to be there.

@@ -3,7 +3,7 @@ be mounted for it. Each file that it changes has a shadow in the throw-away fold
 path, and is found there when it is read again.
 
 Other programs and libraries in C do not see the shadows. Where the kernel has Landlock
-(landlock_writes.py), what they write elsewhere is refused.
+(landlock.py), what they write elsewhere is refused.
 """
 
 from __future__ import annotations
