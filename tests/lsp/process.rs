@@ -76,7 +76,8 @@ impl Server {
         Server::of(folder, process, root).greeted_with(capabilities, settings).await
     }
 
-    async fn greeted_with(self, capabilities: Value, settings: Value) -> Server {
+    /// Greets a server that was started before.
+    pub async fn greeted_with(self, capabilities: Value, settings: Value) -> Server {
         let mut server = self;
         let folder = json!([{"uri": uri(&server.root), "name": "project"}]);
         let mut options = json!({"trusted": true, "watchFiles": false});

@@ -60,6 +60,35 @@ async fn a_save_puts_costs_on_the_lines() {
     server.goodbye().await;
 }
 
+/// Imports ahead of a run are not confined, so they wait for the first run.
+#[tokio::test]
+async fn what_a_project_imports_is_imported_by_its_first_run() {
+    let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
+        println!("skipped: RIDGELINE_TEST_PYTHON names no Python with torch");
+        return;
+    };
+    let server = Server::start();
+    let packages = server.root.with_file_name("site-packages");
+    let imported = packages.join("imported");
+    std::fs::create_dir(&packages).expect("made");
+    // What estimates and runs write is not on the disk.
+    let package = format!("open({:?}, 'a').write('x')\n", imported.display().to_string());
+    std::fs::write(packages.join("noisy.py"), package).expect("written");
+    let path = packages.display().to_string();
+    server.write("ridgeline.toml", &format!("[environment]\nPYTHONPATH = {path:?}\n"));
+    let text = format!("import noisy\n{SCRIPT}");
+    let script = server.write("train.py", &text);
+    let options = json!({"interpreter": python, "findings": {"enable": false}});
+    let mut server = server.greeted_with(json!({}), options).await;
+    server.client.open(&script, &text).await;
+    while server.client.next_status(Duration::from_secs(8)).await.is_some() {}
+    assert!(!imported.exists(), "it was imported before any run");
+    server.client.save(&script).await;
+    while server.client.status("idle").await["headline"].is_null() {}
+    assert!(imported.exists(), "the next run would have to import it again");
+    server.goodbye().await;
+}
+
 /// What a program does before its loop (a row in a table, a line in a log) is done once for each save.
 #[tokio::test]
 async fn one_save_runs_the_program_once() {

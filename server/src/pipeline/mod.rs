@@ -74,6 +74,8 @@ struct Warm {
     env: BTreeMap<String, String>,
     agent: Arc<Agent>,
     prepared: Option<Prepare>,
+    /// Whether the program was run by it.
+    has_run: bool,
     used: Instant,
 }
 
@@ -302,7 +304,7 @@ impl Pipeline {
         interpreter: &Interpreter,
     ) -> Result<Arc<Agent>, Outcome> {
         if plan.launched_by.is_none() {
-            return self.agent(plan, interpreter).await;
+            return self.agent_for(plan, interpreter, true).await;
         }
         let options = AgentOptions { launch: true, ..self.agent_options(plan, interpreter) };
         Agent::start(options).await.map(Arc::new).map_err(agent_problem)
@@ -330,6 +332,17 @@ impl Pipeline {
 
     /// The agent of a plan: a warm one, or a new one in place of the one used longest ago.
     async fn agent(&self, plan: &Plan, interpreter: &Interpreter) -> Result<Arc<Agent>, Outcome> {
+        self.agent_for(plan, interpreter, false).await
+    }
+
+    /// The same. Nothing confines the process that imports ahead what the project imports, so it does so only
+    /// from the first run on that the person allowed: it is the run that imports them then.
+    async fn agent_for(
+        &self,
+        plan: &Plan,
+        interpreter: &Interpreter,
+        is_run: bool,
+    ) -> Result<Arc<Agent>, Outcome> {
         let mut agents = self.agents.lock().await;
         let known = agents
             .iter()
@@ -356,11 +369,13 @@ impl Pipeline {
                     env: plan.environment().clone(),
                     agent: Arc::new(agent),
                     prepared: None,
+                    has_run: false,
                     used: Instant::now(),
                 }
             }
         };
-        let wanted = plan.prepare();
+        warm.has_run |= is_run;
+        let wanted = plan.prepare(warm.has_run);
         if warm.prepared.as_ref() != Some(&wanted) {
             warm.agent.prepare(wanted.clone()).await.map_err(agent_problem)?;
             warm.prepared = Some(wanted);

@@ -143,8 +143,8 @@ impl Plan {
     }
 
     /// What the agent can do ahead of the run.
-    pub fn prepare(&self) -> Prepare {
-        Prepare { root: self.root.clone(), entry: self.entry.clone(), preimport: true }
+    pub fn prepare(&self, preimport: bool) -> Prepare {
+        Prepare { root: self.root.clone(), entry: self.entry.clone(), preimport }
     }
 
     /// What runs, as a person names it: `train.py`, `python -m package.train`.
