@@ -1,5 +1,5 @@
 //! Lists the agent's Python files, so that the binary carries all of them: `agent/**/*.py` without
-//! tests and caches.
+//! tests and caches. The models of `ridgeline evaluate` are among them where its feature is on.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -12,6 +12,9 @@ fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=agent/ridgeline_agent");
     let mut files = Vec::new();
     collect(&agent, "", &mut files)?;
+    if env::var_os("CARGO_FEATURE_EVALUATE").is_none() {
+        files.retain(|name| !name.starts_with("ridgeline_agent/models/"));
+    }
     files.sort();
     let mut list = String::from("&[\n");
     for name in &files {

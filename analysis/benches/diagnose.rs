@@ -1,24 +1,32 @@
 //! How long all rules take on an iteration of 100,000 operators: layers of a transformer whose attention
 //! is written out, an optimizer that goes parameter by parameter, on a GPU and on a processor.
 //! `cargo bench -p ridgeline-analysis --bench diagnose` prints it; the goal is 100 ms.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a benchmark reads files and the clock"
+)]
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::diagnose;
-use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::predict::operator::{Arg, ElementType, Operator, Tensor};
+use ridgeline_analysis::graph::graph::{Graph, Resource, Task, TaskKind};
+use ridgeline_analysis::graph::recorded::Recorded;
+use ridgeline_analysis::graph::simulate;
+use ridgeline_analysis::operators::operator::{Arg, ElementType, Operator, Tensor};
+use ridgeline_analysis::optimize::facts::Probes;
+use ridgeline_analysis::optimize::study::Subject;
 use ridgeline_analysis::profile::{Device, FileFacts, FileId, IterationCost, Phase, Profile};
+use ridgeline_analysis::python::fingerprint;
+use ridgeline_analysis::python::semantics::Entry;
 use ridgeline_analysis::recording::manifest::{Manifest, Optimizer, Settings};
-use ridgeline_analysis::source::batch_site::Entry;
-use ridgeline_analysis::source::fingerprint;
-use ridgeline_analysis::whatif::facts::Probes;
-use ridgeline_analysis::whatif::graph::{Graph, Resource, Task, TaskKind};
-use ridgeline_analysis::whatif::recorded::Recorded;
-use ridgeline_analysis::whatif::simulate;
-use ridgeline_analysis::whatif::study::Subject;
 
 const OPERATORS: u32 = 100_000;
 const RUNS: usize = 5;

@@ -1,6 +1,14 @@
 //! How long the panel's documents take to make for a long iteration.
 //! `cargo bench -p ridgeline-analysis --bench panel` prints them; the goal is half a second for the
 //! timeline of 100,000 operators.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a benchmark reads files and the clock"
+)]
 
 #[path = "../tests/recorded/large.rs"]
 mod large;

@@ -1,19 +1,27 @@
 //! How long one what-if takes on a graph of 100,000 tasks: its graph changed and run for the likeliest
 //! times and for both ends of the range. `cargo bench -p ridgeline-analysis --bench what_if` prints
 //! each; the goal is 50 ms.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a benchmark reads files and the clock"
+)]
 
 use std::time::{Duration, Instant};
 
-use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::predict::op_cost::Options;
-use ridgeline_analysis::predict::operator::{Arg, ElementType, Operator, Tensor};
+use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::graph::graph::{Graph, Resource, Task, TaskKind};
+use ridgeline_analysis::graph::memory::{Block, BlockKind, Moment};
+use ridgeline_analysis::graph::simulate;
+use ridgeline_analysis::operators::op_cost::Options;
+use ridgeline_analysis::operators::operator::{Arg, ElementType, Operator, Tensor};
+use ridgeline_analysis::optimize::facts::{Cluster, Facts, Probes};
+use ridgeline_analysis::optimize::optimization::predict;
+use ridgeline_analysis::optimize::optimizations::ALL;
 use ridgeline_analysis::profile::{FileId, Phase, Profile};
-use ridgeline_analysis::whatif::facts::{Cluster, Facts, Probes};
-use ridgeline_analysis::whatif::graph::{Graph, Resource, Task, TaskKind};
-use ridgeline_analysis::whatif::memory::{Block, BlockKind, Moment};
-use ridgeline_analysis::whatif::optimization::predict;
-use ridgeline_analysis::whatif::optimizations::ALL;
-use ridgeline_analysis::whatif::simulate;
 
 const TASKS: usize = 100_000;
 /// A call has a gap before it, its own time, a launch and a kernel.

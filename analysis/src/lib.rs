@@ -1,23 +1,34 @@
-//! What a recording of a training loop costs, by line of source.
+//! What a recording of a training loop costs, by line of source: all crates of `analysis` under one
+//! name, for whoever needs them whole.
 //!
-//! This crate is pure: bytes and text go in, values come out. It knows no LSP, no file system, no
-//! clock, no process and no device; `tests/purity.rs` holds that.
-//!
-//! The way through it: [`recording`] reads what one run left behind, [`attribution`] joins every
-//! operator to the user's lines and modules and gives a [`profile::Profile`], [`source`] knows
-//! today's text and carries costs onto it, [`present`] turns both into what a person reads.
+//! They are pure: bytes and text go in, values come out. They know no LSP, no file system, no clock, no
+//! process and no device; `tests/purity.rs` holds that. Each depends only on crates above it in this
+//! list; `tests/layers.rs` holds that.
 
-pub mod attribution;
-pub mod compare;
-pub mod diagnose;
-pub mod evaluate;
-pub mod metrics;
-pub mod predict;
-pub mod present;
-pub mod printable;
-pub mod profile;
-pub mod ranks;
-pub mod recording;
-pub mod source;
-pub mod units;
-pub mod whatif;
+pub use ridgeline_base as base;
+
+pub use ridgeline_commands as commands;
+
+pub use ridgeline_python as python;
+
+pub use ridgeline_profile as profile;
+
+pub use ridgeline_devices as devices;
+
+pub use ridgeline_recording as recording;
+
+pub use ridgeline_operators as operators;
+
+pub use ridgeline_graph as graph;
+
+pub use ridgeline_attribution as attribution;
+
+pub use ridgeline_predict as predict;
+
+pub use ridgeline_optimize as optimize;
+
+pub use ridgeline_diagnose as diagnose;
+
+pub use ridgeline_compare as compare;
+
+pub use ridgeline_present as present;

@@ -61,7 +61,7 @@ fn a_trace_of_today() {
     assert_eq!(trace.text_or_empty(addmm.concrete_inputs), r#"["", "", "", "1", "1"]"#);
     assert_eq!(trace.operators[2].forward_thread.get(), Some(1));
     assert_eq!(trace.thread_number(trace.operators[2].thread), Some(21_600));
-    assert_eq!(trace.thread_with_number(21_587), Some(addmm.thread));
+    assert_eq!(trace.thread_number(addmm.thread), Some(21_587));
 
     let kernel = trace.activities[0];
     let details = trace.details(&kernel);

@@ -1,6 +1,6 @@
 //! Communication in traces that others recorded, held to the reference that lies beside them.
 
-mod recorded;
+use crate::recorded;
 
 use ridgeline_analysis::attribution::attribute;
 use ridgeline_analysis::profile::Profile;

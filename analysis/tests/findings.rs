@@ -1,14 +1,14 @@
 //! Findings of recordings of real programs, and of traces that others recorded: tuned or not, they hold
 //! none that is not true of them.
 
-mod recorded;
+use crate::recorded;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use recorded::{found, recording, recordings, sample_traces, trace};
+use ridgeline_analysis::python::semantics::Project;
 use ridgeline_analysis::recording::Recording;
-use ridgeline_analysis::source::batch_site::Project;
 
 /// The sources of a recording.
 struct Sources(std::path::PathBuf);

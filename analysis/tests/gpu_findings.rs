@@ -2,13 +2,15 @@
 //! trace, a manifest, a line log. They hold the way from the file to the finding; no GPU ran them. The
 //! programs are those of `demo-projects/planted`, which `tests/gpu/run --planted` runs on one.
 
-mod recorded;
+use crate::recorded;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use recorded::found;
 use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::optimize::rewrite::{Request, rewrite};
+use ridgeline_analysis::python::semantics::Entry;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::line_log::{
@@ -17,8 +19,6 @@ use ridgeline_analysis::recording::line_log::{
 };
 use ridgeline_analysis::recording::manifest::Manifest;
 use ridgeline_analysis::recording::trace::Trace;
-use ridgeline_analysis::source::batch_site::Entry;
-use ridgeline_analysis::source::rewrite::{Request, rewrite};
 use serde_json::{Value, json};
 
 /// A project with its fault, and without.

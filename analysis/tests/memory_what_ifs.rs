@@ -1,19 +1,19 @@
 //! What-ifs about memory on real recordings and traces: a prediction is within what is possible, and a
 //! refusal says why.
 
-mod recorded;
+use crate::recorded;
 
 use ridgeline_analysis::attribution::{attribute, step_graph};
-use ridgeline_analysis::predict::device_spec::{DeviceKind, DeviceSpec};
-use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::predict::op_cost::Options;
+use ridgeline_analysis::devices::device_spec::{DeviceKind, DeviceSpec};
+use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::graph::memory::{BlockKind, peak};
+use ridgeline_analysis::graph::recorded::Recorded;
+use ridgeline_analysis::operators::op_cost::Options;
+use ridgeline_analysis::optimize::facts::{Cluster, Facts, Probes};
+use ridgeline_analysis::optimize::ranking::rank;
+use ridgeline_analysis::optimize::recompute_curve::{MOST_POINTS, curve};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
-use ridgeline_analysis::whatif::facts::{Cluster, Facts, Probes};
-use ridgeline_analysis::whatif::memory::{BlockKind, peak};
-use ridgeline_analysis::whatif::ranking::rank;
-use ridgeline_analysis::whatif::recompute_curve::{MOST_POINTS, curve};
-use ridgeline_analysis::whatif::recorded::Recorded;
 
 const NAMES: [&str; 5] = ["recompute", "gist", "offload", "horizontal-fusion", "parallel-scan"];
 

@@ -1,12 +1,11 @@
 //! Predictions for other GPUs, from the traces of real ones and from the recordings of a CPU.
-#![allow(missing_docs)]
 
-mod recorded;
+use crate::recorded;
 
 use ridgeline_analysis::attribution::{attribute, recorded_step};
+use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::operators::recorded_step::RecordedStep;
 use ridgeline_analysis::predict::device_comparison::{Basis, Comparison, Row, Subject, compare};
-use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::predict::recorded_step::RecordedStep;
 use ridgeline_analysis::recording::Recording;
 
 fn step(recording: &Recording) -> RecordedStep {

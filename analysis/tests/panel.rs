@@ -1,9 +1,9 @@
 //! What the panel shows of recordings of real programs: that nothing is lost or counted twice, that
 //! its page describes it, and the documents that the page's own tests read.
-#![allow(missing_docs)]
 
-mod recorded;
+use crate::recorded;
 
+use ridgeline_analysis::attribution::ranks::{rank_cost, side_by_side};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,23 +11,22 @@ use expect_test::expect_file;
 use recorded::large::large;
 use recorded::{recording, recordings, root, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, attribute_compiled, recorded_step};
+use ridgeline_analysis::base::units;
 use ridgeline_analysis::compare::run::Run;
-use ridgeline_analysis::predict::Range;
+use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::operators::range::Range;
+use ridgeline_analysis::optimize::accuracy::{Pair, Sides};
+use ridgeline_analysis::optimize::optimization::Prediction;
+use ridgeline_analysis::optimize::ranking::{self, Refused};
+use ridgeline_analysis::optimize::recompute_curve::Point;
+use ridgeline_analysis::optimize::study::Study;
 use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
-use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord, WhatIfs, document};
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
-use ridgeline_analysis::profile::ranks::{RankCost, Ranks};
 use ridgeline_analysis::profile::since::Since;
 use ridgeline_analysis::profile::utilization::Utilization;
 use ridgeline_analysis::profile::{FileId, KernelCost, Profile, Untracked};
 use ridgeline_analysis::recording::Recording;
-use ridgeline_analysis::units;
-use ridgeline_analysis::whatif::accuracy::{Pair, Sides};
-use ridgeline_analysis::whatif::optimization::Prediction;
-use ridgeline_analysis::whatif::ranking::{self, Refused};
-use ridgeline_analysis::whatif::recompute_curve::Point;
-use ridgeline_analysis::whatif::study::Study;
 use serde_json::{Value, json};
 
 /// As the server makes it, for a profile of one of the recordings.
@@ -503,10 +502,10 @@ fn full_profile() -> Profile {
     for module in &mut profile.modules {
         module.utilization = Some(products);
     }
-    let mut slow = RankCost::new(1, &profile);
+    let mut slow = rank_cost(1, &profile);
     slow.exchange_ns = Some((2e6, 1e6));
     slow.lines.values_mut().for_each(|line| line.total_ns *= 2.0);
-    profile.ranks = Ranks::new(2, vec![RankCost::new(0, &profile), slow]).map(Arc::new);
+    profile.ranks = side_by_side(2, vec![rank_cost(0, &profile), slow]).map(Arc::new);
     profile
 }
 

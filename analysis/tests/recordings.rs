@@ -1,7 +1,7 @@
 //! What attribution says about recordings of real programs (`tests/recordings`), and that the
 //! sample traces of others go through it.
 
-mod recorded;
+use crate::recorded;
 
 use std::path::Path;
 

@@ -6,9 +6,9 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use ridgeline_analysis::metrics::occupancy::occupancy_of;
 use ridgeline_analysis::present::trace_summary::{TraceSummary, summarize};
 use ridgeline_analysis::recording::chrome_trace::Options;
+use ridgeline_analysis::recording::occupancy::occupancy_of;
 use ridgeline_analysis::recording::trace::{Activity, ActivityKind, Trace};
 use serde_json::{Map, Value, json};
 

@@ -1,21 +1,21 @@
 //! What-ifs on several GPUs, on traces that others recorded and on recordings of real programs.
 
-mod recorded;
+use crate::recorded;
 
 use std::path::Path;
 
 use recorded::{recording, recordings, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, step_graph};
-use ridgeline_analysis::predict::device_spec::DeviceSpec;
-use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::predict::op_cost::Options;
+use ridgeline_analysis::devices::device_spec::DeviceSpec;
+use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::graph::recorded::Recorded;
+use ridgeline_analysis::operators::op_cost::Options;
+use ridgeline_analysis::optimize::facts::{Cluster, Facts, Probes};
+use ridgeline_analysis::optimize::network::report;
+use ridgeline_analysis::optimize::optimization::{Prediction, predict};
+use ridgeline_analysis::optimize::study::optimization;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
-use ridgeline_analysis::whatif::facts::{Cluster, Facts, Probes};
-use ridgeline_analysis::whatif::network::report;
-use ridgeline_analysis::whatif::optimization::{Prediction, predict};
-use ridgeline_analysis::whatif::recorded::Recorded;
-use ridgeline_analysis::whatif::study::optimization;
 
 /// ResNet-50 of torchvision has 25,557,032 parameters.
 const RESNET50_BYTES: f64 = 4.0 * 25_557_032.0;
@@ -150,7 +150,7 @@ fn a_processor_s_recording_is_refused() {
         let profile = attribute(&recording).expect("a profile");
         let recorded = step_graph(&recording, &profile).expect("a graph");
         assert!(!recorded.graph.gradients.is_empty(), "{name}: no gradients");
-        let device = ridgeline_analysis::whatif::study::device_of(
+        let device = ridgeline_analysis::optimize::study::device_of(
             &profile,
             false,
             DeviceTable::shipped(),

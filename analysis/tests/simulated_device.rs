@@ -1,8 +1,7 @@
 //! A recording of a simulated device is called simulated wherever its device has a name. What a program on
 //! the simulated device is told of it is held in `tests/cli/simulated_gpu.rs`.
-#![allow(missing_docs)]
 
-mod recorded;
+use crate::recorded;
 
 use recorded::{recording, root};
 use ridgeline_analysis::attribution::attribute;
@@ -11,14 +10,15 @@ use ridgeline_analysis::compare::compare;
 use ridgeline_analysis::compare::run::Run;
 use ridgeline_analysis::diagnose::finding::Place;
 use ridgeline_analysis::present::compare::Named;
+use ridgeline_analysis::present::cost_map::CostMap;
 use ridgeline_analysis::present::hover::{Beside, hover};
 use ridgeline_analysis::present::panel::{PanelInput, RunRecord};
 use ridgeline_analysis::present::terminal::Style;
 use ridgeline_analysis::present::timeline::{MOST_SPANS, timeline};
 use ridgeline_analysis::present::{self, json, panel, terminal};
 use ridgeline_analysis::profile::{FileId, Profile};
+use ridgeline_analysis::python::SourceIndex;
 use ridgeline_analysis::recording::Recording;
-use ridgeline_analysis::source::{CostMap, SourceIndex};
 use serde_json::to_value;
 
 const NAME: &str = "NVIDIA H100 80GB HBM3";

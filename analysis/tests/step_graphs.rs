@@ -2,25 +2,25 @@
 //! recorded: replaying one takes as long as the iteration took, and every optimization either says
 //! what it brings or why it does not apply.
 
-mod recorded;
+use crate::recorded;
 
 use proptest::prelude::*;
 use recorded::{recording, recordings, sample_traces, trace};
 use ridgeline_analysis::attribution::{attribute, attribute_with_graph, step_graph};
-use ridgeline_analysis::predict::device_spec::DeviceSpec;
-use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::predict::live::processor::processor;
-use ridgeline_analysis::predict::op_cost::Options;
+use ridgeline_analysis::devices::device_spec::DeviceSpec;
+use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::devices::processor::processor;
+use ridgeline_analysis::graph::graph::TaskKind;
+use ridgeline_analysis::graph::recorded::Recorded;
+use ridgeline_analysis::graph::simulate;
+use ridgeline_analysis::operators::op_cost::Options;
+use ridgeline_analysis::optimize::facts::{Cluster, Facts, Probes};
+use ridgeline_analysis::optimize::optimization::{NoPrediction, predict};
+use ridgeline_analysis::optimize::optimizations::ALL;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options as TraceOptions;
 use ridgeline_analysis::recording::trace::Trace;
-use ridgeline_analysis::whatif::facts::{Cluster, Facts, Probes};
-use ridgeline_analysis::whatif::graph::TaskKind;
-use ridgeline_analysis::whatif::optimization::{NoPrediction, predict};
-use ridgeline_analysis::whatif::optimizations::ALL;
-use ridgeline_analysis::whatif::recorded::Recorded;
-use ridgeline_analysis::whatif::simulate;
 use serde_json::{Value, json};
 
 /// A replay is off by less.

@@ -1,13 +1,8 @@
 //! Which files of this repository are taken for training scripts.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "a test may read the files that it judges"
-)]
 
 use std::path::{Path, PathBuf};
 
-use ridgeline_analysis::source::{SourceIndex, TrainingScript, training_script};
+use ridgeline_analysis::python::{SourceIndex, TrainingScript, training_script};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -1,15 +1,14 @@
 //! Wave scaling held to kernels that others measured on five GPUs: NeuSight's (sitar-lab/NeuSight,
 //! ASPLOS 2025, MIT), in `../shared/ground-truth/neusight/ops`. `docs/numbers.md` shows the table that
 //! this prints.
-#![allow(missing_docs)]
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use ridgeline_analysis::predict::device_spec::DeviceSpec;
-use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::devices::device_spec::DeviceSpec;
+use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::devices::occupancy::Launch;
 use ridgeline_analysis::predict::wave_scaling::{Kernel, SPREAD, SPREAD_OF_ROWS, scaled_ns};
-use ridgeline_analysis::recording::trace::Launch;
 
 /// Shorter ones are the launch as much as the kernel: they were timed by the host's clock.
 const SHORTEST_NS: f64 = 200e3;

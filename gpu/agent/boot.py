@@ -22,27 +22,27 @@ def main() -> None:
     sys.path.insert(0, FOLDER)
     if sys.argv[1:2] == ["--hold"]:
         # First, because the words behind it are those of another command.
-        from ridgeline_agent.side_effects import become_held
+        from ridgeline_agent.side_effects.policy import become_held
 
         become_held(sys.argv[2:])
     elif "--worker" in sys.argv[1:]:
-        from ridgeline_agent.worker import serve
+        from ridgeline_agent.process.worker import serve
 
         serve(sys.argv[1:], FOLDER, LOADED_AT_START)
     elif "--rank" in sys.argv[1:]:
-        from ridgeline_agent.rank import serve_rank
+        from ridgeline_agent.launch.rank import serve_rank
 
         serve_rank(sys.argv[-1], FOLDER, LOADED_AT_START)
     elif "--launch" in sys.argv[1:]:
-        from ridgeline_agent.launch import serve_launches
+        from ridgeline_agent.launch.serve import serve_launches
 
         serve_launches(sys.argv[1:], os.path.abspath(__file__))
     elif "--list-models" in sys.argv[1:]:
-        from ridgeline_agent.list_models import main as list_models
+        from ridgeline_agent.models.list_models import main as list_models
 
         sys.exit(list_models())
     else:
-        from ridgeline_agent.supervise import supervise
+        from ridgeline_agent.process.supervise import supervise
 
         supervise(sys.argv[1:], os.path.abspath(__file__))
 

@@ -1,5 +1,5 @@
 //! Measured ceilings of a GPU: what it really reaches, beside the datasheet's peaks of
-//! [`ridgeline_analysis::predict::device_table`].
+//! [`ridgeline_devices::device_table`].
 //!
 //! Copies and matrix multiplications run on *random* data: a GPU at its power limit multiplies zeros up
 //! to a third faster than other numbers, so a ceiling measured with zeros is one that no training reaches.
@@ -8,6 +8,7 @@
 //! the hidden subcommand `ridgeline measure-device` calls it; everybody else starts that subcommand
 //! through [`measure_in_child`].
 
+use ridgeline_base::statistics::quantile;
 use std::ffi::OsString;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use cudarc::cublaslt;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUresult};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError, LaunchConfig};
 use cudarc::nvrtc::Ptx;
-use ridgeline_analysis::predict::device_spec::{self, Rates};
+use ridgeline_devices::device_spec::{self, Rates};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
@@ -98,14 +99,6 @@ impl Measured {
             samples: u32::try_from(sorted.len()).unwrap_or(u32::MAX),
         })
     }
-}
-
-/// Linear between the two nearest, of sorted numbers.
-fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    let place = share * sorted.len().checked_sub(1)? as f64;
-    let below = *sorted.get(place.floor() as usize)?;
-    let above = *sorted.get(place.ceil() as usize)?;
-    Some(below + (above - below) * place.fract())
 }
 
 /// Why nothing was measured.

@@ -1,5 +1,4 @@
 //! The handle to the agent, against agents that misbehave (`fake_agent.py`) and the real one.
-#![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -77,6 +76,7 @@ fn request(seconds: u64) -> RunRequest {
         user_packages: Vec::new(),
         device: "auto".into(),
         iterations: Iterations::default(),
+        earlier: Vec::new(),
         batch_size: None,
         eager: false,
         overlay: BTreeMap::new(),

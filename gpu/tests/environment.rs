@@ -1,5 +1,4 @@
 //! The private environment, with shell scripts in the place of Pythons and of uv.
-#![cfg(unix)]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

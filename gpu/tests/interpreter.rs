@@ -1,5 +1,4 @@
 //! Which Python is found, with shell scripts in the place of Pythons.
-#![cfg(unix)]
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,7 +1,6 @@
 //! The agent that travels in the binary, in a Python with torch: the one that
 //! `RIDGELINE_TEST_PYTHON` names, else the first on `PATH` that has torch, else these tests say that
 //! they skip.
-#![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,6 +77,7 @@ impl Project {
             user_packages: Vec::new(),
             device: "cpu".into(),
             iterations: Iterations::default(),
+            earlier: Vec::new(),
             batch_size: None,
             eager: false,
             overlay: BTreeMap::new(),
@@ -215,7 +215,7 @@ async fn nothing_is_left_of_a_server_that_is_killed() {
         return;
     }
     let mut server = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "server_to_be_killed", "--nocapture"])
+        .args(["--exact", "real_agent::server_to_be_killed", "--nocapture"])
         .env("RIDGELINE_TEST_TO_BE_KILLED", "1")
         .stdout(Stdio::piped())
         .spawn()
@@ -301,6 +301,7 @@ async fn probed(project: &Project, request: &str) -> (RunOutcome, serde_json::Va
         request: file,
         without_sandbox: false,
         limits: run.limits,
+        low_priority: true,
     };
     let (sender, _receiver) = mpsc::channel(100);
     let outcome = project.agent.probe(request, sender, CancellationToken::new()).await;

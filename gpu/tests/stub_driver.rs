@@ -1,6 +1,5 @@
 //! The device query against CUDA drivers that are missing, broken or well, each a stub that is
 //! compiled here (`stub_driver.c`). A process loads a driver once, so each case is one of its own.
-#![cfg(target_os = "linux")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,7 +44,7 @@ fn check(stub: Option<TempDir>, variables: &[(&str, &str)], expected: &[&str]) {
     let Some(stub) = stub else { return };
     let hangs = variables.iter().any(|(name, _)| *name == "STUB_HANG");
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "print_devices", "--nocapture"])
+        .args(["--exact", "stub_driver::print_devices", "--nocapture"])
         .env("RIDGELINE_TEST_PRINT_DEVICES", if hangs { "1" } else { "30" })
         .env("LD_LIBRARY_PATH", stub.path())
         .envs(variables.iter().copied())

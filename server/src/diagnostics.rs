@@ -4,95 +4,188 @@
 //! Placing them reads files and works costs out, so it happens off the event loop. What is placed comes
 //! back as an event and is sent where it differs from what the client has.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::event::Event;
+use ridgeline_analysis::present::failure::{FailureFrame, FailureReport};
+use serde_json::Value;
+
+use crate::debounce::Wake;
+use crate::event::{Event, WorkspaceEvent};
 use crate::lsp::client::Importance;
 use crate::refresh::Refreshable;
-use crate::requests::diagnostic::{self, Placements};
+use crate::requests::diagnostic;
+use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
+use crate::text_mark::TextMark;
 
 /// After an edit: somebody who types is not to be flickered at.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// A failing run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure {
+    /// The project, which the frames' paths are relative to.
+    pub root: PathBuf,
+    /// `exception`, `syntax`, `exit` or `memory`.
+    pub kind: String,
+    /// What to show.
+    pub report: FailureReport,
+}
+
+impl Failure {
+    /// Where a frame's file is.
+    pub(crate) fn path(&self, frame: &FailureFrame) -> PathBuf {
+        self.root.join(&frame.path)
+    }
+
+    /// The file that it is shown in.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        self.report.at.as_ref().map(|frame| self.path(frame))
+    }
+}
+
+/// The diagnostics of one file, as the client gets them.
+#[derive(Clone, Debug)]
+pub(crate) struct Publication {
+    /// The file, as the client writes it where it is open.
+    pub uri: String,
+    /// Written by the edge, and not read here.
+    pub diagnostics: Value,
+}
+
+/// Where everything is shown.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Placements {
+    /// Diagnostics by file.
+    pub files: Vec<Publication>,
+    /// Messages that no file could be found for: it was renamed or deleted while it ran.
+    pub homeless: Vec<String>,
+}
+
+/// What the client shows: a mark of the diagnostics of each file.
+#[derive(Debug, Default)]
+pub(crate) struct Published(HashMap<String, TextMark>);
+
+impl Published {
+    /// Takes other diagnostics in, in place of those before; gives what the client has to be sent.
+    fn replace(&mut self, files: Vec<Publication>) -> Vec<Publication> {
+        let marks = files
+            .iter()
+            .map(|file| (file.uri.clone(), TextMark::of(&file.diagnostics.to_string())));
+        let before = std::mem::replace(&mut self.0, marks.collect());
+        let gone = before.keys().filter(|uri| !self.0.contains_key(*uri));
+        let mut changed: Vec<Publication> = gone.cloned().map(Publication::none).collect();
+        changed.sort_by(|a, b| a.uri.cmp(&b.uri));
+        changed.extend(
+            files.into_iter().filter(|file| before.get(&file.uri) != self.0.get(&file.uri)),
+        );
+        changed
+    }
+}
+
+impl Publication {
+    /// Nothing is shown in a file any more.
+    fn none(uri: String) -> Publication {
+        Publication { uri, diagnostics: Value::Array(Vec::new()) }
+    }
+}
+
 impl GlobalState {
     /// Diagnostics of a workspace may have changed.
-    pub fn show_diagnostics(&mut self, root: &Path) {
+    pub(crate) fn show_diagnostics(&mut self, id: WorkspaceId) {
         self.refresh.mark(Refreshable::Diagnostics);
         if self.client.pulls_diagnostics {
             return;
         }
         let number = self.next_number();
-        let Some(workspace) = self.workspace(root) else { return };
+        let workspace = &mut self.workspaces[id];
         workspace.placing = number;
-        let report = diagnostic::report_of(self, root);
-        let (events, root) = (self.events.clone(), root.to_owned());
+        let report = diagnostic::report_of(self, id);
+        let events = self.events.clone();
         tokio::spawn(async move {
             let placed = tokio::task::spawn_blocking(move || report.place()).await;
             let placed = placed.unwrap_or_default();
             // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::DiagnosticsPlaced(root, number, placed)).await;
+            let _ = events
+                .send(Event::Workspace(id, WorkspaceEvent::DiagnosticsPlaced(number, placed)))
+                .await;
         });
     }
 
     /// The text of a document has changed, and findings or remarks in it may have moved or faded.
-    pub fn show_remarks_soon(&mut self, file: &Path) {
-        let Some(root) = self.root_of(file) else { return };
-        let is_shown = self.has_findings(&root);
-        let is_remarked = self.settings.remarks
-            && self.workspace(&root).is_some_and(|workspace| !workspace.measured.is_empty());
+    pub(crate) fn show_remarks_soon(&mut self, file: &Path) {
+        let Some(id) = self.workspaces.around(file) else { return };
+        let is_shown = self.has_findings(id);
+        let is_remarked = self.settings.remarks && !self.workspaces[id].measured.is_empty();
         if !is_shown && !is_remarked {
             return;
         }
-        let events = self.events.clone();
-        let Some(workspace) = self.workspace(&root) else { return };
-        if workspace.placing_soon {
-            return;
-        }
-        workspace.placing_soon = true;
-        tokio::spawn(async move {
-            tokio::time::sleep(PAUSE).await;
-            let _ = events.send(Event::DiagnosticsDue(root)).await;
-        });
+        let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::DiagnosticsDue };
+        self.workspaces[id].placing_soon.start(PAUSE, &wake);
     }
 
     /// The pause after an edit is over.
-    pub fn diagnostics_due(&mut self, root: &Path) {
-        if let Some(workspace) = self.workspace(root) {
-            workspace.placing_soon = false;
+    pub(crate) fn diagnostics_due(&mut self, id: WorkspaceId) {
+        let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::DiagnosticsDue };
+        if self.workspaces[id].placing_soon.is_over(&wake) {
+            self.show_diagnostics(id);
         }
-        self.show_diagnostics(root);
     }
 
     /// Sends what was placed, unless something newer is being placed.
-    pub fn diagnostics_placed(&mut self, root: &Path, number: u64, placements: Placements) {
+    pub(crate) fn diagnostics_placed(
+        &mut self,
+        id: WorkspaceId,
+        number: u64,
+        placements: Placements,
+    ) {
         let to_client = self.to_client.clone();
-        let Some(workspace) = self.workspace(root) else { return };
+        let workspace = &mut self.workspaces[id];
         if workspace.placing != number {
             return;
         }
-        let before = std::mem::replace(&mut workspace.published, placements.placed);
-        let now = &workspace.published;
-        for gone in before.iter().filter(|old| now.iter().all(|new| new.uri != old.uri)) {
-            to_client.publish(&gone.uri, &[]);
-        }
-        for placed in now.iter().filter(|new| !before.contains(new)) {
-            to_client.publish(&placed.uri, &placed.diagnostics);
+        for file in workspace.published.replace(placements.files) {
+            to_client.publish(&file.uri, &file.diagnostics);
         }
         for message in placements.homeless {
-            self.say_once(root, Importance::Error, &message, false);
+            self.say_once(id, Importance::Error, &message, false);
         }
     }
 
     /// Takes everything back that is shown of a workspace, at once: it is going away.
-    pub fn take_diagnostics_back(&mut self, root: &Path) {
+    pub(crate) fn take_diagnostics_back(&mut self, id: WorkspaceId) {
         let to_client = self.to_client.clone();
-        let Some(workspace) = self.workspace(root) else { return };
+        let workspace = &mut self.workspaces[id];
         workspace.failure = None;
-        for shown in workspace.published.drain(..) {
-            to_client.publish(&shown.uri, &[]);
+        for file in workspace.published.replace(Vec::new()) {
+            to_client.publish(&file.uri, &file.diagnostics);
         }
         self.refresh.mark(Refreshable::Diagnostics);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_client_is_sent_what_differs_from_what_it_shows() {
+        let file = |uri: &str, diagnostics: Value| Publication { uri: uri.to_owned(), diagnostics };
+        let sent = |published: &mut Published, files: Vec<Publication>| -> Vec<(String, Value)> {
+            let sent = published.replace(files).into_iter();
+            sent.map(|file| (file.uri, file.diagnostics)).collect()
+        };
+        let mut published = Published::default();
+        let both = || vec![file("a", json!(["x"])), file("b", json!(["y"]))];
+        assert_eq!(sent(&mut published, both()).len(), 2);
+        assert_eq!(sent(&mut published, both()), []);
+        let changed = sent(&mut published, vec![file("a", json!(["z"]))]);
+        assert_eq!(changed, [("b".to_owned(), json!([])), ("a".to_owned(), json!(["z"]))]);
+        assert_eq!(sent(&mut published, Vec::new()), [("a".to_owned(), json!([]))]);
+        assert_eq!(sent(&mut published, Vec::new()), []);
     }
 }

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ridgeline_analysis::source::{Lines, SourceIndex, TextEdit};
+use ridgeline_analysis::python::{Lines, SourceIndex, TextEdit};
 
 /// Texts that may be open at once.
 const OPEN_LIMIT: usize = 4096;
 
 /// Texts above this size are left alone, in bytes. A file of 20,000 lines has about one million.
-pub const SIZE_LIMIT: usize = 16 * 1024 * 1024;
+pub(crate) const SIZE_LIMIT: usize = 16 * 1024 * 1024;
 
 /// Bytes of a project's files that are read to be shown at once.
 const TOTAL_LIMIT: usize = 4 * SIZE_LIMIT;
@@ -21,7 +21,7 @@ const TOTAL_LIMIT: usize = 4 * SIZE_LIMIT;
 /// What a document is called: by its path where it is a file, so that two spellings of one URI are
 /// one document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DocumentId {
+pub(crate) enum DocumentId {
     /// A file, by its absolute path.
     File(PathBuf),
     /// Anything else, by its URI: `untitled:Untitled-1`.
@@ -30,7 +30,7 @@ pub enum DocumentId {
 
 impl DocumentId {
     /// The file's path.
-    pub fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             DocumentId::File(path) => Some(path),
             DocumentId::Other(_) => None,
@@ -39,12 +39,12 @@ impl DocumentId {
 }
 
 /// The path without links, where it is there.
-pub fn real_path(path: &Path) -> PathBuf {
+pub(crate) fn real_path(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The text of a file; nothing where it cannot be read or is larger than [`SIZE_LIMIT`].
-pub fn text_on_disk(file: &Path) -> Option<String> {
+pub(crate) fn text_on_disk(file: &Path) -> Option<String> {
     let size = fs::metadata(file).ok()?.len();
     if usize::try_from(size).ok()? > SIZE_LIMIT {
         return None;
@@ -54,7 +54,7 @@ pub fn text_on_disk(file: &Path) -> Option<String> {
 
 /// The texts of files, by the same index; nothing for those that are not there, and for what is
 /// beyond [`TOTAL_LIMIT`] in all.
-pub fn texts_on_disk(files: &[Option<PathBuf>]) -> Vec<Option<String>> {
+pub(crate) fn texts_on_disk(files: &[Option<PathBuf>]) -> Vec<Option<String>> {
     let mut left = TOTAL_LIMIT;
     let mut read = |file: &Option<PathBuf>| {
         let text = text_on_disk(file.as_deref()?).filter(|text| text.len() <= left)?;
@@ -66,7 +66,7 @@ pub fn texts_on_disk(files: &[Option<PathBuf>]) -> Vec<Option<String>> {
 
 /// An open text.
 #[derive(Debug)]
-pub struct Document {
+pub(crate) struct Document {
     /// As the editor writes it.
     pub uri: String,
     /// The file's path without links, which is how profiles know it; nothing where it is no file.
@@ -81,14 +81,14 @@ pub struct Document {
 
 impl Document {
     /// Which edition of the text it is.
-    pub fn edition(&self) -> u64 {
+    pub(crate) fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
 }
 
 /// A document at one moment. It does not change; it knows when it is out of date.
 #[derive(Clone, Debug)]
-pub struct DocumentSnapshot {
+pub(crate) struct DocumentSnapshot {
     /// Which document.
     pub id: DocumentId,
     /// As the editor writes it.
@@ -104,7 +104,7 @@ pub struct DocumentSnapshot {
 
 impl DocumentSnapshot {
     /// Whether the document has been neither edited nor closed since.
-    pub fn is_current(&self) -> bool {
+    pub(crate) fn is_current(&self) -> bool {
         self.current.load(Ordering::Acquire) == self.edition
     }
 }
@@ -112,7 +112,7 @@ impl DocumentSnapshot {
 /// A change of a text as the client tells it. Places are in the client's units, so they can be read
 /// only when the changes before have been made.
 #[derive(Clone, Debug)]
-pub enum Change<P> {
+pub(crate) enum Change<P> {
     /// The whole text anew.
     Whole(String),
     /// What stands at a place becomes this text.
@@ -121,7 +121,7 @@ pub enum Change<P> {
 
 /// Why a text is left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// It is larger than [`SIZE_LIMIT`].
     TooLarge,
     /// More than [`OPEN_LIMIT`] are open.
@@ -130,7 +130,7 @@ pub enum Refusal {
 
 /// All open texts.
 #[derive(Debug, Default)]
-pub struct Documents {
+pub(crate) struct Documents {
     open: HashMap<DocumentId, Document>,
     /// Numbers of editions are never used twice, so that a document closed and opened again is not
     /// mistaken for itself.
@@ -138,16 +138,21 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// Opens a text, or replaces it where it was open.
+    /// Opens a text, or replaces it where it was open. `real` is its file's path without links.
     ///
     /// # Errors
     /// Where the text is left alone; it is open all the same, so that a smaller one can follow.
-    pub fn open(&mut self, id: DocumentId, uri: String, text: String) -> Result<(), Refusal> {
+    pub(crate) fn open(
+        &mut self,
+        id: DocumentId,
+        uri: String,
+        real: Option<PathBuf>,
+        text: String,
+    ) -> Result<(), Refusal> {
         self.close(&id);
         if self.open.len() >= OPEN_LIMIT {
             return Err(Refusal::TooMany);
         }
-        let real = id.path().map(real_path);
         let too_large = text.len() > SIZE_LIMIT;
         let index = (!too_large).then(|| SourceIndex::new(text));
         self.last_edition += 1;
@@ -161,7 +166,7 @@ impl Documents {
     ///
     /// # Errors
     /// Where the text has become too large.
-    pub fn change<P>(
+    pub(crate) fn change<P>(
         &mut self,
         id: &DocumentId,
         changes: Vec<Change<P>>,
@@ -189,7 +194,7 @@ impl Documents {
     }
 
     /// Takes note of the client's number for a text.
-    pub fn set_version(&mut self, id: &DocumentId, version: i32) {
+    pub(crate) fn set_version(&mut self, id: &DocumentId, version: i32) {
         if let Some(document) = self.open.get_mut(id) {
             document.version = version;
         }
@@ -197,7 +202,7 @@ impl Documents {
 
     /// Parses what edits put off, in a pause such as a save. Snapshots are out of date where that
     /// changed what is known of the text.
-    pub fn catch_up(&mut self, id: &DocumentId) {
+    pub(crate) fn catch_up(&mut self, id: &DocumentId) {
         let Some(document) = self.open.get_mut(id) else { return };
         if document.index.as_mut().is_some_and(SourceIndex::catch_up) {
             self.last_edition += 1;
@@ -206,30 +211,30 @@ impl Documents {
     }
 
     /// Closes a text. Snapshots of it are out of date from now on.
-    pub fn close(&mut self, id: &DocumentId) {
+    pub(crate) fn close(&mut self, id: &DocumentId) {
         if let Some(document) = self.open.remove(id) {
             document.edition.store(0, Ordering::Release);
         }
     }
 
     /// An open text.
-    pub fn get(&self, id: &DocumentId) -> Option<&Document> {
+    pub(crate) fn get(&self, id: &DocumentId) -> Option<&Document> {
         self.open.get(id)
     }
 
     /// Bytes of an open text; 0 where it is not open or too large.
-    pub fn bytes(&self, id: &DocumentId) -> usize {
+    pub(crate) fn bytes(&self, id: &DocumentId) -> usize {
         let index = self.get(id).and_then(|document| document.index.as_ref());
         index.map_or(0, |index| index.text().len())
     }
 
     /// All of them, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (&DocumentId, &Document)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&DocumentId, &Document)> {
         self.open.iter()
     }
 
     /// A text at this moment; nothing where it is not open or too large.
-    pub fn snapshot(&self, id: &DocumentId) -> Option<DocumentSnapshot> {
+    pub(crate) fn snapshot(&self, id: &DocumentId) -> Option<DocumentSnapshot> {
         let document = self.open.get(id)?;
         Some(DocumentSnapshot {
             id: id.clone(),
@@ -285,7 +290,7 @@ mod tests {
 
     fn documents(text: &str) -> Documents {
         let mut documents = Documents::default();
-        documents.open(id(), "file:///w/a.py".into(), text.into()).expect("small");
+        documents.open(id(), "file:///w/a.py".into(), None, text.into()).expect("small");
         documents
     }
 
@@ -324,7 +329,7 @@ mod tests {
         assert!(!before.is_current());
         let after = documents.snapshot(&id()).expect("open");
         documents.close(&id());
-        documents.open(id(), "file:///w/a.py".into(), "y".into()).expect("small");
+        documents.open(id(), "file:///w/a.py".into(), None, "y".into()).expect("small");
         assert!(!after.is_current());
     }
 
@@ -332,7 +337,7 @@ mod tests {
     fn large_texts_are_left_alone_until_they_are_small() {
         let mut documents = Documents::default();
         let large = "#".repeat(SIZE_LIMIT + 1);
-        let opened = documents.open(id(), "file:///w/a.py".into(), large);
+        let opened = documents.open(id(), "file:///w/a.py".into(), None, large);
         assert_eq!(opened, Err(Refusal::TooLarge));
         assert!(documents.snapshot(&id()).is_none());
         let part = vec![Change::Part(0..1, "x".to_owned())];
@@ -347,7 +352,7 @@ mod tests {
         let mut documents = Documents::default();
         let line = format!("x = [{}]\n", "1, ".repeat(5_000_000));
         let bytes = line.len();
-        documents.open(id(), "file:///w/a.py".into(), line).expect("below the limit");
+        documents.open(id(), "file:///w/a.py".into(), None, line).expect("below the limit");
         let snapshot = documents.snapshot(&id()).expect("open");
         assert!(snapshot.index.is_too_large_to_parse() && snapshot.index.tree().is_none());
         assert_eq!(documents.bytes(&id()), bytes);

@@ -7,22 +7,22 @@ use tokio::sync::oneshot;
 
 use crate::batch::Exploration;
 use crate::consent;
+use crate::diagnostics::Placements;
 use crate::documents::{Change, DocumentId};
 use crate::findings::Kept;
-use crate::live::EstimateOutcome;
+use crate::jobs::Outcome;
 use crate::lsp::position::ClientRange;
+use crate::machine_load::Needed;
 use crate::measured_rates::Target;
 use crate::panel::question::Question;
-use crate::profiler::{ProfileOutcome, Profiled, ProgressEvent};
+use crate::profiler::{Profiled, ProgressEvent};
 use crate::requests::Request;
-use crate::requests::diagnostic::Placements;
-use crate::run_queue::{Reason, RunId};
-use crate::state::Client;
+use crate::scheduler::{JobId, Reason, WorkspaceId};
+use crate::state::{Client, Saved};
 use crate::trust::Answer;
-use crate::what_if::Found;
 
 /// What wakes the event loop. There is no other way in.
-pub enum Event {
+pub(crate) enum Event {
     /// The client tells something. It is acknowledged when it is done, so that the number of
     /// messages under way has the transport's limit.
     Told(Told, oneshot::Sender<()>),
@@ -33,63 +33,71 @@ pub enum Event {
 
     /// `workspace/configuration` was answered; nothing where it was not.
     SettingsFetched(Option<Value>),
-    /// The person answered whether a workspace may run; nothing where they closed the question.
-    TrustAnswered(PathBuf, consent::Question, Option<Answer>),
-    /// The person said which script is the training run; nothing where they closed the question.
-    ScriptChosen(PathBuf, consent::Question, Option<PathBuf>, Reason),
+    /// Something happened to a workspace.
+    Workspace(WorkspaceId, WorkspaceEvent),
     /// Files changed on the disk (Python files and configurations that git does not ignore).
     FilesChanged(Vec<PathBuf>),
+    /// Which of them hold something new.
+    ChangesRead(Vec<FileChange>),
     /// A run goes on.
-    RunProgressed(RunId, ProgressEvent),
-    /// A run ended.
-    RunEnded(RunId, Box<ProfileOutcome>),
+    RunProgressed(JobId, ProgressEvent),
+    /// A job ended.
+    JobEnded(JobId, Box<Outcome>),
+    /// Whether something else needs the machine.
+    MachineSeen(Option<Needed>),
+    /// What was seen of the machine is old.
+    LookAgain,
     /// Somebody made a recording, perhaps of one of the workspaces.
     RecordingMade,
-    /// What was measured in a workspace beside this session.
-    NewerFound(PathBuf, Profiled),
-    /// What an earlier session measured in a workspace.
-    EarlierFound(PathBuf, Option<Profiled>),
-    /// A workspace's zygote is ready, or was not to be had.
-    Prepared(PathBuf),
     /// A job of a workspace has ended, or does something else.
     WorkChanged,
     /// Who stopped a workspace, with this number, has waited long enough for its end.
     StopOverdue(u64),
-    /// The pause after an edit is over: the unsaved text is to be estimated.
-    EstimateDue(PathBuf),
-    /// An estimate ended; the number tells whether it is still wanted.
-    EstimateEnded(PathBuf, u64, Box<EstimateOutcome>),
-    /// The person chose a GPU to estimate for, or none.
-    TargetChosen(PathBuf, Option<String>),
+    /// A job found out more about other batch sizes, of the measurement of this generation.
+    BatchExplored(JobId, u64, Box<Exploration>),
+}
+
+/// A file that holds something new.
+pub(crate) struct FileChange {
+    /// Which.
+    pub file: PathBuf,
+    /// It holds the text of this open document, which the client has not said to be saved.
+    pub saved: Option<(DocumentId, Saved)>,
+}
+
+/// What happens to a workspace. It is dropped where the workspace is gone.
+pub(crate) enum WorkspaceEvent {
     /// A GPU is to be measured: the person agreed to that question, or the settings do.
     MeasureDevice(Target, consent::Question, consent::Cause),
-    /// The measurement of a GPU ended, with what to tell the person; nothing where it was stopped.
-    DeviceMeasured(Option<Result<String, String>>),
+    /// The person answered whether a workspace may run; nothing where they closed the question.
+    TrustAnswered(consent::Question, Option<Answer>),
+    /// The person said which script is the training run; nothing where they closed the question.
+    ScriptChosen(consent::Question, Option<String>, Reason),
+    /// What was measured in a workspace beside this session.
+    NewerFound(Profiled),
+    /// What an earlier session measured in a workspace.
+    EarlierFound(Option<Profiled>),
+    /// A workspace's zygote is ready, or was not to be had.
+    Prepared,
+    /// The pause after an edit is over: the unsaved text is to be estimated.
+    EstimateDue,
+    /// The person chose a GPU to estimate for, or none.
+    TargetChosen(Option<String>),
     /// What is known of other batch sizes before one is tried, of the measurement of this generation.
-    BatchLookedAt(PathBuf, u64, Box<Exploration>),
-    /// More is known of other batch sizes: the number of the search, and the generation of the
-    /// measurement that it is about.
-    BatchExplored(PathBuf, u64, u64, Box<Exploration>),
-    /// A search for that ended.
-    BatchExploring(PathBuf, u64),
-    /// A measurement, which its generation names, was looked at: what optimizations would bring to it;
-    /// nothing where that was not wanted.
-    WhatIfsFound(PathBuf, u64, Option<Found>),
-    /// What a measurement shows, which its generation names; nothing where nothing can be said of it.
-    FindingsFound(PathBuf, u64, Option<Kept>),
+    BatchLookedAt(u64, Box<Exploration>),
     /// The pause after an edit is over: the texts are to be read for what they show alone.
-    ReadingDue(PathBuf),
+    ReadingDue,
     /// The texts were read; the number tells whether that is still wanted. Nothing where they are no
     /// Python at the moment.
-    TextsRead(PathBuf, u64, Option<Vec<Kept>>),
+    TextsRead(u64, Option<Vec<Kept>>),
     /// The pause after an edit is over: remarks are to be where their statements are.
-    DiagnosticsDue(PathBuf),
+    DiagnosticsDue,
     /// Where diagnostics are shown has been found; the number tells whether they are still the newest.
-    DiagnosticsPlaced(PathBuf, u64, Placements),
+    DiagnosticsPlaced(u64, Placements),
 }
 
 /// What a client tells without asking.
-pub enum Told {
+pub(crate) enum Told {
     /// `initialize`: who the client is.
     Hello(Box<Client>),
     /// `initialized`: it takes requests from now on.

@@ -5,17 +5,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ridgeline_analysis::source::SourceIndex;
+use ridgeline_analysis::python::SourceIndex;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use crate::documents::{Change, DocumentId, Refusal, SIZE_LIMIT, real_path};
-use crate::event::{Event, Told};
+use crate::documents::{Change, DocumentId, Refusal, SIZE_LIMIT};
+use crate::event::{Event, FileChange, Told, WorkspaceEvent};
 use crate::freed_memory;
 use crate::lsp::client::Importance;
 use crate::lsp::position::{self, ClientRange};
 use crate::requests;
-use crate::run_queue::Reason;
+use crate::scheduler::{Reason, Slot, WorkspaceId};
 use crate::settings::Settings;
 use crate::state::{GlobalState, Saved};
 use crate::trust::Trust;
@@ -24,21 +24,38 @@ use crate::watcher::Watcher;
 /// A turn that takes longer is logged: edits wait behind it.
 const SLOW_TURN: Duration = Duration::from_millis(100);
 
+/// Changed files that wait for a worker to look at them.
+const CHANGES_LIMIT: usize = 1024;
+
 /// Handles events until there are no more senders, or the client said goodbye and has gone.
-pub async fn run(mut state: GlobalState, mut events: mpsc::Receiver<Event>) {
+pub(crate) async fn run(mut state: GlobalState, mut events: mpsc::Receiver<Event>) {
     while let Some(event) = events.recv().await {
         let started = Instant::now();
-        let name = name(&event);
+        let (name, text) = (name(&event), text_of(&event));
         // A panic costs one event. Whoever waits for its answer gets an error, because what would
         // have sent it is dropped.
         let turn = catch_unwind(AssertUnwindSafe(|| state.handle(event)));
         if turn.is_err() {
             tracing::error!("a defect: the event {name} was not handled to its end");
+            if catch_unwind(AssertUnwindSafe(|| state.recover(text))).is_err() {
+                tracing::error!("a defect: the state could not be restored, so the session ends");
+                return;
+            }
         }
         let took = started.elapsed();
         if took > SLOW_TURN {
             tracing::warn!("{name} took {} ms", took.as_millis());
         }
+    }
+}
+
+/// The document whose text an event changes.
+fn text_of(event: &Event) -> Option<DocumentId> {
+    match event {
+        Event::Told(Told::Opened { id, .. } | Told::Changed(id, ..) | Told::Saved(id), _) => {
+            Some(id.clone())
+        }
+        _ => None,
     }
 }
 
@@ -59,31 +76,51 @@ fn name(event: &Event) -> &'static str {
         Event::Asked(_) => "a request",
         Event::PanelAsked(_) => "a question of the panel",
         Event::SettingsFetched(_) => "settings",
-        Event::TrustAnswered(..) => "consent",
-        Event::ScriptChosen(..) => "choice of script",
+        Event::Workspace(_, event) => match event {
+            WorkspaceEvent::TrustAnswered(..) => "consent",
+            WorkspaceEvent::ScriptChosen(..) => "choice of script",
+            WorkspaceEvent::NewerFound(..) => "newer profile",
+            WorkspaceEvent::EarlierFound(..) => "earlier profile",
+            WorkspaceEvent::Prepared => "prepared",
+            WorkspaceEvent::EstimateDue => "pause before an estimate",
+            WorkspaceEvent::TargetChosen(..) => "choice of GPU",
+            WorkspaceEvent::MeasureDevice(..) => "wish to measure a GPU",
+            WorkspaceEvent::BatchLookedAt(..) => "first look at the batch size",
+            WorkspaceEvent::ReadingDue => "pause before a reading",
+            WorkspaceEvent::TextsRead(..) => "end of a reading",
+            WorkspaceEvent::DiagnosticsDue => "diagnostics after an edit",
+            WorkspaceEvent::DiagnosticsPlaced(..) => "diagnostics",
+        },
         Event::FilesChanged(_) => "changed files",
+        Event::ChangesRead(_) => "what changed in files",
         Event::RunProgressed(..) => "progress of a run",
-        Event::RunEnded(..) => "end of a run",
+        Event::JobEnded(..) => "end of a job",
+        Event::MachineSeen(_) => "look at the machine",
+        Event::LookAgain => "old look at the machine",
         Event::RecordingMade => "a recording",
-        Event::NewerFound(..) => "newer profile",
-        Event::EarlierFound(..) => "earlier profile",
-        Event::Prepared(_) => "prepared",
         Event::WorkChanged => "change of a job",
         Event::StopOverdue(_) => "a stop that takes long",
-        Event::EstimateDue(_) => "pause before an estimate",
-        Event::EstimateEnded(..) => "end of an estimate",
-        Event::TargetChosen(..) => "choice of GPU",
-        Event::MeasureDevice(..) => "wish to measure a GPU",
-        Event::DeviceMeasured(_) => "end of measuring a GPU",
-        Event::BatchLookedAt(..) => "first look at the batch size",
         Event::BatchExplored(..) => "another batch size",
-        Event::BatchExploring(..) => "end of other batch sizes",
-        Event::WhatIfsFound(..) => "what-ifs",
-        Event::FindingsFound(..) => "findings",
-        Event::ReadingDue(_) => "pause before a reading",
-        Event::TextsRead(..) => "end of a reading",
-        Event::DiagnosticsDue(_) => "diagnostics after an edit",
-        Event::DiagnosticsPlaced(..) => "diagnostics",
+    }
+}
+
+/// An open document whose file has changed.
+struct Known {
+    id: DocumentId,
+    now: Saved,
+    before: Option<Saved>,
+}
+
+impl Known {
+    /// What is new in the file. It reads the file.
+    fn change(self, file: PathBuf) -> Option<FileChange> {
+        if self.now.is_on_disk(&file) {
+            let is_known = self.before.is_some_and(|before| before.edition == self.now.edition);
+            return (!is_known).then_some(FileChange { file, saved: Some((self.id, self.now)) });
+        }
+        // Somebody who types on after a save is ahead of the news of it.
+        let is_known = self.before.is_some_and(|before| before.is_on_disk(&file));
+        (!is_known).then_some(FileChange { file, saved: None })
     }
 }
 
@@ -98,9 +135,40 @@ async fn relay_jobs(mut jobs: watch::Receiver<u64>, events: mpsc::Sender<Event>)
 
 impl GlobalState {
     /// One turn.
-    pub fn handle(&mut self, event: Event) {
+    pub(crate) fn handle(&mut self, event: Event) {
         self.take_up(event);
+        self.run_jobs();
         self.stopping.answer_ended(&self.gate);
+    }
+
+    /// Brings the state back to one that holds after a turn that did not come to its end, perhaps in the
+    /// middle of a change. What has begun goes on, and what waits is started in the next turn. `text` is
+    /// the document that the turn was about: its text may be another one than the client's.
+    fn recover(&mut self, text: Option<DocumentId>) {
+        let unborn = self.starting.take().and_then(|id| self.scheduler.ended(id, Instant::now()));
+        if let Some(job) = unborn {
+            job.token.cancel();
+        }
+        self.is_looking_at_changes = false;
+        for workspace in self.workspaces.iter_mut() {
+            workspace.forget_pending();
+        }
+        let mut message =
+            "Ridgeline had an internal error and went on. The details are in its log; \
+                           please report them."
+                .to_owned();
+        if let Some(id) = text.filter(|id| self.documents.get(id).is_some()) {
+            self.documents.close(&id);
+            self.saved.remove(&id);
+            self.cache.retain(|(other, _, _), _| *other != id);
+            message += " Costs of this file are hidden until you open it again.";
+        }
+        self.mark_stale();
+        if !std::mem::replace(&mut self.has_told_defect, true) {
+            self.to_client.show_message(Importance::Error, &message);
+        }
+        // The next turn. A full queue has others.
+        let _ = self.events.try_send(Event::WorkChanged);
     }
 
     fn take_up(&mut self, event: Event) {
@@ -114,60 +182,64 @@ impl GlobalState {
             Event::PanelAsked(question) => self.panel_asked(question),
             Event::SettingsFetched(Some(value)) => self.take_settings(&value),
             Event::SettingsFetched(None) => {}
-            Event::TrustAnswered(root, question, answer) => {
-                self.trust_answered(&root, question, answer);
-            }
-            Event::ScriptChosen(root, question, script, reason) => {
-                self.script_chosen(&root, question, script, reason);
+            Event::Workspace(id, event) => {
+                if self.workspaces.contains(id) {
+                    self.handle_workspace(id, event);
+                }
             }
             Event::FilesChanged(files) => self.files_changed(files),
+            Event::ChangesRead(changes) => self.changes_read(changes),
             Event::RunProgressed(id, progress) => self.run_progressed(id, progress),
-            Event::RunEnded(id, outcome) => self.run_ended(id, *outcome),
+            Event::JobEnded(id, outcome) => self.job_ended(id, *outcome),
+            Event::MachineSeen(needed) => {
+                self.scheduler.machine_seen(needed);
+                self.work_changed();
+            }
+            Event::LookAgain => self.scheduler.look_again(),
             Event::RecordingMade => self.look_for_newer(),
-            Event::NewerFound(root, newer) => {
-                self.take_newer_in(&root, newer);
-                self.send_status(&root);
-                self.study_what_ifs(None);
-            }
-            Event::EarlierFound(root, Some(earlier)) => {
-                let known = self.workspace(&root).is_some_and(|found| !found.measured.is_empty());
-                if !known {
-                    self.take_in(&root, earlier);
-                }
-                self.send_status(&root);
-                self.study_what_ifs(None);
-            }
-            Event::EarlierFound(root, None) => self.send_status(&root),
-            Event::Prepared(root) => self.prepared(&root),
             Event::WorkChanged => self.work_changed(),
             Event::StopOverdue(number) => self.stopping.overdue(number),
-            Event::EstimateDue(root) => self.estimate_due(&root),
-            Event::EstimateEnded(root, number, outcome) => {
-                self.estimate_ended(&root, number, *outcome);
+            Event::BatchExplored(id, generation, found) => {
+                self.batch_explored(id, generation, *found);
             }
-            Event::TargetChosen(root, name) => self.set_target(&root, name),
-            Event::MeasureDevice(target, question, cause) => {
-                self.device_wanted(target, question, cause);
+        }
+    }
+
+    fn handle_workspace(&mut self, id: WorkspaceId, event: WorkspaceEvent) {
+        match event {
+            WorkspaceEvent::TrustAnswered(question, answer) => {
+                self.trust_answered(id, question, answer);
             }
-            Event::DeviceMeasured(measured) => self.device_measured(measured),
-            Event::BatchLookedAt(root, generation, found) => {
-                self.batch_looked_at(&root, generation, *found);
+            WorkspaceEvent::ScriptChosen(question, script, reason) => {
+                self.script_chosen(id, question, script, reason);
             }
-            Event::BatchExplored(root, number, generation, found) => {
-                self.batch_explored(&root, number, generation, *found);
+            WorkspaceEvent::NewerFound(newer) => {
+                self.take_newer_in(id, newer);
+                self.send_status(id);
+                self.study_what_ifs(None);
             }
-            Event::BatchExploring(root, number) => self.batch_exploring_ended(&root, number),
-            Event::WhatIfsFound(root, generation, found) => {
-                self.what_ifs_found(&root, generation, found);
+            WorkspaceEvent::EarlierFound(earlier) => {
+                let earlier = earlier.filter(|_| self.workspaces[id].measured.is_empty());
+                if let Some(earlier) = earlier {
+                    self.take_in(id, earlier);
+                }
+                self.send_status(id);
+                self.study_what_ifs(None);
             }
-            Event::FindingsFound(root, generation, found) => {
-                self.findings_found(&root, generation, found);
+            WorkspaceEvent::Prepared => self.prepared(id),
+            WorkspaceEvent::EstimateDue => self.estimate_due(id),
+            WorkspaceEvent::TargetChosen(name) => self.set_target(id, name),
+            WorkspaceEvent::MeasureDevice(target, question, cause) => {
+                self.device_wanted(id, target, question, cause);
             }
-            Event::ReadingDue(root) => self.reading_due(&root),
-            Event::TextsRead(root, number, found) => self.texts_read(&root, number, found),
-            Event::DiagnosticsDue(root) => self.diagnostics_due(&root),
-            Event::DiagnosticsPlaced(root, number, placements) => {
-                self.diagnostics_placed(&root, number, placements);
+            WorkspaceEvent::BatchLookedAt(generation, found) => {
+                self.batch_looked_at(id, generation, *found);
+            }
+            WorkspaceEvent::ReadingDue => self.reading_due(id),
+            WorkspaceEvent::TextsRead(number, found) => self.texts_read(id, number, found),
+            WorkspaceEvent::DiagnosticsDue => self.diagnostics_due(id),
+            WorkspaceEvent::DiagnosticsPlaced(number, placements) => {
+                self.diagnostics_placed(id, number, placements);
             }
         }
     }
@@ -182,6 +254,7 @@ impl GlobalState {
                 self.gate.set_trust(Trust::new(self.store.clone(), client.vouched));
                 self.client = (*client).into();
                 let (settings, _) = Settings::read(&self.client.options, &self.client);
+                self.scheduler.set_budget(settings.background);
                 self.settings = settings.into();
             }
             Told::Ready => self.ready(),
@@ -242,7 +315,8 @@ impl GlobalState {
     }
 
     fn opened(&mut self, id: DocumentId, uri: String, text: String) {
-        let opened = self.documents.open(id.clone(), uri, text);
+        let real = id.path().map(|path| self.disk.real_path(path));
+        let opened = self.documents.open(id.clone(), uri, real, text);
         self.tell_refusal(&id, opened);
         let Some(document) = self.documents.get(&id) else { return };
         if document.index.as_ref().is_some_and(SourceIndex::is_too_large_to_parse) {
@@ -255,11 +329,11 @@ impl GlobalState {
         self.saved.insert(id.clone(), saved);
         let Some(path) = document.real.clone() else { return };
         self.last_touched = Some(path.clone());
-        let root = self.root_of(&path).or_else(|| self.add_folder_of(&path));
-        if let Some(root) = root {
-            self.prepare(&root);
-            self.send_status(&root);
-            self.estimate_when_idle(&root);
+        let id = self.workspaces.around(&path).or_else(|| self.add_folder_of(&path));
+        if let Some(id) = id {
+            self.prepare(id);
+            self.send_status(id);
+            self.estimate_when_idle(id);
         }
         self.show_remarks_soon(&path);
         self.read_after_pause(&path, true);
@@ -274,8 +348,8 @@ impl GlobalState {
         if let Some(path) = self.documents.get(id).and_then(|document| document.real.clone()) {
             self.show_remarks_soon(&path);
             self.last_touched = Some(path.clone());
-            self.stop_exploring();
-            self.stop_probing();
+            let owner = self.workspaces.around(&path);
+            self.scheduler.edited(owner);
             self.text_changed(&path);
             self.read_after_pause(&path, false);
         }
@@ -306,46 +380,93 @@ impl GlobalState {
         if !self.settings.run_on_save || has_run {
             return;
         }
-        if let Some(root) = self.root_of(&path) {
-            self.want_run(&root, Reason::Saved(path));
+        if let Some(id) = self.workspaces.around(&path) {
+            self.want_run(id, Reason::Saved(path));
         }
     }
 
     /// Something wrote files. What the editor saved itself comes this way as well, and a client that
     /// sends no `didSave` has no other.
     fn files_changed(&mut self, files: Vec<PathBuf>) {
+        // An estimate may depend on any of them.
+        for file in &files {
+            if let Some(id) = self.workspaces.around(file) {
+                self.scheduler.forget_result(id, Slot::Estimate);
+            }
+        }
         if !self.settings.watch_files {
             return;
         }
-        let mut wanted: HashMap<PathBuf, Reason> = HashMap::new();
-        for file in files {
-            let Some(root) = self.root_of(&file) else { continue };
-            if let Some(reason) = self.reason_for(&file) {
-                wanted.insert(root, reason);
-            }
-        }
-        for (root, reason) in wanted {
-            self.want_run(&root, reason);
-        }
+        // After a `git checkout` one file is as good as a thousand.
+        let room = CHANGES_LIMIT.saturating_sub(self.changed.len());
+        self.changed.extend(files.into_iter().take(room));
+        self.look_at_changes();
     }
 
-    fn reason_for(&mut self, file: &Path) -> Option<Reason> {
-        let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
-        let Some((id, document)) = open else {
-            return Some(Reason::ChangedOutside(file.to_owned()));
-        };
-        let now = Saved::of(document, true);
-        let before = self.saved.get(id);
-        if !now.is_on_disk(file) {
-            // Somebody who types on after a save is ahead of the news of it.
-            let is_known = before.is_some_and(|before| before.is_on_disk(file));
-            return (!is_known).then(|| Reason::ChangedOutside(file.to_owned()));
+    /// Finds out on a worker which of the changed files hold something else than the client has saved. One
+    /// worker at a time: what changes meanwhile waits for it.
+    fn look_at_changes(&mut self) {
+        if self.is_looking_at_changes || self.changed.is_empty() {
+            return;
         }
-        if before.is_some_and(|before| before.edition == now.edition) {
-            return None;
+        self.is_looking_at_changes = true;
+        let open: HashMap<&Path, (&DocumentId, Saved)> = self
+            .documents
+            .iter()
+            .filter_map(|(id, document)| {
+                Some((document.real.as_deref()?, (id, Saved::of(document, true))))
+            })
+            .collect();
+        let changes = std::mem::take(&mut self.changed).into_iter().map(|file| {
+            let known = open.get(file.as_path()).map(|(id, now)| Known {
+                id: (*id).clone(),
+                now: *now,
+                before: self.saved.get(id).copied(),
+            });
+            (file, known)
+        });
+        let (changes, events): (Vec<_>, _) = (changes.collect(), self.events.clone());
+        tokio::spawn(async move {
+            let looked = tokio::task::spawn_blocking(move || {
+                let new = changes.into_iter().filter_map(|(file, known)| match known {
+                    None => Some(FileChange { file, saved: None }),
+                    Some(known) => known.change(file),
+                });
+                new.collect()
+            });
+            // A panic in there has been logged by the hook.
+            let changes: Vec<FileChange> = looked.await.unwrap_or_default();
+            // Where the event loop is over, nobody wants it.
+            let _ = events.send(Event::ChangesRead(changes)).await;
+        });
+    }
+
+    /// Files were found to hold something new.
+    fn changes_read(&mut self, changes: Vec<FileChange>) {
+        self.is_looking_at_changes = false;
+        let mut wanted: HashMap<WorkspaceId, Reason> = HashMap::new();
+        for FileChange { file, saved } in changes {
+            let Some(id) = self.workspaces.around(&file) else { continue };
+            let reason = match saved {
+                None => Reason::ChangedOutside(file),
+                Some((document, now)) => {
+                    // The client may have said so in the meantime.
+                    let before = self.saved.get(&document);
+                    if before.is_some_and(|before| before.edition == now.edition) {
+                        continue;
+                    }
+                    if self.documents.get(&document).is_some() {
+                        self.saved.insert(document, now);
+                    }
+                    Reason::Saved(file)
+                }
+            };
+            wanted.insert(id, reason);
         }
-        self.saved.insert(id.clone(), now);
-        Some(Reason::Saved(file.to_owned()))
+        for (id, reason) in wanted {
+            self.want_run(id, reason);
+        }
+        self.look_at_changes();
     }
 
     fn settings_changed(&mut self, value: &Value) {
@@ -380,24 +501,23 @@ impl GlobalState {
         if *self.settings == settings {
             return;
         }
+        self.scheduler.set_budget(settings.background);
         let before = std::mem::replace(&mut self.settings, settings.into());
         self.mark_stale();
-        let roots: Vec<PathBuf> =
-            self.workspaces.iter().map(|workspace| workspace.root.clone()).collect();
-        for root in &roots {
-            self.show_diagnostics(root);
-            self.live_settings_changed(root, &before);
-            self.findings_settings_changed(root);
+        for id in self.workspaces.ids() {
+            self.show_diagnostics(id);
+            self.live_settings_changed(id, &before);
+            self.findings_settings_changed(id);
         }
     }
 
-    /// The workspaces that a command means: that of its argument, else that of the document touched
+    /// The workspace that a command is about: that of its argument, else that of the document touched
     /// last, else the only one.
-    pub fn meant(&mut self, argument: Option<PathBuf>) -> Option<PathBuf> {
+    pub(crate) fn target_workspace(&self, argument: Option<PathBuf>) -> Option<WorkspaceId> {
         if let Some(path) = argument {
-            return self.root_of(&real_path(&path));
+            return self.workspaces.around(&self.disk.real_path(&path));
         }
-        let touched = self.last_touched.as_deref().and_then(|path| self.root_of(path));
-        touched.or_else(|| self.workspaces.first().map(|workspace| workspace.root.clone()))
+        let touched = self.last_touched.as_deref().and_then(|path| self.workspaces.around(path));
+        touched.or_else(|| self.workspaces.iter().next().map(|workspace| workspace.id))
     }
 }

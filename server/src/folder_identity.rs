@@ -10,7 +10,7 @@ use crate::git;
 
 /// A folder, by what does not change while somebody works in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// The device and the number on it; where the system has none, when it was made.
     numbers: [u64; 2],
     /// The first commit of its repository, where there was one.
@@ -19,18 +19,18 @@ pub struct Identity {
 
 impl Identity {
     /// The folder at `root`; nothing where there is none.
-    pub fn of(root: &Path) -> Option<Identity> {
+    pub(crate) fn of(root: &Path) -> Option<Identity> {
         Some(Identity { numbers: numbers(root)?, commit: git::first_commit(root) })
     }
 
     /// The same without its repository, of which nothing is read.
-    pub fn of_folder(root: &Path) -> Option<Identity> {
+    pub(crate) fn of_folder(root: &Path) -> Option<Identity> {
         Some(Identity { numbers: numbers(root)?, commit: None })
     }
 
     /// Whether the folder at `root` is this one. A repository that was not there before is the person's
     /// own; one that is another, or is gone, means another project.
-    pub fn is_of(&self, root: &Path) -> bool {
+    pub(crate) fn is_of(&self, root: &Path) -> bool {
         // Nothing is read of a folder that was not allowed.
         self.is_same_folder(root)
             && self
@@ -40,7 +40,7 @@ impl Identity {
     }
 
     /// The same, at the cost of one look, without its repository.
-    pub fn is_same_folder(&self, root: &Path) -> bool {
+    pub(crate) fn is_same_folder(&self, root: &Path) -> bool {
         numbers(root) == Some(self.numbers)
     }
 }

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 /// Documents from this size on are worth it, in bytes.
-pub const LARGE: usize = 1 << 20;
+pub(crate) const LARGE: usize = 1 << 20;
 
 /// Answers that are still being worked out hold the text until they are given.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// Gives back what is free after a moment, on a thread on which that keeps nobody waiting.
-pub fn give_back_soon() {
+pub(crate) fn give_back_soon() {
     tokio::spawn(async {
         tokio::time::sleep(SETTLED).await;
         let _ = tokio::task::spawn_blocking(give_back).await;

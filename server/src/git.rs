@@ -13,7 +13,7 @@ use gix_object::FindExt as _;
 use gix_odb::store::init::Options;
 use gix_odb::{Handle, HeaderExt as _};
 use gix_ref::file::{ReferenceExt as _, Store as References};
-use ridgeline_analysis::source::fingerprint;
+use ridgeline_analysis::python::fingerprint;
 
 use crate::documents::SIZE_LIMIT;
 
@@ -25,7 +25,7 @@ const FILE_LIMIT: usize = 2_000;
 
 /// HEAD at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub(crate) struct Head {
     /// The first digits of the commit's name.
     pub commit: String,
     /// Every file that was compared reads in that commit as it ran.
@@ -33,11 +33,11 @@ pub struct Head {
 }
 
 /// A file as it ran: where it is, and the checksums of its lines.
-pub type Ran<'a> = (&'a Path, &'a [u32]);
+pub(crate) type Ran<'a> = (&'a Path, &'a [u32]);
 
 /// HEAD of the repository around `root`, compared with what ran. Nothing where there is no
 /// repository, no commit, or none that can be read.
-pub fn head(root: &Path, ran: &[Ran<'_>]) -> Option<Head> {
+pub(crate) fn head(root: &Path, ran: &[Ran<'_>]) -> Option<Head> {
     let head = Commit::named(root, "HEAD")?;
     Some(Head { clean: head.reads_as(ran), commit: head.digits })
 }
@@ -48,7 +48,7 @@ const MOST_FIRST_PARENTS: usize = 20_000;
 
 /// The name of the first commit of the repository around `root`: the end of HEAD's first parents. It
 /// stays the same while commits are made. Nothing where there is no repository, or no commit.
-pub fn first_commit(root: &Path) -> Option<String> {
+pub(crate) fn first_commit(root: &Path) -> Option<String> {
     let find = || -> Result<Option<String>, Box<dyn Error>> {
         let Repository { objects, references, .. } = Repository::around(root)?;
         let mut head = references.find("HEAD")?;
@@ -71,7 +71,7 @@ pub fn first_commit(root: &Path) -> Option<String> {
 }
 
 /// A commit, with what is needed to read its files.
-pub struct Commit {
+pub(crate) struct Commit {
     /// The first digits of its name.
     pub digits: String,
     objects: Handle,
@@ -83,7 +83,7 @@ pub struct Commit {
 impl Commit {
     /// What a name stands for: `HEAD`, a branch, a tag, the first digits of a commit, or one of these with
     /// `~3` for its third ancestor. Nothing where there is none.
-    pub fn named(root: &Path, name: &str) -> Option<Commit> {
+    pub(crate) fn named(root: &Path, name: &str) -> Option<Commit> {
         match find(root, name) {
             Ok(commit) => Some(commit),
             Err(why) => {
@@ -94,12 +94,12 @@ impl Commit {
     }
 
     /// As git shows it.
-    pub fn short(&self) -> &str {
+    pub(crate) fn short(&self) -> &str {
         self.digits.get(..7).unwrap_or(&self.digits)
     }
 
     /// Whether every one of these files reads in it as it ran. Nothing is no text.
-    pub fn reads_as(&self, ran: &[Ran<'_>]) -> bool {
+    pub(crate) fn reads_as(&self, ran: &[Ran<'_>]) -> bool {
         let is_same = |&(file, checksums): &Ran<'_>| {
             let file = inside(self.folder.as_deref(), file);
             reads_as(&self.objects, self.tree, file, checksums).unwrap_or_else(|why| {
@@ -191,14 +191,14 @@ fn inside(folder: Option<&Path>, file: &Path) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use std::fs;
     use std::process::Command;
 
     use super::*;
 
     /// Runs git in a folder; says whether there is one.
-    pub fn git(folder: &Path, arguments: &[&str]) -> bool {
+    pub(crate) fn git(folder: &Path, arguments: &[&str]) -> bool {
         let ran = Command::new("git")
             .current_dir(folder)
             .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"])
@@ -210,7 +210,7 @@ pub mod tests {
 
     /// A repository with `train.py` committed below `project`; nothing where there is no git to make
     /// one with.
-    pub fn repository(text: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+    pub(crate) fn repository(text: &str) -> Option<(tempfile::TempDir, PathBuf)> {
         let folder = tempfile::tempdir().expect("a folder");
         let project = folder.path().join("project");
         fs::create_dir(&project).expect("made");

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ridgeline_analysis::compare::run::Run;
+use ridgeline_analysis::compare::since::changes_since;
 use ridgeline_analysis::present::panel::RunRecord;
 use ridgeline_analysis::profile::Profile;
-use ridgeline_analysis::profile::since::{Changes, Since};
+use ridgeline_analysis::profile::since::Since;
 use serde::Serialize;
 
 use crate::git;
@@ -36,7 +37,7 @@ const RUN_LIMIT: u64 = 1 << 20;
 ///
 /// # Errors
 /// When the state folder cannot be written.
-pub fn add(store: &Store, profiled: &Profiled) -> Result<(), StoreError> {
+pub(crate) fn add(store: &Store, profiled: &Profiled) -> Result<(), StoreError> {
     let folder = store.workspace_state(&profiled.root);
     create_private(&folder)?;
     let file = file_in(&folder);
@@ -57,7 +58,7 @@ pub fn add(store: &Store, profiled: &Profiled) -> Result<(), StoreError> {
 }
 
 /// What a run of a project cost by line and module. Nothing where it is not kept, or cannot be read.
-pub fn run(store: &Store, root: &Path, when_unix_ms: u64) -> Option<Run> {
+pub(crate) fn run(store: &Store, root: &Path, when_unix_ms: u64) -> Option<Run> {
     let file = runs_in(&store.workspace_state(root)).join(format!("{when_unix_ms}.json"));
     if !file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() <= RUN_LIMIT) {
         return None;
@@ -69,7 +70,7 @@ pub fn run(store: &Store, root: &Path, when_unix_ms: u64) -> Option<Run> {
 
 /// The newest of these runs whose text is a commit's: it ran there and nothing was changed, or it ran
 /// before and was committed as it was.
-pub fn of_commit<'a>(
+pub(crate) fn of_commit<'a>(
     store: &Store,
     root: &Path,
     mut runs: impl Iterator<Item = &'a RunRecord>,
@@ -103,7 +104,7 @@ fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -> Si
     let head = head.and_then(|head| of_commit(store, root, earlier.clone(), &head));
     let changes = |record: Option<&RunRecord>| {
         let before = run(store, root, record?.when_unix_ms)?;
-        Some(Changes::of(&before, profile))
+        Some(changes_since(&before, profile))
     };
     Since {
         last: changes(earlier.next()),
@@ -113,7 +114,7 @@ fn since(store: &Store, root: &Path, profile: &Profile, when_unix_ms: u64) -> Si
 }
 
 /// A measurement with what changed since the runs before it.
-pub fn with_changes(store: &Store, mut profiled: Profiled) -> Profiled {
+pub(crate) fn with_changes(store: &Store, mut profiled: Profiled) -> Profiled {
     if let Some(when) = profiled.when_unix_ms {
         let since = since(store, &profiled.root, &profiled.profile, when);
         Arc::make_mut(&mut profiled.profile).since = Some(Arc::new(since));
@@ -157,14 +158,14 @@ fn runs_in(folder: &Path) -> PathBuf {
 }
 
 /// The runs of a project, newest first. What cannot be read is left out.
-pub fn read(store: &Store, root: &Path) -> Vec<RunRecord> {
+pub(crate) fn read(store: &Store, root: &Path) -> Vec<RunRecord> {
     let text = tail(&file_in(&store.workspace_state(root)));
     text.lines().rev().filter_map(parse).take(RUNS_KEPT).collect()
 }
 
 /// The history as the panel shows it with a measurement.
 #[derive(Debug, Default)]
-pub struct Shown {
+pub(crate) struct Shown {
     /// Its own run first, and then those before it. A measurement of before there was a history, or of a
     /// trace, is in none; it stands for itself.
     pub runs: Vec<RunRecord>,
@@ -176,7 +177,7 @@ pub struct Shown {
 
 impl Shown {
     /// What is kept in a store; the measurement alone where there is none.
-    pub fn of(store: Option<&Store>, profiled: &Profiled, generation: u64) -> Shown {
+    pub(crate) fn of(store: Option<&Store>, profiled: &Profiled, generation: u64) -> Shown {
         let history = store.map(|store| read(store, &profiled.root)).unwrap_or_default();
         let runs = up_to(history, profiled, generation);
         let kept = |when: Option<u64>| run(store?, &profiled.root, when?);
@@ -253,7 +254,7 @@ fn parse(line: &str) -> Option<RunRecord> {
 #[cfg(test)]
 mod tests {
     use ridgeline_analysis::profile::{FileFacts, IterationCost};
-    use ridgeline_analysis::source::fingerprint;
+    use ridgeline_analysis::python::fingerprint;
 
     use super::*;
     use crate::git::tests::{git, repository};
@@ -272,6 +273,7 @@ mod tests {
             profile: Arc::new(Profile { iteration, ..Profile::default() }),
             elsewhere: None,
             root: "/nowhere/project".into(),
+            real_root: "/nowhere/project".into(),
             files: Vec::new(),
             log: None,
             recording: None,

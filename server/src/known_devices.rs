@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use ridgeline_analysis::predict::device_row::DeviceRow;
-use ridgeline_analysis::predict::device_spec::DeviceSpec;
-use ridgeline_analysis::predict::device_table::{DeviceTable, MOST_ADDED};
+use ridgeline_analysis::devices::device_row::DeviceRow;
+use ridgeline_analysis::devices::device_spec::DeviceSpec;
+use ridgeline_analysis::devices::device_table::{DeviceTable, MOST_ADDED};
 
 use crate::config::{self, Devices};
 
@@ -15,7 +15,7 @@ use crate::config::{self, Devices};
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// The devices of the project at `root`, and what a person should know of those that are left out.
-pub fn of_project(root: &Path) -> (DeviceTable, Vec<String>) {
+pub(crate) fn of_project(root: &Path) -> (DeviceTable, Vec<String>) {
     match config::load(root) {
         Ok(loaded) => with(root, &loaded.config.devices),
         Err(error) => {
@@ -56,7 +56,7 @@ fn with(root: &Path, devices: &Devices) -> (DeviceTable, Vec<String>) {
 ///
 /// # Errors
 /// What is wrong with the file, with the key at fault.
-pub fn read(path: &Path) -> Result<DeviceSpec, String> {
+pub(crate) fn read(path: &Path) -> Result<DeviceSpec, String> {
     // Opening a named pipe would wait for ever.
     if !path.metadata().map_err(|error| format!("it cannot be read: {error}"))?.is_file() {
         return Err("it is no plain file".to_owned());

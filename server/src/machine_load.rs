@@ -14,12 +14,10 @@ const MOST_BUSY: f64 = 0.5;
 const MOST_BUSY_GPU: u32 = 20;
 /// How long the processors are looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How long to wait before looking again.
-const AGAIN: Duration = Duration::from_secs(10);
 
 /// Why nothing is to be done in the background now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needed {
+pub(crate) enum Needed {
     /// The battery is being used up.
     Battery,
     /// Others compute.
@@ -30,7 +28,7 @@ pub enum Needed {
 
 impl Needed {
     /// What a person reads: `waiting, because …`.
-    pub fn why(self) -> &'static str {
+    pub(crate) fn why(self) -> &'static str {
         match self {
             Needed::Battery => "the machine runs on battery",
             Needed::Processors => "the machine is busy",
@@ -39,17 +37,9 @@ impl Needed {
     }
 }
 
-/// Waits until the machine is free, and the GPU of this name where it is to be used; tells each time that
-/// it is not.
-pub async fn until_free(gpu: Option<&str>, mut tell: impl FnMut(Needed)) {
-    while let Some(needed) = needed(gpu).await {
-        tell(needed);
-        sleep(AGAIN).await;
-    }
-}
-
-/// What the machine is needed for. Where the system does not say, it is free.
-async fn needed(gpu: Option<&str>) -> Option<Needed> {
+/// What the machine is needed for, and the GPU of this name where that is to be used. Where the system
+/// does not say, it is free. Looking takes half a second.
+pub(crate) async fn needed(gpu: Option<&str>) -> Option<Needed> {
     if on_battery(Path::new("/sys/class/power_supply")) {
         return Some(Needed::Battery);
     }

@@ -22,7 +22,7 @@ const OPEN_LIMIT: usize = 64;
 
 /// Why a request to the client has no result.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoAnswer {
+pub(crate) enum NoAnswer {
     /// It did not come in time.
     #[error("the client did not answer {method} in time")]
     TooLate {
@@ -47,7 +47,7 @@ pub enum NoAnswer {
 
 /// The way to the client. Clones are the same way.
 #[derive(Clone, Debug)]
-pub struct Outbox(Arc<Shared>);
+pub(crate) struct Outbox(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -60,7 +60,7 @@ struct Shared {
 
 impl Outbox {
     /// An outbox, and the queue of frames that somebody has to write.
-    pub fn new(limit: usize) -> (Outbox, mpsc::Receiver<Vec<u8>>) {
+    pub(crate) fn new(limit: usize) -> (Outbox, mpsc::Receiver<Vec<u8>>) {
         let (queue, frames) = mpsc::channel(limit);
         let shared = Shared {
             queue,
@@ -74,7 +74,7 @@ impl Outbox {
 
     /// Sends a notification. Where the client has not read for so long that the queue is full, it is
     /// dropped: the transport's time limit is about to end the session.
-    pub fn notify(&self, method: &str, params: &Value) {
+    pub(crate) fn notify(&self, method: &str, params: &Value) {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
         if self.0.queue.try_send(framed(&message.to_string())).is_err() {
             let dropped = self.0.dropped.fetch_add(1, Ordering::Relaxed) + 1;
@@ -89,7 +89,7 @@ impl Outbox {
     ///
     /// # Errors
     /// Where there is no result: see [`NoAnswer`].
-    pub fn request(
+    pub(crate) fn request(
         &self,
         method: &'static str,
         params: &Value,
@@ -136,7 +136,7 @@ impl Outbox {
 
     /// Takes the client's answer. An id that is not open (answered twice, too late, or made up) is
     /// ignored.
-    pub fn answered(&self, id: &Value, outcome: Result<Value, String>) {
+    pub(crate) fn answered(&self, id: &Value, outcome: Result<Value, String>) {
         let waiting = id.as_str().and_then(|id| self.lock().remove(id));
         match waiting {
             // The waiter may have run out of time at this very moment.
@@ -147,20 +147,20 @@ impl Outbox {
 
     /// Queues a frame, waiting for room. For the transport, whose reading may be held up by a client
     /// that does not read.
-    pub async fn write(&self, frame: Vec<u8>) {
+    pub(crate) async fn write(&self, frame: Vec<u8>) {
         // The queue is closed only where the session is over.
         let _ = self.0.queue.send(frame).await;
     }
 
     /// Refuses requests from now on and lets those that wait go.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.0.closed.store(true, Ordering::Relaxed);
         self.lock().clear();
     }
 
     /// Waits until everything queued has been taken. It looks again and again, because the queue does
     /// not tell; it is called once, at the session's end.
-    pub async fn flushed(&self) {
+    pub(crate) async fn flushed(&self) {
         let capacity = self.0.queue.max_capacity();
         while self.0.queue.capacity() < capacity {
             tokio::time::sleep(Duration::from_millis(5)).await;

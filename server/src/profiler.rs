@@ -5,30 +5,32 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::optimize::accuracy::Pair;
+use ridgeline_analysis::optimize::facts::Probes;
+use ridgeline_analysis::optimize::study::Subject;
 use ridgeline_analysis::predict::device_comparison::Comparison;
 use ridgeline_analysis::present::failure::RunFailure;
 use ridgeline_analysis::profile::{Device, Profile};
-use ridgeline_analysis::source::batch_site::Entry;
-use ridgeline_analysis::whatif::accuracy::Pair;
-use ridgeline_analysis::whatif::facts::Probes;
-use ridgeline_analysis::whatif::study::Subject;
+use ridgeline_analysis::python::semantics::Entry;
 use tokio::sync::mpsc;
 
-use crate::batch::{Exploration, ExploreRequest, Sources};
+use crate::batch::{Exploration, ExploreRequest, Explored, Sources};
 use crate::consent::Permit;
 use crate::findings;
 use crate::live::{EstimateOutcome, EstimateRequest};
+use crate::machine_load::Needed;
 use crate::measured_rates::Target;
 use crate::pipeline::{Compared, Iteration};
 
 /// A future that can be kept and sent.
-pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Runs training loops, never twice at once. What runs code of a workspace, or in its Python, takes a
 /// [`Permit`], which only the gate gives; it ends soon after the permit does.
-pub trait Profiler: Send + Sync + 'static {
+pub(crate) trait Profiler: Send + Sync + 'static {
     /// Runs a few iterations and says what they cost. It ends soon after its permit, or when it is
     /// dropped, and nothing of the run is left then.
     fn profile(
@@ -63,25 +65,32 @@ pub trait Profiler: Send + Sync + 'static {
     }
 
     /// Finds out what other batch sizes cost, and tells each time that more is known, and what is tried
-    /// next. Never called while something is profiled. It may find out nothing.
+    /// next. Never called while something is profiled. It may find out nothing. Where nobody asked for it,
+    /// it ends when something else needs the machine.
     fn explore_batch(
         &self,
         _request: ExploreRequest,
         _news: mpsc::Sender<Exploration>,
         _progress: mpsc::Sender<ProgressEvent>,
         _permit: Permit,
-    ) -> Boxed<()> {
-        Box::pin(async {})
+    ) -> Boxed<Explored> {
+        Box::pin(async { Explored::Done })
+    }
+
+    /// Whether something else than the server needs the machine, or its GPU of this name.
+    fn machine_needed(&self, _gpu: Option<String>) -> Boxed<Option<Needed>> {
+        Box::pin(async { None })
     }
 
     /// Runs single operators of an iteration by themselves, as it had them and otherwise, and keeps what
-    /// came of it beside the recording. It runs nothing of the workspace, but in its Python. It may find
-    /// out nothing.
+    /// came of it beside the recording. It runs nothing of the workspace, but in its Python. It ends in
+    /// good order before `limit`. It may find out nothing.
     fn probes(
         &self,
         _request: ProfileRequest,
         _subject: Arc<Subject>,
         _recording: Option<PathBuf>,
+        _limit: Option<Duration>,
         _permit: Permit,
     ) -> Boxed<Probes> {
         Box::pin(async { Probes::default() })
@@ -130,7 +139,7 @@ pub trait Profiler: Send + Sync + 'static {
 
     /// The GPU of this machine that `device` is, where it was not measured with its driver yet. It asks the
     /// driver, and creates no CUDA context.
-    fn unmeasured_gpu(&self, _device: Device, _root: PathBuf) -> Boxed<Option<Target>> {
+    fn unmeasured_gpu(&self, _device: Device) -> Boxed<Option<Target>> {
         Box::pin(async { None })
     }
 
@@ -156,14 +165,14 @@ pub trait Profiler: Send + Sync + 'static {
 
 /// What to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProfileRequest {
+pub(crate) struct ProfileRequest {
     /// The workspace folder.
     pub root: PathBuf,
     /// The file whose change is the reason, where there is one: it tells which of several projects
     /// of a workspace is meant.
     pub changed: Option<PathBuf>,
-    /// The training script that the person chose, where they were asked.
-    pub script: Option<PathBuf>,
+    /// What the person chose to run, where they were asked: a script's path relative to the root, or a command.
+    pub script: Option<String>,
     /// The editor's choice of interpreter.
     pub interpreter: Option<PathBuf>,
     /// The editor's choice of device: `auto`, `cpu`, `cuda`, `cuda:1`.
@@ -174,7 +183,7 @@ pub struct ProfileRequest {
 
 /// What to measure of a what-if.
 #[derive(Clone, Debug)]
-pub struct MeasureRequest {
+pub(crate) struct MeasureRequest {
     /// Which project.
     pub profile: ProfileRequest,
     /// What was predicted, from what, and today's texts.
@@ -183,7 +192,7 @@ pub struct MeasureRequest {
 
 /// How far a run is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ProgressEvent {
+pub(crate) struct ProgressEvent {
     /// `warm-up`, in a person's words.
     pub stage: String,
     /// Between 0 and 1 over the whole run, where it is known.
@@ -192,13 +201,15 @@ pub struct ProgressEvent {
 
 /// A profile and where its files are.
 #[derive(Clone, Debug)]
-pub struct Profiled {
+pub(crate) struct Profiled {
     /// What one iteration costs.
     pub profile: Arc<Profile>,
     /// The same iteration on other devices, where that was predicted.
     pub elsewhere: Option<Arc<Comparison>>,
     /// The project's root, which the profile's paths are relative to.
     pub root: PathBuf,
+    /// The same without links, for who cannot look at the disk.
+    pub real_root: PathBuf,
     /// Where each of `profile.files` is on this machine (same index); nothing where it is unknown.
     pub files: Vec<Option<PathBuf>>,
     /// What the program printed, where it was kept.
@@ -213,31 +224,40 @@ pub struct Profiled {
 
 /// An iteration as it was read, until somebody takes it: a graph is large, and nobody needs it twice.
 #[derive(Clone, Debug, Default)]
-pub struct AtHand(Arc<Mutex<Option<Iteration>>>);
+pub(crate) struct AtHand(Arc<Mutex<Option<Iteration>>>);
 
 impl AtHand {
     /// To be taken once.
-    pub fn new(iteration: Iteration) -> AtHand {
+    pub(crate) fn new(iteration: Iteration) -> AtHand {
         AtHand(Arc::new(Mutex::new(Some(iteration))))
     }
 
     /// The iteration, where nobody took it before.
-    pub fn take(&self) -> Option<Iteration> {
+    pub(crate) fn take(&self) -> Option<Iteration> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Profiled {
     /// The profile's index of a file.
-    pub fn file(&self, path: &Path) -> Option<ridgeline_analysis::profile::FileId> {
+    pub(crate) fn file(&self, path: &Path) -> Option<ridgeline_analysis::profile::FileId> {
         let at = self.files.iter().position(|file| file.as_deref() == Some(path))?;
         u32::try_from(at).ok().map(ridgeline_analysis::profile::FileId)
     }
 }
 
+/// A program that could be the training run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunChoice {
+    /// As a person types it, and as it is remembered: `train.py --lr 0.1`.
+    pub command: String,
+    /// Why it looks like training, and where it was found.
+    pub why: String,
+}
+
 /// How a run ended.
 #[derive(Clone, Debug)]
-pub enum ProfileOutcome {
+pub(crate) enum ProfileOutcome {
     /// It was measured.
     Measured(Profiled),
     /// A what-if was measured.
@@ -263,10 +283,10 @@ pub enum ProfileOutcome {
     },
     /// Somebody stopped it.
     Cancelled,
-    /// Several scripts could be the training run: the person has to say which.
+    /// Several programs could be the training run: the person has to say which.
     Choose {
-        /// Absolute paths, the likeliest first.
-        scripts: Vec<PathBuf>,
+        /// The likeliest first.
+        runs: Vec<RunChoice>,
     },
     /// There is nothing to run: a workspace without a training script is no problem.
     NothingToRun {

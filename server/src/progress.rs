@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Asks for one progress, and gives what shows it from its beginning to its end. It ends when `ended` tells
 /// how (or is dropped). Where the client refuses or does not answer, nothing is shown, as the protocol
 /// asks.
-pub fn show(
+pub(crate) fn show(
     client: ToClient,
     token: String,
     title: String,

@@ -19,7 +19,7 @@ const SECOND_TIME: Duration = Duration::from_millis(700);
 
 /// What can be out of date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refreshable {
+pub(crate) enum Refreshable {
     /// Inlay hints.
     Hints,
     /// Code lenses.
@@ -30,13 +30,13 @@ pub enum Refreshable {
 
 impl Refreshable {
     /// All of them.
-    pub const ALL: [Refreshable; 3] =
+    pub(crate) const ALL: [Refreshable; 3] =
         [Refreshable::Hints, Refreshable::Lenses, Refreshable::Diagnostics];
 }
 
 /// Bits that are set when something is out of date. Clones are the same bits.
 #[derive(Clone, Debug, Default)]
-pub struct Refresh(Arc<Bits>);
+pub(crate) struct Refresh(Arc<Bits>);
 
 #[derive(Debug, Default)]
 struct Bits {
@@ -46,7 +46,7 @@ struct Bits {
 
 impl Refresh {
     /// Something is out of date.
-    pub fn mark(&self, what: Refreshable) {
+    pub(crate) fn mark(&self, what: Refreshable) {
         if let Some(bit) = self.0.dirty.get(what as usize) {
             bit.store(true, Ordering::Relaxed);
         }
@@ -58,7 +58,7 @@ impl Refresh {
     ///
     /// `forgets_hints` is for Neovim: from 0.10 to 0.12 it does not draw hints whose answer comes
     /// after it redrew for another reason, so it is told of them once more when all is quiet.
-    pub async fn keep_sending(
+    pub(crate) async fn keep_sending(
         self,
         client: ToClient,
         wanted: Vec<Refreshable>,

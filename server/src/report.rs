@@ -18,7 +18,7 @@ use crate::what_if::{Found, pairs};
 ///
 /// # Errors
 /// Where the recording cannot be read any more, or the built page is not one that can hold it.
-pub fn page(
+pub(crate) fn page(
     profiled: &Profiled,
     texts: &[Option<&str>],
     findings: Option<&panel::Findings>,

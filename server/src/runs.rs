@@ -1,25 +1,28 @@
-//! From a wish for a run to what it measured: consent, the queue, the run, its end.
+//! From a wish for a run to what it measured: consent, the run, its end.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ridgeline_analysis::present::failure::run::Reader;
 use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
-use ridgeline_analysis::source::training_script;
+use ridgeline_analysis::python::training_script;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::Effort;
 use crate::config;
 use crate::consent::{Cause, Kind, Question};
-use crate::event::Event;
+use crate::diagnostics::Failure;
+use crate::event::{Event, WorkspaceEvent};
+use crate::jobs::{self, Outcome};
 use crate::lsp::client::{Asked, Importance};
-use crate::profiler::{ProfileOutcome, ProfileRequest, ProgressEvent};
+use crate::profiler::{ProfileOutcome, ProfileRequest, ProgressEvent, RunChoice};
 use crate::progress;
-use crate::requests::diagnostic::Failure;
-use crate::run_queue::{Reason, RunId};
+use crate::scheduler::{Job, JobId, Reason, Work, WorkspaceId};
 use crate::state::GlobalState;
 use crate::store::StoreError;
 use crate::trust::{Answer, Decision};
+use crate::workspace::Workspace;
 
 /// Scripts that are offered to choose from. A message with more buttons cannot be read.
 const CHOICE_LIMIT: usize = 8;
@@ -33,14 +36,13 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 impl GlobalState {
     /// Wants a run, and asks the person first where they have not decided.
-    pub fn want_run(&mut self, root: &Path, reason: Reason) {
-        if self.workspace(root).is_none() || (self.gate.is_paused(root) && !reason.is_asked()) {
+    pub(crate) fn want_run(&mut self, id: WorkspaceId, reason: Reason) {
+        if self.gate.is_paused(id) && !reason.is_asked() {
             return;
         }
-        match self.gate.decision(root) {
+        match self.gate.decision(id) {
             Decision::Allowed => {
-                self.queue.ask(root, reason);
-                self.start_run();
+                self.scheduler.want(id, Work::Run(reason));
             }
             Decision::Refused if reason.is_asked() => {
                 let message = "You said that nothing of this workspace may run. The command \
@@ -48,16 +50,16 @@ impl GlobalState {
                 self.to_client.show_message(Importance::Info, message);
             }
             Decision::Refused => {}
-            Decision::Unknown => self.ask_for_trust(root, reason),
+            Decision::Unknown => self.ask_for_trust(id, reason),
         }
-        self.send_status(root);
+        self.send_status(id);
     }
 
-    fn ask_for_trust(&mut self, root: &Path, reason: Reason) {
+    fn ask_for_trust(&mut self, id: WorkspaceId, reason: Reason) {
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
-        let question = self.gate.question(root, None);
-        let what = self.what_would_run(root, reason.file());
-        let Some(workspace) = self.workspace(root) else { return };
+        let question = self.gate.question(id, None);
+        let what = self.what_would_run(id, reason.file());
+        let workspace = &mut self.workspaces[id];
         let asked = reason.is_asked();
         workspace.waiting = Some(reason);
         // Who asks for a run while the question is open does not see it: it is put again.
@@ -65,9 +67,14 @@ impl GlobalState {
             return;
         }
         workspace.trust_asked = true;
-        let root = root.to_owned();
         // A launcher may reach other machines, so that it is named.
-        let launcher = config::load(&root).ok().and_then(|loaded| loaded.config.launcher);
+        let root = &workspace.root;
+        let of = root.clone();
+        let config = self.disk.ask(move || config::load(&of).ok().map(|loaded| loaded.config));
+        let launcher = match config {
+            Some(config) => config.and_then(|config| config.launcher),
+            None => return self.config_is_unread(id),
+        };
         let launcher = launcher.map(|it| format!(" with `{}`", it.shown()));
         let message = format!(
             "Run a few training steps of {what}{} to profile it? \"{}\" runs a few steps again each time \
@@ -89,45 +96,61 @@ impl GlobalState {
                     None
                 }
             };
-            let _ = events.send(Event::TrustAnswered(root, question, answer)).await;
+            let _ = events
+                .send(Event::Workspace(id, WorkspaceEvent::TrustAnswered(question, answer)))
+                .await;
         });
     }
 
+    /// The question cannot be put, because what it is about cannot be read. The next save puts it.
+    fn config_is_unread(&mut self, id: WorkspaceId) {
+        let workspace = &mut self.workspaces[id];
+        workspace.trust_asked = false;
+        let message = format!(
+            "Could not read the configuration of {} in time, so nothing runs. Save to try again.",
+            workspace.root.display()
+        );
+        self.to_client.show_message(Importance::Warning, &message);
+    }
+
     /// What the question calls the program: the script where it is known without looking for it.
-    fn what_would_run(&self, root: &Path, file: Option<&Path>) -> String {
+    fn what_would_run(&self, id: WorkspaceId, file: Option<&Path>) -> String {
+        let Workspace { root, script: chosen, .. } = &self.workspaces[id];
         let project = root.file_name().unwrap_or(root.as_os_str()).to_string_lossy();
-        let workspace = self.workspaces.iter().find(|workspace| workspace.root == root);
-        let chosen = workspace.and_then(|workspace| workspace.script.clone());
-        let remembered = || Some(root.join(self.store.as_ref()?.remembered_script(root)?));
+        let remembered = || {
+            let (store, root) = (self.store.clone()?, root.clone());
+            self.disk.ask(move || store.remembered_run(&root)).flatten()
+        };
         let saved = || {
             let file = file?;
             let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
             let index = open?.1.index.as_ref()?;
-            training_script(index).loop_line.map(|_| file.to_owned())
+            training_script(index).loop_line?;
+            Some(file.strip_prefix(root).ok()?.to_string_lossy().replace('\\', "/"))
         };
-        let script = chosen.or_else(remembered).or_else(saved);
-        let inside = script.as_deref().and_then(|script| script.strip_prefix(root).ok());
-        match inside {
-            Some(inside) => format!("{project}/{}", inside.display()).replace('\\', "/"),
+        match chosen.clone().or_else(remembered).or_else(saved) {
+            Some(run) if run.starts_with("python ") => format!("`{run}` in {project}"),
+            Some(run) => format!("{project}/{run}"),
             None => format!("the training script of {project}"),
         }
     }
 
     /// The person answered, or closed the question.
-    pub fn trust_answered(&mut self, root: &Path, question: Question, answer: Option<Answer>) {
-        if self.workspace(root).is_none() {
-            return;
-        }
+    pub(crate) fn trust_answered(
+        &mut self,
+        id: WorkspaceId,
+        question: Question,
+        answer: Option<Answer>,
+    ) {
         let Some(answer) = answer else {
-            if self.gate.is_current(root, question)
-                && let Some(workspace) = self.workspace(root)
-            {
+            if self.gate.is_current(id, question) {
+                let workspace = &mut self.workspaces[id];
                 workspace.trust_asked = false;
                 workspace.dismissed = true;
             }
-            return self.send_status(root);
+            return self.send_status(id);
         };
-        let counts = match self.gate.answer(root, question, answer) {
+        let counts = match self.gate.answer(id, question, answer) {
             Ok(counts) => counts,
             Err(error) => {
                 self.tell_if_not_kept(Err(error));
@@ -137,84 +160,76 @@ impl GlobalState {
         if !counts {
             return self.to_client.show_message(Importance::Info, OLD_QUESTION);
         }
-        let Some(workspace) = self.workspace(root) else { return };
+        let workspace = &mut self.workspaces[id];
         workspace.trust_asked = false;
         workspace.dismissed = false;
         let waiting = workspace.waiting.take();
         match (answer, waiting) {
             (Answer::Never, _) => {
-                self.end_work(root);
-                tokio::spawn(self.profiler.forget(root.to_owned()));
+                self.end_work(id);
+                self.forget_processes(id);
             }
             (_, Some(reason)) => {
-                self.queue.ask(root, reason);
-                self.start_run();
+                self.scheduler.want(id, Work::Run(reason));
             }
             (_, None) => {}
         }
-        self.send_status(root);
+        self.send_status(id);
     }
 
     /// Ends everything of a workspace that runs or is about to, and what would begin by itself. Whether there
     /// was anything.
-    pub fn end_work(&mut self, root: &Path) -> bool {
-        let had_run = self.queue.stop(root);
-        let was_busy = self.gate.stop(root);
-        self.forget_measuring_in(root);
-        if let Some(workspace) = self.workspace(root) {
-            workspace.live.put_off();
-            workspace.batch.stop();
-            workspace.what_if.stop_probing();
-        }
-        had_run || was_busy
+    pub(crate) fn end_work(&mut self, id: WorkspaceId) -> bool {
+        // First the scheduler: its jobs are not busy any more once their permits are withdrawn.
+        let had_work = self.scheduler.stop_all_of(id);
+        let was_busy = self.gate.stop(id);
+        self.workspaces[id].live.put_off();
+        had_work || was_busy
     }
 
     /// Lets saves start no run, and ends what they and the server started.
-    pub fn pause(&mut self, root: &Path) {
-        self.gate.pause(root);
-        self.queue.pause(root);
-        if let Some(workspace) = self.workspace(root) {
-            workspace.live.put_off();
-        }
+    pub(crate) fn pause(&mut self, id: WorkspaceId) {
+        self.gate.pause(id);
+        let workspace = &mut self.workspaces[id];
+        workspace.live.put_off();
+        self.scheduler.pause(id);
     }
 
     /// Lets saves start runs again.
-    pub fn resume(&mut self, root: &Path) {
-        self.gate.resume(root);
-        self.prepare(root);
+    pub(crate) fn resume(&mut self, id: WorkspaceId) {
+        self.gate.resume(id);
+        self.prepare(id);
     }
 
     /// Allows a workspace by command.
-    pub fn allow(&mut self, root: &Path) {
-        let kept = self.gate.allow(root);
+    pub(crate) fn allow(&mut self, id: WorkspaceId) {
+        let kept = self.gate.allow(id);
         self.tell_if_not_kept(kept);
-        let waiting = self.workspace(root).and_then(|workspace| workspace.waiting.take());
-        if let Some(reason) = waiting {
-            self.want_run(root, reason);
+        if let Some(reason) = self.workspaces[id].waiting.take() {
+            self.want_run(id, reason);
         }
-        self.prepare(root);
-        self.estimate_when_idle(root);
-        self.send_status(root);
+        self.prepare(id);
+        self.estimate_when_idle(id);
+        self.send_status(id);
     }
 
     /// Takes every decision about a workspace back, and stops what it does.
-    pub fn revoke(&mut self, root: &Path) {
-        let removed = self.gate.revoke(root);
+    pub(crate) fn revoke(&mut self, id: WorkspaceId) {
+        let removed = self.gate.revoke(id);
         self.tell_if_not_kept(removed);
-        self.end_work(root);
-        tokio::spawn(self.profiler.forget(root.to_owned()));
-        if let Some(workspace) = self.workspace(root) {
-            // Questions that are still open are old ones from now on.
-            workspace.trust_asked = false;
-            workspace.script_asked = false;
-            workspace.waiting = None;
-            workspace.dismissed = false;
-            workspace.prepared = false;
-            workspace.live.clear();
-        }
+        self.end_work(id);
+        self.forget_processes(id);
+        let workspace = &mut self.workspaces[id];
+        // Questions that are still open are old ones from now on.
+        workspace.trust_asked = false;
+        workspace.script_asked = false;
+        workspace.waiting = None;
+        workspace.dismissed = false;
+        workspace.prepared = false;
+        self.clear_estimates(id);
         self.mark_stale();
-        self.show_diagnostics(root);
-        self.send_status(root);
+        self.show_diagnostics(id);
+        self.send_status(id);
     }
 
     fn tell_if_not_kept(&self, kept: Result<(), StoreError>) {
@@ -224,131 +239,113 @@ impl GlobalState {
         }
     }
 
+    /// Ends the processes that runs left waiting.
+    fn forget_processes(&self, id: WorkspaceId) {
+        tokio::spawn(self.profiler.forget(self.workspaces[id].root.clone()));
+    }
+
     /// Makes the first run of a trusted workspace start sooner.
-    pub fn prepare(&mut self, root: &Path) {
-        let is_prepared = self.workspace(root).is_none_or(|workspace| workspace.prepared);
-        if is_prepared || !self.settings.run_on_save {
+    pub(crate) fn prepare(&mut self, id: WorkspaceId) {
+        if self.workspaces[id].prepared || !self.settings.run_on_save {
             return;
         }
         let what = "importing what the project imports";
-        let permit = self.gate.permit(root, Cause::Unasked, Kind::Preparing, what);
+        let permit = self.gate.permit(id, Cause::Unasked, Kind::Preparing, what);
         let Some(permit) = permit else { return };
-        let request = self.request(root, None);
-        let Some(workspace) = self.workspace(root) else { return };
+        let request = self.request(id, None);
+        let workspace = &mut self.workspaces[id];
         workspace.prepared = true;
         workspace.preparing = true;
         let prepared = self.profiler.prepare(request, permit.clone());
         let events = self.events.clone();
-        let root = root.to_owned();
-        let event = Event::Prepared(root.clone());
+        let event = Event::Workspace(id, WorkspaceEvent::Prepared);
         tokio::spawn(async move {
             // A panic in there has been logged by the hook; the next run tells what is wrong.
             let _ = tokio::spawn(async move { permit.bound(prepared).await }).await;
             let _ = events.send(event).await;
         });
-        self.send_status(&root);
+        self.send_status(id);
     }
 
     /// The workspace's zygote is there, or is not to be had.
-    pub fn prepared(&mut self, root: &Path) {
-        if let Some(workspace) = self.workspace(root) {
-            workspace.preparing = false;
-        }
-        self.send_status(root);
-        self.estimate_when_idle(root);
+    pub(crate) fn prepared(&mut self, id: WorkspaceId) {
+        self.workspaces[id].preparing = false;
+        self.send_status(id);
+        self.estimate_when_idle(id);
     }
 
     /// What to run in a workspace.
-    pub fn request(&self, root: &Path, changed: Option<&Path>) -> ProfileRequest {
-        let mut workspaces = self.workspaces.iter();
-        let workspace = workspaces.find(|workspace| workspace.root == root);
+    pub(crate) fn request(&self, id: WorkspaceId, changed: Option<&Path>) -> ProfileRequest {
+        let workspace = &self.workspaces[id];
         ProfileRequest {
-            root: root.to_owned(),
+            root: workspace.root.clone(),
             changed: changed.map(Path::to_owned),
-            script: workspace.and_then(|workspace| workspace.script.clone()),
+            script: workspace.script.clone(),
             interpreter: self.settings.interpreter.clone(),
             device: self.settings.device.clone(),
             without_sandbox: self.settings.live_without_sandbox,
         }
     }
 
-    /// Starts the next run where none is going.
-    pub fn start_run(&mut self) {
-        let gate = &mut self.gate;
-        let permitted = |root: &Path, reason: &Reason| {
-            gate.permit_run(root, reason.cause(), reason.to_string())
-        };
-        let Some(running) = self.queue.start(permitted) else { return };
-        // What somebody types now is estimated when the run is over.
-        let machine = self.machine.clone();
-        let (id, root, reason) = (running.id, running.root.clone(), running.reason.clone());
-        let permit = running.permit.clone();
-        self.stop_exploring();
-        self.stop_what_ifs();
-        self.stop_measuring();
-        let request = self.request(&root, reason.file());
+    /// Begins a run.
+    pub(crate) fn begin_run(&mut self, job: &Job, reason: &Reason) -> Option<()> {
+        let id = job.owner;
+        let permit = job.permit.clone()?;
+        let request = self.request(id, reason.file());
         let (news, mut received) = mpsc::channel::<ProgressEvent>(16);
         let (shown, to_show) = mpsc::channel(16);
         let (ended, has_ended) = oneshot::channel();
         let progress = self.client.shows_progress.then(|| {
             tokio::spawn(progress::show(
                 self.to_client.clone(),
-                token(id),
+                job.progress_token(),
                 "Ridgeline: profiling".to_owned(),
                 reason.to_string(),
                 to_show,
                 has_ended,
             ))
         });
-        self.stop_estimates();
-        let profile = match &reason {
-            Reason::WhatIf(name, _) => self.what_if_run(&root, name, request, news, permit.clone()),
-            _ => self.profiler.profile(request, news, permit.clone()),
+        let profile = match reason {
+            Reason::WhatIf(name, _) => self.what_if_run(id, name, request, news, permit),
+            _ => self.profiler.profile(request, news, permit),
         };
-        let mut run = tokio::spawn(async move {
-            let work = async {
-                // Estimates let go of it as soon as they are stopped.
-                let _alone = tokio::select! {
-                    held = machine.lock() => held,
-                    () = permit.token().cancelled() => return ProfileOutcome::Cancelled,
-                };
-                profile.await
-            };
-            permit.bound(work).await.unwrap_or(ProfileOutcome::Cancelled)
-        });
-        let events = self.events.clone();
+        let mut run = jobs::spawn(job, profile);
+        let (events, job) = (self.events.clone(), job.id);
         tokio::spawn(async move {
-            // The run's end counts, also where somebody still holds the way for its news.
+            // The run's end counts, even if somebody still holds the channel for its news.
             let outcome = loop {
                 tokio::select! {
                     Some(event) = received.recv() => {
-                        // News that nobody takes in time are old news.
+                        // News that nobody takes in time is old news.
                         let _ = shown.try_send(event.clone());
-                        let _ = events.try_send(Event::RunProgressed(id, event));
+                        let _ = events.try_send(Event::RunProgressed(job, event));
                     }
                     outcome = &mut run => break outcome,
                 }
             };
-            let outcome = outcome.unwrap_or_else(|error| ProfileOutcome::Problem {
-                message: format!("a defect of Ridgeline ended the run: {error}"),
-                log: None,
-            });
+            let outcome = match outcome {
+                Ok(outcome) => Outcome::Run(outcome.unwrap_or(ProfileOutcome::Cancelled)),
+                Err(error) => Outcome::Defect(error.to_string()),
+            };
             let _ = ended.send(end_message(&outcome).to_owned());
             // First the progress ends and then the status tells of it: an editor that draws its mode line
             // for the status alone (lsp-mode) would show a run that is over.
             if let Some(progress) = progress {
                 let _ = progress.await;
             }
-            let _ = events.send(Event::RunEnded(id, Box::new(outcome))).await;
+            let _ = events.send(Event::JobEnded(job, Box::new(outcome))).await;
         });
-        self.send_status(&root);
+        Some(())
     }
 
     /// A run goes on.
-    pub fn run_progressed(&mut self, id: RunId, event: ProgressEvent) {
-        let running = self.queue.running().filter(|running| running.id == id);
-        let Some(root) = running.map(|running| running.root.clone()) else { return };
-        let Some(workspace) = self.workspace(&root) else { return };
+    pub(crate) fn run_progressed(&mut self, job: JobId, event: ProgressEvent) {
+        let running = self.scheduler.running().filter(|running| running.id == job);
+        let Some(id) = running.map(|running| running.owner) else { return };
+        if !self.workspaces.contains(id) {
+            return;
+        }
+        let workspace = &mut self.workspaces[id];
         // A new stage is told at once, steps within one now and then.
         if let Some((before, told)) = &workspace.progress
             && before.stage == event.stage
@@ -357,89 +354,79 @@ impl GlobalState {
             return;
         }
         workspace.progress = Some((event, Instant::now()));
-        self.send_status(&root);
+        self.send_status(id);
     }
 
-    /// A run ended. The next one starts.
-    pub fn run_ended(&mut self, id: RunId, outcome: ProfileOutcome) {
-        let Some(run) = self.queue.finish(id) else { return };
-        let root = run.root;
-        if let Some(workspace) = self.workspace(&root) {
-            workspace.progress = None;
-        }
-        let was_withdrawn = run.permit.is_withdrawn();
-        // What was stopped may all the same have come to its end; nobody wants it any more.
-        let outcome = if run.permit.is_valid() { outcome } else { ProfileOutcome::Cancelled };
-        let is_once = run.permit.is_once();
-        let asked = run.reason.is_asked();
-        let (mut measured, about) = (None, run.reason.file().map(Path::to_owned));
+    /// A run ended.
+    pub(crate) fn run_ended(&mut self, job: &Job, reason: &Reason, outcome: ProfileOutcome) {
+        let (id, Some(permit)) = (job.owner, &job.permit) else { return };
+        self.workspaces[id].progress = None;
+        // A run that was stopped may have come to its end all the same; nobody wants it any more.
+        let outcome = if job.is_stopped() { ProfileOutcome::Cancelled } else { outcome };
+        let asked = reason.is_asked();
+        let mut measured = None;
         match outcome {
             ProfileOutcome::Measured(profiled) => {
-                self.succeeded(&root, profiled.log.clone());
+                self.succeeded(id, profiled.log.clone());
                 measured = Some(profiled.profile.device.clone());
-                self.take_in(&root, profiled);
+                self.take_in(id, profiled);
             }
             ProfileOutcome::Failed { failure, root: project, log } => {
                 let failure = failure_of(project, failure);
-                self.failed(&root, failure, log, asked);
+                self.failed(id, failure, log, asked);
             }
-            ProfileOutcome::Compared { pair, not_kept } => self.compared(&root, &pair, not_kept),
-            ProfileOutcome::NotCompared { message } => self.not_compared(&root, message),
-            ProfileOutcome::Cancelled if matches!(run.reason, Reason::WhatIf(..)) => {
-                self.what_if_changed(&root, None);
+            ProfileOutcome::Compared { pair, not_kept } => self.compared(id, &pair, not_kept),
+            ProfileOutcome::NotCompared { message } => self.not_compared(id, message),
+            ProfileOutcome::Cancelled if matches!(reason, Reason::WhatIf(..)) => {
+                self.what_if_changed(id, None);
             }
             ProfileOutcome::Cancelled => {}
-            ProfileOutcome::Choose { scripts } => {
-                let question = self.gate.question(&root, Some(&run.permit));
-                self.ask_for_script(&root, question, scripts, run.reason);
+            ProfileOutcome::Choose { runs } => {
+                let question = self.gate.question(id, Some(permit));
+                self.ask_for_script(id, question, runs, reason.clone());
             }
             ProfileOutcome::NothingToRun { message } => {
-                match self.broken_text(&root, &run.reason) {
-                    Some(failure) => self.failed(&root, failure, None, asked),
+                match self.broken_text(id, reason) {
+                    Some(failure) => self.failed(id, failure, None, asked),
                     None => {
                         // A save in a workspace that trains nothing is an everyday thing.
-                        self.succeeded(&root, None);
+                        self.succeeded(id, None);
                         if asked {
                             self.to_client.show_message(Importance::Info, &message);
                         }
                     }
                 }
             }
-            ProfileOutcome::Problem { message, log } => {
-                self.has_problem(&root, message, log, asked)
-            }
+            ProfileOutcome::Problem { message, log } => self.has_problem(id, message, log, asked),
         }
-        if is_once && self.gate.decision(&root) != Decision::Allowed {
+        if permit.is_once() && self.gate.decision(id) != Decision::Allowed {
             // That was the one run: nothing of the workspace stays behind in memory.
-            tokio::spawn(self.profiler.forget(root.clone()));
+            self.forget_processes(id);
         }
-        self.start_run();
         if let Some(device) = &measured {
-            if let Some(workspace) = self.workspace(&root) {
-                workspace.batch.about = about;
-            }
-            self.look_at_batch(&root);
+            self.workspaces[id].batch.about = reason.file().map(Path::to_owned);
+            self.scheduler.measured(job.owner);
+            self.look_at_batch(id);
             if self.settings.measure_batches {
-                self.explore_batch(&root, Effort::ShortRuns);
+                self.explore_batch(id, Effort::ShortRuns);
             }
-            self.consider_measuring(&root, device);
+            self.consider_measuring(id, device);
         }
-        self.measure_when_idle();
-        self.study_what_ifs(measured.is_some().then_some(root.as_path()));
-        self.send_status(&root);
-        let is_worth_an_estimate = self.is_worth_an_estimate(&root);
+        self.study_what_ifs(measured.is_some().then_some(job.owner));
+        let is_worth_an_estimate = self.is_worth_an_estimate(id);
         // Who stopped it wants nothing to begin by itself.
-        if is_worth_an_estimate && !was_withdrawn {
-            self.estimate_when_idle(&root);
+        if is_worth_an_estimate && !permit.is_withdrawn() {
+            self.estimate_when_idle(id);
         }
         if measured.is_some() && !is_worth_an_estimate {
-            self.text_has_run(&root);
+            self.text_has_run(id);
         }
     }
 
     /// A training script that is no Python at the moment is not found. Where the file that was to be
     /// profiled is such a text, that is what is in the way.
-    fn broken_text(&self, root: &Path, reason: &Reason) -> Option<Failure> {
+    fn broken_text(&self, id: WorkspaceId, reason: &Reason) -> Option<Failure> {
+        let root = &self.workspaces[id].root;
         let file = reason.file()?;
         let open = self.documents.iter().find(|(_, open)| open.real.as_deref() == Some(file));
         let line = open?.1.index.as_ref()?.first_syntax_error()?;
@@ -449,145 +436,132 @@ impl GlobalState {
             message: "from here on this is no Python, so no training script was found".to_owned(),
             kind: "syntax".to_owned(),
             frames: vec![FailureFrame { path, line, name: "<module>".to_owned() }],
-            requested_bytes: None,
-            memory: None,
+            ..RunFailure::default()
         };
-        Some(failure_of(root.to_owned(), failure))
+        Some(failure_of(root.clone(), failure))
     }
 
-    fn succeeded(&mut self, root: &Path, log: Option<PathBuf>) {
-        self.forget_failure(root);
-        if let Some(workspace) = self.workspace(root) {
-            workspace.problem = None;
-            workspace.said = None;
-            workspace.log = log.or(workspace.log.take());
-        }
+    fn succeeded(&mut self, id: WorkspaceId, log: Option<PathBuf>) {
+        self.forget_failure(id);
+        let workspace = &mut self.workspaces[id];
+        workspace.problem = None;
+        workspace.said = None;
+        workspace.log = log.or(workspace.log.take());
     }
 
-    fn failed(&mut self, root: &Path, failure: Failure, log: Option<PathBuf>, asked: bool) {
+    fn failed(&mut self, id: WorkspaceId, failure: Failure, log: Option<PathBuf>, asked: bool) {
         if failure.report.at.is_none() {
-            return self.has_problem(root, failure.report.message, log, asked);
+            return self.has_problem(id, failure.report.message, log, asked);
         }
         let first_line = failure.report.message.lines().next().unwrap_or_default().to_owned();
-        if let Some(workspace) = self.workspace(root) {
-            workspace.failure = Some(Arc::new(failure));
-            workspace.problem = Some(first_line);
-            workspace.log = log.or(workspace.log.take());
-        }
-        self.show_diagnostics(root);
+        let workspace = &mut self.workspaces[id];
+        workspace.failure = Some(Arc::new(failure));
+        workspace.problem = Some(first_line);
+        workspace.log = log.or(workspace.log.take());
+        self.show_diagnostics(id);
     }
 
-    fn has_problem(&mut self, root: &Path, message: String, log: Option<PathBuf>, asked: bool) {
-        self.forget_failure(root);
-        if let Some(workspace) = self.workspace(root) {
-            workspace.problem = message.lines().next().map(str::to_owned);
-            workspace.log = log.or(workspace.log.take());
-        }
-        self.say_once(root, Importance::Error, &message, asked);
+    fn has_problem(&mut self, id: WorkspaceId, message: String, log: Option<PathBuf>, asked: bool) {
+        self.forget_failure(id);
+        let workspace = &mut self.workspaces[id];
+        workspace.problem = message.lines().next().map(str::to_owned);
+        workspace.log = log.or(workspace.log.take());
+        self.say_once(id, Importance::Error, &message, asked);
     }
 
     fn ask_for_script(
         &mut self,
-        root: &Path,
+        id: WorkspaceId,
         question: Question,
-        scripts: Vec<PathBuf>,
+        runs: Vec<RunChoice>,
         reason: Reason,
     ) {
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
-        let Some(workspace) = self.workspace(root) else { return };
-        if workspace.script_asked || scripts.is_empty() {
+        let workspace = &mut self.workspaces[id];
+        if workspace.script_asked || runs.is_empty() {
             return;
         }
         workspace.script_asked = true;
-        let root = root.to_owned();
-        let titled: Vec<(String, PathBuf)> = scripts
-            .into_iter()
-            .take(CHOICE_LIMIT)
-            .map(|script| {
-                let inside = script.strip_prefix(&root).unwrap_or(&script);
-                (inside.display().to_string(), script)
-            })
-            .collect();
-        let titles: Vec<String> = titled.iter().map(|(title, _)| title.clone()).collect();
-        let message = "Several scripts train a model here. Which one is to be measured?";
-        let answer = to_client.ask(message, &titles);
+        let titles: Vec<String> =
+            runs.iter().take(CHOICE_LIMIT).map(|run| run.command.clone()).collect();
+        let message = choice_message(&runs);
+        let answer = to_client.ask(&message, &titles);
         tokio::spawn(async move {
             let script = match answer.await {
-                Asked::Chosen(chosen) => titled.into_iter().find(|(title, _)| *title == chosen),
+                Asked::Chosen(chosen) => titles.into_iter().find(|title| *title == chosen),
                 Asked::Closed => None,
                 Asked::NotShown => {
-                    let message = "Several scripts train a model: name one in ridgeline.toml";
-                    to_client.show_message(Importance::Info, message);
+                    let message = format!("{message} Name one in ridgeline.toml");
+                    to_client.show_message(Importance::Info, &message);
                     None
                 }
             };
-            let script = script.map(|(_, script)| script);
-            let _ = events.send(Event::ScriptChosen(root, question, script, reason)).await;
+            let _ = events
+                .send(Event::Workspace(id, WorkspaceEvent::ScriptChosen(question, script, reason)))
+                .await;
         });
     }
 
     /// The person said which script is meant, or closed the question. It was asked within a run that
     /// they allowed, and the run goes on with the answer, unless they have taken that back.
-    pub fn script_chosen(
+    pub(crate) fn script_chosen(
         &mut self,
-        root: &Path,
+        id: WorkspaceId,
         question: Question,
-        script: Option<PathBuf>,
+        script: Option<String>,
         reason: Reason,
     ) {
-        if self.workspace(root).is_none() {
-            return;
-        }
-        if !self.gate.is_current(root, question) {
+        if !self.gate.is_current(id, question) {
             if script.is_some() {
                 self.to_client.show_message(Importance::Info, OLD_QUESTION);
             }
             return;
         }
-        let Some(workspace) = self.workspace(root) else { return };
+        let workspace = &mut self.workspaces[id];
         workspace.script_asked = false;
         let Some(script) = script else { return };
-        self.remember_script(root, script);
-        if self.gate.go_on(root, question) {
-            self.queue.ask(root, reason);
-            self.start_run();
+        self.remember_run(id, script);
+        if self.gate.go_on(id, question) {
+            self.scheduler.want(id, Work::Run(reason));
         }
-        self.send_status(root);
+        self.send_status(id);
     }
 
-    /// Keeps a choice of script.
-    pub fn remember_script(&mut self, root: &Path, script: PathBuf) {
-        if let (Some(store), Ok(inside)) = (&self.store, script.strip_prefix(root)) {
-            let kept = store.remember_script(root, inside);
-            self.tell_if_not_kept(kept);
+    /// Keeps a choice: a script's path relative to the root, or a command.
+    pub(crate) fn remember_run(&mut self, id: WorkspaceId, run: String) {
+        if let Some(store) = &self.store {
+            let (store, root, kept) =
+                (store.clone(), self.workspaces[id].root.clone(), run.clone());
+            let kept = self.disk.ask(move || store.remember_run(&root, &kept));
+            // One that takes long may succeed all the same.
+            self.tell_if_not_kept(kept.unwrap_or(Ok(())));
         }
-        if let Some(workspace) = self.workspace(root) {
-            workspace.script = Some(script);
-        }
+        self.workspaces[id].script = Some(run);
     }
 
     /// The person pressed cancel at a progress.
-    pub fn progress_cancelled(&mut self, wanted: &str) {
-        let running = self.queue.running().filter(|running| token(running.id) == wanted);
-        if let Some(running) = running {
-            running.permit.end();
-        }
-        for workspace in &mut self.workspaces {
-            workspace.batch.cancel_progress(wanted);
-        }
+    pub(crate) fn progress_cancelled(&mut self, wanted: &str) {
+        self.scheduler.stop_progress(wanted);
     }
 }
 
 fn failure_of(root: PathBuf, failure: RunFailure) -> Failure {
-    let report = failure::report(&failure);
+    let report = failure::report(&failure, Reader::Editor);
     Failure { root, kind: failure.kind, report }
 }
 
-fn token(id: RunId) -> String {
-    format!("ridgeline/run/{}", id.0)
+/// The question, with what speaks for the likeliest: an editor's buttons have no room for it.
+fn choice_message(runs: &[RunChoice]) -> String {
+    const EXPLAINED: usize = 3;
+    let explained = runs.iter().take(EXPLAINED).filter(|run| !run.why.is_empty());
+    let explained: Vec<String> =
+        explained.map(|run| format!("{} ({})", run.command, run.why)).collect();
+    let explained = explained.join("; ");
+    format!("Several scripts could be the training run: {explained}. Which one should be profiled?")
 }
 
-fn end_message(outcome: &ProfileOutcome) -> &'static str {
+fn end_message(outcome: &Outcome) -> &'static str {
+    let Outcome::Run(outcome) = outcome else { return "not measured" };
     match outcome {
         ProfileOutcome::Measured(_) | ProfileOutcome::Compared { .. } => "measured",
         ProfileOutcome::NotCompared { .. } => "not measured",

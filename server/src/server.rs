@@ -32,7 +32,7 @@ const LOG_LIMIT: usize = 256;
 ///
 /// # Errors
 /// Where the runtime cannot be started.
-pub fn lsp_main() -> io::Result<Ended> {
+pub(crate) fn lsp_main() -> io::Result<Ended> {
     log_to_stderr();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -19,11 +19,11 @@ use crate::measured_rates::MeasureDevice;
 use crate::state::Client;
 
 /// The section of the editor's settings.
-pub const SECTION: &str = "ridgeline";
+pub(crate) const SECTION: &str = "ridgeline";
 
 /// Everything that an editor can set.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// A save profiles its project.
     pub run_on_save: bool,
     /// So does a change that something else than the editor made.
@@ -42,6 +42,8 @@ pub struct Settings {
     pub explore_batch: Explore,
     /// They are run after each measurement.
     pub measure_batches: bool,
+    /// Time that work which nobody asked for may take after each measurement.
+    pub background: Duration,
     /// A limit on the memory of an iteration, in bytes.
     pub batch_memory_limit: Option<u64>,
     /// Failures as diagnostics.
@@ -69,7 +71,7 @@ const MOST_PRICES: usize = 1000;
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// Under `ridgeline`, with dots between.
     pub name: &'static str,
     /// As JSON.
@@ -79,7 +81,7 @@ pub struct Setting {
 }
 
 /// Every setting, in the order in which they are documented.
-pub const TABLE: &[Setting] = &[
+pub(crate) const TABLE: &[Setting] = &[
     row("runOnSave", "true", "Profile a project when one of its Python files is saved."),
     row("watchFiles", "true", "Profile it as well when something else changes one of them."),
     row(
@@ -112,6 +114,11 @@ pub const TABLE: &[Setting] = &[
         "measureDevice",
         "\"ask\"",
         "Measure the copy bandwidth and GEMM rates of this machine's GPU after a run on it, once for each driver, to improve predictions: `ask`, `always`, or `never`. It takes about 10 seconds and runs no code of the project.",
+    ),
+    row(
+        "background.seconds",
+        "15",
+        "How many seconds Ridgeline may work in the background after each save: timing single operators, and trying other batch sizes, for better predictions. Operators and estimates run at low priority. All of it stops when you type, and does not start while something else uses the machine. `0` turns it off. Commands are not limited.",
     ),
     row("inlayHints.enable", "true", "Show the time of statements at the end of their lines."),
     row(
@@ -208,6 +215,7 @@ impl Default for Settings {
             hover: true,
             explore_batch: Explore::default(),
             measure_batches: false,
+            background: Duration::from_secs(15),
             batch_memory_limit: None,
             findings: Some(Severity::Hint),
             diagnostics: true,
@@ -226,7 +234,7 @@ impl Settings {
     /// Reads settings: the section itself, or an object that holds it. What is absent has its
     /// default, which may depend on what the client can show. The second value says what was ignored
     /// and why.
-    pub fn read(value: &Value, client: &Client) -> (Settings, Vec<String>) {
+    pub(crate) fn read(value: &Value, client: &Client) -> (Settings, Vec<String>) {
         // A client that has no settings for us answers with none when it is asked, and what it said at
         // first still holds.
         let mut reader = Reader {
@@ -260,6 +268,7 @@ impl Settings {
             hover: reader.switch("hover.enable"),
             explore_batch: reader.explore("batchSize.explore"),
             measure_batches: reader.switch("batchSize.measureInBackground"),
+            background: Duration::from_secs_f64(reader.number("background.seconds", 0.0, 3600.0)),
             batch_memory_limit: reader.size("batchSize.memoryLimit"),
             findings: reader.findings(),
             diagnostics: reader.switch("diagnostics.enable"),

@@ -2,38 +2,43 @@
 //! lsp-mode of Emacs loses what it reads in one piece behind an answer that it waits for, see
 //! [`Outbox::request`](crate::outbox::Outbox::request).
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::consent::Gate;
 use crate::pool::Reply;
+use crate::scheduler::WorkspaceId;
 
 /// How long an answer waits at the most.
-pub const LIMIT: Duration = Duration::from_secs(1);
+pub(crate) const LIMIT: Duration = Duration::from_secs(1);
 /// Answers that wait at once; others do not wait.
 const MOST: usize = 16;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Stopping {
+pub(crate) struct Stopping {
     waiting: Vec<Waiting>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    root: PathBuf,
+    id: WorkspaceId,
     number: u64,
     reply: Reply<Option<Value>>,
 }
 
 impl Stopping {
     /// Has an answer wait for the end of a workspace's work; false where it was sent at once.
-    pub fn wait(&mut self, root: PathBuf, number: u64, reply: Reply<Option<Value>>) -> bool {
+    pub(crate) fn wait(
+        &mut self,
+        id: WorkspaceId,
+        number: u64,
+        reply: Reply<Option<Value>>,
+    ) -> bool {
         let has_room = self.waiting.len() < MOST;
         if has_room {
-            self.waiting.push(Waiting { root, number, reply });
+            self.waiting.push(Waiting { id, number, reply });
         } else {
             answer(reply);
         }
@@ -41,12 +46,12 @@ impl Stopping {
     }
 
     /// Sends the answers whose work has ended.
-    pub fn answer_ended(&mut self, gate: &Gate) {
-        self.answer(|waiting| !gate.is_busy(&waiting.root));
+    pub(crate) fn answer_ended(&mut self, gate: &Gate) {
+        self.answer(|waiting| !gate.is_busy(waiting.id));
     }
 
     /// Sends an answer that has waited long enough.
-    pub fn overdue(&mut self, number: u64) {
+    pub(crate) fn overdue(&mut self, number: u64) {
         self.answer(|waiting| waiting.number == number);
     }
 

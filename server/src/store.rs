@@ -15,9 +15,9 @@ use std::time::{Duration, SystemTime};
 use ignore::{DirEntry, WalkBuilder};
 
 /// Overrides the cache folder.
-pub const CACHE_VARIABLE: &str = "RIDGELINE_CACHE_DIR";
+pub(crate) const CACHE_VARIABLE: &str = "RIDGELINE_CACHE_DIR";
 /// Overrides the state folder.
-pub const STATE_VARIABLE: &str = "RIDGELINE_STATE_DIR";
+pub(crate) const STATE_VARIABLE: &str = "RIDGELINE_STATE_DIR";
 /// How many recordings of a workspace are kept, besides the one that is being made. As many runs
 /// that failed are kept for their output: they must not push out the measurements.
 const RECORDINGS_KEPT: usize = 4;
@@ -43,14 +43,14 @@ const LEFT_BEHIND: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The two folders.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub(crate) struct Store {
     cache: PathBuf,
     state: PathBuf,
 }
 
 /// What went wrong with a folder or file of ours.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub(crate) enum StoreError {
     /// There is no home folder to put ours under.
     #[error(
         "no folder of the user is known on this machine; set {CACHE_VARIABLE} and {STATE_VARIABLE} \
@@ -75,7 +75,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// Gives an input/output error its path, and a full disk its own message.
-    pub fn at(path: &Path, source: io::Error) -> StoreError {
+    pub(crate) fn at(path: &Path, source: io::Error) -> StoreError {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 StoreError::DiskFull { path: path.to_owned() }
@@ -90,7 +90,7 @@ impl Store {
     ///
     /// # Errors
     /// Where the user has no home folder and the environment names none.
-    pub fn open() -> Result<Store, StoreError> {
+    pub(crate) fn open() -> Result<Store, StoreError> {
         let project = directories::ProjectDirs::from("", "", "ridgeline");
         let folder = |variable: &str, own: Option<PathBuf>| {
             let named = std::env::var_os(variable).filter(|value| !value.is_empty());
@@ -110,27 +110,27 @@ impl Store {
 
     /// A store in given folders.
     #[cfg(test)]
-    pub fn at(cache: PathBuf, state: PathBuf) -> Store {
+    pub(crate) fn at(cache: PathBuf, state: PathBuf) -> Store {
         Store { cache, state }
     }
 
     /// The cache folder: everything in it can be made again.
-    pub fn cache(&self) -> &Path {
+    pub(crate) fn cache(&self) -> &Path {
         &self.cache
     }
 
     /// The state folder: what the person decided.
-    pub fn state(&self) -> &Path {
+    pub(crate) fn state(&self) -> &Path {
         &self.state
     }
 
     /// Where a workspace's recordings lie.
-    pub fn recordings(&self, root: &Path) -> PathBuf {
+    pub(crate) fn recordings(&self, root: &Path) -> PathBuf {
         self.cache.join("recordings").join(workspace_key(root))
     }
 
     /// Where what was remembered about a workspace lies.
-    pub fn workspace_state(&self, root: &Path) -> PathBuf {
+    pub(crate) fn workspace_state(&self, root: &Path) -> PathBuf {
         self.state.join("workspaces").join(workspace_key(root))
     }
 
@@ -138,7 +138,7 @@ impl Store {
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub fn new_recording(&self, root: &Path) -> Result<PathBuf, StoreError> {
+    pub(crate) fn new_recording(&self, root: &Path) -> Result<PathBuf, StoreError> {
         let parent = self.recordings(root);
         create_private(&parent)?;
         put_right_future_times(&parent, SystemTime::now());
@@ -162,7 +162,7 @@ impl Store {
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub fn new_estimate(&self, root: &Path) -> Result<tempfile::TempDir, StoreError> {
+    pub(crate) fn new_estimate(&self, root: &Path) -> Result<tempfile::TempDir, StoreError> {
         // Beside the recordings, which are pruned by their number.
         let parent = self.cache.join("estimates").join(workspace_key(root));
         create_private(&parent)?;
@@ -173,14 +173,14 @@ impl Store {
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub fn new_batch_folder(&self) -> Result<tempfile::TempDir, StoreError> {
+    pub(crate) fn new_batch_folder(&self) -> Result<tempfile::TempDir, StoreError> {
         create_private(&self.cache)?;
         temporary_folder(BATCH, &self.cache)
     }
 
     /// Removes what processes that are gone left behind, and what is beyond the bounds. Another
     /// Ridgeline may be at work on this machine: what belongs to a process that lives stays.
-    pub fn sweep(&self, now: SystemTime) {
+    pub(crate) fn sweep(&self, now: SystemTime) {
         let recordings = self.cache.join("recordings");
         let estimates = self.cache.join("estimates");
         let workspaces = self.state.join("workspaces");
@@ -232,7 +232,7 @@ impl Store {
     }
 
     /// The newest finished recording of a workspace.
-    pub fn newest_recording(&self, root: &Path) -> Option<PathBuf> {
+    pub(crate) fn newest_recording(&self, root: &Path) -> Option<PathBuf> {
         by_age(&self.recordings(root))
             .into_iter()
             .map(|(_, folder)| folder)
@@ -240,7 +240,7 @@ impl Store {
     }
 
     /// When the newest finished recording of any project was made.
-    pub fn last_recorded(&self) -> Option<SystemTime> {
+    pub(crate) fn last_recorded(&self) -> Option<SystemTime> {
         let projects = by_age(&self.cache.join("recordings")).into_iter();
         let recordings = projects.flat_map(|(_, project)| by_age(&project));
         let finished = recordings.filter(|(_, recording)| is_measurement(recording));
@@ -249,7 +249,7 @@ impl Store {
 
     /// The projects that have recordings, of `folder` itself and the folders below it. Recordings are
     /// filed by a hash of their project's path, so that the folders are asked for theirs.
-    pub fn recorded_projects(&self, folder: &Path) -> Vec<PathBuf> {
+    pub(crate) fn recorded_projects(&self, folder: &Path) -> Vec<PathBuf> {
         let recordings = self.cache.join("recordings");
         let names = fs::read_dir(recordings).into_iter().flatten().flatten();
         let names: HashSet<OsString> = names.map(|entry| entry.file_name()).collect();
@@ -269,34 +269,35 @@ impl Store {
             .collect()
     }
 
-    /// The script that the person chose for this workspace, relative to its root.
-    pub fn remembered_script(&self, root: &Path) -> Option<PathBuf> {
+    /// What the person chose to run in this workspace: a script's path relative to its root, or a command as
+    /// they saw it.
+    pub(crate) fn remembered_run(&self, root: &Path) -> Option<String> {
         const LONGEST: u64 = 4096;
         let file = self.workspace_state(root).join("script");
         if file.metadata().ok()?.len() > LONGEST {
             return None;
         }
         let text = fs::read_to_string(file).ok()?;
-        let path = Path::new(text.trim());
-        (!text.trim().is_empty() && path.is_relative()).then(|| path.to_owned())
+        let text = text.trim();
+        (!text.is_empty() && Path::new(text).is_relative()).then(|| text.to_owned())
     }
 
-    /// Remembers a script (relative to the root) for this workspace.
+    /// Remembers what is run in this workspace.
     ///
     /// # Errors
     /// When the state folder cannot be written.
-    pub fn remember_script(&self, root: &Path, script: &Path) -> Result<(), StoreError> {
+    pub(crate) fn remember_run(&self, root: &Path, run: &str) -> Result<(), StoreError> {
         let folder = self.workspace_state(root);
         create_private(&folder)?;
-        let text = format!("{}\n", script.display());
+        let text = format!("{run}\n");
         write_atomic(&folder.join("script"), text.as_bytes())
     }
 
-    /// Forgets the script of this workspace, so that the person is asked again.
+    /// Forgets the choice of this workspace, so that the person is asked again.
     ///
     /// # Errors
     /// When the state folder cannot be written.
-    pub fn forget_script(&self, root: &Path) -> Result<(), StoreError> {
+    pub(crate) fn forget_script(&self, root: &Path) -> Result<(), StoreError> {
         let file = self.workspace_state(root).join("script");
         match fs::remove_file(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -311,7 +312,7 @@ impl Store {
 ///
 /// # Errors
 /// When the folder cannot be written, or the disk is full; the old file then still stands.
-pub fn write_atomic(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+pub(crate) fn write_atomic(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let wrong = |error| StoreError::at(file, error);
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -331,7 +332,7 @@ pub fn write_atomic(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn create_private(folder: &Path) -> Result<(), StoreError> {
+pub(crate) fn create_private(folder: &Path) -> Result<(), StoreError> {
     let mut builder = private_folders();
     builder.recursive(true);
     builder.create(folder).map_err(|error| StoreError::at(folder, error))
@@ -365,7 +366,7 @@ fn make_private(path: &Path) {
 
 /// Takes what a run left away from everybody else: the profiler writes with the umask of the user's
 /// program.
-pub fn make_recording_private(recording: &Path) {
+pub(crate) fn make_recording_private(recording: &Path) {
     fn below(folder: &Path, depth: usize) {
         make_private(folder);
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -523,10 +524,10 @@ fn set_modified(folder: &Path, moment: SystemTime) -> io::Result<()> {
 }
 
 /// How the folders of the ranks after the first begin, within the first one's.
-pub const RANK: &str = "rank-";
+pub(crate) const RANK: &str = "rank-";
 
 /// Leaves of a run without a measurement what a person reads: its output, and why it failed.
-pub fn discard_data(recording: &Path) {
+pub(crate) fn discard_data(recording: &Path) {
     for name in DATA {
         match fs::remove_file(recording.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -663,12 +664,12 @@ mod tests {
     fn a_choice_is_remembered_and_forgotten() {
         let (_folder, store) = store();
         let root = Path::new("/p");
-        assert_eq!(store.remembered_script(root), None);
-        store.remember_script(root, Path::new("src/train.py")).expect("written");
-        assert_eq!(store.remembered_script(root), Some("src/train.py".into()));
+        assert_eq!(store.remembered_run(root), None);
+        store.remember_run(root, "src/train.py").expect("written");
+        assert_eq!(store.remembered_run(root), Some("src/train.py".into()));
         store.forget_script(root).expect("removed");
         store.forget_script(root).expect("twice is fine");
-        assert_eq!(store.remembered_script(root), None);
+        assert_eq!(store.remembered_run(root), None);
     }
 
     /// Finishes a recording of so many bytes.
@@ -692,7 +693,7 @@ mod tests {
         make_recording_private(&recording);
         let _batch = store.new_batch_folder().expect("a folder");
         let _estimate = store.new_estimate(root).expect("a folder");
-        store.remember_script(root, Path::new("a.py")).expect("written");
+        store.remember_run(root, "a.py").expect("written");
         let walk = WalkBuilder::new(folder.path()).standard_filters(false).build();
         let mut seen = 0;
         for entry in walk.skip(1) {
@@ -718,7 +719,7 @@ mod tests {
     fn what_a_killed_process_left_is_swept() {
         let (_folder, store) = store();
         let root = Path::new("/p");
-        store.remember_script(root, Path::new("a.py")).expect("written");
+        store.remember_run(root, "a.py").expect("written");
         let own_batch = store.new_batch_folder().expect("a folder");
         let own_estimate = store.new_estimate(root).expect("a folder");
         let gone = Owner { process: gone_process(), ..Owner::this() };
@@ -764,7 +765,7 @@ mod tests {
             assert_eq!(left(other), 0, "{other}");
             assert!(own_batch.path().exists() && own_estimate.path().exists());
         }
-        assert_eq!(store.remembered_script(root), Some("a.py".into()));
+        assert_eq!(store.remembered_run(root), Some("a.py".into()));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::hash::Hasher as _;
 use std::path::Path;
 
 /// What a text is recognized by. Two texts have the same by accident alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TextMark {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TextMark {
     bytes: u64,
     hash: u64,
 }
@@ -16,7 +16,7 @@ const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 impl TextMark {
     /// The mark of a text, with a byte order mark or without.
-    pub fn of(text: &str) -> TextMark {
+    pub(crate) fn of(text: &str) -> TextMark {
         let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
         let mut hasher = fnv::FnvHasher::default();
         hasher.write(text.as_bytes());
@@ -24,7 +24,7 @@ impl TextMark {
     }
 
     /// A file holds the text. One of another length is not read: it may be of any size.
-    pub fn is_on_disk(self, file: &Path) -> bool {
+    pub(crate) fn is_on_disk(self, file: &Path) -> bool {
         let expected = self.bytes..=self.bytes + BYTE_ORDER_MARK.len() as u64;
         fs::metadata(file).is_ok_and(|metadata| expected.contains(&metadata.len()))
             && fs::read_to_string(file).is_ok_and(|found| TextMark::of(&found) == self)

@@ -8,12 +8,13 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::disk::Disk;
 use crate::folder_identity::Identity;
 use crate::store::{Store, StoreError, create_private, write_atomic};
 
 /// What a person can answer. The titles of the actions are what the editor sends back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// This run alone.
     Once,
     /// Every run from now on; kept.
@@ -24,10 +25,10 @@ pub enum Answer {
 
 impl Answer {
     /// In the order in which they are offered.
-    pub const ALL: [Answer; 3] = [Answer::Once, Answer::Always, Answer::Never];
+    pub(crate) const ALL: [Answer; 3] = [Answer::Once, Answer::Always, Answer::Never];
 
     /// What the editor shows.
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Answer::Once => "Run once",
             Answer::Always => "Always for this workspace",
@@ -36,14 +37,14 @@ impl Answer {
     }
 
     /// The answer of that title.
-    pub fn of_title(title: &str) -> Option<Answer> {
+    pub(crate) fn of_title(title: &str) -> Option<Answer> {
         Answer::ALL.into_iter().find(|answer| answer.title() == title)
     }
 }
 
 /// What may run in a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Everything: the person said "always", or the editor vouches.
     Allowed,
     /// Nothing: the person said "never".
@@ -56,10 +57,11 @@ pub enum Decision {
 /// each workspace, so that two servers do not write over each other. A decision is about a folder, not
 /// about its path: where another project lies at the path, the person is asked again.
 #[derive(Debug)]
-pub struct Trust {
+pub(crate) struct Trust {
     store: Option<Store>,
     vouched: bool,
     known: HashMap<PathBuf, Known>,
+    disk: Disk,
 }
 
 /// A decision of this session.
@@ -70,13 +72,6 @@ struct Known {
     folder: Option<Identity>,
 }
 
-impl Known {
-    /// The person has to be asked about what is there now.
-    fn nothing(root: &Path) -> Known {
-        Known { decision: Decision::Unknown, folder: Identity::of_folder(root) }
-    }
-}
-
 /// The file in a workspace's state folder. Its second line is the workspace's path, because the
 /// folder's name is a hash, and a hash is no proof; its third says which folder that was.
 const FILE: &str = "trust";
@@ -84,25 +79,33 @@ const FILE: &str = "trust";
 impl Trust {
     /// `vouched` is the editor's word for all its workspaces. Without a store, decisions last as long
     /// as the session.
-    pub fn new(store: Option<Store>, vouched: bool) -> Trust {
-        Trust { store, vouched, known: HashMap::new() }
+    pub(crate) fn new(store: Option<Store>, vouched: bool) -> Trust {
+        Trust { store, vouched, known: HashMap::new(), disk: Disk::default() }
     }
 
     /// What may run in the workspace at `root` (absolute, without links), and whether that has just become
-    /// less because another folder lies there now.
-    pub fn decision(&mut self, root: &Path) -> (Decision, bool) {
+    /// less because another folder lies there now. While the disk does not answer, nothing is allowed.
+    pub(crate) fn decision(&mut self, root: &Path) -> (Decision, bool) {
         if let Some(known) = self.known.get(root) {
-            let folder = known.folder.as_ref();
-            if folder.is_none_or(|folder| folder.is_same_folder(root)) {
-                return (known.decision, false);
+            let Some(folder) = known.folder.clone() else { return (known.decision, false) };
+            let of = root.to_owned();
+            match self.disk.ask(move || folder.is_same_folder(&of)) {
+                Some(true) => return (known.decision, false),
+                Some(false) => {}
+                None => return (Decision::Unknown, false),
             }
-            self.known.insert(root.to_owned(), Known::nothing(root));
+            let nothing = self.nothing(root);
+            self.known.insert(root.to_owned(), nothing);
             return (Decision::Unknown, true);
         }
-        let known = match self.store.as_ref().and_then(|store| read(store, root)) {
+        let (store, of) = (self.store.clone(), root.to_owned());
+        let Some(kept) = self.disk.ask(move || read(&store?, &of)) else {
+            return (Decision::Unknown, false);
+        };
+        let known = match kept {
             Some(known) => known,
             None if self.vouched => Known { decision: Decision::Allowed, folder: None },
-            None => Known::nothing(root),
+            None => self.nothing(root),
         };
         let decision = known.decision;
         self.known.insert(root.to_owned(), known);
@@ -113,8 +116,9 @@ impl Trust {
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn decide(&mut self, root: &Path, allowed: bool) -> Result<(), StoreError> {
-        let folder = Identity::of(root);
+    pub(crate) fn decide(&mut self, root: &Path, allowed: bool) -> Result<(), StoreError> {
+        let of = root.to_owned();
+        let folder = self.disk.ask(move || Identity::of(&of)).flatten();
         let decision = match (allowed, &folder) {
             (false, _) => Decision::Refused,
             (true, Some(_)) => Decision::Allowed,
@@ -126,9 +130,21 @@ impl Trust {
         let Some(store) = &self.store else { return Ok(()) };
         let (Some(path), Some(about)) = (root.to_str(), about) else { return Ok(()) };
         let folder = store.workspace_state(root);
-        create_private(&folder)?;
         let word = if allowed { "always" } else { "never" };
-        write_atomic(&folder.join(FILE), format!("{word}\n{path}\n{about}\n").as_bytes())
+        let text = format!("{word}\n{path}\n{about}\n");
+        let written = self.disk.ask(move || {
+            create_private(&folder)?;
+            write_atomic(&folder.join(FILE), text.as_bytes())
+        });
+        // One that takes long may succeed all the same.
+        written.unwrap_or(Ok(()))
+    }
+
+    /// The person has to be asked about what is there now.
+    fn nothing(&self, root: &Path) -> Known {
+        let of = root.to_owned();
+        let folder = self.disk.ask(move || Identity::of_folder(&of)).flatten();
+        Known { decision: Decision::Unknown, folder }
     }
 
     /// Takes every decision about a workspace back, the editor's word included: from now on the
@@ -136,16 +152,18 @@ impl Trust {
     ///
     /// # Errors
     /// Where the file that holds it cannot be removed; nothing runs in this session all the same.
-    pub fn revoke(&mut self, root: &Path) -> Result<(), StoreError> {
-        self.known.insert(root.to_owned(), Known::nothing(root));
+    pub(crate) fn revoke(&mut self, root: &Path) -> Result<(), StoreError> {
+        let nothing = self.nothing(root);
+        self.known.insert(root.to_owned(), nothing);
         let Some(store) = &self.store else { return Ok(()) };
         let file = store.workspace_state(root).join(FILE);
-        match fs::remove_file(&file) {
+        let removed = self.disk.ask(move || match fs::remove_file(&file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(StoreError::at(&file, error))
             }
             _ => Ok(()),
-        }
+        });
+        removed.unwrap_or(Ok(()))
     }
 }
 

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
+use ridgeline_analysis::optimize::study::Study;
+use ridgeline_analysis::present::cost_map::CostMap;
 use ridgeline_analysis::profile::{FileId, Profile};
-use ridgeline_analysis::source::{CostMap, TrainingScript, training_script};
-use ridgeline_analysis::whatif::study::Study;
+use ridgeline_analysis::python::{TrainingScript, training_script};
 
 use crate::documents::{DocumentId, DocumentSnapshot};
 use crate::findings::{Kept, Placed, in_text};
@@ -18,7 +19,7 @@ use crate::state::Client;
 
 /// A profile and where this document is in it.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// The newest profile that has the document.
     pub profiled: Arc<Profiled>,
     /// The document's file in it.
@@ -30,17 +31,17 @@ pub struct Measured {
 /// What was worked out about one edition of a document and one profile. It is a cache: everything in
 /// it can be worked out again.
 #[derive(Debug, Default)]
-pub struct Derived {
+pub(crate) struct Derived {
     costs: OnceLock<CostMap>,
     training: OnceLock<TrainingScript>,
 }
 
 /// [`Derived`] by document, edition and profile. Of each document only the newest is kept.
-pub type Cache = DashMap<(DocumentId, u64, u64), Arc<Derived>>;
+pub(crate) type Cache = DashMap<(DocumentId, u64, u64), Arc<Derived>>;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct View {
+pub(crate) struct View {
     /// The text.
     pub document: DocumentSnapshot,
     /// What positions count.
@@ -62,7 +63,7 @@ pub struct View {
 
 impl View {
     /// Puts a view together.
-    pub fn new(
+    pub(crate) fn new(
         document: DocumentSnapshot,
         client: Arc<Client>,
         settings: Arc<Settings>,
@@ -92,7 +93,7 @@ impl View {
     }
 
     /// The findings in the text that a person wants to see.
-    pub fn findings(&self) -> Vec<Placed<'_>> {
+    pub(crate) fn findings(&self) -> Vec<Placed<'_>> {
         let (Some(minimum), Some(file)) = (self.settings.findings, self.file.as_deref()) else {
             return Vec::new();
         };
@@ -101,7 +102,7 @@ impl View {
 
     /// The profile, and its costs on today's text. The first caller works them out, and those who
     /// come meanwhile wait for it.
-    pub fn costs(&self) -> Option<(&Profile, &CostMap)> {
+    pub(crate) fn costs(&self) -> Option<(&Profile, &CostMap)> {
         let measured = self.measured.as_ref()?;
         let profile = &*measured.profiled.profile;
         let build = || CostMap::build(profile, measured.file, &self.document.index);
@@ -109,7 +110,7 @@ impl View {
     }
 
     /// Whether the text trains a model, and where.
-    pub fn training(&self) -> &TrainingScript {
+    pub(crate) fn training(&self) -> &TrainingScript {
         self.derived.training.get_or_init(|| training_script(&self.document.index))
     }
 
@@ -117,7 +118,7 @@ impl View {
     ///
     /// # Errors
     /// Where the text has changed since.
-    pub fn checked<T>(&self, answer: T) -> Result<T, RequestError> {
+    pub(crate) fn checked<T>(&self, answer: T) -> Result<T, RequestError> {
         if self.document.is_current() { Ok(answer) } else { Err(RequestError::ContentModified) }
     }
 }

@@ -29,7 +29,7 @@ const FILE_LIMIT: usize = 256;
 
 /// A thread that watches folders, as long as this lives.
 #[derive(Debug)]
-pub struct Watcher {
+pub(crate) struct Watcher {
     orders: Arc<std_mpsc::SyncSender<Order>>,
 }
 
@@ -42,7 +42,7 @@ enum Order {
 impl Watcher {
     /// Starts the thread, which sends [`Event::FilesChanged`]. Where the system does not let files be
     /// watched, saves in the editor are all there is.
-    pub fn start(events: mpsc::Sender<Event>) -> Option<Watcher> {
+    pub(crate) fn start(events: mpsc::Sender<Event>) -> Option<Watcher> {
         let (orders, received) = std_mpsc::sync_channel(QUEUE_LIMIT);
         let orders = Arc::new(orders);
         // What the thread owns must not keep it waiting for orders.
@@ -78,12 +78,12 @@ impl Watcher {
     }
 
     /// Watches a folder from now on.
-    pub fn watch(&self, root: &Path) {
+    pub(crate) fn watch(&self, root: &Path) {
         self.order(Order::Watch(root.to_owned()));
     }
 
     /// Does not watch a folder any more.
-    pub fn unwatch(&self, root: &Path) {
+    pub(crate) fn unwatch(&self, root: &Path) {
         self.order(Order::Unwatch(root.to_owned()));
     }
 

@@ -2,10 +2,11 @@
 
     python tests/bench/after_save.py [--python PYTHON_WITH_TORCH] [--seconds 30] [--rounds 3]
 
-A server is warm (it has run once). Then each round saves and watches for so long: processor time of
-the server and of everything below it, from /proc; of processes that have ended, what their parents
-were told (`cutime`). What the run itself takes is what the tree took until its end was shown. At
-the end it prints the processes that are left with their memory (PSS). Linux only.
+The first save finds nothing known of the machine: single operators are timed after it. Then each
+round saves the same text and watches for so long: processor time of the server and of everything
+below it, from /proc; for processes that have ended, their parents' `cutime`. What the run itself
+takes is what the tree took until its end was shown. At the end it prints the processes that are
+left with their memory (PSS). Linux only.
 """
 
 from __future__ import annotations
@@ -107,21 +108,24 @@ def main() -> None:
                 ),
             )
 
-        save()
-        time.sleep(args.seconds)
-        beyond = []
-        for _ in range(args.rounds):
-            runs = len(ran.read_text())
+        def watch(name: str) -> float:
+            runs = len(ran.read_text()) if ran.exists() else 0
             begin = seconds(server)
             save()
             end = seconds(server)
-            time.sleep(args.seconds)
+            time.sleep(args.seconds / 2)
+            half = seconds(server)
+            time.sleep(args.seconds / 2)
             rest = seconds(server)
-            beyond.append(rest - end)
             print(
-                f"the run {end - begin:.1f} s of CPU, beyond it {rest - end:.1f} s in "
-                f"{args.seconds:.0f} s; the program ran {len(ran.read_text()) - runs} times"
+                f"{name}: the run {end - begin:.1f} s of CPU, beyond it {rest - end:.1f} s in "
+                f"{args.seconds:.0f} s, of which {rest - half:.1f} s in the second half; "
+                f"the program ran {len(ran.read_text()) - runs} times"
             )
+            return rest - end
+
+        watch("first save")
+        beyond = [watch("same text") for _ in range(args.rounds)]
         print(f"beyond the run: median {statistics.median(beyond):.1f} s of CPU (bound: 5)")
         total = 0.0
         for process in tree(server):

@@ -7,8 +7,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
+use crate::cli::schema;
 use crate::sandbox::{Sandbox, shared_traces};
-use crate::schema;
 
 /// The reference names kernels by at most so many characters.
 const NAME_CHARACTERS: usize = 200;

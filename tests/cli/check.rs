@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::cli::schema;
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch, repository};
-use crate::schema;
 
 const TRAINS: &str = include_str!("scripts/train.py");
 
@@ -206,7 +206,7 @@ fn a_program_is_held_to_its_configuration() {
     let kept: Value = serde_json::from_str(&kept).expect("JSON");
     // More than without a baseline, and more still where the iterations are quick.
     let timed = kept["run"]["timed_ns"].as_array().map(Vec::len);
-    assert!(matches!(timed, Some(7 | 24)), "{timed:?}");
+    assert!(timed.is_some_and(|timed| timed >= 7), "{timed:?}");
     // How long it takes is the machine's affair, so that the baseline is made slow, and then fast.
     let baseline_times = |factor: f64| {
         let mut changed = kept.clone();

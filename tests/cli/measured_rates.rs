@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::cli::schema;
 use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
-use crate::schema;
 
 const SCRIPT: &str = "\
 import torch

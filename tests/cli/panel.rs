@@ -7,17 +7,17 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::http::Panel;
+use crate::lsp::http::Panel;
 use crate::sandbox::{Sandbox, repository};
 
 /// A panel that is served, and its process, which ends with it.
-pub struct Served {
+pub(super) struct Served {
     pub panel: Panel,
     process: Child,
 }
 
 impl Served {
-    pub fn of(sandbox: &Sandbox, path: impl AsRef<OsStr>) -> Served {
+    pub(super) fn of(sandbox: &Sandbox, path: impl AsRef<OsStr>) -> Served {
         let mut process = sandbox
             .ridgeline()
             .arg("panel")

@@ -187,3 +187,20 @@ fn a_program_that_runs_on_a_cpu() {
     assert!(prediction["samples_per_epoch"].as_u64().is_some(), "{prediction}");
     assert!(rows(&ended).iter().all(|row| row["fits"] == true));
 }
+
+/// A small model is held up by launches on every GPU, and that stands before the table.
+#[test]
+fn a_program_that_is_overhead_bound_everywhere() {
+    let Some(python) = python_with_torch() else { return };
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", include_str!("scripts/train.py"));
+    let python = python.to_str().expect("a path");
+    let arguments = ["predict", "train.py", "--python", python, "--device", "cpu", "--estimate"];
+    let ended = sandbox.run(&arguments).exits_with(0);
+    assert!(
+        ended.stdout.starts_with("Overhead-bound on every one of these GPUs: launching the "),
+        "{}",
+        ended.stdout
+    );
+    ended.prints("The times assume 15 µs of the CPU for each launch (7.0 µs to 35 µs)");
+}

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::cli::schema;
 use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
-use crate::schema;
 
 /// Two ranks with gloo, of which the second computes more; `{body}` is what else a step does.
 const TRAINS: &str = r#"

@@ -7,7 +7,7 @@ use crate::sandbox::repository;
 /// Holds a document to `docs/schema/NAME.schema.json`: every key that is written is described, every
 /// key that is required is written, and every value is of a type that is named.
 #[track_caller]
-pub fn holds(document: &Value, name: &str) {
+pub(super) fn holds(document: &Value, name: &str) {
     let file = repository().join("docs/schema").join(format!("{name}.schema.json"));
     let text = std::fs::read_to_string(&file).expect("the schema is published");
     let schema: Value = serde_json::from_str(&text).expect("a schema is JSON");

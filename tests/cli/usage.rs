@@ -73,6 +73,39 @@ fn doctor_reports_without_anything() {
     }
 }
 
+/// What cannot be written is refused before anything runs: even the Python is not looked for.
+#[test]
+fn files_that_cannot_be_written_are_refused_first() {
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", TRAINS);
+    sandbox.write("trace.json", "{}");
+    let commands: [(&[&str], &str); 10] = [
+        (&["profile", "."], "--json"),
+        (&["profile", "."], "--report"),
+        (&["demo"], "--report"),
+        (&["predict", "."], "--json"),
+        (&["whatif", "."], "--json"),
+        (&["compare", "last", "last"], "--json"),
+        (&["check", "."], "--output"),
+        (&["check", "."], "--write-baseline"),
+        (&["analyze", "trace.json"], "--json"),
+        (&["report"], "--output"),
+    ];
+    for (command, option) in commands {
+        let arguments = [command, &[option, "no/such/folder/file"]].concat();
+        let ended = sandbox.run_without_python(&arguments).exits_with(1);
+        let ended =
+            ended.says(&format!("{option} no/such/folder/file: there is no folder no/such/folder"));
+        ended.says("`mkdir -p no/such/folder`");
+    }
+    let folder = ["profile", ".", "--json", "."];
+    sandbox.run_without_python(&folder).exits_with(1).says("--json .: this is a folder");
+    // What can be written is not made by asking.
+    let fine = ["profile", ".", "--json", "profile.json"];
+    sandbox.run_without_python(&fine).exits_with(4);
+    assert!(!sandbox.project().join("profile.json").exists());
+}
+
 #[test]
 fn report_without_a_profile() {
     Sandbox::new().run(&["report"]).exits_with(3).says("ridgeline profile");

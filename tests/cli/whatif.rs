@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::cli::schema;
 use crate::sandbox::{Ended, Sandbox, python_with_torch, repository, shared_traces};
-use crate::schema;
 
 fn conv() -> String {
     repository().join("tests/recordings/conv-cpu").to_str().expect("a path").to_owned()

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// The blocks of a page in a language, in their order, by the heading that they stand under.
-pub fn blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
+pub(super) fn blocks(page: &str, heading: &str, language: &str) -> Vec<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/editors").join(page);
     let text = fs::read_to_string(&file).expect("a page");
     let found = blocks_of(&text, heading, language);

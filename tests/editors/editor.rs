@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::installed::Installed;
-use crate::sandbox::Sandbox;
-use crate::terminal::{Screen, Terminal};
+use crate::editors::installed::Installed;
+use crate::editors::sandbox::Sandbox;
+use crate::editors::terminal::{Screen, Terminal};
 
 /// An editor, by what is pressed in it.
-pub trait Editor {
+pub(super) trait Editor {
     /// Pictures are named after it.
     fn name(&self) -> &str;
     /// Files of the editors' folder that it needs.
@@ -63,7 +63,11 @@ pub trait Editor {
 
 /// A session in an editor with a copy of a project of this repository. The editor is left afterwards with
 /// everything unsaved, and nothing goes on then.
-pub fn in_terminal(editor: &dyn Editor, project: &str, session: impl FnOnce(&Terminal, &Sandbox)) {
+pub(super) fn in_terminal(
+    editor: &dyn Editor,
+    project: &str,
+    session: impl FnOnce(&Terminal, &Sandbox),
+) {
     let mut needed = editor.needs();
     needed.push("tools/tmux".to_owned());
     let Some(installed) = Installed::with(&needed) else { return };

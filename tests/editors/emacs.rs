@@ -1,11 +1,11 @@
 //! Emacs with eglot and with lsp-mode, as `docs/editors/emacs.md` configures them.
 
-use crate::documentation::blocks;
-use crate::editor::Editor;
-use crate::installed::Installed;
-use crate::journey::travel;
-use crate::sandbox::Sandbox;
-use crate::terminal::{Screen, Terminal};
+use crate::editors::documentation::blocks;
+use crate::editors::editor::Editor;
+use crate::editors::installed::Installed;
+use crate::editors::journey::travel;
+use crate::editors::sandbox::Sandbox;
+use crate::editors::terminal::{Screen, Terminal};
 
 #[test]
 fn emacs_eglot() {

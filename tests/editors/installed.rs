@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a test needs from the machine, for as long as it is its turn: an editor and a training run
 /// keep two cores busy, so tests with editors go one after the other.
-pub struct Installed {
+pub(super) struct Installed {
     folder: PathBuf,
     /// The Python environment that runs the training scripts.
     pub environment: PathBuf,
@@ -22,7 +22,7 @@ impl Installed {
     ///
     /// # Panics
     /// Where something is missing and RIDGELINE_EDITORS_REQUIRED is set.
-    pub fn with<T: AsRef<str>>(needed: &[T]) -> Option<Installed> {
+    pub(super) fn with<T: AsRef<str>>(needed: &[T]) -> Option<Installed> {
         let found = find(needed);
         if let Err(reason) = &found {
             let required = env::var_os("RIDGELINE_EDITORS_REQUIRED").is_some();
@@ -37,7 +37,7 @@ impl Installed {
     }
 
     /// A file of the editors' folder.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 }

@@ -1,15 +1,15 @@
 //! What a person does in the first minutes, and sees: the same in every editor that runs in a terminal.
 
-use crate::editor::{Editor, in_terminal};
-use crate::panel::Panel;
-use crate::sandbox::Sandbox;
-use crate::terminal::{Screen, Terminal};
+use crate::editors::editor::{Editor, in_terminal};
+use crate::editors::panel::Panel;
+use crate::editors::sandbox::Sandbox;
+use crate::editors::terminal::{Screen, Terminal};
 
 const PROJECT: &str = "tests/editors/projects/digits";
 
 /// Opens the project, allows the run, reads what it cost, edits, breaks and mends it, stops a run, and
 /// comes back from the panel.
-pub fn travel(editor: &dyn Editor) {
+pub(super) fn travel(editor: &dyn Editor) {
     in_terminal(editor, PROJECT, |terminal, sandbox| {
         let journey = Journey { editor, terminal, sandbox };
         let first = journey.first_run();
@@ -230,7 +230,7 @@ fn cost(screen: &Screen, statement: &str) -> Option<String> {
 }
 
 /// The throughput that is shown: `8133` of `8133 samples/s`.
-pub fn rate(screen: &Screen) -> Option<String> {
+pub(super) fn rate(screen: &Screen) -> Option<String> {
     let text = screen.text();
     let (before, _) = text.split_once(" samples/s")?;
     Some(before.rsplit(|letter: char| !letter.is_ascii_digit() && letter != '.').next()?.to_owned())

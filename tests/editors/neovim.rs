@@ -1,12 +1,12 @@
 //! Neovim, as `docs/editors/neovim.md` configures it.
 
-use crate::documentation::blocks;
-use crate::editor::Editor;
-use crate::installed::Installed;
-use crate::journey::travel;
-use crate::mend::{Mends, mend};
-use crate::sandbox::Sandbox;
-use crate::terminal::Terminal;
+use crate::editors::documentation::blocks;
+use crate::editors::editor::Editor;
+use crate::editors::installed::Installed;
+use crate::editors::journey::travel;
+use crate::editors::mend::{Mends, mend};
+use crate::editors::sandbox::Sandbox;
+use crate::editors::terminal::Terminal;
 
 #[test]
 fn neovim_stable() {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A page that was opened at an address.
-pub struct Panel {
+pub(super) struct Panel {
     host: String,
     path: String,
     workspace: u64,
@@ -18,7 +18,7 @@ pub struct Panel {
 
 impl Panel {
     /// The page at `http://127.0.0.1:PORT/TOKEN/?workspace=N`.
-    pub fn at(address: &str) -> Panel {
+    pub(super) fn at(address: &str) -> Panel {
         let rest = address.strip_prefix("http://").expect("an address of the panel");
         let (host, path) = rest.split_once('/').expect("a token");
         let (path, query) = path.split_once('?').expect("a workspace");
@@ -31,7 +31,7 @@ impl Panel {
     }
 
     /// A click on a line; gives the answer.
-    pub fn jump(&self, file: &str, line: u32) -> Value {
+    pub(super) fn jump(&self, file: &str, line: u32) -> Value {
         let workspace = self.workspace;
         let document = self.send("GET", &format!("api/panel?workspace={workspace}"), None);
         let files = document["recording"]["files"].as_array().expect("a recording").clone();

@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthChar;
 
 /// One character with its looks.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cell {
+pub(super) struct Cell {
     character: char,
     style: Style,
 }
@@ -36,7 +36,7 @@ const WIDTH: f32 = 8.4;
 const HEIGHT: f32 = 18.0;
 
 /// The lines of a capture with escape sequences.
-pub fn parse(captured: &str) -> Vec<Vec<Cell>> {
+pub(super) fn parse(captured: &str) -> Vec<Vec<Cell>> {
     // A style goes on over the end of a line.
     let mut style = Style::default();
     captured.lines().map(|line| parse_line(line, &mut style)).collect()
@@ -140,13 +140,13 @@ fn color(codes: &mut impl Iterator<Item = (u32, bool)>) -> Option<u32> {
 }
 
 /// The characters of a line without the blanks at its end.
-pub fn text(line: &[Cell]) -> String {
+pub(super) fn text(line: &[Cell]) -> String {
     let text: String = line.iter().map(|cell| cell.character).collect();
     text.trim_end().to_owned()
 }
 
 /// Keeps a screen as text and as a picture.
-pub fn keep(name: &str, screen: &[Vec<Cell>]) {
+pub(super) fn keep(name: &str, screen: &[Vec<Cell>]) {
     let folder = folder();
     fs::create_dir_all(&folder).expect("a folder");
     let lines: Vec<String> = screen.iter().map(|line| text(line)).collect();
@@ -155,7 +155,7 @@ pub fn keep(name: &str, screen: &[Vec<Cell>]) {
 }
 
 /// Where pictures are kept.
-pub fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     match std::env::var_os("RIDGELINE_EDITOR_PICTURES") {
         Some(folder) => PathBuf::from(folder),
         None => PathBuf::from(env!("CARGO_TARGET_TMPDIR")).with_file_name("editors"),

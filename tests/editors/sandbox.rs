@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const ENDING: Duration = Duration::from_secs(20);
 
 /// See the module. Nothing that was started in it lives longer than it.
-pub struct Sandbox {
+pub(super) struct Sandbox {
     folder: TempDir,
     environment: PathBuf,
 }
@@ -21,7 +21,7 @@ pub struct Sandbox {
 impl Sandbox {
     /// A home with a copy of a project of this repository in it; `environment` is the Python
     /// environment that the person has activated.
-    pub fn with_project(project: &Path, environment: &Path) -> Sandbox {
+    pub(super) fn with_project(project: &Path, environment: &Path) -> Sandbox {
         let folder = TempDir::new().expect("a temporary folder");
         let sandbox = Sandbox { folder, environment: environment.to_owned() };
         for folder in ["home", "project", "bin", "run"] {
@@ -39,17 +39,17 @@ impl Sandbox {
     }
 
     /// A path within.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// The project's folder, as a server names it: without links.
-    pub fn project(&self) -> PathBuf {
+    pub(super) fn project(&self) -> PathBuf {
         fs::canonicalize(self.path("project")).expect("it is there")
     }
 
     /// Writes a file, and the folders that it is in.
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
         let file = self.path(name);
         fs::create_dir_all(file.parent().expect("it has one")).expect("a folder");
         fs::write(&file, text).expect("written");
@@ -66,13 +66,13 @@ impl Sandbox {
     }
 
     /// The addresses that the browser was asked to open.
-    pub fn opened_addresses(&self) -> Vec<String> {
+    pub(super) fn opened_addresses(&self) -> Vec<String> {
         let noted = fs::read_to_string(self.opened()).unwrap_or_default();
         noted.lines().map(str::to_owned).collect()
     }
 
     /// A command in the project with this person's environment and nothing else.
-    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let system = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new(program);
         command
@@ -102,7 +102,7 @@ impl Sandbox {
     /// # Panics
     /// Where something goes on: an editor that was left, or a server or a training run that outlived
     /// its editor.
-    pub fn assert_everything_ended(&self) {
+    pub(super) fn assert_everything_ended(&self) {
         let started = Instant::now();
         while !self.processes().is_empty() {
             let left = || self.processes().iter().map(|pid| command_line(*pid)).collect::<Vec<_>>();

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::picture::{self, Cell};
-use crate::sandbox::Sandbox;
+use crate::editors::picture::{self, Cell};
+use crate::editors::sandbox::Sandbox;
 
 /// What a person would have given up on. The first run of a training script imports torch, which on
 /// a busy machine takes most of it.
@@ -18,7 +18,7 @@ const COLUMNS: u32 = 124;
 const ROWS: u32 = 44;
 
 /// See the module.
-pub struct Terminal<'a> {
+pub(super) struct Terminal<'a> {
     tmux: PathBuf,
     sandbox: &'a Sandbox,
     /// Pictures are named after it.
@@ -27,34 +27,34 @@ pub struct Terminal<'a> {
 }
 
 /// What is on the screen at one moment.
-pub struct Screen {
+pub(super) struct Screen {
     cells: Vec<Vec<Cell>>,
 }
 
 impl Screen {
     /// Its lines without the blanks at their ends.
-    pub fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         self.cells.iter().map(|line| picture::text(line)).collect()
     }
 
     /// All of it.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         self.lines().join("\n")
     }
 
     /// Whether something stands on it.
-    pub fn shows(&self, wanted: &str) -> bool {
+    pub(super) fn shows(&self, wanted: &str) -> bool {
         self.text().contains(wanted)
     }
 
     /// The first line that has `wanted`.
-    pub fn line(&self, wanted: &str) -> Option<String> {
+    pub(super) fn line(&self, wanted: &str) -> Option<String> {
         self.lines().into_iter().find(|line| line.contains(wanted))
     }
 
     /// The number that the editor shows before a line of its text.
     #[track_caller]
-    pub fn number_of(&self, wanted: &str) -> u32 {
+    pub(super) fn number_of(&self, wanted: &str) -> u32 {
         let line = self.line(wanted).unwrap_or_else(|| panic!("no {wanted}:\n{}", self.text()));
         let digits = line.trim_start_matches(|letter: char| !letter.is_ascii_digit());
         let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
@@ -64,7 +64,7 @@ impl Screen {
 
 impl<'a> Terminal<'a> {
     /// Starts a program in a terminal of its own.
-    pub fn start(
+    pub(super) fn start(
         tmux: PathBuf,
         sandbox: &'a Sandbox,
         name: &str,
@@ -89,7 +89,7 @@ impl<'a> Terminal<'a> {
     }
 
     /// Presses keys: `Escape`, `Enter`, `C-x`, `M-x`, or a letter.
-    pub fn press(&self, keys: &[&str]) {
+    pub(super) fn press(&self, keys: &[&str]) {
         for key in keys {
             run(self.tmux().args(["send-keys", "-t", "editor", "--", key]));
             // A key that follows Escape at once would be taken for Alt and that key.
@@ -100,25 +100,25 @@ impl<'a> Terminal<'a> {
     }
 
     /// Types a text.
-    pub fn write(&self, text: &str) {
+    pub(super) fn write(&self, text: &str) {
         run(self.tmux().args(["send-keys", "-t", "editor", "-l", "--", text]));
     }
 
     /// What is on the screen now.
-    pub fn screen(&self) -> Screen {
+    pub(super) fn screen(&self) -> Screen {
         let output = run(self.tmux().args(["capture-pane", "-p", "-e", "-N", "-t", "editor"]));
         Screen { cells: picture::parse(&output) }
     }
 
     /// Waits until a line is as wanted; gives the screen.
     #[track_caller]
-    pub fn wait_for(&self, wanted: &str) -> Screen {
+    pub(super) fn wait_for(&self, wanted: &str) -> Screen {
         self.wait_until(wanted, |screen| screen.shows(wanted))
     }
 
     /// Waits until the screen is as wanted; gives it.
     #[track_caller]
-    pub fn wait_until(&self, what: &str, is_so: impl Fn(&Screen) -> bool) -> Screen {
+    pub(super) fn wait_until(&self, what: &str, is_so: impl Fn(&Screen) -> bool) -> Screen {
         let ends = self.ends.min(Instant::now() + PATIENCE);
         loop {
             let screen = self.screen();
@@ -134,12 +134,12 @@ impl<'a> Terminal<'a> {
     }
 
     /// Keeps a picture of the screen.
-    pub fn keep(&self, moment: &str, screen: &Screen) {
+    pub(super) fn keep(&self, moment: &str, screen: &Screen) {
         picture::keep(&format!("{}-{moment}", self.name), &screen.cells);
     }
 
     /// Waits until the program has ended.
-    pub fn wait_for_end(self) {
+    pub(super) fn wait_for_end(self) {
         let ends = Instant::now() + PATIENCE;
         loop {
             let alive = self.tmux().args(["has-session", "-t", "editor"]).output();

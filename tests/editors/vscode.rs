@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::installed::Installed;
+use crate::editors::installed::Installed;
 
 const DRIVERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/editors/vscode");
 

@@ -121,7 +121,9 @@ def test_a_profile_with_two_ranks(name: str, tmp_path: Path) -> None:
         entry["bytes"] for entry in recorded[0]["memory"]["baseline"] if entry["kind"] == "weight"
     )
     assert weights > 0.05 * found["memory"]["peak_bytes"], weights
-    assert not {"gpu-slowed", "imbalance"} & {finding["rule"] for finding in found["findings"]}
+    # Simulated kernels run on this machine's cores, so one rank may really be the slower one:
+    # whether findings compare ranks well (`imbalance`, `straggler`) is tested on given times.
+    assert "gpu-slowed" not in {finding["rule"] for finding in found["findings"]}
 
 
 def test_unequal_batches_and_a_device_of_each_rank_alone(tmp_path: Path) -> None:

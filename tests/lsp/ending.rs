@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
-use crate::process::{Server, ended, spawn};
+use crate::lsp::process::{Server, ended, spawn};
 
 #[tokio::test]
 async fn in_order() {

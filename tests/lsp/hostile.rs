@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
-use crate::process::{Server, ended, spawn};
+use crate::lsp::process::{Server, ended, spawn};
 
 /// Sends bytes, wants so many error answers without an id, and a server that lives.
 async fn check(bytes: &[u8], errors: usize) {

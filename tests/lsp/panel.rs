@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::http::{Panel, read_to_end, request};
-use crate::process::Server;
+use crate::lsp::http::{Panel, read_to_end, request};
+use crate::lsp::process::Server;
 
 /// A server whose panel is open.
 async fn opened() -> (Server, Panel) {

@@ -8,13 +8,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use crate::strict_client::StrictClient;
+use crate::lsp::strict_client::StrictClient;
 
 /// Runs a command on the simulated CUDA device.
 const SIMULATED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/gpu/simulated/run");
 
 /// A Python with torch that the simulated GPU works with; says so where there is none.
-pub fn python_on_simulated_gpu() -> Option<String> {
+pub(super) fn python_on_simulated_gpu() -> Option<String> {
     let Ok(python) = std::env::var("RIDGELINE_TEST_PYTHON") else {
         println!("skipped: RIDGELINE_TEST_PYTHON names no Python with torch");
         return None;
@@ -33,7 +33,7 @@ pub fn python_on_simulated_gpu() -> Option<String> {
 }
 
 /// A server in a process, with folders of its own, and a client.
-pub struct Server {
+pub(super) struct Server {
     pub client: StrictClient,
     pub process: Child,
     pub root: PathBuf,
@@ -42,12 +42,12 @@ pub struct Server {
 
 impl Server {
     /// A server that has not been greeted.
-    pub fn start() -> Server {
+    pub(super) fn start() -> Server {
         Server::start_with(&[])
     }
 
     /// The same with more environment.
-    pub fn start_with(environment: &[(&str, &str)]) -> Server {
+    pub(super) fn start_with(environment: &[(&str, &str)]) -> Server {
         let (folder, process, root) = spawn(environment);
         Server::of(folder, process, root)
     }
@@ -60,12 +60,12 @@ impl Server {
     }
 
     /// A server that a client which vouches for its folder has greeted. `settings` are its settings.
-    pub async fn greeted(capabilities: Value, settings: Value) -> Server {
+    pub(super) async fn greeted(capabilities: Value, settings: Value) -> Server {
         Server::start().greeted_with(capabilities, settings).await
     }
 
     /// The same on the simulated GPU, which follows the torch of `python`.
-    pub async fn greeted_on_simulated_gpu(
+    pub(super) async fn greeted_on_simulated_gpu(
         python: &str,
         capabilities: Value,
         settings: Value,
@@ -77,7 +77,7 @@ impl Server {
     }
 
     /// Greets a server that was started before.
-    pub async fn greeted_with(self, capabilities: Value, settings: Value) -> Server {
+    pub(super) async fn greeted_with(self, capabilities: Value, settings: Value) -> Server {
         let mut server = self;
         let folder = json!([{"uri": uri(&server.root), "name": "project"}]);
         let mut options = json!({"trusted": true, "watchFiles": false});
@@ -90,25 +90,25 @@ impl Server {
     }
 
     /// Writes a file of the project; gives its URI.
-    pub fn write(&self, name: &str, text: &str) -> String {
+    pub(super) fn write(&self, name: &str, text: &str) -> String {
         fs::write(self.root.join(name), text).expect("written");
         uri(&self.root.join(name))
     }
 
     /// The variables with which another process keeps its things where this server does.
-    pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
+    pub(super) fn environment(&self) -> [(&'static str, PathBuf); 2] {
         environment(self.folder.path())
     }
 
     /// Says goodbye and waits for the process to end.
-    pub async fn goodbye(self) -> ExitStatus {
+    pub(super) async fn goodbye(self) -> ExitStatus {
         let Server { client, mut process, folder: _folder, .. } = self;
         client.goodbye().await;
         ended(&mut process).await
     }
 
     /// The memory that the process holds, in bytes; nothing where the system does not tell.
-    pub fn resident_bytes(&self) -> Option<u64> {
+    pub(super) fn resident_bytes(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()?)).ok()?;
         let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
@@ -116,7 +116,7 @@ impl Server {
 }
 
 /// A server that nobody talks to yet, and a folder with a workspace in it.
-pub fn spawn(environment: &[(&str, &str)]) -> (tempfile::TempDir, Child, PathBuf) {
+pub(super) fn spawn(environment: &[(&str, &str)]) -> (tempfile::TempDir, Child, PathBuf) {
     spawn_command(Command::new(env!("CARGO_BIN_EXE_ridgeline")), environment)
 }
 
@@ -145,12 +145,12 @@ fn environment(folder: &std::path::Path) -> [(&'static str, PathBuf); 2] {
 }
 
 /// Waits for a process to end. The limit is for a process that hangs.
-pub async fn ended(process: &mut Child) -> ExitStatus {
+pub(super) async fn ended(process: &mut Child) -> ExitStatus {
     let ended = tokio::time::timeout(Duration::from_secs(30), process.wait()).await;
     ended.expect("the server did not end").expect("a process")
 }
 
 /// The URI of a path without characters that would have to be escaped.
-pub fn uri(path: &std::path::Path) -> String {
+pub(super) fn uri(path: &std::path::Path) -> String {
     format!("file://{}", path.display())
 }

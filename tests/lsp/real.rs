@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::http::Panel;
-use crate::process::{Server, uri};
+use crate::lsp::http::Panel;
+use crate::lsp::process::{Server, uri};
 
 const SCRIPT: &str = "\
 import torch

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use ridgeline_analysis::source::batch_site::Entry;
-use ridgeline_analysis::source::rewrite::{EditKind, Refusal, Request, rewrite};
+use ridgeline_analysis::optimize::rewrite::{EditKind, Refusal, Request, rewrite};
+use ridgeline_analysis::python::semantics::Entry;
 use serde_json::Value;
 
-use super::sandbox::{Sandbox, ended, python_with_torch, repository};
 use super::texts;
 use super::turns::beside;
+use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
 
 /// A demo project, and which of its edits are refused: beginnings of what is said.
 struct Demo {

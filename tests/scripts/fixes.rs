@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ridgeline_analysis::source::batch_site::Entry;
-use ridgeline_analysis::source::rewrite::{EditKind, Request, rewrite};
+use ridgeline_analysis::optimize::rewrite::{EditKind, Request, rewrite};
+use ridgeline_analysis::python::semantics::Entry;
 use serde_json::Value;
 
 /// Makes the fix of a finding of `entry`'s, where it has one. Says why one is refused.
-pub fn fix(
+pub(super) fn fix(
     texts: &mut HashMap<String, Arc<str>>,
     entry: &str,
     finding: &Value,

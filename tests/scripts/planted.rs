@@ -12,13 +12,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::diagnose;
-use ridgeline_analysis::source::batch_site::Entry;
+use ridgeline_analysis::python::semantics::Entry;
 use serde_json::Value;
 
 use super::fixes::fix;
-use super::sandbox::{Sandbox, ended, python_with_torch, repository};
 use super::texts;
 use super::turns::{alone, beside};
+use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
 
 /// Rules whose fault is in no text: `gpu-slowed` tells of the machine.
 const WITHOUT_PROJECT: [&str; 1] = ["gpu-slowed"];

@@ -10,8 +10,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::planted::{Pair, TRIES, marked, shown};
-use super::sandbox::{Sandbox, ended, python_with_torch, repository};
 use super::turns::alone;
+use crate::sandbox::{Sandbox, ended, python_with_torch, repository};
 
 /// What `tests/gpu/simulated/run` ends with where the device cannot be built.
 const SKIPPED: i32 = 77;

@@ -20,7 +20,7 @@ const LAYER_NS: i64 = 10_000;
 const LAYERS: u32 = 96;
 
 /// A recording with so many operators, in whole layers.
-pub fn large(operators: usize) -> Recording {
+pub(crate) fn large(operators: usize) -> Recording {
     let layers = i64::try_from(operators / OF_LAYER).expect("few operators");
     let backward_ns = layers * LAYER_NS + 1_000;
     let end_ns = 2 * backward_ns;

@@ -1,7 +1,7 @@
 //! The recordings of real programs in `tests/recordings`.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-pub mod large;
+pub(crate) mod large;
 
 use std::fs::File;
 use std::io::Read;
@@ -10,19 +10,20 @@ use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use ridgeline_analysis::attribution::{attribute, step_graph};
-use ridgeline_analysis::diagnose::{self, finding::Finding};
-use ridgeline_analysis::predict::device_table::DeviceTable;
+use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::diagnose;
+use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::optimize::facts::Probes;
+use ridgeline_analysis::optimize::study::{Subject, device_of};
+use ridgeline_analysis::python::semantics::{Entry, Project};
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::Options;
 use ridgeline_analysis::recording::line_log::LineLog;
 use ridgeline_analysis::recording::manifest::Manifest;
 use ridgeline_analysis::recording::trace::Trace;
-use ridgeline_analysis::source::batch_site::{Entry, Project};
-use ridgeline_analysis::whatif::facts::Probes;
-use ridgeline_analysis::whatif::study::{Subject, device_of};
 
 /// The repository's root.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
@@ -33,13 +34,13 @@ fn inflated(path: &Path) -> Vec<u8> {
 }
 
 /// A trace as Kineto writes it, compressed.
-pub fn trace(path: &Path) -> Trace {
+pub(crate) fn trace(path: &Path) -> Trace {
     Trace::read(GzDecoder::new(File::open(path).expect("the trace")), &Options::default())
         .expect("a trace")
 }
 
 /// A recording of the agent's.
-pub fn recording(folder: &Path) -> Recording {
+pub(crate) fn recording(folder: &Path) -> Recording {
     let manifest = std::fs::read(folder.join("manifest.json")).expect("the manifest");
     let manifest = Manifest::parse(&manifest).expect("a manifest");
     let threads: Vec<_> = manifest.threads.iter().map(|thread| (thread.tid, thread.main)).collect();
@@ -53,7 +54,7 @@ pub fn recording(folder: &Path) -> Recording {
 }
 
 /// The findings of a recording, without probes.
-pub fn found(recording: Recording, project: &dyn Project) -> Vec<Finding> {
+pub(crate) fn found(recording: Recording, project: &dyn Project) -> Vec<Finding> {
     let profile = attribute(&recording).expect("a profile");
     let recorded = step_graph(&recording, &profile).expect("a graph");
     let on_gpu = !recording.trace.activities.is_empty();
@@ -65,7 +66,7 @@ pub fn found(recording: Recording, project: &dyn Project) -> Vec<Finding> {
 }
 
 /// All recordings of the repository, by name.
-pub fn recordings() -> Vec<(String, PathBuf)> {
+pub(crate) fn recordings() -> Vec<(String, PathBuf)> {
     let mut found: Vec<_> = std::fs::read_dir(root().join("tests/recordings"))
         .expect("the recordings")
         .filter_map(|entry| {
@@ -80,7 +81,7 @@ pub fn recordings() -> Vec<(String, PathBuf)> {
 }
 
 /// Traces that others recorded, where they are at hand; else it says that they are not.
-pub fn sample_traces() -> Option<Vec<PathBuf>> {
+pub(crate) fn sample_traces() -> Option<Vec<PathBuf>> {
     let shared = std::env::var_os("RIDGELINE_SHARED").map_or(root().join("../shared"), Into::into);
     let Ok(folder) = std::fs::read_dir(shared.join("traces")) else {
         eprintln!("skipped: no sample traces at {}", shared.display());

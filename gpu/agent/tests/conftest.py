@@ -14,7 +14,7 @@ from agent_driver import Agent
 @pytest.fixture(scope="session")
 def agent() -> Iterator[Agent]:
     with Agent() as started:
-        started.wait_for("ready")
+        started.ready = started.wait_for("ready")
         yield started
 
 

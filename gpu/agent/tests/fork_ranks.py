@@ -20,6 +20,8 @@ def main() -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", WORLD_SIZE=str(RANKS))
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     os.environ.update(MASTER_PORT=str(store.port), TORCHELASTIC_USE_AGENT_STORE="True")
+    # torch 2.4 wants to know this as well.
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = "0"
     for rank in range(RANKS):
         if os.fork() == 0:
             os.environ["RANK"] = str(rank)

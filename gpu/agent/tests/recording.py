@@ -21,9 +21,10 @@ import torch._dynamo  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ridgeline_agent.overlay import Overlay
-from ridgeline_agent.recorder import Recorder
-from ridgeline_agent.spec import RunSpec
+from ridgeline_agent.patches.overlay import Overlay
+from ridgeline_agent.protocol.spec import RunSpec
+from ridgeline_agent.record.recorder import Recorder
+from ridgeline_agent.record.timing import Timer
 
 KINDS = (
     "LINE",
@@ -56,6 +57,20 @@ class PrintingHost:
         os._exit(0)
 
 
+def take_given_times() -> None:
+    """Each timed iteration takes the `took_ms` of the program's globals, if it has one.
+
+    What the recorder decides by times is then the same on every machine.
+    """
+    end = Timer.end
+
+    def end_as_given(timer: Timer, now_ns: int) -> None:
+        took_ms = getattr(sys.modules["__main__"], "took_ms", None)
+        end(timer, now_ns if took_ms is None else timer._begun + took_ms * 1_000_000)
+
+    Timer.end = end_as_given  # type: ignore[method-assign]
+
+
 def run(request: dict[str, Any]) -> NoReturn:
     """Runs the request's script under the recorder, and ends the process."""
     spec = RunSpec.from_json(request)
@@ -67,6 +82,7 @@ def run(request: dict[str, Any]) -> NoReturn:
     sys.path.insert(0, os.path.dirname(script))
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     module.__file__ = script
+    take_given_times()
     recorder = Recorder(spec, host, Overlay(spec.root, spec.overlay))
     recorder.install()
     try:

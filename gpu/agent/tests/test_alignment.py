@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch.distributed as dist
 
-from ridgeline_agent import alignment
-from ridgeline_agent.alignment import Alignment
+from ridgeline_agent.record import alignment
+from ridgeline_agent.record.alignment import Alignment
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def test_a_rank_that_does_not_come_is_waited_for_once(
     ranks: list[Alignment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = ranks
-    monkeypatch.setattr(alignment, "PATIENCE_SECONDS", 0.05)
-    with pytest.raises(Exception) as waited_in_vain:
+    monkeypatch.setattr(alignment, "MEETING_TIMEOUT_SECONDS", 0.05)
+    with pytest.raises(Exception) as timed_out:
         first.total("timing", 1)
-    assert "alone" not in str(waited_in_vain.value)
+    assert "alone" not in str(timed_out.value)
     # The other one comes late, or to another meeting: nobody waits for nobody.
-    monkeypatch.setattr(alignment, "PATIENCE_SECONDS", 3600.0)
+    monkeypatch.setattr(alignment, "MEETING_TIMEOUT_SECONDS", 3600.0)
     with pytest.raises(RuntimeError, match="another one went on alone"):
         second.total("profiling", 1)
     assert [rank.total("profiling", 1) for rank in ranks] == [0, 0]

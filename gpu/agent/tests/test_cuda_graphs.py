@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ridgeline_agent.capture_traces import _add_events
-from ridgeline_agent.cuda_graphs import MENTIONS_CAPTURE, Capture
-from ridgeline_agent.device_activity import has_activity
-from ridgeline_agent.iterations import BACKWARD, MODULE, OPTIMIZER, IterationFinder, Verdict
-from ridgeline_agent.run import _visible
+from ridgeline_agent.iterations.finder import BACKWARD, MODULE, OPTIMIZER, IterationFinder, Verdict
+from ridgeline_agent.process.run import _visible
+from ridgeline_agent.record.capture_traces import _add_events
+from ridgeline_agent.record.device_activity import has_activity
+from ridgeline_agent.record.patches.cuda_graphs import MENTIONS_CAPTURE, Capture
 
 OPTIMIZERS = {1}
 

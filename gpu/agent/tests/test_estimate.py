@@ -88,7 +88,7 @@ def test_operators_have_their_phase_line_and_module(agent: Agent, tmp_path: Path
     assert {line for _, phase, line, _ in seen if phase == 3} == {19}
     assert not [part for part in seen if part[2] < 0]
     assert ops["loop"] == {"file": 0, "line": 14}
-    assert ops["batch"] == {"size": 512, "from": "input"}
+    assert ops["batch"] == {"size": 512, "from": "input", "certain": True}
     assert ops["files"] == ["train.py"]
 
 

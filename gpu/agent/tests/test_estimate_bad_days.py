@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_driver import Agent, gone_within, log
+from agent_driver import Agent, all_end, log
 from test_estimate import TRAINING, estimate, listed, operators
 
 WRITING = """\
@@ -102,7 +102,7 @@ for _ in range(3):
 print(*children, flush=True)
 """
     listed(agent, tmp_path, text + TRAINING)
-    assert gone_within([int(word) for word in log(tmp_path).split()[:3]], 5)
+    assert all_end([int(word) for word in log(tmp_path).split()[:3]])
 
 
 def test_a_program_that_patches_torch(agent: Agent, tmp_path: Path) -> None:

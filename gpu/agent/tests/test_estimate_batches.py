@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from agent_driver import Agent, log
-from ridgeline_agent.batch_structure import NotDescribable, describe, make
+from ridgeline_agent.program.batch_structure import NotDescribable, describe, make
 from test_estimate import listed
 
 TRAINING = """\

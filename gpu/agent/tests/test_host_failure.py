@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import agent_driver  # noqa: F401 (it puts the agent on the path)
-from ridgeline_agent.failure import LONGEST_MESSAGE, MOST_FRAMES, describe_failure
+from ridgeline_agent.failure.exception import LONGEST_MESSAGE, MOST_FRAMES, describe_failure
 
 ROOT = "/home/someone/project"
 
@@ -115,7 +115,7 @@ def test_paths_of_libraries() -> None:
 
 def test_sys_exit() -> None:
     failure = check("raise SystemExit(3)\n")
-    assert (failure["kind"], failure["message"]) == ("exit", "the program left with exit code 3")
+    assert (failure["kind"], failure["message"]) == ("exit", "the program exited with code 3")
 
 
 def test_memory_of_the_cpu() -> None:

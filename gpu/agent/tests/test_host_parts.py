@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import agent_driver  # noqa: F401 (it puts the agent on the path)
-from ridgeline_agent import channel
-from ridgeline_agent.run_log import RunLog
-from ridgeline_agent.spec import Iterations, RunSpec, SpecError
+from ridgeline_agent.process.run_log import RunLog
+from ridgeline_agent.protocol import channel
+from ridgeline_agent.protocol.spec import Iterations, RunSpec, SpecError
 
 REQUEST: dict[str, Any] = {
     "op": "run",
@@ -61,7 +61,9 @@ def test_null_is_as_if_it_were_not_said() -> None:
         ("device", "cuda:-1"),
         ("device", "cuda:²"),
         ("device", "cuda:99999999999"),
-        ("iterations", {"timed": 0}),
+        ("iterations", {"timed": 0, "profiled": 0}),
+        ("iterations", {"signals": {"every": 0}}),
+        ("earlier", ["/a"] * 17),
         ("iterations", {"timed_at_most": 0}),
         ("iterations", {"warmup": 10**100}),
         ("iterations", {"found_by": "luck"}),

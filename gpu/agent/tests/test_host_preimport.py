@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from agent_driver import TRAINING, Agent, log
-from ridgeline_agent import process_tree
-from ridgeline_agent.preimport import installed_imports
-from ridgeline_agent.spec import Entry
+from ridgeline_agent.process.preimport import installed_imports
+from ridgeline_agent.protocol.spec import Entry
+from ridgeline_agent.system import process_tree
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="there is a zygote on Linux alone"
@@ -168,8 +168,10 @@ signal.signal(signal.SIGALRM, start)
     library.has("late", text)
     with library.agent() as agent:
         prepared(agent, tmp_path, "import late\n")
-        os.kill(process_tree.descendants(agent.process.pid)[0], signal.SIGALRM)
-        time.sleep(0.2)
+        zygote = process_tree.descendants(agent.process.pid)[0]
+        os.kill(zygote, signal.SIGALRM)
+        while len(os.listdir(f"/proc/{zygote}/task")) < 2:
+            time.sleep(0.01)
         events = agent.events_until_finished(agent.start(tmp_path, TRAINING + "train(99)\n"))
         assert events[-1]["outcome"] == "complete"
         modes = [event["mode"] for event in events if event["event"] == "ready"]

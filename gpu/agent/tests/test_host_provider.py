@@ -37,7 +37,7 @@ def run(agent: Agent, folder: Path, text: str, **keys: object) -> tuple[str, str
 @pytest.mark.parametrize("prefix", ["skyline", "deepview"])
 def test_it_works_as_it_is(agent: Agent, tmp_path: Path, prefix: str) -> None:
     assert run(agent, tmp_path, PROVIDER.replace("skyline", prefix)) == ("complete", "")
-    assert manifest(tmp_path)["batch"] == {"size": 16, "from": "provider"}
+    assert manifest(tmp_path)["batch"] == {"size": 16, "from": "provider", "certain": True}
     assert manifest(tmp_path)["iterations"]["found_by"] == "provider"
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,36 @@ def test_a_module_that_is_not_there(agent: Agent, tmp_path: Path) -> None:
         assert (finished["outcome"], name in finished["message"]) == ("failed", True)
 
 
+def test_a_function_that_an_installed_command_calls(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "cli.py").write_text(
+        "import sys\ndef main():\n    print(__name__, sys.argv[1:])\n"
+    )
+    entry = {"kind": "module", "name": "package.cli:main"}
+    agent.wait_for("finished", id=agent.start_entry(tmp_path, entry, args=["--x"]))
+    assert log(tmp_path) == b"package.cli ['--x']\n"
+    entry = {"kind": "module", "name": "package.cli:gone"}
+    finished = agent.wait_for("finished", id=agent.start_entry(tmp_path, entry))
+    assert "package.cli has no function gone" in finished["message"]
+
+
+def test_a_notebook_as_a_script(agent: Agent, tmp_path: Path) -> None:
+    text = (
+        "get_ipython().run_line_magic('matplotlib', 'inline')\n"
+        "get_ipython().system('exit 1')\n"
+        "get_ipython().run_cell_magic('time', '', 'value = 3\\n')\n"
+        "get_ipython().run_cell_magic('html', '', '<b>no Python</b>')\n"
+        "print(value)\n"
+    )
+    finished = agent.run(tmp_path, text)
+    assert (finished["outcome"], log(tmp_path)) == ("short", b"3\n")
+    # Whoever asks whether it is a notebook hears that it is none.
+    finished = agent.run(
+        tmp_path, "try:\n    exec('get_ipython')\nexcept NameError:\n    print(1)\n"
+    )
+    assert log(tmp_path) == b"1\n"
+
+
 def test_the_environment_of_the_configuration(agent: Agent, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOOK)
     (tmp_path / "library").mkdir()
@@ -110,12 +141,17 @@ def test_the_environment_of_the_configuration(agent: Agent, tmp_path: Path) -> N
     assert "NAME" not in seen(agent, tmp_path, entry)["environment"]
 
 
-def test_the_users_pythonpath_counts(tmp_path: Path) -> None:
-    (tmp_path / "library").mkdir()
-    (tmp_path / "library" / "theirs.py").write_text("value = 3\n")
-    with Agent(env={"PYTHONPATH": str(tmp_path / "library")}) as agent:
-        finished = agent.run(tmp_path, "import theirs\nprint(theirs.value)\n")
-        assert (finished["outcome"], log(tmp_path)) == ("short", b"3\n")
+def test_the_users_pythonpath_counts_and_is_relative_to_the_program(tmp_path: Path) -> None:
+    for folder, value in (("src", 3), ("library", 4)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"of_{folder}.py").write_text(f"value = {value}\n")
+    text = "import of_library, of_src\nprint(of_src.value, of_library.value)\n"
+    # As of the shell, and as of a configuration that the agent was started with.
+    both = os.pathsep.join(["src", str(tmp_path / "library")])
+    with Agent(env={"PYTHONPATH": both}) as agent:
+        for env in ({}, {"PYTHONPATH": both}):
+            finished = agent.run(tmp_path, text, env=env)
+            assert (finished["outcome"], log(tmp_path)) == ("short", b"3 4\n")
 
 
 def test_the_agent_is_not_to_be_imported(agent: Agent, tmp_path: Path) -> None:
@@ -159,6 +195,10 @@ if __name__ == '__main__':
     assert finished["outcome"] == "short", log(tmp_path)
     # The tracker of semaphores may complain after that: the run ends without Python's own end.
     assert log(tmp_path).startswith(b"[2, 4]\n" * 3)
+    # Other programs have theirs for a moment; what is left behind stays.
+    until = time.monotonic() + 20
+    while not set(os.listdir("/dev/shm")) <= before and time.monotonic() < until:
+        time.sleep(0.2)
     assert set(os.listdir("/dev/shm")) <= before
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from agent_driver import Agent, gone_within, is_alive, log
+from agent_driver import Agent, all_end, is_alive, log
 from test_launch import ITERATIONS, TORCHRUN, TRAINING, check_recordings
 
 # Where the launcher tells a rank its number in its own way, programs translate it.
@@ -88,7 +88,7 @@ def cancelled_leaves_no_rank(agent: Agent, folder: Path, *words: str) -> None:
     assert all(is_alive(process) for process in processes)
     agent.send({"op": "cancel", "id": identifier})
     assert agent.wait_for("finished", id=identifier)["outcome"] == "cancelled"
-    assert gone_within(processes, 10.0)
+    assert all_end(processes)
 
 
 @pytest.fixture(scope="module")

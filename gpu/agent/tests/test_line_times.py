@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ridgeline_agent.line_times import are_pages
+import pytest
+
+from ridgeline_agent.record.line_clock import ITERATION, LINE, POP, PUSH, EventLog
+from ridgeline_agent.record.observed import line_times
+from ridgeline_agent.record.observed.line_times import are_pages, exclusive_times
 
 
 def ends(*iterations: tuple[float, int]) -> list[tuple[int, int]]:
@@ -30,3 +34,23 @@ def test_few_or_equal_iterations_say_nothing() -> None:
     assert not are_pages([])
     assert not are_pages(ends((4.0, 0), (8.0, 4000)))
     assert not are_pages(ends(*[(4.0, 100)] * 8))
+
+
+def test_time_belongs_to_the_innermost_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [
+        (0, PUSH, 0, 1, 10),
+        (100, ITERATION, 0, 0, 0),
+        (130, LINE, 0, 1, 11),
+        # A function that line 11 calls, and what another thread does meanwhile.
+        (135, PUSH, 0, 2, 20),
+        (140, LINE, 5, 3, 30),
+        (150, LINE, 0, 2, 21),
+        (190, POP, 0, 2, 0),
+        (191, LINE, 0, 1, 12),
+        (200, ITERATION, 0, 1, 0),
+        (207, LINE, 0, 1, 10),
+        (220, ITERATION, 0, 2, 0),
+    ]
+    monkeypatch.setattr(line_times, "timed_records", lambda log: records)
+    first = {(1, 10): 30, (1, 11): 5 + 1, (2, 20): 15, (2, 21): 40, (1, 12): 9}
+    assert exclusive_times(EventLog(0), 0) == [first, {(1, 12): 7, (1, 10): 13}, {}]

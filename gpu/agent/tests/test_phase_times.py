@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recording import record
-from ridgeline_agent.hooks import BACKWARD, DATA, OPTIMIZER
-from ridgeline_agent.phase_times import PhaseTimes
+from ridgeline_agent.patches.hooks import BACKWARD, DATA, OPTIMIZER
+from ridgeline_agent.record.phase_times import PhaseTimes
 
 
 def at(*times: int) -> PhaseTimes:

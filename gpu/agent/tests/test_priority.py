@@ -10,7 +10,7 @@ import pytest
 
 _TOLD = """
 import os
-from ridgeline_agent import priority
+from ridgeline_agent.system import priority
 priority.give_way()
 child = os.fork()
 if child == 0:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from agent_driver import PATIENCE_SECONDS, Agent
-from ridgeline_agent.probe_arguments import Call
-from ridgeline_agent.probe_switches import SWITCHES
+from agent_driver import TIMEOUT_SECONDS, Agent
+from ridgeline_agent.probe import run_probes
+from ridgeline_agent.probe.arguments import Call
+from ridgeline_agent.probe.library_switches import SWITCHES
+from ridgeline_agent.protocol.spec import Entry, RunSpec
 
 BOTH = ["same", "bfloat16"]
 ALL = ["same", "bfloat16", "channels_last"]
@@ -37,7 +40,7 @@ def probe(agent: Agent, folder: Path, identifier: int, **request: Any) -> dict[s
             "root": str(folder),
             "request": str(asked),
             "device": "cpu",
-            "limits": {"seconds": PATIENCE_SECONDS, "memory_bytes": 2**31},
+            "limits": {"seconds": TIMEOUT_SECONDS, "memory_bytes": 2**31},
         }
     )
     finished = agent.wait_for("finished", id=identifier)
@@ -206,12 +209,33 @@ def test_switches_are_set_back() -> None:
         assert torch.backends.cudnn.benchmark is was
 
 
-def test_time_is_kept(agent: Agent, tmp_path: Path) -> None:
-    large = operator("aten::mm", [tensor(1024, 1024), tensor(1024, 1024)])
-    answer = probe(agent, tmp_path, 5, operators=[large] * 300, seconds=1)
-    measured = [told for told in answer["operators"] if told.get("same")]
-    assert 0 < len(measured) < 300
-    assert answer["operators"].index({}) == len(measured)
+class NoHost:
+    """Nobody follows a probe within a test."""
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        pass
+
+
+def test_time_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which each operator takes 300 ms, and with a second in all."""
+    now, allowed = [100.0], []
+
+    def measured(asked: Any, device: Any, memory: Any, rotated: Any, until: float, _: Any) -> Any:
+        allowed.append(until - now[0])
+        now[0] += 0.3
+        return {"same": 1.0}
+
+    monkeypatch.setattr(run_probes, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(run_probes, "probe_operator", measured)
+    entry = Entry("script", "train.py")
+    spec = RunSpec(id=1, out=str(tmp_path), root=str(tmp_path), entry=entry, cwd=str(tmp_path))
+    request = {"operators": [{}] * 10, "seconds": 1}
+    results = run_probes.ProbeResults(spec, NoHost(), request)  # type: ignore[arg-type]
+    results.measure(torch.device("cpu"), now[0])
+    results.write()
+    answer = json.loads((tmp_path / "probes.json").read_text())
+    assert answer["operators"] == [{"same": 1.0}] * 4 + [{}] * 6
+    assert allowed == pytest.approx([1.0 / 10, 0.7 / 9, 0.4 / 8, 0.1 / 7])
     assert "time was up" in answer["notes"][-1]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ridgeline_agent import recompilations
+from ridgeline_agent.record.observed import recompilations
 
 
 def test_attempts_that_failed_take_time_and_are_no_compilations(

@@ -218,5 +218,5 @@ def test_threads_that_compute_beside_the_training() -> None:
     assert recording.outcome == "complete", recording.printed
     assert recording.manifest["iterations"]["found_by"] == "optimizer"
     assert recording.manifest["iterations"]["seen"] == 7
-    assert recording.manifest["batch"] == {"size": 3, "from": "input"}
+    assert recording.manifest["batch"] == {"size": 3, "from": "input", "certain": True}
     assert len(recording.manifest["threads"]) >= 2

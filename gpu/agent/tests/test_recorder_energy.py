@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from ridgeline_agent import nvml
-from ridgeline_agent.energy import EnergyCounter
-from ridgeline_agent.timing import Timer
+from ridgeline_agent.record.energy import EnergyCounter
+from ridgeline_agent.record.timing import Timer
+from ridgeline_agent.system import nvml
 
 
 class Nvml:

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from ridgeline_agent import nvml, rank_states
-from ridgeline_agent.gpu_state import GpuState, _Process
-from ridgeline_agent.rank_states import RankState
+from ridgeline_agent.protocol import rank_states
+from ridgeline_agent.protocol.rank_states import RankState
+from ridgeline_agent.record.observed.gpu_state import GpuState, _Process
+from ridgeline_agent.system import nvml
 
 HANDLE = ctypes.c_void_p(1)
 INSTANCE = ctypes.c_void_p(2)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
 
 from recording import Recording, record
+from ridgeline_agent.program.batch import samples_in
 
 
 def replay(recording: Recording) -> tuple[int, dict[int, int]]:
@@ -166,10 +171,26 @@ def test_batches_of_many_shapes() -> None:
     assert recording.manifest["batch"] == {
         "size": 4,
         "from": "loader",
+        "certain": True,
         "samples_per_epoch": 1000,
     }
     sizes = sorted(entry["bytes"] for entry in recording.manifest["memory"]["batch"])
     assert sizes == [4 * 2 * 4, 4 * 8, 4 * 7 * 4]
+
+
+def test_an_input_of_another_size_than_the_loaders_is_uncertain() -> None:
+    recording = record("""
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        (x,) = next(iter(DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=8)))
+        while True:
+            model(torch.cat([x, -x])).sum().backward()
+            optimizer.step()
+    """)
+    assert recording.outcome == "complete", recording.printed
+    assert recording.manifest["batch"] == {"size": 16, "from": "input", "certain": False}
 
 
 def test_workers_and_iterable_datasets() -> None:
@@ -190,6 +211,7 @@ def test_workers_and_iterable_datasets() -> None:
     assert recording.manifest["batch"] == {
         "size": 6,
         "from": "loader",
+        "certain": True,
         "samples_per_epoch": None,
     }
     assert recording.manifest["notes"] == []
@@ -243,6 +265,9 @@ def test_tensors_given_straight_to_an_optimizer() -> None:
     assert all(entry["module"] is None for entry in entries)
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.4."), reason="torch 2.4 itself cannot shard such a layer"
+)
 def test_weights_that_are_parts_of_a_distributed_tensor() -> None:
     recording = record("""
         import os, tempfile
@@ -316,7 +341,8 @@ def check_samples(body: str, size: int | None) -> None:
             {body}
     """)
     assert recording.outcome == "complete", recording.printed
-    assert recording.manifest["batch"] == {"size": size, "from": "input"}
+    is_certain = size is not None
+    assert recording.manifest["batch"] == {"size": size, "from": "input", "certain": is_certain}
 
 
 def test_a_closure_counts_its_batch_once() -> None:
@@ -341,3 +367,31 @@ def test_samples_that_vmap_takes_one_by_one() -> None:
 
 def test_a_vector_is_no_batch() -> None:
     check_samples("optimizer.step(lambda: loss(torch.ones(4)))", None)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "size", "is_certain"),
+    [
+        # Token ids and targets.
+        ([(12, 64), (12, 64)], 12, True),
+        ([(12, 64)], 12, True),
+        # Time first: words and the state of a recurrent network of two layers.
+        ([(35, 20), (2, 20, 200), (2, 20, 200)], 20, False),
+        # Boxes, their classes, and the images that they are in.
+        ([(458, 1), (458, 4), (8, 3, 64, 64), (458,)], 8, False),
+    ],
+)
+def test_shapes_of_a_batch(shapes: list[tuple[int, ...]], size: int, is_certain: bool) -> None:
+    # On no device, since a process that has run operators in several threads cannot be forked.
+    batch = [torch.empty(shape, device="meta") for shape in shapes]
+    assert samples_in(object(), batch) == (size, is_certain)
+
+
+def test_a_sampler_that_repeats_another_has_its_batch_size() -> None:
+    # As Ultralytics wraps its own.
+    class Repeated:
+        sampler = SimpleNamespace(batch_size=8)
+
+    loader = SimpleNamespace(_index_sampler=Repeated())
+    batch = [torch.empty(458, 4, device="meta"), torch.empty(8, 3, device="meta")]
+    assert samples_in(loader, batch) == (8, True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent_driver import TRAINING, Agent
+from agent_driver import TIMEOUT_SECONDS, TRAINING, Agent
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mount namespaces")
 
@@ -309,7 +309,7 @@ open("lost.txt", "w").close()
 
 
 def test_a_variable_cannot_keep_the_whole_home_folder(tmp_path: Path) -> None:
-    from ridgeline_agent.kept_writes import kept_folders
+    from ridgeline_agent.side_effects.persistent_folders import kept_folders
 
     home = os.path.expanduser("~")
     variables = {"HF_HOME": home, "TORCH_HOME": "/", "TRITON_CACHE_DIR": str(tmp_path)}
@@ -415,9 +415,11 @@ def test_nothing_is_left_after_everything_was_killed(project: Path, tmp_path: Pa
         while is_held(folder):
             time.sleep(0.05)
         os.utime(folder, (time.time() - 3600, time.time() - 3600))
-    with Agent() as following:
-        following.wait_for("ready")
-    assert not any(folder.exists() for folder in folders)
+    with Agent():
+        end = time.monotonic() + TIMEOUT_SECONDS
+        while any(folder.exists() for folder in folders):
+            assert time.monotonic() < end
+            time.sleep(0.01)
 
 
 def log_of(out: Path) -> bytes:
@@ -444,7 +446,7 @@ with open({str(out)!r} + "/redirected-0.json", "w") as file:
 def test_a_disk_that_fills_up_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import json
 
-    from ridgeline_agent.redirected import DiskWatch
+    from ridgeline_agent.side_effects.discarded_writes import DiskWatch
 
     free = 1000
     real = os.statvfs(tmp_path)
@@ -473,7 +475,8 @@ def test_for_a_user_without_rights(tmp_path: Path) -> None:
     import tempfile
     import traceback
 
-    from ridgeline_agent import redirect, redirected, spec
+    from ridgeline_agent.protocol import spec
+    from ridgeline_agent.side_effects import discarded_writes, redirect
 
     codecs.lookup("ascii")  # The user may not read this Python's files.
     with tempfile.TemporaryDirectory() as folder:
@@ -525,7 +528,7 @@ def test_for_a_user_without_rights(tmp_path: Path) -> None:
                     finally:
                         os._exit(1)
                 assert os.waitpid(inner, 0)[1] == 0
-                told = redirected.take(asked)
+                told = discarded_writes.take(asked)
                 assert told is not None
                 listed = {one["path"]: one["change"] for one in told["changes"]}
                 assert listed == {
@@ -568,11 +571,11 @@ UNSHARE = {"x86_64": 272, "aarch64": 97}.get(os.uname().machine, 272)
 LANDLOCK = 444
 
 
-@pytest.fixture(params=["landlock", "python"])
-def unmounted(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture(scope="module", params=["landlock", "python"])
+def unmounted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """An agent where nothing can be mounted, and what holds its runs there."""
     numbers = [UNSHARE] if request.param == "landlock" else [UNSHARE, LANDLOCK]
-    python = tmp_path / "python"
+    python = tmp_path_factory.mktemp("unmounted") / "python"
     python.write_text(REFUSING.format(python=sys.executable, numbers=numbers))
     python.chmod(0o755)
     with Agent(python=str(python)) as agent:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ridgeline_agent import zygote
+from ridgeline_agent.process import zygote
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")
 

@@ -4,10 +4,10 @@
 //!
 //! `cargo run --release -p ridgeline-gpu --example gpu_facts [INDEX]`
 
-use ridgeline_analysis::metrics::occupancy::occupancy;
-use ridgeline_analysis::predict::device_spec::{Ceilings, Rates};
-use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::recording::trace::Launch;
+use ridgeline_devices::device_spec::{Ceilings, Rates};
+use ridgeline_devices::device_table::DeviceTable;
+use ridgeline_devices::occupancy::Launch;
+use ridgeline_devices::occupancy::occupancy;
 use ridgeline_gpu::{ceilings, devices};
 use serde_json::{Value, json};
 

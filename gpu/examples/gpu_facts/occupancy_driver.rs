@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// One answer of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct OccupancyCase {
+pub(crate) struct OccupancyCase {
     /// Compute capability.
     pub capability: (i32, i32),
     /// Registers of a thread, as the driver compiled the kernel.
@@ -36,7 +36,7 @@ const THREADS: [u32; 10] = [32, 64, 96, 128, 192, 256, 384, 512, 768, 1024];
 ///
 /// # Errors
 /// Where the driver refuses.
-pub fn cases(index: usize) -> Result<Vec<OccupancyCase>, DriverError> {
+pub(crate) fn cases(index: usize) -> Result<Vec<OccupancyCase>, DriverError> {
     let context = CudaContext::new(index)?;
     let capability = context.compute_capability()?;
     let mut cases = Vec::new();

@@ -112,6 +112,9 @@ mod tests {
     fn every_file_of_the_agent_is_carried() {
         let mut expected = Vec::new();
         list(&Path::new(env!("CARGO_MANIFEST_DIR")).join("agent"), "", &mut expected);
+        if cfg!(not(feature = "evaluate")) {
+            expected.retain(|name| !name.starts_with("ridgeline_agent/models/"));
+        }
         expected.sort();
         let carried: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
         assert_eq!(carried, expected);

@@ -7,6 +7,7 @@
 mod connection;
 mod embedded;
 mod lines;
+#[cfg(feature = "evaluate")]
 pub mod model_lister;
 mod protocol;
 mod run;
@@ -25,7 +26,7 @@ use protocol::ToAgent;
 pub use protocol::{
     AgentFacts, Claim, DroppedImport, Entry, EstimateRequest, Frame, Iterations, Launcher, Mode,
     Outcome, PROTOCOL_VERSION, Prepare, ProbeRequest, RunEvent, RunLimits, RunOutcome, RunRequest,
-    Sandbox, SideEffectsMode, Stage, Version,
+    Sandbox, SideEffectsMode, Signals, Stage, Version,
 };
 use run::{Attempt, Run, State, Work};
 
@@ -227,9 +228,9 @@ impl Agent {
         cancel: &CancellationToken,
     ) -> RunOutcome {
         match self.attempt(work, events, cancel).await {
-            Attempt::Ended(outcome) => outcome,
+            Attempt::Ended(outcome) => *outcome,
             Attempt::NeverBegan(_) => match self.attempt(work, events, cancel).await {
-                Attempt::Ended(outcome) => outcome,
+                Attempt::Ended(outcome) => *outcome,
                 Attempt::NeverBegan(reason) => RunOutcome::new(Outcome::AgentLost, reason),
             },
         }
@@ -259,7 +260,8 @@ impl Agent {
         events: &mpsc::Sender<RunEvent>,
         cancel: &CancellationToken,
     ) -> Attempt {
-        let cancelled = || Attempt::Ended(RunOutcome::new(Outcome::Cancelled, "cancelled"));
+        let cancelled =
+            || Attempt::Ended(Box::new(RunOutcome::new(Outcome::Cancelled, "cancelled")));
         if self.facts().is_none() {
             let _ = events.try_send(RunEvent::AgentStarting);
         }
@@ -271,7 +273,10 @@ impl Agent {
         let held = match ready {
             Ok(held) => held,
             Err(error) => {
-                return Attempt::Ended(RunOutcome::new(Outcome::AgentLost, error.to_string()));
+                return Attempt::Ended(Box::new(RunOutcome::new(
+                    Outcome::AgentLost,
+                    error.to_string(),
+                )));
             }
         };
         let id = self.shared.next_run.fetch_add(1, Ordering::Relaxed);
@@ -279,7 +284,10 @@ impl Agent {
         let run = Run { id, work, events, cancel, patience };
         let mut busy = Busy { held: Some(held) };
         let Some(connection) = busy.connection() else {
-            return Attempt::Ended(RunOutcome::new(Outcome::AgentLost, closed().to_string()));
+            return Attempt::Ended(Box::new(RunOutcome::new(
+                Outcome::AgentLost,
+                closed().to_string(),
+            )));
         };
         let (attempt, state) = run.drive(connection).await;
         connection.end_orphans();

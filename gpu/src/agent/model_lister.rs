@@ -1,5 +1,5 @@
-//! The process that lists the operators of models for `ridgeline evaluate`: `list_models.py` in the
-//! user's Python, which needs torch, and `timm` for the models of that package.
+//! The process that lists the operators of models for `ridgeline evaluate`: `models/list_models.py`
+//! in the user's Python, which needs torch, and `timm` for the models of that package.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -106,8 +106,8 @@ impl ModelLister {
         Ok((lister, versions))
     }
 
-    /// Writes the list of one model to `out`. `request` is what `list_models.py` takes; it gets
-    /// `limit` and `memory_bytes`.
+    /// Writes the list of one model to `out`. `request` is what `models/list_models.py` takes; it
+    /// gets `limit` and `memory_bytes`.
     ///
     /// # Errors
     /// [`ListError::Model`] where this one cannot be listed, and the next may be; after

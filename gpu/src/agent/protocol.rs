@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ridgeline_analysis::profile::side_effects::SideEffects;
+use ridgeline_profile::side_effects::SideEffects;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol that this crate speaks.
@@ -43,11 +43,24 @@ pub struct Iterations {
     pub profiled: u32,
     /// What marks an iteration: `optimizer`, `backward` or `module`; found out where `None`.
     pub found_by: Option<String>,
+    /// What an earlier run of the program told of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signals: Option<Signals>,
+}
+
+/// How many of the signals that mark iterations make them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Signals {
+    /// Before the first repetition; these count as one iteration.
+    pub first: u32,
+    /// In each iteration.
+    pub every: u32,
 }
 
 impl Default for Iterations {
     fn default() -> Self {
-        Self { warmup: 2, timed: 3, timed_at_most: None, profiled: 2, found_by: None }
+        let (warmup, timed, profiled) = (2, 3, 2);
+        Self { warmup, timed, timed_at_most: None, profiled, found_by: None, signals: None }
     }
 }
 
@@ -128,6 +141,9 @@ pub struct RunRequest {
     pub device: String,
     /// How many iterations.
     pub iterations: Iterations,
+    /// Recordings of earlier runs of the same program, whose timed iterations count in this one's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<PathBuf>,
     /// The batch size to ask a provider for.
     pub batch_size: Option<u64>,
     /// Run with `torch.compile` off: a pass for the shares of compiled regions.
@@ -225,6 +241,9 @@ pub struct ProbeRequest {
     pub without_sandbox: bool,
     /// What it may use. The request's own `seconds` should be a few less than those here.
     pub limits: RunLimits,
+    /// Nobody waits for it: it gets what others leave of processors and disks.
+    #[serde(skip_serializing_if = "is_false")]
+    pub low_priority: bool,
 }
 
 /// What a run is doing, in the order in which the stages come.
@@ -327,6 +346,14 @@ pub struct RunOutcome {
     pub code: Option<i32>,
     /// Where a crashed or timed-out program stood, outermost first: the user's frames alone.
     pub frames: Vec<Frame>,
+    /// What a library did there for the innermost of them: `import transformers`, `data`, `network`.
+    pub activity: Option<String>,
+    /// The stage that it was in at the end, where it began.
+    pub stage: Option<Stage>,
+    /// Steps of that stage that were done.
+    pub done: u64,
+    /// The last lines of what it printed, without escape sequences; empty where it was measured.
+    pub output: Vec<String>,
     /// What it wrote that was kept from the disk; nothing where it was allowed to write.
     pub side_effects: Option<SideEffects>,
 }
@@ -352,6 +379,10 @@ impl RunOutcome {
             signal: None,
             code: None,
             frames: Vec::new(),
+            activity: None,
+            stage: None,
+            done: 0,
+            output: Vec::new(),
             side_effects: None,
         }
     }
@@ -473,6 +504,14 @@ pub(super) enum FromAgent {
         code: Option<i32>,
         #[serde(default)]
         frames: Vec<Frame>,
+        #[serde(default)]
+        activity: Option<String>,
+        #[serde(default)]
+        stage: Option<Stage>,
+        #[serde(default)]
+        done: u64,
+        #[serde(default)]
+        output: Vec<String>,
         #[serde(default)]
         side_effects: Option<SideEffects>,
     },

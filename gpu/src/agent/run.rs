@@ -15,7 +15,7 @@ use super::protocol::{
 /// How an attempt to run ended.
 pub(super) enum Attempt {
     /// With the run's outcome.
-    Ended(RunOutcome),
+    Ended(Box<RunOutcome>),
     /// The agent died before the run began, so that trying again does nothing twice.
     NeverBegan(String),
 }
@@ -70,7 +70,7 @@ impl Run<'_> {
             Ok(()) => {}
             Err(error @ SendError::NotJson(_)) => {
                 let outcome = RunOutcome::new(Outcome::Exited, error.to_string());
-                return (Attempt::Ended(outcome), State::Usable);
+                return (Attempt::Ended(Box::new(outcome)), State::Usable);
             }
             Err(error @ SendError::NotTaken) => {
                 return (Attempt::NeverBegan(error.to_string()), State::Lost);
@@ -114,6 +114,10 @@ impl Run<'_> {
                     signal,
                     code,
                     mut frames,
+                    activity,
+                    stage,
+                    done,
+                    mut output,
                     mut side_effects,
                 }) if id == self.id => {
                     frames.truncate(MOST_FRAMES);
@@ -121,9 +125,22 @@ impl Run<'_> {
                         effects.changes.truncate(MOST_CHANGES);
                     }
                     let message = message.map(short);
-                    let outcome =
-                        RunOutcome { outcome, message, signal, code, frames, side_effects };
-                    return (Attempt::Ended(outcome), State::Usable);
+                    let activity = activity.map(short);
+                    output.truncate(MOST_OUTPUT_LINES);
+                    let output = output.into_iter().map(short).collect();
+                    let outcome = RunOutcome {
+                        outcome,
+                        message,
+                        signal,
+                        code,
+                        frames,
+                        activity,
+                        stage,
+                        done,
+                        output,
+                        side_effects,
+                    };
+                    return (Attempt::Ended(Box::new(outcome)), State::Usable);
                 }
                 Some(FromAgent::Unusable { message }) => {
                     return (Attempt::NeverBegan(short(message)), State::Lost);
@@ -166,11 +183,13 @@ impl Run<'_> {
 
 /// Frames that are passed on.
 const MOST_FRAMES: usize = 100;
+/// Lines of its output that are taken.
+const MOST_OUTPUT_LINES: usize = 60;
 /// The same of what the program wrote.
 const MOST_CHANGES: usize = 500;
 
 fn ended(outcome: Outcome, message: impl Into<String>) -> Attempt {
-    Attempt::Ended(RunOutcome::new(outcome, message))
+    Attempt::Ended(Box::new(RunOutcome::new(outcome, message)))
 }
 
 /// A limit of more than a month is none; it keeps the arithmetic of the clock from overflowing.

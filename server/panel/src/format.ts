@@ -1,4 +1,4 @@
-// How durations, sizes and shares are written for people: the same as `analysis/src/units.rs`, to
+// How durations, sizes and shares are written for people: the same as `analysis/base/src/units.rs`, to
 // which `fixtures/units.json` holds both.
 
 /** `4.2 ms`, `830 µs`, `1.3 s`: a duration in nanoseconds. */

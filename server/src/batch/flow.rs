@@ -1,174 +1,179 @@
 //! From a wish to know to what other batch sizes cost, and what ends it.
 
+use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{BatchView, Effort, Exploration, Explore, ExploreRequest, progress_token};
-use crate::consent::{Cause, Kind};
+use super::{Batch, BatchView, Effort, Exploration, Explore, ExploreRequest, Explored};
 use crate::documents::DocumentSnapshot;
-use crate::event::Event;
-use crate::profiler::ProgressEvent;
+use crate::event::{Event, WorkspaceEvent};
+use crate::jobs::{self, Outcome};
+use crate::profiler::{Profiled, ProgressEvent};
 use crate::progress;
+use crate::scheduler::{Job, JobId, Slot, Work, WorkspaceId};
 use crate::state::GlobalState;
 
 impl GlobalState {
-    /// Finds out what other batch sizes cost, where nothing else goes on.
-    pub fn explore_batch(&mut self, root: &Path, effort: Effort) {
-        let on_demand = self.settings.explore_batch == Explore::OnDemand;
-        if self.queue.running().is_some() || (on_demand && effort == Effort::Estimates) {
+    /// Wants to know what other batch sizes cost.
+    pub(crate) fn explore_batch(&mut self, id: WorkspaceId, effort: Effort) {
+        if self.settings.explore_batch == Explore::OnDemand && effort == Effort::Estimates {
             return;
         }
-        let number = self.next_number();
-        let feed = self.feed.clone();
-        let Some((generation, request)) = self.explore_request(root, effort) else { return };
-        let Some(workspace) = self.workspace(root) else { return };
+        let memory_limit = self.settings.batch_memory_limit;
+        let is_busy = self.scheduler.has(id, Slot::BatchSizes);
+        let workspace = &mut self.workspaces[id];
+        let Some((generation, measured)) = workspace.measured.first().cloned() else { return };
         // A page asks again each time that it is shown.
-        let was_asked = workspace.batch.estimated.replace(generation) == Some(generation);
-        if effort == Effort::Estimates && (was_asked || workspace.batch.is_measuring()) {
+        let was_asked = workspace.batch.estimated == Some(generation);
+        if effort == Effort::Estimates && (was_asked || is_busy) {
             return;
         }
-        let (cause, what) = match effort {
-            Effort::Estimates => (Cause::Unasked, "estimating other batch sizes"),
-            Effort::ShortRuns => (Cause::Unasked, "running other batch sizes"),
-            Effort::Runs => (Cause::Asked, "running other batch sizes"),
-        };
-        let Some(permit) = self.gate.permit(root, cause, Kind::Background, what) else {
-            // It may be asked for again when it is allowed.
-            if let Some(workspace) = self.workspace(root) {
-                workspace.batch.estimated = None;
-            }
-            return;
-        };
-        let shows_progress = self.client.shows_progress && effort == Effort::Runs;
-        let (to_client, profiler) = (self.to_client.clone(), self.profiler.clone());
-        let events = self.events.clone();
-        let Some(workspace) = self.workspace(root) else { return };
-        workspace.batch.stop();
-        workspace.batch.running = Some((number, permit.token().clone()));
+        let key = key_of(&measured, memory_limit);
+        if self.scheduler.want(id, Work::BatchSizes(effort, key)) {
+            self.workspaces[id].batch.estimated = Some(generation);
+            self.feed.changed(id);
+        }
+    }
+
+    /// Begins to find out what other batch sizes cost.
+    pub(crate) fn begin_batch_sizes(&mut self, job: &Job, effort: Effort) -> Option<()> {
+        let id = job.owner;
+        let permit = job.permit.clone()?;
+        let (generation, request) = self.explore_request(id, effort)?;
+        let workspace = &mut self.workspaces[id];
         // What was found out about another measurement is not about this one.
         workspace.batch.newest.take_if(|(of, _)| *of != generation);
-        feed.changed(workspace.number);
+        self.feed.changed(job.owner);
         let (progress, shown) = mpsc::channel::<ProgressEvent>(4);
         let (ended, has_ended) = oneshot::channel();
+        let shows_progress = self.client.shows_progress && effort == Effort::Runs;
         let showing = shows_progress.then(|| {
             let (title, why) = ("Ridgeline: other batch sizes".to_owned(), "asked for".to_owned());
-            let token = progress_token(number);
+            let (to_client, token) = (self.to_client.clone(), job.progress_token());
             tokio::spawn(progress::show(to_client, token, title, why, shown, has_ended))
         });
-        let root = root.to_owned();
-        let own = root.clone();
+        let (news, mut received) = mpsc::channel::<Exploration>(4);
+        let mut exploring =
+            jobs::spawn(job, self.profiler.explore_batch(request, news, progress, permit));
+        let (events, job) = (self.events.clone(), job.id);
         tokio::spawn(async move {
-            let (news, mut received) = mpsc::channel::<Exploration>(4);
-            let work = profiler.explore_batch(request, news, progress, permit.clone());
-            let mut work = tokio::spawn(async move {
-                permit.bound(work).await;
-            });
-            loop {
+            let explored = |found| Event::BatchExplored(job, generation, Box::new(found));
+            let outcome = loop {
                 tokio::select! {
                     Some(found) = received.recv() => {
-                        let event = Event::BatchExplored(root.clone(), number, generation, Box::new(found));
-                        if events.send(event).await.is_err() {
+                        if events.send(explored(found)).await.is_err() {
                             return;
                         }
                     }
-                    ended = &mut work => {
-                        if let Err(error) = ended {
-                            tracing::error!("a defect: trying batch sizes ended early: {error}");
-                        }
-                        break;
-                    }
+                    outcome = &mut exploring => break outcome,
                 }
-            }
+            };
             while let Ok(found) = received.try_recv() {
-                let event = Event::BatchExplored(root.clone(), number, generation, Box::new(found));
-                let _ = events.send(event).await;
+                let _ = events.send(explored(found)).await;
             }
             let _ = ended.send(String::new());
             if let Some(showing) = showing {
                 let _ = showing.await;
             }
-            let _ = events.send(Event::BatchExploring(root, number)).await;
+            let outcome = match outcome {
+                Ok(outcome) => outcome.map_or(Outcome::Stopped, Outcome::BatchSizes),
+                Err(error) => Outcome::Defect(error.to_string()),
+            };
+            let _ = events.send(Event::JobEnded(job, Box::new(outcome))).await;
         });
-        self.send_status(&own);
+        Some(())
     }
 
     /// Learns what is known of other batch sizes without running anything: where the number stands, so that
     /// it can be set.
-    pub fn look_at_batch(&mut self, root: &Path) {
+    pub(crate) fn look_at_batch(&mut self, id: WorkspaceId) {
         let (profiler, events) = (self.profiler.clone(), self.events.clone());
-        let Some((generation, request)) = self.explore_request(root, Effort::Estimates) else {
+        let Some((generation, request)) = self.explore_request(id, Effort::Estimates) else {
             return;
         };
-        let root = root.to_owned();
         tokio::spawn(async move {
             if let Some(found) = profiler.look_at_batch(request).await {
                 // Where the event loop is over, nobody wants it.
-                let _ = events.send(Event::BatchLookedAt(root, generation, Box::new(found))).await;
+                let _ = events
+                    .send(Event::Workspace(
+                        id,
+                        WorkspaceEvent::BatchLookedAt(generation, Box::new(found)),
+                    ))
+                    .await;
             }
         });
     }
 
     /// What there is to find out of a workspace's newest measurement, with its generation.
-    fn explore_request(&mut self, root: &Path, effort: Effort) -> Option<(u64, ExploreRequest)> {
+    fn explore_request(
+        &mut self,
+        id: WorkspaceId,
+        effort: Effort,
+    ) -> Option<(u64, ExploreRequest)> {
         let memory_limit = self.settings.batch_memory_limit;
-        let machine = self.machine.clone();
-        let about = self.workspace(root)?.batch.about.clone();
-        let touched = self.last_touched.clone().filter(|file| file.starts_with(root));
-        let profile = self.request(root, about.or(touched).as_deref());
-        let (generation, measured) = self.workspace(root)?.measured.first().cloned()?;
-        Some((generation, ExploreRequest { profile, measured, memory_limit, effort, machine }))
+        let about = self.workspaces[id].batch.about.clone();
+        let touched = self.touched_in(id);
+        let profile = self.request(id, about.or(touched).as_deref());
+        let workspace = &mut self.workspaces[id];
+        let (generation, measured) = workspace.measured.first().cloned()?;
+        // Who asks wants it found out again.
+        let known = workspace.batch.newest.as_ref().filter(|_| effort != Effort::Runs);
+        let known = known.filter(|(of, _)| *of == generation).map(|(_, known)| known.clone());
+        Some((generation, ExploreRequest { profile, measured, memory_limit, effort, known }))
     }
 
     /// What is known without a run. Somebody who tries them knows more.
-    pub fn batch_looked_at(&mut self, root: &Path, generation: u64, found: Exploration) {
-        let feed = self.feed.clone();
-        let Some(workspace) = self.workspace(root) else { return };
+    pub(crate) fn batch_looked_at(&mut self, id: WorkspaceId, generation: u64, found: Exploration) {
+        let workspace = &mut self.workspaces[id];
         let is_current = workspace.measured.first().is_some_and(|(of, _)| *of == generation);
         let is_known = workspace.batch.newest.as_ref().is_some_and(|(of, _)| *of == generation);
         if is_current && !is_known {
             workspace.batch.newest = Some((generation, Arc::new(found)));
-            feed.changed(workspace.number);
+            self.feed.changed(id);
         }
     }
 
     /// Something more is known of other batch sizes.
-    pub fn batch_explored(
-        &mut self,
-        root: &Path,
-        number: u64,
-        generation: u64,
-        found: Exploration,
-    ) {
-        let feed = self.feed.clone();
-        let Some(workspace) = self.workspace(root) else { return };
-        let is_current = workspace.batch.running.as_ref().is_some_and(|(own, _)| *own == number);
-        if is_current && workspace.measured.first().is_some_and(|(of, _)| *of == generation) {
+    pub(crate) fn batch_explored(&mut self, job: JobId, generation: u64, found: Exploration) {
+        let running = self.scheduler.running();
+        let job = running.filter(|running| running.id == job && !running.is_stopped());
+        let Some((id, Work::BatchSizes(_, key))) = job.map(|job| (job.owner, &job.work)) else {
+            return;
+        };
+        let key = *key;
+        let workspace = &mut self.workspaces[id];
+        if workspace.measured.first().is_some_and(|(of, _)| *of == generation) {
             workspace.batch.newest = Some((generation, Arc::new(found)));
-            feed.changed(workspace.number);
+            workspace.batch.key = key;
+            self.feed.changed(id);
         }
     }
 
     /// Trying batch sizes has come to its end.
-    pub fn batch_exploring_ended(&mut self, root: &Path, number: u64) {
-        let feed = self.feed.clone();
-        let Some(workspace) = self.workspace(root) else { return };
-        if workspace.batch.running.take_if(|(own, _)| *own == number).is_some() {
-            feed.changed(workspace.number);
+    pub(crate) fn batch_sizes_ended(&mut self, job: &Job, outcome: &Outcome) {
+        self.feed.changed(job.owner);
+        match outcome {
+            Outcome::BatchSizes(Explored::Done) if !job.is_stopped() => {
+                self.scheduler.remember(job)
+            }
+            Outcome::BatchSizes(Explored::MachineNeeded) if !job.is_stopped() => {
+                self.scheduler.want(job.owner, job.work.clone());
+            }
+            _ => {}
         }
     }
 
-    /// A run, or a person at the keyboard, comes first.
-    pub fn stop_exploring(&mut self) {
-        for workspace in &mut self.workspaces {
-            workspace.batch.stop();
-        }
+    /// Batch sizes are not tried now. They may be asked for again.
+    pub(crate) fn batch_sizes_skipped(&mut self, owner: WorkspaceId) {
+        self.workspaces[owner].batch.estimated = None;
+        self.feed.changed(owner);
     }
 
     /// What an edit of the batch size needs, where anything is known of it.
-    pub fn batch_view(&self, root: &Path) -> Option<BatchView> {
-        let workspace = self.workspaces.iter().find(|workspace| workspace.root == root)?;
+    pub(crate) fn batch_view(&self, id: WorkspaceId) -> Option<BatchView> {
+        let workspace = &self.workspaces[id];
         let (generation, exploration) = workspace.batch.newest.as_ref()?;
         workspace.measured.first().filter(|(of, _)| of == generation)?;
         let open = self.open_texts(&exploration.root);
@@ -176,11 +181,41 @@ impl GlobalState {
     }
 
     /// The open texts below a folder, by path without links.
-    pub fn open_texts(&self, root: &Path) -> Vec<(PathBuf, DocumentSnapshot)> {
+    pub(crate) fn open_texts(&self, root: &Path) -> Vec<(PathBuf, DocumentSnapshot)> {
         let inside = self.documents.iter().filter_map(|(id, document)| {
             let real = document.real.clone().filter(|real| real.starts_with(root))?;
             Some((real, self.documents.snapshot(id)?))
         });
         inside.collect()
     }
+}
+
+impl Batch {
+    /// A program was measured again: what is known of its other batch sizes still holds if it is the same
+    /// program on the same device.
+    ///
+    /// Says whether anything is known.
+    pub(crate) fn carry_over(
+        &mut self,
+        generation: u64,
+        measured: &Profiled,
+        memory_limit: Option<u64>,
+    ) -> bool {
+        let is_same = self.key == key_of(measured, memory_limit);
+        let known = self.newest.take().filter(|_| is_same);
+        self.newest = known.map(|(_, exploration)| (generation, exploration));
+        self.newest.is_some()
+    }
+}
+
+/// Stands for everything that the costs of other batch sizes depend on. A change that is in none of the
+/// project's Python files, such as another configuration, shows in the memory of an iteration.
+fn key_of(measured: &Profiled, memory_limit: Option<u64>) -> u64 {
+    let profile = &measured.profile;
+    let mut hasher = fnv::FnvHasher::default();
+    measured.root.hash(&mut hasher);
+    profile.files.iter().for_each(|file| (&file.path, &file.fingerprint).hash(&mut hasher));
+    (&profile.device.name, &profile.torch_version).hash(&mut hasher);
+    (profile.iteration.batch_size, profile.memory.peak_bytes, memory_limit).hash(&mut hasher);
+    hasher.finish()
 }

@@ -13,20 +13,19 @@ use std::sync::Arc;
 
 use ridgeline_analysis::predict::batch_size::{Capacity, Evidence};
 use ridgeline_analysis::present::panel::{BatchSizes, Site};
-use ridgeline_analysis::source::batch_site::{BatchSite, Entry, Refusal, batch_site};
-use tokio::sync::Mutex;
-use tokio_util::sync::CancellationToken;
+use ridgeline_analysis::python::batch_site::{BatchSite, batch_site};
+use ridgeline_analysis::python::semantics::{Entry, Refusal};
 
 use crate::documents::DocumentSnapshot;
 use crate::profiler::{ProfileRequest, Profiled};
-pub use sources::Sources;
+pub(crate) use sources::Sources;
 
 /// The largest batch size that can be set: what a provider can be asked for.
-pub const MOST: u64 = 16_777_216;
+pub(crate) const MOST: u64 = 16_777_216;
 
 /// When other batch sizes are estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Explore {
+pub(crate) enum Explore {
     /// When the panel shows what they cost.
     #[default]
     Automatic,
@@ -35,8 +34,8 @@ pub enum Explore {
 }
 
 /// What may be done to find out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Effort {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Effort {
     /// Estimates: in the sandbox, at low priority, and not while the machine is needed.
     #[default]
     Estimates,
@@ -48,7 +47,7 @@ pub enum Effort {
 
 /// What to find out.
 #[derive(Clone, Debug)]
-pub struct ExploreRequest {
+pub(crate) struct ExploreRequest {
     /// Which project, as it was measured.
     pub profile: ProfileRequest,
     /// The measurement.
@@ -57,13 +56,22 @@ pub struct ExploreRequest {
     pub memory_limit: Option<u64>,
     /// What may be done.
     pub effort: Effort,
-    /// Held while something runs, so that it disturbs nothing that is being timed.
-    pub machine: Arc<Mutex<()>>,
+    /// What is known already.
+    pub known: Option<Arc<Exploration>>,
+}
+
+/// Why an exploration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Explored {
+    /// There is no more to find out, or it was stopped.
+    Done,
+    /// Something else needs the machine. It goes on later.
+    MachineNeeded,
 }
 
 /// What was found out, as far as it got.
 #[derive(Clone, Debug)]
-pub struct Exploration {
+pub(crate) struct Exploration {
     /// The project's root.
     pub root: PathBuf,
     /// What runs, with the choice among several numbers that the run made.
@@ -83,7 +91,7 @@ impl Exploration {
     ///
     /// # Errors
     /// Why it cannot be edited.
-    pub fn site_today(&self, sources: &Sources) -> Result<BatchSite, Refusal> {
+    pub(crate) fn site_today(&self, sources: &Sources) -> Result<BatchSite, Refusal> {
         match &self.site {
             Ok(_) => batch_site(sources, &self.entry),
             Err(refusal) => Err(refusal.clone()),
@@ -91,7 +99,7 @@ impl Exploration {
     }
 
     /// What the panel shows of it; `is_measuring` where more is being found out.
-    pub fn for_panel(&self, sources: &Sources, is_measuring: bool) -> BatchSizes {
+    pub(crate) fn for_panel(&self, sources: &Sources, is_measuring: bool) -> BatchSizes {
         let site = self.site_today(sources);
         let ran = self.evidence.runs.first().map_or(0, |run| run.batch);
         BatchSizes {
@@ -113,46 +121,20 @@ impl Exploration {
 
 /// What is known of other batch sizes in a workspace.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// What was found out, and the generation of the measurement that it is about.
     pub newest: Option<(u64, Arc<Exploration>)>,
     /// The file whose change was the reason of the last run: it says which project was measured.
     pub about: Option<PathBuf>,
-    /// What is being found out: its number, and what stops it.
-    running: Option<(u64, CancellationToken)>,
+    /// Stands for the program that `newest` is about.
+    key: u64,
     /// The measurement whose estimates were asked for, so that a page asks once.
     estimated: Option<u64>,
 }
 
-impl Batch {
-    /// Whether more is being found out.
-    pub fn is_measuring(&self) -> bool {
-        self.running.is_some()
-    }
-
-    /// The person pressed cancel at its progress.
-    pub fn cancel_progress(&mut self, wanted: &str) {
-        if self.running.as_ref().is_some_and(|(number, _)| progress_token(*number) == wanted) {
-            self.stop();
-        }
-    }
-
-    /// Ends what is being found out.
-    pub fn stop(&mut self) {
-        if let Some((_, cancel)) = &self.running {
-            cancel.cancel();
-        }
-    }
-}
-
-/// What a progress of ours is called.
-fn progress_token(number: u64) -> String {
-    format!("ridgeline/batch/{number}")
-}
-
 /// What an edit or a code action needs.
 #[derive(Clone, Debug)]
-pub struct BatchView {
+pub(crate) struct BatchView {
     /// What was found out.
     pub exploration: Arc<Exploration>,
     /// The open texts of the project, by path.
@@ -161,7 +143,7 @@ pub struct BatchView {
 
 impl BatchView {
     /// Today's texts.
-    pub fn sources(&self) -> Sources {
+    pub(crate) fn sources(&self) -> Sources {
         let texts = self.open.iter().map(|(path, open)| (path.clone(), open.index.shared_text()));
         Sources::new(&self.exploration.root, texts)
     }

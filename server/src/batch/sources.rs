@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ridgeline_analysis::source::batch_site::Project;
+use ridgeline_analysis::python::semantics::Project;
 
 /// Larger files are no source and no settings.
 const MOST_BYTES: u64 = 1 << 20;
@@ -15,7 +15,7 @@ const MOST_FILES: usize = 512;
 
 /// The texts of a project. A file is read once.
 #[derive(Debug)]
-pub struct Sources {
+pub(crate) struct Sources {
     root: PathBuf,
     open: HashMap<PathBuf, Arc<str>>,
     read: Mutex<HashMap<String, Option<Arc<str>>>>,
@@ -23,7 +23,7 @@ pub struct Sources {
 
 impl Sources {
     /// The texts below `root`, which has no links in it; `open` are those that an editor has, by path.
-    pub fn new(root: &Path, open: impl IntoIterator<Item = (PathBuf, Arc<str>)>) -> Sources {
+    pub(crate) fn new(root: &Path, open: impl IntoIterator<Item = (PathBuf, Arc<str>)>) -> Sources {
         let open = open.into_iter().collect();
         Sources { root: root.to_owned(), open, read: Mutex::default() }
     }

@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use ridgeline_analysis::attribution::part::{MOST_EVENTS, Part, part};
 use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::optimize::facts::Probes;
 use ridgeline_analysis::present::findings;
 use ridgeline_analysis::present::json::{self, KernelTotal};
 use ridgeline_analysis::present::terminal as present;
 use ridgeline_analysis::present::trace_summary::{self, TraceSummary, summarize};
 use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::python::semantics::Entry;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::{Options, TraceError};
 use ridgeline_analysis::recording::trace::Trace;
-use ridgeline_analysis::source::batch_site::Entry;
-use ridgeline_analysis::whatif::facts::Probes;
 use ridgeline_analysis::{attribution, diagnose};
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ use super::terminal::Terminal;
 use crate::pipeline::{self, Iteration};
 
 /// Runs the subcommand.
-pub fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(args: &AnalyzeArgs, terminal: &Terminal) -> Result<(), Failure> {
     let style = present::Style { color: terminal.colors(), width: terminal.width() };
     if args.trace.is_dir() {
         return analyze_recording(args, terminal, style);
@@ -173,6 +173,6 @@ fn analyze_recording(
     if output_file::is_stdout(args.json.as_deref()) {
         return Ok(());
     }
-    let found = found.map(|found| findings::page(found, &profile, style)).unwrap_or_default();
+    let found = found.map(|found| findings::page(found, &profile, style, true)).unwrap_or_default();
     terminal.print(&format!("{}{found}", present::summary(&profile, style)))
 }

@@ -31,7 +31,7 @@ const LEAST_ITERATIONS: u32 = 7;
 
 /// How a check is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(super) enum Format {
     /// For a person.
     Text,
     /// What docs/schema/check.schema.json describes.
@@ -45,11 +45,11 @@ pub enum Format {
 }
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
-pub fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(args: &CheckArgs, terminal: &Terminal) -> Result<(), Failure> {
     // A slip is told before anything runs.
     let asked = Asked::read(args)?;
     let launcher = profile::launcher(args.launcher.as_deref())?;
-    let path = profile::absolute(&args.path)?;
+    let path = profile::absolute(profile::named(args.path.as_deref()))?;
     let store = run::open_store()?;
     let is_recording = pipeline::is_recording(&path);
     let root =
@@ -95,7 +95,7 @@ fn of_program(
     terminal: &Terminal,
     judge: impl Fn(&Profiled, Found) -> Check,
 ) -> Result<(Check, Profiled), Failure> {
-    let mut request = profile::request(&args.path, args.batch_size, &args.run)?;
+    let mut request = profile::request(args.path.as_deref(), args.batch_size, &args.run)?;
     request.overrides.launcher = launcher;
     request.overrides.least_iterations = LEAST_ITERATIONS;
     let pipeline = Pipeline::new(store.clone());

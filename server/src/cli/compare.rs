@@ -5,13 +5,13 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ridgeline_analysis::base::printable::printable;
+use ridgeline_analysis::base::units;
 use ridgeline_analysis::compare::compare;
 use ridgeline_analysis::compare::run::{NotARun, Run};
 use ridgeline_analysis::present::compare::{Named, document, page};
 use ridgeline_analysis::present::panel::RunRecord;
 use ridgeline_analysis::present::terminal::Style;
-use ridgeline_analysis::printable::printable;
-use ridgeline_analysis::units;
 
 use super::CompareArgs;
 use super::exit::{self, Failure};
@@ -37,7 +37,7 @@ const BASELINES: &str = "A baseline is what `check --write-baseline` or `profile
                          recording or a trace";
 
 /// Runs the subcommand.
-pub fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(args: &CompareArgs, terminal: &Terminal) -> Result<(), Failure> {
     let project = profile::absolute(&args.project)?;
     let store = run::open_store()?;
     let root = match project.is_file() {
@@ -221,7 +221,7 @@ fn ago_in_words(milliseconds: u64) -> String {
 ///
 /// # Errors
 /// Where it is not there, or is nothing to compare with.
-pub fn baseline(file: &Path, store: &Store) -> Result<Run, Failure> {
+pub(super) fn baseline(file: &Path, store: &Store) -> Result<Run, Failure> {
     if !file.exists() {
         return Err(Failure {
             code: exit::USAGE,

@@ -25,7 +25,7 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 /// Runs the subcommand. Asking for the demo is the person's consent to run it.
-pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     let store = run::open_store()?;
     let root = demo_project(&store)?;
     let device = args.device.as_deref().map(profile::parse_device).transpose()?;
@@ -59,7 +59,7 @@ pub fn run(args: &DemoArgs, terminal: &Terminal) -> Result<(), Failure> {
     text.push_str(&show::summary(&profiled, terminal));
     let subject = what_if::subject(&profiled);
     let found = findings::of_run(&profiled, &subject);
-    text.push_str(&show::findings(&profiled, &found, terminal));
+    text.push_str(&show::findings(&profiled, &found, true, terminal));
     if let Some(folder) = file.parent().filter(|_| args.report.is_none()) {
         create_private(folder).map_err(|error| Failure::failed(error.to_string(), ""))?;
     }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::printable::printable;
-use ridgeline_analysis::units;
+use ridgeline_analysis::base::printable::printable;
+use ridgeline_analysis::base::units;
+use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_gpu::agent::Sandbox;
 use ridgeline_gpu::ceilings::{cublas_folders, measure_in_child};
 use ridgeline_gpu::devices::{Driver, Gpu};
@@ -21,7 +21,7 @@ use crate::measured_rates::{Identity, Measurement, of_device};
 use crate::store::Store;
 
 /// Runs the subcommand. Asking for it in a folder is the consent to ask that folder's Python.
-pub fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure> {
     let root = profile::absolute(&args.path)?;
     let root = if root.is_file() { crate::discover::project_root(&root, None) } else { root };
     let store = run::open_store()?;

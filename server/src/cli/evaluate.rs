@@ -1,26 +1,53 @@
 //! `ridgeline evaluate FOLDER`: predictions judged by measurements of others.
 
-use ridgeline_analysis::evaluate::case::Case;
-use ridgeline_analysis::evaluate::ground_truth::GroundTruth;
-use ridgeline_analysis::evaluate::list_request::ListRequest;
-use ridgeline_analysis::evaluate::questions::{self, Question};
-use ridgeline_analysis::evaluate::report::{Answer, Report, Sample};
-use ridgeline_analysis::evaluate::sample::sample;
-use ridgeline_analysis::predict::device_table::DeviceTable;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::TypedValueParser as _;
+use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_evaluate::case::Case;
+use ridgeline_evaluate::ground_truth::GroundTruth;
+use ridgeline_evaluate::list_request::ListRequest;
+use ridgeline_evaluate::questions::{self, Question};
+use ridgeline_evaluate::report::{Answer, Report, Sample};
+use ridgeline_evaluate::sample::sample;
 use ridgeline_gpu::environment;
 use ridgeline_gpu::interpreter::{self, Consent, Search, Surroundings};
 
-use super::EvaluateArgs;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{output_file, profile, run};
-use crate::operator_lists::OperatorLists;
 use crate::store::Store;
 
 mod folder;
+mod operator_lists;
+
+use operator_lists::OperatorLists;
+
+/// What `ridgeline evaluate` takes.
+#[derive(Debug, Args)]
+pub(super) struct EvaluateArgs {
+    /// A folder with measurements, laid out as docs/accuracy.md says.
+    folder: PathBuf,
+    /// Take at most so many cases of each question.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..).map(|count| count as usize))]
+    sample: Option<usize>,
+    /// Which cases `--sample` takes: the same for the same seed.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Write the report with every case as JSON here; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Copy the operator lists into this folder, for the fits of coefficients.
+    #[arg(long, value_name = "FOLDER")]
+    lists: Option<PathBuf>,
+    /// A Python with torch and timm to list the operators of models with, instead of the one found.
+    #[arg(long, value_name = "FILE")]
+    python: Option<PathBuf>,
+}
 
 /// Runs the subcommand.
-pub fn run(args: &EvaluateArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(args: &EvaluateArgs, terminal: &Terminal) -> Result<(), Failure> {
     let truth = GroundTruth::read(&folder::read(&args.folder)?);
     let store = run::open_store()?;
     let asked: Vec<Asked> =

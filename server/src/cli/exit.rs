@@ -4,37 +4,37 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use ridgeline_analysis::printable::printable;
+use ridgeline_analysis::base::printable::printable;
 
 use super::terminal::Terminal;
 
 /// Everything that was asked for was done.
-pub const OK: u8 = 0;
+pub(super) const OK: u8 = 0;
 /// The program raised, ran out of time or memory, a file could not be read or written, or a check
 /// failed.
-pub const FAILED: u8 = 1;
+pub(super) const FAILED: u8 = 1;
 /// The command line or the configuration is wrong. Clap uses the same number.
-pub const USAGE: u8 = 2;
+pub(super) const USAGE: u8 = 2;
 /// There is no training script, or more than one and none was chosen.
-pub const NOTHING_TO_RUN: u8 = 3;
+pub(super) const NOTHING_TO_RUN: u8 = 3;
 /// There is no Python with a torch that can be used.
-pub const NO_PYTHON: u8 = 4;
+pub(super) const NO_PYTHON: u8 = 4;
 /// Ctrl-C, as shells number it.
-pub const INTERRUPTED: u8 = 130;
+pub(super) const INTERRUPTED: u8 = 130;
 
 /// The last paragraph of `--help`; a test holds it to the constants above.
-pub const HELP: &str = "\
+pub(super) const HELP: &str = "\
 Exit codes:
   0    done
   1    the program failed or went over a limit, a file could not be read or written, or a check failed
   2    the command line or the configuration is wrong
-  3    there is nothing to run, or several scripts fit and none was chosen
+  3    there is nothing to run, or several scripts fit equally well
   4    there is no Python with torch
   130  interrupted";
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
-pub struct Failure {
+pub(super) struct Failure {
     /// One of the constants above.
     pub code: u8,
     /// What was wrong, and where.
@@ -45,23 +45,23 @@ pub struct Failure {
 
 impl Failure {
     /// A failure of the run, a file or a trace.
-    pub fn failed(what: impl Into<String>, next: impl Into<String>) -> Failure {
+    pub(super) fn failed(what: impl Into<String>, next: impl Into<String>) -> Failure {
         Failure { code: FAILED, what: what.into(), next: next.into() }
     }
 
     /// A wrong command line or configuration.
-    pub fn usage(what: impl Into<String>, next: impl Into<String>) -> Failure {
+    pub(super) fn usage(what: impl Into<String>, next: impl Into<String>) -> Failure {
         Failure { code: USAGE, what: what.into(), next: next.into() }
     }
 
     /// Ctrl-C.
-    pub fn interrupted() -> Failure {
+    pub(super) fn interrupted() -> Failure {
         Failure { code: INTERRUPTED, what: "interrupted".to_owned(), next: String::new() }
     }
 
     /// Writing to standard output failed. A reader that has read enough (`ridgeline … | head`) is
     /// no failure and gets no word.
-    pub fn output(error: io::Error) -> Failure {
+    pub(super) fn output(error: io::Error) -> Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure { code: OK, what: String::new(), next: String::new() };
         }

@@ -2,8 +2,8 @@
 
 use ridgeline_analysis::diagnose;
 use ridgeline_analysis::diagnose::finding::Finding;
-use ridgeline_analysis::whatif::probe_list::Wanted;
-use ridgeline_analysis::whatif::study::Subject;
+use ridgeline_analysis::optimize::probe_list::Wanted;
+use ridgeline_analysis::optimize::study::Subject;
 use tokio_util::sync::CancellationToken;
 
 use super::exit::Failure;
@@ -18,7 +18,7 @@ use crate::profiler::Profiled;
 ///
 /// # Errors
 /// That the person stopped it. Within: why nothing can be found, as `subject` has it.
-pub async fn of_fresh_run(
+pub(super) async fn of_fresh_run(
     pipeline: &Pipeline,
     plan: &Plan,
     profiled: &Profiled,
@@ -35,7 +35,7 @@ pub async fn of_fresh_run(
         return Ok(found);
     }
     let probed = run::with_progress_bar(async |progress| {
-        pipeline.probe(plan, subject, wanted, Some(recording), &progress, cancel).await
+        pipeline.probe(plan, subject, (wanted, None), Some(recording), &progress, cancel).await
     });
     match probed.await {
         Ok(_) => Ok(Ok(findings::of_subject(profiled, subject).findings)),

@@ -8,7 +8,7 @@ use super::exit::Failure;
 use super::terminal::Terminal;
 
 /// Runs the subcommand.
-pub fn run(args: &MeasureDeviceArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(args: &MeasureDeviceArgs, terminal: &Terminal) -> Result<(), Failure> {
     let measured = measure(args.index as usize);
     let measured = measured.map_err(|error| Failure::failed(error.to_string(), ""))?;
     let text =

@@ -1,10 +1,9 @@
 //! The command line: what it accepts, and what its exit codes mean. Each subcommand has a file.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ridgeline_analysis::recording::chrome_trace::DEFAULT_MEMORY_BYTES;
 
@@ -16,6 +15,7 @@ mod check;
 mod compare;
 mod demo;
 mod doctor;
+#[cfg(feature = "evaluate")]
 mod evaluate;
 mod exit;
 mod found;
@@ -31,6 +31,7 @@ mod run;
 mod setup;
 mod show;
 mod terminal;
+mod typed_command;
 mod whatif;
 
 /// What each line of PyTorch training code costs: time, memory and throughput.
@@ -83,7 +84,8 @@ enum Command {
     /// Serve the panel of a project, a recording or a trace, until it is interrupted.
     Panel(PanelArgs),
     /// Judge predictions by a folder of measurements, beside trivial answers to the same cases.
-    Evaluate(EvaluateArgs),
+    #[cfg(feature = "evaluate")]
+    Evaluate(evaluate::EvaluateArgs),
     /// Speak the language server protocol over standard input and output.
     Lsp(LspArgs),
     /// Say what was found on this machine (interpreter, torch, GPU, driver, cores) and what to do.
@@ -126,15 +128,18 @@ struct RunArgs {
     /// What becomes of what the program writes [default: redirect, which keeps it from the disk].
     #[arg(long, value_name = "MODE", value_enum)]
     side_effects: Option<SideEffects>,
-    /// Arguments of the program itself, after `--`.
-    #[arg(last = true, value_name = "ARGS")]
+    /// After `--`: the program's own arguments, or a whole command such as `python -m package.train --lr 0.1`.
+    #[arg(last = true, value_name = "COMMAND OR ARGUMENTS")]
     arguments: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 struct ProfileArgs {
-    /// A training script, a folder with a project, or a Skyline or DeepView provider file.
-    path: PathBuf,
+    /// A training script, a folder with a project, or a Skyline or DeepView provider file [default: .].
+    ///
+    /// Without it, the words after `--` may be the command that you start the program with:
+    /// `ridgeline profile -- torchrun --nproc-per-node 2 train.py --epochs 1`.
+    path: Option<PathBuf>,
     /// The batch size that a provider file is asked for.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: Option<u32>,
@@ -152,12 +157,15 @@ struct ProfileArgs {
     /// Print the source with costs in the margin as well.
     #[arg(long)]
     lines: bool,
+    /// Show all findings, not only the three that cost most.
+    #[arg(long)]
+    findings: bool,
 }
 
 #[derive(Debug, Args)]
 struct PredictArgs {
-    /// What is run as `profile` does, the folder of a recording, or a Kineto trace.
-    path: PathBuf,
+    /// What is run as `profile` does, the folder of a recording, or a Kineto trace [default: .].
+    path: Option<PathBuf>,
     /// The GPUs: names, or files that describe one each; `all` are those that are known.
     #[arg(long, value_name = "NAME", num_args = 1.., default_value = "all")]
     gpu: Vec<String>,
@@ -167,6 +175,9 @@ struct PredictArgs {
     /// Predict from the operators alone: the program runs on tensors that hold nothing.
     #[arg(long)]
     estimate: bool,
+    /// Run the program even if nothing has changed since it was profiled.
+    #[arg(long)]
+    fresh: bool,
     #[command(flatten)]
     run: RunArgs,
     /// Write the predictions as JSON here; `-` is standard output.
@@ -176,8 +187,8 @@ struct PredictArgs {
 
 #[derive(Debug, Args)]
 struct WhatifArgs {
-    /// What is run as `profile` does, the folder of a recording, or a Kineto trace.
-    path: PathBuf,
+    /// What is run as `profile` does, the folder of a recording, or a Kineto trace [default: .].
+    path: Option<PathBuf>,
     /// The optimizations; without it, all of them.
     #[arg(long, value_name = "NAME", num_args = 1..)]
     only: Vec<String>,
@@ -193,6 +204,9 @@ struct WhatifArgs {
     /// What combinations may need at the peak, such as `16 GB`; without it, what the device has.
     #[arg(long, value_name = "SIZE")]
     memory_limit: Option<String>,
+    /// Run the program even if nothing has changed since it was profiled.
+    #[arg(long)]
+    fresh: bool,
     #[command(flatten)]
     run: RunArgs,
     /// Write the predictions as JSON here; `-` is standard output.
@@ -220,9 +234,8 @@ struct CompareArgs {
 
 #[derive(Debug, Args)]
 struct CheckArgs {
-    /// What is run as `profile` does, the folder of a recording, or a Kineto trace.
-    #[arg(default_value = ".")]
-    path: PathBuf,
+    /// What is run as `profile` does, the folder of a recording, or a Kineto trace [default: .].
+    path: Option<PathBuf>,
     /// Compare with this: what `--write-baseline` or `profile --json` wrote, a recording or a trace.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
@@ -295,27 +308,6 @@ struct PanelArgs {
 }
 
 #[derive(Debug, Args)]
-struct EvaluateArgs {
-    /// A folder with measurements, laid out as docs/accuracy.md says.
-    folder: PathBuf,
-    /// Take at most so many cases of each question.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..).map(|count| count as usize))]
-    sample: Option<usize>,
-    /// Which cases `--sample` takes: the same for the same seed.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
-    /// Write the report with every case as JSON here; `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Copy the operator lists into this folder, for the fits of coefficients.
-    #[arg(long, value_name = "FOLDER")]
-    lists: Option<PathBuf>,
-    /// A Python with torch and timm to list the operators of models with, instead of the one found.
-    #[arg(long, value_name = "FILE")]
-    python: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
 struct LspArgs {
     /// Accepted because editors append it: standard input and output are what is spoken over.
     #[arg(long)]
@@ -342,7 +334,7 @@ struct MeasureDeviceArgs {
 }
 
 /// Parses the command line, runs the subcommand, and says how it went in the exit code.
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     main_with(std::env::args_os())
 }
 
@@ -356,6 +348,12 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let terminal = terminal::Terminal::new(cli.color);
+    let written = cli.command.as_ref().map(output_files).unwrap_or_default();
+    for (option, file) in written {
+        if let Err(failure) = output_file::check(option, file) {
+            return failure.print(&terminal);
+        }
+    }
     let outcome = match cli.command {
         Some(Command::Demo(args)) => demo::run(&args, &terminal),
         Some(Command::Profile(args)) => profile::run(&args, &terminal),
@@ -366,6 +364,7 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some(Command::Analyze(args)) => analyze::run(&args, &terminal),
         Some(Command::Report(args)) => report::run(&args, &terminal),
         Some(Command::Panel(args)) => panel::run(&args, &terminal),
+        #[cfg(feature = "evaluate")]
         Some(Command::Evaluate(args)) => evaluate::run(&args, &terminal),
         Some(Command::Lsp(_)) => lsp::run(),
         Some(Command::Doctor(args)) => doctor::run(&args, &terminal),
@@ -381,4 +380,28 @@ fn main_with(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(()) => exit::OK.into(),
         Err(failure) => failure.print(&terminal),
     }
+}
+
+/// The files that a command is asked to write, each with its option.
+fn output_files(command: &Command) -> Vec<(&'static str, &Path)> {
+    let named = match command {
+        Command::Demo(args) => vec![("--report", &args.report)],
+        Command::Profile(args) => vec![("--json", &args.json), ("--report", &args.report)],
+        Command::Predict(args) => vec![("--json", &args.json)],
+        Command::Whatif(args) => vec![("--json", &args.json)],
+        Command::Compare(args) => vec![("--json", &args.json)],
+        Command::Check(args) => {
+            vec![("--output", &args.output), ("--write-baseline", &args.write_baseline)]
+        }
+        Command::Analyze(args) => vec![("--json", &args.json)],
+        Command::Report(args) => vec![("--output", &args.output)],
+        #[cfg(feature = "evaluate")]
+        Command::Evaluate(args) => vec![("--json", &args.json)],
+        Command::Panel(_)
+        | Command::Lsp(_)
+        | Command::Doctor(_)
+        | Command::MeasureDevice(_)
+        | Command::Setup => Vec::new(),
+    };
+    named.into_iter().filter_map(|(option, file)| Some((option, file.as_deref()?))).collect()
 }

@@ -7,12 +7,50 @@ use super::exit::Failure;
 use crate::store::write_atomic;
 
 /// Whether JSON goes to standard output, which then holds nothing else.
-pub fn is_stdout(file: Option<&Path>) -> bool {
+pub(super) fn is_stdout(file: Option<&Path>) -> bool {
     file == Some(Path::new("-"))
 }
 
+/// Whether what the person named can be written, which is said before anything runs.
+///
+/// # Errors
+/// The option, and what is wrong with its file.
+pub(super) fn check(option: &str, file: &Path) -> Result<(), Failure> {
+    if is_stdout(Some(file)) {
+        return Ok(());
+    }
+    let refuse = |why: String, next: String| {
+        Err(Failure::failed(format!("{option} {}: {why}", file.display()), next))
+    };
+    let another = "Name another file, in a folder that is there".to_owned();
+    match file.metadata() {
+        Ok(metadata) if metadata.is_dir() => return refuse("this is a folder".to_owned(), another),
+        // A pipe or a device is written to as it is.
+        Ok(metadata) if !metadata.is_file() => return Ok(()),
+        _ => {}
+    }
+    let folder = match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    if !folder.is_dir() {
+        let shown = folder.display();
+        return refuse(
+            format!("there is no folder {shown}"),
+            format!("Make it (`mkdir -p {shown}`), or name a file in a folder that is there"),
+        );
+    }
+    // A file is replaced by one that is made beside it.
+    match tempfile::NamedTempFile::new_in(folder) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            refuse(format!("{} cannot be written: {}", folder.display(), error.kind()), another)
+        }
+    }
+}
+
 /// Writes `value` to `file`, or to standard output where that is `-`.
-pub fn write(value: &impl serde::Serialize, file: &Path) -> Result<(), Failure> {
+pub(super) fn write(value: &impl serde::Serialize, file: &Path) -> Result<(), Failure> {
     let mut bytes = serde_json::to_vec_pretty(value)
         .map_err(|error| Failure::failed(format!("cannot write JSON: {error}"), ""))?;
     bytes.push(b'\n');
@@ -25,7 +63,7 @@ pub fn write(value: &impl serde::Serialize, file: &Path) -> Result<(), Failure> 
 
 /// Writes a file that the person named, as a whole or not at all. What is no plain file, such as
 /// `/dev/stdout` or a named pipe, cannot be replaced and is written to.
-pub fn save(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+pub(super) fn save(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let wrong = |error: std::io::Error| {
         Failure::failed(
             crate::store::StoreError::at(file, error).to_string(),

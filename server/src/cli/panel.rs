@@ -22,11 +22,12 @@ use crate::panel::{LOOK_EVERY, Panel};
 use crate::pipeline;
 use crate::pool::{Pool, RequestError};
 use crate::profiler::Profiled;
+use crate::scheduler::WorkspaceId;
 use crate::store::Store;
 use crate::what_if::{self, Found};
 
 /// The only workspace there is.
-const WORKSPACE: u32 = 0;
+const WORKSPACE: WorkspaceId = WorkspaceId(0);
 
 /// What is shown.
 #[derive(Clone, Debug)]
@@ -38,7 +39,7 @@ enum Source {
 }
 
 /// Runs the subcommand. It reads what earlier runs left and runs nothing.
-pub fn run(args: &PanelArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(args: &PanelArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = profile::absolute(&args.path)?;
     if !path.exists() {
         let next = "Name a project's folder, a recording's folder or a trace";

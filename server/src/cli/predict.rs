@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::attribution;
+use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
-use ridgeline_analysis::predict::device_table::DeviceTable;
 use ridgeline_analysis::present::devices;
 use ridgeline_analysis::present::panel::Devices;
 use ridgeline_analysis::present::terminal::Style;
@@ -24,8 +24,8 @@ use crate::{known_devices, measured_rates};
 const ALL: &str = "all";
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
-pub fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure> {
-    let path = profile::absolute(&args.path)?;
+pub(super) fn run(args: &PredictArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let path = profile::absolute(profile::named(args.path.as_deref()))?;
     // A slip in a name is told before anything runs.
     let (mut table, notes) = known_devices::of_project(&project_of(&path));
     for note in notes {
@@ -146,7 +146,7 @@ impl Program<'_> {
         args: &PredictArgs,
         batch_size: Option<u32>,
     ) -> Result<Comparison, Failure> {
-        let request = profile::request(&args.path, batch_size, &args.run)?;
+        let request = profile::request(args.path.as_deref(), batch_size, &args.run)?;
         let plan = self.pipeline.plan(request).await.map_err(run::failure_of)?;
         let plan = match batch_size {
             Some(batch_size) => plan.at_batch(batch_size).map_err(|refusal| {
@@ -172,7 +172,9 @@ impl Program<'_> {
             let step = step.await.map_err(run::failure_of)?;
             compare(Subject::Recorded(&step), &measured(self.table, step.device.is_simulated))
         } else {
-            let profiled = run::run_plan(self.pipeline, &plan, self.terminal, self.cancel).await?;
+            let (terminal, cancel) = (self.terminal, self.cancel);
+            let profiled =
+                run::reuse_or_run(self.pipeline, &plan, args.fresh, terminal, cancel).await?;
             let Some(recording) = &profiled.recording else {
                 return Err(Failure::failed("the run left no recording", ""));
             };

@@ -7,24 +7,27 @@ use ridgeline_analysis::present::failure_json;
 use super::exit::{self, Failure};
 use super::terminal::Terminal;
 use super::{ProfileArgs, RunArgs};
-use super::{found, output_file, report, run, show};
+use super::{found, output_file, report, run, show, typed_command};
 use crate::config::{DEVICES, DeviceChoice, Launcher};
-use crate::discover::project_root;
+use crate::discover::marked_root;
 use crate::findings;
-use crate::pipeline::{Outcome, Overrides, Pipeline, Request};
+use crate::pipeline::{Overrides, Pipeline, Request};
 use crate::what_if;
 
+/// A script so many folders below the one that the person is in belongs to it.
+const MOST_BELOW: usize = 4;
+
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
-pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
-    let mut request = request(&args.path, args.batch_size, &args.run)?;
+pub(super) fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
+    let mut request = request(args.path.as_deref(), args.batch_size, &args.run)?;
     request.overrides.launcher = launcher(args.launcher.as_deref())?;
     let store = run::open_store()?;
     let pipeline = Pipeline::new(store.clone());
     let (profiled, subject, found) = run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
         let outcome = run::outcome_of(&pipeline, &plan, terminal, &cancel).await?;
-        if let (Outcome::Failed(failed), Some(file)) = (&outcome, &args.json) {
-            output_file::write(&failure_json::document(&failed.failure), file)?;
+        if let (Some(failure), Some(file)) = (outcome.failure(), &args.json) {
+            output_file::write(&failure_json::document(failure), file)?;
         }
         let profiled = run::measured(outcome)?;
         let subject = what_if::subject(&profiled);
@@ -49,15 +52,27 @@ pub fn run(args: &ProfileArgs, terminal: &Terminal) -> Result<(), Failure> {
         text.push_str(&show::annotated_sources(&profiled, &sources, terminal));
     }
     text.push_str(&show::summary(&profiled, terminal));
-    text.push_str(&show::findings(&profiled, &found, terminal));
+    text.push_str(&show::findings(&profiled, &found, args.findings, terminal));
     if let Some(file) = &args.report {
         text.push_str(&format!("\nReport: {}\n", file.display()));
     }
     terminal.print(&text)
 }
 
+/// The path that a command is about.
+pub(super) fn named(path: Option<&Path>) -> &Path {
+    path.unwrap_or(Path::new("."))
+}
+
 /// What the command line asks to run.
-pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<Request, Failure> {
+pub(super) fn request(
+    path: Option<&Path>,
+    batch_size: Option<u32>,
+    args: &RunArgs,
+) -> Result<Request, Failure> {
+    let named = named(path);
+    let is_command =
+        path.is_none_or(Path::is_dir) && typed_command::is_command(&args.arguments, path.is_some());
     let path = absolute(named)?;
     let metadata = path.metadata().map_err(|error| Failure {
         code: exit::NOTHING_TO_RUN,
@@ -80,19 +95,36 @@ pub fn request(named: &Path, batch_size: Option<u32>, args: &RunArgs) -> Result<
         // The person typed the command: an estimate then does no more than a run.
         without_sandbox: true,
     };
-    if metadata.is_dir() {
-        return Ok(Request { workspace: path, overrides, ..Request::default() });
+    if is_command {
+        let mut request = typed_command::request(&args.arguments, &path)?;
+        overrides.arguments = None;
+        overrides.python = overrides.python.or(request.overrides.python.take());
+        return Ok(Request { overrides, ..request });
     }
-    let workspace = project_root(&path, None);
-    // `python train.py` runs in the folder that the person is in. Where that is no folder of the
-    // project, the script would not find its files there.
-    let here = std::env::current_dir().ok().filter(|here| here.starts_with(&workspace));
+    if metadata.is_dir() {
+        return Ok(Request {
+            workspace: path,
+            takes_likeliest: true,
+            overrides,
+            ..Request::default()
+        });
+    }
+    // `python src/train.py` runs in the folder that the person is in: that is the project, where nothing
+    // says otherwise. From farther away, the script's folder is.
+    let here = std::env::current_dir().ok();
+    let above = here.clone().filter(|here| {
+        let below = path.strip_prefix(here).map_or(usize::MAX, |below| below.components().count());
+        below <= MOST_BELOW && here.parent().is_some()
+    });
+    let own = path.parent().unwrap_or(&path);
+    let workspace = marked_root(&path, None).or(above).unwrap_or_else(|| own.to_owned());
+    let here = here.filter(|here| here.starts_with(&workspace));
     overrides.working_directory = here.or_else(|| path.parent().map(Path::to_owned));
     Ok(Request { workspace, script: Some(path), overrides, ..Request::default() })
 }
 
 /// Reads a launcher as the command line has it.
-pub fn launcher(named: Option<&str>) -> Result<Option<Launcher>, Failure> {
+pub(super) fn launcher(named: Option<&str>) -> Result<Option<Launcher>, Failure> {
     let wrong = |why: String| {
         Failure::usage(format!("--launcher: {why}"), "It is a command without the script")
     };
@@ -100,13 +132,13 @@ pub fn launcher(named: Option<&str>) -> Result<Option<Launcher>, Failure> {
 }
 
 /// Reads a device as the command line has it.
-pub fn parse_device(text: &str) -> Result<DeviceChoice, Failure> {
+pub(super) fn parse_device(text: &str) -> Result<DeviceChoice, Failure> {
     DeviceChoice::parse(text)
         .ok_or_else(|| Failure::usage(format!("`{text}` is no device"), format!("It is {DEVICES}")))
 }
 
 /// The path from the root of the file system, links as they are.
-pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     let path = std::path::absolute(path)
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display()), ""))?;
     // `absolute` keeps `..`, and a root with `..` in it is the prefix of nothing.

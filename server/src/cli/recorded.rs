@@ -3,15 +3,17 @@
 use std::path::Path;
 
 use ridgeline_analysis::attribution;
+use ridgeline_analysis::graph::recorded::{NoGraph, Recorded};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
-use ridgeline_analysis::whatif::recorded::{NoGraph, Recorded};
 
 use super::exit::Failure;
 use crate::pipeline;
 
 /// A recording, what an iteration of it costs, and its graph.
-pub fn read(path: &Path) -> Result<(Recording, Profile, Result<Recorded, NoGraph>), Failure> {
+pub(super) fn read(
+    path: &Path,
+) -> Result<(Recording, Profile, Result<Recorded, NoGraph>), Failure> {
     let recording = pipeline::load(path).map_err(|error| failure(path, &error.to_string()))?;
     let attributed = attribution::attribute_with_graph(&recording, None);
     let (profile, graph) = attributed.map_err(|error| failure(path, &error.to_string()))?;
@@ -19,7 +21,7 @@ pub fn read(path: &Path) -> Result<(Recording, Profile, Result<Recorded, NoGraph
 }
 
 /// Nothing can be said of what was named.
-pub fn failure(path: &Path, why: &str) -> Failure {
+pub(super) fn failure(path: &Path, why: &str) -> Failure {
     Failure::failed(
         format!("{}: {why}", path.display()),
         "Name a script, a project, a folder that a finished run left, or a trace",

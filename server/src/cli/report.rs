@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::optimize::study::Subject;
 use ridgeline_analysis::present::panel;
-use ridgeline_analysis::whatif::study::Subject;
 
 use super::ReportArgs;
 use super::exit::{self, Failure};
@@ -17,7 +17,7 @@ use crate::store::Store;
 use crate::{findings, pipeline, report, what_if};
 
 /// Runs the subcommand. It reads what an earlier run left and runs nothing.
-pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
     let path = profile::absolute(&args.path)?;
     let root = if path.is_file() { project_root(&path, None) } else { path };
     let store = run::open_store()?;
@@ -37,7 +37,7 @@ pub fn run(args: &ReportArgs, terminal: &Terminal) -> Result<(), Failure> {
 }
 
 /// Writes the page of a measurement, with what was found in it and what what-ifs start from.
-pub fn write(
+pub(super) fn write(
     profiled: &Profiled,
     sources: &show::Sources,
     found: &Result<Vec<Finding>, String>,

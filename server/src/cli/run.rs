@@ -2,6 +2,7 @@
 //! does, and saying how it ended.
 
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -18,13 +19,13 @@ use crate::profiler::{Profiled, ProgressEvent};
 use crate::store::Store;
 
 /// The folders of this user.
-pub fn open_store() -> Result<Store, Failure> {
+pub(super) fn open_store() -> Result<Store, Failure> {
     Store::open().map_err(|error| Failure::failed(error.to_string(), ""))
 }
 
 /// Runs asynchronous work to its end. Ctrl-C and a request to terminate cancel the token that the
 /// work gets; a second Ctrl-C ends the process at once.
-pub fn block_on<T, W: Future<Output = T>>(
+pub(super) fn block_on<T, W: Future<Output = T>>(
     work: impl FnOnce(CancellationToken) -> W,
 ) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -71,7 +72,7 @@ async fn interrupt() {
 }
 
 /// Runs a plan, with a progress bar on standard error where that is a terminal.
-pub async fn run_plan(
+pub(super) async fn run_plan(
     pipeline: &Pipeline,
     plan: &Plan,
     terminal: &Terminal,
@@ -80,8 +81,33 @@ pub async fn run_plan(
     measured(outcome_of(pipeline, plan, terminal, cancel).await?)
 }
 
-/// The same, for those who also want to know how the program failed.
-pub async fn outcome_of(
+/// The newest recording of the plan where nothing changed since, else a run. `fresh` asks for a run.
+pub(super) async fn reuse_or_run(
+    pipeline: &Pipeline,
+    plan: &Plan,
+    fresh: bool,
+    terminal: &Terminal,
+    cancel: &CancellationToken,
+) -> Result<Profiled, Failure> {
+    let known = if fresh { None } else { pipeline.reusable(plan).await };
+    let Some((profiled, age)) = known else {
+        return run_plan(pipeline, plan, terminal, cancel).await;
+    };
+    let minutes = age.as_secs() / 60;
+    let age = match minutes {
+        0 => "less than a minute ago".to_owned(),
+        1 => "1 minute ago".to_owned(),
+        _ => format!("{minutes} minutes ago"),
+    };
+    terminal.say(&format!(
+        "Using the profile of {} from {age}: nothing has changed since. `--fresh` runs it again",
+        plan.entry_name()
+    ));
+    Ok(profiled)
+}
+
+/// Runs a plan, for those who also want to know how the program failed.
+pub(super) async fn outcome_of(
     pipeline: &Pipeline,
     plan: &Plan,
     terminal: &Terminal,
@@ -100,7 +126,7 @@ pub async fn outcome_of(
 }
 
 /// The measurement, or why there is none.
-pub fn measured(outcome: Outcome) -> Result<Profiled, Failure> {
+pub(super) fn measured(outcome: Outcome) -> Result<Profiled, Failure> {
     match outcome {
         Outcome::Measured(profiled) => Ok(*profiled),
         other => Err(failure_of(other)),
@@ -108,7 +134,9 @@ pub fn measured(outcome: Outcome) -> Result<Profiled, Failure> {
 }
 
 /// Runs work that tells how far it is, with a progress bar on standard error where that is a terminal.
-pub async fn with_progress_bar<T>(work: impl AsyncFnOnce(mpsc::Sender<ProgressEvent>) -> T) -> T {
+pub(super) async fn with_progress_bar<T>(
+    work: impl AsyncFnOnce(mpsc::Sender<ProgressEvent>) -> T,
+) -> T {
     let (progress, mut news) = mpsc::channel::<ProgressEvent>(64);
     let bar = progress_bar();
     let shown = async {
@@ -136,7 +164,7 @@ fn progress_bar() -> ProgressBar {
 ///
 /// # Errors
 /// Where there is no Python with torch.
-pub async fn announce(
+pub(super) async fn announce(
     pipeline: &Pipeline,
     plan: &Plan,
     terminal: &Terminal,
@@ -144,7 +172,7 @@ pub async fn announce(
 ) -> Result<(), Failure> {
     let what = match &plan.entry {
         Entry::Provider { .. } => format!("{} (a provider file)", plan.entry_name()),
-        _ => plan.entry_name(),
+        _ => plan.shown(),
     };
     let launched = plan.launched_by.as_ref().map(|by| format!(", launched by `{by}`"));
     let launched = launched.unwrap_or_default();
@@ -166,21 +194,23 @@ pub async fn announce(
 }
 
 /// Any outcome but a measurement, as a message with an exit code.
-pub fn failure_of(outcome: Outcome) -> Failure {
+pub(super) fn failure_of(outcome: Outcome) -> Failure {
     match outcome {
         Outcome::Measured(_) => Failure::failed("there is a measurement and it was not used", ""),
         Outcome::Cancelled => Failure::interrupted(),
-        Outcome::Choose { root, scripts } => {
+        Outcome::Choose { root, runs } => {
             let mut what =
                 format!("several scripts in {} could be the training run:", root.display());
-            for (path, reasons) in &scripts {
-                let reasons =
-                    if reasons.is_empty() { String::new() } else { format!("  ({reasons})") };
-                what.push_str(&format!("\n  {}{reasons}", path.display()));
+            for run in &runs {
+                let why =
+                    if run.why.is_empty() { String::new() } else { format!("  ({})", run.why) };
+                what.push_str(&format!("\n  {}{why}", run.command));
             }
+            let first = runs.first().map_or("train.py", |run| run.command.as_str());
+            let python = if first.starts_with("python ") { "" } else { "python " };
             let next = format!(
-                "Name one: `ridgeline profile {}`, or `script = \"…\"` in {}",
-                scripts.first().map_or(root.clone(), |(path, _)| root.join(path)).display(),
+                "Run one of them in that folder: `ridgeline profile -- {python}{first}`, or name it with \
+                 `script = \"…\"` in {}",
                 config::FILE_NAME
             );
             Failure { code: exit::NOTHING_TO_RUN, what, next }
@@ -197,39 +227,21 @@ fn problem_failure(problem: Problem) -> Failure {
         ProblemKind::NoPython => exit::NO_PYTHON,
         ProblemKind::Run | ProblemKind::Files => exit::FAILED,
     };
-    let mut next = problem.next;
-    if let Some(log) = problem.log {
-        next = format!(
-            "{next}{}Its output: {}",
-            if next.is_empty() { "" } else { "\n" },
-            log.display()
-        );
-    }
-    Failure { code, what: problem.what, next }
+    Failure { code, what: problem.what, next: with_log(problem.next, problem.log.as_deref()) }
 }
 
-/// The program's exception as Python would show it, without the frames of Ridgeline and torch.
+/// The program's exception as Python would show it, without the frames of Ridgeline and torch, with what the program
+/// printed last and what to do.
 fn program_failure(failed: &ProgramFailure) -> Failure {
     let ProgramFailure { failure, root, log, side_effects: _ } = failed;
-    let mut what = match failure.frames.last() {
-        Some(frame) => format!("{}:{}: ", root.join(&frame.path).display(), frame.line),
-        None => String::new(),
-    };
-    if failure.memory.is_some() {
-        what.push_str(&failure::report(failure).message.replace('\n', "\n  "));
-    } else {
-        what.push_str(&failure.error_type);
-        if !failure.message.is_empty() {
-            what.push_str(&format!(": {}", failure.message.trim_end()));
-        }
+    let page = failure::page(failure, |path| root.join(path).display().to_string());
+    Failure::failed(page.what, with_log(page.next, log.as_deref()))
+}
+
+fn with_log(next: String, log: Option<&Path>) -> String {
+    match log {
+        Some(log) if next.is_empty() => format!("All its output: {}", log.display()),
+        Some(log) => format!("{next}\nAll its output: {}", log.display()),
+        None => next,
     }
-    if let (Some(bytes), None) = (failure.requested_bytes, &failure.memory) {
-        let asked = ridgeline_analysis::units::bytes(bytes as f64);
-        what.push_str(&format!("\n  {asked} were asked for here"));
-    }
-    for frame in failure.frames.iter().rev().skip(1) {
-        what.push_str(&format!("\n  called from {}:{} in {}", frame.path, frame.line, frame.name));
-    }
-    let next = log.as_ref().map_or(String::new(), |log| format!("Its output: {}", log.display()));
-    Failure::failed(what, next)
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ridgeline_analysis::printable::printable;
-use ridgeline_analysis::units;
+use ridgeline_analysis::base::printable::printable;
+use ridgeline_analysis::base::units;
 use ridgeline_gpu::environment::{self, SetupError, SetupEvent};
 use ridgeline_gpu::interpreter::{Interpreter, Surroundings};
 use tokio::sync::mpsc;
@@ -16,7 +16,7 @@ use super::terminal::Terminal;
 use crate::store::Store;
 
 /// Runs the subcommand.
-pub fn run(terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(terminal: &Terminal) -> Result<(), Failure> {
     let store = run::open_store()?;
     let interpreter =
         run::block_on(|cancel| async move { make_environment(&store, terminal, &cancel).await })??;
@@ -29,7 +29,7 @@ pub fn run(terminal: &Terminal) -> Result<(), Failure> {
 }
 
 /// Makes the environment, or finds it made, with its progress on standard error.
-pub async fn make_environment(
+pub(super) async fn make_environment(
     store: &Store,
     terminal: &Terminal,
     cancel: &CancellationToken,

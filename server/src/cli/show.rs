@@ -1,39 +1,44 @@
 //! A profile for the person at the terminal: its sources with costs, the summary, the report, JSON.
 
+use ridgeline_analysis::base::printable::printable;
 use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::present::cost_map::CostMap;
 use ridgeline_analysis::present::{findings as found, json, terminal as present};
-use ridgeline_analysis::printable::printable;
 use ridgeline_analysis::profile::FileId;
-use ridgeline_analysis::source::{CostMap, SourceIndex};
+use ridgeline_analysis::python::SourceIndex;
 
 use super::terminal::Terminal;
 use crate::documents::texts_on_disk;
 use crate::profiler::Profiled;
 
 /// Today's texts of a profile's files, by the same index.
-pub struct Sources(Vec<Option<String>>);
+pub(super) struct Sources(Vec<Option<String>>);
 
 impl Sources {
     /// Reads what is there. A file that is gone or is not text has none: its costs are still in
     /// the summary.
-    pub fn read(profiled: &Profiled) -> Sources {
+    pub(super) fn read(profiled: &Profiled) -> Sources {
         Sources(texts_on_disk(&profiled.files))
     }
 
     /// As the presentation takes them.
-    pub fn texts(&self) -> Vec<Option<&str>> {
+    pub(super) fn texts(&self) -> Vec<Option<&str>> {
         self.0.iter().map(Option::as_deref).collect()
     }
 }
 
 /// The headline, phases, memory, the costliest lines and modules, and notes.
-pub fn summary(profiled: &Profiled, terminal: &Terminal) -> String {
+pub(super) fn summary(profiled: &Profiled, terminal: &Terminal) -> String {
     present::summary(&profiled.profile, style(terminal))
 }
 
 /// Every file that has costs, with those in the margin, the costliest file last: it is what stays
 /// in view.
-pub fn annotated_sources(profiled: &Profiled, sources: &Sources, terminal: &Terminal) -> String {
+pub(super) fn annotated_sources(
+    profiled: &Profiled,
+    sources: &Sources,
+    terminal: &Terminal,
+) -> String {
     let profile = &profiled.profile;
     let heading = terminal.heading();
     let mut pages: Vec<(f64, String)> = Vec::new();
@@ -59,19 +64,20 @@ fn style(terminal: &Terminal) -> present::Style {
 }
 
 /// What was found to be slow or wasteful, or why that is not known; empty where nothing was found.
-pub fn findings(
+pub(super) fn findings(
     profiled: &Profiled,
     findings: &Result<Vec<Finding>, String>,
+    all: bool,
     terminal: &Terminal,
 ) -> String {
     match findings {
-        Ok(findings) => found::page(findings, &profiled.profile, style(terminal)),
+        Ok(findings) => found::page(findings, &profiled.profile, style(terminal), all),
         Err(why) => format!("\nFindings are not known: {}\n", printable(why)),
     }
 }
 
 /// What `--json` writes.
-pub fn json(
+pub(super) fn json(
     profiled: &Profiled,
     sources: &Sources,
     findings: &Result<Vec<Finding>, String>,

@@ -8,14 +8,14 @@ use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use ridgeline_analysis::printable::printable;
+use ridgeline_analysis::base::printable::printable;
 
 use super::Color;
 use super::exit::Failure;
 
 /// What standard output and standard error can show.
 #[derive(Clone, Copy, Debug)]
-pub struct Terminal {
+pub(super) struct Terminal {
     colors: bool,
     error_colors: bool,
 }
@@ -23,7 +23,7 @@ pub struct Terminal {
 impl Terminal {
     /// Asks the two streams and the environment (NO_COLOR, CLICOLOR, CLICOLOR_FORCE, TERM), unless
     /// the person said what to do.
-    pub fn new(color: Color) -> Terminal {
+    pub(super) fn new(color: Color) -> Terminal {
         match color {
             Color::Always => Terminal { colors: true, error_colors: true },
             Color::Never => Terminal { colors: false, error_colors: false },
@@ -35,43 +35,43 @@ impl Terminal {
     }
 
     /// Whether standard output shows colours.
-    pub fn colors(&self) -> bool {
+    pub(super) fn colors(&self) -> bool {
         self.colors
     }
 
     /// The style of the word `error`.
-    pub fn error_style(&self) -> Style {
+    pub(super) fn error_style(&self) -> Style {
         if self.error_colors { AnsiColor::Red.on_default().bold() } else { Style::new() }
     }
 
     /// The style of headings on standard output.
-    pub fn heading(&self) -> Style {
+    pub(super) fn heading(&self) -> Style {
         if self.colors { Style::new().bold() } else { Style::new() }
     }
 
     /// How many columns standard output has: those of the terminal, or enough for
     /// code where there is none.
-    pub fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         const WITHOUT_TERMINAL: usize = 160;
         let columns = console::Term::stdout().size_checked().map(|(_, columns)| columns);
         columns.map_or(WITHOUT_TERMINAL, |columns| usize::from(columns).clamp(40, 200))
     }
 
     /// Writes to standard output, all at once.
-    pub fn print(&self, text: &str) -> Result<(), Failure> {
+    pub(super) fn print(&self, text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::output)
     }
 
     /// Says something on the way, on standard error, so that standard output holds the result alone.
-    pub fn say(&self, text: &str) {
+    pub(super) fn say(&self, text: &str) {
         // Whoever closed standard error does not want to know.
         let _ = writeln!(io::stderr().lock(), "{}", printable(text));
     }
 
     /// A spinner with a message for work of unknown length. Hidden where standard error is no
     /// terminal.
-    pub fn spinner(&self, message: &str) -> ProgressBar {
+    pub(super) fn spinner(&self, message: &str) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(
             ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}")

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ridgeline_analysis::optimize::accuracy::{Accuracy, Pair, accuracy};
+use ridgeline_analysis::optimize::facts::{Cluster, Probes};
+use ridgeline_analysis::optimize::network::NetworkReport;
+use ridgeline_analysis::optimize::probe_list::Wanted;
+use ridgeline_analysis::optimize::study::{self, Question, Study, Subject};
 use ridgeline_analysis::present::terminal::Style;
 use ridgeline_analysis::present::{network, what_ifs, what_ifs_json};
-use ridgeline_analysis::whatif::accuracy::{Accuracy, Pair, accuracy};
-use ridgeline_analysis::whatif::facts::{Cluster, Probes};
-use ridgeline_analysis::whatif::network::NetworkReport;
-use ridgeline_analysis::whatif::probe_list::Wanted;
-use ridgeline_analysis::whatif::study::{self, Question, Study, Subject};
 use tokio_util::sync::CancellationToken;
 
 use super::WhatifArgs;
@@ -22,7 +22,7 @@ use crate::profiler::Profiled;
 use crate::what_if::{self, pairs};
 
 /// Runs the subcommand. Naming the path on the command line is the person's consent to run it.
-pub fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
+pub(super) fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
     // A slip in a name is told before anything runs.
     let mut wanted = chosen(&args.only)?;
     let to_measure = measurable(&args.measure)?;
@@ -35,7 +35,7 @@ pub fn run(args: &WhatifArgs, terminal: &Terminal) -> Result<(), Failure> {
         memory_limit: args.memory_limit.as_deref().map(size).transpose()?,
         asks_for_gpus: args.gpus.is_some(),
     };
-    let path = profile::absolute(&args.path)?;
+    let path = profile::absolute(profile::named(args.path.as_deref()))?;
     let answer = match pipeline::is_recording(&path) {
         true if !to_measure.is_empty() => {
             return Err(Failure::usage(
@@ -197,19 +197,22 @@ fn of_program(
     to_measure: &[&'static str],
     terminal: &Terminal,
 ) -> Result<Answer, Failure> {
-    let request = profile::request(&args.path, None, &args.run)?;
+    let request = profile::request(args.path.as_deref(), None, &args.run)?;
     let store = run::open_store()?;
     let pipeline = Pipeline::new(store.clone());
     run::block_on(|cancel| async move {
         let plan = pipeline.plan(request).await.map_err(run::failure_of)?;
-        let profiled = Arc::new(run::run_plan(&pipeline, &plan, terminal, &cancel).await?);
+        let profiled =
+            Arc::new(run::reuse_or_run(&pipeline, &plan, args.fresh, terminal, &cancel).await?);
         let subject = what_if::subject(&profiled).map_err(|why| Failure::failed(why, ""))?;
         if let Err(why) = &subject.device {
             return Err(Failure::failed(why.clone(), ""));
         }
         let recording = profiled.recording.as_deref();
         let probed = run::with_progress_bar(async |progress| {
-            pipeline.probe(&plan, &subject, Wanted::ALL, recording, &progress, &cancel).await
+            pipeline
+                .probe(&plan, &subject, (Wanted::ALL, None), recording, &progress, &cancel)
+                .await
         });
         let probed = probed.await.map_err(run::failure_of)?;
         probed.notes.iter().for_each(|note| terminal.say(&format!("note: {note}")));

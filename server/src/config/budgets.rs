@@ -14,7 +14,7 @@ type Findings = Count<0, 1_000_000>;
 /// What `ridgeline check` holds a run to. The command line stands before it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Check {
+pub(crate) struct Check {
     /// What runs are compared with, as `check --write-baseline` or `profile --json` wrote it, relative
     /// to this file.
     pub baseline: Option<PathInside>,
@@ -33,7 +33,7 @@ pub struct Check {
 /// How many findings of each severity and above there may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct MaxFindings {
+pub(crate) struct MaxFindings {
     /// Warnings: findings that cost 5% of the iteration or of the peak, or more.
     pub warning: Option<Findings>,
     /// Warnings and findings that cost 1% or more.
@@ -44,16 +44,16 @@ pub struct MaxFindings {
 
 /// A share, written as `"5%"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Percent(f64);
+pub(crate) struct Percent(f64);
 
 impl Percent {
     /// Between 0 and 10.
-    pub fn share(self) -> f64 {
+    pub(crate) fn share(self) -> f64 {
         self.0
     }
 
     /// Reads `5%`; nothing where it is no percentage from 0% to 1000%.
-    pub fn parse(text: &str) -> Option<Percent> {
+    pub(crate) fn parse(text: &str) -> Option<Percent> {
         let number: f64 = text.trim().strip_suffix('%')?.trim_end().parse().ok()?;
         (0.0..=1000.0).contains(&number).then_some(Percent(number / 100.0))
     }
@@ -93,16 +93,16 @@ impl JsonSchema for Percent {
 
 /// A time in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Milliseconds(f64);
+pub(crate) struct Milliseconds(f64);
 
 impl Milliseconds {
     /// Nanoseconds.
-    pub fn nanoseconds(self) -> f64 {
+    pub(crate) fn nanoseconds(self) -> f64 {
         self.0 * 1e6
     }
 
     /// Nothing where it is no time: a day is the longest.
-    pub fn new(milliseconds: f64) -> Option<Milliseconds> {
+    pub(crate) fn new(milliseconds: f64) -> Option<Milliseconds> {
         const LONGEST: f64 = 86_400_000.0;
         (milliseconds > 0.0 && milliseconds <= LONGEST).then_some(Milliseconds(milliseconds))
     }

@@ -8,11 +8,11 @@ use serde::{Deserialize, Deserializer, de};
 
 /// A whole number between two bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count<const MIN: u32, const MAX: u32>(pub(super) u32);
+pub(crate) struct Count<const MIN: u32, const MAX: u32>(pub(super) u32);
 
 impl<const MIN: u32, const MAX: u32> Count<MIN, MAX> {
     /// The number.
-    pub fn get(self) -> u32 {
+    pub(crate) fn get(self) -> u32 {
         self.0
     }
 }

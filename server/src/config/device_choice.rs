@@ -10,7 +10,7 @@ use super::{SHOWN, clipped};
 
 /// Where to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeviceChoice {
+pub(crate) enum DeviceChoice {
     /// A GPU where there is one, else the CPU.
     #[default]
     Auto,
@@ -24,7 +24,7 @@ pub enum DeviceChoice {
 
 impl DeviceChoice {
     /// Reads `auto`, `cpu`, `cuda` or `cuda:1`.
-    pub fn parse(text: &str) -> Option<DeviceChoice> {
+    pub(crate) fn parse(text: &str) -> Option<DeviceChoice> {
         match text {
             "auto" => Some(DeviceChoice::Auto),
             "cpu" => Some(DeviceChoice::Cpu),
@@ -39,7 +39,7 @@ impl DeviceChoice {
 }
 
 /// What `device` may be, for messages.
-pub const DEVICES: &str = "`auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`";
+pub(crate) const DEVICES: &str = "`auto`, `cpu`, `cuda`, or one GPU such as `cuda:1`";
 
 impl fmt::Display for DeviceChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -30,11 +30,11 @@ macro_rules! refuse_without_quoting {
 /// Environment variables for the program. Their values may be secrets, so `Debug` names the
 /// variables alone and no message ever quotes a value.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Environment(BTreeMap<String, String>);
+pub(crate) struct Environment(BTreeMap<String, String>);
 
 impl Environment {
     /// Names and values.
-    pub fn variables(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn variables(&self) -> &BTreeMap<String, String> {
         &self.0
     }
 }

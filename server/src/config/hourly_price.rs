@@ -3,18 +3,18 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use ridgeline_analysis::predict::device_row::PriceRow;
-use ridgeline_analysis::predict::device_spec::Price;
+use ridgeline_analysis::devices::device_row::PriceRow;
+use ridgeline_analysis::devices::device_spec::Price;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
 /// What an hour of a GPU costs: a number, or a table of `usd_per_hour` and `date`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HourlyPrice(Price);
+pub(crate) struct HourlyPrice(Price);
 
 impl HourlyPrice {
     /// The price.
-    pub fn price(&self) -> &Price {
+    pub(crate) fn price(&self) -> &Price {
         &self.0
     }
 

@@ -12,7 +12,7 @@ use super::{Argument, PathInside, SHOWN, clipped};
 
 /// A launcher: `["torchrun", "--nproc-per-node", "2"]`, or a table that says more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Launcher {
+pub(crate) struct Launcher {
     command: Vec<String>,
     remote: Vec<String>,
     python: Option<String>,
@@ -29,12 +29,16 @@ impl Launcher {
     ///
     /// # Errors
     /// Where it names no program, or a quote does not end.
-    pub fn parse(line: &str) -> Result<Launcher, String> {
+    pub(crate) fn parse(line: &str) -> Result<Launcher, String> {
         let words = shell_words::split(line);
         Launcher::of_words(words.map_err(|_| "a quote does not end".to_owned())?)
     }
 
-    fn of_words(command: Vec<String>) -> Result<Launcher, String> {
+    /// A launcher by its words.
+    ///
+    /// # Errors
+    /// Where they name no program.
+    pub(crate) fn of_words(command: Vec<String>) -> Result<Launcher, String> {
         Launcher { command, ..Launcher::default() }.checked()
     }
 
@@ -69,7 +73,7 @@ impl Launcher {
     }
 
     /// As a person reads it: `torchrun --nproc-per-node 2`.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         const LONGEST: usize = 200;
         let words: Vec<&str> =
             self.remote.iter().chain(&self.command).map(String::as_str).collect();
@@ -77,7 +81,7 @@ impl Launcher {
     }
 
     /// For the agent, of the project at `root`.
-    pub fn of_project(&self, root: &Path) -> ridgeline_gpu::agent::Launcher {
+    pub(crate) fn of_project(&self, root: &Path) -> ridgeline_gpu::agent::Launcher {
         let there = self.paths.iter().map(|(there, here)| {
             let here = match here.as_path() {
                 path if path.as_os_str().is_empty() => root.to_owned(),

@@ -9,15 +9,15 @@ use serde::Deserialize;
 use super::{Config, clipped};
 
 /// The name of the file that holds nothing else.
-pub const FILE_NAME: &str = "ridgeline.toml";
+pub(crate) const FILE_NAME: &str = "ridgeline.toml";
 /// The file of which we read `[tool.ridgeline]`.
-pub const PYPROJECT: &str = "pyproject.toml";
+pub(crate) const PYPROJECT: &str = "pyproject.toml";
 /// A configuration larger than this is refused unread, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A configuration and where it was found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// What it says; the defaults where there is none.
     pub config: Config,
     /// The file it came from.
@@ -29,7 +29,7 @@ pub struct Loaded {
 /// A configuration that cannot be used. It displays as `FILE:LINE: what is wrong`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {message}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
-pub struct ConfigError {
+pub(crate) struct ConfigError {
     /// The file.
     pub file: PathBuf,
     /// The line, counted from 1, where it is known.
@@ -42,7 +42,7 @@ pub struct ConfigError {
 ///
 /// # Errors
 /// When the file that counts cannot be read, is too large, or says something that is not allowed.
-pub fn load(root: &Path) -> Result<Loaded, ConfigError> {
+pub(crate) fn load(root: &Path) -> Result<Loaded, ConfigError> {
     let own_file = root.join(FILE_NAME);
     let pyproject_file = root.join(PYPROJECT);
     let own = read_bounded(&own_file)?;
@@ -157,7 +157,7 @@ fn read_bounded(file: &Path) -> Result<Option<String>, ConfigError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(wrong(format!(
             "is larger than {}: that is no configuration",
-            ridgeline_analysis::units::bytes(MAX_FILE_BYTES as f64)
+            ridgeline_analysis::base::units::bytes(MAX_FILE_BYTES as f64)
         )));
     }
     let text = String::from_utf8(bytes).map_err(|error| {

@@ -25,18 +25,18 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub use budgets::{Check, Milliseconds, Percent};
-pub use count::Count;
-pub use device_choice::{DEVICES, DeviceChoice};
-pub use environment::Environment;
-pub use hourly_price::HourlyPrice;
-pub use launcher::Launcher;
-pub use load::{FILE_NAME, Loaded, PYPROJECT, load};
-pub use path_inside::{PathInside, inside};
-pub use program::{Argument, ModuleName};
-pub use side_effects::{KeptFolder, SideEffects};
-pub use silenced::Silenced;
-pub use size::Size;
+pub(crate) use budgets::{Check, Milliseconds, Percent};
+pub(crate) use count::Count;
+pub(crate) use device_choice::{DEVICES, DeviceChoice};
+pub(crate) use environment::Environment;
+pub(crate) use hourly_price::HourlyPrice;
+pub(crate) use launcher::Launcher;
+pub(crate) use load::{FILE_NAME, Loaded, PYPROJECT, load};
+pub(crate) use path_inside::{PathInside, inside};
+pub(crate) use program::{Argument, ModuleName};
+pub(crate) use side_effects::{KeptFolder, SideEffects};
+pub(crate) use silenced::Silenced;
+pub(crate) use size::Size;
 
 /// How many characters of a wrong value a message quotes.
 const SHOWN: usize = 60;
@@ -45,7 +45,7 @@ const SHOWN: usize = 60;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(title = "Ridgeline's configuration of a project")]
-pub struct Config {
+pub(crate) struct Config {
     /// The training script, relative to this file. At most one of `script`, `module` and `provider`
     /// may be given; without any of them, Ridgeline looks for the training script itself.
     pub script: Option<PathInside>,
@@ -92,7 +92,7 @@ pub struct Config {
 /// What counts as the project's own code.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct UserCode {
+pub(crate) struct UserCode {
     /// Folders or files that count, relative to this file. Default: everything beside this file,
     /// except environments and `site-packages`.
     pub paths: Vec<PathInside>,
@@ -105,7 +105,7 @@ pub struct UserCode {
 /// How many iterations run, and how they are found.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Iterations {
+pub(crate) struct Iterations {
     /// Iterations before anything is measured.
     pub warmup: Count<0, 1000>,
     /// Iterations whose time is taken without a profiler. Default: 3, and up to 6 while they are quick
@@ -127,7 +127,7 @@ impl Default for Iterations {
 /// How iterations of a plain script are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum FoundBy {
+pub(crate) enum FoundBy {
     /// By the optimizers' steps.
     Optimizer,
     /// By calls of `backward`.
@@ -138,7 +138,7 @@ pub enum FoundBy {
 
 impl FoundBy {
     /// As the agent's protocol names it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             FoundBy::Optimizer => "optimizer",
             FoundBy::Backward => "backward",
@@ -150,7 +150,7 @@ impl FoundBy {
 /// When a run is stopped.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Seconds that a whole run may take, imports included. Default: 120.
     pub seconds: Option<Count<1, 86_400>>,
     /// Memory of the machine that the program may use: bytes, or text such as `"16 GB"`. Default:
@@ -161,7 +161,7 @@ pub struct Limits {
 /// GPUs that predictions are made for, and what they cost.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Devices {
+pub(crate) struct Devices {
     /// Files that each describe one GPU (docs/configuration.md), relative to this file.
     pub files: Vec<PathInside>,
     /// What an hour of a GPU costs in US dollars, by its name: a number, or a table of
@@ -172,7 +172,7 @@ pub struct Devices {
 /// What is shown of what was found.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// Findings that are not shown: by name, `"hidden-sync"`, or by name and files relative to this
     /// file, `"hidden-sync:old/*.py"`.
     pub ignore: Vec<Silenced>,

@@ -11,11 +11,11 @@ use super::{SHOWN, clipped};
 /// A path below the project's root. Absolute paths and ways out (`../other`) are refused when the
 /// file is read; links that lead out are refused when the path is used (see [`inside`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathInside(pub(super) PathBuf);
+pub(crate) struct PathInside(pub(super) PathBuf);
 
 impl PathInside {
     /// The path, relative to the root, without `.` and `..`.
-    pub fn as_path(&self) -> &Path {
+    pub(crate) fn as_path(&self) -> &Path {
         &self.0
     }
 
@@ -67,7 +67,7 @@ impl JsonSchema for PathInside {
 ///
 /// # Errors
 /// Says what is wrong: it is not there, or it leads out.
-pub fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
+pub(crate) fn inside(root: &Path, path: &Path) -> Result<PathBuf, String> {
     let full = root.join(path);
     let resolved = full
         .canonicalize()

@@ -9,11 +9,11 @@ use super::{SHOWN, clipped};
 
 /// A dotted Python name: `package.train`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModuleName(String);
+pub(crate) struct ModuleName(String);
 
 impl ModuleName {
     /// The name as written.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -51,11 +51,11 @@ impl JsonSchema for ModuleName {
 
 /// One argument of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Argument(String);
+pub(crate) struct Argument(String);
 
 impl Argument {
     /// The argument as written.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }

@@ -14,7 +14,7 @@ const LONGEST: usize = 4096;
 /// What becomes of what the program creates, changes and removes while it is profiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum SideEffects {
+pub(crate) enum SideEffects {
     /// The program reads back what it wrote, and none of it is on the disk afterwards.
     #[default]
     Redirect,
@@ -26,7 +26,7 @@ pub enum SideEffects {
 
 impl SideEffects {
     /// As the agent's protocol has it.
-    pub fn mode(self) -> SideEffectsMode {
+    pub(crate) fn mode(self) -> SideEffectsMode {
         match self {
             SideEffects::Redirect => SideEffectsMode::Redirect,
             SideEffects::Allow => SideEffectsMode::Allow,
@@ -38,11 +38,11 @@ impl SideEffects {
 /// A folder that a run may write to: relative to the configuration's file, from the home folder
 /// (`~/data`), or absolute. Not one that holds the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptFolder(String);
+pub(crate) struct KeptFolder(String);
 
 impl KeptFolder {
     /// As it was written.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 

@@ -13,11 +13,11 @@ const LONGEST: usize = 1024;
 
 /// A rule, `hidden-sync`, or a rule in some files, `hidden-sync:old/*.py`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Silenced(String);
+pub(crate) struct Silenced(String);
 
 impl Silenced {
     /// As it was written.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }

@@ -10,16 +10,16 @@ use super::{SHOWN, clipped};
 
 /// A size in bytes, written as a number or as `"16 GB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size(pub(super) u64);
+pub(crate) struct Size(pub(super) u64);
 
 impl Size {
     /// The number of bytes.
-    pub fn bytes(self) -> u64 {
+    pub(crate) fn bytes(self) -> u64 {
         self.0
     }
 
     /// Reads `16 GB`; nothing where it is no size.
-    pub fn parse(text: &str) -> Option<Size> {
+    pub(crate) fn parse(text: &str) -> Option<Size> {
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         let scale = match unit.trim() {

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use ridgeline_analysis::python::semantics::Entry;
+pub(crate) use ridgeline_analysis::python::semantics::Project as _;
 use ridgeline_analysis::recording::manifest;
-use ridgeline_analysis::source::batch_site::{Entry, Project as _};
 use serde::Deserialize;
 
 use crate::batch::Sources;
@@ -14,7 +15,7 @@ use crate::batch::Sources;
 const MOST_MANIFEST: u64 = 64 << 20;
 
 /// What ran, by the manifest in a recording's folder.
-pub fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
+pub(crate) fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
     #[derive(Deserialize)]
     struct Told {
         entry: Option<manifest::Entry>,
@@ -26,7 +27,7 @@ pub fn entry_of(recording: &Path, sources: &Sources) -> Option<Entry> {
 }
 
 /// What ran, by what a manifest says of it.
-pub fn entry_told(told: &manifest::Entry, sources: &Sources) -> Option<Entry> {
+pub(crate) fn entry_told(told: &manifest::Entry, sources: &Sources) -> Option<Entry> {
     let provider = told.kind == "provider";
     let path = match (&told.path, &told.name) {
         (Some(path), _) => path.clone(),

@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ridgeline_analysis::source::SourceIndex;
+use ridgeline_analysis::python::SourceIndex;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Kept;
-use crate::documents::real_path;
-use crate::event::Event;
+use crate::debounce::{Debouncer, Wake};
+use crate::event::{Event, WorkspaceEvent};
 use crate::profiler::Profiler;
 use crate::requests::Applying;
+use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 
 /// Programs of one workspace that are read at once.
@@ -24,44 +24,48 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// What was found in a workspace.
 #[derive(Debug, Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// By measurement its generation and what it shows, one for each project, newest first.
     measured: Vec<(u64, Arc<Kept>)>,
     /// The generations of the measurements that were looked at, also where nothing could be said.
     looked_at: Vec<u64>,
     /// What the texts alone show.
     read: Vec<Arc<Kept>>,
-    /// When the pause in typing is over.
-    due: Option<Instant>,
-    /// A task waits for that.
-    is_awaited: bool,
+    /// The pause before the texts are read.
+    pause: Debouncer,
     /// The reading under way, and what stops it.
     running: Option<(u64, CancellationToken)>,
 }
 
 impl Findings {
     /// Everything that is shown.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Kept>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Kept>> {
         self.measured.iter().map(|(_, kept)| kept).chain(&self.read)
     }
 
     /// What a measurement shows, by its generation.
-    pub fn of(&self, generation: u64) -> Option<&Arc<Kept>> {
+    pub(crate) fn of(&self, generation: u64) -> Option<&Arc<Kept>> {
         self.measured.iter().find(|(of, _)| *of == generation).map(|(_, kept)| kept)
     }
 
     /// Whether a measurement was looked at.
-    pub fn is_looked_at(&self, generation: u64) -> bool {
+    pub(crate) fn is_looked_at(&self, generation: u64) -> bool {
         self.looked_at.contains(&generation)
     }
 
+    /// Nobody waits for the pause any more, nor for what is read.
+    pub(crate) fn forget_pending(&mut self) {
+        self.stop();
+        self.pause = Debouncer::default();
+    }
+
     /// Lets go of everything.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.stop();
         self.measured.clear();
         self.looked_at.clear();
         self.read.clear();
-        self.due = None;
+        self.pause.cancel();
     }
 
     fn stop(&mut self) {
@@ -83,7 +87,7 @@ impl Drop for Findings {
 
 impl GlobalState {
     /// What was found in the projects around a file.
-    pub fn findings_around(&self, file: &Path) -> Vec<Arc<Kept>> {
+    pub(crate) fn findings_around(&self, file: &Path) -> Vec<Arc<Kept>> {
         if self.settings.findings.is_none() {
             return Vec::new();
         }
@@ -92,20 +96,19 @@ impl GlobalState {
     }
 
     /// Whether something of a workspace is shown that moves with its text.
-    pub fn has_findings(&self, root: &Path) -> bool {
-        let workspace = self.workspaces.iter().find(|workspace| workspace.root == root);
-        self.settings.findings.is_some() && workspace.is_some_and(|one| !one.findings.is_empty())
+    pub(crate) fn has_findings(&self, id: WorkspaceId) -> bool {
+        self.settings.findings.is_some() && !self.workspaces[id].findings.is_empty()
     }
 
     /// A measurement was looked at; nothing can be said where there is no graph of it.
-    pub fn findings_found(&mut self, root: &Path, generation: u64, found: Option<Kept>) {
+    pub(crate) fn findings_found(&mut self, id: WorkspaceId, generation: u64, found: Option<Kept>) {
         let feed = self.feed.clone();
-        let Some(workspace) = self.workspace(root) else { return };
+        let workspace = &mut self.workspaces[id];
         // The person may have had it cleared, and a later run may have taken its place.
         let about = workspace.measured.iter().find(|(known, _)| *known == generation);
-        let Some(project) = about.map(|(_, profiled)| real_path(&profiled.root)) else { return };
+        let Some(project) = about.map(|(_, profiled)| profiled.real_root.clone()) else { return };
         let projects: Vec<PathBuf> =
-            workspace.measured.iter().map(|(_, profiled)| real_path(&profiled.root)).collect();
+            workspace.measured.iter().map(|(_, profiled)| profiled.real_root.clone()).collect();
         let looked_at = &mut workspace.findings.looked_at;
         looked_at.retain(|of| workspace.measured.iter().any(|(known, _)| known == of));
         if !looked_at.contains(&generation) {
@@ -115,81 +118,59 @@ impl GlobalState {
         all.retain(|(_, kept)| kept.root != project && projects.contains(&kept.root));
         all.extend(found.map(|kept| (generation, Arc::new(kept))));
         all.sort_by_key(|(of, _)| Reverse(*of));
-        feed.changed(workspace.number);
-        self.show_diagnostics(root);
+        feed.changed(id);
+        self.show_diagnostics(id);
     }
 
     /// A text of a workspace is another one now: it is read after a pause.
-    pub fn read_after_pause(&mut self, file: &Path, is_new: bool) {
+    pub(crate) fn read_after_pause(&mut self, file: &Path, is_new: bool) {
         let is_python = file.extension().is_some_and(|ending| ending == "py");
-        if let Some(root) = self.root_of(file).filter(|_| is_python) {
+        if let Some(id) = self.workspaces.around(file).filter(|_| is_python) {
             let pause = self.settings.live_delay;
-            self.read_in(&root, if is_new { pause.max(IDLE) } else { pause });
+            self.read_in(id, if is_new { pause.max(IDLE) } else { pause });
         }
     }
 
-    fn read_in(&mut self, root: &Path, pause: Duration) {
+    fn read_in(&mut self, id: WorkspaceId, pause: Duration) {
         if self.settings.findings.is_none() {
             return;
         }
-        let due = Instant::now() + pause;
-        let Some(workspace) = self.workspace(root) else { return };
-        workspace.findings.stop();
-        workspace.findings.due = Some(due);
-        self.await_reading(root, due);
-    }
-
-    /// One task waits, however often somebody types.
-    fn await_reading(&mut self, root: &Path, due: Instant) {
-        let events = self.events.clone();
-        let Some(workspace) = self.workspace(root) else { return };
-        if workspace.findings.is_awaited {
-            return;
-        }
-        workspace.findings.is_awaited = true;
-        let root = root.to_owned();
-        tokio::spawn(async move {
-            sleep_until(due).await;
-            // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::ReadingDue(root)).await;
-        });
+        let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::ReadingDue };
+        let findings = &mut self.workspaces[id].findings;
+        findings.stop();
+        findings.pause.restart(pause, &wake);
     }
 
     /// The pause is over, unless somebody typed meanwhile.
-    pub fn reading_due(&mut self, root: &Path) {
-        let Some(workspace) = self.workspace(root) else { return };
-        workspace.findings.is_awaited = false;
-        match workspace.findings.due {
-            Some(due) if due > Instant::now() => self.await_reading(root, due),
-            Some(_) => self.begin_reading(root),
-            None => {}
+    pub(crate) fn reading_due(&mut self, id: WorkspaceId) {
+        let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::ReadingDue };
+        if self.workspaces[id].findings.pause.is_over(&wake) {
+            self.begin_reading(id);
         }
     }
 
-    fn begin_reading(&mut self, root: &Path) {
+    fn begin_reading(&mut self, id: WorkspaceId) {
         let open = self.documents.iter().filter_map(|(_, document)| document.real.clone());
         let is_here = |file: &PathBuf| {
             let is_python = file.extension().is_some_and(|ending| ending == "py");
-            is_python && self.root_of(file).as_deref() == Some(root)
+            is_python && self.workspaces.around(file) == Some(id)
         };
         let mut files: Vec<PathBuf> = open.filter(is_here).collect();
         // The programs that a person works on come first.
         files.sort_by_key(|file| Some(file) != self.last_touched.as_ref());
         files.truncate(MOST_PROGRAMS);
         let programs: Vec<Applying> =
-            files.iter().map(|file| self.applying(root, Some(file))).collect();
+            files.iter().map(|file| self.applying(id, Some(file))).collect();
         let number = self.next_number();
         let (events, pool, profiler) =
             (self.events.clone(), self.slow_pool.clone(), self.profiler.clone());
-        let Some(workspace) = self.workspace(root) else { return };
+        let workspace = &mut self.workspaces[id];
         workspace.findings.stop();
-        workspace.findings.due = None;
         if workspace.live.cleared {
             return;
         }
         let cancel = CancellationToken::new();
         workspace.findings.running = Some((number, cancel.clone()));
-        let root = root.to_owned();
         tokio::spawn(async move {
             let (reply, answer) = oneshot::channel();
             let stop = cancel.clone();
@@ -202,14 +183,15 @@ impl GlobalState {
             // A panic in there has been logged by the hook: what is shown stays.
             let found = found.ok().and_then(Result::ok).flatten();
             // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::TextsRead(root, number, found)).await;
+            let _ =
+                events.send(Event::Workspace(id, WorkspaceEvent::TextsRead(number, found))).await;
         });
     }
 
     /// The texts were read; nothing where they are no Python at the moment, which keeps the last
     /// picture.
-    pub fn texts_read(&mut self, root: &Path, number: u64, found: Option<Vec<Kept>>) {
-        let Some(workspace) = self.workspace(root) else { return };
+    pub(crate) fn texts_read(&mut self, id: WorkspaceId, number: u64, found: Option<Vec<Kept>>) {
+        let workspace = &mut self.workspaces[id];
         let findings = &mut workspace.findings;
         if findings.running.take_if(|(own, _)| *own == number).is_none() {
             return;
@@ -219,15 +201,15 @@ impl GlobalState {
         let before = said(&findings.read);
         findings.read = found.into_iter().map(Arc::new).collect();
         if before || said(&findings.read) {
-            self.show_diagnostics(root);
+            self.show_diagnostics(id);
         }
     }
 
     /// Findings are shown, or are not any more.
-    pub fn findings_settings_changed(&mut self, root: &Path) {
-        let Some(workspace) = self.workspace(root) else { return };
-        if workspace.findings.due.is_none() && workspace.findings.read.is_empty() {
-            self.read_in(root, Duration::ZERO);
+    pub(crate) fn findings_settings_changed(&mut self, id: WorkspaceId) {
+        let workspace = &mut self.workspaces[id];
+        if !workspace.findings.pause.is_started() && workspace.findings.read.is_empty() {
+            self.read_in(id, Duration::ZERO);
         }
     }
 }

@@ -8,14 +8,15 @@ use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::diagnose::severity::{Severity, severity};
 use ridgeline_analysis::diagnose::today::Today;
 use ridgeline_analysis::profile::Profile;
-use ridgeline_analysis::source::batch_site::{Entry, Project as _};
-use ridgeline_analysis::source::{SourceIndex, fingerprint};
+use ridgeline_analysis::python::semantics::Entry;
+pub(super) use ridgeline_analysis::python::semantics::Project as _;
+use ridgeline_analysis::python::{SourceIndex, fingerprint};
 
 use crate::batch::Sources;
 
 /// What was found in a project at one time.
 #[derive(Clone, Debug, Default)]
-pub struct Kept {
+pub(crate) struct Kept {
     /// The project's root, without links.
     pub root: PathBuf,
     /// What was found, the costliest first.
@@ -30,7 +31,7 @@ pub struct Kept {
 
 impl Kept {
     /// What was found in `sources`, or in the texts that were measured.
-    pub fn new(
+    pub(crate) fn new(
         root: &Path,
         findings: Vec<Finding>,
         profile: Option<Arc<Profile>>,
@@ -52,17 +53,22 @@ impl Kept {
     }
 
     /// What was found in the texts of a program alone.
-    pub fn read(root: &Path, findings: Vec<Finding>, entry: Entry, sources: &Sources) -> Kept {
+    pub(crate) fn read(
+        root: &Path,
+        findings: Vec<Finding>,
+        entry: Entry,
+        sources: &Sources,
+    ) -> Kept {
         Kept { entry: Some(entry), ..Kept::new(root, findings, None, sources) }
     }
 
     /// A text of then, by its path relative to the root.
-    pub fn then(&self, path: &str) -> Option<&[u32]> {
+    pub(crate) fn then(&self, path: &str) -> Option<&[u32]> {
         self.texts.iter().find(|(known, _)| known == path).map(|(_, then)| then.as_slice())
     }
 
     /// The path of a file relative to the root, with `/` between.
-    pub fn relative(&self, file: &Path) -> Option<String> {
+    pub(crate) fn relative(&self, file: &Path) -> Option<String> {
         Some(file.strip_prefix(&self.root).ok()?.to_string_lossy().replace('\\', "/"))
     }
 
@@ -75,7 +81,7 @@ impl Kept {
     }
 
     /// The files that something was found in.
-    pub fn files(&self) -> Vec<PathBuf> {
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> =
             self.findings.iter().map(|one| self.root.join(&one.at.path)).collect();
         files.sort_unstable();
@@ -86,7 +92,7 @@ impl Kept {
 
 /// A finding in today's text.
 #[derive(Clone, Copy, Debug)]
-pub struct Placed<'a> {
+pub(crate) struct Placed<'a> {
     /// What was found.
     pub finding: &'a Finding,
     /// When, and in what.
@@ -101,14 +107,14 @@ pub struct Placed<'a> {
 
 impl Placed<'_> {
     /// The measurement that shows it.
-    pub fn profile(&self) -> Option<&Profile> {
+    pub(crate) fn profile(&self) -> Option<&Profile> {
         self.kept.profile.as_deref()
     }
 }
 
 /// The findings in one of today's texts, in their order. What was measured stands for what the text
 /// alone shows, and what reads differently now or is silenced is left out.
-pub fn in_text<'a>(
+pub(crate) fn in_text<'a>(
     all: &'a [Arc<Kept>],
     file: &Path,
     index: &SourceIndex,

@@ -4,7 +4,7 @@
 //! Nothing of a workspace runs for it, so it needs no consent. It reads files and computes, so it is
 //! for threads on which that disturbs nobody.
 
-pub mod entry;
+pub(crate) mod entry;
 mod flow;
 mod kept;
 
@@ -16,23 +16,24 @@ use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::diagnose::severity::Severity;
 use ridgeline_analysis::diagnose::silence::Ignored;
 use ridgeline_analysis::diagnose::today::Today;
+use ridgeline_analysis::optimize::facts::Probes;
+use ridgeline_analysis::optimize::study::Subject;
 use ridgeline_analysis::profile::Profile;
-use ridgeline_analysis::source::SourceIndex;
-use ridgeline_analysis::source::batch_site::{Entry, Project as _};
-use ridgeline_analysis::whatif::facts::Probes;
-use ridgeline_analysis::whatif::study::Subject;
+use ridgeline_analysis::python::SourceIndex;
+use ridgeline_analysis::python::semantics::Entry;
+pub(crate) use ridgeline_analysis::python::semantics::Project as _;
 
 use crate::batch::Sources;
 use crate::config;
 use crate::documents::real_path;
 use crate::pipeline;
 use crate::profiler::Profiled;
-pub use flow::Findings;
-pub use kept::{Kept, Placed, in_text};
+pub(crate) use flow::Findings;
+pub(crate) use kept::{Kept, Placed, in_text};
 
 /// What a measured iteration shows, the costliest first, without what the project silences by its
 /// configuration. `probes` are operators that ran by themselves, `sources` today's texts.
-pub fn measured(
+pub(crate) fn measured(
     subject: &Subject,
     probes: &Probes,
     sources: &Sources,
@@ -46,7 +47,7 @@ pub fn measured(
 }
 
 /// What the texts of a program alone show, in the same way.
-pub fn read(
+pub(crate) fn read(
     sources: &Sources,
     entry: &Entry,
     root: &Path,
@@ -61,7 +62,7 @@ pub fn read(
 ///
 /// # Errors
 /// Why there are none: what `subject` has for that.
-pub fn of_run(
+pub(crate) fn of_run(
     profiled: &Profiled,
     subject: &Result<Subject, String>,
 ) -> Result<Vec<Finding>, String> {
@@ -70,7 +71,7 @@ pub fn of_run(
 }
 
 /// The findings of a measurement without those that today's texts silence.
-pub fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
+pub(crate) fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
     let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
     let recording = profiled.recording.as_deref();
@@ -82,7 +83,7 @@ pub fn of_subject(profiled: &Profiled, subject: &Subject) -> Kept {
 
 /// What the texts alone show at lines that a measurement did not come to, for a command line. Nothing
 /// of what was found in the same file by its measurement.
-pub fn unreached(profiled: &Profiled, subject: &Subject, found: &[Finding]) -> Vec<Finding> {
+pub(crate) fn unreached(profiled: &Profiled, subject: &Subject, found: &[Finding]) -> Vec<Finding> {
     let root = real_path(&profiled.root);
     let sources = Sources::new(&root, []);
     let told = subject.manifest.as_ref().and_then(|manifest| manifest.entry.as_ref());

@@ -1,16 +1,19 @@
 //! From a keystroke to what is shown: the pause, the estimate, its end.
 
+use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ridgeline_analysis::present::failure::run::Reader;
 use ridgeline_analysis::present::failure::{self, FailureFrame, RunFailure};
-use tokio::time::{Instant, sleep_until};
 
-use super::{EstimateOutcome, EstimateRequest, Estimated, Running, Told};
-use crate::consent::{Cause, Kind};
-use crate::documents::DocumentId;
-use crate::event::Event;
+use super::{EstimateOutcome, EstimateRequest, Estimated, Told};
+use crate::debounce::Wake;
+use crate::documents::{Document, DocumentId};
+use crate::event::WorkspaceEvent;
+use crate::jobs::Outcome;
+use crate::scheduler::{Job, Slot, Work, WorkspaceId};
 use crate::settings::Settings;
 use crate::state::{GlobalState, Saved};
 
@@ -23,70 +26,51 @@ const GAP_LIMIT: usize = 16;
 impl GlobalState {
     /// A text of a workspace is another one now: what is being estimated is out of date, and the
     /// newest text is estimated after a pause.
-    pub fn text_changed(&mut self, file: &Path) {
-        let Some(root) = self.root_of(file) else { return };
-        let is_measured = self.is_as_saved(&root);
-        let Some(workspace) = self.workspace(&root) else { return };
-        workspace.live.stop();
+    pub(crate) fn text_changed(&mut self, file: &Path) {
+        let Some(id) = self.workspaces.around(file) else { return };
+        let is_measured = self.is_as_saved(id);
+        self.scheduler.stop(id, Slot::Estimate);
+        let workspace = &mut self.workspaces[id];
         let told = workspace.live.told.as_mut();
         let gone = told.and_then(|told| Arc::make_mut(told).would_fail.take());
         // An undone edit shows what was measured again, and waits for nothing.
         let undone = is_measured && workspace.live.drop_scaled();
         if gone.is_some() {
-            self.show_diagnostics(&root);
+            self.show_diagnostics(id);
+        }
+        if gone.is_some() || undone {
+            self.scheduler.forget_result(id, Slot::Estimate);
         }
         if undone {
-            self.live_changed(&root);
+            self.live_changed(id);
         }
-        self.estimate_after(&root, self.settings.live_delay);
+        self.estimate_after(id, self.settings.live_delay);
     }
 
     /// Estimates a workspace when nothing was typed for some time.
-    fn estimate_after(&mut self, root: &Path, pause: Duration) {
-        if !self.settings.live {
-            return;
+    fn estimate_after(&mut self, id: WorkspaceId, pause: Duration) {
+        if self.settings.live {
+            let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::EstimateDue };
+            self.workspaces[id].live.pause.restart(pause, &wake);
         }
-        let due = Instant::now() + pause;
-        let Some(workspace) = self.workspace(root) else { return };
-        workspace.live.due = Some(due);
-        self.await_estimate(root, due);
     }
 
     /// Estimates a workspace when its editor has got what it asks for first.
-    pub fn estimate_when_idle(&mut self, root: &Path) {
+    pub(crate) fn estimate_when_idle(&mut self, id: WorkspaceId) {
         let pause = self.settings.live_delay.max(IDLE);
-        self.estimate_after(root, pause);
-    }
-
-    /// One task waits, however often somebody types.
-    fn await_estimate(&mut self, root: &Path, due: Instant) {
-        let events = self.events.clone();
-        let Some(workspace) = self.workspace(root) else { return };
-        if workspace.live.is_awaited {
-            return;
-        }
-        workspace.live.is_awaited = true;
-        let root = root.to_owned();
-        tokio::spawn(async move {
-            sleep_until(due).await;
-            // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::EstimateDue(root)).await;
-        });
+        self.estimate_after(id, pause);
     }
 
     /// The pause is over, unless somebody typed meanwhile.
-    pub fn estimate_due(&mut self, root: &Path) {
-        let Some(workspace) = self.workspace(root) else { return };
-        workspace.live.is_awaited = false;
-        match workspace.live.due {
-            Some(due) if due > Instant::now() => self.await_estimate(root, due),
-            Some(_) => self.begin_estimate(root),
-            None => {}
+    pub(crate) fn estimate_due(&mut self, id: WorkspaceId) {
+        let wake = Wake { events: &self.events, id, event: || WorkspaceEvent::EstimateDue };
+        if self.workspaces[id].live.pause.is_over(&wake) {
+            self.want_estimate(id);
         }
     }
 
     /// Estimates that are not wanted any more go, and those for another GPU come.
-    pub fn live_settings_changed(&mut self, root: &Path, before: &Settings) {
+    pub(crate) fn live_settings_changed(&mut self, id: WorkspaceId, before: &Settings) {
         let now = self.settings.clone();
         let of_estimates = |settings: &Settings| {
             (settings.live, settings.live_without_sandbox, settings.target_gpu.clone())
@@ -94,77 +78,90 @@ impl GlobalState {
         if of_estimates(&now) == of_estimates(before) {
             return;
         }
-        let Some(workspace) = self.workspace(root) else { return };
-        let cleared = workspace.live.cleared;
-        workspace.live.clear();
-        workspace.live.cleared = cleared;
-        self.live_changed(root);
-        self.estimate_when_idle(root);
+        let cleared = self.workspaces[id].live.cleared;
+        self.clear_estimates(id);
+        self.workspaces[id].live.cleared = cleared;
+        self.live_changed(id);
+        self.estimate_when_idle(id);
     }
 
-    fn begin_estimate(&mut self, root: &Path) {
-        // A run tells more, and estimates follow it.
-        let is_busy = self.queue.running().is_some();
-        let is_cleared = self.workspace(root).is_none_or(|workspace| workspace.live.cleared);
-        if !self.settings.live || is_busy || is_cleared {
+    /// Lets go of all estimates of a workspace, and stops the one under way.
+    pub(crate) fn clear_estimates(&mut self, id: WorkspaceId) {
+        self.workspaces[id].live.clear();
+        self.scheduler.stop(id, Slot::Estimate);
+        self.scheduler.forget_result(id, Slot::Estimate);
+    }
+
+    fn want_estimate(&mut self, id: WorkspaceId) {
+        if !self.settings.live || self.workspaces[id].live.cleared {
             return;
         }
-        let ids: Vec<DocumentId> = self.python_in(root).map(|(id, _)| id.clone()).collect();
-        ids.iter().for_each(|id| self.documents.catch_up(id));
-        // What is no Python at the moment keeps the last picture.
-        if ids.iter().any(|id| self.is_unfinished(id)) {
-            return;
+        let texts: Vec<DocumentId> = self.python_in(id).map(|(text, _)| text.clone()).collect();
+        texts.iter().for_each(|text| self.documents.catch_up(text));
+        // What is no Python at the moment keeps the last estimate.
+        if !texts.iter().any(|text| self.is_unfinished(text)) {
+            let key = self.estimate_key(id);
+            self.scheduler.want(id, Work::Estimate(key));
         }
+    }
+
+    /// Stands for everything that an estimate depends on, as far as it is in the editor.
+    fn estimate_key(&self, id: WorkspaceId) -> u64 {
+        let target = self.target_gpu(id);
+        let mut texts: Vec<_> = self
+            .python_in(id)
+            .map(|(text, document)| (text.path(), Saved::of(document, false).mark()))
+            .collect();
+        texts.sort();
+        let mut hasher = fnv::FnvHasher::default();
+        texts.hash(&mut hasher);
+        self.touched_in(id).hash(&mut hasher);
+        target.hash(&mut hasher);
+        let settings = &self.settings;
+        (&settings.interpreter, &settings.device).hash(&mut hasher);
+        let workspace = &self.workspaces[id];
+        workspace.script.hash(&mut hasher);
+        workspace.measured.iter().for_each(|(generation, _)| generation.hash(&mut hasher));
+        hasher.finish()
+    }
+
+    /// The document that was touched last, if it is in this workspace.
+    pub(crate) fn touched_in(&self, id: WorkspaceId) -> Option<PathBuf> {
+        self.last_touched.clone().filter(|file| file.starts_with(&self.workspaces[id].root))
+    }
+
+    /// Begins an estimate of the texts as they are now.
+    pub(crate) fn begin_estimate(&mut self, job: &Job) -> Option<()> {
+        let id = job.owner;
+        let permit = job.permit.clone()?;
+        let ids: Vec<DocumentId> = self.python_in(id).map(|(id, _)| id.clone()).collect();
         let texts = ids.iter().filter_map(|id| {
             let real = self.documents.get(id)?.real.clone()?;
             Some((real, self.documents.snapshot(id)?.index))
         });
         let texts = texts.collect();
-        let touched = self.last_touched.clone().filter(|file| file.starts_with(root));
-        let profile = self.request(root, touched.as_deref());
-        let target = self.target_gpu(root);
-        let number = self.next_number();
-        let (events, machine) = (self.events.clone(), self.machine.clone());
-        let profiler = self.profiler.clone();
-        let what = "estimating the text";
-        let permit = self.gate.permit(root, Cause::Unasked, Kind::Background, what);
-        let Some(permit) = permit else { return };
-        let Some(workspace) = self.workspace(root) else { return };
-        workspace.live.stop();
-        workspace.live.due = None;
-        workspace.live.running = Some(Running { number, cancel: permit.token().clone() });
+        let profile = self.request(id, self.touched_in(id).as_deref());
+        let target = self.target_gpu(id);
+        let workspace = &mut self.workspaces[id];
         let measured = workspace.measured.iter().map(|(_, profiled)| profiled.clone()).collect();
         let request = EstimateRequest { profile, texts, measured, target };
-        let root = root.to_owned();
-        tokio::spawn(async move {
-            let work = async {
-                let _alone = tokio::select! {
-                    held = machine.lock() => held,
-                    () = permit.token().cancelled() => return EstimateOutcome::Cancelled,
-                };
-                profiler.estimate(request, permit.clone()).await
-            };
-            let outcome = permit.bound(work).await.unwrap_or(EstimateOutcome::Cancelled);
-            drop(permit);
-            let _ = events.send(Event::EstimateEnded(root, number, Box::new(outcome))).await;
-        });
+        let estimate = self.profiler.estimate(request, permit);
+        self.carry_out(job, async move { Outcome::Estimate(estimate.await) });
+        Some(())
     }
 
-    /// Stops the estimates of all workspaces: something is to be measured.
-    pub fn stop_estimates(&mut self) {
-        for workspace in &mut self.workspaces {
-            workspace.live.stop();
-        }
-    }
-
-    /// An estimate ended. One that was stopped, or is of an older text, is not wanted any more.
-    pub fn estimate_ended(&mut self, root: &Path, number: u64, outcome: EstimateOutcome) {
+    /// An estimate ended. One that was stopped is of an older text, and not wanted any more.
+    pub(crate) fn estimate_ended(&mut self, job: &Job, outcome: EstimateOutcome) {
         let generation = self.next_number();
-        let Some(workspace) = self.workspace(root) else { return };
-        let live = &mut workspace.live;
-        if live.running.take_if(|running| running.number == number).is_none() {
+        let id = job.owner;
+        if job.is_stopped() {
             return;
         }
+        if matches!(outcome, EstimateOutcome::Estimated(_) | EstimateOutcome::Unchanged { .. }) {
+            self.scheduler.remember(job);
+        }
+        let workspace = &mut self.workspaces[id];
+        let live = &mut workspace.live;
         live.problem = None;
         match outcome {
             EstimateOutcome::Estimated(estimated) => {
@@ -177,20 +174,20 @@ impl GlobalState {
                     Told { root: profiled.root.clone(), would_fail: None, gaps, fingerprints };
                 live.estimates.retain(|(_, older)| older.root != profiled.root);
                 live.estimates.insert(0, (generation, Arc::new(profiled)));
-                self.live_changed(root);
-                self.tell_at_lines(root, told);
+                self.live_changed(id);
+                self.tell_at_lines(id, told);
             }
             EstimateOutcome::Unchanged { root: project } => {
                 let shown = live.estimates.len();
                 live.estimates.retain(|(_, older)| older.root != project);
                 if live.estimates.len() < shown {
-                    self.live_changed(root);
+                    self.live_changed(id);
                 }
-                self.tell_at_lines(root, Told { root: project, ..Told::default() });
+                self.tell_at_lines(id, Told { root: project, ..Told::default() });
             }
             EstimateOutcome::Failed { failure, root: project } => {
                 if let Some((at, message)) = would_fail(&failure) {
-                    self.tell_of_failure(root, project, at, message);
+                    self.tell_of_failure(id, project, at, message);
                 }
             }
             EstimateOutcome::Endless { at, root: project, seconds } => {
@@ -201,7 +198,7 @@ impl GlobalState {
                 match at {
                     Some(at) => {
                         let message = format!("{message}; it came as far as here");
-                        self.tell_of_failure(root, project, at, message);
+                        self.tell_of_failure(id, project, at, message);
                     }
                     None => live.problem = Some(message),
                 }
@@ -209,71 +206,69 @@ impl GlobalState {
             EstimateOutcome::Unavailable { message } => live.problem = Some(message),
             EstimateOutcome::Nothing | EstimateOutcome::Cancelled => {}
         }
-        self.send_status(root);
     }
 
     /// Tells that the newest text would fail. What else was told stays.
     fn tell_of_failure(
         &mut self,
-        root: &Path,
+        id: WorkspaceId,
         project: PathBuf,
         at: FailureFrame,
         message: String,
     ) {
-        let Some(workspace) = self.workspace(root) else { return };
+        let workspace = &mut self.workspaces[id];
         let before = workspace.live.told.as_deref().filter(|told| told.root == project);
         let told = before.cloned().unwrap_or(Told { root: project, ..Told::default() });
-        self.tell_at_lines(root, Told { would_fail: Some((at, message)), ..told });
+        self.tell_at_lines(id, Told { would_fail: Some((at, message)), ..told });
     }
 
-    fn tell_at_lines(&mut self, root: &Path, told: Told) {
-        let Some(workspace) = self.workspace(root) else { return };
+    fn tell_at_lines(&mut self, id: WorkspaceId, told: Told) {
+        let workspace = &mut self.workspaces[id];
         let before = workspace.live.told.as_deref();
         if before.is_some_and(Told::says) || told.says() {
             workspace.live.told = Some(Arc::new(told));
-            self.show_diagnostics(root);
+            self.show_diagnostics(id);
         }
     }
 
     /// Other numbers are shown.
-    fn live_changed(&mut self, root: &Path) {
+    fn live_changed(&mut self, id: WorkspaceId) {
         self.mark_stale();
-        self.send_status(root);
+        self.send_status(id);
         if self.settings.remarks {
-            self.show_diagnostics(root);
+            self.show_diagnostics(id);
         }
     }
 
     /// The GPU that estimates of a workspace are for, where this machine has none.
-    pub fn target_gpu(&mut self, root: &Path) -> Option<String> {
-        let chosen = self.workspace(root).and_then(|workspace| workspace.live.target.clone());
+    pub(crate) fn target_gpu(&self, id: WorkspaceId) -> Option<String> {
+        let chosen = self.workspaces[id].live.target.clone();
         chosen.or_else(|| self.settings.target_gpu.clone())
     }
 
     /// Whether all open texts of a workspace are what was saved last.
-    fn is_as_saved(&self, root: &Path) -> bool {
-        let workspace = self.workspaces.iter().find(|workspace| workspace.root == root);
+    fn is_as_saved(&self, id: WorkspaceId) -> bool {
         // It is asked with each key, and has an answer only where something would change by it.
-        workspace.is_some_and(|workspace| !workspace.live.estimates.is_empty())
-            && self.python_in(root).all(|(id, document)| {
+        !self.workspaces[id].live.estimates.is_empty()
+            && self.python_in(id).all(|(id, document)| {
                 self.saved.get(id).is_some_and(|saved| saved.is_same(&Saved::of(document, false)))
             })
     }
 
     /// The text has run as it is, so that nothing is told of it that was only estimated.
-    pub fn text_has_run(&mut self, root: &Path) {
-        let Some(workspace) = self.workspace(root) else { return };
+    pub(crate) fn text_has_run(&mut self, id: WorkspaceId) {
+        let workspace = &mut self.workspaces[id];
         workspace.live.put_off();
         if workspace.live.told.take().is_some_and(|told| told.says()) {
-            self.show_diagnostics(root);
+            self.show_diagnostics(id);
         }
     }
 
     /// Whether an estimate would say more than the run that has just ended: a text is not saved, or it is
     /// for another device.
-    pub fn is_worth_an_estimate(&mut self, root: &Path) -> bool {
-        self.target_gpu(root).is_some()
-            || self.python_in(root).any(|(id, document)| {
+    pub(crate) fn is_worth_an_estimate(&mut self, id: WorkspaceId) -> bool {
+        self.target_gpu(id).is_some()
+            || self.python_in(id).any(|(id, document)| {
                 let saved = self.saved.get(id);
                 saved.is_none_or(|saved| !saved.is_same(&Saved::of(document, false)))
             })
@@ -288,14 +283,11 @@ impl GlobalState {
         !is_saved && error().is_some()
     }
 
-    fn python_in<'a>(
-        &'a self,
-        root: &'a Path,
-    ) -> impl Iterator<Item = (&'a DocumentId, &'a crate::documents::Document)> {
+    fn python_in(&self, id: WorkspaceId) -> impl Iterator<Item = (&DocumentId, &Document)> {
         self.documents.iter().filter(move |(_, document)| {
             document.real.as_deref().is_some_and(|file| {
                 let is_python = file.extension().is_some_and(|ending| ending == "py");
-                is_python && self.root_of(file).as_deref() == Some(root)
+                is_python && self.workspaces.around(file) == Some(id)
             })
         })
     }
@@ -316,6 +308,6 @@ impl super::Live {
 
 /// Where and how the unsaved text would fail.
 fn would_fail(failure: &RunFailure) -> Option<(FailureFrame, String)> {
-    let report = failure::report(failure);
+    let report = failure::report(failure, Reader::Editor);
     Some((report.at?, format!("This edit would fail: {}", report.message)))
 }

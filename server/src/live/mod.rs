@@ -6,21 +6,20 @@
 //! two children at once would make what one of them measures wrong.
 
 mod flow;
-pub mod target_gpu;
+pub(crate) mod target_gpu;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
-use ridgeline_analysis::source::SourceIndex;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use ridgeline_analysis::python::SourceIndex;
 
+use crate::debounce::Debouncer;
 use crate::profiler::{ProfileRequest, Profiled};
 
 /// What to estimate.
 #[derive(Clone, Debug, Default)]
-pub struct EstimateRequest {
+pub(crate) struct EstimateRequest {
     /// Which project, with the file that was typed in.
     pub profile: ProfileRequest,
     /// The texts that are open in the workspace, by path without links. Those that are what the disk
@@ -34,7 +33,7 @@ pub struct EstimateRequest {
 
 /// How an estimate ended.
 #[derive(Clone, Debug)]
-pub enum EstimateOutcome {
+pub(crate) enum EstimateOutcome {
     /// It is there.
     Estimated(Box<Estimated>),
     /// The text is the one that was measured, so there is nothing to estimate.
@@ -71,7 +70,7 @@ pub enum EstimateOutcome {
 
 /// An estimate.
 #[derive(Clone, Debug)]
-pub struct Estimated {
+pub(crate) struct Estimated {
     /// What the text costs.
     pub profiled: Profiled,
     /// What could not be estimated, by place.
@@ -80,7 +79,7 @@ pub struct Estimated {
 
 /// Code that fake tensors cannot run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub(crate) struct Gap {
     /// Where.
     pub at: FailureFrame,
     /// What, as a sentence.
@@ -89,7 +88,7 @@ pub struct Gap {
 
 /// What is shown at lines of the text that was estimated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub(crate) struct Told {
     /// The project, which paths are relative to.
     pub root: PathBuf,
     /// That the edit would fail, or not end; of the newest text alone.
@@ -102,12 +101,12 @@ pub struct Told {
 
 impl Told {
     /// Whether there is anything to show.
-    pub fn says(&self) -> bool {
+    pub(crate) fn says(&self) -> bool {
         self.would_fail.is_some() || !self.gaps.is_empty()
     }
 
     /// What is told in one file.
-    pub fn of(&self, file: &Path) -> Told {
+    pub(crate) fn of(&self, file: &Path) -> Told {
         let is_here = |at: &FailureFrame| self.root.join(&at.path) == file;
         Told {
             would_fail: self.would_fail.clone().filter(|(at, _)| is_here(at)),
@@ -119,13 +118,9 @@ impl Told {
 
 /// The estimates of a workspace.
 #[derive(Debug, Default)]
-pub struct Live {
-    /// When the pause is over.
-    due: Option<Instant>,
-    /// A task waits for that.
-    is_awaited: bool,
-    /// The estimate under way.
-    running: Option<Running>,
+pub(crate) struct Live {
+    /// The pause before an estimate.
+    pause: Debouncer,
     /// By project, with their numbers.
     pub estimates: Vec<(u64, Arc<Profiled>)>,
     /// What is shown at lines.
@@ -138,41 +133,23 @@ pub struct Live {
     pub cleared: bool,
 }
 
-#[derive(Debug)]
-struct Running {
-    number: u64,
-    cancel: CancellationToken,
-}
-
 impl Live {
-    /// Stops the estimate under way. Says whether there was one.
-    fn stop(&mut self) -> bool {
-        let running = self.running.take();
-        if let Some(running) = &running {
-            running.cancel.cancel();
-        }
-        running.is_some()
+    /// Calls the estimate off that was to come; the next key asks for another.
+    pub(crate) fn put_off(&mut self) {
+        self.pause.cancel();
     }
 
-    /// Stops the estimate under way, and the one that was to come; the next key asks for another.
-    pub fn put_off(&mut self) {
-        self.stop();
-        self.due = None;
+    /// Nobody waits for the pause any more.
+    pub(crate) fn forget_pending(&mut self) {
+        self.pause = Debouncer::default();
     }
 
     /// Lets go of everything; what was to come does not come any more.
-    pub fn clear(&mut self) {
-        self.stop();
+    fn clear(&mut self) {
         self.cleared = true;
-        self.due = None;
+        self.pause.cancel();
         self.estimates.clear();
         self.told = None;
         self.problem = None;
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.stop();
     }
 }

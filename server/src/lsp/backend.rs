@@ -27,10 +27,10 @@ use crate::requests::Request;
 
 /// Events that wait for the event loop. The transport lets fewer messages through at once, so a
 /// client cannot fill it.
-pub const EVENT_LIMIT: usize = 4 * crate::transport::IN_FLIGHT_LIMIT;
+pub(crate) const EVENT_LIMIT: usize = 4 * crate::transport::IN_FLIGHT_LIMIT;
 
 /// The way from tower-lsp to the event loop.
-pub struct Backend {
+pub(crate) struct Backend {
     events: mpsc::Sender<Event>,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for Backend {
 
 impl Backend {
     /// Sends everything to `events`.
-    pub fn new(events: mpsc::Sender<Event>) -> Backend {
+    pub(crate) fn new(events: mpsc::Sender<Event>) -> Backend {
         Backend { events }
     }
 
@@ -71,7 +71,7 @@ impl Backend {
     }
 
     /// `window/workDoneProgress/cancel`, which tower-lsp has no handler for.
-    pub async fn progress_cancelled(&self, params: WorkDoneProgressCancelParams) {
+    pub(crate) async fn progress_cancelled(&self, params: WorkDoneProgressCancelParams) {
         let token = match params.token {
             NumberOrString::String(token) => token,
             NumberOrString::Number(number) => number.to_string(),
@@ -80,13 +80,13 @@ impl Backend {
     }
 
     /// `ridgeline/heat`. A document that is none of ours is nowhere hot.
-    pub async fn heat(&self, params: HeatParams) -> Result<Vec<HeatStatement>> {
+    pub(crate) async fn heat(&self, params: HeatParams) -> Result<Vec<HeatStatement>> {
         let found = self.ask(|reply| Request::Heat(params, reply)).await?;
         Ok(found.unwrap_or_default())
     }
 
     /// `ridgeline/gpus`. It asks nothing of the state, so it waits for nobody.
-    pub async fn gpus(&self) -> Result<Vec<String>> {
+    pub(crate) async fn gpus(&self) -> Result<Vec<String>> {
         Ok(target_gpu::names())
     }
 }

@@ -15,7 +15,7 @@ use super::ext::command;
 use crate::state::Client;
 
 /// The answer to `initialize`.
-pub fn initialize_result(client: &Client) -> InitializeResult {
+pub(crate) fn initialize_result(client: &Client) -> InitializeResult {
     InitializeResult {
         server_info: Some(ServerInfo {
             name: "ridgeline".to_owned(),

@@ -8,7 +8,7 @@ use tower_lsp::ls_types::request::{
     ApplyWorkspaceEdit, CodeLensRefresh, InlayHintRefreshRequest, Request, ShowDocument,
     ShowMessageRequest, WorkDoneProgressCreate, WorkspaceConfiguration, WorkspaceDiagnosticRefresh,
 };
-use tower_lsp::ls_types::{Diagnostic, MessageType, WorkspaceEdit};
+use tower_lsp::ls_types::{MessageType, WorkspaceEdit};
 
 use super::ext::{HIGHLIGHT, HighlightParams, OPEN_PANEL, OpenPanelParams, STATUS, StatusParams};
 use super::position::ClientRange;
@@ -24,7 +24,7 @@ const PERSON_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// How much a message matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Importance {
+pub(crate) enum Importance {
     /// Something does not work.
     Error,
     /// Something is not as the person may think.
@@ -45,7 +45,7 @@ impl Importance {
 
 /// What became of a question to a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub(crate) enum Asked {
     /// They chose this.
     Chosen(String),
     /// They chose nothing.
@@ -56,25 +56,25 @@ pub enum Asked {
 
 /// The client, to talk to. Clones are the same client.
 #[derive(Clone, Debug)]
-pub struct ToClient {
+pub(crate) struct ToClient {
     outbox: Outbox,
 }
 
 impl ToClient {
     /// Talks through `outbox`.
-    pub fn new(outbox: Outbox) -> ToClient {
+    pub(crate) fn new(outbox: Outbox) -> ToClient {
         ToClient { outbox }
     }
 
     /// Shows a message.
-    pub fn show_message(&self, importance: Importance, message: &str) {
+    pub(crate) fn show_message(&self, importance: Importance, message: &str) {
         let params = json!({"type": importance.kind(), "message": message});
         self.outbox.notify(ShowMessage::METHOD, &params);
     }
 
     /// Asks a person to choose. Clients that put questions need not announce it, so what becomes of
     /// one is all that tells.
-    pub fn ask(
+    pub(crate) fn ask(
         &self,
         message: &str,
         titles: &[String],
@@ -100,7 +100,7 @@ impl ToClient {
     }
 
     /// Shows a document, outside the editor where that is wanted. One that cannot or does not is told.
-    pub fn show_or_tell(&self, uri: &str, external: bool, can_show: bool, told: String) {
+    pub(crate) fn show_or_tell(&self, uri: &str, external: bool, can_show: bool, told: String) {
         if !can_show {
             return self.show_message(Importance::Info, &told);
         }
@@ -114,7 +114,7 @@ impl ToClient {
     }
 
     /// Shows a place in a file and puts the cursor there; says whether it was shown.
-    pub async fn show_place(&self, uri: &str, range: ClientRange) -> bool {
+    pub(crate) async fn show_place(&self, uri: &str, range: ClientRange) -> bool {
         let params = json!({"uri": uri, "external": false, "takeFocus": true, "selection": range});
         self.show(&params).await
     }
@@ -128,7 +128,7 @@ impl ToClient {
     }
 
     /// Has the panel shown, by a client that shows it itself.
-    pub fn open_panel(&self, uri: String, root: String) {
+    pub(crate) fn open_panel(&self, uri: String, root: String) {
         self.outbox.notify(OPEN_PANEL, &json!(OpenPanelParams { uri, root }));
     }
 
@@ -136,7 +136,7 @@ impl ToClient {
     ///
     /// # Errors
     /// Why it was not made, in a sentence.
-    pub fn apply_edit(
+    pub(crate) fn apply_edit(
         &self,
         label: &str,
         edit: &WorkspaceEdit,
@@ -160,20 +160,20 @@ impl ToClient {
     }
 
     /// Marks a place, or nothing any more.
-    pub fn highlight(&self, place: Option<(String, ClientRange)>) {
+    pub(crate) fn highlight(&self, place: Option<(String, ClientRange)>) {
         let (uri, range) = place.unzip();
         self.outbox.notify(HIGHLIGHT, &json!(HighlightParams { uri, range }));
     }
 
     /// Asks for the settings; nothing where the client does not tell.
-    pub async fn settings(&self) -> Option<Value> {
+    pub(crate) async fn settings(&self) -> Option<Value> {
         let params = json!({"items": [{"section": SECTION}]});
         let answer = self.request(WorkspaceConfiguration::METHOD, &params, MACHINE_LIMIT).await?;
         answer.get(0).cloned()
     }
 
     /// Tells that something is out of date, and waits for the client to take note.
-    pub async fn refresh(&self, what: Refreshable) {
+    pub(crate) async fn refresh(&self, what: Refreshable) {
         let method = match what {
             Refreshable::Hints => InlayHintRefreshRequest::METHOD,
             Refreshable::Lenses => CodeLensRefresh::METHOD,
@@ -184,25 +184,25 @@ impl ToClient {
 
     /// Shows the diagnostics of a file in place of those before. They name no version of the text:
     /// clients drop what is about another one, and who typed on would not see why the run failed.
-    pub fn publish(&self, uri: &str, diagnostics: &[Diagnostic]) {
+    pub(crate) fn publish(&self, uri: &str, diagnostics: &Value) {
         let params = json!({"uri": uri, "diagnostics": diagnostics});
         self.outbox.notify(PublishDiagnostics::METHOD, &params);
     }
 
     /// Sends the status of a workspace.
-    pub fn status(&self, status: &StatusParams) {
+    pub(crate) fn status(&self, status: &StatusParams) {
         self.outbox.notify(STATUS, &json!(status));
     }
 
     /// Asks whether a progress may be shown.
-    pub fn create_progress(&self, token: &str) -> impl Future<Output = bool> + Send + use<> {
+    pub(crate) fn create_progress(&self, token: &str) -> impl Future<Output = bool> + Send + use<> {
         let params = json!({"token": token});
         let answer = self.request(WorkDoneProgressCreate::METHOD, &params, MACHINE_LIMIT);
         async { answer.await.is_some() }
     }
 
     /// Begins a progress that may be cancelled.
-    pub fn begin_progress(&self, token: &str, title: &str, message: &str) {
+    pub(crate) fn begin_progress(&self, token: &str, title: &str, message: &str) {
         let value = json!({
             "kind": "begin", "title": title, "message": message, "cancellable": true, "percentage": 0,
         });
@@ -210,7 +210,7 @@ impl ToClient {
     }
 
     /// Goes on with a progress.
-    pub fn report_progress(&self, token: &str, message: &str, percentage: Option<u32>) {
+    pub(crate) fn report_progress(&self, token: &str, message: &str, percentage: Option<u32>) {
         let mut value = json!({"kind": "report", "message": message});
         if let (Some(percentage), Some(value)) = (percentage, value.as_object_mut()) {
             value.insert("percentage".to_owned(), percentage.into());
@@ -219,7 +219,7 @@ impl ToClient {
     }
 
     /// Ends a progress.
-    pub fn end_progress(&self, token: &str, message: &str) {
+    pub(crate) fn end_progress(&self, token: &str, message: &str) {
         let value = json!({"kind": "end", "message": message});
         self.outbox.notify(Progress::METHOD, &json!({"token": token, "value": value}));
     }

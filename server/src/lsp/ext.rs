@@ -8,12 +8,12 @@ use tower_lsp::ls_types::{Range, TextDocumentIdentifier};
 
 /// `ridgeline/status`: what the server does, and the headline of the newest measurement. Sent to the
 /// client whenever it changes, once for each workspace folder.
-pub const STATUS: &str = "ridgeline/status";
+pub(crate) const STATUS: &str = "ridgeline/status";
 
 /// A workspace's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub(crate) enum State {
     /// Nothing runs; `headline` holds what was measured last.
     #[default]
     Idle,
@@ -35,7 +35,7 @@ pub enum State {
 /// Parameters of [`STATUS`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StatusParams {
+pub(crate) struct StatusParams {
     /// The workspace folder.
     pub root: String,
     /// What the server does there.
@@ -50,7 +50,7 @@ pub struct StatusParams {
 
 impl StatusParams {
     /// For a client that does not know `background`: something runs, which is what `running` says.
-    pub fn without_background(mut self) -> StatusParams {
+    pub(crate) fn without_background(mut self) -> StatusParams {
         if self.state == State::Background {
             self.state = State::Running;
             let reason = self.message.take().unwrap_or_default();
@@ -61,7 +61,7 @@ impl StatusParams {
 
     /// What the panel shows of it. The document tells what was measured, so the headline is told where
     /// it is that of unsaved text.
-    pub fn for_panel(&self) -> Value {
+    pub(crate) fn for_panel(&self) -> Value {
         let estimate = self.headline.as_ref().filter(|headline| headline.is_estimate);
         let estimate = estimate.map(|headline| format!("Unsaved text: {}", headline.text));
         let message = self.message.clone().or(estimate);
@@ -72,7 +72,7 @@ impl StatusParams {
 /// A run that goes on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RunStatus {
+pub(crate) struct RunStatus {
     /// Why it was started: `train.py was saved`.
     pub reason: String,
     /// What it is doing: `warming up`.
@@ -84,7 +84,7 @@ pub struct RunStatus {
 /// The newest measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Headline {
+pub(crate) struct Headline {
     /// For a status bar: `312 samples/s · 102 ms · peak 3.1 / 23.7 GB`.
     pub text: String,
     /// Milliseconds of one iteration.
@@ -104,19 +104,19 @@ pub struct Headline {
 
 /// `ridgeline/heat`: the statements of a document in which most of an iteration's time is spent,
 /// hottest first. A request of the client.
-pub const HEAT: &str = "ridgeline/heat";
+pub(crate) const HEAT: &str = "ridgeline/heat";
 
 /// Parameters of [`HEAT`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HeatParams {
+pub(crate) struct HeatParams {
     /// The document.
     pub text_document: TextDocumentIdentifier,
 }
 
 /// One statement of the answer to [`HEAT`], which is an array.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HeatStatement {
+pub(crate) struct HeatStatement {
     /// The statement; of a compound statement, its header.
     pub range: Range,
     /// Of the iteration's time, spent in the statement itself: 0 to 1.
@@ -128,7 +128,7 @@ pub struct HeatStatement {
 /// Where the number of a [`HeatStatement`] comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HeatProvenance {
+pub(crate) enum HeatProvenance {
     /// Measured by a run of this very statement.
     Measured,
     /// Computed, or a measured total split by an estimated share.
@@ -149,11 +149,11 @@ impl From<Provenance> for HeatProvenance {
 
 /// `ridgeline/openPanel`: show the panel. For clients that announce
 /// `capabilities.experimental.ridgeline.panel`.
-pub const OPEN_PANEL: &str = "ridgeline/openPanel";
+pub(crate) const OPEN_PANEL: &str = "ridgeline/openPanel";
 
 /// Parameters of [`OPEN_PANEL`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct OpenPanelParams {
+pub(crate) struct OpenPanelParams {
     /// The panel's address, with its token.
     pub uri: String,
     /// The workspace folder that it shows.
@@ -162,11 +162,11 @@ pub struct OpenPanelParams {
 
 /// `ridgeline/highlight`: mark what the person points at in the panel. For clients that announce
 /// `capabilities.experimental.ridgeline.highlight`.
-pub const HIGHLIGHT: &str = "ridgeline/highlight";
+pub(crate) const HIGHLIGHT: &str = "ridgeline/highlight";
 
 /// Parameters of [`HIGHLIGHT`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct HighlightParams {
+pub(crate) struct HighlightParams {
     /// The file; nothing takes the mark away.
     pub uri: Option<String>,
     /// The line's code.
@@ -176,46 +176,46 @@ pub struct HighlightParams {
 
 /// `ridgeline/gpus`: the names of the GPUs that can be estimated for. A request of the client, without
 /// parameters.
-pub const GPUS: &str = "ridgeline/gpus";
+pub(crate) const GPUS: &str = "ridgeline/gpus";
 
 /// The commands of `workspace/executeCommand`.
-pub mod command {
+pub(crate) mod command {
     /// Profile now. Argument: the URI of a file, to say which project.
-    pub const PROFILE: &str = "ridgeline.profile";
+    pub(crate) const PROFILE: &str = "ridgeline.profile";
     /// Stop everything that runs in the workspace.
-    pub const STOP: &str = "ridgeline.stop";
+    pub(crate) const STOP: &str = "ridgeline.stop";
     /// Let saves start no run.
-    pub const PAUSE: &str = "ridgeline.pause";
+    pub(crate) const PAUSE: &str = "ridgeline.pause";
     /// Let saves start runs again.
-    pub const RESUME: &str = "ridgeline.resume";
+    pub(crate) const RESUME: &str = "ridgeline.resume";
     /// Remove everything that is shown.
-    pub const CLEAR: &str = "ridgeline.clear";
+    pub(crate) const CLEAR: &str = "ridgeline.clear";
     /// Show what the program printed in its last run.
-    pub const SHOW_OUTPUT: &str = "ridgeline.showOutput";
+    pub(crate) const SHOW_OUTPUT: &str = "ridgeline.showOutput";
     /// Write the report of the newest measurement and show it.
-    pub const SHOW_REPORT: &str = "ridgeline.showReport";
+    pub(crate) const SHOW_REPORT: &str = "ridgeline.showReport";
     /// Open the panel of the workspace. A lens has it, too.
-    pub const OPEN_PANEL: &str = ridgeline_analysis::present::lenses::OPEN_PANEL_COMMAND;
+    pub(crate) const OPEN_PANEL: &str = ridgeline_analysis::present::lenses::OPEN_PANEL_COMMAND;
     /// Allow a workspace to run, from now on.
-    pub const TRUST: &str = "ridgeline.trust";
+    pub(crate) const TRUST: &str = "ridgeline.trust";
     /// Take every decision about a workspace back.
-    pub const REVOKE_TRUST: &str = "ridgeline.revokeTrust";
+    pub(crate) const REVOKE_TRUST: &str = "ridgeline.revokeTrust";
     /// Ask which script is the training run, or take the one in the argument.
-    pub const SELECT_SCRIPT: &str = "ridgeline.selectScript";
+    pub(crate) const SELECT_SCRIPT: &str = "ridgeline.selectScript";
     /// Ask which GPU estimates are for, or take that of the argument's `gpu`; null for none.
-    pub const SELECT_TARGET_GPU: &str = "ridgeline.selectTargetGpu";
+    pub(crate) const SELECT_TARGET_GPU: &str = "ridgeline.selectTargetGpu";
 
     /// Set the batch size in the text: `batch` of the argument, or ask.
-    pub const SET_BATCH_SIZE: &str = "ridgeline.setBatchSize";
+    pub(crate) const SET_BATCH_SIZE: &str = "ridgeline.setBatchSize";
     /// Try other batch sizes now.
-    pub const EXPLORE_BATCH_SIZE: &str = "ridgeline.exploreBatchSize";
+    pub(crate) const EXPLORE_BATCH_SIZE: &str = "ridgeline.exploreBatchSize";
     /// Measure what an optimization brings: `name` of the argument.
-    pub const MEASURE_WHAT_IF: &str = "ridgeline.measureWhatIf";
+    pub(crate) const MEASURE_WHAT_IF: &str = "ridgeline.measureWhatIf";
     /// Make the edit that an optimization is: `name` of the argument, such as `amp-bf16`.
-    pub const APPLY_WHAT_IF: &str = "ridgeline.applyWhatIf";
+    pub(crate) const APPLY_WHAT_IF: &str = "ridgeline.applyWhatIf";
 
     /// All of them with what they do, in the order in which they are documented.
-    pub const ALL: [(&str, &str); 16] = [
+    pub(crate) const ALL: [(&str, &str); 16] = [
         (PROFILE, "Profile now."),
         (STOP, "Stop everything that runs in the workspace."),
         (PAUSE, "Let saves start no run, and end what was not asked for."),

@@ -13,7 +13,7 @@ use crate::documents::{Change, DocumentId};
 use crate::state::Client;
 
 /// Which document a URI names.
-pub fn document_id(uri: &Uri) -> DocumentId {
+pub(crate) fn document_id(uri: &Uri) -> DocumentId {
     match file_path(uri) {
         Some(path) => DocumentId::File(path),
         None => DocumentId::Other(uri.as_str().to_owned()),
@@ -21,7 +21,7 @@ pub fn document_id(uri: &Uri) -> DocumentId {
 }
 
 /// The path that a `file:` URI names, absolute and without `.` and `..`.
-pub fn file_path(uri: &Uri) -> Option<PathBuf> {
+pub(crate) fn file_path(uri: &Uri) -> Option<PathBuf> {
     let is_file = uri.scheme().as_str().eq_ignore_ascii_case("file");
     // A notebook's cell may have the notebook's path and the cell in its fragment.
     let is_whole = uri.fragment().is_none();
@@ -46,14 +46,14 @@ fn normal(path: &Path) -> PathBuf {
 
 /// Whether a document is Python text that we have something to say about. Cells of notebooks are
 /// not: a notebook has no training script that could be run from its beginning.
-pub fn is_python(uri: &Uri, language: &str) -> bool {
+pub(crate) fn is_python(uri: &Uri, language: &str) -> bool {
     let is_cell =
         uri.scheme().as_str().contains("notebook") || uri.path().as_str().ends_with(".ipynb");
     language.eq_ignore_ascii_case("python") && !is_cell
 }
 
 /// Changes of a text.
-pub fn changes(events: Vec<TextDocumentContentChangeEvent>) -> Vec<Change<ClientRange>> {
+pub(crate) fn changes(events: Vec<TextDocumentContentChangeEvent>) -> Vec<Change<ClientRange>> {
     events
         .into_iter()
         .map(|event| match event.range {
@@ -64,12 +64,12 @@ pub fn changes(events: Vec<TextDocumentContentChangeEvent>) -> Vec<Change<Client
 }
 
 /// Folders of a workspace that are folders of this machine.
-pub fn folders(folders: &[WorkspaceFolder]) -> Vec<PathBuf> {
+pub(crate) fn folders(folders: &[WorkspaceFolder]) -> Vec<PathBuf> {
     folders.iter().filter_map(|folder| file_path(&folder.uri)).collect()
 }
 
 /// The path in a command's first argument: a URI, a path, or an object that holds one.
-pub fn path_argument(arguments: &[Value]) -> Option<PathBuf> {
+pub(crate) fn path_argument(arguments: &[Value]) -> Option<PathBuf> {
     let first = arguments.first()?;
     let text = first.get("uri").unwrap_or(first).as_str()?;
     if Path::new(text).is_absolute() && !text.contains('\0') {
@@ -79,7 +79,7 @@ pub fn path_argument(arguments: &[Value]) -> Option<PathBuf> {
 }
 
 /// Who the client is and what it takes.
-pub fn client(params: InitializeParams) -> Client {
+pub(crate) fn client(params: InitializeParams) -> Client {
     let capabilities = params.capabilities;
     let workspace = capabilities.workspace.unwrap_or_default();
     let window = capabilities.window.unwrap_or_default();

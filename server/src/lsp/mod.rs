@@ -1,12 +1,12 @@
 //! The edge: the only place, beside `requests`, where the protocol's types are known.
 
-pub mod backend;
-pub mod capabilities;
-pub mod client;
-pub mod ext;
-pub mod from_proto;
-pub mod position;
-pub mod to_proto;
+pub(crate) mod backend;
+pub(crate) mod capabilities;
+pub(crate) mod client;
+pub(crate) mod ext;
+pub(crate) mod from_proto;
+pub(crate) mod position;
+pub(crate) mod to_proto;
 
 #[cfg(test)]
 mod tests {
@@ -33,5 +33,14 @@ mod tests {
         let mut found = Vec::new();
         check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
         assert_eq!(found, Vec::<String>::new());
+    }
+
+    /// A type of another name can bring the protocol's types in, so the state has none of these modules'.
+    #[test]
+    fn the_state_has_no_type_of_a_request() {
+        let state = include_str!("../state.rs");
+        for module in ["requests::", "lsp::from_proto", "lsp::backend", "lsp::capabilities"] {
+            assert!(!state.contains(module), "state.rs uses {module}");
+        }
     }
 }

@@ -1,14 +1,14 @@
 //! Positions: bytes inside, and at the edge whatever client and server agreed on.
 
-use ridgeline_analysis::source::Lines;
+use ridgeline_analysis::python::Lines;
 use tower_lsp::ls_types::{Position, PositionEncodingKind, Range};
 
 /// A range as the client counts it, for those who only carry it.
-pub type ClientRange = Range;
+pub(crate) type ClientRange = Range;
 
 /// What a client counts within a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Encoding {
+pub(crate) enum Encoding {
     /// Bytes.
     Utf8,
     /// Units of 16 bits. Every client knows it.
@@ -21,7 +21,7 @@ pub enum Encoding {
 impl Encoding {
     /// UTF-8 where the client offers it, because it costs nothing; else UTF-16, which every client
     /// has to know, unless it offers UTF-32 alone.
-    pub fn negotiate(offered: &[PositionEncodingKind]) -> Encoding {
+    pub(crate) fn negotiate(offered: &[PositionEncodingKind]) -> Encoding {
         if offered.contains(&PositionEncodingKind::UTF8) {
             Encoding::Utf8
         } else if !offered.contains(&PositionEncodingKind::UTF16)
@@ -34,7 +34,7 @@ impl Encoding {
     }
 
     /// As the protocol names it.
-    pub fn kind(self) -> PositionEncodingKind {
+    pub(crate) fn kind(self) -> PositionEncodingKind {
         match self {
             Encoding::Utf8 => PositionEncodingKind::UTF8,
             Encoding::Utf16 => PositionEncodingKind::UTF16,
@@ -53,7 +53,12 @@ impl Encoding {
 
 /// The byte that a position names. Past a line's end it is the end; past the last line it is the end
 /// of the text; within a character it is the character's start.
-pub fn to_offset(text: &str, lines: &Lines, encoding: Encoding, position: Position) -> usize {
+pub(crate) fn to_offset(
+    text: &str,
+    lines: &Lines,
+    encoding: Encoding,
+    position: Position,
+) -> usize {
     let line = position.line.saturating_add(1);
     if line > lines.count() {
         return text.len();
@@ -72,7 +77,7 @@ pub fn to_offset(text: &str, lines: &Lines, encoding: Encoding, position: Positi
 }
 
 /// Bytes between two positions, in order even where the client had them the other way round.
-pub fn to_span(
+pub(crate) fn to_span(
     text: &str,
     lines: &Lines,
     encoding: Encoding,
@@ -84,7 +89,12 @@ pub fn to_span(
 }
 
 /// The position of a byte. Past the text's end it is the end; within a character it is its start.
-pub fn to_position(text: &str, lines: &Lines, encoding: Encoding, offset: usize) -> Position {
+pub(crate) fn to_position(
+    text: &str,
+    lines: &Lines,
+    encoding: Encoding,
+    offset: usize,
+) -> Position {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {
         offset -= 1;
@@ -96,7 +106,7 @@ pub fn to_position(text: &str, lines: &Lines, encoding: Encoding, offset: usize)
 }
 
 /// The positions of a span of bytes.
-pub fn to_range(
+pub(crate) fn to_range(
     text: &str,
     lines: &Lines,
     encoding: Encoding,
@@ -109,7 +119,7 @@ pub fn to_range(
 }
 
 /// The code on a line, counted from 1: from its first to behind its last character that is no space.
-pub fn line_range(text: &str, lines: &Lines, encoding: Encoding, line: u32) -> Range {
+pub(crate) fn line_range(text: &str, lines: &Lines, encoding: Encoding, line: u32) -> Range {
     to_range(text, lines, encoding, lines.trimmed(text, line.min(lines.count())))
 }
 

@@ -18,17 +18,17 @@ use crate::pool::RequestError;
 use crate::view::View;
 
 /// The URI of a file; nothing where its path is not absolute.
-pub fn uri(path: &Path) -> Option<Uri> {
+pub(crate) fn uri(path: &Path) -> Option<Uri> {
     Uri::from_file_path(path)
 }
 
 /// The URI of a file as text, empty where there is none.
-pub fn uri_text(path: &Path) -> String {
+pub(crate) fn uri_text(path: &Path) -> String {
     uri(path).map(|uri| uri.as_str().to_owned()).unwrap_or_default()
 }
 
 /// A hint. It is padded, and has no kind: it is neither a type nor a parameter.
-pub fn inlay_hint(view: &View, hint: &Hint) -> InlayHint {
+pub(crate) fn inlay_hint(view: &View, hint: &Hint) -> InlayHint {
     let index = &view.document.index;
     InlayHint {
         position: to_position(index.text(), index.lines(), view.encoding, hint.offset),
@@ -53,7 +53,7 @@ fn provenance_note(provenance: Provenance) -> Option<&'static str> {
 }
 
 /// A lens. One that only tells has a command without a name, which is how clients show plain text.
-pub fn code_lens(view: &View, lens: &Lens) -> CodeLens {
+pub(crate) fn code_lens(view: &View, lens: &Lens) -> CodeLens {
     let index = &view.document.index;
     let range = to_range(index.text(), index.lines(), view.encoding, lens.span.clone());
     let command = match lens.command {
@@ -69,7 +69,7 @@ pub fn code_lens(view: &View, lens: &Lens) -> CodeLens {
 
 /// A hover, in the client's format. A client that says nothing about formats is an old one, which
 /// knows the plain string.
-pub fn hover(view: &View, hover: HoverView) -> Hover {
+pub(crate) fn hover(view: &View, hover: HoverView) -> Hover {
     let index = &view.document.index;
     let range = to_range(index.text(), index.lines(), view.encoding, hover.span.clone());
     let contents = if view.client.takes_markdown {
@@ -83,7 +83,7 @@ pub fn hover(view: &View, hover: HoverView) -> Hover {
 }
 
 /// An error answer.
-pub fn error(error: RequestError) -> jsonrpc::Error {
+pub(crate) fn error(error: RequestError) -> jsonrpc::Error {
     let code = match &error {
         RequestError::ContentModified => jsonrpc::ErrorCode::ContentModified,
         RequestError::Invalid(_) => jsonrpc::ErrorCode::InvalidParams,

@@ -1,23 +1,22 @@
 //! When the server measures a GPU: once for each GPU model and driver, after a run on it, when the person
 //! allowed it and nothing else runs.
 
-use std::path::{Path, PathBuf};
-
 use ridgeline_analysis::profile::Device;
 use ridgeline_gpu::devices::Gpu;
-use tokio_util::sync::CancellationToken;
 
 use super::Identity;
-use crate::consent::{Cause, Kind, Question};
-use crate::event::Event;
+use crate::consent::{Cause, Question};
+use crate::event::{Event, WorkspaceEvent};
+use crate::jobs::Outcome;
 use crate::lsp::client::{Asked, Importance};
+use crate::scheduler::{Job, Work, WorkspaceId};
 use crate::state::GlobalState;
 use crate::store::{Store, StoreError, create_private, write_atomic};
 use crate::trust::Decision;
 
 /// Whether GPUs are measured: `ridgeline.measureDevice`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MeasureDevice {
+pub(crate) enum MeasureDevice {
     /// When the person agrees.
     #[default]
     Ask,
@@ -29,31 +28,27 @@ pub enum MeasureDevice {
 
 /// A GPU that could be measured.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub(crate) struct Target {
     /// The driver's number for it.
     pub index: u32,
     /// What it is.
     pub device: Identity,
-    /// The workspace whose run showed it: its Python has cuBLASLt.
-    pub root: PathBuf,
 }
 
 impl Target {
-    /// A GPU of this machine that a run of the workspace at `root` used.
-    pub fn new(gpu: &Gpu, device: Identity, root: &Path) -> Target {
-        Target { index: gpu.index, device, root: root.to_owned() }
+    /// A GPU of this machine that a run used.
+    pub(crate) fn new(gpu: &Gpu, device: Identity) -> Target {
+        Target { index: gpu.index, device }
     }
 }
 
 /// What goes on about measuring GPUs.
 #[derive(Debug, Default)]
-pub struct DeviceMeasurement {
+pub(crate) struct DeviceMeasurement {
     /// A GPU was looked at in this session, and the person perhaps asked. Nobody is asked twice.
     looked: bool,
-    /// A GPU that is to be measured when nothing else runs.
-    wanted: Option<(Target, Cause)>,
-    /// Stops the measurement that goes on.
-    running: Option<CancellationToken>,
+    /// The GPU that is to be measured when nothing else runs.
+    target: Option<Target>,
 }
 
 /// What the person's question offers.
@@ -74,7 +69,7 @@ fn decline(store: &Store) -> Result<(), StoreError> {
 impl GlobalState {
     /// A run on a device ended. Where its GPU was not measured yet with this driver, that is done or asked
     /// for.
-    pub fn consider_measuring(&mut self, root: &Path, device: &Device) {
+    pub(crate) fn consider_measuring(&mut self, id: WorkspaceId, device: &Device) {
         let Some(store) = self.store.clone() else { return };
         let choice = self.settings.measure_device;
         if device.kind != "cuda" || choice == MeasureDevice::Never || self.measuring.looked {
@@ -82,11 +77,11 @@ impl GlobalState {
         }
         self.measuring.looked = true;
         // A run that was allowed once allows nothing behind it.
-        if self.gate.decision(root) != Decision::Allowed {
+        if self.gate.decision(id) != Decision::Allowed {
             return;
         }
-        let question = self.gate.question(root, None);
-        let unmeasured = self.profiler.unmeasured_gpu(device.clone(), root.to_owned());
+        let question = self.gate.question(id, None);
+        let unmeasured = self.profiler.unmeasured_gpu(device.clone());
         let (to_client, events) = (self.to_client.clone(), self.events.clone());
         tokio::spawn(async move {
             let Some(target) = unmeasured.await else { return };
@@ -114,78 +109,45 @@ impl GlobalState {
                 }
             }
             // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::MeasureDevice(target, question, cause)).await;
+            let wanted = WorkspaceEvent::MeasureDevice(target, question, cause);
+            let _ = events.send(Event::Workspace(id, wanted)).await;
         });
     }
 
     /// A GPU is to be measured, unless consent was taken back since the question was put.
-    pub fn device_wanted(&mut self, target: Target, question: Question, cause: Cause) {
-        if self.gate.is_current(&target.root, question) {
-            self.measuring.wanted = Some((target, cause));
-            self.measure_when_idle();
+    pub(crate) fn device_wanted(
+        &mut self,
+        id: WorkspaceId,
+        target: Target,
+        question: Question,
+        cause: Cause,
+    ) {
+        if self.gate.is_current(id, question) {
+            self.measuring.target = Some(target);
+            self.scheduler.want(id, Work::MeasureGpu(cause));
         }
     }
 
-    /// Begins the measurement where nothing runs; else the end of the run begins it.
-    pub fn measure_when_idle(&mut self) {
-        if self.queue.running().is_some() || self.measuring.running.is_some() {
-            return;
-        }
-        let Some((target, cause)) = self.measuring.wanted.clone() else { return };
-        let what = format!("measuring {}", target.device.name);
-        let Some(permit) = self.gate.permit(&target.root, cause, Kind::Background, what) else {
-            self.measuring.wanted = None;
-            return;
-        };
-        self.measuring.running = Some(permit.token().clone());
-        let request = self.request(&target.root, None);
-        let (profiler, events) = (self.profiler.clone(), self.events.clone());
-        let machine = self.machine.clone();
-        tokio::spawn(async move {
-            // Batch sizes and probes run on the GPU between runs, and hold this while they do.
-            let measured = async {
-                let _alone = machine.lock().await;
-                profiler.measure_gpu(target, request, permit.clone()).await
-            };
+    /// Begins the measurement.
+    pub(crate) fn begin_measuring(&mut self, job: &Job) -> Option<()> {
+        let target = self.measuring.target.clone()?;
+        let permit = job.permit.clone()?;
+        permit.say(format!("measuring {}", target.device.name));
+        let request = self.request(job.owner, None);
+        let measured = self.profiler.measure_gpu(target, request, permit);
+        let token = job.token.clone();
+        self.carry_out(job, async move {
             // Dropping the measurement kills its process.
-            let measured = tokio::select! {
-                measured = measured => Some(measured),
-                () = permit.token().cancelled() => None,
-            };
-            drop(permit);
-            let _ = events.send(Event::DeviceMeasured(measured)).await;
+            tokio::select! {
+                measured = measured => Outcome::MeasureGpu(measured),
+                () = token.cancelled() => Outcome::Stopped,
+            }
         });
+        Some(())
     }
 
-    /// A run comes first. The measurement begins again when that has ended.
-    pub fn stop_measuring(&mut self) {
-        if let Some(running) = &self.measuring.running {
-            running.cancel();
-        }
-    }
-
-    /// Nothing is measured any more with the Python of this workspace.
-    pub fn forget_measuring_in(&mut self, root: &Path) {
-        if self.measuring.wanted.as_ref().is_some_and(|(target, _)| target.root == root) {
-            self.forget_measuring();
-        }
-    }
-
-    /// The client said goodbye: nothing is measured any more.
-    pub fn forget_measuring(&mut self) {
-        self.stop_measuring();
-        self.measuring.wanted = None;
-    }
-
-    /// A measurement ended; `None` where it was stopped.
-    pub fn device_measured(&mut self, measured: Option<Result<String, String>>) {
-        self.measuring.running = None;
-        let Some(measured) = measured else {
-            // A run that has ended meanwhile began nothing.
-            return self.measure_when_idle();
-        };
-        // One that failed is not tried again in this session.
-        self.measuring.wanted = None;
+    /// A measurement ended. One that failed is not tried again in this session.
+    pub(crate) fn gpu_measured(&mut self, measured: Result<String, String>) {
         match measured {
             Ok(summary) => self.to_client.show_message(Importance::Info, &summary),
             Err(why) => {

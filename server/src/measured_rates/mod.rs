@@ -12,12 +12,12 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-pub use flow::{DeviceMeasurement, MeasureDevice, Target};
-use ridgeline_analysis::predict::device_spec::{self, DeviceSpec};
-use ridgeline_analysis::predict::device_table::DeviceTable;
+pub(crate) use flow::{DeviceMeasurement, MeasureDevice, Target};
+use ridgeline_analysis::base::units;
+use ridgeline_analysis::devices::device_spec::{self, DeviceSpec};
+use ridgeline_analysis::devices::device_table::DeviceTable;
 use ridgeline_analysis::predict::measured_rates::plausible;
 use ridgeline_analysis::profile::day::Day;
-use ridgeline_analysis::units;
 use ridgeline_gpu::ceilings::Ceilings;
 use ridgeline_gpu::devices::{Devices, Gpu};
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ const MOST_FILES: usize = 256;
 
 /// A GPU as far as its rates depend on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// The name that its driver gives it.
     pub name: String,
     /// Compute capability.
@@ -47,7 +47,7 @@ pub struct Identity {
 
 impl Identity {
     /// Of a GPU that was found on this machine.
-    pub fn of(gpu: &Gpu, devices: &Devices) -> Identity {
+    pub(crate) fn of(gpu: &Gpu, devices: &Devices) -> Identity {
         let driver = devices.nvml.clone().unwrap_or_else(|_| match devices.driver {
             ridgeline_gpu::devices::Driver::Ready { cuda: (major, minor) } => {
                 format!("for CUDA {major}.{minor}")
@@ -76,7 +76,7 @@ impl Identity {
 
 /// One measurement of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measurement {
+pub(crate) struct Measurement {
     version: u32,
     /// What was measured.
     pub device: Identity,
@@ -88,21 +88,21 @@ pub struct Measurement {
 
 impl Measurement {
     /// A measurement of today.
-    pub fn today(device: Identity, ceilings: Ceilings) -> Measurement {
+    pub(crate) fn today(device: Identity, ceilings: Ceilings) -> Measurement {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let today = Day::of_unix_seconds(since.map_or(0, |since| since.as_secs()));
         Measurement { version: VERSION, device, measured_on: today.to_string(), ceilings }
     }
 
     /// The rates that predictions use, and why each other one is left out.
-    pub fn rates(&self) -> (device_spec::Ceilings, Vec<String>) {
+    pub(crate) fn rates(&self) -> (device_spec::Ceilings, Vec<String>) {
         let measured_on = self.measured_on.parse().ok();
         let rates = device_spec::Ceilings { measured_on, ..self.ceilings.rates() };
         plausible(&rates, DeviceTable::shipped().find(&self.device.name))
     }
 
     /// What predictions use of it, for a person: `copy 2.9 TB/s (87% of the datasheet) · …`.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let (rates, _) = self.rates();
         let sold = DeviceTable::shipped().find(&self.device.name);
         let of = |name: &str, rate: Option<f64>, sold: Option<f64>, unit: &str| {
@@ -127,7 +127,7 @@ impl Measurement {
     }
 
     /// When it was measured: `2026-11-24`.
-    pub fn day(&self) -> &str {
+    pub(crate) fn day(&self) -> &str {
         &self.measured_on
     }
 
@@ -135,7 +135,7 @@ impl Measurement {
     ///
     /// # Errors
     /// Where the cache cannot be written.
-    pub fn keep(&self, store: &Store) -> Result<(), StoreError> {
+    pub(crate) fn keep(&self, store: &Store) -> Result<(), StoreError> {
         create_private(&folder(store))?;
         let file = self.device.file(store);
         let text = serde_json::to_vec_pretty(self);
@@ -149,7 +149,7 @@ fn folder(store: &Store) -> PathBuf {
 }
 
 /// What is known of a GPU with its driver.
-pub fn of_device(store: &Store, device: &Identity) -> Option<Measurement> {
+pub(crate) fn of_device(store: &Store, device: &Identity) -> Option<Measurement> {
     read(&device.file(store)).filter(|found| found.device == *device)
 }
 
@@ -176,7 +176,7 @@ fn all(store: &Store, simulated: bool) -> Vec<Measurement> {
 }
 
 /// What this machine's GPU of that name was last measured to reach; `None` where it never was.
-pub fn of_name(name: &str, simulated: bool) -> Option<device_spec::Ceilings> {
+pub(crate) fn of_name(name: &str, simulated: bool) -> Option<device_spec::Ceilings> {
     let store = Store::open().ok()?;
     let newest = all(&store, simulated).into_iter().rfind(|one| one.device.name == name)?;
     Some(newest.rates().0)
@@ -184,7 +184,7 @@ pub fn of_name(name: &str, simulated: bool) -> Option<device_spec::Ceilings> {
 
 /// Gives the devices of a table what they were measured to reach on this machine, as real or as simulated
 /// GPUs.
-pub fn add_to(table: &mut DeviceTable, simulated: bool) {
+pub(crate) fn add_to(table: &mut DeviceTable, simulated: bool) {
     // Without folders of the user's nothing was kept either.
     let Ok(store) = Store::open() else { return };
     for measurement in all(&store, simulated) {

@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Connections that have not shown the token.
-pub const STRANGER_LIMIT: usize = 128;
+pub(super) const STRANGER_LIMIT: usize = 128;
 
 /// Connections that have. A browser opens at most six for a page.
-pub const HOLDER_LIMIT: usize = 96;
+pub(super) const HOLDER_LIMIT: usize = 96;
 
 /// A stranger keeps its place for at least this long, so that a flood of connections does not push
 /// out one whose request is just on its way.
-pub const GRACE: Duration = Duration::from_millis(100);
+pub(super) const GRACE: Duration = Duration::from_millis(100);
 
 /// All places.
 #[derive(Clone, Debug, Default)]
-pub struct Admission(Arc<Mutex<Places>>);
+pub(super) struct Admission(Arc<Mutex<Places>>);
 
 #[derive(Debug, Default)]
 struct Places {
@@ -38,7 +38,7 @@ struct Stranger {
 
 /// A connection's place, which it gives back when dropped.
 #[derive(Debug)]
-pub struct Place {
+pub(super) struct Place {
     admission: Admission,
     number: u64,
     holds: Mutex<bool>,
@@ -52,7 +52,7 @@ impl Admission {
     }
 
     /// For how long the next connection has to wait, where every stranger has only just come.
-    pub fn wait(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         let places = self.places();
         let (_, oldest) = places.strangers.first_key_value()?;
         let is_full = places.strangers.len() >= STRANGER_LIMIT;
@@ -61,7 +61,7 @@ impl Admission {
     }
 
     /// A place for a new connection. Where there is none, the oldest stranger has to go.
-    pub fn enter(&self) -> Place {
+    pub(super) fn enter(&self) -> Place {
         let leave = CancellationToken::new();
         let mut places = self.places();
         while places.strangers.len() >= STRANGER_LIMIT
@@ -80,7 +80,7 @@ impl Admission {
 impl Place {
     /// Notes that the connection has shown the token. False where too many others have, or where
     /// the place has gone to somebody else meanwhile.
-    pub fn show_token(&self) -> bool {
+    pub(super) fn show_token(&self) -> bool {
         let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
         if *holds {
             return true;

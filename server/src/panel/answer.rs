@@ -31,7 +31,7 @@ const TIMELINES_KEPT: usize = 2;
 
 /// What a document is made from.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// The measurement and its generation.
     pub measured: Option<(u64, Arc<Profiled>)>,
     /// What the project is called.
@@ -56,7 +56,7 @@ pub struct Facts {
 
 /// What is known of findings.
 #[derive(Clone, Debug, Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// What a measurement shows.
     pub kept: Option<Arc<findings::Kept>>,
     /// Whether the measurement was looked at, or cannot be.
@@ -65,7 +65,7 @@ pub struct Findings {
 
 /// What is known of what-ifs.
 #[derive(Clone, Debug, Default)]
-pub struct WhatIfs {
+pub(crate) struct WhatIfs {
     /// What was predicted; nothing while that is worked out.
     pub found: Option<Found>,
     /// Why the last measurement of one came to nothing.
@@ -80,7 +80,7 @@ pub struct WhatIfs {
 ///
 /// # Errors
 /// Where it cannot be written as JSON, which would be a defect.
-pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
+pub(crate) fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
     let profiled = facts.measured.as_ref().map(|(generation, profiled)| (*generation, &**profiled));
     let texts = profiled.map(|(_, profiled)| texts_on_disk(&profiled.files)).unwrap_or_default();
     let texts: Vec<Option<&str>> = texts.iter().map(Option::as_deref).collect();
@@ -116,7 +116,7 @@ pub fn document(facts: &Facts) -> Result<Arc<str>, RequestError> {
 ///
 /// # Errors
 /// Where what one of them cost is not kept.
-pub fn compared(
+pub(crate) fn compared(
     store: Option<&Store>,
     root: &Path,
     before: u64,
@@ -160,7 +160,7 @@ fn found(facts: &Facts, known: &Findings) -> panel::Findings {
 }
 
 /// Findings of which nobody can make the edits.
-pub fn unmended(findings: &[Finding]) -> Vec<panel::Found> {
+pub(crate) fn unmended(findings: &[Finding]) -> Vec<panel::Found> {
     findings.iter().map(|finding| panel::Found { finding: finding.clone(), edit: None }).collect()
 }
 
@@ -187,7 +187,10 @@ fn what_ifs(facts: &Facts) -> panel::WhatIfs {
 }
 
 /// A measurement's comparison with other devices, with the prices that the person set.
-pub fn priced(profiled: &Profiled, prices: &BTreeMap<String, f64>) -> Option<Arc<Comparison>> {
+pub(crate) fn priced(
+    profiled: &Profiled,
+    prices: &BTreeMap<String, f64>,
+) -> Option<Arc<Comparison>> {
     let elsewhere = profiled.elsewhere.as_ref()?;
     let is_changed = !prices.is_empty();
     Some(if is_changed { Arc::new(elsewhere.with_prices(prices)) } else { elsewhere.clone() })
@@ -195,7 +198,7 @@ pub fn priced(profiled: &Profiled, prices: &BTreeMap<String, f64>) -> Option<Arc
 
 /// Timelines of measurements. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Timelines(Arc<Mutex<VecDeque<Kept>>>);
+pub(crate) struct Timelines(Arc<Mutex<VecDeque<Kept>>>);
 
 /// A timeline as JSON, and the generation of its measurement.
 #[derive(Debug)]
@@ -210,7 +213,11 @@ impl Timelines {
     ///
     /// # Errors
     /// Where the recording is gone, or cannot be read.
-    pub fn of(&self, generation: u64, recording: Option<&Path>) -> Result<Arc<str>, RequestError> {
+    pub(crate) fn of(
+        &self,
+        generation: u64,
+        recording: Option<&Path>,
+    ) -> Result<Arc<str>, RequestError> {
         let gone = |why: String| RequestError::Invalid(format!("the recording is gone: {why}"));
         let recording =
             recording.ok_or_else(|| gone("a newer measurement took its place".to_owned()))?;

@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// The news of all workspaces, by number. Clones are the same feed.
+use crate::scheduler::WorkspaceId;
+
+/// The news of all workspaces. Clones are the same feed.
 #[derive(Clone, Debug, Default)]
-pub struct Feed(watch::Sender<BTreeMap<u32, News>>);
+pub(crate) struct Feed(watch::Sender<BTreeMap<WorkspaceId, News>>);
 
 /// What is new in a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub(crate) struct News {
     /// Grows when the document has changed.
     pub revision: u64,
     /// The document's `status`, as JSON.
@@ -27,22 +29,22 @@ impl Default for News {
 
 impl Feed {
     /// The document of a workspace has changed.
-    pub fn changed(&self, workspace: u32) {
+    pub(crate) fn changed(&self, workspace: WorkspaceId) {
         self.0.send_modify(|all| all.entry(workspace).or_default().revision += 1);
     }
 
     /// The status of a workspace has changed.
-    pub fn status(&self, workspace: u32, status: String) {
+    pub(crate) fn status(&self, workspace: WorkspaceId, status: String) {
         self.0.send_modify(|all| all.entry(workspace).or_default().status = status.into());
     }
 
     /// A workspace is there no more.
-    pub fn remove(&self, workspace: u32) {
+    pub(crate) fn remove(&self, workspace: WorkspaceId) {
         self.0.send_modify(|all| drop(all.remove(&workspace)));
     }
 
     /// To see what is new from now on.
-    pub fn follow(&self) -> watch::Receiver<BTreeMap<u32, News>> {
+    pub(crate) fn follow(&self) -> watch::Receiver<BTreeMap<WorkspaceId, News>> {
         self.0.subscribe()
     }
 }

@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq as _;
 
 /// What a page has to know to ask anything: 128 random bits in hexadecimal.
 #[derive(Clone)]
-pub struct Token(String);
+pub(super) struct Token(String);
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -26,7 +26,7 @@ impl Token {
     ///
     /// # Errors
     /// Where the system has none.
-    pub fn random() -> io::Result<Token> {
+    pub(super) fn random() -> io::Result<Token> {
         let mut bytes = [0_u8; 16];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         let mut token = String::with_capacity(32);
@@ -38,7 +38,7 @@ impl Token {
     }
 
     /// As it stands in the page's address.
-    pub fn as_str(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 
@@ -50,7 +50,7 @@ impl Token {
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(super) enum Refusal {
     /// Without the token there is nothing here.
     NoToken,
     /// It was sent to another name than this machine's own.
@@ -61,7 +61,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// The answer's status.
-    pub fn status(self) -> StatusCode {
+    pub(super) fn status(self) -> StatusCode {
         match self {
             Refusal::NoToken => StatusCode::NOT_FOUND,
             Refusal::Host | Refusal::Origin => StatusCode::FORBIDDEN,
@@ -73,7 +73,7 @@ impl Refusal {
 ///
 /// # Errors
 /// The reason where it is not.
-pub fn check(
+pub(super) fn check(
     token: &Token,
     method: &Method,
     uri: &Uri,
@@ -136,7 +136,7 @@ const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 /// What every answer says. The page loads its own two files and asks its own server. Editors may
 /// frame it: of VS Code's desktop window every frame above the page is asked, the window's own
 /// (`vscode-file:`) as well.
-pub const ANSWER_HEADERS: [(HeaderName, HeaderValue); 6] = [
+pub(super) const ANSWER_HEADERS: [(HeaderName, HeaderValue); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static(
@@ -161,7 +161,7 @@ pub const ANSWER_HEADERS: [(HeaderName, HeaderValue); 6] = [
 
 /// What the page's own answer says beside that, and in place of it: a window that isolates itself
 /// from other sites (VS Code can be started so) frames only what allows it and isolates itself, too.
-pub const PAGE_HEADERS: [(HeaderName, HeaderValue); 2] = [
+pub(super) const PAGE_HEADERS: [(HeaderName, HeaderValue); 2] = [
     (
         HeaderName::from_static("cross-origin-resource-policy"),
         HeaderValue::from_static("cross-origin"),

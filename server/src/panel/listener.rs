@@ -33,7 +33,7 @@ const HEADER_LIMIT: usize = 64;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `stop`.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     let serving = accept(listener, router, stop.clone(), HEAD_LIMIT);
     stop.run_until_cancelled(serving).await;
 }

@@ -4,12 +4,12 @@
 //! state answers it: the event loop, or `ridgeline panel`, which has no editor.
 
 mod admission;
-pub mod answer;
-pub mod feed;
+pub(crate) mod answer;
+pub(crate) mod feed;
 mod guard;
 mod listener;
-pub mod page;
-pub mod question;
+pub(crate) mod page;
+pub(crate) mod question;
 mod routes;
 mod streams;
 
@@ -24,13 +24,15 @@ use feed::Feed;
 use guard::Token;
 use question::Question;
 
+use crate::scheduler::WorkspaceId;
+
 /// How often the recordings are looked at while a panel is served. That is a few folders' names and
 /// times.
-pub const LOOK_EVERY: Duration = Duration::from_secs(2);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// A panel that is served. Dropping it closes its port and every connection.
 #[derive(Debug)]
-pub struct Panel {
+pub(crate) struct Panel {
     address: SocketAddr,
     token: Token,
     _stop: DropGuard,
@@ -42,7 +44,7 @@ impl Panel {
     ///
     /// # Errors
     /// Where there is no port, or the system has no randomness.
-    pub fn start(questions: mpsc::Sender<Question>, feed: Feed) -> io::Result<Panel> {
+    pub(crate) fn start(questions: mpsc::Sender<Question>, feed: Feed) -> io::Result<Panel> {
         let token = Token::random()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -55,7 +57,7 @@ impl Panel {
     }
 
     /// The page's address for a workspace. It holds the token, so it is for the person's eyes alone.
-    pub fn uri(&self, workspace: u32) -> String {
-        format!("http://{}/{}/?workspace={workspace}", self.address, self.token.as_str())
+    pub(crate) fn uri(&self, workspace: WorkspaceId) -> String {
+        format!("http://{}/{}/?workspace={}", self.address, self.token.as_str(), workspace.0)
     }
 }

@@ -5,33 +5,34 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::pool::Reply;
+use crate::scheduler::WorkspaceId;
 
 /// A question with the way for its answer. Workspaces are named by their numbers.
 #[derive(Debug)]
-pub enum Question {
+pub(crate) enum Question {
     /// The document, as JSON.
-    Document(u32, Reply<Arc<str>>),
+    Document(WorkspaceId, Reply<Arc<str>>),
     /// The timeline of a measurement (its generation), as JSON.
-    Timeline(u32, u64, Reply<Arc<str>>),
+    Timeline(WorkspaceId, u64, Reply<Arc<str>>),
     /// Two runs of the project side by side, by when they were, as JSON: the earlier and the later one.
-    Compare(u32, u64, u64, Reply<Arc<str>>),
+    Compare(WorkspaceId, u64, u64, Reply<Arc<str>>),
     /// Move the editor to a line.
-    Jump(u32, Line, Reply<Done>),
+    Jump(WorkspaceId, Line, Reply<Done>),
     /// Mark a line in the editor, or none any more.
-    Highlight(u32, Option<Line>, Reply<Done>),
+    Highlight(WorkspaceId, Option<Line>, Reply<Done>),
     /// Do what a person wants.
-    Command(u32, Wish, Reply<Done>),
+    Command(WorkspaceId, Wish, Reply<Done>),
     /// Make the edit of an optimization, or measure it.
-    WhatIf(u32, String, Action, Reply<Done>),
+    WhatIf(WorkspaceId, String, Action, Reply<Done>),
     /// Make the edit of this name at lines: of a finding, or of what is to be computed again.
-    Mend(u32, String, Vec<Line>, Reply<Done>),
+    Mend(WorkspaceId, String, Vec<Line>, Reply<Done>),
     /// Set the batch size in the text, of which the page shows this measurement (its generation).
-    Batch(u32, u64, u64, Reply<Done>),
+    Batch(WorkspaceId, u64, u64, Reply<Done>),
 }
 
 /// A line of the text that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-pub struct Line {
+pub(crate) struct Line {
     /// Index into the document's `files`.
     pub file: u32,
     /// Counted from 1.
@@ -43,7 +44,7 @@ pub struct Line {
 /// What a person can have done from the panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Wish {
+pub(crate) enum Wish {
     /// Profile now.
     Profile,
     /// Stop the run that goes on.
@@ -61,7 +62,7 @@ pub enum Wish {
 /// What is to be done about an optimization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+pub(crate) enum Action {
     /// Make its edit in the text.
     Apply,
     /// Run the text with it and without.
@@ -70,7 +71,7 @@ pub enum Action {
 
 /// Whether something was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Done {
+pub(crate) struct Done {
     /// It was.
     pub done: bool,
     /// Why it was not, or what should be known of it, for a person.
@@ -80,12 +81,12 @@ pub struct Done {
 
 impl Done {
     /// It was done.
-    pub fn yes() -> Done {
+    pub(crate) fn yes() -> Done {
         Done { done: true, message: None }
     }
 
     /// It was not, and why.
-    pub fn no(message: impl Into<String>) -> Done {
+    pub(crate) fn no(message: impl Into<String>) -> Done {
         Done { done: false, message: Some(message.into()) }
     }
 }

@@ -21,6 +21,7 @@ use super::guard::{self, ANSWER_HEADERS, Token};
 use super::question::{Action, Done, Line, Question, Wish};
 use super::{page, streams};
 use crate::pool::{Reply, RequestError};
+use crate::scheduler::WorkspaceId;
 
 /// Bytes of a request's body: the largest has three numbers in it.
 const BODY_LIMIT: usize = 16 * 1024;
@@ -49,7 +50,7 @@ struct Desk {
 }
 
 /// The panel's addresses; those without the token are not there.
-pub fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Router {
+pub(super) fn router(token: Token, questions: mpsc::Sender<Question>, feed: Feed) -> Router {
     let desk = Desk { questions, feed, streams: Arc::new(Semaphore::new(STREAM_LIMIT)) };
     Router::new()
         .route("/{token}/", get(page::html))
@@ -98,25 +99,25 @@ async fn guarded(State(token): State<Token>, request: Request, next: Next) -> Re
 
 #[derive(Deserialize)]
 struct OfWorkspace {
-    workspace: u32,
+    workspace: WorkspaceId,
 }
 
 #[derive(Deserialize)]
 struct OfMeasurement {
-    workspace: u32,
+    workspace: WorkspaceId,
     generation: u64,
 }
 
 #[derive(Deserialize)]
 struct OfRuns {
-    workspace: u32,
+    workspace: WorkspaceId,
     before: u64,
     after: u64,
 }
 
 #[derive(Deserialize)]
 struct OfLine {
-    workspace: u32,
+    workspace: WorkspaceId,
     file: Option<u32>,
     line: Option<u32>,
     generation: Option<u64>,
@@ -131,20 +132,20 @@ impl OfLine {
 
 #[derive(Deserialize)]
 struct OfCommand {
-    workspace: u32,
+    workspace: WorkspaceId,
     command: Wish,
 }
 
 #[derive(Deserialize)]
 struct OfBatch {
-    workspace: u32,
+    workspace: WorkspaceId,
     generation: u64,
     batch: u64,
 }
 
 #[derive(Deserialize)]
 struct OfWhatIf {
-    workspace: u32,
+    workspace: WorkspaceId,
     name: String,
     action: Action,
     /// The line of a finding that is to be mended; a name alone means the whole program.

@@ -9,11 +9,12 @@ use futures_util::stream::{Stream, unfold};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::feed::News;
+use crate::scheduler::WorkspaceId;
 
 /// One page that listens.
 struct Listener {
-    feed: watch::Receiver<BTreeMap<u32, News>>,
-    workspace: u32,
+    feed: watch::Receiver<BTreeMap<WorkspaceId, News>>,
+    workspace: WorkspaceId,
     /// What it was told last.
     status: Option<Arc<str>>,
     revision: Option<u64>,
@@ -23,9 +24,9 @@ struct Listener {
 /// The events of a workspace, from its status on. A page that comes back says which revision it saw
 /// last (`known`), and is told at once where it has missed something. The stream ends with the
 /// workspace.
-pub fn events(
-    feed: watch::Receiver<BTreeMap<u32, News>>,
-    workspace: u32,
+pub(super) fn events(
+    feed: watch::Receiver<BTreeMap<WorkspaceId, News>>,
+    workspace: WorkspaceId,
     known: Option<u64>,
     room: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {

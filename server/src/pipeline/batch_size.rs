@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ridgeline_analysis::devices::device_table::DeviceTable;
+use ridgeline_analysis::operators::op_cost::{Options, cost};
+use ridgeline_analysis::operators::op_list::{OpList, Outcome as ListOutcome};
 use ridgeline_analysis::predict::batch_size::{
     Bounds, Capacity, Estimate, Evidence, Failed, Question, Round, Run, most_runs_left,
     next_question,
 };
-use ridgeline_analysis::predict::device_table::DeviceTable;
-use ridgeline_analysis::predict::op_cost::{Options, cost};
-use ridgeline_analysis::predict::op_list::{OpList, Outcome as ListOutcome};
 use ridgeline_analysis::profile::Profile;
-use ridgeline_analysis::source::batch_site::{
-    BatchSite, Entry as SiteEntry, Project as _, Refusal, batch_site,
+use ridgeline_analysis::python::batch_site::{
+    BatchSite, Entry as SiteEntry, Project as _, batch_site,
 };
+use ridgeline_analysis::python::semantics::Refusal;
 use ridgeline_gpu::agent::{
     Agent, Claim, Entry, EstimateRequest, Iterations, Outcome as Ended, RunOutcome, RunRequest,
 };
@@ -26,15 +27,14 @@ use tokio::sync::mpsc;
 use super::plan::Plan;
 use super::side_by_side::{self, SideBySide};
 use super::{Pipeline, blocking, fewer_iterations, or_cancelled, read_in_background, recording};
-use crate::batch::{Effort, Exploration, ExploreRequest, Sources};
+use crate::batch::{Effort, Exploration, ExploreRequest, Explored, Sources};
 use crate::consent::Permit;
 use crate::machine_load::{self, Needed};
 use crate::profiler::ProgressEvent;
 
 /// What a run may take where nobody asked for it: its iterations, at the speed of the last one.
 const SHORT: Duration = Duration::from_secs(4);
-/// All of it where nobody asked, and where somebody did.
-const AUTOMATIC_LIMIT: Duration = Duration::from_secs(60);
+/// All of it where somebody asked. Where nobody did, the background budget is the limit.
 const ASKED_LIMIT: Duration = Duration::from_secs(600);
 /// One run or estimate, in seconds. The configuration may say less.
 const QUESTION_SECONDS: u64 = 60;
@@ -67,22 +67,13 @@ struct Gap {
 
 impl Pipeline {
     /// What is known of other batch sizes before one is tried. It runs nothing.
-    pub async fn look_at_batch(&self, request: &ExploreRequest) -> Option<Exploration> {
+    pub(crate) async fn look_at_batch(&self, request: &ExploreRequest) -> Option<Exploration> {
         self.first_look(request).await.map(|(exploration, _, _)| exploration)
     }
 
-    /// Waits until the machine is free for work that nobody waits for; false where the permit ended before.
-    async fn waits_for_machine(&self, profile: &Profile, permit: &Permit) -> bool {
-        if self.is_busy_machine_fine() {
-            return permit.is_valid();
-        }
-        let device = &profile.device;
-        let gpu = (device.kind == "cuda").then_some(device.name.as_str());
-        let tell = |needed: Needed| permit.say(format!("waiting, because {}", needed.why()));
-        tokio::select! {
-            () = machine_load::until_free(gpu, tell) => true,
-            () = permit.token().cancelled() => false,
-        }
+    /// Whether something else needs the machine, or the GPU of this name.
+    pub(crate) async fn machine_needed(&self, gpu: Option<&str>) -> Option<Needed> {
+        if self.is_busy_machine_fine() { None } else { machine_load::needed(gpu).await }
     }
 
     async fn first_look(&self, request: &ExploreRequest) -> Option<(Exploration, Sources, Plan)> {
@@ -101,44 +92,46 @@ impl Pipeline {
 
     /// Finds out what other batch sizes cost, and tells each time that more is known. Ends soon after its
     /// permit.
-    pub async fn explore_batch(
+    pub(crate) async fn explore_batch(
         &self,
         request: ExploreRequest,
         news: mpsc::Sender<Exploration>,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) {
+    ) -> Explored {
         let Some((mut exploration, sources, plan)) = self.first_look(&request).await else {
-            return;
+            return Explored::Done;
         };
         let profile = request.measured.profile.clone();
+        if let Some(known) = &request.known {
+            exploration.evidence.clone_from(&known.evidence);
+        }
         let run = exploration.evidence.runs.first();
         let base = run.map(|run| (run.batch, run.samples));
         if news.send(exploration.clone()).await.is_err() {
-            return;
+            return Explored::Done;
         }
         // A provider is asked for its batch size, wherever that is written.
         let is_provider = matches!(plan.entry, Entry::Provider { .. });
         let site = exploration.site.clone().ok();
-        let (Some(base), true) = (base, is_provider || site.is_some()) else { return };
+        let (Some(base), true) = (base, is_provider || site.is_some()) else {
+            return Explored::Done;
+        };
         let gap = site.filter(|_| !is_provider).and_then(|site| gap(&site, &sources));
         let is_background = request.effort != Effort::Runs;
-        if is_background && !self.waits_for_machine(&profile, &permit).await {
-            return;
-        }
         let agent = async {
             let interpreter = self.interpreter(&plan).await?;
             self.agent(&plan, &interpreter).await
         };
         let agent = or_cancelled(permit.token(), agent).await;
         if !permit.is_valid() {
-            return;
+            return Explored::Done;
         }
         let Ok(agent) = agent else {
             exploration.message = Some("No Python with torch is there to try others.".to_owned());
             // A receiver that is gone wants nothing more.
             let _ = news.send(exploration).await;
-            return;
+            return Explored::Done;
         };
         let recording = request.measured.recording.as_deref();
         let batches = recording.map(|folder| folder.join("batch.json"));
@@ -165,21 +158,17 @@ impl Pipeline {
             },
             side_by_side: side_by_side::can(&explorer.agent, &request.measured).await,
         };
-        let limit = if is_background { AUTOMATIC_LIMIT } else { ASKED_LIMIT };
-        let mut until = Instant::now() + limit;
+        let gpu = (profile.device.kind == "cuda").then_some(profile.device.name.as_str());
+        // Whoever starts this has looked at the machine, and ends what nobody asked for in time.
+        let (mut is_first, until) = (true, Instant::now() + ASKED_LIMIT);
         while let Some(question) = next_question(&exploration.evidence, base.0, &bounds) {
             if !permit.is_valid() || Instant::now() > until {
-                return;
+                return Explored::Done;
             }
-            let waited = Instant::now();
-            if is_background && !self.waits_for_machine(&profile, &permit).await {
-                return;
+            if is_background && !is_first && self.machine_needed(gpu).await.is_some() {
+                return Explored::MachineNeeded;
             }
-            until += waited.elapsed();
-            let _alone = tokio::select! {
-                held = request.machine.lock() => held,
-                () = permit.token().cancelled() => return,
-            };
+            is_first = false;
             let left = most_runs_left(&exploration.evidence, base.0, &bounds);
             permit.say(stage(question, left));
             // News that nobody takes in time are old news.
@@ -195,13 +184,14 @@ impl Pipeline {
                 Err(reason) => exploration.evidence.failed.push(Failed { question, reason }),
             }
             if !permit.is_valid() {
-                return;
+                return Explored::Done;
             }
             exploration.message = message(&exploration.evidence, &bounds);
             if news.send(exploration.clone()).await.is_err() {
-                return;
+                return Explored::Done;
             }
         }
+        Explored::Done
     }
 }
 
@@ -265,6 +255,9 @@ pub(super) fn site_entry(plan: &Plan, sources: &Sources) -> SiteEntry {
     let request = plan.run_request(PathBuf::new());
     let path = match &plan.entry {
         Entry::Script { path } | Entry::Provider { path } => inside(path),
+        Entry::Module { .. } if plan.file().is_some() => {
+            plan.file().map(inside).unwrap_or_default()
+        }
         Entry::Module { name } => {
             let base = name.replace('.', "/");
             let file = format!("{base}.py");

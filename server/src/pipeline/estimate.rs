@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ridgeline_analysis::predict::device_spec::DeviceSpec;
-use ridgeline_analysis::predict::live::{self, Measured, Text, processor::processor};
-use ridgeline_analysis::predict::op_cost::Options;
-use ridgeline_analysis::predict::op_list::OpList;
+use ridgeline_analysis::devices::device_spec::DeviceSpec;
+use ridgeline_analysis::devices::processor::processor;
+use ridgeline_analysis::operators::op_cost::Options;
+use ridgeline_analysis::operators::op_list::OpList;
+use ridgeline_analysis::predict::live::{self, Measured, Text};
+use ridgeline_analysis::present::failure::run::RunFacts;
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::profile::{Before, Profile};
+use ridgeline_analysis::python::{SourceIndex, fingerprint};
 use ridgeline_analysis::recording::manifest::Failure;
-use ridgeline_analysis::source::{SourceIndex, fingerprint};
 use ridgeline_gpu::agent::{
     Agent, Claim, EstimateRequest as ToAgent, Outcome as Ended, RunLimits, RunOutcome,
 };
@@ -65,7 +67,7 @@ struct Target {
 
 impl Pipeline {
     /// Estimates what the unsaved text of a project costs. Ends soon after `cancel`.
-    pub async fn estimate(
+    pub(crate) async fn estimate(
         &self,
         request: EstimateRequest,
         cancel: &CancellationToken,
@@ -315,7 +317,7 @@ fn profile(
 }
 
 fn gaps(list: &OpList) -> Vec<Gap> {
-    let gap = |one: &ridgeline_analysis::predict::op_list::Unsupported| {
+    let gap = |one: &ridgeline_analysis::operators::op_list::Unsupported| {
         let path = list.files.get(one.file as usize)?.clone();
         let message = format!(
             "Not estimated: {} cannot run without data ({}). What is measured stays",
@@ -413,7 +415,7 @@ pub(super) fn read_list(root: &Path, folder: &Path, ended: &RunOutcome) -> Resul
     }
 }
 
-const LONGEST_LIST: u64 = ridgeline_analysis::predict::op_list::MAX_BYTES as u64;
+const LONGEST_LIST: u64 = ridgeline_analysis::operators::op_list::MAX_BYTES as u64;
 
 fn run_failure(list: &OpList, failure: Failure) -> RunFailure {
     let frames = failure.frames.iter().filter_map(|frame| {
@@ -427,6 +429,7 @@ fn run_failure(list: &OpList, failure: Failure) -> RunFailure {
         kind: failure.kind,
         requested_bytes: failure.requested_bytes,
         memory: None,
+        run: Box::new(RunFacts { error: failure.facts, ..RunFacts::default() }),
     }
 }
 

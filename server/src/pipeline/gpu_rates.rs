@@ -1,7 +1,7 @@
 //! Measuring a GPU for the language server: in a child process, with the cuBLASLt of the Python that
 //! trained on it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ridgeline_analysis::profile::Device;
 use ridgeline_gpu::ceilings::{cublas_folders, measure_in_child};
@@ -11,18 +11,14 @@ use super::{Pipeline, Request, blocking};
 use crate::measured_rates::{Identity, Measurement, Target, of_device};
 
 /// The GPU of this machine that `device` is, where it was not measured with its driver yet.
-pub(super) async fn unmeasured(
-    pipeline: &Pipeline,
-    device: &Device,
-    root: &Path,
-) -> Option<Target> {
+pub(super) async fn unmeasured(pipeline: &Pipeline, device: &Device) -> Option<Target> {
     let found = devices::query().await;
     let is_it =
         |gpu: &&devices::Gpu| gpu.name == device.name && gpu.is_simulated == device.is_simulated;
     let gpu = found.gpus.iter().find(is_it)?;
     let identity = Identity::of(gpu, &found);
     let is_known = of_device(pipeline.store(), &identity).is_some();
-    (!is_known).then(|| Target::new(gpu, identity, root))
+    (!is_known).then(|| Target::new(gpu, identity))
 }
 
 /// Measures a GPU and keeps its rates. What a person is told of it, or why nothing was measured.

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ridgeline_analysis::metrics::throughput::median;
+use ridgeline_analysis::base::statistics::median;
+use ridgeline_analysis::optimize::accuracy::{Pair, Sides, VERSION};
+use ridgeline_analysis::optimize::optimization::Prediction;
+use ridgeline_analysis::optimize::rewrite::{FileEdits, Request, rewrite};
+use ridgeline_analysis::optimize::study::optimization;
 use ridgeline_analysis::profile::Profile;
-use ridgeline_analysis::source::batch_site::Project as _;
-use ridgeline_analysis::source::rewrite::{FileEdits, Request, rewrite};
-use ridgeline_analysis::source::{LineMap, Lines};
-use ridgeline_analysis::whatif::accuracy::{Pair, Sides, VERSION};
-use ridgeline_analysis::whatif::optimization::Prediction;
-use ridgeline_analysis::whatif::study::optimization;
+use ridgeline_analysis::python::semantics::Project as _;
+use ridgeline_analysis::python::{LineMap, Lines};
 use ridgeline_gpu::agent::{Agent, Iterations, Outcome as Ended, RunRequest};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -24,9 +24,7 @@ use super::outcome::{self, Outcome, Problem, ProblemKind};
 use super::plan::Plan;
 use super::side_by_side::{self, Measured, SideBySide};
 use super::step::without_log;
-use super::{
-    Pipeline, blocking, fewer_iterations, files_problem, or_cancelled, read_in_background,
-};
+use super::{Pipeline, blocking, files_problem, or_cancelled, read_in_background};
 use crate::batch::Sources;
 use crate::documents::text_on_disk;
 use crate::profiler::{Profiled, ProgressEvent};
@@ -43,7 +41,7 @@ const RUNS: [(&str, bool); 3] =
 
 /// What is compared.
 #[derive(Clone, Debug)]
-pub struct Compared {
+pub(crate) struct Compared {
     /// What was predicted of one optimization.
     pub prediction: Prediction,
     /// The measurement that it is predicted from.
@@ -61,7 +59,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// An outcome that is no measurement: the edit cannot be made, or a run failed.
-    pub async fn measure(
+    pub(crate) async fn measure(
         &self,
         plan: &Plan,
         compared: &Compared,
@@ -146,13 +144,7 @@ impl Pipeline {
         let mut request = RunRequest { overlay: overlay.clone(), iterations, ..planned };
         let (news, mut received) = mpsc::channel(16);
         let work = async {
-            let mut ended = self.run_once(agent, &request, &news, cancel).await;
-            if ended.outcome == Ended::Short
-                && let Some(fewer) = fewer_iterations(&out, &request.iterations).await
-            {
-                request.iterations = fewer;
-                ended = self.run_once(agent, &request, &news, cancel).await;
-            }
+            let (ended, _) = self.run_until_enough(agent, &mut request, &news, cancel).await;
             drop(news);
             ended
         };
@@ -163,7 +155,9 @@ impl Pipeline {
         };
         let (ended, ()) = tokio::join!(work, relay);
         if ended.outcome != Ended::Complete {
-            let failed = outcome::without_measurement(plan, &request, &ended, out).await;
+            let interpreter = self.interpreter(plan).await?;
+            let failed =
+                outcome::without_measurement(plan, &request, &ended, &interpreter, out).await;
             return Err(without_log(failed));
         }
         let read = read_in_background(&out, None, &plan.root).await?;
@@ -335,6 +329,7 @@ mod tests {
                 profile: Arc::default(),
                 elsewhere: None,
                 root: PathBuf::new(),
+                real_root: PathBuf::new(),
                 files: Vec::new(),
                 log: None,
                 recording: None,

@@ -2,7 +2,9 @@
 //! what every operator of it costs.
 
 mod batch_size;
+mod elsewhere;
 mod estimate;
+mod few_iterations;
 mod gpu_rates;
 mod measure;
 mod outcome;
@@ -11,6 +13,8 @@ mod probe_cache;
 mod probes;
 mod ranks;
 mod recording;
+mod reuse;
+mod run_facts;
 mod server;
 mod side_by_side;
 mod step;
@@ -21,7 +25,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ridgeline_gpu::agent::{
     Agent, AgentError, AgentOptions, Iterations, Outcome as Ended, Patience, Prepare, RunEvent,
@@ -33,13 +37,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use measure::Compared;
-pub use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
-pub use plan::{Overrides, Plan, Request, configured_python, plan};
-pub use probes::{kept_probes, known_probes};
+use few_iterations::fewer_iterations;
+pub(crate) use measure::Compared;
+pub(crate) use outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
+pub(crate) use plan::{Overrides, Plan, Request, TypedCommand, configured_python, plan};
+pub(crate) use probes::{kept_probes, known_probes};
 use recording::{Read, read};
-pub use recording::{add_ranks, is_recording, load};
-pub use what_if::{Iteration, subject};
+pub(crate) use recording::{add_ranks, is_recording, load};
+pub(crate) use what_if::{Iteration, subject};
 
 use crate::discover::Discovery;
 use crate::history;
@@ -53,7 +58,7 @@ const IDLE: Duration = Duration::from_secs(120);
 
 /// Profiles projects, and keeps what makes the next run fast: warm agents, the interpreters that
 /// were asked about themselves, and what discovery learnt about files.
-pub struct Pipeline {
+pub(crate) struct Pipeline {
     store: Store,
     surroundings: Surroundings,
     discovery: Arc<std::sync::Mutex<Discovery>>,
@@ -81,7 +86,7 @@ struct Warm {
 
 impl Pipeline {
     /// A pipeline that keeps its things in `store`.
-    pub fn new(store: Store) -> Pipeline {
+    pub(crate) fn new(store: Store) -> Pipeline {
         let surroundings =
             Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
         Pipeline {
@@ -96,7 +101,7 @@ impl Pipeline {
     }
 
     /// Where things are kept.
-    pub fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &Store {
         &self.store
     }
 
@@ -104,7 +109,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// An outcome that is no measurement: see [`plan`].
-    pub async fn plan(&self, request: Request) -> Result<Plan, Outcome> {
+    pub(crate) async fn plan(&self, request: Request) -> Result<Plan, Outcome> {
         let store = self.store.clone();
         let discovery = Arc::clone(&self.discovery);
         blocking(move || {
@@ -118,7 +123,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`ProblemKind::NoPython`], with what to do.
-    pub async fn interpreter(&self, plan: &Plan) -> Result<Interpreter, Outcome> {
+    pub(crate) async fn interpreter(&self, plan: &Plan) -> Result<Interpreter, Outcome> {
         // Asking a Python imports torch, which takes seconds. What exists where is asked every time,
         // so that an environment that was made or removed meanwhile counts.
         let candidates = interpreter::candidates(&plan.search, &self.surroundings);
@@ -144,7 +149,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// Where there is no Python with torch, or the agent does not start in it.
-    pub async fn warm(&self, plan: &Plan) -> Result<(), Outcome> {
+    pub(crate) async fn warm(&self, plan: &Plan) -> Result<(), Outcome> {
         let interpreter = self.interpreter(plan).await?;
         if plan.launched_by.is_some() {
             // What a launcher starts cannot be ready ahead of it.
@@ -154,13 +159,13 @@ impl Pipeline {
     }
 
     /// Ends the warm agents of the projects in a folder.
-    pub async fn forget(&self, folder: &Path) {
+    pub(crate) async fn forget(&self, folder: &Path) {
         self.agents.lock().await.retain(|warm| !warm.root.starts_with(folder));
     }
 
     /// Runs a plan and says what it costs. News go to `progress`; where nobody takes them they are
     /// dropped. Ends soon after `cancel`, and nothing of the run is left then.
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         plan: &Plan,
         progress: &mpsc::Sender<ProgressEvent>,
@@ -187,26 +192,16 @@ impl Pipeline {
         let root = plan.root.clone();
         let folder = blocking(move || store.new_recording(&root)).await?.map_err(files_problem)?;
 
+        let began = SystemTime::now();
         let mut request = plan.launched_request(folder.clone());
-        let mut ended = self.run_once(&agent, &request, progress, cancel).await;
+        let (mut ended, of_runs) =
+            self.run_until_enough(&agent, &mut request, progress, cancel).await;
         let mut notes = plan.notes.clone();
-        if ended.outcome == Ended::Short
-            && let Some(iterations) = fewer_iterations(&folder, &request.iterations).await
-        {
-            if iterations.profiled < request.iterations.profiled
-                || iterations.timed < request.iterations.timed
-            {
-                notes.push(format!(
-                    "the program ends after few iterations: {} were timed after {} to warm up",
-                    iterations.timed, iterations.warmup
-                ));
-            }
-            request.iterations = iterations;
-            ended = self.run_once(&agent, &request, progress, cancel).await;
-        }
+        notes.extend(of_runs);
         if ended.outcome != Ended::Complete {
             let outcome =
-                outcome::without_measurement(plan, &request, &ended, folder.clone()).await;
+                outcome::without_measurement(plan, &request, &ended, &interpreter, folder.clone())
+                    .await;
             blocking(move || discard_data(&folder)).await?;
             return Err(outcome);
         }
@@ -230,6 +225,11 @@ impl Pipeline {
                         .to_owned(),
                 ),
             }
+        }
+        // What a note says of this run, a recording that is used again would not say.
+        if notes == plan.notes {
+            let (folder, key) = (folder.clone(), self.key_of(plan));
+            blocking(move || reuse::note(&folder, &key, began)).await?;
         }
         read.profile.notes.splice(0..0, notes);
         read.profile.side_effects = side_effects;
@@ -419,7 +419,7 @@ async fn end_idle(agents: Weak<Mutex<Vec<Warm>>>) {
 ///
 /// # Errors
 /// Where there is none, or it cannot be read.
-pub fn newest(store: &Store, folder: &Path) -> Result<Profiled, String> {
+pub(crate) fn newest(store: &Store, folder: &Path) -> Result<Profiled, String> {
     let (root, folder) = newest_recording(store, folder)
         .ok_or_else(|| format!("{} was not profiled yet", folder.display()))?;
     measured(&root, &folder).map(|profiled| history::with_changes(store, profiled))
@@ -429,7 +429,7 @@ pub fn newest(store: &Store, folder: &Path) -> Result<Profiled, String> {
 ///
 /// # Errors
 /// Where it cannot be read.
-pub fn newer(
+pub(crate) fn newer(
     store: &Store,
     folder: &Path,
     known: Option<&Path>,
@@ -455,7 +455,7 @@ fn newest_recording(store: &Store, folder: &Path) -> Option<(PathBuf, PathBuf)> 
 ///
 /// # Errors
 /// Where it cannot be read.
-pub fn open(path: &Path) -> Result<Profiled, String> {
+pub(crate) fn open(path: &Path) -> Result<Profiled, String> {
     // Nothing lies below it but the recording, so that its lines lead to no file.
     measured(path, path)
 }
@@ -479,37 +479,6 @@ async fn read_in_background(
     blocking(move || read(&folder, eager.as_deref(), &root))
         .await?
         .map_err(|error| Outcome::Problem(Problem::new(ProblemKind::Files, error.to_string(), "")))
-}
-
-/// Fewer iterations, for a program that ended before as many as were asked for: the recording's
-/// manifest says how many there were. `None` where there were too few to measure anything.
-async fn fewer_iterations(folder: &Path, asked: &Iterations) -> Option<Iterations> {
-    let folder = folder.to_owned();
-    let seen = blocking(move || recording::iterations_seen(&folder)).await.ok()??;
-    shortened(asked, seen)
-}
-
-/// Fewer are timed, while that leaves a few. Else one profiled iteration, and of the rest one or two
-/// timed ones.
-fn shortened(asked: &Iterations, seen: u32) -> Option<Iterations> {
-    /// Timing fewer than these is not worth a second profiled iteration, without which peaks of memory
-    /// are less certain.
-    const A_FEW: u32 = 3;
-    let left = seen.saturating_sub(asked.warmup.saturating_add(asked.profiled));
-    if left >= asked.timed.min(A_FEW) && (left < asked.timed || asked.timed_at_most.is_some()) {
-        let timed = left.min(asked.timed);
-        return Some(Iterations { timed, timed_at_most: None, ..asked.clone() });
-    }
-    let unprofiled = seen.checked_sub(1).filter(|left| *left > 0)?;
-    let timed = if unprofiled >= 3 { asked.timed.clamp(1, 2) } else { 1 };
-    let warmup = asked.warmup.min(unprofiled.saturating_sub(timed));
-    Some(Iterations {
-        warmup,
-        timed,
-        timed_at_most: None,
-        profiled: 1,
-        found_by: asked.found_by.clone(),
-    })
 }
 
 /// What a run is doing, in a person's words, and its share of the whole.
@@ -581,33 +550,6 @@ fn agent_problem(error: AgentError) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check_shortened(seen: u32, expected: Option<(u32, u32, u32)>) {
-        let asked = Iterations { timed_at_most: Some(6), ..Iterations::default() };
-        let got = shortened(&asked, seen);
-        let got = got.map(|fewer| (fewer.warmup, fewer.timed, fewer.profiled));
-        assert_eq!(got, expected);
-        if let Some((warmup, timed, profiled)) = expected {
-            assert!(warmup + timed + profiled <= seen);
-        }
-    }
-
-    #[test]
-    fn few_iterations_are_divided() {
-        check_shortened(0, None);
-        check_shortened(1, None);
-        check_shortened(2, Some((0, 1, 1)));
-        check_shortened(3, Some((1, 1, 1)));
-        check_shortened(4, Some((1, 2, 1)));
-        check_shortened(6, Some((2, 2, 1)));
-        check_shortened(7, Some((2, 3, 2)));
-        check_shortened(9, Some((2, 3, 2)));
-        // Many were asked for: of these there are fewer, and of the others as many.
-        let many = Iterations { timed: 60, ..Iterations::default() };
-        let timed = |seen: u32| shortened(&many, seen).map(|fewer| (fewer.timed, fewer.profiled));
-        assert_eq!((timed(32), timed(7), timed(6)), (Some((28, 2)), Some((3, 2)), Some((2, 1))));
-    }
 
     #[test]
     fn progress_never_goes_back() {

@@ -2,39 +2,48 @@
 
 use std::path::PathBuf;
 
-use ridgeline_analysis::present::failure::RunFailure;
+use ridgeline_analysis::present::failure::run::Reader;
+use ridgeline_analysis::present::failure::{self, FailurePage, RunFailure};
 use ridgeline_analysis::profile::side_effects::SideEffects;
-use ridgeline_analysis::units;
 use ridgeline_gpu::agent::{Outcome as Ended, RunOutcome, RunRequest};
+use ridgeline_gpu::interpreter::Interpreter;
 
 use super::plan::Plan;
-use super::recording;
-use crate::config;
-use crate::profiler::Profiled;
+use super::{recording, run_facts};
+use crate::profiler::{Profiled, RunChoice};
 
 /// How profiling ended.
 #[derive(Debug)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It was measured.
     Measured(Box<Profiled>),
     /// The program failed.
     Failed(Box<ProgramFailure>),
     /// Somebody stopped it.
     Cancelled,
-    /// Several scripts fit.
+    /// Several programs fit.
     Choose {
         /// The project's root.
         root: PathBuf,
-        /// Relative to the root, likeliest first, each with why it looks like training.
-        scripts: Vec<(PathBuf, String)>,
+        /// Likeliest first.
+        runs: Vec<RunChoice>,
     },
     /// Something is in the way.
     Problem(Problem),
 }
 
 impl Outcome {
+    /// How the program failed, or ended without a measurement.
+    pub(crate) fn failure(&self) -> Option<&RunFailure> {
+        match self {
+            Outcome::Failed(failed) => Some(&failed.failure),
+            Outcome::Problem(problem) => problem.run.as_deref(),
+            Outcome::Measured(_) | Outcome::Cancelled | Outcome::Choose { .. } => None,
+        }
+    }
+
     /// What the program wrote that was kept from the disk, where it ran and was not allowed to.
-    pub fn side_effects(&self) -> Option<&SideEffects> {
+    pub(crate) fn side_effects(&self) -> Option<&SideEffects> {
         match self {
             Outcome::Measured(profiled) => profiled.profile.side_effects.as_deref(),
             Outcome::Failed(failed) => failed.side_effects.as_ref(),
@@ -46,7 +55,7 @@ impl Outcome {
 
 /// How the user's program failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProgramFailure {
+pub(crate) struct ProgramFailure {
     /// What it raised, with paths relative to `root`.
     pub failure: RunFailure,
     /// The project's root.
@@ -59,13 +68,15 @@ pub struct ProgramFailure {
 
 /// What is in the way of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// What it is about, for exit codes.
     pub kind: ProblemKind,
     /// What is wrong, and where.
     pub what: String,
     /// What to do next; empty where `what` says it.
     pub next: String,
+    /// The run that ended without a measurement; `what` and `next` are how it is told in the terminal.
+    pub run: Option<Box<RunFailure>>,
     /// What the program printed, where it was kept.
     pub log: Option<PathBuf>,
     /// What it wrote that was kept from the disk.
@@ -74,7 +85,7 @@ pub struct Problem {
 
 /// What a problem is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProblemKind {
+pub(crate) enum ProblemKind {
     /// The configuration says something that is not allowed.
     Configuration,
     /// There is no training script.
@@ -89,13 +100,20 @@ pub enum ProblemKind {
 
 impl Problem {
     /// A problem without a log.
-    pub fn new(kind: ProblemKind, what: impl Into<String>, next: impl Into<String>) -> Problem {
-        Problem { kind, what: what.into(), next: next.into(), log: None, side_effects: None }
+    pub(crate) fn new(
+        kind: ProblemKind,
+        what: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Problem {
+        let (what, next) = (what.into(), next.into());
+        Problem { kind, what, next, run: None, log: None, side_effects: None }
     }
 
-    /// Both sentences in one.
-    pub fn message(&self) -> String {
-        if self.next.is_empty() {
+    /// Both sentences in one, as an editor shows them.
+    pub(crate) fn message(&self) -> String {
+        if let Some(run) = &self.run {
+            failure::report(run, Reader::Editor).message
+        } else if self.next.is_empty() {
             self.what.clone()
         } else {
             format!("{}. {}", self.what, self.next)
@@ -108,40 +126,63 @@ pub(super) async fn without_measurement(
     plan: &Plan,
     request: &RunRequest,
     ended: &RunOutcome,
+    interpreter: &Interpreter,
     folder: PathBuf,
 ) -> Outcome {
-    let log = Some(folder.join(LOG_FILE)).filter(|log| log.is_file());
-    let side_effects = ended.side_effects.clone();
     if ended.outcome == Ended::Cancelled {
         return Outcome::Cancelled;
     }
-    if ended.outcome == Ended::Failed {
-        let folder = folder.clone();
-        let failure = tokio::task::spawn_blocking(move || recording::failure(&folder)).await;
-        if let Ok(Some(mut failure)) = failure {
-            if let Some(rank) = rank_of(request, ended) {
-                failure.message = format!("{} (on {rank})", failure.message);
-                if let Some(memory) = &mut failure.memory {
-                    memory.rank = Some(rank.to_owned());
-                }
-            }
-            let root = plan.root.clone();
-            return Outcome::Failed(Box::new(ProgramFailure { failure, root, log, side_effects }));
-        }
+    let log = Some(folder.join(LOG_FILE)).filter(|log| log.is_file());
+    let side_effects = ended.side_effects.clone();
+    if let Some((what, next)) = of_agent(ended) {
+        let side_effects = side_effects.map(Box::new);
+        let (kind, run) = (ProblemKind::Run, None);
+        return Outcome::Problem(Problem { kind, what, next, run, log, side_effects });
     }
-    let seen = match ended.outcome {
-        Ended::Short => {
-            let folder = folder.clone();
-            tokio::task::spawn_blocking(move || recording::iterations_seen(&folder))
-                .await
-                .ok()
-                .flatten()
+    let (plan, request, ended) = (plan.clone(), request.clone(), ended.clone());
+    let interpreter = interpreter.clone();
+    let told = tokio::task::spawn_blocking(move || {
+        let raised =
+            (ended.outcome == Ended::Failed).then(|| recording::failure(&folder)).flatten();
+        let is_raised = raised.is_some();
+        let failure = raised.unwrap_or_else(|| run_facts::ended(&ended));
+        let mut failure =
+            run_facts::complete(failure, &plan, &request, &ended, &interpreter, &folder);
+        if let Some(rank) = rank_of(&request, &ended).filter(|_| is_raised) {
+            failure.message = format!("{} (on {rank})", failure.message);
+            if let Some(memory) = &mut failure.memory {
+                memory.rank = Some(rank.to_owned());
+            }
         }
-        _ => None,
+        (failure, is_raised, plan.root)
+    });
+    match told.await {
+        Ok((failure, true, root)) => {
+            Outcome::Failed(Box::new(ProgramFailure { failure, root, log, side_effects }))
+        }
+        Ok((failure, false, _)) => {
+            let FailurePage { what, next } = failure::page(&failure, str::to_owned);
+            let (run, side_effects) = (Some(Box::new(failure)), side_effects.map(Box::new));
+            Outcome::Problem(Problem { kind: ProblemKind::Run, what, next, run, log, side_effects })
+        }
+        Err(error) => Outcome::Problem(Problem::new(ProblemKind::Run, error.to_string(), "")),
+    }
+}
+
+/// What is in the way on the side of the agent: the program is not to blame.
+fn of_agent(ended: &RunOutcome) -> Option<(String, String)> {
+    let detail = match ended.message.as_deref().map(str::trim) {
+        None | Some("") => String::new(),
+        Some(message) => format!(": {message}"),
     };
-    let (what, next) = explain(&plan.entry_name(), request, ended, seen);
-    let side_effects = side_effects.map(Box::new);
-    Outcome::Problem(Problem { kind: ProblemKind::Run, what, next, log, side_effects })
+    match ended.outcome {
+        Ended::Busy => Some((format!("the agent runs something else{detail}"), "Try again".into())),
+        Ended::AgentLost => Some((
+            format!("the agent was lost{detail}"),
+            "The next run starts another; `ridgeline doctor` looks closer".to_owned(),
+        )),
+        _ => None,
+    }
 }
 
 /// The rank that failed first, as the agent's message begins: `rank 1`.
@@ -153,88 +194,4 @@ fn rank_of<'a>(request: &RunRequest, ended: &'a RunOutcome) -> Option<&'a str> {
 }
 
 /// The program's output beside a recording.
-pub const LOG_FILE: &str = "log.txt";
-
-/// What happened, and what to do next.
-fn explain(
-    program: &str,
-    request: &RunRequest,
-    ended: &RunOutcome,
-    seen: Option<u32>,
-) -> (String, String) {
-    let file = config::FILE_NAME;
-    let detail = ended
-        .message
-        .as_deref()
-        .map(str::trim)
-        .filter(|message| !message.is_empty())
-        .map(|message| format!(": {message}"))
-        .unwrap_or_default();
-    let code = ended.code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-    match ended.outcome {
-        Ended::Timeout => (
-            format!(
-                "{program} ran longer than {} s and was stopped{detail}",
-                request.limits.seconds
-            ),
-            format!(
-                "Let it reach its training loop sooner (a smaller data set, `arguments` in {file}), \
-                 or raise `seconds` under [limits] in {file}"
-            ),
-        ),
-        Ended::Memory => (
-            format!(
-                "{program} needed more memory than the limit of {} and was stopped{detail}",
-                units::bytes(request.limits.memory_bytes as f64)
-            ),
-            format!("Use a smaller batch, or raise `memory` under [limits] in {file}"),
-        ),
-        Ended::Crashed => (
-            format!("{program} was ended by {}{detail}", signal_name(ended.signal)),
-            "Its output may say more".to_owned(),
-        ),
-        Ended::Short => {
-            let count = match seen {
-                Some(0) => "before its first iteration was complete".to_owned(),
-                Some(1) => "after one iteration".to_owned(),
-                Some(seen) => format!("after {seen} iterations"),
-                None => "after too few iterations".to_owned(),
-            };
-            (
-                format!("{program} ended {count}{code}{detail}"),
-                "Ridgeline needs two iterations of the training loop at least: let it run longer, \
-                 or name the script that trains"
-                    .to_owned(),
-            )
-        }
-        Ended::Exited => (
-            format!("{program} ended{code} before it was measured{detail}"),
-            "Its output may say why".to_owned(),
-        ),
-        Ended::Busy => (format!("the agent runs something else{detail}"), "Try again".to_owned()),
-        Ended::AgentLost => (
-            format!("the agent was lost{detail}"),
-            "The next run starts another; `ridgeline doctor` looks closer".to_owned(),
-        ),
-        // Handled before; said all the same where a manifest could not be read.
-        Ended::Failed | Ended::Complete | Ended::Cancelled => (
-            format!("{program} failed, and its recording cannot be read{detail}"),
-            "Its output may say why".to_owned(),
-        ),
-    }
-}
-
-fn signal_name(signal: Option<i32>) -> String {
-    let name = match signal {
-        Some(4) => "an illegal instruction",
-        Some(6) => "an abort",
-        Some(7) => "a bus error",
-        Some(8) => "an arithmetic error",
-        Some(9) => "a kill",
-        Some(11) => "a segmentation fault",
-        Some(15) => "a request to terminate",
-        Some(other) => return format!("signal {other}"),
-        None => return "a crash".to_owned(),
-    };
-    format!("{name} (signal {})", signal.unwrap_or_default())
-}
+pub(super) const LOG_FILE: &str = "log.txt";

@@ -7,8 +7,8 @@ use std::hash::Hasher as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use ridgeline_analysis::whatif::probe_list::ProbeList;
-use ridgeline_analysis::whatif::study::Subject;
+use ridgeline_analysis::optimize::probe_list::ProbeList;
+use ridgeline_analysis::optimize::study::Subject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
 
 impl Known {
     /// Reads a file; one that is damaged is as good as none.
-    pub fn read(file: &Path) -> Known {
+    pub(super) fn read(file: &Path) -> Known {
         let known = serde_json::from_slice::<Known>(&read_bounded(file)).unwrap_or_default();
         let is_usable = known.version == VERSION && known.answers.len() <= MOST_ENTRIES;
         if is_usable { known } else { Known { version: VERSION, ..Known::default() } }
@@ -81,7 +81,7 @@ impl Known {
     ///
     /// # Errors
     /// When the folder cannot be made or the file not be written.
-    pub fn keep(&self, file: &Path) -> Result<(), StoreError> {
+    pub(super) fn keep(&self, file: &Path) -> Result<(), StoreError> {
         if let Some(folder) = file.parent() {
             create_private(folder)?;
         }
@@ -91,7 +91,7 @@ impl Known {
 
     /// The request for what is not known, in all the ways that are asked for: a ratio needs both of its
     /// sides from one measurement. Nothing where all is known.
-    pub fn missing(&self, request: &Value) -> Option<Value> {
+    pub(super) fn missing(&self, request: &Value) -> Option<Value> {
         let mut missing = request.clone();
         for key in LISTS {
             let unknown = list(request, key).iter().filter(|asked| !self.knows(asked));
@@ -108,7 +108,7 @@ impl Known {
     }
 
     /// What of it is asked for.
-    pub fn only(&self, request: &Value) -> Known {
+    pub(super) fn only(&self, request: &Value) -> Known {
         let asked = LISTS.iter().flat_map(|key| list(request, key)).map(without_ways);
         let answers = asked.filter_map(|asked| self.answers.get_key_value(&asked));
         let answers = answers.map(|(asked, answer)| (asked.clone(), answer.clone())).collect();
@@ -116,7 +116,7 @@ impl Known {
     }
 
     /// Takes in what was answered. What time was up for is asked again another time.
-    pub fn learn(&mut self, asked: &Value, answer: &Value) {
+    pub(super) fn learn(&mut self, asked: &Value, answer: &Value) {
         for key in LISTS {
             for (asked, answer) in list(asked, key).iter().zip(list(answer, key)) {
                 let is_told = answer.as_object().is_some_and(|told| told.len() > 1);
@@ -128,7 +128,7 @@ impl Known {
     }
 
     /// What is known of what is asked, as the agent would answer it.
-    pub fn answer(&self, request: &Value) -> Value {
+    pub(super) fn answer(&self, request: &Value) -> Value {
         let of = |key: &str| -> Vec<Value> {
             let asked = list(request, key).iter();
             let known = |asked: &Value| self.answers.get(&without_ways(asked)).cloned();

@@ -1,10 +1,11 @@
 //! Single operators, run by themselves after a recording: what this machine makes of them otherwise.
 
 use std::path::Path;
+use std::time::Duration;
 
-use ridgeline_analysis::whatif::facts::Probes;
-use ridgeline_analysis::whatif::probe_list::{Answer, ProbeList, Wanted, probe_list};
-use ridgeline_analysis::whatif::study::Subject;
+use ridgeline_analysis::optimize::facts::Probes;
+use ridgeline_analysis::optimize::probe_list::{Answer, ProbeList, Wanted, probe_list};
+use ridgeline_analysis::optimize::study::Subject;
 use ridgeline_gpu::agent::{Outcome as Ended, ProbeRequest};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -19,22 +20,24 @@ use crate::store::{Store, write_atomic};
 const SECONDS: f64 = 20.0;
 const SECONDS_OF_FINDINGS: f64 = 6.0;
 /// For the imports and the last operator besides.
-const GRACE_SECONDS: u64 = 15;
+const GRACE: Duration = Duration::from_secs(15);
+/// To bring the answer back in time.
+const ANSWERING: Duration = Duration::from_secs(2);
 /// The answer's name, in the agent's folder and beside a recording.
 const ANSWER: &str = "probes.json";
 
 impl Pipeline {
     /// Runs the operators by themselves that are wanted of a recording and that were not run before, and
-    /// keeps the answer beside it in `recording`. Nothing of the project runs. The answer's notes
+    /// keeps the answer beside it in `recording`, within `limit`. Nothing of the project runs. The answer's notes
     /// are for a person: that it ended early.
     ///
     /// # Errors
     /// An outcome that is no answer: cancelled, no Python, no disk.
-    pub async fn probe(
+    pub(crate) async fn probe(
         &self,
         plan: &Plan,
         subject: &Subject,
-        wanted: Wanted,
+        (wanted, limit): (Wanted, Option<Duration>),
         recording: Option<&Path>,
         progress: &mpsc::Sender<ProgressEvent>,
         cancel: &CancellationToken,
@@ -52,7 +55,7 @@ impl Pipeline {
         let mut notes = Vec::new();
         if let Some(missing) = known.missing(&list.request) {
             tell(progress, "running single operators in other ways", 0.5);
-            let (answer, note) = self.ask(plan, subject, &missing, cancel).await?;
+            let (answer, note) = self.ask(plan, subject, &missing, limit, cancel).await?;
             known.learn(&missing, &answer);
             notes.extend(note);
         }
@@ -80,6 +83,7 @@ impl Pipeline {
         plan: &Plan,
         subject: &Subject,
         request: &Value,
+        limit: Option<Duration>,
         cancel: &CancellationToken,
     ) -> Result<(Value, Option<String>), Outcome> {
         let interpreter = or_cancelled(cancel, self.interpreter(plan)).await?;
@@ -94,7 +98,9 @@ impl Pipeline {
         let manifest = subject.manifest.as_ref();
         let on_processor = manifest.is_some_and(|it| it.device.kind.as_deref() == Some("cpu"));
         let mut limits = run.limits;
-        limits.seconds = limits.seconds.min(SECONDS as u64 + GRACE_SECONDS);
+        let most = Duration::from_secs_f64(SECONDS) + GRACE;
+        let within = limit.map_or(most, |limit| most.min(limit.saturating_sub(ANSWERING)));
+        limits.seconds = limits.seconds.min(within.as_secs().max(1));
         let request = ProbeRequest {
             out: out.clone(),
             root: run.root,
@@ -103,6 +109,8 @@ impl Pipeline {
             request: file,
             without_sandbox: run.without_sandbox,
             limits,
+            // Who waits for the answer has no limit.
+            low_priority: limit.is_some(),
         };
         let (news, _unread) = mpsc::channel(1);
         let ended = agent.probe(request, news, cancel.clone()).await;
@@ -128,12 +136,12 @@ impl Pipeline {
 }
 
 /// What was measured after a recording, where its folder has it.
-pub fn kept_probes(recording: &Path, subject: &Subject) -> Probes {
+pub(crate) fn kept_probes(recording: &Path, subject: &Subject) -> Probes {
     read(&recording.join(ANSWER), &list(subject, Wanted::ALL))
 }
 
 /// The same, or else what this machine made of its operators at any time.
-pub fn known_probes(store: &Store, recording: Option<&Path>, subject: &Subject) -> Probes {
+pub(crate) fn known_probes(store: &Store, recording: Option<&Path>, subject: &Subject) -> Probes {
     let list = list(subject, Wanted::ALL);
     let kept = recording.map(|recording| read(&recording.join(ANSWER), &list)).unwrap_or_default();
     if kept != Probes::default() {

@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use ridgeline_analysis::attribution;
+use ridgeline_analysis::attribution::ranks::{rank_cost, side_by_side};
 use ridgeline_analysis::profile::Profile;
-use ridgeline_analysis::profile::ranks::{RankCost, Ranks};
+use ridgeline_analysis::profile::ranks::Ranks;
 use ridgeline_analysis::recording::Recording;
 
 use super::recording::load;
@@ -16,7 +17,7 @@ const MOST_READ: usize = 64;
 
 /// What the ranks cost of which `profile` is the first, and what a person should know about it. No ranks
 /// where it is the only one that can be read. It reads files and computes; it can take seconds.
-pub fn read(
+pub(super) fn read(
     folder: &Path,
     recording: &Recording,
     profile: &Profile,
@@ -27,24 +28,27 @@ pub fn read(
     // The last of them may have left nothing.
     let world_size = world_size(recording).max(last.saturating_add(1));
     let recorded = others.len().saturating_add(1);
-    if (recorded as u64) < u64::from(world_size) {
+    // Of ranks that the program starts itself, one is recorded (docs/ranks.md).
+    let is_child =
+        recording.manifest.as_ref().is_some_and(|manifest| manifest.child_processes.is_some());
+    if (recorded as u64) < u64::from(world_size) && !is_child {
         notes.push(format!("of {world_size} ranks {recorded} left a recording"));
     }
     if others.len() >= MOST_READ {
         notes.push(format!("of {world_size} ranks the first {MOST_READ} were read"));
         others.truncate(MOST_READ - 1);
     }
-    let mut ranks = vec![RankCost::new(0, profile)];
+    let mut ranks = vec![rank_cost(0, profile)];
     for (rank, folder) in others {
         let profile = load(&folder).map_err(|error| error.to_string()).and_then(|recording| {
             attribution::attribute(&recording).map_err(|error| error.to_string())
         });
         match profile {
-            Ok(profile) => ranks.push(RankCost::new(rank, &profile)),
+            Ok(profile) => ranks.push(rank_cost(rank, &profile)),
             Err(why) => notes.push(format!("rank {rank} is left out: {why}")),
         }
     }
-    (Ranks::new(world_size, ranks), notes)
+    (side_by_side(world_size, ranks), notes)
 }
 
 /// How many ranks there were, as the first one saw it; 0 where it did not.
@@ -55,7 +59,7 @@ fn world_size(recording: &Recording) -> u32 {
 }
 
 /// The folders of the ranks after the first, by their numbers and in that order.
-pub fn folders(folder: &Path) -> Vec<(u32, PathBuf)> {
+pub(super) fn folders(folder: &Path) -> Vec<(u32, PathBuf)> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
     let mut found: Vec<(u32, PathBuf)> = entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
@@ -71,6 +75,7 @@ pub fn folders(folder: &Path) -> Vec<(u32, PathBuf)> {
 
 #[cfg(test)]
 mod tests {
+
     use std::fs;
 
     use ridgeline_analysis::recording::manifest::Manifest;
@@ -102,6 +107,17 @@ mod tests {
         for (note, expected) in notes.iter().zip(expected) {
             assert!(note.starts_with(expected), "{note}");
         }
+    }
+
+    #[test]
+    fn no_rank_is_missing_of_those_that_a_program_starts_itself() {
+        let distributed = Some(Distributed { world_size: 2, ..Distributed::default() });
+        let observed = Observed { distributed, ..Observed::default() };
+        let manifest = Manifest { observed, child_processes: Some(2), ..Manifest::default() };
+        let recording = Recording { manifest: Some(manifest), ..Recording::default() };
+        let folder = folder(&[("", "{}")]);
+        let found = read(folder.path(), &recording, &Profile::default());
+        assert_eq!(found, (None, Vec::new()));
     }
 
     #[test]

@@ -7,19 +7,23 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ridgeline_analysis::attribution::{self, AttributionError};
+use ridgeline_analysis::devices::device_spec::Ceilings;
 use ridgeline_analysis::predict::device_comparison::{Comparison, Subject, compare};
-use ridgeline_analysis::predict::device_spec::Ceilings;
+use ridgeline_analysis::present::failure::run::{RunFacts, SignalCounts};
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::present::out_of_memory::OutOfMemory;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::chrome_trace::{Options, TraceError};
 use ridgeline_analysis::recording::line_log::{LineLog, LineLogError};
-use ridgeline_analysis::recording::manifest::{Manifest, ManifestError};
+use ridgeline_analysis::recording::manifest::{Manifest, ManifestError, Status};
 use ridgeline_analysis::recording::trace::Trace;
+use ridgeline_gpu::agent::Signals;
 use ridgeline_gpu::interpreter::Interpreter;
 
+use super::few_iterations::Seen;
 use super::what_if::Iteration;
+use crate::documents::real_path;
 use crate::known_devices;
 use crate::measured_rates;
 use crate::profiler::{AtHand, Profiled};
@@ -31,7 +35,7 @@ const MAX_LINE_LOG_BYTES: u64 = 512 << 20;
 
 /// What a folder's recording costs.
 #[derive(Debug)]
-pub struct Read {
+pub(super) struct Read {
     /// What one iteration costs.
     pub profile: Profile,
     /// The same iteration on other devices, where that was predicted.
@@ -44,7 +48,7 @@ pub struct Read {
 
 /// Why a recording could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordingError {
+pub(crate) enum RecordingError {
     /// A file is missing, too large or broken.
     #[error("the recording's {file} cannot be read: {source}")]
     Io {
@@ -73,7 +77,11 @@ pub enum RecordingError {
 ///
 /// # Errors
 /// Where a file is missing or broken.
-pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, RecordingError> {
+pub(super) fn read(
+    folder: &Path,
+    eager: Option<&Path>,
+    root: &Path,
+) -> Result<Read, RecordingError> {
     let recording = load(folder)?;
     let eager = eager.map(load).transpose()?;
     let (mut profile, graph) = attribution::attribute_with_graph(&recording, eager.as_ref())?;
@@ -100,14 +108,14 @@ pub fn read(folder: &Path, eager: Option<&Path>, root: &Path) -> Result<Read, Re
 }
 
 /// Adds what other ranks recorded beside the first one, whose profile it is.
-pub fn add_ranks(folder: &Path, recording: &Recording, profile: &mut Profile) {
+pub(crate) fn add_ranks(folder: &Path, recording: &Recording, profile: &mut Profile) {
     let (ranks, notes) = super::ranks::read(folder, recording, profile);
     profile.ranks = ranks.map(Arc::new);
     profile.notes.extend(notes);
 }
 
 /// Whether a path is the folder of a finished recording, or a trace of another profiler's.
-pub fn is_recording(path: &Path) -> bool {
+pub(crate) fn is_recording(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_trace = name.ends_with(".json") || name.ends_with(".json.gz");
     path.join(MANIFEST).is_file() || (is_trace && path.is_file())
@@ -117,7 +125,7 @@ pub fn is_recording(path: &Path) -> bool {
 ///
 /// # Errors
 /// Where one is missing or broken.
-pub fn load(folder: &Path) -> Result<Recording, RecordingError> {
+pub(crate) fn load(folder: &Path) -> Result<Recording, RecordingError> {
     if folder.is_file() {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let file =
@@ -168,7 +176,7 @@ const TRACE: &str = "trace.json";
 const LINES: &str = "lines.bin";
 
 /// Why the program failed, as the manifest says it. `None` where it says nothing.
-pub fn failure(folder: &Path) -> Option<RunFailure> {
+pub(super) fn failure(folder: &Path) -> Option<RunFailure> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let manifest = Manifest::parse(&bytes).ok()?;
     let failure = manifest.failure?;
@@ -176,8 +184,10 @@ pub fn failure(folder: &Path) -> Option<RunFailure> {
         let file = manifest.files.get(usize::try_from(frame.file).ok()?)?;
         Some(FailureFrame { path: file.path.clone(), line: frame.line, name: frame.name.clone() })
     });
+    let run = RunFacts { error: failure.facts, ..RunFacts::default() };
     Some(RunFailure {
         frames: frames.collect(),
+        run: Box::new(run),
         memory: failure
             .memory
             .as_ref()
@@ -190,28 +200,55 @@ pub fn failure(folder: &Path) -> Option<RunFailure> {
 }
 
 /// How many iterations the program came to before it ended; of several ranks, the one with the fewest.
-pub fn iterations_seen(folder: &Path) -> Option<u32> {
-    let others = super::ranks::folders(folder).into_iter().map(|(_, folder)| folder);
-    let all = std::iter::once(folder.to_owned()).chain(others);
-    all.filter_map(|folder| iterations_of(&folder)).min()
+pub(super) fn iterations_seen(folder: &Path) -> Option<u32> {
+    seen(folder).map(|seen| seen.count)
 }
 
-fn iterations_of(folder: &Path) -> Option<u32> {
+/// The same, with what made them.
+pub(super) fn seen(folder: &Path) -> Option<Seen> {
+    let others = super::ranks::folders(folder).into_iter().map(|(_, folder)| folder);
+    let all = std::iter::once(folder.to_owned()).chain(others);
+    all.filter_map(|folder| iterations_of(&folder)).min_by_key(|seen| seen.count)
+}
+
+/// The signals of training that came before it ended; nothing where the recording cannot be read.
+pub(super) fn signals_seen(folder: &Path) -> Option<SignalCounts> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
-    let iterations = Manifest::parse(&bytes).ok()?.iterations;
+    let seen = Manifest::parse(&bytes).ok()?.iterations.signals;
+    let count = |name: &str| seen.get(name).copied().unwrap_or_default();
+    Some(SignalCounts {
+        optimizer: count("optimizer"),
+        backward: count("backward"),
+        module: count("module"),
+    })
+}
+
+fn iterations_of(folder: &Path) -> Option<Seen> {
+    let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
+    let manifest = Manifest::parse(&bytes).ok()?;
+    let iterations = manifest.iterations;
     let counted = iterations.timed_ns.len().saturating_add(iterations.profiled.len());
-    iterations.seen.or(u32::try_from(counted).ok()?.checked_add(iterations.warmup))
+    let counted = u32::try_from(counted).ok()?.checked_add(iterations.warmup);
+    // What a program gave that ended early is all that it gives.
+    let is_known = manifest.status == Status::Short && iterations.first_signals.is_some();
+    let every = iterations.steps_per_iteration.unwrap_or(1).max(1);
+    let signals = Signals { first: iterations.first_signals.unwrap_or_default(), every };
+    Some(Seen {
+        count: iterations.seen.or(counted)?,
+        found_by: iterations.found_by.filter(|_| is_known),
+        signals: Some(signals).filter(|_| is_known),
+    })
 }
 
 /// Whether processes of their own loaded the batches; nothing where the recording cannot be read.
-pub fn has_loader_workers(folder: &Path) -> Option<bool> {
+pub(super) fn has_loader_workers(folder: &Path) -> Option<bool> {
     let bytes = read_bounded(folder, MANIFEST, MAX_MANIFEST_BYTES).ok()?;
     let loaders = Manifest::parse(&bytes).ok()?.loaders;
     Some(loaders.iter().any(|loader| loader.workers.is_some_and(|workers| workers > 0)))
 }
 
 /// Says where the profile's files are on this machine.
-pub fn locate(
+pub(super) fn locate(
     read: Read,
     root: &Path,
     interpreter: Option<&Interpreter>,
@@ -223,6 +260,7 @@ pub fn locate(
         profile: Arc::new(read.profile),
         elsewhere: read.elsewhere,
         root: root.to_owned(),
+        real_root: real_path(root),
         files,
         log: Some(folder.join(super::outcome::LOG_FILE)).filter(|log| log.is_file()),
         recording: Some(folder.to_owned()),
@@ -290,7 +328,7 @@ pub(super) fn read_bounded(
     let mut bytes = Vec::new();
     reader.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(wrong)?;
     if bytes.len() as u64 > limit {
-        let limit = ridgeline_analysis::units::bytes(limit as f64);
+        let limit = ridgeline_analysis::base::units::bytes(limit as f64);
         return Err(wrong(io::Error::other(format!("it is larger than {limit}"))));
     }
     Ok(bytes)

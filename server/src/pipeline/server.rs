@@ -2,21 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use ridgeline_analysis::optimize::facts::Probes;
+use ridgeline_analysis::optimize::probe_list::Wanted;
+use ridgeline_analysis::optimize::study::Subject;
 use ridgeline_analysis::present::side_effects;
 use ridgeline_analysis::profile::Device;
-use ridgeline_analysis::whatif::facts::Probes;
-use ridgeline_analysis::whatif::probe_list::Wanted;
-use ridgeline_analysis::whatif::study::Subject;
 use tokio::sync::mpsc;
 
 use super::outcome::{Outcome, Problem, ProblemKind, ProgramFailure};
 use super::plan::{Overrides, Request};
 use super::{Pipeline, gpu_rates, known_probes, newer, or_cancelled};
-use crate::batch::{Exploration, ExploreRequest};
+use crate::batch::{Exploration, ExploreRequest, Explored};
 use crate::config::{DEVICES, DeviceChoice};
 use crate::consent::Permit;
 use crate::live::{EstimateOutcome, EstimateRequest};
+use crate::machine_load::Needed;
 use crate::measured_rates::Target;
 use crate::profiler::{
     Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler, ProgressEvent,
@@ -77,11 +79,16 @@ impl Profiler for Arc<Pipeline> {
         news: mpsc::Sender<Exploration>,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<()> {
+    ) -> Boxed<Explored> {
         let pipeline = Arc::clone(self);
         Box::pin(async move {
-            Pipeline::explore_batch(&pipeline, request, news, progress, permit).await;
+            Pipeline::explore_batch(&pipeline, request, news, progress, permit).await
         })
+    }
+
+    fn machine_needed(&self, gpu: Option<String>) -> Boxed<Option<Needed>> {
+        let pipeline = Arc::clone(self);
+        Box::pin(async move { Pipeline::machine_needed(&pipeline, gpu.as_deref()).await })
     }
 
     fn probes(
@@ -89,6 +96,7 @@ impl Profiler for Arc<Pipeline> {
         request: ProfileRequest,
         subject: Arc<Subject>,
         recording: Option<PathBuf>,
+        limit: Option<Duration>,
         permit: Permit,
     ) -> Boxed<Probes> {
         let pipeline = Arc::clone(self);
@@ -98,9 +106,9 @@ impl Profiler for Arc<Pipeline> {
             // The status says nothing of it: it is over soon.
             let (progress, _unread) = mpsc::channel(1);
             let recording = recording.as_deref();
-            let answer = pipeline
-                .probe(&plan, &subject, Wanted::ALL, recording, &progress, permit.token())
-                .await;
+            let wanted = (Wanted::ALL, limit);
+            let answer =
+                pipeline.probe(&plan, &subject, wanted, recording, &progress, permit.token()).await;
             // Predictions go by operators' costs then.
             answer.map(|answer| answer.probes).unwrap_or_default()
         })
@@ -148,9 +156,9 @@ impl Profiler for Arc<Pipeline> {
         })
     }
 
-    fn unmeasured_gpu(&self, device: Device, root: PathBuf) -> Boxed<Option<Target>> {
+    fn unmeasured_gpu(&self, device: Device) -> Boxed<Option<Target>> {
         let pipeline = Arc::clone(self);
-        Box::pin(async move { gpu_rates::unmeasured(&pipeline, &device, &root).await })
+        Box::pin(async move { gpu_rates::unmeasured(&pipeline, &device).await })
     }
 
     fn measure_gpu(
@@ -191,7 +199,9 @@ pub(super) fn own_request(request: ProfileRequest) -> Result<Request, String> {
         workspace: request.root,
         changed: request.changed,
         script: None,
+        command: None,
         remembered: request.script,
+        takes_likeliest: false,
         editor_python: request.interpreter,
         overrides: Overrides {
             device,
@@ -212,7 +222,7 @@ fn not_compared(outcome: Outcome) -> ProfileOutcome {
             format!("the program failed: {}: {first}", failure.error_type)
         }
         Outcome::Problem(problem) => problem.message(),
-        Outcome::Choose { .. } => "several scripts train a model here".to_owned(),
+        Outcome::Choose { .. } => "several programs train a model here".to_owned(),
         Outcome::Measured(_) => "nothing was compared".to_owned(),
     };
     ProfileOutcome::NotCompared { message }
@@ -235,9 +245,7 @@ fn for_server(outcome: Outcome) -> ProfileOutcome {
             ProfileOutcome::Failed { failure, root, log }
         }
         Outcome::Cancelled => ProfileOutcome::Cancelled,
-        Outcome::Choose { root, scripts } => ProfileOutcome::Choose {
-            scripts: scripts.into_iter().map(|(path, _)| root.join(path)).collect(),
-        },
+        Outcome::Choose { runs, .. } => ProfileOutcome::Choose { runs },
         Outcome::Problem(problem) if problem.kind == ProblemKind::NothingToRun => {
             ProfileOutcome::NothingToRun { message: problem.message() }
         }

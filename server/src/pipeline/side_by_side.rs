@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ridgeline_analysis::metrics::throughput::median;
+use ridgeline_analysis::base::statistics::median;
 use ridgeline_analysis::profile::Profile;
 use ridgeline_gpu::agent::{
     Agent, Iterations, Mode, Outcome as Ended, RunOutcome, RunRequest, Version,

@@ -2,8 +2,8 @@
 //! kept, so that it is never taken for the project's newest measurement.
 
 use ridgeline_analysis::attribution;
-use ridgeline_analysis::predict::op_list::OpList;
-use ridgeline_analysis::predict::recorded_step::RecordedStep;
+use ridgeline_analysis::operators::op_list::OpList;
+use ridgeline_analysis::operators::recorded_step::RecordedStep;
 use ridgeline_gpu::agent::{Claim, EstimateRequest, Outcome as Ended, RunRequest};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -12,7 +12,7 @@ use super::estimate::read_list;
 use super::outcome::{self, Outcome, Problem, ProblemKind};
 use super::plan::Plan;
 use super::recording;
-use super::{Pipeline, blocking, fewer_iterations, files_problem, or_cancelled, tell};
+use super::{Pipeline, blocking, files_problem, or_cancelled, tell};
 use crate::profiler::ProgressEvent;
 
 impl Pipeline {
@@ -20,7 +20,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// An outcome that is no measurement.
-    pub async fn recorded_step(
+    pub(crate) async fn recorded_step(
         &self,
         plan: &Plan,
         progress: &mpsc::Sender<ProgressEvent>,
@@ -32,17 +32,11 @@ impl Pipeline {
         let (store, root) = (self.store().clone(), plan.root.clone());
         let folder = blocking(move || store.new_estimate(&root)).await?.map_err(files_problem)?;
         let mut request = plan.run_request(folder.path().to_owned());
-        let mut ended = self.run_once(&agent, &request, progress, cancel).await;
-        if ended.outcome == Ended::Short
-            && let Some(fewer) = fewer_iterations(folder.path(), &request.iterations).await
-        {
-            request.iterations = fewer;
-            ended = self.run_once(&agent, &request, progress, cancel).await;
-        }
+        let (ended, _) = self.run_until_enough(&agent, &mut request, progress, cancel).await;
         if ended.outcome != Ended::Complete {
             let out = folder.path().to_owned();
             return Err(without_log(
-                outcome::without_measurement(plan, &request, &ended, out).await,
+                outcome::without_measurement(plan, &request, &ended, &interpreter, out).await,
             ));
         }
         blocking(move || {
@@ -59,7 +53,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// An outcome that is no measurement: the program failed, or did not come to an iteration.
-    pub async fn operators(
+    pub(crate) async fn operators(
         &self,
         plan: &Plan,
         cancel: &CancellationToken,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ridgeline_analysis::predict::op_list::OpList;
-use ridgeline_analysis::source::SourceIndex;
+use ridgeline_analysis::operators::op_list::OpList;
+use ridgeline_analysis::python::SourceIndex;
 
 use crate::documents::text_on_disk;
 use crate::profiler::Profiled;

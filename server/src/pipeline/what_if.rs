@@ -4,18 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ridgeline_analysis::attribution;
+use ridgeline_analysis::graph::recorded::{NoGraph, Recorded};
+use ridgeline_analysis::optimize::study::{Subject, device_of};
 use ridgeline_analysis::profile::Profile;
 use ridgeline_analysis::recording::Recording;
 use ridgeline_analysis::recording::manifest::Manifest;
-use ridgeline_analysis::whatif::recorded::{NoGraph, Recorded};
-use ridgeline_analysis::whatif::study::{Subject, device_of};
 
 use crate::known_devices;
 use crate::measured_rates;
 
 /// What is needed of a recording to work out what-ifs and findings.
 #[derive(Debug)]
-pub struct Iteration {
+pub(crate) struct Iteration {
     recorded: Result<Recorded, NoGraph>,
     manifest: Option<Manifest>,
     ran_on_gpu: bool,
@@ -23,13 +23,13 @@ pub struct Iteration {
 
 impl Iteration {
     /// Of a recording whose graph is known.
-    pub fn new(recording: Recording, recorded: Result<Recorded, NoGraph>) -> Iteration {
+    pub(crate) fn new(recording: Recording, recorded: Result<Recorded, NoGraph>) -> Iteration {
         let ran_on_gpu = !recording.trace.activities.is_empty();
         Iteration { recorded, manifest: recording.manifest, ran_on_gpu }
     }
 
     /// Of a recording that costs what `profile` says. It computes for up to seconds.
-    pub fn of(recording: Recording, profile: &Profile) -> Iteration {
+    pub(crate) fn of(recording: Recording, profile: &Profile) -> Iteration {
         let recorded = attribution::step_graph(&recording, profile);
         Iteration::new(recording, recorded)
     }
@@ -40,7 +40,7 @@ impl Iteration {
 ///
 /// # Errors
 /// Why nothing can be predicted from it: a sentence without a full stop.
-pub fn subject(
+pub(crate) fn subject(
     iteration: Iteration,
     root: &Path,
     profile: Arc<Profile>,

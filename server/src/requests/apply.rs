@@ -5,18 +5,19 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ridgeline_analysis::base::units;
 use ridgeline_analysis::diagnose::finding::Finding;
 use ridgeline_analysis::diagnose::today::Today;
+use ridgeline_analysis::optimize::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
+use ridgeline_analysis::optimize::study::Study;
 use ridgeline_analysis::present::panel;
 use ridgeline_analysis::present::what_ifs::speedup;
 use ridgeline_analysis::profile::FileId;
-use ridgeline_analysis::source::batch_site::{Entry, Project as _};
-use ridgeline_analysis::source::rewrite::{EditKind, Refusal, Request, Rewrite, rewrites};
-use ridgeline_analysis::source::{
+use ridgeline_analysis::python::semantics::Entry;
+pub(super) use ridgeline_analysis::python::semantics::Project as _;
+use ridgeline_analysis::python::{
     LineMap, Lines, SourceIndex, TrainingScript, fingerprint, training_script,
 };
-use ridgeline_analysis::units;
-use ridgeline_analysis::whatif::study::Study;
 use tower_lsp::ls_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, DocumentChanges, OneOf,
     OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri, WorkspaceEdit,
@@ -25,13 +26,14 @@ use tower_lsp::ls_types::{
 use super::CommandReply;
 use super::batch_size::Edits;
 use crate::batch::Sources;
-use crate::documents::{DocumentId, DocumentSnapshot, real_path};
+use crate::documents::{DocumentId, DocumentSnapshot};
 use crate::findings::Kept;
 use crate::findings::entry::entry_of;
 use crate::lsp::client::{Importance, ToClient};
 use crate::lsp::position::to_range;
 use crate::lsp::to_proto::uri_text;
 use crate::profiler::Profiled;
+use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 use crate::view::View;
 use crate::what_if::worker_count;
@@ -44,7 +46,7 @@ const MOST_LINES: usize = 64;
 
 /// What an edit of a program needs.
 #[derive(Clone, Debug)]
-pub struct Applying {
+pub(crate) struct Applying {
     /// The project's root, without links.
     root: PathBuf,
     /// The file from which it is asked.
@@ -58,10 +60,10 @@ pub struct Applying {
 }
 
 /// An edit that is asked for, and the lines of today's texts that it is about.
-pub type Wanted = (EditKind, Vec<(String, u32)>);
+pub(super) type Wanted = (EditKind, Vec<(String, u32)>);
 
 /// An edit as the client takes it, and what it does.
-pub type Made = (WorkspaceEdit, Rewrite);
+pub(super) type Made = (WorkspaceEdit, Rewrite);
 
 /// What edits of a program look at.
 struct Program {
@@ -71,13 +73,13 @@ struct Program {
 
 impl Applying {
     /// The project's root, today's texts, and what runs, where that is known. It reads files.
-    pub fn read(&self) -> Option<(&Path, Sources, Entry)> {
+    pub(crate) fn read(&self) -> Option<(&Path, Sources, Entry)> {
         let Program { sources, entry } = self.program(None).ok()?;
         Some((&self.root, sources, entry))
     }
 
     /// The open texts of the project.
-    pub fn texts(&self) -> impl Iterator<Item = Arc<str>> {
+    pub(crate) fn texts(&self) -> impl Iterator<Item = Arc<str>> {
         let is_python = |path: &Path| path.extension().is_some_and(|ending| ending == "py");
         let open = self.open.iter().filter(move |(path, _)| is_python(path));
         open.map(|(_, open)| open.index.shared_text())
@@ -156,7 +158,7 @@ impl Applying {
 
     /// By the names of optimizations whether their edits can be made in today's texts, or why not: a
     /// sentence without a full stop. It reads files.
-    pub fn possible(&self) -> Vec<(String, Result<(), String>)> {
+    pub(crate) fn possible(&self) -> Vec<(String, Result<(), String>)> {
         let names = EditKind::ALL.map(|kind| kind.name().to_owned());
         match self.program(None) {
             Ok(program) => {
@@ -210,7 +212,7 @@ impl Applying {
     ///
     /// # Errors
     /// Where it is not known what runs.
-    pub fn mend(
+    pub(crate) fn mend(
         &self,
         wanted: &[Wanted],
         read: Option<&Entry>,
@@ -237,7 +239,7 @@ impl Applying {
     }
 
     /// Whether this is the project at `root`.
-    pub fn is_about(&self, root: &Path) -> bool {
+    pub(crate) fn is_about(&self, root: &Path) -> bool {
         self.root == root
     }
 
@@ -251,7 +253,7 @@ impl Applying {
 
     /// Findings as the panel shows them: without those that are silenced in today's texts, and with
     /// whether their edits can be made there, or why not: a sentence without a full stop. It reads files.
-    pub fn found(&self, kept: &Kept) -> Vec<panel::Found> {
+    pub(crate) fn found(&self, kept: &Kept) -> Vec<panel::Found> {
         let program = match self.program(None) {
             Ok(program) => program,
             Err(why) => {
@@ -346,7 +348,7 @@ impl Applying {
 
 /// The actions for a range: at the training loop, and at the lines that an edit changes. None before
 /// the project was measured: until then nobody knows what they would bring, and the command is there.
-pub fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeActionOrCommand> {
+pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<CodeActionOrCommand> {
     if applying.measured.is_none() {
         return Vec::new();
     }
@@ -400,7 +402,7 @@ fn brings(study: Option<&Study>, kind: EditKind) -> Option<String> {
 }
 
 /// `Ridgeline: train in bfloat16` for `Train in bfloat16`: beside the actions of other servers.
-pub fn named(title: &str) -> String {
+pub(super) fn named(title: &str) -> String {
     let mut letters = title.chars();
     let first = letters.next().map(|first| first.to_ascii_lowercase());
     let small: String = first.into_iter().chain(letters).collect();
@@ -409,32 +411,32 @@ pub fn named(title: &str) -> String {
 
 impl GlobalState {
     /// What an edit of a document's program needs.
-    pub fn applying_of(&self, id: &DocumentId) -> Option<Applying> {
+    pub(crate) fn applying_of(&self, id: &DocumentId) -> Option<Applying> {
         let real = self.documents.get(id)?.real.clone()?;
-        Some(self.applying(&self.root_of(&real)?, Some(&real)))
+        Some(self.applying(self.workspaces.around(&real)?, Some(&real)))
     }
 
-    pub fn applying(&self, root: &Path, file: Option<&Path>) -> Applying {
-        let workspace = self.workspaces.iter().find(|workspace| workspace.root == root);
+    pub(crate) fn applying(&self, id: WorkspaceId, file: Option<&Path>) -> Applying {
+        let workspace = &self.workspaces[id];
         // Another project of the workspace may have been measured later than the one of the file.
-        let is_about = |profiled: &Profiled| {
-            file.is_none_or(|file| file.starts_with(real_path(&profiled.root)))
-        };
-        let mut all = workspace.into_iter().flat_map(|workspace| &workspace.measured);
+        let is_about =
+            |profiled: &Profiled| file.is_none_or(|file| file.starts_with(&profiled.real_root));
+        let mut all = workspace.measured.iter();
         let measured = all.find(|(_, profiled)| is_about(profiled));
         let generation = measured.map(|(generation, _)| *generation);
         let what_ifs = generation.and_then(|generation| self.what_ifs_of(generation));
         let measured = measured.map(|(_, profiled)| profiled.clone());
-        let root = real_path(measured.as_ref().map_or(root, |profiled| profiled.root.as_path()));
+        let root = measured.as_ref().map_or(&workspace.root, |profiled| &profiled.real_root);
+        let root = root.clone();
         let open = self.open_texts(&root);
         Applying { root, file: file.map(Path::to_owned), measured, what_ifs, open }
     }
 
     /// Makes the edit of an optimization by command, which is answered when the edit has been sent or
     /// refused.
-    pub fn apply_by_command(
+    pub(crate) fn apply_by_command(
         &self,
-        root: &Path,
+        id: WorkspaceId,
         file: Option<&Path>,
         name: Option<&str>,
         reply: CommandReply,
@@ -448,8 +450,9 @@ impl GlobalState {
             let _ = reply.send(Ok(None));
             return;
         };
+        let root = &self.workspaces[id].root;
         let file = file.or(self.last_touched.as_deref()).filter(|file| file.starts_with(root));
-        let finding = self.what_if_edit(root, file, name, Vec::new());
+        let finding = self.what_if_edit(id, file, name, Vec::new());
         tokio::spawn(async move {
             let made = finding.await.map(|found| make(&to_client, found));
             let made = made.inspect_err(|why| to_client.show_message(Importance::Warning, why));
@@ -468,14 +471,14 @@ impl GlobalState {
 
     /// Finds the edit that makes an optimization in today's text, everywhere or at lines of the text that
     /// ran.
-    pub fn what_if_edit(
+    pub(crate) fn what_if_edit(
         &self,
-        root: &Path,
+        id: WorkspaceId,
         file: Option<&Path>,
         name: &str,
         at: Vec<(String, u32)>,
     ) -> impl Future<Output = Result<(WorkspaceEdit, Rewrite), String>> + use<> {
-        let applying = self.applying(root, file);
+        let applying = self.applying(id, file);
         let client = self.client.clone();
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         let name = name.to_owned();
@@ -490,7 +493,7 @@ impl GlobalState {
 }
 
 /// Has the editor make the edit that was found; gives what a person should know of it.
-pub fn make(
+pub(super) fn make(
     to_client: &ToClient,
     (edit, rewrite): (WorkspaceEdit, Rewrite),
 ) -> impl Future<Output = Result<Vec<String>, String>> + Send + use<> {

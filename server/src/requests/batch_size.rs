@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use ridgeline_analysis::base::units;
 use ridgeline_analysis::predict::batch_size::Curve;
-use ridgeline_analysis::source::Lines;
-use ridgeline_analysis::source::batch_site::{BatchSite, Project as _};
-use ridgeline_analysis::units;
+use ridgeline_analysis::python::Lines;
+pub(super) use ridgeline_analysis::python::batch_site::{BatchSite, Project as _};
 use tower_lsp::ls_types::{
     CodeAction, CodeActionKind, CodeActionOrCommand, DocumentChanges, OneOf,
     OptionalVersionedTextDocumentIdentifier, Range, TextDocumentEdit, TextEdit, Uri, WorkspaceEdit,
@@ -21,12 +21,13 @@ use crate::lsp::position::{Encoding, to_range};
 use crate::lsp::to_proto::uri_text;
 use crate::panel::question::Done;
 use crate::pool::{Reply, RequestError};
+use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 use crate::view::View;
 
 /// What the editor can do with an edit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Edits {
+pub(crate) struct Edits {
     /// Positions count these.
     pub encoding: Encoding,
     /// It takes versions with an edit.
@@ -34,7 +35,7 @@ pub struct Edits {
 }
 
 /// The actions for a range: at the number itself, and at the loop or loader that takes it.
-pub fn actions(view: &View, batch: &BatchView, range: Range) -> Vec<CodeActionOrCommand> {
+pub(super) fn actions(view: &View, batch: &BatchView, range: Range) -> Vec<CodeActionOrCommand> {
     let sources = batch.sources();
     let Ok(site) = batch.exploration.site_today(&sources) else { return Vec::new() };
     let own = batch.open.iter().find(|(_, open)| open.id == view.document.id);
@@ -101,7 +102,7 @@ fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
 }
 
 /// The edit that sets a batch size. It names the version of the text that it is for where that is open.
-pub fn edit(
+pub(super) fn edit(
     batch: &BatchView,
     sources: &Sources,
     site: &BatchSite,
@@ -131,15 +132,21 @@ pub fn edit(
 
 impl GlobalState {
     /// What an edit of the batch size of a document's project needs.
-    pub fn batch_view_of(&self, id: &DocumentId) -> Option<BatchView> {
+    pub(crate) fn batch_view_of(&self, id: &DocumentId) -> Option<BatchView> {
         let real = self.documents.get(id)?.real.clone()?;
-        self.batch_view(&self.root_of(&real)?)
+        self.batch_view(self.workspaces.around(&real)?)
     }
 
     /// Sets the batch size in today's text, as the panel's handles ask. What the page shows has to be
     /// the newest measurement.
-    pub fn panel_batch(&self, number: u32, generation: u64, value: u64, reply: Reply<Done>) {
-        let Some(workspace) = self.workspaces.iter().find(|one| one.number == number) else {
+    pub(crate) fn panel_batch(
+        &self,
+        id: WorkspaceId,
+        generation: u64,
+        value: u64,
+        reply: Reply<Done>,
+    ) {
+        let Some(workspace) = self.workspaces.get(id) else {
             let gone = RequestError::Invalid("there is no such workspace".to_owned());
             let _ = reply.send(Err(gone));
             return;
@@ -149,7 +156,7 @@ impl GlobalState {
             return;
         }
         let to_client = self.to_client.clone();
-        let finding = self.batch_edit(&workspace.root.clone(), value);
+        let finding = self.batch_edit(id, value);
         tokio::spawn(async move {
             let made = match finding.await {
                 Ok(edit) => make(&to_client, value, edit).await,
@@ -166,7 +173,12 @@ impl GlobalState {
 
     /// Sets the batch size by command, which is answered when the edit has been sent or refused; without a value, says
     /// how.
-    pub fn set_batch_by_command(&self, root: &Path, value: Option<u64>, reply: CommandReply) {
+    pub(crate) fn set_batch_by_command(
+        &self,
+        id: WorkspaceId,
+        value: Option<u64>,
+        reply: CommandReply,
+    ) {
         let to_client = self.to_client.clone();
         let Some(value) = value else {
             let message = "ridgeline.setBatchSize takes the number as `batch` of its argument; code \
@@ -176,7 +188,7 @@ impl GlobalState {
             let _ = reply.send(Ok(None));
             return;
         };
-        let finding = self.batch_edit(root, value);
+        let finding = self.batch_edit(id, value);
         tokio::spawn(async move {
             let made = finding.await.map(|edit| make(&to_client, value, edit));
             let made = made.inspect_err(|why| to_client.show_message(Importance::Warning, why));
@@ -191,10 +203,10 @@ impl GlobalState {
     /// Finds the batch size in today's text; gives the edit that changes it, if it is not that already.
     fn batch_edit(
         &self,
-        root: &Path,
+        id: WorkspaceId,
         value: u64,
     ) -> impl Future<Output = Result<Option<WorkspaceEdit>, String>> + use<> {
-        let batch = self.batch_view(root);
+        let batch = self.batch_view(id);
         let client = self.client.clone();
         let edits = Edits { encoding: client.encoding, versioned: client.versioned_edits };
         async move {

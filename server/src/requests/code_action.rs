@@ -15,7 +15,7 @@ use crate::view::View;
 
 /// What is known of a document that edits need.
 #[derive(Clone, Debug, Default)]
-pub struct Edited {
+pub(super) struct Edited {
     /// Other batch sizes.
     pub batch: Option<BatchView>,
     /// The program that the document is of.
@@ -29,7 +29,7 @@ pub struct Edited {
 /// Where the editor looks for actions by itself, only quick fixes of findings at the range (a light bulb
 /// on every line would be noise), and none for kinds that ours are not: "on save" in an editor's settings
 /// must allow nothing.
-pub fn code_actions(
+pub(super) fn code_actions(
     view: &View,
     range: Range,
     context: &CodeActionContext,

@@ -8,7 +8,7 @@ use crate::lsp::to_proto;
 use crate::view::View;
 
 /// The lenses of a document. They are complete at once: there is nothing to resolve.
-pub fn code_lenses(view: &View) -> Option<Vec<CodeLens>> {
+pub(super) fn code_lenses(view: &View) -> Option<Vec<CodeLens>> {
     let options = view.settings.lenses.as_ref()?;
     let lenses = lenses(view.costs(), &view.document.index, || view.training(), options);
     Some(lenses.iter().map(|lens| to_proto::code_lens(view, lens)).collect())

@@ -7,21 +7,24 @@ use std::sync::Arc;
 
 use ridgeline_analysis::diagnose::severity::Severity;
 use ridgeline_analysis::diagnose::today::Today;
-use ridgeline_analysis::present::failure::{FailureFrame, FailureReport};
+use ridgeline_analysis::present::failure::FailureFrame;
 use ridgeline_analysis::present::findings::told;
 use ridgeline_analysis::present::remarks::remarks;
-use ridgeline_analysis::source::{LineMap, Lines, SourceIndex, fingerprint};
+use ridgeline_analysis::python::{LineMap, Lines, SourceIndex, fingerprint};
+use serde_json::json;
 use tower_lsp::ls_types::{
     Diagnostic, DiagnosticRelatedInformation, DiagnosticSeverity, DocumentDiagnosticReport,
     DocumentDiagnosticReportResult, FullDocumentDiagnosticReport, Location, NumberOrString, Range,
     RelatedFullDocumentDiagnosticReport, Uri,
 };
 
+use crate::diagnostics::{Failure, Placements, Publication};
 use crate::documents::{DocumentId, DocumentSnapshot, text_on_disk};
 use crate::findings::{Kept, Placed as Found, in_text};
 use crate::live::Told;
 use crate::lsp::position::{Encoding, line_range, to_range};
 use crate::lsp::to_proto;
+use crate::scheduler::WorkspaceId;
 use crate::state::GlobalState;
 use crate::view::View;
 
@@ -31,48 +34,16 @@ const MOST_FILES: usize = 256;
 /// Frames of a traceback that are shown; a recursion has a thousand.
 const RELATED_LIMIT: usize = 32;
 
-/// A failing run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
-    /// The project, which the frames' paths are relative to.
-    pub root: PathBuf,
-    /// `exception`, `syntax`, `exit` or `memory`.
-    pub kind: String,
-    /// What to show.
-    pub report: FailureReport,
-}
-
-impl Failure {
-    fn path(&self, frame: &FailureFrame) -> PathBuf {
-        self.root.join(&frame.path)
-    }
-
-    /// The file that it is shown in.
-    pub fn file(&self) -> Option<PathBuf> {
-        self.report.at.as_ref().map(|frame| self.path(frame))
-    }
-}
-
 /// The diagnostics of one file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Placed {
+struct Placed {
     /// As the client writes it, where it is open.
-    pub uri: String,
+    uri: String,
     /// What to show there.
-    pub diagnostics: Vec<Diagnostic>,
-}
-
-/// Where everything is shown.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Placements {
-    /// Diagnostics by file.
-    pub placed: Vec<Placed>,
-    /// What no file could be found for: it was renamed or deleted while it ran.
-    pub homeless: Vec<String>,
+    diagnostics: Vec<Diagnostic>,
 }
 
 /// What it takes to place diagnostics: it reads files and works costs out, so it is for the pool.
-pub struct Report {
+pub(crate) struct Report {
     failures: Vec<Arc<Failure>>,
     told: Vec<Arc<Told>>,
     remarked: Vec<View>,
@@ -93,7 +64,7 @@ enum Wanted {
 }
 
 /// The diagnostics that are shown in a document.
-pub fn report(state: &GlobalState, id: &DocumentId) -> Report {
+pub(crate) fn report(state: &GlobalState, id: &DocumentId) -> Report {
     let real = state.documents.get(id).and_then(|document| document.real.clone());
     let failures = state.workspaces.iter().filter_map(|workspace| workspace.failure.clone());
     let here = failures.filter(|failure| real.is_some() && failure.file() == real);
@@ -110,17 +81,16 @@ pub fn report(state: &GlobalState, id: &DocumentId) -> Report {
 
 /// The diagnostics of a workspace: its failure, wherever that is shown, and remarks on its open
 /// documents.
-pub fn report_of(state: &GlobalState, root: &Path) -> Report {
-    let workspace = state.workspaces.iter().find(|workspace| workspace.root == root);
-    let failure = workspace.and_then(|workspace| workspace.failure.clone());
-    let told = workspace.and_then(|workspace| workspace.live.told.clone());
+pub(crate) fn report_of(state: &GlobalState, id: WorkspaceId) -> Report {
+    let workspace = &state.workspaces[id];
+    let (failure, told) = (workspace.failure.clone(), workspace.live.told.clone());
     let ours = state.documents.iter().filter(|(_, document)| {
-        document.real.as_deref().and_then(|file| state.root_of(file)).as_deref() == Some(root)
+        document.real.as_deref().and_then(|file| state.workspaces.around(file)) == Some(id)
     });
     let views = ours.filter_map(|(id, _)| state.view(id)).collect();
     let mut report =
         gather(state, failure.into_iter().collect(), told.into_iter().collect(), views);
-    report.found = state.settings.findings.and(workspace).map(|workspace| {
+    report.found = state.settings.findings.map(|_| {
         let all = workspace.findings.all().cloned().collect();
         (all, Wanted::Everywhere)
     });
@@ -152,8 +122,8 @@ fn gather(
 
 impl Report {
     /// The answer to a pull.
-    pub fn finish(&self) -> DocumentDiagnosticReportResult {
-        let placed = self.place().placed;
+    pub(crate) fn finish(&self) -> DocumentDiagnosticReportResult {
+        let (placed, _) = self.placed();
         let items = placed.into_iter().flat_map(|placed| placed.diagnostics).collect();
         let report = FullDocumentDiagnosticReport { result_id: None, items };
         DocumentDiagnosticReportResult::Report(DocumentDiagnosticReport::Full(
@@ -164,26 +134,33 @@ impl Report {
         ))
     }
 
-    /// Where everything is shown today.
-    pub fn place(&self) -> Placements {
-        let mut placements = Placements::default();
-        let mut add = |found: Placed| {
-            let known = placements.placed.iter_mut().find(|placed| placed.uri == found.uri);
-            match known {
-                Some(placed) => placed.diagnostics.extend(found.diagnostics),
-                None => placements.placed.push(found),
-            }
+    /// What is shown in each file today, as it is sent to the client.
+    pub(crate) fn place(&self) -> Placements {
+        let (placed, homeless) = self.placed();
+        let files = placed.iter().map(|placed| Publication {
+            uri: placed.uri.clone(),
+            diagnostics: json!(placed.diagnostics),
+        });
+        Placements { files: files.collect(), homeless }
+    }
+
+    /// Diagnostics by file, and the messages that no file could be found for.
+    fn placed(&self) -> (Vec<Placed>, Vec<String>) {
+        let (mut all, mut homeless) = (Vec::<Placed>::new(), Vec::new());
+        let mut add = |found: Placed| match all.iter_mut().find(|placed| placed.uri == found.uri) {
+            Some(placed) => placed.diagnostics.extend(found.diagnostics),
+            None => all.push(found),
         };
         for failure in &self.failures {
             match self.failure(failure) {
                 Some(placed) => add(placed),
-                None => placements.homeless.push(failure.report.message.clone()),
+                None => homeless.push(failure.report.message.clone()),
             }
         }
         self.told.iter().flat_map(|told| self.live(told)).for_each(&mut add);
         self.found().into_iter().for_each(&mut add);
         self.remarked.iter().filter_map(|view| self.remarks(view)).for_each(add);
-        placements
+        (all, homeless)
     }
 
     /// What an estimate tells at lines. What failed already is told as an error; that it would fail
@@ -359,7 +336,7 @@ impl Report {
 }
 
 /// A finding at its line of today's text.
-pub fn diagnostic(
+pub(crate) fn diagnostic(
     found: &Found<'_>,
     index: &SourceIndex,
     encoding: Encoding,

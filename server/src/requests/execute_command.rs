@@ -1,6 +1,6 @@
 //! `workspace/executeCommand`: what a person can tell the server to do.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ridgeline_analysis::present::panel;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use tower_lsp::ls_types::ExecuteCommandParams;
 
 use super::CommandReply;
 use crate::batch::Effort;
-use crate::documents::{real_path, texts_on_disk};
+use crate::documents::texts_on_disk;
 use crate::event::Event;
 use crate::findings::Kept;
 use crate::live::target_gpu;
@@ -20,8 +20,8 @@ use crate::panel::answer::unmended;
 use crate::pool::{RequestError, guarded};
 use crate::profiler::Profiled;
 use crate::report;
-use crate::run_queue::Reason;
-use crate::state::{GlobalState, Workspace};
+use crate::scheduler::{Reason, WorkspaceId};
+use crate::state::GlobalState;
 use crate::stopping;
 use crate::store::{Store, create_private, write_atomic};
 use crate::what_if::Found;
@@ -29,38 +29,38 @@ use crate::what_if::Found;
 /// Does what a command says. Its answer is sent when it has been begun, a client that waits for it
 /// would have to wait for a training run; and behind what it asks or shows at once, see
 /// [`Outbox::request`](crate::outbox::Outbox::request).
-pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: CommandReply) {
+pub(super) fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: CommandReply) {
     let argument = path_argument(&params.arguments);
     let known = command::ALL.iter().any(|(name, _)| *name == params.command);
     let answer = if !known {
         Err(RequestError::Invalid(format!("there is no command {}", params.command)))
     } else {
-        match state.meant(argument.clone()) {
-            Some(root) if params.command == command::SET_BATCH_SIZE => {
+        match state.target_workspace(argument.clone()) {
+            Some(id) if params.command == command::SET_BATCH_SIZE => {
                 let batch = params.arguments.first().and_then(|first| first.get("batch"));
-                return state.set_batch_by_command(&root, batch.and_then(Value::as_u64), reply);
+                return state.set_batch_by_command(id, batch.and_then(Value::as_u64), reply);
             }
-            Some(root) if params.command == command::MEASURE_WHAT_IF => {
+            Some(id) if params.command == command::MEASURE_WHAT_IF => {
                 let name = params.arguments.first().and_then(|first| first.get("name"));
-                state.measure_by_command(&root, name);
+                state.measure_by_command(id, name);
                 Ok(None)
             }
-            Some(root) if params.command == command::APPLY_WHAT_IF => {
+            Some(id) if params.command == command::APPLY_WHAT_IF => {
                 let name = params.arguments.first().and_then(|first| first.get("name"));
-                let file = argument.map(|path| real_path(&path));
+                let file = argument.map(|path| state.disk.real_path(&path));
                 let name = name.and_then(Value::as_str);
-                return state.apply_by_command(&root, file.as_deref(), name, reply);
+                return state.apply_by_command(id, file.as_deref(), name, reply);
             }
-            Some(root) if params.command == command::STOP => {
-                return stop_by_command(state, &root, reply);
+            Some(id) if params.command == command::STOP => {
+                return stop_by_command(state, id, reply);
             }
-            Some(root) => {
+            Some(id) => {
                 match params.command.as_str() {
                     command::SELECT_TARGET_GPU => {
-                        state.select_target(&root, target_gpu::argument(&params.arguments));
-                        state.send_status(&root);
+                        state.select_target(id, target_gpu::argument(&params.arguments));
+                        state.send_status(id);
                     }
-                    name => run(state, name, &root, argument),
+                    name => run(state, name, id, argument),
                 }
                 Ok(None)
             }
@@ -76,41 +76,36 @@ pub fn execute(state: &mut GlobalState, params: ExecuteCommandParams, reply: Com
     let _ = reply.send(answer);
 }
 
-/// Does what a command says in the workspace at `root`.
-pub fn run(state: &mut GlobalState, name: &str, root: &Path, argument: Option<PathBuf>) {
+/// Does what a command says in a workspace.
+pub(super) fn run(state: &mut GlobalState, name: &str, id: WorkspaceId, argument: Option<PathBuf>) {
     match name {
         command::PROFILE => {
-            let file = argument.filter(|path| path.is_file()).or(state.last_touched.clone());
-            let file = file.filter(|file| file.starts_with(root));
-            state.want_run(root, Reason::Asked(file));
+            let file =
+                argument.filter(|path| state.disk.is_file(path)).or(state.last_touched.clone());
+            let file = file.filter(|file| file.starts_with(&state.workspaces[id].root));
+            state.want_run(id, Reason::Asked(file));
         }
-        command::STOP => drop(stop(state, root)),
-        command::PAUSE => state.pause(root),
-        command::RESUME => state.resume(root),
-        command::CLEAR => clear(state, root),
-        command::SHOW_OUTPUT => show_output(state, root),
-        command::SHOW_REPORT => show_report(state, root),
-        command::OPEN_PANEL => state.open_panel(root),
-        command::TRUST => state.allow(root),
-        command::REVOKE_TRUST => state.revoke(root),
-        command::EXPLORE_BATCH_SIZE => explore_batch_size(state, root),
-        command::SELECT_SCRIPT => select_script(state, root, argument),
+        command::STOP => drop(stop(state, id)),
+        command::PAUSE => state.pause(id),
+        command::RESUME => state.resume(id),
+        command::CLEAR => clear(state, id),
+        command::SHOW_OUTPUT => show_output(state, id),
+        command::SHOW_REPORT => show_report(state, id),
+        command::OPEN_PANEL => state.open_panel(id),
+        command::TRUST => state.allow(id),
+        command::REVOKE_TRUST => state.revoke(id),
+        command::EXPLORE_BATCH_SIZE => explore_batch_size(state, id),
+        command::SELECT_SCRIPT => select_script(state, id, argument),
         _ => {}
     }
-    state.send_status(root);
-}
-
-fn with(state: &mut GlobalState, root: &Path, change: impl FnOnce(&mut Workspace)) {
-    if let Some(workspace) = state.workspace(root) {
-        change(workspace);
-    }
+    state.send_status(id);
 }
 
 /// Stops what runs or waits in a workspace; whether there was anything. A run has a progress, which ends
 /// for all to see; of everything else the person is told.
-fn stop(state: &mut GlobalState, root: &Path) -> bool {
-    let has_run = state.queue.running().is_some_and(|running| running.root == root);
-    let was_busy = state.end_work(root);
+fn stop(state: &mut GlobalState, id: WorkspaceId) -> bool {
+    let has_run = state.scheduler.run_of(id).is_some();
+    let was_busy = state.end_work(id);
     match (was_busy, has_run) {
         (true, true) => {}
         (true, false) => state.to_client.show_message(Importance::Info, "Stopped."),
@@ -120,12 +115,12 @@ fn stop(state: &mut GlobalState, root: &Path) -> bool {
 }
 
 /// Does the same, and answers when it has ended, or after [`stopping::LIMIT`].
-fn stop_by_command(state: &mut GlobalState, root: &Path, reply: CommandReply) {
-    stop(state, root);
-    state.send_status(root);
+fn stop_by_command(state: &mut GlobalState, id: WorkspaceId, reply: CommandReply) {
+    stop(state, id);
+    state.send_status(id);
     let number = state.next_number();
     // Where nothing runs it is answered at the end of this turn.
-    if state.stopping.wait(root.to_owned(), number, reply) {
+    if state.stopping.wait(id, number, reply) {
         let events = state.events.clone();
         tokio::spawn(async move {
             tokio::time::sleep(stopping::LIMIT).await;
@@ -135,32 +130,30 @@ fn stop_by_command(state: &mut GlobalState, root: &Path, reply: CommandReply) {
     }
 }
 
-fn clear(state: &mut GlobalState, root: &Path) {
-    let feed = state.feed.clone();
-    with(state, root, |workspace| {
-        workspace.measured.clear();
-        workspace.live.clear();
-        workspace.findings.clear();
-        feed.changed(workspace.number);
-        workspace.problem = None;
-        workspace.said = None;
-    });
-    state.forget_failure(root);
+fn clear(state: &mut GlobalState, id: WorkspaceId) {
+    state.clear_estimates(id);
+    let workspace = &mut state.workspaces[id];
+    workspace.measured.clear();
+    workspace.findings.clear();
+    workspace.problem = None;
+    workspace.said = None;
+    state.feed.changed(id);
+    state.study_what_ifs(None);
+    state.forget_failure(id);
     state.mark_stale();
 }
 
-fn explore_batch_size(state: &mut GlobalState, root: &Path) {
-    let measured = state.workspace(root).is_some_and(|workspace| !workspace.measured.is_empty());
-    if !measured {
+fn explore_batch_size(state: &mut GlobalState, id: WorkspaceId) {
+    if state.workspaces[id].measured.is_empty() {
         let message = "Nothing of this workspace was measured yet: profile it first.";
         state.to_client.show_message(Importance::Info, message);
     }
-    state.explore_batch(root, Effort::Runs);
+    state.explore_batch(id, Effort::Runs);
 }
 
-fn show_output(state: &mut GlobalState, root: &Path) {
-    let log = state.workspace(root).and_then(|workspace| workspace.log.clone());
-    match log.filter(|log| log.is_file()) {
+fn show_output(state: &mut GlobalState, id: WorkspaceId) {
+    let log = state.workspaces[id].log.clone();
+    match log.filter(|log| state.disk.is_file(log)) {
         Some(log) => {
             let told = format!("What the program printed is in {}", log.display());
             let can_show = state.client.shows_documents;
@@ -173,11 +166,11 @@ fn show_output(state: &mut GlobalState, root: &Path) {
     }
 }
 
-fn show_report(state: &mut GlobalState, root: &Path) {
-    let newest = state.workspace(root).and_then(|workspace| {
-        let (generation, profiled) = workspace.measured.first().cloned()?;
+fn show_report(state: &mut GlobalState, id: WorkspaceId) {
+    let workspace = &state.workspaces[id];
+    let newest = workspace.measured.first().cloned().map(|(generation, profiled)| {
         let what_ifs = workspace.what_if.of(generation).cloned();
-        Some((workspace.findings.of(generation).cloned(), what_ifs, profiled))
+        (workspace.findings.of(generation).cloned(), what_ifs, profiled)
     });
     let (Some((kept, what_ifs, profiled)), Some(store)) = (newest, state.store.clone()) else {
         let message = "There is no report: nothing of this workspace was measured yet.";
@@ -220,17 +213,23 @@ fn write_report(
     Ok(file)
 }
 
-fn select_script(state: &mut GlobalState, root: &Path, argument: Option<PathBuf>) {
-    let script = argument.filter(|path| path.is_file() && path.starts_with(root));
+fn select_script(state: &mut GlobalState, id: WorkspaceId, argument: Option<PathBuf>) {
+    let root = state.workspaces[id].root.clone();
+    let script = argument.filter(|path| path.starts_with(&root) && state.disk.is_file(path));
     match script {
-        Some(script) => state.remember_script(root, script),
+        Some(script) => {
+            let inside = script.strip_prefix(&root).unwrap_or(&script);
+            state.remember_run(id, inside.to_string_lossy().replace('\\', "/"));
+        }
         None => {
-            if let Some(Err(error)) = state.store.as_ref().map(|store| store.forget_script(root)) {
+            let (store, root) = (state.store.clone(), root.clone());
+            let forgotten = state.disk.ask(move || store.map(|store| store.forget_script(&root)));
+            if let Some(Some(Err(error))) = forgotten {
                 let message = format!("The choice of before was not forgotten: {error}");
                 state.to_client.show_message(Importance::Warning, &message);
             }
-            with(state, root, |workspace| workspace.script = None);
+            state.workspaces[id].script = None;
         }
     }
-    state.want_run(root, Reason::Asked(None));
+    state.want_run(id, Reason::Asked(None));
 }

@@ -7,7 +7,7 @@ use crate::lsp::position::to_range;
 use crate::view::View;
 
 /// The hottest statements of a document; none where nothing was measured.
-pub fn heat(view: &View) -> Option<Vec<HeatStatement>> {
+pub(super) fn heat(view: &View) -> Option<Vec<HeatStatement>> {
     let index = &view.document.index;
     let found = view.costs().map(|(profile, costs)| present(profile, costs)).unwrap_or_default();
     let statements = found.into_iter().map(|found| HeatStatement {

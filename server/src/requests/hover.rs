@@ -12,7 +12,7 @@ use crate::panel::answer::priced;
 use crate::view::View;
 
 /// What is known at a position.
-pub fn hover(view: &View, at: Position) -> Option<Hover> {
+pub(super) fn hover(view: &View, at: Position) -> Option<Hover> {
     if !view.settings.hover {
         return None;
     }

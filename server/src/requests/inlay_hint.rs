@@ -7,7 +7,7 @@ use crate::lsp::{position, to_proto};
 use crate::view::View;
 
 /// The hints within a range.
-pub fn inlay_hints(view: &View, range: Range) -> Option<Vec<InlayHint>> {
+pub(super) fn inlay_hints(view: &View, range: Range) -> Option<Vec<InlayHint>> {
     let options = view.settings.hints.as_ref()?;
     let index = &view.document.index;
     let span = position::to_span(index.text(), index.lines(), view.encoding, range);

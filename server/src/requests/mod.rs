@@ -14,11 +14,11 @@ use crate::state::GlobalState;
 use crate::view::View;
 
 mod apply;
-pub use apply::Applying;
+pub(crate) use apply::Applying;
 mod batch_size;
 mod code_action;
 mod code_lens;
-pub mod diagnostic;
+pub(crate) mod diagnostic;
 mod execute_command;
 mod heat;
 mod hover;
@@ -30,7 +30,7 @@ mod quick_fix;
 type CommandReply = Reply<Option<serde_json::Value>>;
 
 /// Everything that a client can ask.
-pub enum Request {
+pub(crate) enum Request {
     /// `textDocument/inlayHint`
     InlayHint(InlayHintParams, Reply<Option<Vec<InlayHint>>>),
     /// `textDocument/codeLens`
@@ -48,7 +48,7 @@ pub enum Request {
 }
 
 /// Takes a request up: snapshots are made now, in the order of the edits.
-pub fn take_up(state: &mut GlobalState, request: Request) {
+pub(crate) fn take_up(state: &mut GlobalState, request: Request) {
     match request {
         Request::InlayHint(params, reply) => {
             let uri = params.text_document.uri.clone();

@@ -1,13 +1,13 @@
 //! What pages of the panel ask. A jump or a mark is a place in today's text, so it is found like a
 //! request's answer: from a snapshot, away from the event loop.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use ridgeline_analysis::profile::FileId;
-use ridgeline_analysis::source::{LineMap, Lines};
+use ridgeline_analysis::python::{LineMap, Lines};
 use tokio::sync::mpsc;
 use tower_lsp::ls_types::Range;
 
@@ -24,7 +24,8 @@ use crate::panel::question::{Action, Done, Line, Question, Wish};
 use crate::panel::{LOOK_EVERY, Panel};
 use crate::pool::{Reply, RequestError};
 use crate::profiler::Profiled;
-use crate::state::{GlobalState, Workspace};
+use crate::scheduler::{Slot, WorkspaceId};
+use crate::state::GlobalState;
 use crate::store::Store;
 use crate::trust::Decision;
 
@@ -33,17 +34,16 @@ const QUESTION_LIMIT: usize = 16;
 
 impl GlobalState {
     /// Shows the panel of a workspace: in the editor, in the browser, or by its address.
-    pub fn open_panel(&mut self, root: &Path) {
-        let Some(number) = self.workspace(root).map(|workspace| workspace.number) else { return };
+    pub(crate) fn open_panel(&mut self, id: WorkspaceId) {
         let uri = match self.panel() {
-            Ok(panel) => panel.uri(number),
+            Ok(panel) => panel.uri(id),
             Err(error) => {
                 let message = format!("The panel cannot be served on this machine: {error}");
                 return self.to_client.show_message(Importance::Error, &message);
             }
         };
         if self.client.shows_panel {
-            return self.to_client.open_panel(uri, uri_text(root));
+            return self.to_client.open_panel(uri, uri_text(&self.workspaces[id].root));
         }
         let told = format!("The panel is at {uri}");
         self.to_client.show_or_tell(&uri, true, self.client.shows_documents, told);
@@ -60,17 +60,17 @@ impl GlobalState {
     }
 
     /// Answers a page, or has it answered.
-    pub fn panel_asked(&mut self, question: Question) {
+    pub(crate) fn panel_asked(&mut self, question: Question) {
         match question {
-            Question::Document(number, reply) => self.panel_document(number, reply),
-            Question::Timeline(number, generation, reply) => {
-                self.panel_timeline(number, generation, reply);
+            Question::Document(id, reply) => self.panel_document(id, reply),
+            Question::Timeline(id, generation, reply) => {
+                self.panel_timeline(id, generation, reply);
             }
-            Question::Compare(number, before, after, reply) => {
-                self.panel_compare(number, (before, after), reply);
+            Question::Compare(id, before, after, reply) => {
+                self.panel_compare(id, (before, after), reply);
             }
-            Question::Jump(number, line, reply) => {
-                if let Some((reply, sought)) = self.sought(number, line, reply) {
+            Question::Jump(id, line, reply) => {
+                if let Some((reply, sought)) = self.sought(id, line, reply) {
                     let (to_client, can_show) =
                         (self.to_client.clone(), self.client.shows_documents);
                     tokio::spawn(async move {
@@ -79,34 +79,33 @@ impl GlobalState {
                     });
                 }
             }
-            Question::Highlight(number, line, reply) => self.mark(number, line, reply),
-            Question::Batch(number, generation, batch, reply) => {
-                self.panel_batch(number, generation, batch, reply);
+            Question::Highlight(id, line, reply) => self.mark(id, line, reply),
+            Question::Batch(id, generation, batch, reply) => {
+                self.panel_batch(id, generation, batch, reply);
             }
-            Question::WhatIf(number, name, action, reply) => {
-                self.panel_what_if(number, &name, action, reply);
+            Question::WhatIf(id, name, action, reply) => {
+                self.panel_what_if(id, &name, action, reply);
             }
-            Question::Mend(number, name, lines, reply) => {
-                self.panel_mend(number, &name, &lines, reply);
+            Question::Mend(id, name, lines, reply) => {
+                self.panel_mend(id, &name, &lines, reply);
             }
-            Question::Command(number, wish, reply) => {
-                let root = self.numbered(number).map(|workspace| workspace.root.clone());
-                let done = root.map(|root| self.wished(&root, wish));
+            Question::Command(id, wish, reply) => {
+                let done = self.workspaces.contains(id).then(|| self.wished(id, wish));
                 let _ = reply.send(done.ok_or_else(no_workspace));
             }
         }
     }
 
     /// Makes the edit of an optimization, or asks for the runs that measure it.
-    fn panel_what_if(&mut self, number: u32, name: &str, action: Action, reply: Reply<Done>) {
-        let Some(root) = self.numbered(number).map(|workspace| workspace.root.clone()) else {
+    fn panel_what_if(&mut self, id: WorkspaceId, name: &str, action: Action, reply: Reply<Done>) {
+        if !self.workspaces.contains(id) {
             let _ = reply.send(Err(no_workspace()));
             return;
-        };
+        }
         let done = match action {
-            Action::Apply => return self.panel_apply(&root, name, Vec::new(), reply),
-            Action::Measure => match self.measure_what_if(&root, name) {
-                Ok(()) => self.consented(&root),
+            Action::Apply => return self.panel_apply(id, name, Vec::new(), reply),
+            Action::Measure => match self.measure_what_if(id, name) {
+                Ok(()) => self.consented(id),
                 Err(why) => Done::no(why),
             },
         };
@@ -115,26 +114,25 @@ impl GlobalState {
     }
 
     /// Has the editor make an edit at some lines.
-    fn panel_mend(&self, number: u32, name: &str, lines: &[Line], mut reply: Reply<Done>) {
-        let root = self.numbered(number).map(|workspace| workspace.root.clone());
-        let Some(root) = root else {
+    fn panel_mend(&self, id: WorkspaceId, name: &str, lines: &[Line], mut reply: Reply<Done>) {
+        if !self.workspaces.contains(id) {
             let _ = reply.send(Err(no_workspace()));
             return;
-        };
+        }
         let mut at = Vec::with_capacity(lines.len());
         for line in lines {
             // Where a line is not known, that has been answered.
-            let Some((back, sought)) = self.sought(number, *line, reply) else { return };
+            let Some((back, sought)) = self.sought(id, *line, reply) else { return };
             reply = back;
             at.push((sought.name(), sought.line));
         }
-        self.panel_apply(&root, name, at, reply);
+        self.panel_apply(id, name, at, reply);
     }
 
     /// Has the editor make the edit of an optimization, everywhere or at lines of the text that ran.
-    fn panel_apply(&self, root: &Path, name: &str, at: Vec<(String, u32)>, reply: Reply<Done>) {
+    fn panel_apply(&self, id: WorkspaceId, name: &str, at: Vec<(String, u32)>, reply: Reply<Done>) {
         let to_client = self.to_client.clone();
-        let finding = self.what_if_edit(root, None, name, at);
+        let finding = self.what_if_edit(id, None, name, at);
         tokio::spawn(async move {
             let made = match finding.await {
                 Ok(found) => apply::make(&to_client, found).await,
@@ -151,20 +149,16 @@ impl GlobalState {
     }
 
     /// Whether a run that was asked for may begin.
-    fn consented(&mut self, root: &Path) -> Done {
-        match self.gate.decision(root) {
+    fn consented(&mut self, id: WorkspaceId) -> Done {
+        match self.gate.decision(id) {
             Decision::Allowed => Done::yes(),
             Decision::Unknown => Done::no("The editor asks whether it may run."),
             Decision::Refused => Done::no("You said that nothing of this workspace may run."),
         }
     }
 
-    fn numbered(&self, number: u32) -> Option<&Workspace> {
-        self.workspaces.iter().find(|workspace| workspace.number == number)
-    }
-
-    fn panel_document(&self, number: u32, reply: Reply<Arc<str>>) {
-        let Some(workspace) = self.numbered(number) else {
+    fn panel_document(&self, id: WorkspaceId, reply: Reply<Arc<str>>) {
+        let Some(workspace) = self.workspaces.get(id) else {
             let _ = reply.send(Err(no_workspace()));
             return;
         };
@@ -177,12 +171,14 @@ impl GlobalState {
             can_highlight: self.client.highlights,
             status: workspace.status.clone().unwrap_or_default().for_panel(),
             store: self.store.clone(),
-            batch: self.batch_view(&workspace.root).zip(Some(workspace.batch.is_measuring())),
+            batch: self
+                .batch_view(id)
+                .zip(Some(self.scheduler.has(workspace.id, Slot::BatchSizes))),
             what_ifs: WhatIfs {
                 found: generation.and_then(|of| workspace.what_if.of(of)).cloned(),
                 message: workspace.what_if.message.clone(),
-                measuring: self.what_if_measured_now(&workspace.root),
-                applying: measured.is_some().then(|| self.applying(&workspace.root, None)),
+                measuring: self.what_if_measured_now(id),
+                applying: measured.is_some().then(|| self.applying(id, None)),
             },
             findings: generation.map(|generation| Findings {
                 kept: workspace.findings.of(generation).cloned(),
@@ -194,8 +190,8 @@ impl GlobalState {
         self.slow_pool.answer(reply, move || answer::document(&facts));
     }
 
-    fn panel_compare(&self, number: u32, (before, after): (u64, u64), reply: Reply<Arc<str>>) {
-        let measured = self.numbered(number).and_then(|workspace| workspace.measured.first());
+    fn panel_compare(&self, id: WorkspaceId, (before, after): (u64, u64), reply: Reply<Arc<str>>) {
+        let measured = self.workspaces.get(id).and_then(|workspace| workspace.measured.first());
         let Some(root) = measured.map(|(_, profiled)| profiled.root.clone()) else {
             let _ = reply.send(Err(no_workspace()));
             return;
@@ -205,8 +201,8 @@ impl GlobalState {
         self.slow_pool.answer(reply, work);
     }
 
-    fn panel_timeline(&self, number: u32, generation: u64, reply: Reply<Arc<str>>) {
-        let workspace = self.numbered(number).into_iter();
+    fn panel_timeline(&self, id: WorkspaceId, generation: u64, reply: Reply<Arc<str>>) {
+        let workspace = self.workspaces.get(id).into_iter();
         let mut measured = workspace.flat_map(|workspace| &workspace.measured);
         let found = measured.find(|(of, _)| *of == generation);
         let recording = found.and_then(|(_, profiled)| profiled.recording.clone());
@@ -215,8 +211,13 @@ impl GlobalState {
     }
 
     /// What to look for, with the way for the answer; it is answered here where there is nothing.
-    fn sought(&self, number: u32, line: Line, reply: Reply<Done>) -> Option<(Reply<Done>, Sought)> {
-        let Some(workspace) = self.numbered(number) else {
+    fn sought(
+        &self,
+        id: WorkspaceId,
+        line: Line,
+        reply: Reply<Done>,
+    ) -> Option<(Reply<Done>, Sought)> {
+        let Some(workspace) = self.workspaces.get(id) else {
             let _ = reply.send(Err(no_workspace()));
             return None;
         };
@@ -244,7 +245,7 @@ impl GlobalState {
         Some((reply, sought))
     }
 
-    fn mark(&self, number: u32, line: Option<Line>, reply: Reply<Done>) {
+    fn mark(&self, id: WorkspaceId, line: Option<Line>, reply: Reply<Done>) {
         if !self.client.highlights {
             let _ = reply.send(Ok(Done::no("This editor cannot mark a line.")));
             return;
@@ -256,7 +257,7 @@ impl GlobalState {
             let _ = reply.send(Ok(Done::yes()));
             return;
         };
-        let Some((reply, sought)) = self.sought(number, line, reply) else { return };
+        let Some((reply, sought)) = self.sought(id, line, reply) else { return };
         self.pool.answer(reply, move || {
             Ok(match sought.find() {
                 Ok((uri, range)) => {
@@ -272,22 +273,22 @@ impl GlobalState {
     }
 
     /// Does what the command of this name would, with the same questions asked before.
-    fn wished(&mut self, root: &Path, wish: Wish) -> Done {
+    fn wished(&mut self, id: WorkspaceId, wish: Wish) -> Done {
         let (name, done) = match wish {
-            Wish::Profile => (command::PROFILE, self.consented(root)),
-            Wish::Stop if !self.gate.is_busy(root) && !self.queue.is_wanted(root) => {
+            Wish::Profile => (command::PROFILE, self.consented(id)),
+            Wish::Stop if !self.gate.is_busy(id) && !self.scheduler.is_waiting(id) => {
                 return Done::no("Nothing is running.");
             }
             Wish::Explore => {
-                self.explore_batch(root, Effort::Estimates);
+                self.explore_batch(id, Effort::Estimates);
                 return Done::yes();
             }
-            Wish::Measure => (command::EXPLORE_BATCH_SIZE, self.consented(root)),
+            Wish::Measure => (command::EXPLORE_BATCH_SIZE, self.consented(id)),
             Wish::Stop => (command::STOP, Done::yes()),
             Wish::Pause => (command::PAUSE, Done::yes()),
             Wish::Resume => (command::RESUME, Done::yes()),
         };
-        execute_command::run(self, name, root, None);
+        execute_command::run(self, name, id, None);
         done
     }
 }

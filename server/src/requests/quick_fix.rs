@@ -21,7 +21,7 @@ const MOST: usize = 8;
 
 /// The quick fixes of the findings whose statements a range touches. `given` are the diagnostics that
 /// the editor has there.
-pub fn actions(
+pub(super) fn actions(
     view: &View,
     applying: Option<&Applying>,
     range: Range,

@@ -9,14 +9,14 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The largest body that is read. A Python file of this size has a million lines.
-pub const BODY_LIMIT: usize = 64 * 1024 * 1024;
+pub(crate) const BODY_LIMIT: usize = 64 * 1024 * 1024;
 
 /// The longest header block that is read.
 const HEADER_LIMIT: usize = 8 * 1024;
 
 /// What the stream held.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Frame {
+pub(crate) enum Frame {
     /// A body of the length that its header named.
     Body(Vec<u8>),
     /// Something that is no frame; reading went on behind it. The text says what it was.
@@ -25,7 +25,7 @@ pub enum Frame {
 
 /// Frames of a stream, in order.
 #[derive(Debug)]
-pub struct Frames<R> {
+pub(crate) struct Frames<R> {
     stream: R,
     buffer: Vec<u8>,
     /// Something was thrown away since the last frame; the reason, until it has been told.
@@ -35,7 +35,7 @@ pub struct Frames<R> {
 
 impl<R: AsyncRead + Unpin> Frames<R> {
     /// Frames of `stream`, which is read from now on by nobody else.
-    pub fn new(stream: R) -> Frames<R> {
+    pub(crate) fn new(stream: R) -> Frames<R> {
         Frames { stream, buffer: Vec::new(), skipped: None, ended: false }
     }
 
@@ -43,7 +43,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     ///
     /// # Errors
     /// Where the stream cannot be read.
-    pub async fn next(&mut self) -> io::Result<Option<Frame>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Frame>> {
         loop {
             match self.step() {
                 Step::Frame(frame) => return Ok(Some(frame)),
@@ -62,7 +62,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 
     /// Puts bytes back that were taken for a body and turned out to hold the frames behind it.
-    pub fn push_back(&mut self, bytes: &[u8]) {
+    pub(crate) fn push_back(&mut self, bytes: &[u8]) {
         self.buffer.splice(0..0, bytes.iter().copied());
     }
 
@@ -144,7 +144,7 @@ const HEADER_LINE_LIMIT: usize = 64;
 ///
 /// Text before it on its line is garbage. A line break within a JSON string is escaped, so a body
 /// that quotes such a line does not look like one.
-pub fn find_header(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn find_header(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
         let start =
@@ -219,7 +219,7 @@ fn content_length(headers: &[u8]) -> Result<usize, String> {
 }
 
 /// A body with its header, ready to be written.
-pub fn framed(body: &str) -> Vec<u8> {
+pub(crate) fn framed(body: &str) -> Vec<u8> {
     format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 

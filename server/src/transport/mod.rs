@@ -19,12 +19,12 @@ use self::frames::{Frame, Frames, find_header, framed};
 use self::screen::{Call, Screened, refused, screen};
 use crate::outbox::Outbox;
 
-pub mod frames;
+pub(crate) mod frames;
 mod parent;
 mod screen;
 
 /// How many messages wait for the client to read.
-pub const OUTGOING_LIMIT: usize = 256;
+pub(crate) const OUTGOING_LIMIT: usize = 256;
 
 /// A client that reads nothing for this long is gone.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
@@ -33,11 +33,11 @@ const WRITE_LIMIT: Duration = Duration::from_secs(30);
 const GOODBYE_LIMIT: Duration = Duration::from_millis(400);
 
 /// Requests in flight at once. With fewer, slow hovers delay edits (measured with tower-lsp's 4).
-pub const IN_FLIGHT_LIMIT: usize = 256;
+pub(crate) const IN_FLIGHT_LIMIT: usize = 256;
 
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// `exit`; in order where `shutdown` came before it.
     Exit {
         /// Whether `shutdown` came before.
@@ -52,7 +52,7 @@ pub enum Ended {
 }
 
 /// Serves one client until the session is over.
-pub async fn serve<S: LanguageServer>(
+pub(crate) async fn serve<S: LanguageServer>(
     (service, socket): (LspService<S>, ClientSocket),
     outbox: Outbox,
     mut outgoing: mpsc::Receiver<Vec<u8>>,

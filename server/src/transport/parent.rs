@@ -9,7 +9,7 @@ const INTERVAL: Duration = Duration::from_millis(400);
 
 /// Cancels `gone` once the process `id` is no more. On systems without Unix processes nothing is
 /// watched, and the end of standard input has to tell.
-pub async fn watch(id: i32, gone: CancellationToken) {
+pub(super) async fn watch(id: i32, gone: CancellationToken) {
     // A process that was never there (an id out of another container) says nothing about the client.
     if !is_alive(id) {
         tracing::info!("the client's process {id} is not visible from here, so it is not watched");

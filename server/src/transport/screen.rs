@@ -17,7 +17,7 @@ const BATCH_LIMIT: usize = 1000;
 
 /// What became of one body.
 #[derive(Debug, PartialEq)]
-pub enum Screened {
+pub(super) enum Screened {
     /// A request or notification to pass on.
     Call(Call),
     /// The client's answer to a request of ours.
@@ -37,7 +37,7 @@ pub enum Screened {
 
 /// A request or notification that can be passed on.
 #[derive(Debug, PartialEq)]
-pub struct Call {
+pub(super) struct Call {
     /// The method's name.
     pub method: String,
     /// The id where it is a request.
@@ -63,7 +63,7 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
 }
 
 /// Takes one body apart: usually one message, several where it is an array of them.
-pub fn screen(body: Vec<u8>) -> Vec<Screened> {
+pub(super) fn screen(body: Vec<u8>) -> Vec<Screened> {
     let mut body = match String::from_utf8(body) {
         Ok(text) => text.into_bytes(),
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned().into_bytes(),
@@ -140,7 +140,7 @@ fn answer(id: Value, text: &str) -> Screened {
 }
 
 /// An error answer. The id is null where none could be read, as JSON-RPC asks.
-pub fn refused(id: Option<Value>, code: i64, message: &str) -> Screened {
+pub(super) fn refused(id: Option<Value>, code: i64, message: &str) -> Screened {
     let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}});
     Screened::Refused(error.to_string())
 }

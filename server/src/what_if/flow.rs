@@ -1,192 +1,219 @@
-//! From a measurement to what was found in it and what optimizations would bring, and what ends it.
+//! From a measurement to what was found in it and what optimizations would bring.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use ridgeline_analysis::whatif::facts::Probes;
-use ridgeline_analysis::whatif::study::{Study, Subject};
+use ridgeline_analysis::optimize::facts::Probes;
+use ridgeline_analysis::optimize::study::{Study, Subject};
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
-use super::{Found, study, subject};
+use super::{Looked, Progress, Studied, study, subject};
 use crate::batch::Sources;
-use crate::consent::{Cause, Kind};
-use crate::documents::real_path;
-use crate::event::Event;
 use crate::findings::Kept;
-use crate::pool::Pool;
+use crate::jobs::Outcome;
 use crate::profiler::{Profiled, Profiler};
-use crate::state::{GlobalState, Workspace};
-
-/// Why there is nothing of what is not wanted any more.
-const STOPPED: &str = "it was stopped";
-/// What the status says of the operators that run for it.
-const PROBING: &str = "timing single operators";
+use crate::scheduler::{Job, Work, WorkspaceId};
+use crate::state::GlobalState;
+use crate::workspace::Workspace;
 
 impl GlobalState {
-    /// Works out what optimizations would bring to the newest measurement of every workspace, where that
-    /// is not known yet and nothing runs; then what was found in those of its other projects. Single
-    /// operators run for the workspace that was `measured` just now.
-    pub fn study_what_ifs(&mut self, measured: Option<&Path>) {
-        if self.queue.running().is_some() {
-            return;
-        }
-        let roots: Vec<PathBuf> = self.workspaces.iter().map(|one| one.root.clone()).collect();
-        for root in roots {
-            self.study_workspace(&root, measured == Some(root.as_path()));
-        }
+    /// Studies what is not known yet: the newest measurement of each workspace, then those of its other
+    /// projects for their findings. Single operators run for the workspace that was `measured` just now.
+    pub(crate) fn study_what_ifs(&mut self, measured: Option<WorkspaceId>) {
+        self.workspaces.ids().into_iter().for_each(|id| self.study(id, measured == Some(id)));
     }
 
-    fn study_workspace(&mut self, root: &Path, is_fresh: bool) {
-        let memory_limit = self.settings.batch_memory_limit;
-        let (pool, events) = (self.slow_pool.clone(), self.events.clone());
-        let (machine, feed) = (self.machine.clone(), self.feed.clone());
-        let profiler = self.profiler.clone();
-        let about = self.workspace(root).and_then(|workspace| workspace.batch.about.clone());
-        let request = self.request(root, about.as_deref());
-        let Some(workspace) = self.workspace(root) else { return };
-        let Some((generation, measured)) = workspace.to_look_at().cloned() else { return };
+    /// Wants the next step of a workspace's study.
+    fn study(&mut self, id: WorkspaceId, is_fresh: bool) {
+        let workspace = &mut self.workspaces[id];
+        let Some((generation, _)) = workspace.to_study() else {
+            workspace.what_if.study = None;
+            return;
+        };
+        let generation = *generation;
         let is_newest = workspace.measured.first().is_some_and(|(newest, _)| *newest == generation);
-        workspace.what_if.stop();
-        let probing = (is_newest && is_fresh)
-            .then(|| self.gate.permit(root, Cause::Unasked, Kind::Background, PROBING))
-            .flatten();
-        let Some(workspace) = self.workspace(root) else { return };
-        let cancel = CancellationToken::new();
-        workspace.what_if.running = Some((generation, cancel.clone()));
-        workspace.what_if.probing =
-            probing.as_ref().map(|it| it.token().clone()).unwrap_or_default();
-        feed.changed(workspace.number);
-        let root = root.to_owned();
-        let project = real_path(&measured.root);
-        let open: Vec<_> = self
-            .open_texts(&project)
-            .into_iter()
-            .map(|(path, open)| (path, open.index.shared_text()))
-            .collect();
-        let look = Look { profiler: profiler.clone(), project, open };
-        tokio::spawn(async move {
-            let work = async {
-                // It would disturb what is being timed.
-                let lock = async { Ok((machine.lock().await, probing)) };
-                let (alone, probing) = unless(&cancel, lock).await?;
-                let of = measured.clone();
-                let work = on_pool(&pool, move || subject(&of).map(Arc::new));
-                let subject = unless(&cancel, work).await.flatten();
-                let recording = measured.recording.clone();
-                // What was found comes first: a person waits for it, and it takes no new probes.
-                let looked = match &subject {
-                    Ok(subject) => {
-                        let (look, subject) = (look.clone(), subject.clone());
-                        let (profiler, recording) = (profiler.clone(), recording.clone());
-                        let work = move || {
-                            let known = profiler.known_probes(&subject, recording.as_deref());
-                            (look.at(&subject, &known), known)
-                        };
-                        // A panic in there has been logged by the hook.
-                        unless(&cancel, on_pool(&pool, work)).await.ok()
-                    }
-                    Err(_) => None,
-                };
-                // It is looked at another time.
-                if cancel.is_cancelled() {
-                    return Err(STOPPED.to_owned());
-                }
-                let (kept, known) = looked.unzip();
-                // Where the event loop is over, nobody wants it.
-                let _ = events.send(Event::FindingsFound(root.clone(), generation, kept)).await;
-                if !is_newest {
-                    return Ok(None);
-                }
-                let subject = subject?;
-                let known = known.unwrap_or_default();
-                let may_run = probing.is_some();
-                let probes = match probing {
-                    // Its permit ends it, and it is waited for: left alone, the agent would go on with it
-                    // and refuse the run that comes next.
-                    Some(permit) => {
-                        let work =
-                            profiler.probes(request, subject.clone(), recording, permit.clone());
-                        permit.bound(work).await.unwrap_or_default()
-                    }
-                    None => known.clone(),
-                };
-                // Where they were stopped, what was known before still holds.
-                let probes = if probes == Probes::default() { known.clone() } else { probes };
-                let probes = Arc::new(probes);
-                if may_run && *probes != known && !cancel.is_cancelled() {
-                    let (subject, probes) = (subject.clone(), probes.clone());
-                    let work = move || look.at(&subject, &probes);
-                    if let Ok(kept) = unless(&cancel, on_pool(&pool, work)).await {
-                        let found = Event::FindingsFound(root.clone(), generation, Some(kept));
-                        let _ = events.send(found).await;
-                    }
-                }
-                let stop = cancel.clone();
-                let stop = move || stop.is_cancelled();
-                let work = move || study(&subject, &probes, memory_limit, &stop);
-                let found = unless(&cancel, on_pool(&pool, work)).await;
-                drop(alone);
-                Ok(Some(Arc::new(found??)))
-            };
-            let found = work.await;
-            if cancel.is_cancelled() {
-                return;
-            }
-            // Where the event loop is over, nobody wants it.
-            let _ = events.send(Event::WhatIfsFound(root, generation, found.transpose())).await;
+        let study = &mut workspace.what_if.study;
+        if study.as_ref().is_some_and(|study| study.generation != generation) {
+            *study = None;
+        }
+        let Progress { may_probe, looked, probes, .. } = study.get_or_insert_with(|| {
+            self.feed.changed(id);
+            let may_probe = is_newest && is_fresh;
+            Progress { generation, may_probe, looked: None, probes: None }
         });
+        let next = match (looked, probes) {
+            (None, _) => Work::Findings(generation),
+            (Some(_), None) if *may_probe => Work::Probes(generation),
+            (Some(_), _) => Work::WhatIfs(generation),
+        };
+        self.scheduler.want(id, next);
     }
 
-    /// A measurement was looked at; `found` is what optimizations would bring to it, where that is wanted.
-    pub fn what_ifs_found(&mut self, root: &Path, generation: u64, found: Option<Found>) {
-        let feed = self.feed.clone();
-        let Some(workspace) = self.workspace(root) else { return };
-        let running = &mut workspace.what_if.running;
-        if running.take_if(|(of, cancel)| *of == generation && !cancel.is_cancelled()).is_none() {
+    /// Begins to work out findings.
+    pub(crate) fn begin_findings(&mut self, job: &Job, generation: u64) -> Option<()> {
+        let measured = self.workspaces[job.owner].measurement(generation)?.clone();
+        let look = self.look_at(&measured);
+        let work = self.in_background(move || {
+            let subject = subject(&measured).map(Arc::new);
+            let recording = measured.recording.as_deref();
+            let known =
+                subject.as_ref().map(|subject| look.profiler.known_probes(subject, recording));
+            let known = known.unwrap_or_default();
+            let kept = subject.as_ref().ok().map(|subject| look.at(subject, &known));
+            Looked { subject, kept, known }
+        });
+        self.carry_out(
+            job,
+            async move { work.await.map_or_else(Outcome::Defect, Outcome::Findings) },
+        );
+        Some(())
+    }
+
+    /// Findings were worked out.
+    pub(crate) fn findings_ended(&mut self, job: &Job, generation: u64, outcome: Outcome) {
+        let looked = match outcome {
+            Outcome::Findings(looked) if !job.is_stopped() => looked,
+            Outcome::Defect(why) => {
+                Looked { subject: Err(why), kept: None, known: Probes::default() }
+            }
+            // It is looked at another time.
+            _ => return,
+        };
+        let id = job.owner;
+        self.findings_found(id, generation, looked.kept);
+        let workspace = &mut self.workspaces[job.owner];
+        let is_newest = workspace.measured.first().is_some_and(|(newest, _)| *newest == generation);
+        let study = &mut workspace.what_if.study;
+        let Some(progress) = study.as_mut().filter(|study| study.generation == generation) else {
             return;
+        };
+        match looked.subject {
+            _ if !is_newest => *study = None,
+            Ok(subject) => progress.looked = Some((subject, Arc::new(looked.known))),
+            Err(why) => {
+                *study = None;
+                workspace.what_if.newest = Some((generation, Err(why)));
+            }
         }
-        if let Some(found) = found {
-            workspace.what_if.newest = Some((generation, found));
-            feed.changed(workspace.number);
-        }
+        self.feed.changed(job.owner);
         self.study_what_ifs(None);
     }
 
-    /// A person at the keyboard comes first.
-    pub fn stop_probing(&self) {
-        self.workspaces.iter().for_each(|workspace| workspace.what_if.stop_probing());
+    /// Begins to time single operators.
+    pub(crate) fn begin_probes(&mut self, job: &Job, generation: u64) -> Option<()> {
+        let id = job.owner;
+        let permit = job.permit.clone()?;
+        let workspace = &mut self.workspaces[job.owner];
+        let recording = workspace.measurement(generation)?.recording.clone();
+        let study = workspace.what_if.study.as_ref().filter(|it| it.generation == generation);
+        let (subject, _) = study?.looked.clone()?;
+        let about = workspace.batch.about.clone();
+        let request = self.request(id, about.as_deref());
+        let probes = self.profiler.probes(request, subject, recording, job.limit, permit);
+        self.carry_out(job, async move { Outcome::Probes(probes.await) });
+        Some(())
     }
 
-    /// A run comes first.
-    pub fn stop_what_ifs(&mut self) {
-        for workspace in &mut self.workspaces {
-            workspace.what_if.stop();
+    /// Single operators were timed; `probes` is empty if that was stopped or left out.
+    pub(crate) fn probes_ended(&mut self, id: WorkspaceId, generation: u64, probes: Probes) {
+        let workspace = &mut self.workspaces[id];
+        let study = workspace.what_if.study.as_mut();
+        let Some(study) = study.filter(|study| study.generation == generation) else { return };
+        let Some((_, known)) = &study.looked else { return };
+        // What was known before still holds.
+        let probes = if probes == Probes::default() { known.clone() } else { Arc::new(probes) };
+        study.probes.get_or_insert(probes);
+        self.study(id, false);
+    }
+
+    /// Begins to work out what-ifs.
+    pub(crate) fn begin_what_ifs(&mut self, job: &Job, generation: u64) -> Option<()> {
+        let memory_limit = self.settings.batch_memory_limit;
+        let workspace = &mut self.workspaces[job.owner];
+        let measured = workspace.measurement(generation)?.clone();
+        let progress = workspace.what_if.study.as_ref().filter(|it| it.generation == generation)?;
+        let (subject, known) = progress.looked.clone()?;
+        let probes = progress.probes.clone().unwrap_or_else(|| known.clone());
+        let look = self.look_at(&measured);
+        let token = job.token.clone();
+        let work = self.in_background(move || {
+            let kept = (probes != known).then(|| look.at(&subject, &probes));
+            let stop = || token.is_cancelled();
+            let found = study(&subject, &probes, memory_limit, &stop).map(Arc::new);
+            Studied { kept, found }
+        });
+        self.carry_out(
+            job,
+            async move { work.await.map_or_else(Outcome::Defect, Outcome::WhatIfs) },
+        );
+        Some(())
+    }
+
+    /// What-ifs were worked out.
+    pub(crate) fn what_ifs_ended(&mut self, job: &Job, generation: u64, outcome: Outcome) {
+        let studied = match outcome {
+            Outcome::WhatIfs(studied) if !job.is_stopped() => studied,
+            Outcome::Defect(why) => Studied { kept: None, found: Err(why) },
+            _ => return,
+        };
+        let id = job.owner;
+        if studied.kept.is_some() {
+            self.findings_found(id, generation, studied.kept);
         }
+        let workspace = &mut self.workspaces[job.owner];
+        workspace.what_if.study.take_if(|study| study.generation == generation);
+        workspace.what_if.newest = Some((generation, studied.found));
+        self.feed.changed(job.owner);
+        self.study_what_ifs(None);
     }
 
     /// What optimizations would bring to a measurement, where that is known.
-    pub fn what_ifs_of(&self, generation: u64) -> Option<Arc<Study>> {
+    pub(crate) fn what_ifs_of(&self, generation: u64) -> Option<Arc<Study>> {
         let found = self.workspaces.iter().find_map(|one| one.what_if.of(generation))?;
         found.as_ref().ok().cloned()
+    }
+
+    fn look_at(&self, measured: &Profiled) -> Look {
+        let project = measured.real_root.clone();
+        let open = self.open_texts(&project).into_iter();
+        let open = open.map(|(path, open)| (path, open.index.shared_text())).collect();
+        Look { profiler: self.profiler.clone(), project, open }
+    }
+
+    /// Works something out at low priority. It is not begun where nobody waits for it any more.
+    fn in_background<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = Result<T, String>> + Send + 'static {
+        let pool = self.background_pool.clone();
+        async move {
+            let (reply, answer) = oneshot::channel();
+            pool.answer(reply, move || Ok(work()));
+            match answer.await {
+                Ok(worked) => worked.map_err(|error| error.to_string()),
+                Err(_) => Err("it ended early".to_owned()),
+            }
+        }
     }
 }
 
 impl Workspace {
-    /// The measurement that is to be looked at next: the newest one, then one of another project for
-    /// what was found in it, where a run came first. They are looked at one after the other.
-    fn to_look_at(&self) -> Option<&(u64, Arc<Profiled>)> {
+    /// The measurement that is to be studied next: the newest one, then one of another project for its
+    /// findings.
+    fn to_study(&self) -> Option<&(u64, Arc<Profiled>)> {
         let (newest, older) = self.measured.split_first()?;
-        if !self.what_if.is_about(newest.0) {
+        if !self.what_if.is_looked_at(newest.0) {
             return Some(newest);
         }
-        let mut missed = older.iter().filter(|(of, _)| !self.findings.is_looked_at(*of));
-        missed.next().filter(|_| self.what_if.running.is_none())
+        older.iter().find(|(of, _)| !self.findings.is_looked_at(*of))
+    }
+
+    fn measurement(&self, generation: u64) -> Option<&Arc<Profiled>> {
+        self.measured.iter().find(|(of, _)| *of == generation).map(|(_, measured)| measured)
     }
 }
 
 /// What findings are looked for with.
-#[derive(Clone)]
 struct Look {
     profiler: Arc<dyn Profiler>,
     project: PathBuf,
@@ -198,29 +225,5 @@ impl Look {
         let sources = Sources::new(&self.project, self.open.clone());
         let found = self.profiler.findings(subject, probes, &sources, &self.project);
         Kept::new(&self.project, found, Some(subject.profile.clone()), &sources)
-    }
-}
-
-/// What is worked out, unless it is not wanted any more.
-async fn unless<T>(
-    cancel: &CancellationToken,
-    work: impl Future<Output = Result<T, String>>,
-) -> Result<T, String> {
-    tokio::select! {
-        found = work => found,
-        () = cancel.cancelled() => Err(STOPPED.to_owned()),
-    }
-}
-
-/// Works something out where it disturbs nobody; it is not begun where nobody waits for it any more.
-async fn on_pool<T: Send + 'static>(
-    pool: &Pool,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
-    let (reply, answer) = oneshot::channel();
-    pool.answer(reply, move || Ok(work()));
-    match answer.await {
-        Ok(worked) => worked.map_err(|error| error.to_string()),
-        Err(_) => Err("it ended early".to_owned()),
     }
 }

@@ -1,81 +1,87 @@
 //! What optimizations would bring to the newest measurement of a workspace.
 //!
-//! It is worked out from the recording, on the pool and when nothing else runs; nothing of the workspace
-//! is run for it. A newer measurement ends it. After a run of this session single operators run in the
-//! workspace's Python, where its person allowed it to run; a key ends those.
+//! A study has three steps, each a job of the [`Scheduler`](crate::scheduler::Scheduler). First findings are
+//! worked out from the recording. Then, after a run of this session and if the person allowed the workspace
+//! to run, single operators are timed in the workspace's Python (probes). At last the what-ifs are worked
+//! out, and the findings again if the probes told something new. The first and the last step run nothing of
+//! the workspace. A newer measurement ends a study; one that a run stopped goes on after it.
 //!
-//! What was found in a measurement comes of the same look. One of another project is looked at for that
-//! alone, where a run began before it was done.
+//! The measurement of another project, whose study a run stopped, is studied for its findings only.
 
 mod flow;
 mod measure;
-pub mod pairs;
+pub(crate) mod pairs;
 
 use std::sync::Arc;
 
-use ridgeline_analysis::whatif::facts::{Cluster, Probes};
-use ridgeline_analysis::whatif::loading::workers_on;
-use ridgeline_analysis::whatif::study::{Question, Study, Subject};
-use tokio_util::sync::CancellationToken;
+use ridgeline_analysis::optimize::facts::{Cluster, Probes};
+use ridgeline_analysis::optimize::loading::workers_on;
+use ridgeline_analysis::optimize::study::{Question, Study, Subject};
 
+use crate::findings::Kept;
 use crate::pipeline::{self, Iteration};
 use crate::profiler::Profiled;
 
 /// What was found out, or why nothing could be: a sentence without a full stop.
-pub type Found = Result<Arc<Study>, String>;
+pub(crate) type Found = Result<Arc<Study>, String>;
 
 /// What is known in a workspace.
 #[derive(Debug, Default)]
-pub struct WhatIf {
+pub(crate) struct WhatIf {
     /// What was found out, and the generation of the measurement that it is about.
     newest: Option<(u64, Found)>,
-    /// The generation of the measurement that is being looked at, and what stops it.
-    running: Option<(u64, CancellationToken)>,
-    /// What stops the single operators that are run for it.
-    probing: CancellationToken,
+    /// The measurement that is being studied.
+    study: Option<Progress>,
     /// Why the last measurement of a what-if came to nothing: a sentence.
     pub message: Option<String>,
 }
 
+/// How far the study of a measurement has come.
+#[derive(Debug)]
+struct Progress {
+    generation: u64,
+    /// Single operators run for it.
+    may_probe: bool,
+    /// What its findings were worked out from, and the probes known at that time.
+    looked: Option<(Arc<Subject>, Arc<Probes>)>,
+    /// What is known of single operators after they ran, or after it was decided not to run them.
+    probes: Option<Arc<Probes>>,
+}
+
+/// What a look at a measurement found.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    /// What what-ifs start from, or why there is nothing to start from.
+    subject: Result<Arc<Subject>, String>,
+    /// Findings; `None` if there is nothing to work them out from.
+    kept: Option<Kept>,
+    /// What is known of single operators.
+    known: Probes,
+}
+
+/// What a study found.
+#[derive(Debug)]
+pub(crate) struct Studied {
+    /// Findings, if the probes have changed them.
+    kept: Option<Kept>,
+    /// What-ifs.
+    found: Found,
+}
+
 impl WhatIf {
     /// What was found out about a measurement.
-    pub fn of(&self, generation: u64) -> Option<&Found> {
+    pub(crate) fn of(&self, generation: u64) -> Option<&Found> {
         self.newest.as_ref().filter(|(of, _)| *of == generation).map(|(_, found)| found)
     }
 
     /// Whether a measurement was looked at to its end.
-    pub fn is_looked_at(&self, generation: u64) -> bool {
+    pub(crate) fn is_looked_at(&self, generation: u64) -> bool {
         self.of(generation).is_some()
-    }
-
-    /// Whether it is known, or on its way.
-    fn is_about(&self, generation: u64) -> bool {
-        let running = self.running.as_ref().map(|(of, _)| *of);
-        self.of(generation).is_some() || running == Some(generation)
-    }
-
-    /// Ends what is being worked out.
-    pub fn stop(&mut self) {
-        if let Some((_, cancel)) = self.running.take() {
-            cancel.cancel();
-        }
-        self.stop_probing();
-    }
-
-    /// Ends what is run for it; it is worked out without.
-    pub fn stop_probing(&self) {
-        self.probing.cancel();
-    }
-}
-
-impl Drop for WhatIf {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 
 /// The workers that an edit gives a loader: as many as the prediction has, on this machine.
-pub fn worker_count() -> u32 {
+pub(crate) fn worker_count() -> u32 {
     let cores = std::thread::available_parallelism().ok();
     workers_on(cores.and_then(|cores| u32::try_from(cores.get()).ok()))
 }
@@ -85,7 +91,7 @@ pub fn worker_count() -> u32 {
 ///
 /// # Errors
 /// Why there is nothing to start from: a sentence without a full stop.
-pub fn subject(profiled: &Profiled) -> Result<Subject, String> {
+pub(crate) fn subject(profiled: &Profiled) -> Result<Subject, String> {
     let read = || -> Result<Iteration, String> {
         let folder = profiled.recording.as_deref();
         let folder = folder.ok_or_else(|| "its recording is not kept".to_owned())?;
@@ -98,7 +104,7 @@ pub fn subject(profiled: &Profiled) -> Result<Subject, String> {
 
 /// What optimizations bring to a measurement, with what was run for it in earlier sessions. Nothing is
 /// run now.
-pub fn study_of(profiled: &Profiled, subject: &Subject) -> Found {
+pub(crate) fn study_of(profiled: &Profiled, subject: &Subject) -> Found {
     let recording = profiled.recording.as_deref();
     let probes = recording.map(|recording| pipeline::kept_probes(recording, subject));
     study(subject, &probes.unwrap_or_default(), None, &|| false).map(Arc::new)
@@ -108,7 +114,7 @@ pub fn study_of(profiled: &Profiled, subject: &Subject) -> Found {
 ///
 /// # Errors
 /// Why nothing can be predicted: a sentence without a full stop.
-pub fn study(
+pub(crate) fn study(
     subject: &Subject,
     probes: &Probes,
     memory_limit: Option<u64>,

@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use ridgeline_analysis::optimize::accuracy::{Pair, VERSION};
 use ridgeline_analysis::profile::Device;
-use ridgeline_analysis::whatif::accuracy::{Pair, VERSION};
 
 use crate::store::{Store, StoreError, create_private, write_atomic};
 
@@ -20,7 +20,7 @@ const READ_LIMIT: u64 = 1 << 20;
 ///
 /// # Errors
 /// When the state folder cannot be written.
-pub fn add(store: &Store, root: &Path, pair: &Pair) -> Result<(), StoreError> {
+pub(crate) fn add(store: &Store, root: &Path, pair: &Pair) -> Result<(), StoreError> {
     let folder = store.workspace_state(root);
     create_private(&folder)?;
     let file = file_in(&folder);
@@ -33,14 +33,14 @@ pub fn add(store: &Store, root: &Path, pair: &Pair) -> Result<(), StoreError> {
 }
 
 /// The pairs of a project, newest first. What cannot be read is left out.
-pub fn read(store: &Store, root: &Path) -> Vec<Pair> {
+pub(crate) fn read(store: &Store, root: &Path) -> Vec<Pair> {
     let text = text(&file_in(&store.workspace_state(root)));
     text.lines().rev().filter_map(parse).take(KEPT).collect()
 }
 
 /// Those of them that ran on this device, newest first: what holds on one says nothing of another, and a
 /// simulation's say nothing of the device that it is named after.
-pub fn read_of_device(store: &Store, root: &Path, device: &Device) -> Vec<Pair> {
+pub(crate) fn read_of_device(store: &Store, root: &Path, device: &Device) -> Vec<Pair> {
     let name = device.display_name();
     read(store, root).into_iter().filter(|pair| pair.device == name).collect()
 }
@@ -67,7 +67,7 @@ fn parse(line: &str) -> Option<Pair> {
 
 #[cfg(test)]
 mod tests {
-    use ridgeline_analysis::whatif::accuracy::Sides;
+    use ridgeline_analysis::optimize::accuracy::Sides;
 
     use super::*;
 

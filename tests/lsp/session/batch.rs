@@ -1,14 +1,19 @@
 //! Other batch sizes: when they are tried, what ends that, and the edits that set one.
 
 use std::fs;
+use std::sync::Arc;
 
 use ridgeline_analysis::predict::batch_size::{Capacity, Evidence, Run};
-use ridgeline_analysis::source::batch_site::{Entry, batch_site};
+use ridgeline_analysis::profile::Profile;
+use ridgeline_analysis::python::batch_site::batch_site;
+use ridgeline_analysis::python::semantics::Entry;
 use serde_json::{Value, json};
 
 use super::fake::{Exploring, Session};
 use super::http::Panel;
 use crate::batch::{Effort, Exploration, Sources};
+use crate::machine_load::Needed;
+use crate::profiler::ProfileOutcome;
 
 const SCRIPT: &str = "import torch\nfrom torch.utils.data import DataLoader\nloader = DataLoader(data, batch_size=32)\nfor batch in loader:\n    model(batch).backward()\n";
 
@@ -263,5 +268,93 @@ async fn nothing_measured_is_nothing_to_try() {
         said["message"].as_str().is_some_and(|said| said.contains("profile it first")),
         "{said}"
     );
+    session.client.goodbye().await;
+}
+
+/// A session that tries other batch sizes after each run, and the first run's end.
+async fn in_background(more: Value) -> Session {
+    let mut session = Session::start();
+    fs::write(session.root.join("train.py"), SCRIPT).expect("written");
+    let mut options = super::fake::quiet();
+    options["batchSize.measureInBackground"] = true.into();
+    for (name, value) in more.as_object().into_iter().flatten() {
+        options[name] = value.clone();
+    }
+    let mut capabilities = editing(json!({}));
+    capabilities["experimental"]["ridgeline"]["background"] = true.into();
+    session.greet_with(capabilities, options).await;
+    let script = session.uri("train.py");
+    session.client.open(&script, SCRIPT).await;
+    save(&mut session, |_| {}).await;
+    session
+}
+
+/// A save, and a run that measures the program with a change.
+async fn save(session: &mut Session, change: impl FnOnce(&mut Profile)) {
+    let script = session.uri("train.py");
+    session.client.save(&script).await;
+    let ProfileOutcome::Measured(mut profiled) = session.measured() else { panic!("measured") };
+    change(Arc::make_mut(&mut profiled.profile));
+    let run = session.begun().await;
+    run.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+}
+
+#[tokio::test]
+async fn the_same_program_is_not_tried_again() {
+    let mut session = in_background(json!({})).await;
+    let exploring = session.exploring().await;
+    exploring.news.send(explored(&session)).await.expect("wanted");
+    drop(exploring);
+    session.client.status("idle").await;
+    assert_eq!(session.rewrites(2).await.len(), 5);
+    // The same program: what was found out still holds.
+    save(&mut session, |_| {}).await;
+    session.client.status("running").await;
+    session.client.status("idle").await;
+    assert_eq!(session.rewrites(2).await.len(), 5);
+    assert!(!session.is_exploring().await);
+    // One that holds more memory is another one.
+    save(&mut session, |profile| profile.memory.peak_bytes += 1).await;
+    let exploring = session.exploring().await;
+    assert!(exploring.request.known.is_none());
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn nothing_is_tried_while_something_else_needs_the_machine() {
+    let mut session = Session::start();
+    let needed = &session.profiler.needed;
+    *needed.lock().expect("no test panics with it") = Some(Needed::Processors);
+    let mut options = super::fake::quiet();
+    options["batchSize.measureInBackground"] = true.into();
+    let capabilities = json!({"experimental": {"ridgeline": {"background": true}}});
+    session.greet_with(capabilities, options).await;
+    session.open_and_save().await;
+    session.begun().await.end.send(session.measured()).expect("waiting");
+    let status = session.client.status("background").await;
+    assert_eq!(status["message"], "waiting, because the machine is busy");
+    assert!(!session.is_exploring().await);
+    // Who asks does not wait.
+    session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+    let exploring = session.exploring().await;
+    assert_eq!(exploring.request.effort, Effort::Runs);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn without_a_background_budget_nothing_is_tried_unasked() {
+    let mut session = in_background(json!({"background.seconds": 0})).await;
+    while session.client.status("idle").await["headline"].is_null() {}
+    assert!(!session.is_exploring().await);
+    session.client.command("ridgeline.exploreBatchSize", json!([])).await.expect("done");
+    let exploring = session.exploring().await;
+    assert_eq!(exploring.request.effort, Effort::Runs);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn trying_ends_with_the_background_budget() {
+    let session = in_background(json!({"background.seconds": 0.05})).await;
+    session.exploring().await.cancel.cancelled().await;
     session.client.goodbye().await;
 }

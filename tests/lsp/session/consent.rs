@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::fake::{Exploring, Session, quiet, uri};
-use crate::profiler::ProfileOutcome;
+use crate::profiler::{ProfileOutcome, RunChoice};
 
 /// For a message that is not to come: events are handled in turn, so that one answer later it would be there.
 async fn quiet_moment(session: &mut Session) {
@@ -153,9 +153,10 @@ async fn a_pause_ends_the_run_of_a_save() {
 
 /// Several scripts fit, which is asked within a run that the person allowed.
 async fn which_script(session: &mut Session) -> Value {
-    let scripts = vec![session.root.join("train.py"), session.root.join("other.py")];
+    let choice = |command: &str| RunChoice { command: command.to_owned(), why: String::new() };
+    let runs = vec![choice("train.py"), choice("other.py")];
     let run = session.begun().await;
-    run.end.send(ProfileOutcome::Choose { scripts }).expect("waiting");
+    run.end.send(ProfileOutcome::Choose { runs }).expect("waiting");
     let (id, params) = session.client.asked("window/showMessageRequest").await;
     assert!(params["message"].as_str().is_some_and(|text| text.starts_with("Several scripts")));
     id

@@ -17,7 +17,7 @@ use tokio::task::yield_now;
 use tower_lsp::ls_types::ExecuteCommandParams;
 
 use super::fake::{SCRIPT, measured_in, uri};
-use crate::batch::{Effort, Exploration, ExploreRequest};
+use crate::batch::{Effort, Exploration, ExploreRequest, Explored};
 use crate::consent::Permit;
 use crate::documents::{Change, DocumentId};
 use crate::event::{Event, Told};
@@ -26,7 +26,7 @@ use crate::live::{EstimateOutcome, EstimateRequest};
 use crate::lsp::client::ToClient;
 use crate::lsp::from_proto::document_id;
 use crate::outbox::Outbox;
-use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent};
+use crate::profiler::{Boxed, ProfileOutcome, ProfileRequest, Profiler, ProgressEvent, RunChoice};
 use crate::requests::Request;
 use crate::state::{Client, GlobalState};
 use crate::store::Store;
@@ -188,8 +188,10 @@ impl Profiler for Counting {
         Box::pin(async move {
             // Which script is meant is asked before anything runs.
             if request.script.is_none() && runs.world().roll().is_multiple_of(2) {
-                let scripts = vec![root.join(script_of(&root)), root.join("other.py")];
-                return ProfileOutcome::Choose { scripts };
+                let choice =
+                    |command: &str| RunChoice { command: command.to_owned(), why: String::new() };
+                let runs = vec![choice(&script_of(&root)), choice("other.py")];
+                return ProfileOutcome::Choose { runs };
             }
             // Whether somebody asked for it is not told to who runs it.
             runs.run(&root, "run", true, permit).await;
@@ -220,17 +222,17 @@ impl Profiler for Counting {
         _: mpsc::Sender<Exploration>,
         _: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<()> {
+    ) -> Boxed<Explored> {
         let runs = self.clone();
         let is_asked = request.effort == Effort::Runs;
         Box::pin(async move {
             for _ in 0..5 {
-                let _alone = request.machine.lock().await;
                 if !permit.is_valid() {
-                    return;
+                    break;
                 }
                 runs.run(&request.profile.root, "batch", is_asked, permit.clone()).await;
             }
+            Explored::Done
         })
     }
 }
@@ -346,10 +348,14 @@ impl Play {
         let text = std::str::from_utf8(frame).expect("text");
         let body = text.split_once("\r\n\r\n").map(|(_, body)| body).expect("a frame");
         let message: Value = serde_json::from_str(body).expect("JSON");
+        let said = message["params"]["message"].as_str().unwrap_or_default();
+        // A turn that panicked, such as one for a folder that is gone.
+        if said.contains("internal error") {
+            self.world.world().wrong.push(said.to_owned());
+        }
         if message["method"] != "window/showMessageRequest" {
             return;
         }
-        let said = message["params"]["message"].as_str().unwrap_or_default();
         let is_choice = said.starts_with("Several scripts");
         let titles = message["params"]["actions"].to_string();
         let is_of = |root: &&PathBuf| match is_choice {

@@ -1,12 +1,13 @@
 //! A failing run at the line that failed.
 
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
+use ridgeline_analysis::recording::manifest::RaisedIn;
 use serde_json::{Value, json};
 
 use super::fake::Session;
 use crate::profiler::ProfileOutcome;
 
-pub fn failed(session: &Session, kind: &str, lines: &[u32]) -> ProfileOutcome {
+pub(super) fn failed(session: &Session, kind: &str, lines: &[u32]) -> ProfileOutcome {
     let frame = |line: &u32| FailureFrame {
         path: "train.py".to_owned(),
         line: *line,
@@ -18,8 +19,7 @@ pub fn failed(session: &Session, kind: &str, lines: &[u32]) -> ProfileOutcome {
             message: "shapes cannot be multiplied".to_owned(),
             kind: kind.to_owned(),
             frames: lines.iter().map(frame).collect(),
-            requested_bytes: None,
-            memory: None,
+            ..RunFailure::default()
         },
         root: session.root.clone(),
         log: None,
@@ -62,6 +62,33 @@ async fn clients_without_related_information_get_the_traceback_as_text() {
     let shown = session.client.notification("textDocument/publishDiagnostics").await;
     let message = shown["diagnostics"][0]["message"].as_str().unwrap_or_default().to_owned();
     assert!(message.contains("\ntrain.py:2: "), "{message}");
+    session.client.goodbye().await;
+}
+
+/// The likely cause stands in the diagnostic, and names what is set in an editor.
+#[tokio::test]
+async fn advice_stands_at_the_line() {
+    let mut session = Session::greeted(related(), true).await;
+    session.open_and_save().await;
+    let ProfileOutcome::Failed { mut failure, root, log } = failed(&session, "exit", &[2]) else {
+        unreachable!("it failed");
+    };
+    failure.error_type = "SystemExit".to_owned();
+    failure.message = "the program exited with code 2".to_owned();
+    failure.run.error.exit_code = Some(2);
+    failure.run.error.raised_in =
+        Some(RaisedIn { path: "argparse.py".to_owned(), name: "exit".to_owned() });
+    failure.run.output =
+        vec!["train.py: error: the following arguments are required: --data".to_owned()];
+    session.begun().await.end.send(ProfileOutcome::Failed { failure, root, log }).expect("waiting");
+    let shown = session.client.notification("textDocument/publishDiagnostics").await;
+    let message = shown["diagnostics"][0]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(
+        message.starts_with("the program exited with code 2: the following arguments"),
+        "{message}"
+    );
+    assert!(message.contains("`arguments = [\"--data\", \"…\"]`"), "{message}");
+    assert!(!message.contains("ridgeline profile"), "{message}");
     session.client.goodbye().await;
 }
 

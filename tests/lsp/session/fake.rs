@@ -3,24 +3,26 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ridgeline_analysis::diagnose::finding::Finding;
+use ridgeline_analysis::optimize::facts::Probes;
+use ridgeline_analysis::optimize::study::Subject;
 use ridgeline_analysis::profile::{
     Device, FileFacts, FileId, IterationCost, LineCost, PhaseTimes, Profile,
 };
-use ridgeline_analysis::source::batch_site::Entry;
-use ridgeline_analysis::source::fingerprint;
-use ridgeline_analysis::whatif::facts::Probes;
-use ridgeline_analysis::whatif::study::Subject;
+use ridgeline_analysis::python::fingerprint;
+use ridgeline_analysis::python::semantics::Entry;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::strict_client::StrictClient;
-use crate::batch::{Exploration, ExploreRequest, Sources};
+use crate::batch::{Exploration, ExploreRequest, Explored, Sources};
 use crate::consent::Permit;
 use crate::live::{EstimateOutcome, EstimateRequest};
+use crate::machine_load::Needed;
 use crate::measured_rates::Target;
 use crate::profiler::{
     AtHand, Boxed, MeasureRequest, ProfileOutcome, ProfileRequest, Profiled, Profiler,
@@ -30,7 +32,7 @@ use crate::server::serve;
 use crate::store::Store;
 
 /// A run that was begun. The test says how it ends.
-pub struct Begun {
+pub(super) struct Begun {
     pub request: ProfileRequest,
     pub progress: mpsc::Sender<ProgressEvent>,
     pub cancel: CancellationToken,
@@ -39,7 +41,7 @@ pub struct Begun {
 
 /// An estimate that was begun. The test says how it ends; it is told when it is to be stopped, and ends
 /// all the same when the test lets go of it, so that answers can come late.
-pub struct BegunEstimate {
+pub(super) struct BegunEstimate {
     pub request: EstimateRequest,
     pub cancel: CancellationToken,
     pub end: oneshot::Sender<EstimateOutcome>,
@@ -47,7 +49,7 @@ pub struct BegunEstimate {
 
 /// Other batch sizes that are being tried. The test says what is found out; it is over when this is
 /// dropped, or cancelled.
-pub struct Exploring {
+pub(super) struct Exploring {
     pub request: ExploreRequest,
     pub news: mpsc::Sender<Exploration>,
     pub progress: mpsc::Sender<ProgressEvent>,
@@ -56,20 +58,20 @@ pub struct Exploring {
 }
 
 /// A what-if that is being measured. The test says how it ends.
-pub struct Measuring {
+pub(super) struct Measuring {
     pub request: MeasureRequest,
     pub cancel: CancellationToken,
     pub end: oneshot::Sender<ProfileOutcome>,
 }
 
 /// A GPU that is being measured. The test says how it ends; `end` is closed where it was stopped.
-pub struct MeasuringGpu {
+pub(super) struct MeasuringGpu {
     pub target: Target,
     pub end: oneshot::Sender<Result<String, String>>,
 }
 
 /// See the module.
-pub struct Fake {
+pub(super) struct Fake {
     estimates: mpsc::UnboundedSender<BegunEstimate>,
     begun: mpsc::UnboundedSender<Begun>,
     exploring: mpsc::UnboundedSender<Exploring>,
@@ -86,6 +88,12 @@ pub struct Fake {
     pub found: std::sync::Mutex<Vec<Finding>>,
     /// What operators that run by themselves tell, and what it shows with that.
     pub probed: std::sync::Mutex<Option<(Probes, Vec<Finding>)>>,
+    /// The next run panics before it begins, on the event loop.
+    pub panics: AtomicBool,
+    /// What else needs the machine.
+    pub needed: std::sync::Mutex<Option<Needed>>,
+    /// How often operators were timed.
+    pub probings: AtomicUsize,
     /// What the texts alone show.
     pub of_text: std::sync::Mutex<Vec<Finding>>,
 }
@@ -97,6 +105,7 @@ impl Profiler for Fake {
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
     ) -> Boxed<ProfileOutcome> {
+        assert!(!self.panics.swap(false, Ordering::Relaxed), "on purpose");
         let cancel = permit.token().clone();
         let (end, ended) = oneshot::channel();
         let begun = Begun { request, progress, cancel: cancel.clone(), end };
@@ -124,14 +133,20 @@ impl Profiler for Fake {
         news: mpsc::Sender<Exploration>,
         progress: mpsc::Sender<ProgressEvent>,
         permit: Permit,
-    ) -> Boxed<()> {
+    ) -> Boxed<Explored> {
         let cancel = permit.token().clone();
         let (over, is_over) = oneshot::channel();
         // A test that is about something else does not look.
         let _ = self.exploring.send(Exploring { request, news, progress, cancel, _over: over });
         Box::pin(async {
             let _ = is_over.await;
+            Explored::Done
         })
+    }
+
+    fn machine_needed(&self, _: Option<String>) -> Boxed<Option<Needed>> {
+        let needed = *self.needed.lock().expect("no test panics with it");
+        Box::pin(async move { needed })
     }
 
     fn measure(
@@ -157,8 +172,10 @@ impl Profiler for Fake {
         _: ProfileRequest,
         _: Arc<Subject>,
         _: Option<PathBuf>,
+        _: Option<Duration>,
         _: Permit,
     ) -> Boxed<Probes> {
+        self.probings.fetch_add(1, Ordering::Relaxed);
         let probed = self.probed.lock().expect("no test panics with it").clone();
         Box::pin(async { probed.map(|(probes, _)| probes).unwrap_or_default() })
     }
@@ -185,7 +202,7 @@ impl Profiler for Fake {
         Box::pin(async {})
     }
 
-    fn unmeasured_gpu(&self, _: Device, _: PathBuf) -> Boxed<Option<Target>> {
+    fn unmeasured_gpu(&self, _: Device) -> Boxed<Option<Target>> {
         let unmeasured = self.unmeasured.lock().expect("no test panics with it").clone();
         Box::pin(async { unmeasured })
     }
@@ -209,7 +226,7 @@ impl Profiler for Fake {
 }
 
 /// A server with a fake profiler, a workspace on the disk, and a client.
-pub struct Session {
+pub(super) struct Session {
     pub client: StrictClient,
     pub root: PathBuf,
     pub begun: Mutex<mpsc::UnboundedReceiver<Begun>>,
@@ -222,12 +239,12 @@ pub struct Session {
 }
 
 /// A training script of four lines.
-pub const SCRIPT: &str =
+pub(super) const SCRIPT: &str =
     "import torch\nfor batch in loader:\n    loss = model(batch)\n    loss.backward()\n";
 
 impl Session {
     /// A server that has not been greeted.
-    pub fn start() -> Session {
+    pub(super) fn start() -> Session {
         let folder = tempfile::tempdir().expect("a folder");
         let root = crate::documents::real_path(folder.path()).join("project");
         fs::create_dir(&root).expect("made");
@@ -236,7 +253,7 @@ impl Session {
     }
 
     /// Says goodbye; another server in the same folders.
-    pub async fn again(self) -> Session {
+    pub(super) async fn again(self) -> Session {
         let Session { client, folder, root, .. } = self;
         client.goodbye().await;
         Session::start_in(folder, root)
@@ -261,6 +278,9 @@ impl Session {
             held: Default::default(),
             found: Default::default(),
             probed: Default::default(),
+            panics: AtomicBool::new(false),
+            needed: Default::default(),
+            probings: AtomicUsize::new(0),
             of_text: Default::default(),
         });
         let (to_server, input) = tokio::io::duplex(1 << 16);
@@ -274,7 +294,7 @@ impl Session {
     }
 
     /// A server that was greeted by a client with `capabilities` and vouches or not.
-    pub async fn greeted(capabilities: Value, trusted: bool) -> Session {
+    pub(super) async fn greeted(capabilities: Value, trusted: bool) -> Session {
         let mut session = Session::start();
         session.greet(capabilities, trusted).await;
         session
@@ -283,113 +303,118 @@ impl Session {
     /// Greets, with the project as the workspace. Files are not watched, so that only what a test
     /// tells is a reason to run; and what clients get because of what they lack is for the tests
     /// of that.
-    pub async fn greet(&mut self, capabilities: Value, trusted: bool) {
+    pub(super) async fn greet(&mut self, capabilities: Value, trusted: bool) {
         let mut options = quiet();
         options["trusted"] = trusted.into();
         self.greet_with(capabilities, options).await;
     }
 
     /// Greets with these `initializationOptions`; gives the answer.
-    pub async fn greet_with(&mut self, capabilities: Value, options: Value) -> Value {
+    pub(super) async fn greet_with(&mut self, capabilities: Value, options: Value) -> Value {
         let folder = json!([{"uri": uri(&self.root), "name": "project"}]);
         let more = json!({"workspaceFolders": folder, "initializationOptions": options});
         self.client.hello(capabilities, more).await
     }
 
     /// Where the server keeps its things.
-    pub fn store(&self) -> Store {
+    pub(super) fn store(&self) -> Store {
         store_in(&self.folder)
     }
 
     /// The URI of a file of the project.
-    pub fn uri(&self, name: &str) -> String {
+    pub(super) fn uri(&self, name: &str) -> String {
         uri(&self.root.join(name))
     }
 
     /// Opens the script and saves it.
-    pub async fn open_and_save(&mut self) {
+    pub(super) async fn open_and_save(&mut self) {
         let script = self.uri("train.py");
         self.client.open(&script, SCRIPT).await;
         self.client.save(&script).await;
     }
 
     /// The next run that is begun.
-    pub async fn begun(&self) -> Begun {
+    pub(super) async fn begun(&self) -> Begun {
         let mut begun = self.begun.lock().await;
-        let next = tokio::time::timeout(std::time::Duration::from_secs(120), begun.recv());
+        let next = tokio::time::timeout(Duration::from_secs(120), begun.recv());
         next.await.expect("a run did not begin").expect("a profiler")
     }
 
     /// The next trying of other batch sizes.
-    pub async fn exploring(&self) -> Exploring {
+    pub(super) async fn exploring(&self) -> Exploring {
         let mut explored = self.explored.lock().await;
-        let next = tokio::time::timeout(std::time::Duration::from_secs(120), explored.recv());
+        let next = tokio::time::timeout(Duration::from_secs(120), explored.recv());
         next.await.expect("nothing was tried").expect("a profiler")
     }
 
     /// Whether other batch sizes are tried that nobody looked at.
-    pub async fn is_exploring(&self) -> bool {
+    pub(super) async fn is_exploring(&self) -> bool {
         !self.explored.lock().await.is_empty()
     }
 
     /// The next measurement of a what-if.
-    pub async fn measuring(&self) -> Measuring {
+    pub(super) async fn measuring(&self) -> Measuring {
         let mut measured = self.measured.lock().await;
-        let next = tokio::time::timeout(std::time::Duration::from_secs(120), measured.recv());
+        let next = tokio::time::timeout(Duration::from_secs(120), measured.recv());
         next.await.expect("no what-if was measured").expect("a profiler")
     }
 
     /// The next measurement of a GPU.
-    pub async fn measuring_gpu(&self) -> MeasuringGpu {
+    pub(super) async fn measuring_gpu(&self) -> MeasuringGpu {
         let mut gpus = self.gpus.lock().await;
-        let next = tokio::time::timeout(std::time::Duration::from_secs(120), gpus.recv());
+        let next = tokio::time::timeout(Duration::from_secs(120), gpus.recv());
         next.await.expect("no GPU was measured").expect("a profiler")
     }
 
     /// Whether a GPU is measured that nobody looked at.
-    pub async fn is_measuring_gpu(&self) -> bool {
+    pub(super) async fn is_measuring_gpu(&self) -> bool {
         !self.gpus.lock().await.is_empty()
     }
 
     /// Whether a what-if is measured that nobody looked at.
-    pub async fn is_measuring(&self) -> bool {
+    pub(super) async fn is_measuring(&self) -> bool {
         !self.measured.lock().await.is_empty()
     }
 
     /// Whether a run was begun that nobody looked at.
-    pub async fn is_begun(&self) -> bool {
+    pub(super) async fn is_begun(&self) -> bool {
         !self.begun.lock().await.is_empty()
     }
 
     /// The next estimate that is begun.
-    pub async fn estimating(&self) -> BegunEstimate {
+    pub(super) async fn estimating(&self) -> BegunEstimate {
         let mut estimates = self.estimates.lock().await;
-        let next = tokio::time::timeout(std::time::Duration::from_secs(120), estimates.recv());
+        let next = tokio::time::timeout(Duration::from_secs(120), estimates.recv());
         next.await.expect("an estimate did not begin").expect("a profiler")
     }
 
     /// Whether an estimate was begun that nobody looked at.
-    pub async fn is_estimating(&self) -> bool {
+    pub(super) async fn is_estimating(&self) -> bool {
         !self.estimates.lock().await.is_empty()
     }
 
     /// How often something was made ready.
-    pub fn prepared(&self) -> usize {
+    pub(super) fn prepared(&self) -> usize {
         self.profiler.prepared.load(Ordering::Relaxed)
     }
 
     /// A profile of the script: 100 ms, of which line 3 has 40 and line 4 has 60.
-    pub fn measured(&self) -> ProfileOutcome {
+    pub(super) fn measured(&self) -> ProfileOutcome {
         measured_in(&self.root)
     }
 
     /// The code actions at a line of the script, counted from 0.
-    pub async fn code_actions(&mut self, line: u32, context: Value) -> Vec<Value> {
+    pub(super) async fn code_actions(&mut self, line: u32, context: Value) -> Vec<Value> {
         self.code_actions_in("train.py", line, context).await
     }
 
     /// The same in a file.
-    pub async fn code_actions_in(&mut self, name: &str, line: u32, context: Value) -> Vec<Value> {
+    pub(super) async fn code_actions_in(
+        &mut self,
+        name: &str,
+        line: u32,
+        context: Value,
+    ) -> Vec<Value> {
         let at = json!({"line": line, "character": 0});
         let params = json!({
             "textDocument": {"uri": self.uri(name)},
@@ -401,12 +426,12 @@ impl Session {
     }
 
     /// Those of them that make an optimization.
-    pub async fn rewrites(&mut self, line: u32) -> Vec<Value> {
+    pub(super) async fn rewrites(&mut self, line: u32) -> Vec<Value> {
         self.code_actions(line, json!({"diagnostics": [], "only": ["refactor.rewrite"]})).await
     }
 
     /// The inlay hints of a file, as `line: label`.
-    pub async fn hints(&mut self, name: &str) -> Vec<String> {
+    pub(super) async fn hints(&mut self, name: &str) -> Vec<String> {
         let end = json!({"line": u32::MAX, "character": 0});
         let range = json!({"start": {"line": 0, "character": 0}, "end": end});
         let params = json!({"textDocument": {"uri": self.uri(name)}, "range": range});
@@ -423,7 +448,7 @@ impl Session {
 }
 
 /// Settings for tests that are about something else.
-pub fn quiet() -> Value {
+pub(super) fn quiet() -> Value {
     json!({
         "trusted": true,
         "watchFiles": false,
@@ -438,7 +463,7 @@ fn store_in(folder: &tempfile::TempDir) -> Store {
 }
 
 /// A profile of `train.py` in `root`.
-pub fn measured_in(root: &Path) -> ProfileOutcome {
+pub(super) fn measured_in(root: &Path) -> ProfileOutcome {
     let line = |line: u32, milliseconds: f64| {
         let time = PhaseTimes { forward: milliseconds * 1e6, ..PhaseTimes::default() };
         LineCost { line, self_time: time, total_time: time, calls: 1.0, ..LineCost::default() }
@@ -462,6 +487,7 @@ pub fn measured_in(root: &Path) -> ProfileOutcome {
         profile: Arc::new(profile),
         elsewhere: None,
         root: root.to_owned(),
+        real_root: root.to_owned(),
         files: vec![Some(root.join("train.py"))],
         log: None,
         recording: None,
@@ -471,6 +497,6 @@ pub fn measured_in(root: &Path) -> ProfileOutcome {
 }
 
 /// The URI of a path.
-pub fn uri(path: &Path) -> String {
+pub(super) fn uri(path: &Path) -> String {
     crate::lsp::to_proto::uri_text(path)
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ridgeline_analysis::diagnose::finding::{Cost, Finding, Place};
-use ridgeline_analysis::predict::operator::Operator;
-use ridgeline_analysis::source::rewrite::EditKind;
-use ridgeline_analysis::whatif::facts::Probes;
+use ridgeline_analysis::operators::operator::Operator;
+use ridgeline_analysis::optimize::facts::Probes;
+use ridgeline_analysis::optimize::rewrite::EditKind;
 use serde_json::{Value, json};
 
 use super::fake::{Session, quiet};
@@ -91,6 +91,7 @@ async fn measure_other(session: &mut Session) {
         std::fs::copy(&*file, &copy).expect("copied");
         *file = copy;
     }
+    other.real_root.clone_from(&folder);
     other.root = folder;
     run(session, "other/train.py", other).await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
 use ridgeline_analysis::profile::{Before, Estimate, Provenance};
-use ridgeline_analysis::source::fingerprint;
+use ridgeline_analysis::python::fingerprint;
 use serde_json::{Value, json};
 
 use super::fake::{BegunEstimate, SCRIPT, Session, quiet};
@@ -148,6 +148,26 @@ async fn a_key_stops_the_estimate_and_its_late_answer_is_dropped() {
 }
 
 #[tokio::test]
+async fn a_text_that_was_estimated_is_not_estimated_again() {
+    let mut session = measured().await;
+    edit(&mut session, 2, EDITED).await;
+    let estimate = session.estimating().await;
+    let outcome = estimated(&session, None);
+    shown(&mut session, estimate, outcome).await;
+    // Two keys within one pause: the text is what it was.
+    edit(&mut session, 3, &EDITED.replace("my_", "your_")).await;
+    edit(&mut session, 4, EDITED).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!session.is_estimating().await, "the same text is estimated again");
+    assert_eq!(session.hints("train.py").await, ["2: ~60 ms · 50%", "3: 60 ms · 50%"]);
+    // After an undo it is not shown any more, so that it is needed again.
+    edit(&mut session, 5, SCRIPT).await;
+    edit(&mut session, 6, EDITED).await;
+    assert_eq!(session.estimating().await.request.texts[0].1.text(), EDITED);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
 async fn what_is_no_python_keeps_the_last_picture() {
     let mut session = measured().await;
     edit(&mut session, 2, EDITED).await;
@@ -202,8 +222,7 @@ fn failure(line: u32) -> RunFailure {
         message: "mat1 and mat2 shapes cannot be multiplied".to_owned(),
         kind: "exception".to_owned(),
         frames: vec![frame(line)],
-        requested_bytes: None,
-        memory: None,
+        ..RunFailure::default()
     }
 }
 
@@ -250,11 +269,13 @@ async fn a_save_stops_the_estimate_and_runs_when_it_is_gone() {
     let script = session.uri("train.py");
     session.client.save(&script).await;
     estimate.cancel.cancelled().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!session.is_begun().await, "the estimate still computes");
+    drop(estimate);
     let run = session.begun().await;
     edit(&mut session, 3, &EDITED.replace("my_", "your_")).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!session.is_estimating().await, "two at once would disturb what is measured");
-    drop(estimate);
     run.end.send(session.measured()).expect("waiting");
     // What was typed meanwhile has its turn.
     let next = session.estimating().await;
@@ -312,6 +333,7 @@ async fn two_projects_have_an_estimate_each() {
         panic!("it is an estimate")
     };
     found.profiled.root = other.clone();
+    found.profiled.real_root = other.clone();
     found.profiled.files = vec![Some(other.join("train.py"))];
     shown(&mut session, estimate, EstimateOutcome::Estimated(found)).await;
     assert_eq!(session.hints("other/train.py").await, ["2: ~60 ms · 50%", "3: 60 ms · 50%"]);

@@ -18,7 +18,7 @@ async fn session(setting: &str) -> Session {
         driver: "580.65.06".to_owned(),
         simulated: false,
     };
-    let target = Target { index: 0, device, root: session.root.clone() };
+    let target = Target { index: 0, device };
     *session.profiler.unmeasured.lock().expect("no test panics with it") = Some(target);
     let mut options = quiet();
     options["measureDevice"] = setting.into();

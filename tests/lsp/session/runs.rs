@@ -1,10 +1,12 @@
 //! One run at a time, with progress, a working cancel, and a message where nothing was measured.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::{Value, json};
 
 use super::fake::{Begun, Session, measured_in};
-use crate::profiler::{ProfileOutcome, ProgressEvent};
-use crate::run_queue::Reason;
+use crate::profiler::{ProfileOutcome, ProgressEvent, RunChoice};
+use crate::scheduler::Reason;
 
 fn with_progress() -> Value {
     json!({"window": {"workDoneProgress": true}})
@@ -138,13 +140,18 @@ async fn a_problem_is_said_once_and_again_on_command() {
 async fn a_choice_of_scripts_is_asked_once_and_remembered() {
     let mut session = Session::greeted(json!({}), true).await;
     session.open_and_save().await;
-    let scripts = vec![session.root.join("train.py"), session.root.join("other.py")];
-    session.begun().await.end.send(ProfileOutcome::Choose { scripts }).expect("waiting");
+    let runs = vec![
+        RunChoice { command: "train.py".to_owned(), why: "started in README.md".to_owned() },
+        RunChoice { command: "other.py".to_owned(), why: String::new() },
+    ];
+    session.begun().await.end.send(ProfileOutcome::Choose { runs }).expect("waiting");
     let (id, params) = session.client.asked("window/showMessageRequest").await;
+    let message = params["message"].as_str().expect("a message");
+    assert!(message.contains("train.py (started in README.md)"), "{message}");
     assert_eq!(params["actions"], json!([{"title": "train.py"}, {"title": "other.py"}]));
     session.client.reply(&id, json!({"title": "other.py"})).await;
     let run = session.begun().await;
-    assert_eq!(run.request.script, Some(session.root.join("other.py")));
+    assert_eq!(run.request.script.as_deref(), Some("other.py"));
     run.end.send(session.measured()).expect("waiting");
     session.client.status("idle").await;
     session.client.goodbye().await;
@@ -173,6 +180,50 @@ async fn several_roots_are_kept_apart() {
     let event = json!({"event": {"added": [], "removed": removed}});
     session.client.notify("workspace/didChangeWorkspaceFolders", event).await;
     assert_eq!(session.hints("train.py").await.len(), 2);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_run_that_panics_before_it_begins_keeps_no_other_from_beginning() {
+    let mut session = Session::greeted(json!({}), true).await;
+    for is_first in [true, false] {
+        session.profiler.panics.store(true, Ordering::Relaxed);
+        session.client.command("ridgeline.profile", json!([])).await.expect("alive");
+        if is_first {
+            let said = session.client.notification("window/showMessage").await;
+            let said = said["message"].as_str().expect("a text");
+            assert!(said.starts_with("Ridgeline had an internal error and went on."), "{said}");
+        }
+        session.client.command("ridgeline.profile", json!([])).await.expect("alive");
+        let run = session.begun().await;
+        session.client.status("running").await;
+        run.end.send(session.measured()).expect("waiting");
+        session.client.status("idle").await;
+    }
+    // It is said once.
+    assert!(!session.client.has_unread("window/showMessage").await);
+    session.client.goodbye().await;
+}
+
+#[tokio::test]
+async fn a_run_that_waits_begins_after_one_that_panicked() {
+    let mut session = Session::greeted(json!({}), true).await;
+    let first = {
+        session.open_and_save().await;
+        session.begun().await
+    };
+    // One for each of two folders waits, and the first of them panics.
+    let other = session.root.with_file_name("other");
+    std::fs::create_dir(&other).expect("made");
+    std::fs::write(other.join("train.py"), super::fake::SCRIPT).expect("written");
+    let script = super::fake::uri(&other.join("train.py"));
+    session.client.open(&script, super::fake::SCRIPT).await;
+    session.client.save(&session.uri("train.py")).await;
+    session.client.save(&script).await;
+    session.profiler.panics.store(true, Ordering::Relaxed);
+    first.end.send(session.measured()).expect("waiting");
+    assert_eq!(session.begun().await.request.root, other);
+    session.client.notification("window/showMessage").await;
     session.client.goodbye().await;
 }
 

@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ridgeline_analysis::optimize::accuracy::{Pair, Sides, VERSION};
+use ridgeline_analysis::optimize::rewrite::EditKind;
 use ridgeline_analysis::present::what_ifs::speedup;
-use ridgeline_analysis::source::rewrite::EditKind;
-use ridgeline_analysis::whatif::accuracy::{Pair, Sides, VERSION};
 use serde_json::{Value, json};
 
 use super::fake::Session;
 use super::http::Panel;
+use crate::machine_load::Needed;
 use crate::profiler::{ProfileOutcome, Profiled};
 use crate::what_if::pairs;
 
@@ -20,7 +22,7 @@ const RECORDINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/recordin
 const NAME: &str = "compile";
 
 /// A measurement with its recording, of a copy of the program in the session's folder.
-pub fn recorded(session: &Session) -> Profiled {
+pub(super) fn recorded(session: &Session) -> Profiled {
     recorded_as(session, "conv-cpu")
 }
 
@@ -31,6 +33,7 @@ fn recorded_as(session: &Session, name: &str) -> Profiled {
     }
     let mut profiled = crate::pipeline::open(folder).expect("a recording");
     profiled.root = session.root.clone();
+    profiled.real_root = session.root.clone();
     let files = profiled.profile.files.iter().map(|file| session.root.join(&file.path));
     profiled.files = files.map(|file| Some(file).filter(|file| file.is_file())).collect();
     profiled
@@ -89,6 +92,23 @@ async fn measure(session: &mut Session, name: &str) {
 async fn said(session: &mut Session) -> String {
     let said = session.client.notification("window/showMessage").await;
     said["message"].as_str().expect("a text").to_owned()
+}
+
+#[tokio::test]
+async fn operators_are_timed_on_a_free_machine_only_and_what_ifs_do_not_wait_for_them() {
+    for (needed, probings) in [(None, 1), (Some(Needed::Processors), 0)] {
+        let mut session = Session::start();
+        *session.profiler.needed.lock().expect("no test panics with it") = needed;
+        let client = json!({"experimental": {"ridgeline": {"panel": true}}});
+        session.greet(client, true).await;
+        session.open_and_save().await;
+        let profiled = recorded(&session);
+        session.begun().await.end.send(ProfileOutcome::Measured(profiled)).expect("waiting");
+        let panel = opened(&mut session).await;
+        shown(&panel, |what_ifs| !what_ifs["before"].is_null()).await;
+        assert_eq!(session.profiler.probings.load(Ordering::Relaxed), probings, "{needed:?}");
+        session.client.goodbye().await;
+    }
 }
 
 #[tokio::test]

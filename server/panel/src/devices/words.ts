@@ -1,4 +1,4 @@
-// How money and energy are written: as `analysis/src/present/devices.rs` does.
+// How money and energy are written: as `analysis/present/src/devices.rs` does.
 
 import { percent, significant } from "../format";
 import type { Device } from "./document";

@@ -3,9 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use ridgeline_analysis::evaluate::ground_truth::{
-    File, LAMBDA, NEUSIGHT_CONFIGS, NEUSIGHT_MODELS, TIMM,
-};
+use ridgeline_evaluate::ground_truth::{File, LAMBDA, NEUSIGHT_CONFIGS, NEUSIGHT_MODELS, TIMM};
 
 use crate::cli::exit::Failure;
 
@@ -18,7 +16,7 @@ const MOST_FILES: usize = 500;
 ///
 /// # Errors
 /// Where the folder is none.
-pub fn read(folder: &Path) -> Result<Vec<File>, Failure> {
+pub(super) fn read(folder: &Path) -> Result<Vec<File>, Failure> {
     if !folder.is_dir() {
         return Err(Failure::usage(
             format!("{} is no folder", folder.display()),

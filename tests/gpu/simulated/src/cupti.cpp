@@ -31,7 +31,11 @@ bool runtime_ignored[kMostCallbackIds], driver_ignored[kMostCallbackIds];
 CUpti_BuffersCallbackRequestFunc request_buffer;
 CUpti_BuffersCallbackCompleteFunc complete_buffer;
 CUpti_TimestampCallbackFunc subscriber_clock;
-uint64_t anchor_own, anchor_subscriber;
+// One moment on both clocks.
+struct Moment {
+  uint64_t own, subscriber;
+};
+Moment anchor;
 uint8_t* buffer;
 size_t buffer_size, buffer_used, dropped_records;
 bool request_refused;
@@ -123,20 +127,36 @@ void hand_over_buffer() {
   if (complete_buffer) complete_buffer(nullptr, 0, full, buffer_size, buffer_used);
 }
 
+// A busy machine may stop this thread between the readings of both clocks: the closest of a few.
+Moment read_clocks() {
+  if (!subscriber_clock) {
+    uint64_t own = now();
+    return {own, own};
+  }
+  Moment closest{};
+  uint64_t least = UINT64_MAX;
+  for (int attempt = 0; attempt < 100 && least > 2000; attempt++) {
+    uint64_t before = now();
+    uint64_t subscriber = subscriber_clock();
+    uint64_t apart = now() - before;
+    if (apart < least) {
+      least = apart;
+      closest = {before + apart / 2, subscriber};
+    }
+  }
+  return closest;
+}
+
 // Writes the records whose work is done (or all) into buffers, in the subscriber's clock.
 void write_records(bool all) {
   Lock lock(mu);
-  uint64_t own = now(), subscriber = own, cut = own;
+  uint64_t cut = now();
+  Moment here = read_clocks();
   double slope = 1;
-  if (subscriber_clock) {
-    uint64_t before = now();
-    subscriber = subscriber_clock();
-    cut = now();
-    own = (before + cut) / 2;
-    if (own > anchor_own) slope = (double)(subscriber - anchor_subscriber) / (double)(own - anchor_own);
-  }
+  if (subscriber_clock && here.own > anchor.own)
+    slope = (double)(here.subscriber - anchor.subscriber) / (double)(here.own - anchor.own);
   auto convert = [&](uint64_t time) {
-    return (uint64_t)((long double)subscriber + (long double)(int64_t)(time - own) * slope);
+    return (uint64_t)((long double)here.subscriber + (long double)(int64_t)(time - here.own) * slope);
   };
   std::deque<Record> later;
   for (Record& record : records()) {
@@ -361,8 +381,7 @@ EXPORT CUptiResult CUPTIAPI cuptiActivityRegisterTimestampCallback(CUpti_Timesta
   Lock lock(mu);
   if (clock == subscriber_clock) return CUPTI_SUCCESS;
   subscriber_clock = clock;
-  anchor_own = now();
-  anchor_subscriber = clock ? clock() : 0;
+  anchor = read_clocks();
   return CUPTI_SUCCESS;
 }
 

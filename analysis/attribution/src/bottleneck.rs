@@ -1,0 +1,365 @@
+//! The bottleneck of an iteration, as a counterfactual: how much shorter would it be if launches, host
+//! code, synchronization, data loading, copies, communication, memory bandwidth or arithmetic cost
+//! nothing, one at a time?
+//!
+//! Each answer is a replay of the iteration's graph in which the tasks and waits of one cause take no
+//! time. A GPU does its work in any case, so what is no work of the GPU's saves at most the time in
+//! which the GPU is idle. Replays of several streams could let kernels overlap that shared one GPU;
+//! that limit holds there, too.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::kernel_bound::KernelBounds;
+use ridgeline_graph::critical_path::{Stretch, critical_path};
+use ridgeline_graph::graph::{Edge, Graph, LONG_DISPATCH_NS, Resource, Task, TaskId, TaskKind};
+use ridgeline_graph::recorded::Recorded;
+use ridgeline_graph::recorded::TRUSTED_REPLAY;
+use ridgeline_graph::simulate::{self, Schedule, SimulationError};
+use ridgeline_graph::uploads::is_upload;
+use ridgeline_profile::bottleneck::{Bottleneck, Cause, EVIDENCE, Saving};
+use ridgeline_profile::{FileId, Phase, Roof};
+
+/// An operator that launches nothing is PyTorch's own work around kernels (`view`, `empty`), unless it
+/// takes so long that it must compute on the host, in nanoseconds.
+const LONG_OPERATOR_NS: f64 = 50_000.0;
+/// From a launch to the start of its kernel on an idle GPU, at most, in nanoseconds. A kernel that
+/// comes later waited for something that the recording does not show. The sample traces have 1 to 14 µs.
+const LAUNCH_DELAY_NS: f64 = 20_000.0;
+/// Less of an iteration is within the error of the replay.
+const LEAST_SAVING: f64 = 1e-3;
+
+/// Every cause by itself; which of them an iteration has depends on what ran it.
+const CAUSES: [Cause; 10] = [
+    Cause::Compute,
+    Cause::MemoryBandwidth,
+    Cause::Kernels,
+    Cause::Operators,
+    Cause::Launches,
+    Cause::Synchronization,
+    Cause::DataLoading,
+    Cause::HostCopies,
+    Cause::Communication,
+    Cause::HostCode,
+];
+
+/// The bottleneck of an iteration; `roof` is that of the GPU that ran it. Nothing where the iteration
+/// takes no time.
+pub fn bottleneck(recorded: &Recorded, roof: Option<&Roof>) -> Option<Bottleneck> {
+    let (graph, schedule) = (&recorded.graph, &recorded.schedule);
+    let iteration_ns = schedule.iteration_ns;
+    if !iteration_ns.is_finite() || iteration_ns <= 0.0 {
+        return None;
+    }
+    let off = recorded.replay_error.abs();
+    if off.is_nan() || off > TRUSTED_REPLAY {
+        return Some(Bottleneck { iteration_ns, untrusted: Some(off), ..Bottleneck::default() });
+    }
+    let causes = Causes::new(graph, roof);
+    let mut evidence = causes.evidence(graph, schedule);
+    let is_of_gpu = |task: &Task, _| !task.kind.is_host();
+    let busy_ns = causes.busy_ns(graph, schedule, is_of_gpu);
+    let mut savings = Vec::new();
+    for cause in CAUSES.into_iter().filter(|cause| causes.has(*cause)) {
+        let then_ns = causes.without(graph, |it| it == cause).ok()?;
+        let most_ns = causes.most_ns(graph, schedule, cause);
+        let saved_ns = (iteration_ns - then_ns).min(most_ns).max(0.0);
+        savings.push((cause, saved_ns));
+    }
+    if causes.on_gpu {
+        let then_ns = causes.without(graph, Cause::is_of_host).ok()?;
+        // Removing more never takes longer; only a replay that has not settled says so.
+        let least_ns = savings.iter().filter(|(cause, _)| cause.is_of_host()).map(|(_, ns)| *ns);
+        let least_ns = least_ns.fold(0.0, f64::max);
+        let most_ns = (iteration_ns - busy_ns).max(least_ns);
+        savings.push((Cause::Host, (iteration_ns - then_ns).clamp(least_ns, most_ns)));
+        evidence.add_host();
+    }
+    savings.retain(|(_, saved_ns)| *saved_ns >= LEAST_SAVING * iteration_ns);
+    savings.sort_by(|a, b| {
+        let is_host = |cause: Cause| cause == Cause::Host;
+        is_host(a.0).cmp(&is_host(b.0)).then(b.1.total_cmp(&a.1))
+    });
+    let savings = savings.into_iter();
+    let savings = savings.map(|(cause, saved_ns)| evidence.saving(cause, saved_ns, iteration_ns));
+    Some(Bottleneck {
+        iteration_ns,
+        gpu_busy: causes.on_gpu.then(|| (busy_ns / iteration_ns).clamp(0.0, 1.0)),
+        savings: savings.collect(),
+        untrusted: None,
+    })
+}
+
+/// What a wait of the host for a GPU is part of; nothing where it is none.
+fn waits_for(graph: &Graph, edge: &Edge) -> Option<Cause> {
+    let (from, to) = (graph.task(edge.from)?, graph.task(edge.to)?);
+    match (from.kind.is_host(), to.kind) {
+        (false, TaskKind::Wait) if is_upload(graph, from) => Some(Cause::HostCopies),
+        (false, TaskKind::Wait) => Some(Cause::Synchronization),
+        _ => None,
+    }
+}
+
+/// What each task is part of.
+struct Causes {
+    on_gpu: bool,
+    /// By task; nothing of what the recording does not explain.
+    of_tasks: Vec<Option<Cause>>,
+    /// Whether the host waits for a GPU.
+    has_waits: bool,
+}
+
+impl Causes {
+    fn new(graph: &Graph, roof: Option<&Roof>) -> Causes {
+        let on_gpu = graph.tasks.iter().any(|task| !task.kind.is_host());
+        let kinds = Kinds::new(graph, on_gpu, roof);
+        let of_tasks = graph.iter().map(|(id, task)| kinds.of(graph, id, task)).collect();
+        let has_waits = graph.edges().iter().any(|edge| waits_for(graph, edge).is_some());
+        Causes { on_gpu, of_tasks, has_waits }
+    }
+
+    fn of(&self, task: TaskId) -> Option<Cause> {
+        self.of_tasks.get(task.index()).copied().flatten()
+    }
+
+    fn has(&self, cause: Cause) -> bool {
+        let of_waits = matches!(cause, Cause::Synchronization | Cause::HostCopies);
+        (of_waits && self.has_waits) || self.of_tasks.contains(&Some(cause))
+    }
+
+    /// How long the iteration takes if some causes cost nothing.
+    fn without(
+        &self,
+        graph: &Graph,
+        is_free: impl Fn(Cause) -> bool,
+    ) -> Result<f64, SimulationError> {
+        let is_free_task = |id: TaskId| self.of(id).is_some_and(&is_free);
+        let mut free = graph.clone();
+        for (id, task) in (0_u32..).map(TaskId).zip(free.tasks.iter_mut()) {
+            if is_free_task(id) {
+                task.duration_ns = 0.0;
+            }
+            if !task.kind.is_host() && is_free(delay_of(task)) {
+                task.after_ns = 0.0;
+            }
+        }
+        free.retain_edges(|edge| !waits_for(graph, edge).is_some_and(&is_free));
+        free.change_lags(|tasks, edge| {
+            let task = |id: TaskId| tasks.get(id.index());
+            let (Some(from), Some(to)) = (task(edge.from), task(edge.to)) else {
+                return edge.lag_ns;
+            };
+            // A kernel that begins while its launch still runs does not begin before that.
+            let lag_ns = if is_free_task(edge.from) { edge.lag_ns.max(0.0) } else { edge.lag_ns };
+            let is_launch = from.kind == TaskKind::Launch && !to.kind.is_host();
+            if is_launch && lag_ns > 0.0 && is_free(delay_of(to)) {
+                (lag_ns - LAUNCH_DELAY_NS).max(0.0)
+            } else {
+                lag_ns
+            }
+        });
+        Ok(simulate::steady(&free)?.iteration_ns)
+    }
+
+    /// The most that a cause can save: the time in which no other work of the GPU's runs, or of the
+    /// GPU's own work, the time in which it runs.
+    fn most_ns(&self, graph: &Graph, schedule: &Schedule, cause: Cause) -> f64 {
+        if !self.on_gpu {
+            return schedule.iteration_ns;
+        }
+        let is_work = |task: &Task| !task.kind.is_host();
+        match cause {
+            Cause::Compute | Cause::MemoryBandwidth | Cause::Kernels => {
+                self.busy_ns(graph, schedule, |task, of| is_work(task) && of == Some(cause))
+            }
+            _ => {
+                let others = |task: &Task, of| is_work(task) && of != Some(cause);
+                (schedule.iteration_ns - self.busy_ns(graph, schedule, others)).max(0.0)
+            }
+        }
+    }
+
+    /// The time in which at least one of some tasks runs, in nanoseconds.
+    fn busy_ns(
+        &self,
+        graph: &Graph,
+        schedule: &Schedule,
+        counts: impl Fn(&Task, Option<Cause>) -> bool,
+    ) -> f64 {
+        let mut stretches: Vec<(f64, f64)> = graph
+            .iter()
+            .filter(|(id, task)| counts(task, self.of(*id)))
+            .filter_map(|(id, _)| {
+                let start_ns = *schedule.start_ns.get(id.index())?;
+                Some((start_ns, *schedule.end_ns.get(id.index())?))
+            })
+            .collect();
+        stretches.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut sum_ns, mut covered_ns) = (0.0, f64::NEG_INFINITY);
+        for (start_ns, end_ns) in stretches {
+            sum_ns += (end_ns - start_ns.max(covered_ns)).max(0.0);
+            covered_ns = covered_ns.max(end_ns);
+        }
+        sum_ns.min(schedule.iteration_ns)
+    }
+
+    /// Where the time of each cause is: on the critical path, because nothing else makes the iteration
+    /// longer.
+    fn evidence(&self, graph: &Graph, schedule: &Schedule) -> Evidence {
+        let mut evidence = Evidence::default();
+        for Stretch { task: id, time_ns, is_delay } in critical_path(graph, schedule) {
+            let Some(task) = graph.task(id) else { continue };
+            let cause = match is_delay && !task.kind.is_host() {
+                true => Some(delay_of(task)),
+                false => self.of(id),
+            };
+            if let Some(cause) = cause {
+                evidence.add(graph, cause, task, time_ns);
+            }
+        }
+        // While the host waits, the path leads through the GPU.
+        for edge in graph.edges() {
+            let Some(cause) = waits_for(graph, edge) else { continue };
+            let Some(task) = graph.task(edge.to) else { continue };
+            let time = |times: &[f64], id: TaskId| times.get(id.index()).copied().unwrap_or(0.0);
+            let before = graph.before(edge.to);
+            let arrived_ns = before.map_or(0.0, |before| time(&schedule.end_ns, before));
+            let waited_ns = time(&schedule.start_ns, edge.to) - arrived_ns;
+            if waited_ns > 0.0 {
+                evidence.add(graph, cause, task, waited_ns);
+            }
+        }
+        evidence
+    }
+}
+
+/// What the delay before a task of a GPU is part of.
+fn delay_of(task: &Task) -> Cause {
+    if task.kind == TaskKind::HostCopy { Cause::HostCopies } else { Cause::Launches }
+}
+
+/// What tells the causes of tasks.
+struct Kinds {
+    on_gpu: bool,
+    kernels: KernelBounds,
+    /// Calls of operators that launch something.
+    launching: HashSet<u32>,
+    /// Launches of copies between host and GPU, and waits for uploads.
+    copying: HashSet<TaskId>,
+}
+
+impl Kinds {
+    fn new(graph: &Graph, on_gpu: bool, roof: Option<&Roof>) -> Kinds {
+        let of_host = graph.tasks.iter().filter(|task| task.kind == TaskKind::Launch);
+        let launching = of_host.filter_map(|task| task.call).collect();
+        let copies = graph.tasks.iter().filter(|task| task.kind == TaskKind::HostCopy);
+        let mut copying: HashSet<TaskId> = copies.filter_map(|task| task.launched_by).collect();
+        let uploads = graph.edges().iter();
+        let uploads = uploads.filter(|edge| waits_for(graph, edge) == Some(Cause::HostCopies));
+        copying.extend(uploads.map(|edge| edge.to));
+        Kinds { on_gpu, kernels: KernelBounds::new(graph, on_gpu, roof), launching, copying }
+    }
+
+    fn of(&self, graph: &Graph, id: TaskId, task: &Task) -> Option<Cause> {
+        let is_own = task.kind.is_host() && task.kind != TaskKind::RankWait;
+        if is_own && task.phase == Phase::Data {
+            return Some(Cause::DataLoading);
+        }
+        let cause = match task.kind {
+            TaskKind::HostCopy => Cause::HostCopies,
+            TaskKind::Communication | TaskKind::RankWait => Cause::Communication,
+            TaskKind::DeviceCopy => Cause::MemoryBandwidth,
+            TaskKind::Kernel => self.kernels.of(graph, task),
+            TaskKind::Launch | TaskKind::Wait if self.copying.contains(&id) => Cause::HostCopies,
+            TaskKind::Launch => Cause::Launches,
+            TaskKind::Wait => Cause::Synchronization,
+            TaskKind::HostOperator if self.on_gpu => {
+                let launches = task.call.is_some_and(|call| self.launching.contains(&call));
+                let is_short = task.duration_ns < LONG_OPERATOR_NS;
+                if launches || is_short { Cause::Launches } else { Cause::HostCode }
+            }
+            TaskKind::HostOperator => self.kernels.of(graph, task),
+            TaskKind::HostGap if task.is_in_operator && self.on_gpu => Cause::Launches,
+            TaskKind::HostGap if task.is_in_operator => Cause::Operators,
+            TaskKind::HostGap => match graph.resources().get(task.resource.0 as usize) {
+                // Of other threads the recording shows only when they called.
+                Some(Resource::OtherThread(_)) => return None,
+                _ => Cause::HostCode,
+            },
+        };
+        let is_dispatch = cause == Cause::Launches;
+        let is_long = task.duration_ns >= LONG_DISPATCH_NS;
+        Some(if is_dispatch && is_long { Cause::HostCode } else { cause })
+    }
+}
+
+/// Where the time of one cause is.
+#[derive(Clone, Debug, Default)]
+struct Where {
+    time_ns: f64,
+    lines: BTreeMap<(FileId, u32), f64>,
+    operators: HashMap<String, f64>,
+}
+
+/// Where the time of each cause is.
+#[derive(Clone, Debug, Default)]
+struct Evidence(BTreeMap<Cause, Where>);
+
+impl Evidence {
+    fn add(&mut self, graph: &Graph, cause: Cause, task: &Task, time_ns: f64) {
+        let found = self.0.entry(cause).or_default();
+        found.time_ns += time_ns;
+        if let Some(line) = task.line {
+            *found.lines.entry(line).or_default() += time_ns;
+        }
+        if let Some(operator) = graph.operator_of(task) {
+            match found.operators.get_mut(&operator.name) {
+                Some(sum) => *sum += time_ns,
+                None => {
+                    found.operators.insert(operator.name.clone(), time_ns);
+                }
+            }
+        }
+    }
+
+    /// Adds the host as a whole.
+    fn add_host(&mut self) {
+        let mut host = Where::default();
+        for (_, part) in self.0.iter().filter(|(cause, _)| cause.is_of_host()) {
+            host.time_ns += part.time_ns;
+            for (line, time_ns) in &part.lines {
+                *host.lines.entry(*line).or_default() += time_ns;
+            }
+            for (operator, time_ns) in &part.operators {
+                *host.operators.entry(operator.clone()).or_default() += time_ns;
+            }
+        }
+        self.0.insert(Cause::Host, host);
+    }
+
+    /// A saving with the lines and operators that account for most of it.
+    fn saving(&self, cause: Cause, saved_ns: f64, iteration_ns: f64) -> Saving {
+        let share = saved_ns / iteration_ns;
+        let mut saving =
+            Saving { cause, share, time_ns: saved_ns, lines: Vec::new(), operators: Vec::new() };
+        if let Some(found) = self.0.get(&cause) {
+            // What is saved is at most what there is: each place has its part of it.
+            let part = (saved_ns / found.time_ns).min(1.0);
+            saving.lines = most(found.lines.iter().map(|(line, ns)| (*line, ns * part)));
+            let operators = found.operators.iter();
+            saving.operators = most(operators.map(|(name, ns)| (name.clone(), ns * part)));
+        }
+        saving
+    }
+}
+
+/// The largest, at most [`EVIDENCE`].
+fn most<K: Ord>(times: impl IntoIterator<Item = (K, f64)>) -> Vec<(K, f64)> {
+    let times = times.into_iter().filter(|(_, time_ns)| *time_ns > 0.0);
+    let mut times: Vec<(K, f64)> = times.collect();
+    times.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    times.truncate(EVIDENCE);
+    times
+}
+
+#[cfg(test)]
+mod tests;

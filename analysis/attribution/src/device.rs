@@ -1,0 +1,195 @@
+//! What a GPU did at each instant of the iterations, and for which context.
+//!
+//! An instant at which kernels run belongs to them, in equal parts where several run at once; an
+//! instant at which none runs belongs to what the host did then. So the parts add up to the
+//! iteration, whoever waits for whom.
+
+use super::contexts::{ContextId, Contexts};
+use super::join::Join;
+use super::replays::Replays;
+use crate::metrics::activity::activity_facts;
+use ridgeline_devices::device_spec::Ceilings;
+use ridgeline_devices::device_table;
+use ridgeline_profile::{Device, GpuActivity};
+use ridgeline_recording::correlation;
+use ridgeline_recording::manifest::Manifest;
+use ridgeline_recording::trace::{ActivityKind, Trace};
+
+/// What launched each activity of a GPU.
+#[derive(Debug, Default)]
+pub(super) struct Launches {
+    /// By activity: the runtime call. Nothing for what was launched before the recording began.
+    calls: Vec<Option<usize>>,
+    /// By runtime call: the innermost operator around it.
+    operators: Vec<Option<usize>>,
+    /// By runtime call: to whom its work belongs.
+    pub contexts: Vec<ContextId>,
+    /// What CUDA graphs started.
+    pub replays: Replays,
+}
+
+impl Launches {
+    pub(crate) fn new(
+        join: &Join<'_>,
+        contexts: &mut Contexts<'_>,
+        manifest: Option<&Manifest>,
+    ) -> Launches {
+        let trace = join.trace;
+        if trace.activities.is_empty() && trace.runtime_calls.is_empty() {
+            return Launches::default();
+        }
+        let operators = correlation::operator_of_runtime_calls(trace);
+        let of_calls = trace
+            .runtime_calls
+            .iter()
+            .zip(&operators)
+            .map(|(call, operator)| {
+                let operator = operator.map(|operator| operator as u32);
+                contexts.of_moment(operator, join.places.at(call.thread, call.start_ns))
+            })
+            .collect();
+        let calls = correlation::runtime_call_of_activities(trace);
+        let replays = manifest
+            .map(|manifest| Replays::new(join, &manifest.cuda_graphs, &calls))
+            .unwrap_or_default();
+        Launches { calls, operators, contexts: of_calls, replays }
+    }
+
+    /// The runtime call that launched an activity.
+    pub(crate) fn call(&self, activity: usize) -> Option<usize> {
+        self.calls.get(activity).copied().flatten()
+    }
+
+    /// The same, and for what a CUDA graph ran the call that made its node while it was captured.
+    fn written_call(&self, activity: usize) -> Option<usize> {
+        self.replays.captured_call(activity).or_else(|| self.call(activity))
+    }
+
+    /// The innermost operator around that call.
+    pub(crate) fn operator(&self, activity: usize) -> Option<usize> {
+        self.operators.get(self.written_call(activity)?).copied().flatten()
+    }
+
+    /// To whom an activity belongs.
+    pub(crate) fn context(&self, activity: usize) -> Option<ContextId> {
+        self.contexts.get(self.written_call(activity)?).copied()
+    }
+}
+
+/// The stretches of time at which some GPU activity ran, and each activity's part of them.
+#[derive(Debug, Default)]
+pub(super) struct Busy {
+    /// Sorted, without overlaps.
+    pub stretches: Vec<(i64, i64)>,
+    /// By activity, in nanoseconds: its equal part of the instants at which it ran, within the
+    /// windows. The sum is the sum of the stretches.
+    pub parts: Vec<f64>,
+}
+
+impl Busy {
+    /// `windows` are sorted and do not overlap.
+    pub(crate) fn new(trace: &Trace, windows: &[(i64, i64)]) -> Busy {
+        let mut changes: Vec<(i64, bool, usize)> = Vec::new();
+        for (index, activity) in trace.activities.iter().enumerate() {
+            let (start_ns, end_ns) = (activity.start_ns, activity.end_ns());
+            let first = windows.partition_point(|&(_, window_end)| window_end <= start_ns);
+            for &(window_start, window_end) in windows.get(first..).unwrap_or_default() {
+                if window_start >= end_ns {
+                    break;
+                }
+                let (start_ns, end_ns) = (start_ns.max(window_start), end_ns.min(window_end));
+                if start_ns < end_ns {
+                    changes.push((start_ns, true, index));
+                    changes.push((end_ns, false, index));
+                }
+            }
+        }
+        // Ends come before starts, so that what follows at once does not run beside it.
+        changes.sort_unstable();
+        let mut busy = Busy { stretches: Vec::new(), parts: vec![0.0; trace.activities.len()] };
+        // The integral over time of one over the number of running activities: what an activity
+        // gets is its growth while the activity runs.
+        let mut integral = 0.0;
+        let mut running = 0_u32;
+        let mut now = i64::MIN;
+        for (time_ns, starts, index) in changes {
+            if running > 0 && time_ns > now {
+                integral += time_ns.saturating_sub(now) as f64 / f64::from(running);
+                match busy.stretches.last_mut().filter(|(_, end_ns)| *end_ns == now) {
+                    Some((_, end_ns)) => *end_ns = time_ns,
+                    None => busy.stretches.push((now, time_ns)),
+                }
+            }
+            now = time_ns;
+            let part = busy.parts.get_mut(index);
+            if starts {
+                running += 1;
+                if let Some(part) = part {
+                    *part -= integral;
+                }
+            } else {
+                running = running.saturating_sub(1);
+                if let Some(part) = part {
+                    *part += integral;
+                }
+            }
+        }
+        busy
+    }
+}
+
+/// What the GPUs did over the whole trace; nothing where there was none.
+pub(super) fn activity(trace: &Trace, launches: &Launches) -> Option<GpuActivity> {
+    let facts = activity_facts(trace, &launches.calls)?;
+    let leaked = trace
+        .activities
+        .iter()
+        .zip(&launches.calls)
+        .filter(|(activity, call)| activity.kind == ActivityKind::Kernel && call.is_none());
+    Some(GpuActivity {
+        span_ns: facts.span_ns,
+        busy_ns: facts.busy_ns,
+        idle_ns: facts.idle_ns,
+        kernel_ns: facts.kernel_ns,
+        leaked_ns: leaked.fold(0, |sum, (activity, _)| {
+            sum.saturating_add(activity.duration_ns.max(0).unsigned_abs())
+        }),
+    })
+}
+
+/// What ran the iterations, as the manifest or else the trace says. `ceilings` is what it was measured to
+/// reach.
+pub(super) fn facts(
+    manifest: Option<&Manifest>,
+    trace: &Trace,
+    ceilings: Option<&Ceilings>,
+) -> Device {
+    let recorded = manifest.map(|manifest| manifest.device.clone()).unwrap_or_default();
+    let used = trace.activities.first().and_then(|activity| trace.details(activity).device);
+    let in_trace = used.and_then(|number| trace.device(number));
+    let kind = recorded.kind.unwrap_or_else(|| {
+        let amd = trace.runtime_calls.iter().any(|call| trace.text(call.name).starts_with("hip"));
+        match (trace.activities.is_empty(), amd) {
+            (true, _) => "cpu",
+            (false, true) => "rocm",
+            (false, false) => "cuda",
+        }
+        .to_owned()
+    });
+    let name = recorded
+        .name
+        .or_else(|| in_trace.map(|device| device.name.clone()))
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "unknown".to_owned());
+    let is_cpu = kind == "cpu";
+    let roof = if is_cpu { None } else { device_table::roof(&name) };
+    Device {
+        roof,
+        measured_roof: ceilings.filter(|_| !is_cpu).and_then(|ceilings| ceilings.roof(roof)),
+        name,
+        kind,
+        capability: recorded.capability.or_else(|| in_trace?.capability),
+        multiprocessors: recorded.multiprocessors.or_else(|| in_trace?.multiprocessors),
+        is_simulated: recorded.simulated,
+    }
+}

@@ -1,0 +1,436 @@
+//! From a recording to costs: every operator reaches the user's lines and modules.
+//!
+//! The way through it: `correlate` joins the trace to the line log by time, `backward` joins
+//! autograd's nodes to their forward operators, and both together give every moment a
+//! `contexts::Context`. `timeline` and `device` cut the profiled iterations into pieces of one
+//! context each, `costs` adds them up, `scale` turns them into an iteration without a profiler,
+//! and `lines`, `modules`, `operators` and `memory` say who bears them. `docs/numbers.md` says the
+//! same for those who read the numbers.
+
+mod backward;
+pub mod bottleneck;
+mod communication;
+mod compiled;
+mod contexts;
+mod correlate;
+mod costs;
+mod coverage;
+mod device;
+mod exchange;
+#[cfg(test)]
+mod fixture;
+mod graph_entries;
+mod join;
+mod kernel_bound;
+mod kernels;
+mod lines;
+mod memory;
+mod memory_kinds;
+pub mod metrics;
+mod modules;
+mod notes;
+mod operators;
+mod optimizer;
+pub mod part;
+pub mod ranks;
+mod recorded_step;
+mod replays;
+mod scale;
+mod slow_iterations;
+pub mod spans;
+mod step_graph;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod timeline;
+
+pub use recorded_step::recorded_step;
+pub use step_graph::step_graph;
+
+use std::sync::Arc;
+
+use communication::Communication;
+use compiled::EagerShares;
+use contexts::{Context, ContextId, Contexts};
+use costs::{Cost, Costs};
+use device::Launches;
+use join::Join;
+use lines::{Lines, Sources};
+use memory_kinds::Classifier;
+use modules::Modules;
+use scale::Scale;
+use step_graph::Joined;
+use steps::Steps;
+
+use crate::bottleneck::bottleneck;
+use crate::metrics::utilization::{Measured, measure};
+use ridgeline_graph::recorded::{NoGraph, Recorded};
+use ridgeline_profile::{
+    BatchSource, Coverage, Device, FileFacts, FileId, IterationCost, MOST_SAMPLES, Phase,
+    PhaseTimes, Profile, Sample, Untracked,
+};
+use ridgeline_recording::Recording;
+use ridgeline_recording::line_log::LineLog;
+use ridgeline_recording::manifest::{Batch, Manifest, Region};
+use ridgeline_recording::trace::Trace;
+
+/// Why a recording has no costs.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum AttributionError {
+    /// The run ended before an iteration was profiled.
+    #[error("the recording holds no profiled iteration: the run ended before one was complete")]
+    NoIteration,
+    /// The profiler recorded nothing of a GPU that ran operators: CUPTI did not start.
+    #[error("the GPU ran operators, but the profiler recorded no kernel. {why}")]
+    NoKernels {
+        /// Why, and what to do.
+        why: String,
+    },
+}
+
+/// What one iteration of a recording costs, by line, module and kernel.
+///
+/// # Errors
+/// Where a run of the agent recorded no iteration. A trace that was recorded elsewhere always has a
+/// profile, with as much in it as the trace says.
+pub fn attribute(recording: &Recording) -> Result<Profile, AttributionError> {
+    Ok(attribute_with(recording, None, &[])?.profile)
+}
+
+/// The same with the graph of the iteration, which [`step_graph`] would make once more. `eager` is as of
+/// [`attribute_compiled`].
+///
+/// # Errors
+/// As [`attribute`], for either recording.
+pub fn attribute_with_graph(
+    recording: &Recording,
+    eager: Option<&Recording>,
+) -> Result<(Profile, Result<Recorded, NoGraph>), AttributionError> {
+    let shares = eager.map(|eager| eager_shares(recording, eager)).transpose()?;
+    let Attributed { profile, graph, .. } = attribute_with(recording, shares.as_ref(), &[])?;
+    Ok((profile, graph))
+}
+
+/// What one iteration of a program costs that `torch.compile` compiled. `eager` is a recording of
+/// the same program without compilation: it says how the time of compiled functions divides over
+/// their lines. Those lines are marked as estimated; everything else is as `compiled` measured it.
+///
+/// # Errors
+/// As [`attribute`], for either recording.
+pub fn attribute_compiled(
+    compiled: &Recording,
+    eager: &Recording,
+) -> Result<Profile, AttributionError> {
+    Ok(attribute_with_graph(compiled, Some(eager))?.0)
+}
+
+/// How the time of compiled functions divides over their lines.
+fn eager_shares(compiled: &Recording, eager: &Recording) -> Result<EagerShares, AttributionError> {
+    let regions: Vec<(String, Region)> = compiled
+        .manifest
+        .iter()
+        .flat_map(|manifest| manifest.compiled.iter().map(move |region| (manifest, region)))
+        .filter_map(|(manifest, region)| {
+            Some((manifest.files.get(region.file as usize)?.path.clone(), region.clone()))
+        })
+        .collect();
+    Ok(attribute_with(eager, None, &regions)?.shares)
+}
+
+/// Why a recording of a GPU that ran operators has no kernel; nothing for every other recording.
+fn missing_kernels(trace: &Trace, manifest: &Manifest) -> Option<String> {
+    let on_gpu = matches!(manifest.device.kind.as_deref(), Some("cuda" | "rocm"));
+    if !on_gpu || !trace.activities.is_empty() {
+        return None;
+    }
+    // Torch's number of CUDA and ROCm devices.
+    let gave_memory = trace.memory.iter().any(|event| event.device_type == Some(1));
+    let unknown = || gave_memory.then(|| "Another profiler may hold CUPTI.".to_owned());
+    manifest.kernels_missing.clone().or_else(unknown)
+}
+
+/// What is known of a recording.
+struct Attributed {
+    profile: Profile,
+    /// Of an eager pass.
+    shares: EagerShares,
+    graph: Result<Recorded, NoGraph>,
+}
+
+/// The profile and the graph of a recording, and of an eager pass the shares below calls of the
+/// `regions`; that has no graph.
+fn attribute_with(
+    recording: &Recording,
+    eager: Option<&EagerShares>,
+    regions: &[(String, Region)],
+) -> Result<Attributed, AttributionError> {
+    let trace = &recording.trace;
+    let steps = Steps::new(recording);
+    if recording.manifest.is_some() && steps.windows.is_empty() {
+        return Err(AttributionError::NoIteration);
+    }
+    if let Some(why) = recording.manifest.as_ref().and_then(|it| missing_kernels(trace, it)) {
+        return Err(AttributionError::NoKernels { why });
+    }
+    let manifest = recording.manifest.as_ref();
+    let empty_log = LineLog::default();
+    let log = recording.lines.as_ref().unwrap_or(&empty_log);
+    let join = Join::new(trace, log, &steps.windows);
+    let mut contexts = Contexts::new(&join, manifest, recording.lines.is_none());
+
+    let pieces = timeline::pieces(&join, &mut contexts);
+    let launches = Launches::new(&join, &mut contexts, manifest);
+    let mut replay = memory::replay(trace, manifest, steps.measured);
+    let classifier = Classifier::new(&join, &mut contexts, manifest, &replay);
+    let of_shown = operators::contexts_of_shown(&join, &mut contexts, &launches.replays);
+
+    let communication = Communication::new(&join, &pieces, &launches);
+    let waits = communication.host_waits();
+    let whole = steps.are_whole_periods();
+    let costs = Costs::new(&join, &contexts, &pieces, &launches, &waits, whole);
+    let scale = steps.scale(&costs, &contexts);
+    let device = device::facts(manifest, trace, recording.ceilings.as_ref());
+    let sums = Sums { costs, scale, launches, device };
+
+    let mut sources = manifest.map(sources_of).unwrap_or_default();
+    if let Some(eager) = eager {
+        eager.add_files(&mut sources);
+    }
+    let mut lines = Lines::new(&sources, &log.stacks);
+    let mut modules = Modules::new(manifest);
+    let without_line = lines.add_times(&join, &contexts, &sums);
+    lines.add_calls(&join);
+    modules.add_times(&join, &contexts, &sums);
+    modules.add_calls(&join);
+    if let Some(manifest) = manifest {
+        optimizer::add_times(&join, &contexts, &of_shown, &sums, manifest, &mut modules);
+    }
+    let mut shares = EagerShares::default();
+    if let Some(manifest) = manifest.filter(|_| !regions.is_empty()) {
+        shares = EagerShares::new(&join, &contexts, &sums, manifest, &sources, regions);
+    }
+    if let Some(eager) = eager {
+        eager.resolve(&sources, &modules).split(
+            &join,
+            &contexts,
+            &of_shown,
+            &sums,
+            &mut lines,
+            &mut modules,
+        );
+    }
+    let at_peak = classifier.add_to(&mut lines, &mut modules);
+    operators::add_operators(&join, &contexts, &of_shown, &sums, &mut lines);
+
+    let mut slow = steps.slow;
+    if let Some(slow) = slow.as_mut().filter(|slow| slow.are_in_lines)
+        && let Some(period) = slow.period
+    {
+        slow.line = slow_iterations::line(period, &join, &contexts, &sums, &mut lines);
+    }
+
+    let time = coverage::time(&join, &contexts, &of_shown, &sums, &lines);
+    let coverage = Coverage { time, memory: at_peak.activations_with_line() };
+    replay.cost.at_peak = at_peak.by_kind;
+    replay.cost.made = at_peak.made;
+    replay.cost.peak_phase = steps.measured.and_then(|(start_ns, _)| {
+        let peak_ns = start_ns.saturating_add_unsigned(replay.cost.peak_at_ns);
+        let piece = timeline::at(&pieces, peak_ns)?;
+        Some(contexts.get(piece.context)?.phase)
+    });
+    let exchange =
+        exchange::exchange(&communication, &join, &contexts, &sums.scale, &steps, manifest);
+    let mut profile = Profile {
+        exchange: exchange.map(Arc::new),
+        graph_entries: graph_entries::graph_entries(&join, &pieces, &sums.scale),
+        ranks: None,
+        iteration: IterationCost {
+            phases: phases(&contexts, &sums),
+            phase_samples: phase_samples(&contexts, &sums),
+            slow,
+            ..iteration(&steps, manifest)
+        },
+        memory: replay.cost,
+        coverage,
+        lines: lines.finish(),
+        files: sources.files,
+        modules: modules.costs,
+        kernels: kernels::all(&join, &sums),
+        gpu: device::activity(trace, &sums.launches),
+        untracked: untracked(without_line, &sums),
+        notes: notes::of(recording, eager.is_some(), &sums.launches.replays),
+        torch_version: manifest.map(|manifest| manifest.torch.clone()).unwrap_or_default(),
+        device: sums.device,
+        estimate: None,
+        since: None,
+        metrics: None,
+        bottleneck: None,
+        side_effects: None,
+    };
+    let mut graph = Err(NoGraph::NoIteration);
+    if regions.is_empty() {
+        let joined = Joined {
+            recording,
+            steps: &steps,
+            join: &join,
+            pieces: &pieces,
+            launches: &sums.launches,
+            waits: &waits,
+        };
+        graph = joined.graph(&mut contexts, &profile);
+    }
+    // An iteration that cannot be replayed is shown without what the replay tells.
+    if let Ok(recorded) = &graph {
+        explain(&mut profile, recorded);
+    }
+    Ok(Attributed { profile, shares, graph })
+}
+
+/// What the graph of the iteration tells: what it gets out of its device, and its bottleneck.
+fn explain(profile: &mut Profile, recorded: &Recorded) {
+    let Measured { metrics, lines, modules } = measure(recorded, profile);
+    for ((file, line), found) in lines {
+        let of_file = profile.lines.get_mut(file.0 as usize);
+        let at = of_file.and_then(|costs| {
+            let at = costs.binary_search_by_key(&line, |cost| cost.line).ok()?;
+            costs.get_mut(at)
+        });
+        if let Some(cost) = at {
+            cost.utilization = Some(found);
+        }
+    }
+    for (module, found) in profile.modules.iter_mut().zip(modules) {
+        module.utilization = Some(found);
+    }
+    profile.bottleneck =
+        bottleneck(recorded, profile.device.attainable_roof().as_ref()).map(Arc::new);
+    profile.metrics = Some(Arc::new(metrics));
+}
+
+/// What the iterations add up to, before it is given to lines.
+struct Sums {
+    costs: Costs,
+    scale: Scale,
+    launches: Launches,
+    device: Device,
+}
+
+fn iteration(steps: &Steps, manifest: Option<&Manifest>) -> IterationCost {
+    let training_loop = manifest.and_then(|manifest| manifest.training_loop);
+    let batch = manifest.and_then(|manifest| manifest.batch.as_ref());
+    IterationCost {
+        time_ns: steps.iteration_ns(),
+        timed_ns: steps.timed_ns.clone(),
+        batch_size: batch.and_then(|batch| batch.size),
+        batch_guessed_from: batch.and_then(batch_source),
+        counts_tokens: batch
+            .and_then(|batch| batch.unit.as_deref())
+            .is_some_and(|unit| unit == "token"),
+        loop_line: training_loop.map(|place| (FileId(place.file), place.line)),
+        found_by: manifest
+            .and_then(|manifest| manifest.iterations.found_by.clone())
+            .unwrap_or_default(),
+        ..IterationCost::default()
+    }
+}
+
+fn batch_source(batch: &Batch) -> Option<BatchSource> {
+    let is_guessed = batch.certain == Some(false) && batch.size.is_some();
+    let from_loader = batch.from.as_deref() == Some("loader");
+    is_guessed.then_some(if from_loader { BatchSource::Loader } else { BatchSource::Input })
+}
+
+fn phases(contexts: &Contexts<'_>, sums: &Sums) -> PhaseTimes {
+    let mut phases = PhaseTimes::default();
+    for (_, context, cost, factor) in sums.by_context(contexts) {
+        *phases.get_mut(context.phase) += cost.time_ns * factor;
+    }
+    phases.other += (sums.costs.leaked_ns + sums.costs.unexplained_ns) * sums.scale.rest;
+    phases
+}
+
+/// The same by profiled iteration.
+fn phase_samples(contexts: &Contexts<'_>, sums: &Sums) -> Vec<PhaseTimes> {
+    let mut phases = vec![PhaseTimes::default(); sums.samples().len()];
+    for (id, context, ..) in sums.by_context(contexts) {
+        for (sum, time_ns) in phases.iter_mut().zip(sums.samples_of(id)) {
+            *sum.get_mut(context.phase) += time_ns;
+        }
+    }
+    phases
+}
+
+impl Sums {
+    /// As many as are kept of each line, without time.
+    fn samples(&self) -> Vec<Sample> {
+        vec![Sample::default(); self.costs.by_iteration.iterations().min(MOST_SAMPLES)]
+    }
+
+    /// What a context takes by profiled iteration: where one is the typical one, what it takes.
+    fn samples_of(&self, id: ContextId) -> impl Iterator<Item = f64> + '_ {
+        let index = id.0 as usize;
+        let cost = self.costs.contexts.get(index).copied().unwrap_or_default();
+        let factor = self.scale.contexts.get(index).copied().unwrap_or(0.0);
+        let times = self.costs.by_iteration.of(index);
+        let typical_ns = cost.typical_ns / times.len() as f64;
+        let per_ns = if typical_ns > 0.0 { cost.time_ns * factor / typical_ns } else { 0.0 };
+        times.iter().take(MOST_SAMPLES).map(move |time_ns| time_ns * per_ns)
+    }
+
+    /// Nanoseconds of an iteration that an operator to show takes, of the host and of the GPU.
+    fn of_operator(&self, operator: usize, context: ContextId) -> f64 {
+        let factor = self.scale.contexts.get(context.0 as usize).copied().unwrap_or(0.0);
+        let of = |times: &[f64]| times.get(operator).copied().unwrap_or(0.0);
+        (of(&self.costs.operators) + of(&self.costs.device_of_operators)) * factor
+    }
+
+    /// Each context with what it costs in the profiled iterations, and what that is multiplied by.
+    fn by_context<'a>(
+        &'a self,
+        contexts: &'a Contexts<'_>,
+    ) -> impl Iterator<Item = (ContextId, &'a Context, &'a Cost, f64)> {
+        contexts
+            .iter()
+            .zip(&self.costs.contexts)
+            .zip(&self.scale.contexts)
+            .map(|(((id, context), cost), factor)| (id, context, cost, *factor))
+    }
+}
+
+fn sources_of(manifest: &Manifest) -> Sources {
+    Sources {
+        files: manifest
+            .files
+            .iter()
+            .map(|file| FileFacts { path: file.path.clone(), fingerprint: file.line_crc.clone() })
+            .collect(),
+        codes: manifest.codes.iter().map(|code| (code.file, code.name.clone())).collect(),
+    }
+}
+
+fn untracked(without_line: PhaseTimes, sums: &Sums) -> Vec<Untracked> {
+    let by_phase = Phase::ALL.map(|phase| {
+        let name = match phase {
+            Phase::Other => "outside the project's code".to_owned(),
+            phase => format!("outside the project's code ({})", phase.name()),
+        };
+        (name, phase, without_line.get(phase))
+    });
+    by_phase
+        .into_iter()
+        .chain([
+            (
+                "kernels launched before the recording".to_owned(),
+                Phase::Other,
+                sums.costs.leaked_ns * sums.scale.rest,
+            ),
+            (
+                "no thread recorded".to_owned(),
+                Phase::Other,
+                sums.costs.unexplained_ns * sums.scale.rest,
+            ),
+        ])
+        .filter(|(_, _, time_ns)| *time_ns > 0.0)
+        .map(|(name, phase, time_ns)| Untracked { name, phase, time_ns })
+        .collect()
+}

@@ -1,0 +1,143 @@
+//! What the host spent in operators, by operator and by part of the training step, for a trace that
+//! has no line log beside it.
+
+use std::collections::HashMap;
+
+use ridgeline_profile::Phase;
+use ridgeline_recording::StringId;
+use ridgeline_recording::trace::{Annotation, Operator, ThreadId, Trace};
+
+/// One of [`Trace::operators`] among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperatorPlace {
+    /// The index of the outermost operator that it ran within; its own where it is the outermost.
+    pub outermost: usize,
+    /// Nanoseconds without those of operators within it.
+    pub self_ns: u64,
+}
+
+/// For each operator where it stands among the others of its thread. Linear in their number.
+pub fn operator_places(operators: &[Operator]) -> Vec<OperatorPlace> {
+    let mut places: Vec<OperatorPlace> = Vec::with_capacity(operators.len());
+    let mut running: Vec<(usize, &Operator)> = Vec::new();
+    for (index, operator) in operators.iter().enumerate() {
+        while running.last().is_some_and(|(_, outer)| {
+            outer.thread != operator.thread || outer.end_ns() <= operator.start_ns
+        }) {
+            running.pop();
+        }
+        let duration_ns = operator.duration_ns.unsigned_abs();
+        if let Some((outer, _)) = running.last()
+            && let Some(outer) = places.get_mut(*outer)
+        {
+            outer.self_ns = outer.self_ns.saturating_sub(duration_ns);
+        }
+        let outermost = running.first().map_or(index, |(outermost, _)| *outermost);
+        places.push(OperatorPlace { outermost, self_ns: duration_ns });
+        running.push((index, operator));
+    }
+    places
+}
+
+/// All calls of one operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperatorTotal {
+    /// `aten::convolution`.
+    pub name: StringId,
+    /// How many.
+    pub calls: u64,
+    /// Sum of their own nanoseconds on the host, without operators within them.
+    pub self_ns: u64,
+    /// Sum of the GPU activities that they launched themselves, in nanoseconds.
+    pub device_ns: u64,
+}
+
+/// Totals by name: the longest on the GPU first, then the longest on the host.
+///
+/// `operator_of_activity` gives the innermost operator that launched each of the activities.
+pub fn operator_totals(
+    trace: &Trace,
+    places: &[OperatorPlace],
+    operator_of_activity: &[Option<usize>],
+) -> Vec<OperatorTotal> {
+    let mut by_name: HashMap<StringId, OperatorTotal> = HashMap::new();
+    for (operator, place) in trace.operators.iter().zip(places) {
+        let name = operator.name;
+        let empty = OperatorTotal { name, calls: 0, self_ns: 0, device_ns: 0 };
+        let total = by_name.entry(name).or_insert(empty);
+        total.calls += 1;
+        total.self_ns = total.self_ns.saturating_add(place.self_ns);
+    }
+    for (activity, operator) in trace.activities.iter().zip(operator_of_activity) {
+        let operator = operator.and_then(|index| trace.operators.get(index));
+        if let Some(total) = operator.and_then(|operator| by_name.get_mut(&operator.name)) {
+            total.device_ns = total.device_ns.saturating_add(activity.duration_ns.unsigned_abs());
+        }
+    }
+    let mut totals: Vec<OperatorTotal> = by_name.into_values().collect();
+    totals.sort_by_key(|total| std::cmp::Reverse((total.device_ns, total.self_ns, total.name)));
+    totals
+}
+
+/// For each operator the part of the training step that it belongs to, as far as the trace tells:
+/// loading and optimizing by the annotations that torch makes, backward by autograd's engine, and
+/// forward by a sequence number on the outermost operator or within it.
+pub fn operator_phases(trace: &Trace, places: &[OperatorPlace]) -> Vec<Phase> {
+    let operators = &trace.operators;
+    let mut of_outermost = vec![Phase::Other; operators.len()];
+    for (operator, place) in operators.iter().zip(places) {
+        if let Some(phase) = of_outermost.get_mut(place.outermost) {
+            if is_backward(trace, operator) {
+                *phase = Phase::Backward;
+            } else if operator.sequence.get().is_some() && *phase == Phase::Other {
+                *phase = Phase::Forward;
+            }
+        }
+    }
+    let mut named: Vec<(ThreadId, i64, i64, Phase)> = trace
+        .annotations
+        .iter()
+        .filter_map(|annotation| {
+            let phase = annotated_phase(trace.text(annotation.name))?;
+            Some((annotation.thread, annotation.start_ns, annotation.end_ns(), phase))
+        })
+        .collect();
+    named.sort_by_key(|(thread, start, ..)| (*thread, *start));
+    places
+        .iter()
+        .map(|place| {
+            let Some(operator) = operators.get(place.outermost) else { return Phase::Other };
+            let moment = (operator.thread, operator.start_ns);
+            let before = named.partition_point(|(thread, start, ..)| (*thread, *start) <= moment);
+            match before.checked_sub(1).and_then(|last| named.get(last)) {
+                Some((thread, _, end, phase))
+                    if *thread == operator.thread && operator.start_ns < *end =>
+                {
+                    *phase
+                }
+                _ => of_outermost.get(place.outermost).copied().unwrap_or(Phase::Other),
+            }
+        })
+        .collect()
+}
+
+/// The part of the step that one of torch's own annotations stands for.
+pub fn annotated_phase(name: &str) -> Option<Phase> {
+    if name.starts_with("enumerate(DataLoader)#") {
+        Some(Phase::Data)
+    } else if name.starts_with("Optimizer.step#") || name.starts_with("Optimizer.zero_grad#") {
+        Some(Phase::Optimizer)
+    } else {
+        None
+    }
+}
+
+/// Whether this annotation is a step of an optimizer.
+pub fn is_optimizer_step(trace: &Trace, annotation: &Annotation) -> bool {
+    trace.text(annotation.name).starts_with("Optimizer.step#")
+}
+
+fn is_backward(trace: &Trace, operator: &Operator) -> bool {
+    operator.forward_thread.get().is_some_and(|thread| thread > 0)
+        || trace.text(operator.name).starts_with("autograd::engine::evaluate_function")
+}

@@ -1,0 +1,191 @@
+//! Whether a kernel multiplied on tensor cores (AMD: matrix cores), known by its name.
+//!
+//! Libraries name the instruction that a kernel is built on. The names are those of cuBLAS, cuDNN,
+//! CUTLASS, FlashAttention, TensorRT-LLM, Tensile, MIOpen and Composable Kernel in traces of 2021 to
+//! 2026. A name that says nothing is unknown; a type alone does not decide, since a product of
+//! half-precision numbers can run beside the tensor cores (`gemv`).
+
+use ridgeline_operators::product_kernel::product_type;
+
+/// What a kernel does, as far as its name tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProductUnit {
+    /// A product on tensor cores.
+    TensorCores,
+    /// A product beside them.
+    Other,
+    /// A product; its name does not say where.
+    Unknown,
+}
+
+/// Names of templates run to thousands of characters, and say it early.
+const READ: usize = 400;
+
+/// Where a kernel multiplies; nothing where it is no product by its name.
+pub fn product_unit(kernel: &str) -> Option<ProductUnit> {
+    let name: String = kernel.chars().take(READ).collect::<String>().to_ascii_lowercase();
+    let has = |marks: &[&str]| marks.iter().any(|mark| name.contains(mark));
+    let is_product = product_type(kernel).is_some()
+        || has(&["bmm_", "gemv", "cublasdot", "wgmma", "hmma", "mfma", "triton_mm", "triton_tem"]);
+    // What a convolution or a product only prepares or ends: no product itself.
+    const AROUND: [&str; 10] = [
+        "computeoffsets",
+        "splitkoffsets",
+        "wgradboffsets",
+        "generatewinogradtiles",
+        "splitkreduce",
+        "splitk_reduce",
+        "reduce_wgrad",
+        "winograd_nonfused",
+        "winogradforwardfilter",
+        "subtensorop",
+    ];
+    if !is_product || has(&AROUND) {
+        return None;
+    }
+    Some(if has(&OTHER) || is_simt_attention(&name) {
+        ProductUnit::Other
+    } else if has(&TENSOR_CORES) || has_matrix_instruction(&name) {
+        ProductUnit::TensorCores
+    } else if has(&PLAIN) {
+        ProductUnit::Other
+    } else {
+        ProductUnit::Unknown
+    })
+}
+
+/// Built on ordinary multiplications, whatever else the name says: `sm80_xmma_…_ffma_…` is one.
+const OTHER: [&str; 5] = ["ffma", "simt", "gemv", "cublasdot", "dot_kernel"];
+
+/// The instruction (`s1688`: an FP32 sum of 16 by 8 by 8), or the family of kernels that has no other.
+const TENSOR_CORES: [&str; 36] = [
+    "884gemm",
+    "884cudnn",
+    "s884",
+    "h884",
+    "d884",
+    "1688",
+    "16816",
+    "s161616",
+    "h161616",
+    "s16832",
+    "i8816",
+    "i16832",
+    "s64x",
+    "h64x",
+    "tensorop",
+    "wgmma",
+    "wmma",
+    "hmma",
+    "imma",
+    "xmma",
+    "umma",
+    "utcmma",
+    "16dp256b",
+    "tensor16x8",
+    "nvjet",
+    "flash_fwd",
+    "flash_bwd",
+    "flash_attn",
+    "flashattn",
+    "cutlass3x",
+    "fmha_v2",
+    "mfma",
+    "xdl",
+    "gtcx",
+    "sdpa_sm",
+    "fmha_cutlass",
+];
+
+/// PyTorch's memory-efficient attention has tensor cores for FP16 from Volta on, for FP32 (as three
+/// products in TF32) from Ampere on: `DefaultGemmType` in its `gemm_kernel_utils.h`.
+fn is_simt_attention(name: &str) -> bool {
+    let on_tensor_cores =
+        name.contains("_sm80") || (name.contains("f16") && !name.contains("_sm50"));
+    name.contains("fmha_cutlass") && !on_tensor_cores
+}
+
+/// Libraries whose names would say so otherwise.
+const PLAIN: [&str; 7] =
+    ["sgemm", "dgemm", "scudnn", "winograd", "dgrad_engine", "wgrad_alg", "_sgemm_"];
+
+/// Tensile names the matrix instruction: `MI32x32x8x1`. A product without one has none.
+fn has_matrix_instruction(name: &str) -> bool {
+    name.match_indices("_mi")
+        .filter_map(|(at, mark)| name.get(at + mark.len()..))
+        .any(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()) && rest.contains('x'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kernel: &str, expected: Option<ProductUnit>) {
+        assert_eq!(product_unit(kernel), expected, "{kernel}");
+    }
+
+    #[test]
+    fn names_that_tell_the_instruction() {
+        for name in [
+            "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn",
+            "volta_fp16_s884cudnn_fp16_256x64_relu_nhwc_tn_v1",
+            "turing_h1688gemm_128x128_ldg8_nn",
+            "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1>",
+            "void cutlass::Kernel2<cutlass_75_wmma_tensorop_bf16_s161616gemm_bf16_32x32_32x1_tn>",
+            "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1",
+            "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_tensor16x8x8",
+            "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT",
+            "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT",
+            "nvjet_sm100_qqtst_128x256_128x4",
+            "fmha_cutlassF_f32_aligned_64x64_rf_sm80",
+            "fmha_cutlassF_f16_aligned_64x64_rf_sm75",
+            "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128>>",
+            "igemm_bwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x256x32_wt32x32x8_ws1x2_wr2x2",
+            "Cijk_Ailk_Bljk_HSS_BH_MT128x128x32_MI32x32x8x1_SN",
+            "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_16dp256b_rM_TN",
+        ] {
+            check(name, Some(ProductUnit::TensorCores));
+        }
+    }
+
+    #[test]
+    fn products_beside_tensor_cores() {
+        for name in [
+            "volta_sgemm_128x64_nt",
+            "ampere_sgemm_32x32_sliced1x4_tn",
+            "cudnn_turing_scudnn_128x64_stridedB_splitK_xregs_large_nn_v1",
+            "cudnn_volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1",
+            "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nhwckrsc_nchw_g1_ffma_aligna4",
+            "void cutlass::Kernel<cutlass_80_simt_sgemm_128x64_8x5_nn_align1>",
+            "void gemv2T_kernel_val<int, int, __nv_bfloat16, __nv_bfloat16, float, 128>",
+            "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>",
+            "void wgrad_alg0_engine<float, 128, 6, 8, 3, 3, 5, false, 512>",
+            "fmha_cutlassF_f32_aligned_64x64_rf_sm75",
+        ] {
+            check(name, Some(ProductUnit::Other));
+        }
+    }
+
+    #[test]
+    fn names_that_do_not_tell() {
+        check("triton_mm", Some(ProductUnit::Unknown));
+        check("Cijk_Ailk_Bljk_SB_MT64x64x8_SE_K1", Some(ProductUnit::Unknown));
+        check("my_fused_gemm_kernel", Some(ProductUnit::Unknown));
+    }
+
+    #[test]
+    fn what_is_no_product() {
+        for name in [
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
+            "void cudnn::ops::nchwToNhwcKernel<float>",
+            "void cask_cudnn::computeOffsetsKernel<false, false>",
+            "batched_transpose_32x32_half",
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+            "",
+        ] {
+            check(name, None);
+        }
+        check(&"é".repeat(10_000), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! What a person should know about how far to trust a profile.
+
+use super::replays::Replays;
+use ridgeline_recording::Recording;
+
+/// Notes on a recording, in a person's words; `split` says that an eager pass divided compiled
+/// functions.
+pub(super) fn of(recording: &Recording, split: bool, replays: &Replays) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(manifest) = &recording.manifest {
+        if manifest.iterations.timed_ns.is_empty() {
+            notes.push(
+                "No iteration ran without the profiler, so times include what recording cost."
+                    .to_owned(),
+            );
+        }
+        if let Some(log) = manifest.line_log.filter(|log| log.dropped > 0) {
+            notes.push(format!(
+                "The line log was full: {} events are missing, and what ran then stands on the \
+                 last line before.",
+                log.dropped
+            ));
+        }
+        if !manifest.compiled.is_empty() {
+            let lines = if split {
+                "their total is measured, and divided as a run without compilation divides it."
+            } else {
+                "what they cost stands on the lines that call them."
+            };
+            notes.push(format!("torch.compile compiled functions: {lines}"));
+        }
+        if replays.without_call > 0 {
+            notes.push(format!(
+                "{} of {} kernels and copies of CUDA graphs are shown at the line that replays the \
+                 graph, because their place in the captured code is unknown.",
+                replays.without_call, replays.activities
+            ));
+        }
+        notes.extend(manifest.notes.iter().cloned());
+        notes.extend(manifest.observed.gpu.iter().flat_map(|gpu| gpu.unknown.iter().cloned()));
+        if recording.lines.is_none() {
+            notes.push("There is no line log, so nothing reaches a line.".to_owned());
+        }
+    }
+    let measured_on = recording.ceilings.and_then(|ceilings| ceilings.measured_on);
+    if let Some(day) = measured_on.filter(|_| !recording.trace.activities.is_empty()) {
+        notes.push(format!(
+            "Rooflines use the rates that were measured on this GPU on {day}, not the datasheet's."
+        ));
+    }
+    if recording.lines.as_ref().is_some_and(|log| log.cut_short) {
+        notes.push("The line log ends within a record: its writer was stopped.".to_owned());
+    }
+    if recording.trace.truncated_at.is_some() {
+        notes.push("The trace ends too early: its writer was stopped.".to_owned());
+    }
+    notes
+}

@@ -1,0 +1,561 @@
+//! From a recording to the one iteration that predictions start from.
+
+use std::collections::HashMap;
+
+use super::correlate;
+use super::device::{self, Busy};
+use super::steps::Steps;
+use crate::metrics::activity::is_communication;
+use ridgeline_operators::op_cost::{self, Family};
+use ridgeline_operators::operator::{Arg, Operator};
+use ridgeline_operators::product_kernel::product_type;
+use ridgeline_operators::recorded_step::{
+    CountedOperator, GpuWork, HostEvent, HostEventKind, RecordedStep, WorkKind,
+};
+use ridgeline_profile::Profile;
+use ridgeline_recording::copies::{self, Direction};
+use ridgeline_recording::correlation;
+use ridgeline_recording::manifest::{Manifest, Optimizer};
+use ridgeline_recording::trace::{Activity, ActivityDetails, ActivityKind, Trace};
+use ridgeline_recording::{Recording, StringId};
+
+/// Launches and waits of one iteration that are replayed one by one; of an iteration with more,
+/// sums are kept alone.
+const MOST_EVENTS: usize = 200_000;
+/// Different operators that are kept; the costs of the others are lost, and a note says so.
+const MOST_OPERATORS: usize = 20_000;
+
+/// The iteration that predictions start from: of several profiled ones, the one of median length.
+/// `profile` is what [`super::attribute`] made of the same recording.
+pub fn recorded_step(recording: &Recording, profile: &Profile) -> RecordedStep {
+    let trace = &recording.trace;
+    let steps = Steps::new(recording);
+    let manifest = recording.manifest.as_ref();
+    let mut step = RecordedStep {
+        device: profile.device.clone(),
+        time_ns: profile.iteration.typical_ns(),
+        timed_ns: profile.iteration.typical_times(),
+        data_ns: profile.iteration.phases.data,
+        batch_size: profile.iteration.batch_size,
+        samples_per_epoch: manifest.and_then(|manifest| manifest.batch.as_ref()?.samples_per_epoch),
+        joules: manifest
+            .and_then(|manifest| manifest.iterations.joules)
+            .filter(|joules| joules.is_finite() && *joules > 0.0),
+        peak_bytes: Some(profile.memory.peak_bytes).filter(|bytes| *bytes > 0),
+        ..RecordedStep::default()
+    };
+    let Some(window) = median_window(&steps.windows) else { return step };
+    let asked = Asked::new(trace, window);
+    step.operators = asked.counted(manifest.is_some_and(runs_for_each_parameter));
+    if asked.left_out {
+        step.notes.push(format!(
+            "more than {MOST_OPERATORS} different operators ran; those beyond are not counted"
+        ));
+    }
+    if !trace.activities.is_empty() {
+        add_gpu(&mut step, trace, window, &asked);
+    }
+    step
+}
+
+/// Whether the optimizers loop over parameters because of the device: without a choice of the
+/// program's own, PyTorch updates many parameters at once on a GPU, and each alone on a CPU.
+fn runs_for_each_parameter(manifest: &Manifest) -> bool {
+    let on_cpu = manifest.device.kind.as_deref() == Some("cpu");
+    let chosen =
+        |optimizer: &Optimizer| optimizer.foreach.is_some() || optimizer.fused == Some(true);
+    on_cpu && !manifest.optimizers.iter().any(chosen)
+}
+
+pub(super) fn median_window(windows: &[(i64, i64)]) -> Option<(i64, i64)> {
+    let mut by_length = windows.to_vec();
+    by_length.sort_by_key(|(start, end)| end.saturating_sub(*start));
+    by_length.get(by_length.len() / 2).copied()
+}
+
+/// The operators of one window, each known one counted once and nothing within it.
+pub(super) struct Asked {
+    /// By operator of the trace: index into `distinct` of the one that it is or runs within.
+    of_operator: Vec<Option<u32>>,
+    /// By operator of the trace: it is counted itself.
+    outermost: Vec<bool>,
+    distinct: Vec<(Operator, Part, f64)>,
+    left_out: bool,
+}
+
+/// Which part of the iteration an operator belongs to, as far as a GPU would run it otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Part {
+    Optimizer,
+    Rest,
+}
+
+impl Asked {
+    pub(crate) fn new(trace: &Trace, (start_ns, end_ns): (i64, i64)) -> Asked {
+        let parents = correlate::parents(&trace.operators);
+        let mut has_children = vec![false; trace.operators.len()];
+        for parent in parents.iter().flatten() {
+            if let Some(entry) = has_children.get_mut(*parent as usize) {
+                *entry = true;
+            }
+        }
+        let updates = annotated(trace, "Optimizer.step");
+        // A loader in the program's own process prepares data on the host, wherever the model runs.
+        let loading = annotated(trace, "enumerate(DataLoader)#");
+        let mut seen: HashMap<([Option<StringId>; 4], Part), Option<u32>> = HashMap::new();
+        let mut asked = Asked {
+            of_operator: Vec::with_capacity(trace.operators.len()),
+            outermost: vec![false; trace.operators.len()],
+            distinct: Vec::new(),
+            left_out: false,
+        };
+        for (index, operator) in trace.operators.iter().enumerate() {
+            let around = parents.get(index).copied().flatten();
+            let counted =
+                around.and_then(|parent| asked.of_operator.get(parent as usize).copied().flatten());
+            let within = (start_ns..end_ns).contains(&operator.start_ns)
+                && !is_during(&loading, operator.start_ns);
+            if counted.is_some() || !within {
+                asked.of_operator.push(counted);
+                continue;
+            }
+            let in_update = is_during(&updates, operator.start_ns);
+            let part = if in_update { Part::Optimizer } else { Part::Rest };
+            let key = [
+                Some(operator.name),
+                operator.input_dims,
+                operator.input_types,
+                operator.concrete_inputs,
+            ];
+            let is_leaf = has_children.get(index) == Some(&false);
+            let found = match seen.get(&(key, part)) {
+                Some(found) => *found,
+                None => {
+                    let found = read(trace, key, is_leaf).and_then(|operator| {
+                        if asked.distinct.len() >= MOST_OPERATORS {
+                            asked.left_out = true;
+                            return None;
+                        }
+                        asked.distinct.push((operator, part, 0.0));
+                        u32::try_from(asked.distinct.len() - 1).ok()
+                    });
+                    seen.insert((key, part), found);
+                    found
+                }
+            };
+            if let Some((_, _, calls)) =
+                found.and_then(|found| asked.distinct.get_mut(found as usize))
+            {
+                *calls += 1.0;
+            }
+            asked.of_operator.push(found);
+            if let Some(outermost) = asked.outermost.get_mut(index) {
+                *outermost = found.is_some();
+            }
+        }
+        asked
+    }
+
+    /// Whether an operator of the trace is counted itself, rather than one around it.
+    pub(crate) fn is_outermost(&self, operator: u32) -> bool {
+        self.outermost.get(operator as usize) == Some(&true)
+    }
+
+    /// The different operator that one of the trace is or runs within: index into
+    /// [`operators`](Asked::operators).
+    pub(crate) fn signature(&self, operator: u32) -> Option<u32> {
+        self.of_operator.get(operator as usize).copied().flatten()
+    }
+
+    /// The different operators.
+    pub(crate) fn operators(&self) -> Vec<Operator> {
+        self.distinct.iter().map(|(operator, ..)| operator.clone()).collect()
+    }
+
+    /// As a GPU would run them: where the optimizer took each parameter alone because it ran on a
+    /// CPU, a GPU takes many at once.
+    fn counted(&self, merge_updates: bool) -> Vec<CountedOperator> {
+        let is_merged = |part: Part| merge_updates && part == Part::Optimizer;
+        let of_part = |merged: bool| {
+            self.distinct.iter().filter(move |(_, part, _)| is_merged(*part) == merged)
+        };
+        let kept = of_part(false).map(|(operator, _, calls)| CountedOperator {
+            operator: operator.clone(),
+            calls: *calls,
+        });
+        kept.chain(merged(of_part(true).map(|(operator, _, calls)| (operator, *calls)))).collect()
+    }
+}
+
+/// When ranges of PyTorch's own with names that begin so were, in order.
+pub(super) fn annotated(trace: &Trace, name: &str) -> Vec<(i64, i64)> {
+    let mut ranges: Vec<(i64, i64)> = trace
+        .annotations
+        .iter()
+        .filter(|annotation| trace.text(annotation.name).starts_with(name))
+        .map(|annotation| (annotation.start_ns, annotation.end_ns()))
+        .collect();
+    ranges.sort_unstable();
+    ranges
+}
+
+/// Whether a time is within the last of the ranges that began before it. Those of one name follow one
+/// another, since one thread has them.
+pub(super) fn is_during(ranges: &[(i64, i64)], time_ns: i64) -> bool {
+    let begun = ranges.partition_point(|(start, _)| *start <= time_ns);
+    let last = begun.checked_sub(1).and_then(|index| ranges.get(index));
+    last.is_some_and(|(_, end)| time_ns < *end)
+}
+
+/// The operator, where it does work of its own: it is known, or nothing runs within it.
+fn read(trace: &Trace, key: [Option<StringId>; 4], is_leaf: bool) -> Option<Operator> {
+    let [name, dims, types, concrete] = key;
+    let name = trace.text_or_empty(name);
+    if hands_on(name) {
+        return None;
+    }
+    let text = |id| trace.text_or_empty(id);
+    let operator = Operator::from_trace(name, text(dims), text(types), text(concrete))?;
+    match op_cost::work(&operator) {
+        Some(work) => (work.family != Family::View || is_leaf).then_some(operator),
+        None => {
+            let holds_tensors = operator.input_tensors().next().is_some();
+            (is_leaf && holds_tensors && name.starts_with("aten::")).then_some(operator)
+        }
+    }
+}
+
+/// Operators that only call others, and none where there is nothing to do: a `to` of the same type,
+/// a `reshape` that is a view.
+fn hands_on(name: &str) -> bool {
+    matches!(
+        name.strip_prefix("aten::"),
+        Some("to" | "contiguous" | "reshape" | "type_as" | "item" | "_local_scalar_dense")
+    )
+}
+
+/// Updates of single parameters as updates of lists: one operator of many tensors for each name.
+fn merged<'a>(
+    updates: impl Iterator<Item = (&'a Operator, f64)>,
+) -> impl Iterator<Item = CountedOperator> {
+    /// A parameter list is cut there: no multi-tensor kernel takes more at once by far.
+    const MOST_TENSORS: usize = 50_000;
+    let mut by_name: Vec<(String, Vec<Vec<Arg>>)> = Vec::new();
+    let mut others = Vec::new();
+    for (operator, calls) in updates {
+        let tensors: Vec<&Arg> =
+            operator.inputs.iter().filter(|input| matches!(input, Arg::Tensor(_))).collect();
+        let name = operator.base_name().unwrap_or_default();
+        if tensors.is_empty() || name.starts_with('_') {
+            others.push(CountedOperator { operator: operator.clone(), calls });
+            continue;
+        }
+        let name = format!("aten::_foreach_{name}");
+        let place = by_name
+            .iter()
+            .position(|(known, lists)| *known == name && lists.len() == tensors.len());
+        let place = place.unwrap_or_else(|| {
+            by_name.push((name, vec![Vec::new(); tensors.len()]));
+            by_name.len() - 1
+        });
+        if let Some((_, lists)) = by_name.get_mut(place) {
+            for (list, tensor) in lists.iter_mut().zip(tensors) {
+                let room = MOST_TENSORS.saturating_sub(list.len());
+                let copies = (calls as usize).min(room);
+                list.extend(std::iter::repeat_n(tensor.clone(), copies));
+            }
+        }
+    }
+    let lists = by_name.into_iter().map(|(name, lists)| {
+        let inputs: Vec<Arg> = lists.into_iter().map(Arg::List).collect();
+        let outputs = inputs.first().map(|list| list.tensors().cloned().collect());
+        CountedOperator {
+            operator: Operator::new(&name, inputs, outputs.unwrap_or_default()),
+            calls: 1.0,
+        }
+    });
+    lists.chain(others)
+}
+
+fn add_gpu(step: &mut RecordedStep, trace: &Trace, window: (i64, i64), asked: &Asked) {
+    let calls = correlation::runtime_call_of_activities(trace);
+    let of_call = correlation::operator_of_runtime_calls(trace);
+    let span = trace
+        .activities
+        .iter()
+        .map(|activity| (activity.start_ns, activity.end_ns()))
+        .reduce(|(start, end), (a_start, a_end)| (start.min(a_start), end.max(a_end)));
+    let busy = Busy::new(trace, span.as_slice());
+    // What was launched within the window belongs to it, whenever it ran.
+    let mut launched: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (index, call) in calls.iter().enumerate() {
+        if let Some(call) = call {
+            launched.entry(*call).or_default().push(index);
+        }
+    }
+    let mut events: Vec<(i64, i64, usize)> = trace
+        .runtime_calls
+        .iter()
+        .enumerate()
+        .filter(|(index, call)| {
+            (window.0..window.1).contains(&call.start_ns)
+                && (launched.contains_key(index) || waits(trace.text(call.name)))
+        })
+        .map(|(index, call)| (call.start_ns, call.end_ns(), index))
+        .collect();
+    events.sort_unstable();
+    let replayable = events.len() <= MOST_EVENTS;
+    let mut kinds = WorkKinds::default();
+    let mut now = window.0;
+    for (start_ns, end_ns, index) in events {
+        let mut event = HostEvent {
+            before_ns: start_ns.saturating_sub(now).max(0) as f64,
+            call_ns: end_ns.saturating_sub(start_ns.max(now)).max(0) as f64,
+            kind: HostEventKind::Wait,
+        };
+        now = now.max(end_ns);
+        let operator = of_call.get(index).copied().flatten();
+        let operator =
+            operator.and_then(|operator| asked.of_operator.get(operator).copied().flatten());
+        for activity in launched.get(&index).into_iter().flatten() {
+            let Some(work) = trace.activities.get(*activity) else { continue };
+            let part_ns = busy.parts.get(*activity).copied().unwrap_or(0.0);
+            event.kind = HostEventKind::Launch(step.activities.len() as u32);
+            let kind = kinds.of(trace, work);
+            step.activities.push(gpu_work(kind, work, trace.details(work), part_ns, operator));
+            if replayable {
+                step.host.push(event);
+            }
+            // One call that starts several, as a graph's launch does, takes its time once.
+            (event.before_ns, event.call_ns) = (0.0, 0.0);
+        }
+        let call = trace.runtime_calls.get(index);
+        if replayable && call.is_some_and(|call| waits(trace.text(call.name))) {
+            step.host.push(HostEvent { kind: HostEventKind::Wait, ..event });
+        }
+    }
+    step.host_after_ns = window.1.saturating_sub(now).max(0) as f64;
+    if !replayable {
+        step.notes.push(format!(
+            "more than {MOST_EVENTS} launches in one iteration: the time at which the GPU was idle is kept as it is"
+        ));
+    }
+    if step.activities.is_empty() {
+        step.notes.push("no kernel of the iteration could be joined to its launch".to_owned());
+    }
+    step.device = device_of(step, trace);
+}
+
+/// The profile's device has its name; a trace alone may know its properties.
+fn device_of(step: &RecordedStep, trace: &Trace) -> ridgeline_profile::Device {
+    if step.device.name == "unknown" {
+        device::facts(None, trace, None)
+    } else {
+        step.device.clone()
+    }
+}
+
+/// Calls that return when the GPU has done what it was asked for.
+pub(super) fn waits(name: &str) -> bool {
+    let call = name.strip_prefix("cuda").or_else(|| name.strip_prefix("hip")).unwrap_or_default();
+    // Newer traces name the version of the interface: `cudaStreamSynchronize_v3020`.
+    let call = call.split('_').next().unwrap_or_default();
+    // PyTorch calls `hipMemcpyWithStream` for what are two calls of CUDA, a copy and a wait
+    // (`c10/cuda/CUDAFunctions.h`, `memcpy_and_sync`).
+    matches!(
+        call,
+        "DeviceSynchronize"
+            | "StreamSynchronize"
+            | "EventSynchronize"
+            | "Memcpy"
+            | "MemcpyWithStream"
+    )
+}
+
+fn gpu_work(
+    kind: WorkKind,
+    work: &Activity,
+    details: ActivityDetails,
+    part_ns: f64,
+    operator: Option<u32>,
+) -> GpuWork {
+    GpuWork {
+        kind,
+        part_ns,
+        time_ns: work.duration_ns as f64,
+        launch: details.launch,
+        bytes: details.bytes,
+        operator,
+    }
+}
+
+/// What kinds of work activities are, each name looked at once: names of templates are long.
+#[derive(Default)]
+pub(super) struct WorkKinds(HashMap<(StringId, ActivityKind), WorkKind>);
+
+impl WorkKinds {
+    /// The kind of one.
+    pub(crate) fn of(&mut self, trace: &Trace, work: &Activity) -> WorkKind {
+        let known = self.0.entry((work.name, work.kind));
+        *known.or_insert_with(|| kind_of_work(trace.text(work.name), work.kind))
+    }
+}
+
+fn kind_of_work(name: &str, kind: ActivityKind) -> WorkKind {
+    match kind {
+        ActivityKind::Kernel if is_communication(name) => WorkKind::Communication,
+        ActivityKind::Kernel => product_type(name).map_or(WorkKind::Kernel, WorkKind::Product),
+        ActivityKind::Memset => WorkKind::DeviceCopy,
+        ActivityKind::Memcpy => match copies::direction(name) {
+            Some(Direction::OnDevices) => WorkKind::DeviceCopy,
+            _ => WorkKind::HostCopy,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::attribute;
+    use ridgeline_recording::chrome_trace::Options;
+
+    /// An event of one thread, in microseconds.
+    fn event(category: &str, name: &str, start: u32, duration: u32, args: Value) -> Value {
+        json!({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1,
+               "ts": start, "dur": duration, "args": args})
+    }
+
+    /// An operator on tensors of 1,000 numbers.
+    fn operator(name: &str, start: u32, duration: u32, tensors: usize) -> Value {
+        let args = json!({"Input Dims": vec![vec![1000]; tensors],
+                          "Input type": vec!["float"; tensors]});
+        event("cpu_op", name, start, duration, args)
+    }
+
+    fn step(mut events: Vec<Value>, manifest: Option<Value>) -> RecordedStep {
+        events.push(event("user_annotation", "ProfilerStep#1", 0, 1000, json!({})));
+        let json = json!({"schemaVersion": 1, "traceEvents": events}).to_string();
+        let trace = Trace::read(json.as_bytes(), &Options::default()).unwrap();
+        let manifest = manifest
+            .map(|manifest| Manifest::parse(manifest.to_string().as_bytes()).expect("a manifest"));
+        let recording = Recording { trace, manifest, ..Recording::default() };
+        recorded_step(&recording, &attribute(&recording).unwrap())
+    }
+
+    /// What ran how often.
+    fn counts(step: &RecordedStep) -> Vec<(&str, f64)> {
+        let counted = step.operators.iter();
+        counted.map(|counted| (counted.operator.name.as_str(), counted.calls)).collect()
+    }
+
+    #[test]
+    fn operators_are_counted_once_with_nothing_within_them() {
+        let events = vec![
+            operator("aten::linear", 10, 50, 2),
+            operator("aten::mul", 20, 10, 2),
+            operator("aten::mul", 100, 10, 2),
+            operator("aten::mul", 120, 10, 2),
+            // A conversion is what it calls, and nothing where it calls nothing.
+            operator("aten::to", 200, 50, 1),
+            operator("aten::copy_", 210, 30, 2),
+            operator("aten::to", 300, 50, 1),
+            operator("aten::mul", 5000, 10, 2),
+        ];
+        let step = step(events, None);
+        let counts = counts(&step);
+        assert!(counts.contains(&("aten::mul", 2.0)), "{counts:?}");
+        assert!(counts.contains(&("aten::copy_", 1.0)), "{counts:?}");
+        assert!(!counts.iter().any(|(name, _)| *name == "aten::to"), "{counts:?}");
+    }
+
+    #[test]
+    fn what_a_loader_does_is_the_host_s() {
+        let loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__";
+        let events = vec![
+            event("user_annotation", loader, 0, 100, json!({})),
+            operator("aten::mul", 10, 10, 2),
+            operator("aten::add", 110, 10, 2),
+        ];
+        assert_eq!(counts(&step(events, None)), [("aten::add", 1.0)]);
+    }
+
+    fn updates(optimizer: Value) -> Vec<(String, f64)> {
+        let events = vec![
+            event("user_annotation", "Optimizer.step#SGD.step", 0, 100, json!({})),
+            operator("aten::add_", 10, 10, 2),
+            operator("aten::add_", 30, 10, 2),
+            operator("aten::add_", 200, 10, 2),
+        ];
+        let manifest = json!({"schema": 1, "device": {"kind": "cpu"}, "optimizers": [optimizer],
+                              "iterations": {"profiled": [[0, 1_000_000]], "timed_ns": [900_000]}});
+        let step = step(events, Some(manifest));
+        counts(&step).into_iter().map(|(name, calls)| (name.to_owned(), calls)).collect()
+    }
+
+    #[test]
+    fn a_gpu_updates_many_parameters_at_once_where_nobody_chose_otherwise() {
+        let told = |name: &str, calls| (name.to_owned(), calls);
+        let merged = [told("aten::add_", 1.0), told("aten::_foreach_add_", 1.0)];
+        assert_eq!(updates(json!({"type": "SGD"})), merged);
+        let alone = [told("aten::add_", 2.0), told("aten::add_", 1.0)];
+        assert_eq!(updates(json!({"type": "SGD", "foreach": false})), alone);
+    }
+
+    #[test]
+    fn the_host_s_time_is_what_lies_between_its_calls() {
+        let call = |name: &str, start, duration, correlation: u32| {
+            let args = json!({"correlation": correlation});
+            event("cuda_runtime", name, start, duration, args)
+        };
+        let kernel = |start, duration, correlation: u32| {
+            json!({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": start,
+                   "dur": duration, "args": {"device": 0, "stream": 7, "correlation": correlation}})
+        };
+        let step = step(
+            vec![
+                call("cudaLaunchKernel", 100, 10, 1),
+                call("cudaLaunchKernel", 150, 10, 2),
+                call("cudaStreamSynchronize", 200, 300, 3),
+                kernel(120, 100, 1),
+                kernel(220, 250, 2),
+                // Launched before the iteration.
+                kernel(10, 20, 99),
+            ],
+            None,
+        );
+        let told: Vec<(f64, f64, HostEventKind)> =
+            step.host.iter().map(|event| (event.before_ns, event.call_ns, event.kind)).collect();
+        let expected = [
+            (100e3, 10e3, HostEventKind::Launch(0)),
+            (40e3, 10e3, HostEventKind::Launch(1)),
+            (40e3, 300e3, HostEventKind::Wait),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(step.host_after_ns, 500e3);
+        assert_eq!(step.busy_ns(), 350e3);
+    }
+
+    #[test]
+    fn calls_that_wait() {
+        for name in [
+            "cudaDeviceSynchronize",
+            "cudaStreamSynchronize_v3020",
+            "hipMemcpy",
+            "hipMemcpyWithStream",
+        ] {
+            assert!(waits(name), "{name}");
+        }
+        for name in [
+            "cudaMemcpyAsync",
+            "hipMemcpyAsync",
+            "cudaStreamWaitEvent",
+            "cudaLaunchKernel",
+            "",
+            "cuda",
+        ] {
+            assert!(!waits(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! From profiled times to those of an iteration without a profiler.
+//!
+//! The unprofiled iterations say how long one takes; the profiled ones say how a typical one
+//! divides. The difference is what recording cost, and it is not spread evenly. On a processor the
+//! backward pass and the optimizer were timed without a profiler too, so that what each of them, and
+//! the rest of the iteration, gives back is known. What the recorder says that it took itself goes
+//! first. Then a line with many small operators pays for each of them: each context gives back a cost
+//! per recorded event, never more than it has, and what then still differs is scaled. Waits for other
+//! ranks change from one iteration to the next by as much as they take, and what computes hardly does:
+//! where there are any, they take up most of the difference.
+
+use super::costs::Cost;
+use super::timeline::Piece;
+use ridgeline_profile::Phase;
+
+/// What recording an operator costs, in units of what recording a line event costs. Measured on
+/// torch 2.4 and 2.15: 1.4 to 3.5 µs an operator with shapes and memory, 0.23 to 0.32 µs a line
+/// event.
+const OPERATOR_WEIGHT: f64 = 10.0;
+
+/// The most that one line event is believed to cost, in nanoseconds: the most that was measured. A
+/// profiled iteration that was slower than that explains was slow for another reason.
+const MOST_PER_LINE_EVENT_NS: f64 = 320.0;
+
+/// A phase may take so much longer without a profiler than with one, by chance.
+const MOST_SLOWER: f64 = 1.25;
+
+/// By what share of itself a wait for other ranks differs between iterations, in units of what computing
+/// does. Of two ranks of a processor that exchange 120 small gradients by gloo, the standard deviation of
+/// an iteration's waits is 0.34 of their median, and that of its backward pass 0.05 (torch 2.15); recording
+/// makes computing less certain than that.
+const WAITS_DIFFER: f64 = 5.0;
+
+/// The most that a context gives back of the host's time, and that waits for other ranks give back of their
+/// share of an iteration: what ran took some.
+const MOST_GIVEN_BACK: f64 = 0.75;
+
+/// How the sums over all profiled iterations become one iteration's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Scale {
+    /// By context: what its time is multiplied by.
+    pub contexts: Vec<f64>,
+    /// What time that belongs to no context is multiplied by.
+    pub rest: f64,
+    /// What counts, and times of kernels, are multiplied by: they are what they are without a
+    /// profiler, so it is one over the number of iterations.
+    pub per_iteration: f64,
+    /// By context: what a line event took of the host's time, and what the rest of that is multiplied by.
+    pub of_host: Vec<(f64, f64)>,
+    /// By context: what its waits for other ranks are multiplied by.
+    pub of_waits: Vec<f64>,
+}
+
+/// What is known of an iteration without a profiler.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unprofiled<'a> {
+    /// Its nanoseconds.
+    pub iteration_ns: f64,
+    /// Phases with the share of it that each takes; the others share what is left.
+    pub phases: &'a [(Phase, f64)],
+}
+
+impl Scale {
+    /// `costs` and `rest_ns` are sums over `iterations` iterations, and `phases` what each of the costs
+    /// belongs to.
+    pub(crate) fn new(
+        costs: &[Cost],
+        phases: &[Phase],
+        rest_ns: f64,
+        iterations: usize,
+        unprofiled: Unprofiled<'_>,
+    ) -> Scale {
+        let iterations = iterations.max(1) as f64;
+        let wanted = unprofiled.iteration_ns * iterations;
+        let mut scale = Scale {
+            contexts: vec![0.0; costs.len()],
+            rest: 0.0,
+            per_iteration: 1.0 / iterations,
+            of_host: vec![(0.0, 0.0); costs.len()],
+            of_waits: vec![0.0; costs.len()],
+        };
+        let is_known = |phase: &Phase| unprofiled.phases.iter().any(|(known, _)| known == phase);
+        let in_phase = |wanted: &dyn Fn(&Phase) -> bool| -> Vec<usize> {
+            (0..costs.len()).filter(|at| phases.get(*at).is_some_and(wanted)).collect()
+        };
+        let share: f64 = unprofiled.phases.iter().map(|(_, share)| share).sum();
+        let others = in_phase(&|phase| !is_known(phase));
+        let others = Group { contexts: others, rest_ns, wanted_ns: (1.0 - share) * wanted };
+        let known = unprofiled.phases.iter().map(|(phase, share)| {
+            let contexts = in_phase(&|other| other == phase);
+            Group { contexts, rest_ns: 0.0, wanted_ns: share * wanted }
+        });
+        let mut groups: Vec<Group> = known.collect();
+        // Where a phase takes longer without a profiler than with one, something else was measured.
+        if groups.is_empty() || !groups.iter().chain([&others]).all(|one| one.is_plausible(costs)) {
+            let contexts = (0..costs.len()).collect();
+            groups = vec![Group { contexts, rest_ns, wanted_ns: wanted }];
+        } else {
+            groups.push(others);
+        }
+        for group in groups {
+            // The last one has the rest.
+            scale.rest = group.settle(costs, &mut scale) / iterations;
+        }
+        scale.contexts.iter_mut().for_each(|factor| *factor /= iterations);
+        scale.of_waits.iter_mut().for_each(|factor| *factor /= iterations);
+        scale.of_host.iter_mut().for_each(|(_, factor)| *factor /= iterations);
+        scale
+    }
+
+    /// What a part of a piece takes of an iteration without a profiler, as far as that is the host's. A
+    /// context's own factor would not do where its operators are recorded and what lies between is asked for.
+    pub(crate) fn of_part(&self, piece: &Piece, part: f64) -> f64 {
+        let time_ns = piece.end_ns.saturating_sub(piece.start_ns) as f64;
+        let (per_event, factor) =
+            self.of_host.get(piece.context.0 as usize).copied().unwrap_or((0.0, self.rest));
+        let recorded = piece.recorded;
+        let weight = weight(f64::from(recorded.operators), f64::from(recorded.line_events));
+        let own_ns = (time_ns - recorded.recorder_ns as f64).max(0.0);
+        part * (own_ns - (weight * per_event).min(own_ns * MOST_GIVEN_BACK)) * factor
+    }
+}
+
+/// Contexts of which it is known what they take together without a profiler.
+struct Group {
+    /// Their places.
+    contexts: Vec<usize>,
+    /// Time that is no context's.
+    rest_ns: f64,
+    /// What all of it takes in as many iterations as were profiled.
+    wanted_ns: f64,
+}
+
+impl Group {
+    fn costs<'c>(&self, costs: &'c [Cost]) -> impl Iterator<Item = &'c Cost> {
+        self.contexts.iter().filter_map(|at| costs.get(*at))
+    }
+
+    /// What was profiled of the program itself.
+    fn profiled_ns(&self, costs: &[Cost]) -> f64 {
+        let of_program = |cost: &Cost| cost.typical_ns - recorder_ns(cost);
+        self.costs(costs).map(of_program).sum::<f64>() + self.rest_ns
+    }
+
+    /// Of that, what waited for other ranks.
+    fn waited_ns(&self, costs: &[Cost]) -> f64 {
+        self.costs(costs).map(waited_ns).sum()
+    }
+
+    fn is_plausible(&self, costs: &[Cost]) -> bool {
+        let (profiled_ns, waited_ns) = (self.profiled_ns(costs), self.waited_ns(costs));
+        let most_ns = MOST_SLOWER * profiled_ns + (WAITS_DIFFER - 1.0) * waited_ns;
+        self.wanted_ns > 0.0 && self.wanted_ns <= most_ns
+    }
+
+    /// Writes what each context's time is multiplied by, and returns it for time of no context.
+    fn settle(&self, costs: &[Cost], scale: &mut Scale) -> f64 {
+        let own: Vec<Cost> = self.costs(costs).copied().collect();
+        let per_event = cost_per_event(&own, self.profiled_ns(costs) - self.wanted_ns);
+        let remaining: Vec<f64> = own.iter().map(|cost| remaining(cost, per_event)).collect();
+        let waits_ns = self.waited_ns(costs);
+        let computing_ns = remaining.iter().sum::<f64>() + self.rest_ns;
+        let (factor, of_waits) = factors(self.wanted_ns, computing_ns, waits_ns);
+        for ((at, cost), left) in self.contexts.iter().zip(&own).zip(remaining) {
+            if let Some(own) = scale.contexts.get_mut(*at).filter(|_| cost.time_ns > 0.0) {
+                *own = (left * factor + waited_ns(cost) * of_waits) / cost.time_ns;
+            }
+            if let Some(host) = scale.of_host.get_mut(*at) {
+                *host = (per_event, factor);
+            }
+            if let Some(own) = scale.of_waits.get_mut(*at) {
+                *own = typical_share(cost) * of_waits;
+            }
+        }
+        factor
+    }
+}
+
+/// What computing and waits for other ranks are multiplied by so that together they take `wanted_ns`.
+/// The difference is divided by how much either usually differs (least squares).
+fn factors(wanted_ns: f64, computing_ns: f64, waited_ns: f64) -> (f64, f64) {
+    let differ = (computing_ns, waited_ns * WAITS_DIFFER * WAITS_DIFFER);
+    let spread = computing_ns * differ.0 + waited_ns * differ.1;
+    let step = if spread > 0.0 { (wanted_ns - computing_ns - waited_ns) / spread } else { 0.0 };
+    let over = |part_ns: f64, whole_ns: f64| if whole_ns > 0.0 { part_ns / whole_ns } else { 0.0 };
+    let share = over(waited_ns, computing_ns + waited_ns);
+    let least_ns = (1.0 - MOST_GIVEN_BACK) * share * wanted_ns;
+    let waits_ns = (waited_ns * (1.0 + step * differ.1)).max(least_ns).min(wanted_ns);
+    (over(wanted_ns - waits_ns, computing_ns), over(waits_ns, waited_ns))
+}
+
+fn weight(operators: f64, line_events: f64) -> f64 {
+    operators * OPERATOR_WEIGHT + line_events
+}
+
+fn weight_of(cost: &Cost) -> f64 {
+    weight(cost.operators, cost.line_events)
+}
+
+/// What the typical iteration has of the sum over all.
+fn typical_share(cost: &Cost) -> f64 {
+    if cost.time_ns > 0.0 { cost.typical_ns / cost.time_ns } else { 1.0 }
+}
+
+fn recorder_ns(cost: &Cost) -> f64 {
+    cost.recorder_ns.min(cost.host_ns) * typical_share(cost)
+}
+
+fn waited_ns(cost: &Cost) -> f64 {
+    (cost.waited_ns * typical_share(cost)).min(cost.typical_ns - recorder_ns(cost)).max(0.0)
+}
+
+/// Of what is the program's own, and computes.
+fn most_given_back(cost: &Cost) -> f64 {
+    let computing_ns = cost.host_ns * typical_share(cost) - recorder_ns(cost) - waited_ns(cost);
+    computing_ns.max(0.0) * MOST_GIVEN_BACK
+}
+
+/// What computes, without what recording took.
+fn remaining(cost: &Cost, per_event: f64) -> f64 {
+    // Only the host's part was slowed down; kernels run as they do without a profiler.
+    let given_back = (weight_of(cost) * per_event).min(most_given_back(cost));
+    cost.typical_ns - recorder_ns(cost) - waited_ns(cost) - given_back
+}
+
+/// The cost of a line event at which all contexts together give back `overhead_ns`, as far as they
+/// have it.
+fn cost_per_event(costs: &[Cost], overhead_ns: f64) -> f64 {
+    let mut paying: Vec<(f64, f64, f64)> = costs
+        .iter()
+        .filter(|cost| weight_of(cost) > 0.0 && cost.host_ns > 0.0)
+        .map(|cost| {
+            (most_given_back(cost) / weight_of(cost), most_given_back(cost), weight_of(cost))
+        })
+        .collect();
+    // Those that run out first come first; once they have, the others pay what is left.
+    paying.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut events: f64 = paying.iter().map(|(_, _, weight)| weight).sum();
+    let mut left = overhead_ns;
+    for (most, time_ns, weight) in paying {
+        if left <= 0.0 || events <= 0.0 {
+            return 0.0;
+        }
+        if left / events <= most {
+            return (left / events).min(MOST_PER_LINE_EVENT_NS);
+        }
+        left -= time_ns;
+        events -= weight;
+    }
+    if left > 0.0 { MOST_PER_LINE_EVENT_NS } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cost(time_ns: f64, operators: f64, line_events: f64) -> Cost {
+        Cost {
+            time_ns,
+            typical_ns: time_ns,
+            host_ns: time_ns,
+            operators,
+            line_events,
+            ..Cost::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(costs: &[Cost], iteration_ns: f64, expected: &[f64]) {
+        check_phases(costs, &vec![Phase::Forward; costs.len()], &[], iteration_ns, expected);
+    }
+
+    #[track_caller]
+    fn check_phases(
+        costs: &[Cost],
+        phases: &[Phase],
+        known: &[(Phase, f64)],
+        iteration_ns: f64,
+        expected: &[f64],
+    ) {
+        let scale = Scale::new(costs, phases, 0.0, 1, Unprofiled { iteration_ns, phases: known });
+        let times: Vec<f64> = costs
+            .iter()
+            .zip(&scale.contexts)
+            .map(|(cost, factor)| (cost.time_ns * factor).round())
+            .collect();
+        assert_eq!(times, expected);
+    }
+
+    #[test]
+    fn without_events_it_is_scaled() {
+        check(&[cost(100.0, 0.0, 0.0), cost(300.0, 0.0, 0.0)], 200.0, &[50.0, 150.0]);
+    }
+
+    #[test]
+    fn who_was_recorded_more_gives_back_more() {
+        check(&[cost(1000.0, 9.0, 10.0), cost(1000.0, 0.0, 0.0)], 1900.0, &[900.0, 1000.0]);
+    }
+
+    #[test]
+    fn nobody_gives_back_all_that_it_has() {
+        check(&[cost(12.0, 0.0, 100.0), cost(1000.0, 0.0, 1.0)], 993.0, &[3.0, 990.0]);
+    }
+
+    #[test]
+    fn each_phase_gives_back_what_it_took_longer() {
+        let costs = [cost(1000.0, 5.0, 0.0), cost(1000.0, 5.0, 0.0), cost(1000.0, 0.0, 0.0)];
+        let phases = [Phase::Forward, Phase::Optimizer, Phase::Backward];
+        let known = [(Phase::Backward, 0.4), (Phase::Optimizer, 0.4)];
+        check_phases(&costs, &phases, &known, 2000.0, &[400.0, 800.0, 800.0]);
+        check_phases(&costs, &phases, &known[1..], 2000.0, &[240.0, 800.0, 960.0]);
+        // More than it took with a profiler: something else was measured.
+        let longer = [(Phase::Backward, 0.7)];
+        check_phases(&costs, &phases, &longer, 2000.0, &[500.0, 500.0, 1000.0]);
+        // A phase that is not there.
+        check_phases(&costs, &[Phase::Forward; 3], &known[..1], 2000.0, &[500.0, 500.0, 1000.0]);
+    }
+
+    #[test]
+    fn the_recorder_gives_back_what_it_took() {
+        let with_recorder = Cost { recorder_ns: 600.0, ..cost(1000.0, 0.0, 4.0) };
+        check(&[with_recorder, cost(1000.0, 0.0, 0.0)], 1400.0, &[400.0, 1000.0]);
+        check(&[with_recorder, cost(1000.0, 0.0, 4.0)], 1000.0, &[200.0, 800.0]);
+        // It may have taken all of a context.
+        let only_recorder = Cost { recorder_ns: 2000.0, ..cost(1000.0, 3.0, 4.0) };
+        check(&[only_recorder, cost(1000.0, 0.0, 0.0)], 900.0, &[0.0, 900.0]);
+    }
+
+    #[test]
+    fn waits_for_other_ranks_take_up_most_of_the_difference() {
+        let waits = Cost { waited_ns: 1000.0, ..cost(1000.0, 0.0, 0.0) };
+        let computes = cost(1000.0, 0.0, 0.0);
+        check(&[waits, computes], 3000.0, &[1962.0, 1038.0]);
+        check(&[waits, computes], 1500.0, &[519.0, 981.0]);
+        // Shorter than what computes: the ranks waited all the same.
+        check(&[waits, computes], 504.0, &[63.0, 441.0]);
+        // A short wait explains little.
+        let waits = Cost { waited_ns: 10.0, ..cost(10.0, 0.0, 0.0) };
+        check(&[waits, computes], 1515.0, &[11.0, 1504.0]);
+        let known = [(Phase::Backward, 0.2)];
+        let waits = Cost { waited_ns: 900.0, ..cost(1000.0, 0.0, 0.0) };
+        let phases = [Phase::Other, Phase::Forward, Phase::Backward];
+        check_phases(
+            &[waits, computes, computes],
+            &phases,
+            &known,
+            5000.0,
+            &[2897.0, 1103.0, 1000.0],
+        );
+    }
+
+    #[test]
+    fn a_slow_iteration_is_not_blamed_on_few_events() {
+        check(&[cost(5e6, 0.0, 1.0), cost(5e6, 0.0, 0.0)], 5e6, &[2_499_920.0, 2_500_080.0]);
+    }
+
+    #[test]
+    fn a_faster_profiled_iteration_is_scaled_up() {
+        check(&[cost(100.0, 5.0, 5.0)], 200.0, &[200.0]);
+    }
+
+    #[test]
+    fn kernels_are_not_shortened_by_what_the_host_paid() {
+        let kernels =
+            Cost { time_ns: 1000.0, typical_ns: 1000.0, operators: 50.0, ..Cost::default() };
+        check(&[kernels, cost(1000.0, 10.0, 0.0)], 1500.0, &[1000.0, 500.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_sum_is_the_iteration(
+            costs in prop::collection::vec((0.0..1e9, 0.0..1e4, 0.0..1e5, 0.0..1.0, 0.0..1.0, 0.0..1.0), 1..50),
+            rest in 0.0..1e6,
+            iterations in 1usize..5,
+            iteration in 0.0..1e10,
+            shares in (0.0..0.5, 0.0..0.5),
+        ) {
+            let costs: Vec<Cost> = costs
+                .into_iter()
+                .map(|(time, operators, lines, host, recorder, waited)| Cost {
+                    host_ns: time * host,
+                    recorder_ns: time * host * recorder,
+                    waited_ns: time * host * waited,
+                    ..cost(time, operators, lines)
+                })
+                .collect();
+            let phases: Vec<Phase> = (0..costs.len())
+                .map(|at| [Phase::Forward, Phase::Backward, Phase::Optimizer][at % 3])
+                .collect();
+            let known = [(Phase::Backward, shares.0), (Phase::Optimizer, shares.1)];
+            let unprofiled = Unprofiled { iteration_ns: iteration, phases: &known };
+            let scale = Scale::new(&costs, &phases, rest, iterations, unprofiled);
+            let parts = costs.iter().zip(&scale.contexts).map(|(cost, factor)| cost.time_ns * factor);
+            let sum = parts.clone().sum::<f64>() + rest * scale.rest;
+            prop_assume!(scale.rest > 0.0);
+            prop_assert!((sum - iteration).abs() <= iteration * 1e-9, "{sum} {iteration}");
+            prop_assert!(parts.clone().all(|part| part >= 0.0));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Slow iterations among others: how they were timed, and which line makes them slow.
+
+use super::Sums;
+use super::contexts::Contexts;
+use super::join::Join;
+use super::lines::Lines;
+use ridgeline_base::statistics::median;
+use ridgeline_profile::FileId;
+use ridgeline_profile::slow_iterations::SlowIterations;
+use ridgeline_recording::manifest::Iterations;
+
+/// A line makes iterations slow if it takes so many times as long in them as in the others.
+const LEAST_RATIO: f64 = 2.0;
+/// And if it takes this share of what they take longer.
+const LEAST_SHARE: f64 = 0.3;
+/// A line with more of the other iterations than this, such as the call of `main`, has the loop in it.
+const MOST_OF_OTHERS: f64 = 0.5;
+
+/// What the recorder found of slow iterations; nothing where there is only one, which may be an accident.
+pub(super) fn of_timed(iterations: &Iterations) -> Option<SlowIterations> {
+    let timed = &iterations.timed_ns;
+    let is_slow = |at: &usize| iterations.slow.contains(at);
+    let times = |slow: bool| -> Vec<f64> {
+        let chosen = timed.iter().enumerate().filter(|(at, _)| is_slow(at) == slow);
+        chosen.map(|(_, &ns)| ns as f64).collect()
+    };
+    let (slow, others) = (times(true), times(false));
+    if slow.len() < 2 {
+        return None;
+    }
+    let (typical_ns, slow_ns) = (median(&others)?, median(&slow)?);
+    let period = iterations.period.filter(|&period| period >= 2);
+    let whole = timed.get(first_of_whole_periods(timed.len(), period)..)?;
+    let mean_ns = whole.iter().map(|&ns| ns as f64).sum::<f64>() / whole.len() as f64;
+    let is_sound = typical_ns > 0.0 && slow_ns >= typical_ns && mean_ns >= typical_ns;
+    let profiled = u32::try_from(iterations.profiled.len()).ok()?;
+    is_sound.then_some(SlowIterations {
+        period,
+        count: slow.len() as u32,
+        of: timed.len() as u32,
+        typical_ns,
+        slow_ns,
+        mean_ns,
+        line: None,
+        are_in_lines: period.is_some_and(|period| profiled > 0 && profiled.is_multiple_of(period)),
+    })
+}
+
+/// From where on timed iterations are whole periods; from the beginning where there is no period.
+pub(super) fn first_of_whole_periods(timed: usize, period: Option<u32>) -> usize {
+    period.map_or(0, |period| if (period as usize) <= timed { timed % period as usize } else { 0 })
+}
+
+/// The line whose calls and operators make the slow ones of the profiled iterations slow: the outermost
+/// one that hardly runs in the others.
+pub(super) fn line(
+    period: u32,
+    join: &Join<'_>,
+    contexts: &Contexts<'_>,
+    sums: &Sums,
+    lines: &mut Lines,
+) -> Option<(FileId, u32)> {
+    let (slow, places) = by_place(join.windows, period)?;
+    // Of a time by iteration, what the slow place has and what one of the others has on average.
+    let split = |times: &[f64]| {
+        let places = sums_by_place(times.iter().copied(), period);
+        let of_slow = places.get(slow).copied().unwrap_or(0.0);
+        (of_slow, (places.iter().sum::<f64>() - of_slow) / f64::from(period - 1))
+    };
+    let whole_slow = places.get(slow).copied()?;
+    let whole_other = (places.iter().sum::<f64>() - whole_slow) / f64::from(period - 1);
+    let mut found: Vec<(f64, f64)> = Vec::new();
+    let mut indices = Vec::new();
+    for (id, context, ..) in sums.by_context(contexts) {
+        let (of_slow, others) = split(sums.costs.by_iteration.of(id.0 as usize));
+        if of_slow == 0.0 && others == 0.0 {
+            continue;
+        }
+        lines.each_on(&join.places.log.stacks, context.stacks(), usize::MAX, |line, _| {
+            let at = line.index();
+            if found.len() <= at {
+                found.resize(at + 1, (0.0, 0.0));
+                indices.resize(at + 1, None);
+            }
+            found[at].0 += of_slow;
+            found[at].1 += others;
+            indices[at] = Some(line);
+        });
+    }
+    let excess = |times: &(f64, f64)| times.0 - times.1;
+    let least = LEAST_SHARE * (whole_slow - whole_other);
+    let (line, _) = indices
+        .into_iter()
+        .zip(&found)
+        .filter(|(_, times)| {
+            let has_loop = times.1 > MOST_OF_OTHERS * whole_other;
+            !has_loop && times.0 >= LEAST_RATIO * times.1 && excess(times) >= least
+        })
+        .filter_map(|(line, times)| Some((line?, excess(times))))
+        // The first of equal ones is the outermost: lines are numbered from the outermost frames in.
+        .reduce(|best, one| if one.1 > best.1 * 1.001 { one } else { best })?;
+    let (file, line) = lines.location(line)?;
+    Some((FileId(file), line))
+}
+
+/// Which of the places in a period is slow, of the profiled iterations.
+pub(super) fn slow_place(windows: &[(i64, i64)], period: u32) -> Option<usize> {
+    by_place(windows, period).map(|(slow, _)| slow)
+}
+
+/// The slow place in a period, and how long the profiled iterations at each place took together.
+fn by_place(windows: &[(i64, i64)], period: u32) -> Option<(usize, Vec<f64>)> {
+    let lengths = windows.iter().map(|(start, end)| end.saturating_sub(*start) as f64);
+    let places = sums_by_place(lengths, period);
+    let slow = places.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b))?.0;
+    Some((slow, places))
+}
+
+fn sums_by_place(times: impl Iterator<Item = f64>, period: u32) -> Vec<f64> {
+    let mut places = Vec::new();
+    for (at, time_ns) in times.enumerate() {
+        let place = at % period.max(1) as usize;
+        if places.len() <= place {
+            places.resize(place + 1, 0.0);
+        }
+        places[place] += time_ns;
+    }
+    places
+}

@@ -1,0 +1,212 @@
+//! Graphs of small traces whose times were thought out by hand, in microseconds.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::attribute;
+use ridgeline_graph::graph::TaskKind;
+use ridgeline_profile::Phase;
+use ridgeline_recording::chrome_trace::Options;
+use ridgeline_recording::line_log::ThreadLines;
+use ridgeline_recording::trace::Trace;
+
+fn event(category: &str, name: &str, start: u32, duration: u32, args: Value) -> Value {
+    json!({"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1,
+           "ts": start, "dur": duration, "args": args})
+}
+
+fn call(name: &str, start: u32, duration: u32, correlation: u32) -> Value {
+    event("cuda_runtime", name, start, duration, json!({"correlation": correlation}))
+}
+
+fn kernel(stream: u32, start: u32, duration: u32, correlation: u32) -> Value {
+    json!({"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": stream, "ts": start,
+           "dur": duration,
+           "args": {"device": 0, "stream": stream, "correlation": correlation}})
+}
+
+fn copy(name: &str, start: u32, duration: u32, correlation: u32) -> Value {
+    json!({"ph": "X", "cat": "gpu_memcpy", "name": name, "pid": 0, "tid": 7, "ts": start,
+           "dur": duration,
+           "args": {"device": 0, "stream": 7, "correlation": correlation, "bytes": 4096}})
+}
+
+/// An iteration of so many microseconds.
+fn recorded(length: u32, events: Vec<Value>) -> Recorded {
+    recorded_with(None, length, events)
+}
+
+fn recorded_with(lines: Option<LineLog>, length: u32, mut events: Vec<Value>) -> Recorded {
+    events.push(event("user_annotation", "ProfilerStep#1", 0, length, json!({})));
+    let json = json!({"schemaVersion": 1, "traceEvents": events}).to_string();
+    let trace = Trace::read(json.as_bytes(), &Options::default()).unwrap();
+    let recording = Recording { trace, lines, ..Recording::default() };
+    let profile = attribute(&recording).unwrap();
+    step_graph(&recording, &profile).unwrap()
+}
+
+/// What the iteration takes when kernels take `factor` of their time.
+fn with_kernels(recorded: &Recorded, factor: f64) -> f64 {
+    let mut graph = recorded.graph.clone();
+    let kernels = graph.select(|task| task.kind == TaskKind::Kernel);
+    graph.scale(&kernels, factor);
+    simulate::steady(&graph).unwrap().iteration_ns / 1e3
+}
+
+#[track_caller]
+fn close(found: f64, expected: f64) {
+    assert!((found / expected - 1.0).abs() < 0.02, "{found} rather than {expected}");
+}
+
+#[test]
+fn a_host_that_launches_and_waits() {
+    let recorded = recorded(
+        1000,
+        vec![
+            call("cudaLaunchKernel", 100, 10, 1),
+            kernel(7, 112, 400, 1),
+            call("cudaLaunchKernel", 150, 10, 2),
+            kernel(7, 514, 386, 2),
+            call("cudaDeviceSynchronize", 200, 705, 3),
+        ],
+    );
+    assert!(recorded.replay_error.abs() < 0.001, "{}", recorded.replay_error);
+    close(with_kernels(&recorded, 1.0), 1000.0);
+    // The host's own 295 and the kernels' 393, of which the first begins at 112.
+    close(with_kernels(&recorded, 0.5), 1000.0 - 393.0);
+}
+
+#[test]
+fn the_recorder_s_wait_at_the_end_is_no_part_of_the_iteration() {
+    let waits = |recorder: Vec<(i64, i64)>| {
+        let main = ThreadLines { tid: 1, main: true, recorder, ..ThreadLines::default() };
+        let events = vec![
+            call("cudaLaunchKernel", 100, 10, 1),
+            kernel(7, 112, 400, 1),
+            call("cudaDeviceSynchronize", 120, 400, 2),
+            call("cudaLaunchKernel", 550, 10, 3),
+            kernel(7, 562, 338, 3),
+            call("cudaDeviceSynchronize", 600, 305, 4),
+        ];
+        let lines = LineLog { threads: vec![main], ..LineLog::default() };
+        let recorded = recorded_with(Some(lines), 1000, events);
+        assert!(recorded.replay_error.abs() < 0.001, "{}", recorded.replay_error);
+        recorded.graph.select(|task| task.kind == TaskKind::Wait).len()
+    };
+    assert_eq!(waits(Vec::new()), 2);
+    // The program's own wait is one of its iteration.
+    assert_eq!(waits(vec![(590_000, 1_000_000)]), 1);
+    // What the recorder does within an iteration does not end it.
+    assert_eq!(waits(vec![(10_000, 20_000)]), 2);
+}
+
+#[test]
+fn a_blocking_copy_makes_the_host_wait_for_the_kernels_before_it() {
+    for (copies, name) in [
+        ("cudaMemcpyAsync", "Memcpy DtoH (Device -> Pageable)"),
+        ("hipMemcpyWithStream", "CopyDeviceToHost"),
+    ] {
+        let recorded = recorded(
+            1000,
+            vec![
+                call("cudaLaunchKernel", 100, 10, 1),
+                kernel(7, 112, 600, 1),
+                call(copies, 150, 580, 2),
+                copy(name, 714, 6, 2),
+            ],
+        );
+        assert!(recorded.replay_error.abs() < 0.001, "{}", recorded.replay_error);
+        close(with_kernels(&recorded, 0.5), 700.0);
+    }
+}
+
+#[test]
+fn without_waiting_the_slower_one_counts() {
+    let events = vec![
+        call("cudaLaunchKernel", 100, 10, 1),
+        kernel(7, 112, 600, 1),
+        call("cudaLaunchKernel", 700, 10, 2),
+        kernel(7, 713, 280, 2),
+    ];
+    let recorded = recorded(1000, events);
+    close(with_kernels(&recorded, 1.0), 1000.0);
+    close(with_kernels(&recorded, 0.1), 1000.0);
+    // 881 of kernels, twice.
+    close(with_kernels(&recorded, 2.0), 1762.0);
+}
+
+#[test]
+fn a_stream_that_was_told_to_wait_waits() {
+    let recorded = recorded(
+        1000,
+        vec![
+            call("cudaLaunchKernel", 100, 10, 1),
+            kernel(7, 112, 500, 1),
+            call("cudaStreamWaitEvent", 120, 2, 2),
+            call("cudaLaunchKernel", 130, 10, 3),
+            kernel(20, 614, 300, 3),
+            call("cudaDeviceSynchronize", 200, 720, 4),
+        ],
+    );
+    assert!(recorded.replay_error.abs() < 0.001, "{}", recorded.replay_error);
+    close(with_kernels(&recorded, 0.5), 600.0);
+}
+
+#[test]
+fn streams_that_know_nothing_of_each_other_run_at_once() {
+    let recorded = recorded(
+        1000,
+        vec![
+            call("cudaLaunchKernel", 100, 10, 1),
+            kernel(7, 112, 500, 1),
+            call("cudaLaunchKernel", 130, 10, 3),
+            kernel(20, 142, 600, 3),
+            call("cudaDeviceSynchronize", 200, 545, 4),
+        ],
+    );
+    close(with_kernels(&recorded, 0.5), 700.0);
+}
+
+#[test]
+fn an_operator_keeps_its_shapes_on_the_host_and_on_the_gpu() {
+    let shapes = json!({"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]});
+    let recorded = recorded(
+        1000,
+        vec![
+            event("cpu_op", "aten::mm", 90, 40, shapes),
+            call("cudaLaunchKernel", 100, 10, 1),
+            kernel(7, 112, 400, 1),
+        ],
+    );
+    let graph = &recorded.graph;
+    let kernels = graph.select(|task| task.kind == TaskKind::Kernel);
+    let kernel = graph.task(kernels[0]).unwrap();
+    assert_eq!(graph.operator_of(kernel).unwrap().base_name(), Some("mm"));
+    let host = graph.select(|task| task.kind == TaskKind::HostOperator);
+    assert_eq!(host.len(), 2, "before and after the launch");
+    assert_eq!(graph.task(host[0]).unwrap().call, kernel.call);
+}
+
+#[test]
+fn a_recording_of_nothing_has_no_graph() {
+    let recording = Recording::default();
+    let found = step_graph(&recording, &Profile::default());
+    assert_eq!(found.unwrap_err(), NoGraph::NoIteration);
+}
+
+#[test]
+fn loading_and_updating_are_known_by_pytorch_s_own_ranges() {
+    let loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__";
+    let recorded = recorded(
+        1000,
+        vec![
+            event("user_annotation", loader, 0, 300, json!({})),
+            call("cudaLaunchKernel", 400, 10, 1),
+            kernel(7, 412, 100, 1),
+            event("user_annotation", "Optimizer.step#SGD.step", 600, 200, json!({})),
+        ],
+    );
+    let in_phase = |phase: Phase| recorded.graph.time_of(|task| task.phase == phase) / 1e3;
+    assert_eq!((in_phase(Phase::Data), in_phase(Phase::Optimizer)), (300.0, 200.0));
+    assert_eq!(recorded.graph.loader_has_workers, Some(true));
+}

@@ -1,0 +1,212 @@
+//! Which stretches of time are iterations, and how long one takes without a profiler.
+
+use super::contexts::Contexts;
+use super::costs::Costs;
+use super::scale::{Scale, Unprofiled};
+use super::slow_iterations;
+use ridgeline_base::statistics::median;
+use ridgeline_profile::Phase;
+use ridgeline_profile::slow_iterations::SlowIterations;
+use ridgeline_recording::Recording;
+use ridgeline_recording::manifest::{Iterations, TimedPhases};
+use ridgeline_recording::trace::Trace;
+
+/// The iterations that attribution adds up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Steps {
+    /// Start and end in nanoseconds, in order, not overlapping.
+    pub windows: Vec<(i64, i64)>,
+    /// The window whose memory is replayed.
+    pub measured: Option<(i64, i64)>,
+    /// Nanoseconds of each unprofiled iteration.
+    pub timed_ns: Vec<f64>,
+    /// How some of them are slow.
+    pub slow: Option<SlowIterations>,
+    /// Phases with the share of an unprofiled iteration that each takes, where that was measured.
+    pub phases: Vec<(Phase, f64)>,
+}
+
+impl Steps {
+    /// The iterations of a recording: the manifest's; else those that the trace names
+    /// (`ProfilerStep#3`); else all of it as one.
+    pub(crate) fn new(recording: &Recording) -> Steps {
+        if let Some(manifest) = &recording.manifest {
+            let profiled = &manifest.iterations.profiled;
+            let slow = slow_iterations::of_timed(&manifest.iterations);
+            let measured = manifest.iterations.measured.and_then(|measured| profiled.get(measured));
+            let measured = measured.or(profiled.last()).copied().filter(|(start, end)| start < end);
+            return Steps {
+                measured,
+                windows: typical_windows(in_order(profiled.clone()), measured, slow.as_ref()),
+                timed_ns: manifest.iterations.timed_ns.iter().map(|&ns| ns as f64).collect(),
+                phases: shares(&manifest.iterations, slow.as_ref()),
+                slow,
+            };
+        }
+        let trace = &recording.trace;
+        let mut windows = trace_windows(trace);
+        if windows.is_empty() {
+            windows.extend(whole(trace));
+        }
+        Steps { measured: whole(trace), windows, ..Steps::default() }
+    }
+
+    /// Nanoseconds of all windows together.
+    pub(crate) fn profiled_total_ns(&self) -> f64 {
+        self.windows.iter().map(|(start, end)| end.saturating_sub(*start) as f64).sum()
+    }
+
+    /// Nanoseconds of one profiled iteration: the mean.
+    pub(crate) fn profiled_mean_ns(&self) -> f64 {
+        if self.windows.is_empty() {
+            0.0
+        } else {
+            self.profiled_total_ns() / self.windows.len() as f64
+        }
+    }
+
+    /// Whether a context's cost is its mean over the profiled iterations, which are whole periods.
+    /// Otherwise it is that of a typical one.
+    pub(crate) fn are_whole_periods(&self) -> bool {
+        self.slow.is_some_and(|slow| slow.are_in_lines)
+    }
+
+    /// Nanoseconds of one iteration: the mean of whole periods, else the median of the unprofiled ones,
+    /// else the mean of the profiled ones.
+    pub(crate) fn iteration_ns(&self) -> f64 {
+        if let Some(slow) = self.slow {
+            return slow.time_ns();
+        }
+        median(&self.timed_ns).unwrap_or_else(|| self.profiled_mean_ns())
+    }
+
+    /// Nanoseconds without a profiler of the iteration whose window begins at `start_ns`.
+    pub(crate) fn iteration_at_ns(&self, start_ns: i64) -> f64 {
+        let Some(slow) = self.slow else { return self.iteration_ns() };
+        let at = self.windows.iter().position(|(start, _)| *start == start_ns);
+        let is_slow = slow.are_in_lines
+            && at.zip(slow.period).is_some_and(|(at, period)| {
+                slow_iterations::slow_place(&self.windows, period) == Some(at % period as usize)
+            });
+        if is_slow { slow.slow_ns } else { slow.typical_ns }
+    }
+
+    /// What a sum over the profiled iterations is divided by for what one without a profiler takes, of times
+    /// that a profiler makes longer as it does the iteration.
+    pub(crate) fn iterations_in_sum(&self) -> f64 {
+        let slowed = (self.profiled_mean_ns() / self.iteration_ns()).max(1.0);
+        let slowed = if slowed.is_finite() { slowed } else { 1.0 };
+        self.windows.len().max(1) as f64 * slowed
+    }
+
+    /// How costs of the profiled iterations become one iteration's without a profiler.
+    pub(crate) fn scale(&self, costs: &Costs, contexts: &Contexts<'_>) -> Scale {
+        let phases: Vec<Phase> = contexts.iter().map(|(_, context)| context.phase).collect();
+        let rest_ns = costs.leaked_ns + costs.unexplained_ns;
+        let unprofiled = Unprofiled { iteration_ns: self.iteration_ns(), phases: &self.phases };
+        Scale::new(&costs.contexts, &phases, rest_ns, self.windows.len(), unprofiled)
+    }
+}
+
+/// The windows without those of slow iterations, unless whole periods were profiled.
+fn typical_windows(
+    windows: Vec<(i64, i64)>,
+    measured: Option<(i64, i64)>,
+    slow: Option<&SlowIterations>,
+) -> Vec<(i64, i64)> {
+    let Some(slow) = slow.filter(|slow| !slow.are_in_lines) else { return windows };
+    let length = |(start, end): (i64, i64)| end.saturating_sub(start) as f64;
+    let shortest = windows.iter().copied().map(length).fold(f64::INFINITY, f64::min);
+    // A profiler slows both kinds, so that the border lies between them by their ratio.
+    let most = shortest * (slow.slow_ns / slow.typical_ns).sqrt();
+    let is_typical = |window: &(i64, i64)| length(*window) <= most;
+    // The memory that is shown is that of the measured one.
+    if measured.is_some_and(|measured| !is_typical(&measured)) {
+        return windows;
+    }
+    windows.into_iter().filter(is_typical).collect()
+}
+
+/// The phases that were timed without a profiler: of each the median of its shares, or over whole periods
+/// the share of the sum.
+fn shares(iterations: &Iterations, slow: Option<&SlowIterations>) -> Vec<(Phase, f64)> {
+    let TimedPhases { backward, optimizer } = &iterations.timed_phases;
+    let known = [(Phase::Backward, backward), (Phase::Optimizer, optimizer)];
+    let timed = &iterations.timed_ns;
+    let first = slow
+        .filter(|slow| slow.are_in_lines)
+        .map(|slow| slow_iterations::first_of_whole_periods(timed.len(), slow.period));
+    let found = known.into_iter().filter_map(|(phase, times)| {
+        let share = match first {
+            Some(first) => {
+                let sum = |of: &[u64]| of.iter().skip(first).map(|&ns| ns as f64).sum::<f64>();
+                Some(sum(times) / sum(timed))
+            }
+            None => {
+                let pairs = times.iter().zip(timed);
+                let shares: Vec<f64> =
+                    pairs.map(|(&part, &whole)| part as f64 / whole as f64).collect();
+                median(&shares)
+            }
+        };
+        let share = share.filter(|share| *share > 0.0 && *share < 1.0)?;
+        (times.len() == timed.len()).then_some((phase, share))
+    });
+    found.collect()
+}
+
+fn in_order(mut windows: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
+    windows.sort_unstable();
+    let mut end_before = i64::MIN;
+    windows.retain_mut(|(start, end)| {
+        *start = (*start).max(end_before);
+        let holds_time = *start < *end;
+        if holds_time {
+            end_before = *end;
+        }
+        holds_time
+    });
+    windows
+}
+
+/// The iterations that a trace names.
+pub(super) fn trace_windows(trace: &Trace) -> Vec<(i64, i64)> {
+    in_order(named_steps(trace))
+}
+
+fn named_steps(trace: &Trace) -> Vec<(i64, i64)> {
+    trace
+        .annotations
+        .iter()
+        .filter(|annotation| trace.text(annotation.name).starts_with("ProfilerStep"))
+        .map(|annotation| (annotation.start_ns, annotation.end_ns()))
+        .collect()
+}
+
+fn whole(trace: &Trace) -> Option<(i64, i64)> {
+    let operators = trace.operators.iter().map(|operator| (operator.start_ns, operator.end_ns()));
+    let calls = trace.runtime_calls.iter().map(|call| (call.start_ns, call.end_ns()));
+    let activities = trace.activities.iter().map(|activity| (activity.start_ns, activity.end_ns()));
+    operators
+        .chain(calls)
+        .chain(activities)
+        .reduce(|(start, end), (a_start, a_end)| (start.min(a_start), end.max(a_end)))
+        .filter(|(start, end)| start < end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_neither_overlap_nor_end_before_they_start() {
+        let windows = in_order(vec![(10, 20), (5, 12), (30, 30), (40, 35), (i64::MIN, i64::MIN)]);
+        assert_eq!(windows, [(5, 12), (12, 20)]);
+    }
+
+    #[test]
+    fn absurd_windows_do_not_overflow() {
+        let steps = Steps { windows: vec![(i64::MIN, i64::MAX)], ..Steps::default() };
+        assert!(steps.profiled_mean_ns().is_finite());
+    }
+}

@@ -1,0 +1,92 @@
+//! The commands that a package installs: `[project.scripts]` of `pyproject.toml`, `console_scripts` of
+//! `setup.cfg`.
+
+use super::program::empty;
+use super::{Command, LONGEST_FILE, MOST_COMMANDS, Program, Written};
+
+/// The commands that a `pyproject.toml` or a `setup.cfg` says a package has.
+pub fn entry_points(text: &str) -> Vec<Written> {
+    if text.len() > LONGEST_FILE {
+        return Vec::new();
+    }
+    let pairs = match text.parse::<toml::Table>() {
+        Ok(table) => of_pyproject(&table),
+        Err(_) => of_setup_cfg(text),
+    };
+    pairs
+        .into_iter()
+        .filter_map(|(name, target)| {
+            let (module, function) = target.split_once(':')?;
+            let function = function.split(['[', ' ']).next()?.trim();
+            let target = format!("{}:{function}", module.trim());
+            let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | ':');
+            if !target.chars().all(is_name) || name.contains(char::is_control) {
+                return None;
+            }
+            let command = Command { program: Program::Function(target), ..empty() };
+            let line = text.lines().position(|line| line.contains(&name) && line.contains(module));
+            let line = line.and_then(|at| u32::try_from(at + 1).ok()).unwrap_or(1);
+            Some(Written { command, line, name: Some(name), is_complete: true })
+        })
+        .take(MOST_COMMANDS)
+        .collect()
+}
+
+fn of_pyproject(table: &toml::Table) -> Vec<(String, String)> {
+    let inside = |path: &[&str]| {
+        let mut at = table;
+        for key in path {
+            at = at.get(*key)?.as_table()?;
+        }
+        Some(at)
+    };
+    let tables = [inside(&["project", "scripts"]), inside(&["tool", "poetry", "scripts"])];
+    tables
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|(name, target)| Some((name.clone(), target.as_str()?.to_owned())))
+        .collect()
+}
+
+fn of_setup_cfg(text: &str) -> Vec<(String, String)> {
+    let mut in_section = false;
+    let mut in_scripts = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if line.starts_with('[') {
+            in_section = line.trim() == "[options.entry_points]";
+            in_scripts = false;
+        } else if in_section && line.trim_start().starts_with("console_scripts") {
+            in_scripts = true;
+        } else if in_section && in_scripts && line.starts_with([' ', '\t']) {
+            if let Some((name, target)) = line.split_once('=') {
+                found.push((name.trim().to_owned(), target.trim().to_owned()));
+            }
+        } else {
+            in_scripts = false;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::super::shown;
+    use super::*;
+
+    #[test]
+    fn both_files() {
+        let text = "[project]\nname = \"x\"\n[project.scripts]\ntrain-it = \"pkg.cli:main\"\nbad = \"pkg\"\n";
+        expect![[r#"4: Function("pkg.cli:main") [] (train-it)"#]]
+            .assert_eq(&shown(&entry_points(text)));
+        let text = "[tool.poetry.scripts]\nfit = 'pkg.train:run'\n";
+        expect![[r#"2: Function("pkg.train:run") [] (fit)"#]]
+            .assert_eq(&shown(&entry_points(text)));
+        let text = "[metadata]\nname: x\n[options.entry_points]\nconsole_scripts =\n    fit = pkg.train:run\n[x]\n";
+        expect![[r#"5: Function("pkg.train:run") [] (fit)"#]]
+            .assert_eq(&shown(&entry_points(text)));
+    }
+}

@@ -1,0 +1,42 @@
+//! Words that stand for something that the reader has to fill in.
+
+/// Whether a word of a text for people stands for something else.
+pub(super) fn is_placeholder(word: &str) -> bool {
+    let lower = word.to_lowercase();
+    let value = lower.rsplit('=').next().unwrap_or_default();
+    is_sure_placeholder(word)
+        || value.starts_with('[')
+            && value.ends_with(']')
+            && value.contains(|c: char| c == ' ' || c.is_alphabetic())
+        || lower.starts_with('[')
+        || lower.ends_with(']') && !lower.contains('[')
+        || word.starts_with('{') && word.ends_with('}')
+        || matches!(value, "..." | "…" | "xxx" | "path" | "/data" | "dir" | "/path")
+}
+
+/// Whether a word stands for something else even between quotes, where brackets and dots are text.
+pub(super) fn is_sure_placeholder(word: &str) -> bool {
+    let lower = word.to_lowercase();
+    ["/path/to", "path/to/", "path_to", "path-to", "your_", "your-", "/your/", "<", "{{"]
+        .iter()
+        .any(|mark| lower.contains(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_reader_fills_in() {
+        for word in
+            ["/path/to/data", "--data=PATH_TO_DATA", "[options]", "[--gpu", "...", "YOUR_KEY"]
+        {
+            assert!(is_placeholder(word), "{word}");
+        }
+        for word in
+            ["data/cifar", "--lr", "0.1", "model.layers=[1,2]", "config.yaml", "--path=data"]
+        {
+            assert!(!is_placeholder(word), "{word}");
+        }
+    }
+}

@@ -1,0 +1,712 @@
+//! Which program a command's words start, past everything that people write in front of it.
+
+use super::shell::assignment;
+use super::{Command, Program};
+
+/// Why a command starts nothing that can be profiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is in the way.
+    pub what: String,
+    /// What to do instead.
+    pub next: String,
+}
+
+fn refusal(what: impl Into<String>, next: impl Into<String>) -> Refusal {
+    Refusal { what: what.into(), next: next.into() }
+}
+
+/// Commands that run the rest of the line as it is.
+const PASS_ON: [&str; 9] =
+    ["exec", "nohup", "time", "command", "sudo", "unbuffer", "caffeinate", "xvfb-run", "winpty"];
+/// The same, with options and values of their own in front of the program.
+const PASS_ON_WITH_VALUES: [&str; 7] =
+    ["nice", "ionice", "taskset", "numactl", "timeout", "chrt", "stdbuf"];
+/// Tools that run a command in an environment: `uv run`, `poetry run`.
+const ENVIRONMENT_TOOLS: [&str; 10] =
+    ["uv", "poetry", "pdm", "pipenv", "hatch", "rye", "pixi", "conda", "mamba", "micromamba"];
+/// Options of those tools that a value follows.
+const TOOL_VALUES: [&str; 27] = [
+    "--with",
+    "--with-editable",
+    "--with-requirements",
+    "--extra",
+    "--group",
+    "--only-group",
+    "--package",
+    "--index",
+    "--default-index",
+    "--env-file",
+    "--python",
+    "-p",
+    "--project",
+    "--directory",
+    "-C",
+    "-n",
+    "--name",
+    "--prefix",
+    "--cwd",
+    "-e",
+    "--environment",
+    "--manifest-path",
+    "-P",
+    "--find-links",
+    "--refresh-package",
+    "--python-platform",
+    "--no-group",
+];
+/// Starters of many processes that take any command: the words in front of the Python are theirs.
+const RANK_STARTERS: [&str; 5] = ["srun", "mpirun", "mpiexec", "horovodrun", "ssh"];
+/// Launchers that take a script.
+const SCRIPT_LAUNCHERS: [&str; 4] = ["torchrun", "deepspeed", "accelerate-launch", "composer"];
+/// Modules that launch a script, as `python -m` takes them.
+const LAUNCHER_MODULES: [&str; 5] = [
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "accelerate.commands.accelerate_cli",
+    "deepspeed.launcher.runner",
+];
+/// Options of launchers that no value follows.
+const LAUNCHER_FLAGS: [&str; 28] = [
+    "--standalone",
+    "--module",
+    "-m",
+    "--no-python",
+    "--no_python",
+    "--run-path",
+    "--run_path",
+    "--virtual-local-rank",
+    "--use-env",
+    "--use_env",
+    "--multi-gpu",
+    "--multi_gpu",
+    "--cpu",
+    "--tpu",
+    "--xpu",
+    "--use_xpu",
+    "--use-deepspeed",
+    "--use_deepspeed",
+    "--use_fsdp",
+    "--use-fsdp",
+    "--use_megatron_lm",
+    "--quiet",
+    "-q",
+    "--debug",
+    "--same_network",
+    "--no_local_rank",
+    "--force_multi",
+    "--ipex",
+];
+/// Debuggers and profilers that run a script in their own way, as `python -m` takes them.
+const RUNNERS: [&str; 11] = [
+    "pdb",
+    "ipdb",
+    "pudb",
+    "cProfile",
+    "profile",
+    "trace",
+    "debugpy",
+    "scalene",
+    "memray",
+    "viztracer",
+    "pyinstrument",
+];
+
+/// Reads a command's words, as a shell hands them to a program.
+///
+/// # Errors
+/// Why there is no program to run.
+pub fn read_command(words: &[String]) -> Result<Command, Refusal> {
+    let mut reader = Reader { words, at: 0, command: empty() };
+    reader.read()?;
+    Ok(reader.command)
+}
+
+/// Whether words begin as a command does, rather than as the arguments of a program that is known already.
+pub fn begins_a_program(word: &str) -> bool {
+    let name = base_name(word);
+    is_python(name)
+        || is_python_file(word)
+        || ENVIRONMENT_TOOLS.contains(&name)
+        || SCRIPT_LAUNCHERS.contains(&name)
+        || RANK_STARTERS.contains(&name)
+        || matches!(name, "accelerate" | "env" | "bash" | "sh" | "zsh" | "make")
+        || word.ends_with(".sh")
+}
+
+pub(super) fn empty() -> Command {
+    Command {
+        program: Program::Other(String::new()),
+        arguments: Vec::new(),
+        environment: Default::default(),
+        python: None,
+        python_options: Vec::new(),
+        launcher: Vec::new(),
+        folder: None,
+        environment_tool: None,
+    }
+}
+
+struct Reader<'a> {
+    words: &'a [String],
+    at: usize,
+    command: Command,
+}
+
+impl Reader<'_> {
+    fn word(&self) -> Option<&str> {
+        self.words.get(self.at).map(String::as_str)
+    }
+
+    fn take(&mut self) -> Option<String> {
+        let word = self.words.get(self.at).cloned()?;
+        self.at += 1;
+        Some(word)
+    }
+
+    fn read(&mut self) -> Result<(), Refusal> {
+        loop {
+            let Some(word) = self.word().map(str::to_owned) else {
+                return Err(refusal("the command names no program", EXAMPLE));
+            };
+            if let Some((name, value)) = assignment(&word) {
+                self.command.environment.insert(name.to_owned(), value.to_owned());
+                self.at += 1;
+                continue;
+            }
+            let name = base_name(&word);
+            if is_python_file(&word) {
+                self.at += 1;
+                return self.starts(Program::Script(word));
+            }
+            if is_python(name) {
+                return self.python();
+            }
+            match name {
+                "env" => {
+                    self.at += 1;
+                    self.options(&["-u", "--unset", "-C", "--chdir", "-S"]);
+                }
+                _ if PASS_ON.contains(&name) => {
+                    self.at += 1;
+                    self.options(&["-s", "-n", "-e", "-u"]);
+                }
+                _ if PASS_ON_WITH_VALUES.contains(&name) => {
+                    self.at += 1;
+                    self.skip_to_program(name)?;
+                }
+                _ if ENVIRONMENT_TOOLS.contains(&name) => {
+                    if let Some(module) = self.environment_tool(name)? {
+                        return self.module_or_more(module);
+                    }
+                }
+                _ if RANK_STARTERS.contains(&name) => {
+                    let from = self.at;
+                    self.at += 1;
+                    self.skip_to_program(name)?;
+                    let starter = self.words.get(from..self.at).unwrap_or_default();
+                    self.command.launcher.extend(starter.iter().cloned());
+                }
+                "accelerate" | "lightning" | "fabric" | "colossalai" => {
+                    return self.subcommand(name);
+                }
+                _ if SCRIPT_LAUNCHERS.contains(&name) => {
+                    self.command.launcher.push(word);
+                    self.at += 1;
+                    return self.launched();
+                }
+                "ipython" => {
+                    self.at += 1;
+                    self.options(&["--profile"]);
+                }
+                "bash" | "sh" | "zsh" | "dash" => {
+                    self.at += 1;
+                    self.options(&["-o"]);
+                    if self.words.get(self.at.saturating_sub(1)).is_some_and(|it| it.ends_with('c'))
+                    {
+                        return Err(refusal(
+                            format!("`{name} -c` is not read"),
+                            "Name the command itself: `ridgeline profile -- python train.py`",
+                        ));
+                    }
+                    let script = self
+                        .take()
+                        .ok_or_else(|| refusal(format!("`{name}` gets no script"), EXAMPLE))?;
+                    return self.starts(Program::Shell(script));
+                }
+                "make" => {
+                    self.at += 1;
+                    self.options(&["-C", "-f", "-j"]);
+                    let target = self.take().unwrap_or_default();
+                    return self.starts(Program::MakeTarget(target));
+                }
+                "docker" | "podman" | "apptainer" | "singularity" | "kubectl" | "sbatch"
+                | "jupyter" => {
+                    return Err(refusal(
+                        format!("a program that `{name}` starts cannot be profiled from outside"),
+                        "Run ridgeline where the program runs, and name the program itself",
+                    ));
+                }
+                _ => {
+                    self.at += 1;
+                    return self.starts(if word.ends_with(".sh") {
+                        Program::Shell(word)
+                    } else {
+                        Program::Other(word)
+                    });
+                }
+            }
+        }
+    }
+
+    fn starts(&mut self, program: Program) -> Result<(), Refusal> {
+        self.command.program = program;
+        self.command.arguments = self.words.get(self.at..).unwrap_or_default().to_vec();
+        Ok(())
+    }
+
+    /// Skips options, with the values of some.
+    fn options(&mut self, with_values: &[&str]) {
+        while let Some(word) = self.word().filter(|word| word.starts_with('-')) {
+            let has_value = with_values.contains(&word);
+            self.at += if has_value { 2 } else { 1 };
+            if word_at(self.words, self.at - 1) == "--" {
+                return;
+            }
+        }
+    }
+
+    fn skip_to_program(&mut self, name: &str) -> Result<(), Refusal> {
+        let rest = self.words.get(self.at..).unwrap_or_default();
+        let Some(ahead) = rest.iter().position(|word| begins_a_program(word)) else {
+            return Err(refusal(format!("no Python program was found behind `{name}`"), EXAMPLE));
+        };
+        self.at += ahead;
+        Ok(())
+    }
+
+    /// Goes past `uv run` and its options; gives the module of `uv run -m module`.
+    fn environment_tool(&mut self, name: &str) -> Result<Option<String>, Refusal> {
+        self.at += 1;
+        let mut folder = None;
+        loop {
+            let Some(word) = self.take() else {
+                return Err(refusal(format!("`{name}` runs no program"), EXAMPLE));
+            };
+            if matches!(word.as_str(), "run" | "shell" | "x") {
+                break;
+            }
+            if let Some(inside) = self.tool_option(&word) {
+                folder = inside.or(folder);
+            } else {
+                return Err(refusal(
+                    format!("`{name} {word}` runs no program"),
+                    format!("`{name} run` does: `ridgeline profile -- {name} run python train.py`"),
+                ));
+            }
+        }
+        while let Some(word) = self.word().filter(|word| word.starts_with('-')).map(str::to_owned) {
+            self.at += 1;
+            match word.as_str() {
+                "--" => break,
+                "-m" | "--module" => {
+                    let module = self.take().unwrap_or_default();
+                    self.command.environment_tool = Some(format!("{name} run"));
+                    self.command.folder = folder;
+                    return Ok(Some(module));
+                }
+                _ => folder = self.tool_option(&word).flatten().or(folder),
+            }
+        }
+        self.command.environment_tool = Some(format!("{name} run"));
+        self.command.folder = folder;
+        Ok(None)
+    }
+
+    /// Takes an option of such a tool; `Some(Some(folder))` where it says in which folder to run.
+    fn tool_option(&mut self, word: &str) -> Option<Option<String>> {
+        if !word.starts_with('-') {
+            return None;
+        }
+        let (option, value) = match word.split_once('=') {
+            Some((option, value)) => (option, Some(value.to_owned())),
+            None if TOOL_VALUES.contains(&word) => (word, self.take()),
+            None => (word, None),
+        };
+        match option {
+            "--python" | "-p" => self.command.python = value,
+            "--directory" | "-C" | "--cwd" => return Some(value),
+            _ => {}
+        }
+        Some(None)
+    }
+
+    /// `accelerate launch train.py`, `fabric run train.py`.
+    fn subcommand(&mut self, name: &str) -> Result<(), Refusal> {
+        let following = word_at(self.words, self.at + 1).to_owned();
+        match (name, following.as_str()) {
+            ("accelerate", "launch") => {
+                self.command.launcher.extend(["accelerate".to_owned(), "launch".to_owned()]);
+                self.at += 2;
+                self.launched()
+            }
+            (_, "run") => {
+                self.at += 2;
+                if word_at(self.words, self.at) == "model" {
+                    self.at += 1;
+                }
+                self.launched()
+            }
+            _ => {
+                self.at += 1;
+                self.starts(Program::Other(name.to_owned()))
+            }
+        }
+    }
+
+    fn python(&mut self) -> Result<(), Refusal> {
+        let python = self.take().unwrap_or_default();
+        while let Some(word) = self.word().filter(|word| word.starts_with('-')).map(str::to_owned) {
+            self.at += 1;
+            if word.starts_with("--") {
+                match word.as_str() {
+                    "--check-hash-based-pycs" => self.at += 1,
+                    "--version" | "--help" => return Err(no_program(&python, &word)),
+                    _ => {}
+                }
+                continue;
+            }
+            if word == "-" {
+                return Err(refusal(
+                    format!("`{python} -` reads its program from standard input"),
+                    "Put the program into a file, and name that",
+                ));
+            }
+            let letters: Vec<char> = word.chars().skip(1).collect();
+            // Windows' `py -3.11`.
+            if letters.first().is_some_and(char::is_ascii_digit) {
+                continue;
+            }
+            for (at, letter) in letters.iter().enumerate() {
+                let rest: String = letters.get(at + 1..).unwrap_or_default().iter().collect();
+                let value = |reader: &mut Self| {
+                    if rest.is_empty() { reader.take().unwrap_or_default() } else { rest.clone() }
+                };
+                match letter {
+                    'm' => {
+                        let module = value(self);
+                        self.set_python(python);
+                        return self.module_or_more(module);
+                    }
+                    'c' => {
+                        return Err(refusal(
+                            format!(
+                                "`{python} -c` runs no file, so there are no lines to show costs on"
+                            ),
+                            "Put the code into a script, and profile that",
+                        ));
+                    }
+                    'W' | 'X' => {
+                        let value = value(self);
+                        if *letter == 'X' {
+                            self.command.python_options.push(format!("-X {value}"));
+                        }
+                        break;
+                    }
+                    'O' | 'E' | 'I' | 'P' | 'S' => {
+                        self.command.python_options.push(format!("-{letter}"));
+                    }
+                    'V' | 'h' | '?' => return Err(no_program(&python, &word)),
+                    _ => {}
+                }
+            }
+        }
+        self.set_python(python.clone());
+        let Some(script) = self.take() else { return Err(no_program(&python, "")) };
+        self.starts(Program::Script(script))
+    }
+
+    fn set_python(&mut self, python: String) {
+        // Behind `srun` and the like, ranks are started with the Python that is found.
+        self.command.python = Some(python);
+    }
+
+    /// A module, or what follows one that runs something else.
+    fn module_or_more(&mut self, module: String) -> Result<(), Refusal> {
+        if LAUNCHER_MODULES.contains(&module.as_str()) {
+            let words = ["python", "-m", &module].map(str::to_owned);
+            self.command.launcher.extend(words);
+            if module.ends_with("accelerate_cli") && word_at(self.words, self.at) == "launch" {
+                let launch = self.take();
+                self.command.launcher.extend(launch);
+            }
+            return self.launched();
+        }
+        if RUNNERS.contains(&module.as_str()) {
+            let rest = self.words.get(self.at..).unwrap_or_default();
+            let target = rest.iter().position(|word| word == "-m" || is_python_file(word));
+            let Some(ahead) = target else {
+                return Err(refusal(format!("`-m {module}` gets no script"), EXAMPLE));
+            };
+            self.at += ahead;
+            let word = self.take().unwrap_or_default();
+            if word == "-m" {
+                let module = self.take().unwrap_or_default();
+                return self.starts(Program::Module(module));
+            }
+            return self.starts(Program::Script(word));
+        }
+        if module.is_empty() {
+            return Err(refusal("`-m` names no module", EXAMPLE));
+        }
+        self.starts(Program::Module(module))
+    }
+
+    /// A launcher's own options, then the program.
+    fn launched(&mut self) -> Result<(), Refusal> {
+        let mut is_module = false;
+        while let Some(word) = self.word().filter(|word| word.starts_with('-')).map(str::to_owned) {
+            self.at += 1;
+            if matches!(word.as_str(), "-m" | "--module") {
+                is_module = true;
+                continue;
+            }
+            if matches!(word.as_str(), "--no-python" | "--no_python") {
+                // The program brings its Python: `torchrun --no-python python train.py`.
+                return self.read();
+            }
+            let following = self.word().unwrap_or_default();
+            let takes_value = !word.contains('=')
+                && !LAUNCHER_FLAGS.contains(&word.as_str())
+                && !following.starts_with('-')
+                && !is_python_file(following);
+            if !self.command.launcher.is_empty() {
+                self.command.launcher.push(word);
+            }
+            if takes_value {
+                let value = self.take();
+                if !self.command.launcher.is_empty() {
+                    self.command.launcher.extend(value);
+                }
+            }
+        }
+        let Some(target) = self.take() else {
+            return Err(refusal("the launcher gets no script", EXAMPLE));
+        };
+        let target_name = base_name(&target);
+        if is_python(target_name) {
+            self.at -= 1;
+            return self.python();
+        }
+        self.starts(if is_module { Program::Module(target) } else { Program::Script(target) })
+    }
+}
+
+const EXAMPLE: &str = "For example: `ridgeline profile -- python train.py --epochs 1`";
+
+fn no_program(python: &str, option: &str) -> Refusal {
+    let space = if option.is_empty() { "" } else { " " };
+    refusal(format!("`{python}{space}{option}` runs no program"), EXAMPLE)
+}
+
+fn word_at(words: &[String], at: usize) -> &str {
+    words.get(at).map(String::as_str).unwrap_or_default()
+}
+
+/// `python3.11` of `/opt/bin/python3.11`, and of `C:\Python\python3.11.exe`.
+fn base_name(word: &str) -> &str {
+    let name = word.rsplit(['/', '\\']).next().unwrap_or(word);
+    name.strip_suffix(".exe").unwrap_or(name)
+}
+
+fn is_python(name: &str) -> bool {
+    let rest = ["python", "pypy"].iter().find_map(|prefix| name.strip_prefix(prefix));
+    name == "py"
+        || rest.is_some_and(|it| {
+            it.trim_end_matches(['w', 't']).chars().all(|c| c.is_ascii_digit() || c == '.')
+        })
+}
+
+fn is_python_file(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    !word.starts_with('-') && (word.ends_with(".py") || word.ends_with(".pyw"))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: Expect) {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let said = match read_command(&words) {
+            Ok(command) => command.shown_for_tests(),
+            Err(refusal) => format!("refused: {}. {}", refusal.what, refusal.next),
+        };
+        expected.assert_eq(&said);
+    }
+
+    #[test]
+    fn python_and_its_options() {
+        check(
+            "python train.py --lr 0.1 -m x",
+            expect![[r#"<python> Script("train.py") [--lr|0.1|-m|x]"#]],
+        );
+        check(
+            "python3.11 -u -W ignore train.py",
+            expect![[r#"<python3.11> Script("train.py") []"#]],
+        );
+        check(
+            "python -Wignore -X dev -OO -um pkg.train --x",
+            expect![[r#"<python> ["-X dev", "-O", "-O"] Module("pkg.train") [--x]"#]],
+        );
+        check(
+            ".venv/bin/python train.py",
+            expect![[r#"<.venv/bin/python> Script("train.py") []"#]],
+        );
+        check(
+            r"C:\venv\Scripts\python.exe train.py",
+            expect![[r#"<C:\venv\Scripts\python.exe> Script("train.py") []"#]],
+        );
+        check("py -3.11 train.py", expect![[r#"<py> Script("train.py") []"#]]);
+        check(
+            "python -m pdb -c continue train.py --x 1",
+            expect![[r#"<python> Script("train.py") [--x|1]"#]],
+        );
+        check("train.py --x", expect![[r#"Script("train.py") [--x]"#]]);
+        check(
+            "python -c print(1)",
+            expect![
+                "refused: `python -c` runs no file, so there are no lines to show costs on. Put the code into a script, and profile that"
+            ],
+        );
+        check(
+            "python",
+            expect![
+                "refused: `python` runs no program. For example: `ridgeline profile -- python train.py --epochs 1`"
+            ],
+        );
+        check(
+            "python --version",
+            expect![
+                "refused: `python --version` runs no program. For example: `ridgeline profile -- python train.py --epochs 1`"
+            ],
+        );
+    }
+
+    #[test]
+    fn what_stands_in_front() {
+        check(
+            "CUDA_VISIBLE_DEVICES=0 A=b python train.py",
+            expect![[r#"A=b CUDA_VISIBLE_DEVICES=0 <python> Script("train.py") []"#]],
+        );
+        check("env A=1 python train.py", expect![[r#"A=1 <python> Script("train.py") []"#]]);
+        check("nohup nice -n 10 python train.py", expect![[r#"<python> Script("train.py") []"#]]);
+        check("timeout 60 python train.py", expect![[r#"<python> Script("train.py") []"#]]);
+    }
+
+    #[test]
+    fn tools_with_environments() {
+        check("uv run train.py --x", expect![[r#"<uv run> Script("train.py") [--x]"#]]);
+        check(
+            "uv run --with rich --python 3.12 python -m pkg.train",
+            expect![[r#"<python> <uv run> Module("pkg.train") []"#]],
+        );
+        check("uv run -m pkg.train a", expect![[r#"<uv run> Module("pkg.train") [a]"#]]);
+        check(
+            "uv --directory sub run torchrun --nproc-per-node 2 train.py",
+            expect![[r#"in sub: <uv run> by [torchrun|--nproc-per-node|2] Script("train.py") []"#]],
+        );
+        check(
+            "poetry run python train.py",
+            expect![[r#"<python> <poetry run> Script("train.py") []"#]],
+        );
+        check(
+            "poetry run train-model --x",
+            expect![[r#"<poetry run> Other("train-model") [--x]"#]],
+        );
+        check(
+            "conda run -n ml --no-capture-output python train.py",
+            expect![[r#"<python> <conda run> Script("train.py") []"#]],
+        );
+        check(
+            "uv pip install torch",
+            expect![
+                "refused: `uv pip` runs no program. `uv run` does: `ridgeline profile -- uv run python train.py`"
+            ],
+        );
+    }
+
+    #[test]
+    fn launchers() {
+        check(
+            "torchrun --nproc-per-node 2 --standalone train.py --x 1",
+            expect![[
+                r#"by [torchrun|--nproc-per-node|2|--standalone] Script("train.py") [--x|1]"#
+            ]],
+        );
+        check(
+            "torchrun --nproc_per_node=2 -m pkg.train --x",
+            expect![[r#"by [torchrun|--nproc_per_node=2] Module("pkg.train") [--x]"#]],
+        );
+        check(
+            "python -m torch.distributed.run --nproc-per-node 2 train.py",
+            expect![[
+                r#"<python> by [python|-m|torch.distributed.run|--nproc-per-node|2] Script("train.py") []"#
+            ]],
+        );
+        check(
+            "accelerate launch --multi_gpu --num_processes 2 train.py --y",
+            expect![[
+                r#"by [accelerate|launch|--multi_gpu|--num_processes|2] Script("train.py") [--y]"#
+            ]],
+        );
+        check(
+            "accelerate launch train.py",
+            expect![[r#"by [accelerate|launch] Script("train.py") []"#]],
+        );
+        check("accelerate config", expect![[r#"Other("accelerate") [config]"#]]);
+        check(
+            "deepspeed --num_gpus 2 train.py --deepspeed ds.json",
+            expect![[r#"by [deepspeed|--num_gpus|2] Script("train.py") [--deepspeed|ds.json]"#]],
+        );
+        check(
+            "srun -N 2 --gres gpu:4 python -u train.py",
+            expect![[r#"<python> by [srun|-N|2|--gres|gpu:4] Script("train.py") []"#]],
+        );
+        check(
+            "srun -N 2 torchrun --nnodes 2 train.py",
+            expect![[r#"by [srun|-N|2|torchrun|--nnodes|2] Script("train.py") []"#]],
+        );
+        check("fabric run --strategy ddp train.py", expect![[r#"Script("train.py") []"#]]);
+        check(
+            "torchrun --nproc-per-node 2",
+            expect![
+                "refused: the launcher gets no script. For example: `ridgeline profile -- python train.py --epochs 1`"
+            ],
+        );
+    }
+
+    #[test]
+    fn other_programs() {
+        check("./train.sh --x", expect![[r#"Shell("./train.sh") [--x]"#]]);
+        check("bash -e scripts/train.sh 8", expect![[r#"Shell("scripts/train.sh") [8]"#]]);
+        check("make train", expect![[r#"MakeTarget("train") []"#]]);
+        check("litgpt finetune --config x", expect![[r#"Other("litgpt") [finetune|--config|x]"#]]);
+        check(
+            "docker run image python train.py",
+            expect![
+                "refused: a program that `docker` starts cannot be profiled from outside. Run ridgeline where the program runs, and name the program itself"
+            ],
+        );
+        check(
+            "",
+            expect![
+                "refused: the command names no program. For example: `ridgeline profile -- python train.py --epochs 1`"
+            ],
+        );
+    }
+}

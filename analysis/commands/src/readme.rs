@@ -1,0 +1,235 @@
+//! The commands that a README tells its readers to type.
+
+use super::shell::{Surroundings, commands};
+use super::{LONGEST_FILE, MOST_COMMANDS, Written, written};
+
+/// What the fences of commands call their language; a fence may have none.
+const SHELLS: [&str; 13] = [
+    "",
+    "bash",
+    "sh",
+    "shell",
+    "console",
+    "shell-session",
+    "shellsession",
+    "sh-session",
+    "zsh",
+    "terminal",
+    "text",
+    "cmd",
+    "powershell",
+];
+
+/// The Python programs that the code blocks of a README start.
+pub fn in_readme(text: &str) -> Vec<Written> {
+    if text.len() > LONGEST_FILE {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut block: Option<Block> = None;
+    for (number, line) in (1_u32..).zip(text.lines()) {
+        let trimmed = line.trim_start();
+        match &mut block {
+            Some(Block { fence: Some(fence), .. }) if trimmed.starts_with(fence.as_str()) => {
+                found.extend(block.take().into_iter().flat_map(Block::commands));
+            }
+            Some(open @ Block { fence: Some(_), .. }) => open.push(line),
+            Some(open)
+                if line.starts_with("    ") || line.starts_with('\t') || trimmed.is_empty() =>
+            {
+                open.push(line);
+            }
+            _ => {
+                found.extend(block.take().into_iter().flat_map(Block::commands));
+                let mark = ["```", "~~~"].into_iter().find(|mark| trimmed.starts_with(mark));
+                // Some close it on the same line.
+                let is_open = |mark: &&str| !trimmed.trim_start_matches(*mark).contains(*mark);
+                if let Some(mark) = mark.filter(is_open) {
+                    let fence: String =
+                        trimmed.chars().take_while(|c| mark.starts_with(*c)).collect();
+                    let language = trimmed.trim_start_matches(fence.as_str()).trim();
+                    let language = language.split([' ', '{', ',']).next().unwrap_or_default();
+                    let reads = SHELLS.contains(&language.to_ascii_lowercase().as_str());
+                    let lines = Vec::new();
+                    block = Some(Block { fence: Some(fence), first: number + 1, reads, lines });
+                } else if line.starts_with("    ") || line.starts_with('\t') {
+                    let lines = vec![line.to_owned()];
+                    block = Some(Block { fence: None, first: number, reads: true, lines });
+                } else {
+                    found.extend(inline(line, number));
+                }
+            }
+        }
+        if found.len() >= MOST_COMMANDS {
+            return found;
+        }
+    }
+    found.extend(block.into_iter().flat_map(Block::commands));
+    found
+}
+
+struct Block {
+    fence: Option<String>,
+    first: u32,
+    reads: bool,
+    lines: Vec<String>,
+}
+
+impl Block {
+    fn push(&mut self, line: &str) {
+        self.lines.push(line.to_owned());
+    }
+
+    fn commands(self) -> Vec<Written> {
+        if !self.reads {
+            return Vec::new();
+        }
+        // Where some lines have a prompt, the others are what was printed.
+        let has_prompts = self.lines.iter().any(|line| without_prompt(line).is_some());
+        let mut continues = false;
+        let mut text = String::new();
+        for line in &self.lines {
+            let command = match without_prompt(line) {
+                Some(command) => command,
+                None if has_prompts && !continues => "",
+                None => line.trim(),
+            };
+            continues = command.ends_with('\\');
+            text.push_str(command);
+            text.push('\n');
+        }
+        let first = self.first.saturating_sub(1);
+        let found = commands(&text, Surroundings::default());
+        found
+            .into_iter()
+            .filter_map(|mut command| {
+                command.line += first;
+                written(&command, None)
+            })
+            .collect()
+    }
+}
+
+/// What follows `$ `, `> `, `(venv) $ `, `user@host:~$ `.
+fn without_prompt(line: &str) -> Option<&str> {
+    const LONGEST: usize = 40;
+    let line = line.trim_start();
+    let at = line.find(['$', '%', '❯', '➜']).filter(|at| *at < LONGEST)?;
+    let (before, rest) = line.split_at(at);
+    let rest = rest.get(rest.chars().next()?.len_utf8()..)?;
+    let is_prompt = before.is_empty()
+        || before.starts_with('(') && before.trim_end().ends_with(')')
+        || before.contains('@') && !before.contains(' ');
+    (is_prompt && rest.starts_with(' ')).then(|| rest.trim())
+}
+
+/// `` `python train.py` `` within a sentence.
+fn inline(line: &str, number: u32) -> Vec<Written> {
+    const LONGEST: usize = 2_000;
+    if line.len() > LONGEST {
+        return Vec::new();
+    }
+    let spans = line.split('`').skip(1).step_by(2);
+    spans
+        .filter(|span| span.contains(' '))
+        .flat_map(|span| commands(span, Surroundings::default()))
+        .filter_map(|mut command| {
+            command.line = number;
+            written(&command, None)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::super::shown;
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Expect) {
+        expected.assert_eq(&shown(&in_readme(text)));
+    }
+
+    #[test]
+    fn fences() {
+        check(
+            "# Train\n\n```bash\npip install -r requirements.txt\npython train.py --lr 0.1\n```\n\n\
+             ```python\npython no.py\n```\n~~~\npython -m pkg.train \\\n  --x 1\n~~~\n",
+            expect![[r#"
+                5: <python> Script("train.py") [--lr|0.1]
+                12: <python> Module("pkg.train") [--x|1]"#]],
+        );
+        check(
+            "1. do\n   ```sh\n   cd a\n   python b.py\n   ```\n",
+            expect![[r#"4: in a/: <python> Script("b.py") []"#]],
+        );
+        check(
+            "```\npython never_closed.py\n",
+            expect![[r#"2: <python> Script("never_closed.py") []"#]],
+        );
+    }
+
+    #[test]
+    fn a_fence_of_one_line() {
+        check(
+            "# Usage\n\n```python train.py```\n\n```\npython b.py\n```\n",
+            expect![[r#"
+                3: <python> Script("train.py") []
+                6: <python> Script("b.py") []"#]],
+        );
+    }
+
+    #[test]
+    fn prompts() {
+        check(
+            "```console\n$ python train.py --x\nepoch 1\npython said this.py\n(venv) $ python b.py\n```\n",
+            expect![[r#"
+                2: <python> Script("train.py") [--x]
+                5: <python> Script("b.py") []"#]],
+        );
+    }
+
+    #[test]
+    fn other_blocks() {
+        check(
+            "Run it:\n\n    python main.py --cuda  # with a GPU\n\nor `python x.py --y 2` here.\n",
+            expect![[r#"
+                3: <python> Script("main.py") [--cuda]
+                5: <python> Script("x.py") [--y|2]"#]],
+        );
+        check(
+            "Usage::\n\n    $ torchrun --nproc_per_node=4 train.py config.yaml\n",
+            expect![[r#"3: by [torchrun|--nproc_per_node=4] Script("train.py") [config.yaml]"#]],
+        );
+    }
+
+    #[test]
+    fn what_the_reader_fills_in() {
+        check(
+            "```\npython main.py --data <path> [--cuda]\npython a.py --data /path/to/x\n\
+             python b.py --image </a/path> --out <out>\npython c.py </dev/null >log\n\
+             python d.py --resume \"comet://YOUR_PROJECT\" --layers \"[1, 2]\"\n\
+             python e.py --layers \"[1, 2]\"\n```\n",
+            expect![[r#"
+                2: <python> Script("main.py") [] incomplete
+                3: <python> Script("a.py") [] incomplete
+                4: <python> Script("b.py") [] incomplete
+                5: <python> Script("c.py") []
+                6: <python> Script("d.py") [] incomplete
+                7: <python> Script("e.py") [--layers|[1, 2]]"#]],
+        );
+        check("```\npython $SCRIPT --x\npython <script>.py\n```\n", expect![""]);
+    }
+
+    #[test]
+    fn hostile_texts() {
+        check("```\npython a.py \u{1b}[31mred\u{1b}[0m\n```\n", expect![""]);
+        assert_eq!(in_readme(&"x".repeat(10 << 20)), []);
+        let one = format!("```\n{}\n```\n", "python a.py ; ".repeat(15_000));
+        assert!(in_readme(&one).len() <= 500);
+        let _ = in_readme(&"```\n".repeat(60_000));
+        let _ = in_readme(&"`".repeat(200_000));
+    }
+}

@@ -1,0 +1,48 @@
+//! The programs that a shell script starts.
+
+use std::collections::BTreeMap;
+
+use super::shell::{Surroundings, commands};
+use super::{LONGEST_FILE, MOST_COMMANDS, Written, written};
+
+/// The Python programs that a shell script starts, by itself.
+pub fn in_shell_script(text: &str) -> Vec<Written> {
+    if text.len() > LONGEST_FILE {
+        return Vec::new();
+    }
+    let found = commands(text, Surroundings { positional: Some(&[]), variables: BTreeMap::new() });
+    found.iter().filter_map(|command| written(command, None)).take(MOST_COMMANDS).collect()
+}
+
+/// The same, for a script that is given these arguments.
+pub fn shell_script_with(text: &str, arguments: &[String]) -> Vec<Written> {
+    if text.len() > LONGEST_FILE {
+        return Vec::new();
+    }
+    let surroundings = Surroundings { positional: Some(arguments), variables: BTreeMap::new() };
+    let found = commands(text, surroundings);
+    found.iter().filter_map(|command| written(command, None)).take(MOST_COMMANDS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::super::shown;
+    use super::*;
+
+    #[test]
+    fn a_script_of_many_lines() {
+        let text = "#!/bin/bash\nset -e\nexport WANDB_MODE=offline\nDATA=data\n\nmkdir -p $DATA\n\
+            python prepare.py --out $DATA\nCUDA_VISIBLE_DEVICES=0 python -u train.py \\\n    \
+            --data $DATA \\\n    --lr 3e-4 \"$@\"\npython eval.py --ckpt $CKPT\n";
+        expect![[r#"
+            7: WANDB_MODE=offline <python> Script("prepare.py") [--out|data]
+            8: CUDA_VISIBLE_DEVICES=0 WANDB_MODE=offline <python> Script("train.py") [--data|data|--lr|3e-4]
+            11: WANDB_MODE=offline <python> Script("eval.py") [] incomplete"#]].assert_eq(&shown(&in_shell_script(text)));
+        expect![[r#"
+            7: WANDB_MODE=offline <python> Script("prepare.py") [--out|data]
+            8: CUDA_VISIBLE_DEVICES=0 WANDB_MODE=offline <python> Script("train.py") [--data|data|--lr|3e-4|--x]
+            11: WANDB_MODE=offline <python> Script("eval.py") [] incomplete"#]].assert_eq(&shown(&shell_script_with(text, &["--x".to_owned()])));
+    }
+}

@@ -1,0 +1,584 @@
+//! Reads lines of a shell as far as they start programs: words, quotes, simple variables, `cd`.
+//!
+//! It runs nothing and knows no program. What only a shell can know (a command's output, a file name
+//! pattern) makes a word uncertain.
+
+use std::collections::BTreeMap;
+
+use super::placeholder::{is_placeholder, is_sure_placeholder};
+
+/// Longer scripts are not read further.
+const MOST_COMMANDS: usize = 500;
+const MOST_WORDS: usize = 1_000;
+/// A variable that holds itself twice would double with every line.
+const LONGEST_WORD: usize = 8_192;
+
+/// A word of a command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) text: String,
+    /// A shell would give the program exactly this text.
+    pub(super) is_certain: bool,
+}
+
+/// A command with its variables set in front.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ShellCommand {
+    pub(super) words: Vec<Word>,
+    /// In front of the command, or exported before it.
+    pub(super) environment: BTreeMap<String, Word>,
+    /// Where `cd` led before it, relative to where the script starts. Nothing where that is not known.
+    pub(super) folder: Option<String>,
+    /// Counted from 1.
+    pub(super) line: u32,
+}
+
+/// What a shell knows before it reads a script.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Surroundings<'a> {
+    /// `$1`, `$2`, …; nothing where they are not known.
+    pub(super) positional: Option<&'a [String]>,
+    pub(super) variables: BTreeMap<String, Word>,
+}
+
+/// The commands of a text.
+pub(super) fn commands(text: &str, surroundings: Surroundings<'_>) -> Vec<ShellCommand> {
+    let mut shell = Shell {
+        rest: text.chars().collect(),
+        at: 0,
+        line: 1,
+        variables: surroundings.variables,
+        exported: BTreeMap::new(),
+        positional: surroundings.positional,
+        folder: Some(String::new()),
+        heredoc: None,
+        found: Vec::new(),
+    };
+    shell.read();
+    shell.found
+}
+
+struct Shell<'a> {
+    rest: Vec<char>,
+    at: usize,
+    line: u32,
+    variables: BTreeMap<String, Word>,
+    exported: BTreeMap<String, Word>,
+    positional: Option<&'a [String]>,
+    folder: Option<String>,
+    /// The word that ends the text which follows this line.
+    heredoc: Option<String>,
+    found: Vec<ShellCommand>,
+}
+
+impl Shell<'_> {
+    fn peek(&self, ahead: usize) -> Option<char> {
+        self.rest.get(self.at + ahead).copied()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let next = self.peek(0)?;
+        self.at += 1;
+        if next == '\n' {
+            self.line += 1;
+        }
+        Some(next)
+    }
+
+    fn read(&mut self) {
+        while self.peek(0).is_some() && self.found.len() < MOST_COMMANDS {
+            self.read_command();
+        }
+    }
+
+    fn read_command(&mut self) {
+        let mut words: Vec<Word> = Vec::new();
+        let mut line = None;
+        loop {
+            match self.peek(0) {
+                None => break,
+                Some('\\') if self.peek(1) == Some('\n') => self.skip(2),
+                Some('\\') if self.peek(1) == Some('\r') && self.peek(2) == Some('\n') => {
+                    self.skip(3);
+                }
+                Some(' ' | '\t' | '\r') => self.skip(1),
+                Some('#') => {
+                    while self.peek(0).is_some_and(|c| c != '\n') {
+                        self.skip(1);
+                    }
+                }
+                Some('\n') => {
+                    self.skip(1);
+                    self.skip_heredoc();
+                    break;
+                }
+                Some(';' | '&' | '|' | '(' | ')') => {
+                    // `&>` sends output elsewhere.
+                    if self.peek(0) == Some('&') && self.peek(1) == Some('>') {
+                        self.skip(1);
+                        self.skip_redirection();
+                        continue;
+                    }
+                    self.skip(1);
+                    break;
+                }
+                Some('<' | '>') => match self.placeholder() {
+                    Some(word) => words.push(word),
+                    None => self.skip_redirection(),
+                },
+                Some(_) => {
+                    line.get_or_insert(self.line);
+                    let is_redirected = |c: Option<char>| matches!(c, Some('<' | '>'));
+                    if self.peek(0).is_some_and(|c| c.is_ascii_digit())
+                        && is_redirected(self.peek(1))
+                    {
+                        self.skip(1);
+                        self.skip_redirection();
+                        continue;
+                    }
+                    let more = self.read_word();
+                    if words.len() < MOST_WORDS {
+                        words.extend(more);
+                    }
+                }
+            }
+        }
+        if let Some(line) = line {
+            self.take(words, line);
+        }
+    }
+
+    fn skip(&mut self, count: usize) {
+        for _ in 0..count {
+            self.next();
+        }
+    }
+
+    /// `<path>` in a text for people; `< path` is where a program reads from.
+    fn placeholder(&mut self) -> Option<Word> {
+        const LONGEST: usize = 60;
+        let begins_name = |c: char| c.is_alphanumeric() || c == '/';
+        if self.peek(0) != Some('<') || !self.peek(1).is_some_and(begins_name) {
+            return None;
+        }
+        let inside = self.rest.get(self.at..)?.iter().take(LONGEST);
+        let inside: String = inside.take_while(|c| !matches!(c, '\n' | '>')).collect();
+        let length = inside.chars().count();
+        // `</dev/null >log` is no placeholder.
+        let is_file = inside.starts_with("</") && inside.contains(char::is_whitespace);
+        if self.peek(length) != Some('>') || is_file {
+            return None;
+        }
+        self.skip(length + 1);
+        Some(Word { text: format!("{inside}>"), is_certain: false })
+    }
+
+    fn skip_redirection(&mut self) {
+        let is_heredoc = self.peek(0) == Some('<') && self.peek(1) == Some('<');
+        while self.peek(0).is_some_and(|c| matches!(c, '<' | '>' | '&' | '-')) {
+            self.skip(1);
+        }
+        while self.peek(0).is_some_and(|c| matches!(c, ' ' | '\t')) {
+            self.skip(1);
+        }
+        if self.peek(0).is_some_and(|c| c != '\n') {
+            let ends = self.read_word();
+            if is_heredoc {
+                self.heredoc = ends.into_iter().next().map(|word| word.text);
+            }
+        }
+    }
+
+    /// Skips the text that a command reads from its own script.
+    fn skip_heredoc(&mut self) {
+        let Some(end) = self.heredoc.take() else { return };
+        while self.peek(0).is_some() {
+            let mut line = String::new();
+            while let Some(c) = self.next().filter(|c| *c != '\n') {
+                line.push(c);
+            }
+            if line.trim() == end {
+                return;
+            }
+        }
+    }
+
+    /// One word, or those that a variable without quotes gives.
+    fn read_word(&mut self) -> Vec<Word> {
+        let mut word = Word { text: String::new(), is_certain: true };
+        let mut several: Option<Vec<Word>> = None;
+        let mut is_quoted = false;
+        while let Some(c) = self.peek(0) {
+            match c {
+                ' ' | '\t' | '\n' | '\r' | ';' | '&' | '|' | '(' | ')' | '>' => break,
+                '<' => match self.placeholder() {
+                    Some(inside) => {
+                        word.text.push_str(&inside.text);
+                        word.is_certain = false;
+                    }
+                    None => break,
+                },
+                '\'' => {
+                    is_quoted = true;
+                    self.skip(1);
+                    while let Some(c) = self.next().filter(|c| *c != '\'') {
+                        word.text.push(c);
+                    }
+                }
+                '"' => {
+                    is_quoted = true;
+                    self.skip(1);
+                    several = self.read_double_quoted(&mut word).or(several);
+                }
+                '\\' => {
+                    self.skip(1);
+                    match self.next() {
+                        Some('\n') | None => {}
+                        Some(c) => word.text.push(c),
+                    }
+                }
+                '$' => {
+                    let starts_word = word.text.is_empty();
+                    let value = self.read_variable(&mut word);
+                    if let Some(value) = value {
+                        // Without quotes a shell takes a value apart.
+                        let splits = value.is_certain
+                            && starts_word
+                            && value.text.contains(char::is_whitespace);
+                        if splits {
+                            let parts = value.text.split_whitespace();
+                            several = Some(
+                                parts
+                                    .map(|it| Word { text: it.to_owned(), ..value.clone() })
+                                    .collect(),
+                            );
+                        } else {
+                            word.is_certain &= value.is_certain;
+                            word.text.push_str(&value.text);
+                        }
+                    } else if word.text.is_empty() && self.at_all_positional() {
+                        several = Some(self.all_positional());
+                    }
+                }
+                '`' => {
+                    self.skip(1);
+                    while self.next().is_some_and(|c| c != '`') {}
+                    word.is_certain = false;
+                }
+                '*' | '?' => {
+                    word.is_certain = false;
+                    word.text.push(c);
+                    self.skip(1);
+                }
+                _ => {
+                    word.text.push(c);
+                    self.skip(1);
+                }
+            }
+            if word.text.len() > LONGEST_WORD {
+                word.is_certain = false;
+                word.text.clear();
+            }
+        }
+        word.is_certain &=
+            !if is_quoted { is_sure_placeholder(&word.text) } else { is_placeholder(&word.text) };
+        match several {
+            Some(words) if word.text.is_empty() => words,
+            _ if word.text.is_empty() && !is_quoted => {
+                // `$UNKNOWN` may be nothing at all.
+                if word.is_certain { Vec::new() } else { vec![word] }
+            }
+            _ => vec![word],
+        }
+    }
+
+    fn read_double_quoted(&mut self, word: &mut Word) -> Option<Vec<Word>> {
+        let mut several = None;
+        while let Some(c) = self.peek(0) {
+            match c {
+                '"' => {
+                    self.skip(1);
+                    break;
+                }
+                '\\' => {
+                    self.skip(1);
+                    match self.next() {
+                        Some('\n') | None => {}
+                        Some(c @ ('"' | '\\' | '$' | '`')) => word.text.push(c),
+                        Some(c) => word.text.extend(['\\', c]),
+                    }
+                }
+                '$' => {
+                    if let Some(value) = self.read_variable(word) {
+                        word.is_certain &= value.is_certain;
+                        word.text.push_str(&value.text);
+                    } else if self.at_all_positional() {
+                        several = Some(self.all_positional());
+                    }
+                }
+                '`' => {
+                    self.skip(1);
+                    while self.next().is_some_and(|c| c != '`') {}
+                    word.is_certain = false;
+                }
+                _ => {
+                    word.text.push(c);
+                    self.skip(1);
+                }
+            }
+        }
+        several
+    }
+
+    fn at_all_positional(&self) -> bool {
+        self.peek(0) == Some('$') && matches!(self.peek(1), Some('@' | '*'))
+    }
+
+    fn all_positional(&mut self) -> Vec<Word> {
+        self.skip(2);
+        let known = self.positional.unwrap_or_default();
+        known.iter().map(|text| Word { text: text.clone(), is_certain: true }).collect()
+    }
+
+    /// What stands for `$name`, `${name}`, `${name:-else}` or `$(command)`. Nothing, and nothing read, at
+    /// `$@`.
+    fn read_variable(&mut self, word: &mut Word) -> Option<Word> {
+        if self.at_all_positional() {
+            return None;
+        }
+        self.skip(1);
+        let unknown = |text: String| Word { text, is_certain: false };
+        match self.peek(0) {
+            Some('(') => {
+                let mut depth = 0_u32;
+                while let Some(c) = self.next() {
+                    match c {
+                        '(' => depth += 1,
+                        ')' if depth <= 1 => break,
+                        ')' => depth -= 1,
+                        _ => {}
+                    }
+                }
+                Some(unknown(String::new()))
+            }
+            Some('{') => {
+                self.skip(1);
+                let mut inside = String::new();
+                while let Some(c) = self.next().filter(|c| *c != '}') {
+                    inside.push(c);
+                }
+                let ends = |c: char| !(c.is_alphanumeric() || c == '_');
+                let (name, rest) = inside.split_at(inside.find(ends).unwrap_or(inside.len()));
+                let default = rest.strip_prefix(":-").or_else(|| rest.strip_prefix('-'));
+                let value = self.value_of(name);
+                match (value, default) {
+                    (Some(value), _) if rest.is_empty() || default.is_some() => Some(value),
+                    (None, Some(default)) if !default.contains('$') => {
+                        Some(Word { text: default.trim_matches('"').to_owned(), is_certain: true })
+                    }
+                    _ => Some(unknown(format!("${{{inside}}}"))),
+                }
+            }
+            Some(c) if c.is_ascii_digit() => {
+                self.skip(1);
+                Some(self.value_of(&c.to_string()).unwrap_or_else(|| unknown(format!("${c}"))))
+            }
+            Some(c) if c.is_alphabetic() || c == '_' => {
+                let mut name = String::new();
+                while let Some(c) = self.peek(0).filter(|c| c.is_alphanumeric() || *c == '_') {
+                    name.push(c);
+                    self.skip(1);
+                }
+                Some(self.value_of(&name).unwrap_or_else(|| unknown(format!("${name}"))))
+            }
+            Some('#' | '?' | '!' | '$') => {
+                self.skip(1);
+                Some(unknown(String::new()))
+            }
+            _ => {
+                word.text.push('$');
+                Some(Word { text: String::new(), is_certain: true })
+            }
+        }
+    }
+
+    fn value_of(&self, name: &str) -> Option<Word> {
+        if let Ok(number) = name.parse::<usize>() {
+            let text = self.positional?.get(number.checked_sub(1)?).cloned();
+            return text.map(|text| Word { text, is_certain: true });
+        }
+        self.variables.get(name).cloned()
+    }
+
+    fn take(&mut self, mut words: Vec<Word>, line: u32) {
+        // `for seed in 1 2; do …`: the first time around.
+        let text = |at: usize| words.get(at).map(|word| word.text.as_str());
+        if text(0) == Some("for") && text(2) == Some("in") {
+            if let (Some(name), Some(value)) = (text(1), words.get(3)) {
+                self.variables.insert(name.to_owned(), value.clone());
+            }
+            return;
+        }
+        while words.first().is_some_and(|word| {
+            matches!(word.text.as_str(), "then" | "do" | "else" | "!" | "{" | "if" | "while")
+        }) {
+            words.remove(0);
+        }
+        let mut environment = self.exported.clone();
+        let assigned = words.iter().take_while(|word| assignment(&word.text).is_some()).count();
+        let before: Vec<Word> = words.drain(..assigned).collect();
+        let pairs = before.into_iter().filter_map(|word| {
+            let (name, value) = assignment(&word.text)?;
+            Some((name.to_owned(), Word { text: value.to_owned(), ..word }))
+        });
+        let Some(first) = words.first() else {
+            self.variables.extend(pairs);
+            return;
+        };
+        environment.extend(pairs);
+        match first.text.as_str() {
+            "export" | "declare" | "readonly" | "local" | "set" => {
+                let exports = first.text == "export";
+                for word in words.iter().skip(1) {
+                    let Some((name, value)) = assignment(&word.text) else { continue };
+                    let value = Word { text: value.to_owned(), is_certain: word.is_certain };
+                    if exports {
+                        self.exported.insert(name.to_owned(), value.clone());
+                    }
+                    self.variables.insert(name.to_owned(), value);
+                }
+            }
+            "cd" | "pushd" => {
+                let known = words.get(1).filter(|word| word.is_certain && words.len() == 2);
+                self.folder = match (known, &self.folder) {
+                    (Some(word), Some(folder)) if !word.text.starts_with(['/', '~', '-']) => {
+                        Some(format!("{folder}{}/", word.text.trim_end_matches('/')))
+                    }
+                    _ => None,
+                };
+            }
+            _ => {
+                let folder = self.folder.clone();
+                self.found.push(ShellCommand { words, environment, folder, line });
+            }
+        }
+    }
+}
+
+/// `NAME=value`.
+pub(super) fn assignment(word: &str) -> Option<(&str, &str)> {
+    let (name, value) = word.split_once('=')?;
+    let is_name = !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    is_name.then_some((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Expect) {
+        let positional = ["one".to_owned(), "t w o".to_owned()];
+        let surroundings =
+            Surroundings { positional: Some(&positional), variables: BTreeMap::new() };
+        let lines: Vec<String> = commands(text, surroundings)
+            .iter()
+            .map(|command| {
+                let shown = |word: &Word| {
+                    format!("{}{}", word.text, if word.is_certain { "" } else { "?" })
+                };
+                let words: Vec<String> = command.words.iter().map(shown).collect();
+                let environment: String = command
+                    .environment
+                    .iter()
+                    .map(|(name, value)| format!("{name}={} ", shown(value)))
+                    .collect();
+                let folder = command.folder.as_deref().unwrap_or("?");
+                format!("{}: {folder}{environment}[{}]", command.line, words.join("|"))
+            })
+            .collect();
+        expected.assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn words_and_quotes() {
+        check(
+            "python train.py 'a b' \"c d\" e\\ f \\\n  --x=1 # more\n",
+            expect!["1: [python|train.py|a b|c d|e f|--x=1]"],
+        );
+        check("python a.py --name '$X' \"it's\" ''\n", expect!["1: [python|a.py|--name|$X|it's|]"]);
+        check(
+            "python a.py && python b.py; python c.py | tee log > out 2>&1 &\n",
+            expect![[r#"
+            1: [python|a.py]
+            1: [python|b.py]
+            1: [python|c.py]
+            1: [tee|log]"#]],
+        );
+        check("python train.py \\\r\n  --x 1\r\n", expect!["1: [python|train.py|--x|1]"]);
+    }
+
+    #[test]
+    fn variables() {
+        check(
+            "DATA=data/x\nOPTS=\"--a 1 --b\"\npython t.py $DATA ${DATA}/y $OPTS \"$OPTS\"\n",
+            expect!["3: [python|t.py|data/x|data/x/y|--a|1|--b|--a 1 --b]"],
+        );
+        check(
+            "python t.py $UNKNOWN ${SEED:-3} $(date) `date` *.csv\n",
+            expect!["1: [python|t.py|$UNKNOWN?|3|?|?|*.csv?]"],
+        );
+        check(
+            "A=1 python t.py\nexport B=2\nC=3\npython u.py $C\n",
+            expect![[r#"
+            1: A=1 [python|t.py]
+            4: B=2 [python|u.py|3]"#]],
+        );
+        check("python t.py $1 \"$2\" \"$@\"\n", expect!["1: [python|t.py|one|t w o|one|t w o]"]);
+        check(
+            "for s in 1 2; do\n  python t.py --seed $s\ndone\n",
+            expect![[r#"
+            2: [python|t.py|--seed|1]
+            3: [done]"#]],
+        );
+        check("A=$A$A$A\nA=$A$A\npython t.py $A\n", expect!["3: [python|t.py|$A$A$A$A$A$A?]"]);
+    }
+
+    #[test]
+    fn folders_and_placeholders() {
+        check(
+            "cd examples/mnist\npython main.py\ncd $X\npython b.py\n",
+            expect![[r#"
+            2: examples/mnist/[python|main.py]
+            4: ?[python|b.py]"#]],
+        );
+        check(
+            "python t.py --data <path to data> [options] ... /path/to/x\n",
+            expect!["1: [python|t.py|--data|<path to data>?|[options]?|...?|/path/to/x?]"],
+        );
+        check(
+            "python t.py < in.txt\ncat <<EOF > x\npython no.py\nEOF\npython y.py\n",
+            expect![[r#"
+            1: [python|t.py]
+            2: [cat]
+            5: [python|y.py]"#]],
+        );
+    }
+
+    #[test]
+    fn hostile_texts_end() {
+        let long = "a".repeat(1 << 20);
+        assert_eq!(commands(&long, Surroundings::default()).len(), 1);
+        let _ = commands(&"'".repeat(100_001), Surroundings::default());
+        let _ = commands(&"$(".repeat(100_000), Surroundings::default());
+        let _ = commands(&"<<".repeat(100_000), Surroundings::default());
+        let doubling = "A=$A$A\n".repeat(1_000);
+        let _ = commands(&format!("A=aaaaaaaa\n{doubling}"), Surroundings::default());
+        let many = "x;".repeat(100_000);
+        assert_eq!(commands(&many, Surroundings::default()).len(), MOST_COMMANDS);
+    }
+}

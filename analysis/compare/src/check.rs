@@ -1,0 +1,478 @@
+//! A run held to budgets: how long an iteration may take, what it may hold, what may be found in it,
+//! and by how much it may be worse than a baseline.
+
+use serde::Serialize;
+
+use super::change::{Measure, Verdict};
+use super::run::Run;
+use super::{Comparison, compare};
+use ridgeline_base::units;
+use ridgeline_base::units::difference;
+use ridgeline_diagnose::finding::{Finding, Place};
+use ridgeline_diagnose::severity::Severity;
+
+/// What a run may cost. What is absent is not asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budgets {
+    /// By how much an iteration may be slower and its peak larger than the baseline's: 0.05 is 5%.
+    pub max_regression: f64,
+    /// Nanoseconds of an iteration.
+    pub max_time_ns: Option<f64>,
+    /// Bytes at the peak.
+    pub max_memory_bytes: Option<u64>,
+    /// So many findings of this severity and above.
+    pub max_findings: Vec<(Severity, u32)>,
+}
+
+impl Default for Budgets {
+    fn default() -> Budgets {
+        Budgets {
+            max_regression: 0.05,
+            max_time_ns: None,
+            max_memory_bytes: None,
+            max_findings: Vec::new(),
+        }
+    }
+}
+
+/// What came of one question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// Within the budget.
+    Passed,
+    /// Beyond it.
+    Broken,
+    /// It cannot be told.
+    NotJudged,
+}
+
+/// One question and its answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Item {
+    /// `time-budget`, `memory-budget`, `findings-warning`, `time-regression`, `memory-regression`.
+    pub name: String,
+    /// What came of it.
+    pub status: Status,
+    /// What was found, in a sentence without a full stop.
+    pub message: String,
+    /// The line that it is told of at: of a regression the one that became slower or larger by most.
+    pub at: Location,
+}
+
+/// A line of the project.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Location {
+    /// Relative to the project's root with `/` between.
+    pub file: String,
+    /// Counted from 1.
+    pub line: u32,
+}
+
+impl Location {
+    fn of(place: &Place) -> Location {
+        Location { file: place.path.clone(), line: place.line.max(1) }
+    }
+}
+
+/// A finding with its severity.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Noted {
+    /// The rule's name.
+    pub rule: String,
+    /// `warning`, `information` or `hint`.
+    pub severity: &'static str,
+    /// What it is, and why that costs something.
+    pub message: String,
+    /// Nanoseconds of an iteration and bytes of the peak that it costs; null where that was not measured.
+    pub time_ns: Option<f64>,
+    /// See [`Self::time_ns`].
+    pub bytes: Option<f64>,
+    /// Where it is.
+    pub at: Location,
+}
+
+/// A run that was held to budgets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Check {
+    /// What ran the iterations; nothing where there is no run.
+    pub device: Option<String>,
+    /// Every question that was asked.
+    pub items: Vec<Item>,
+    /// What was found, the costliest first.
+    pub findings: Vec<Noted>,
+    /// The run beside the baseline, where there is one.
+    pub comparison: Option<Comparison>,
+    /// Why there is no run, so that nothing could be asked.
+    pub error: Option<String>,
+}
+
+/// What is judged.
+#[derive(Clone, Debug)]
+pub struct Judged<'a> {
+    /// The run.
+    pub run: &'a Run,
+    /// What it is compared with.
+    pub baseline: Option<&'a Run>,
+    /// What was found in it; or why nothing could be looked for, a sentence without a full stop.
+    pub findings: Result<&'a [(Severity, Finding)], &'a str>,
+    /// Where the iteration's loop is, or else the program's first line.
+    pub at: &'a Place,
+}
+
+/// The severity of this name.
+pub fn severity_named(name: &str) -> Option<Severity> {
+    let all = [Severity::Warning, Severity::Information, Severity::Hint];
+    all.into_iter().find(|severity| severity.name() == name)
+}
+
+/// Holds a run to budgets.
+pub fn check(judged: &Judged<'_>, budgets: &Budgets) -> Check {
+    let at = Location::of(judged.at);
+    let comparison = judged.baseline.map(|baseline| compare(baseline, judged.run));
+    let mut items = Vec::new();
+    items.extend(budgets.max_time_ns.map(|most| time_budget(judged.run, most, &at)));
+    items.extend(budgets.max_memory_bytes.map(|most| memory_budget(judged.run, most, &at)));
+    items.extend(
+        budgets
+            .max_findings
+            .iter()
+            .map(|(least, most)| findings_budget(judged, *least, *most, &at)),
+    );
+    if let Some(comparison) = &comparison {
+        items.push(time_regression(comparison, budgets.max_regression, &at));
+        items.push(memory_regression(comparison, budgets.max_regression, &at));
+    }
+    let findings = judged.findings.unwrap_or_default().iter().map(noted).collect();
+    let device = Some(judged.run.device.clone()).filter(|device| !device.is_empty());
+    Check { device, items, findings, comparison, error: None }
+}
+
+impl Check {
+    /// There was no run.
+    pub fn failed(error: impl Into<String>) -> Check {
+        Check { error: Some(error.into()), ..Check::default() }
+    }
+
+    /// A question was answered with no, or none could be.
+    pub fn is_broken(&self) -> bool {
+        self.error.is_some() || self.items.iter().any(|item| item.status == Status::Broken)
+    }
+
+    /// The same where what cannot be judged is as good as broken.
+    #[must_use]
+    pub fn strict(mut self) -> Check {
+        for item in self.items.iter_mut().filter(|item| item.status == Status::NotJudged) {
+            item.status = Status::Broken;
+        }
+        self
+    }
+
+    /// A question about time was, so that another run may answer it otherwise.
+    pub fn is_slow(&self) -> bool {
+        let mut items = self.items.iter();
+        items.any(|item| item.status == Status::Broken && item.name.starts_with("time-"))
+    }
+
+    /// The same of two runs of one text: what either of them can do is no fault of the text. A second run
+    /// that could not be judged says nothing.
+    #[must_use]
+    pub fn confirmed(mut self, again: &Check) -> Check {
+        for item in self.items.iter_mut().filter(|item| item.status == Status::Broken) {
+            let other = again.items.iter().find(|other| other.name == item.name);
+            if let Some(other) = other.filter(|other| other.status == Status::Passed) {
+                *item = other.clone();
+            } else if item.name.starts_with("time-")
+                && other.is_some_and(|other| other.status == Status::Broken)
+            {
+                item.message.push_str(", in two runs of two");
+            }
+        }
+        self
+    }
+}
+
+fn item(name: impl Into<String>, status: Status, message: String, at: &Location) -> Item {
+    Item { name: name.into(), status, message, at: at.clone() }
+}
+
+fn status(is_broken: bool) -> Status {
+    if is_broken { Status::Broken } else { Status::Passed }
+}
+
+fn time_budget(run: &Run, most: f64, at: &Location) -> Item {
+    if run.time_ns <= 0.0 {
+        let message = "no iteration was timed".to_owned();
+        return item("time-budget", Status::NotJudged, message, at);
+    }
+    let (takes, most_text) = (units::duration(run.time_ns), units::duration(most));
+    let message = format!("an iteration takes {takes}; the budget is {most_text}");
+    item("time-budget", status(run.time_ns > most), message, at)
+}
+
+fn memory_budget(run: &Run, most: u64, at: &Location) -> Item {
+    if run.peak_bytes == 0 {
+        let message = "no memory was recorded".to_owned();
+        return item("memory-budget", Status::NotJudged, message, at);
+    }
+    let (peak, most_text) = (units::bytes(run.peak_bytes as f64), units::bytes(most as f64));
+    let rank = run.peak_rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
+    let message = format!("the peak of memory is {peak}{rank}; the budget is {most_text}");
+    item("memory-budget", status(run.peak_bytes > most), message, at)
+}
+
+fn findings_budget(judged: &Judged<'_>, least: Severity, most: u32, at: &Location) -> Item {
+    let name = format!("findings-{}", least.name());
+    let findings = match judged.findings {
+        Ok(findings) => findings,
+        Err(why) => return item(name, Status::NotJudged, why.to_owned(), at),
+    };
+    let mut counted = findings.iter().filter(|(severity, _)| *severity >= least);
+    let at = counted.clone().next().map_or(at.clone(), |(_, finding)| Location::of(&finding.at));
+    let count = counted.by_ref().count();
+    let above = if least == Severity::Warning { "" } else { " or above" };
+    let what = format!("findings of severity {}{above}", least.name());
+    let message = format!("{count} {what}; the budget is {most}");
+    item(name, status(count > most as usize), message, &at)
+}
+
+fn time_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
+    const NAME: &str = "time-regression";
+    // With another batch an iteration is other work, and samples per second are what is left.
+    let (measure, slower_by, of) = match comparison.time.verdict {
+        Verdict::Unknown => {
+            let throughput = &comparison.throughput;
+            (throughput, throughput.ratio.map(f64::recip), "by sample, ")
+        }
+        _ => (&comparison.time, comparison.time.ratio, ""),
+    };
+    let Some(ratio) = slower_by.filter(|_| measure.verdict != Verdict::Unknown) else {
+        let why = comparison.unlike.clone();
+        let why = why.unwrap_or("too few iterations were timed to tell a change from noise".into());
+        let message = format!("cannot be compared with the baseline: {why}");
+        return item(NAME, Status::NotJudged, message, at);
+    };
+    let by = difference(ratio);
+    let p = comparison.test.map_or(String::new(), |test| {
+        format!(
+            ", {} p = {:.3}",
+            test.name,
+            if ratio >= 1.0 { test.p_slower } else { test.p_faster }
+        )
+    });
+    let message = match measure.verdict {
+        Verdict::WithinNoise => {
+            format!("{of}no change from the baseline is told ({by}, within noise{p})")
+        }
+        verdict => {
+            let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(most));
+            format!("{of}{} than the baseline by {by}{p}; {allowed} is allowed", verdict.name())
+        }
+    };
+    let is_broken = measure.verdict == Verdict::Slower && ratio - 1.0 > most;
+    if !is_broken {
+        return item(NAME, Status::Passed, message, at);
+    }
+    let worst = worst(comparison, at, |row| &row.own);
+    item(NAME, Status::Broken, with_notes(message, comparison), &worst)
+}
+
+fn memory_regression(comparison: &Comparison, most: f64, at: &Location) -> Item {
+    const NAME: &str = "memory-regression";
+    let peak = &comparison.peak;
+    let Some(ratio) = peak.ratio.filter(|_| peak.verdict != Verdict::Unknown) else {
+        let why = comparison.unlike.as_deref().unwrap_or("no memory was recorded in one of them");
+        let message = format!("cannot be compared with the baseline: {why}");
+        return item(NAME, Status::NotJudged, message, at);
+    };
+    let by = difference(ratio);
+    let message = match peak.verdict {
+        Verdict::WithinNoise => format!("the peak is the baseline's ({by})"),
+        verdict => {
+            let (by, allowed) = (units::percent((ratio - 1.0).abs()), units::percent(most));
+            let rank = comparison.after.peak_rank;
+            let rank = rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
+            format!("the peak is {} by {by}{rank}; {allowed} is allowed", verdict.name())
+        }
+    };
+    let is_broken = peak.verdict == Verdict::Larger && ratio - 1.0 > most;
+    if !is_broken {
+        return item(NAME, Status::Passed, message, at);
+    }
+    let worst = worst(comparison, at, |row| &row.memory);
+    item(NAME, Status::Broken, with_notes(message, comparison), &worst)
+}
+
+/// What else is known of the two runs may be the reason: another PyTorch, or one text on another machine.
+fn with_notes(message: String, comparison: &Comparison) -> String {
+    match comparison.notes.as_slice() {
+        [] => message,
+        notes => format!("{message} ({})", notes.join("; ")),
+    }
+}
+
+/// The line that is worse by most, where one was told from noise.
+fn worst(
+    comparison: &Comparison,
+    at: &Location,
+    of: impl Fn(&super::LineRow) -> &Measure,
+) -> Location {
+    let is_worse = |verdict: Verdict| verdict.is_worse() || verdict == Verdict::New;
+    let rows = comparison.lines.iter().filter(|row| is_worse(of(row).verdict));
+    let worst = rows.max_by(|a, b| of(a).difference().total_cmp(&of(b).difference()));
+    worst
+        .and_then(|row| Some(Location { file: row.file.clone(), line: row.line_after? }))
+        .unwrap_or_else(|| at.clone())
+}
+
+fn noted((severity, finding): &(Severity, Finding)) -> Noted {
+    let message = match finding.why.as_str() {
+        "" => finding.message.clone(),
+        why => format!("{}. {why}", finding.message),
+    };
+    Noted {
+        rule: finding.rule.to_owned(),
+        severity: severity.name(),
+        message,
+        time_ns: finding.cost.map(|cost| cost.time_ns).filter(|time| time.is_finite()),
+        bytes: finding.cost.map(|cost| cost.bytes).filter(|bytes| bytes.is_finite()),
+        at: Location::of(&finding.at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{RunLine, VERSION};
+
+    fn run(time_ms: f64, peak_bytes: u64, line_ms: u64) -> Run {
+        Run {
+            version: VERSION,
+            device: "cpu".to_owned(),
+            batch_size: Some(8),
+            time_ns: time_ms * 1e6,
+            timed_ns: (0..7).map(|at| (time_ms + 0.01 * f64::from(at - 3)) * 1e6).collect(),
+            peak_bytes,
+            files: vec!["train.py".to_owned()],
+            lines: vec![RunLine {
+                line: 12,
+                checksum: 7,
+                total_ns: line_ms * 1_000_000,
+                own_ns: line_ms * 1_000_000,
+                bytes: peak_bytes / 2,
+                ..RunLine::default()
+            }],
+            ..Run::default()
+        }
+    }
+
+    fn of(run: &Run, baseline: Option<&Run>, budgets: &Budgets) -> Check {
+        let place = Place { path: "train.py".to_owned(), line: 1 };
+        let warning = |severity| (severity, Finding { rule: "hidden-sync", ..Finding::default() });
+        let findings = [warning(Severity::Warning), warning(Severity::Hint)];
+        check(&Judged { run, baseline, findings: Ok(&findings), at: &place }, budgets)
+    }
+
+    fn told(check: &Check) -> Vec<(&str, Status)> {
+        check.items.iter().map(|item| (item.name.as_str(), item.status)).collect()
+    }
+
+    #[test]
+    fn budgets_hold_or_are_broken() {
+        let budgets = |time: f64, memory, warnings| Budgets {
+            max_time_ns: Some(time * 1e6),
+            max_memory_bytes: Some(memory),
+            max_findings: vec![(Severity::Warning, warnings), (Severity::Hint, 1)],
+            ..Budgets::default()
+        };
+        use Status::{Broken, Passed};
+        let names = ["time-budget", "memory-budget", "findings-warning", "findings-hint"];
+        let expect = |answers: [Status; 4]| names.into_iter().zip(answers).collect::<Vec<_>>();
+        let run = run(10.0, 1000, 5);
+        let found = of(&run, None, &budgets(11.0, 1000, 1));
+        assert_eq!(told(&found), expect([Passed, Passed, Passed, Broken]));
+        assert_eq!(found.items[0].message, "an iteration takes 10 ms; the budget is 11 ms");
+        let found = of(&run, None, &budgets(9.0, 999, 0));
+        assert_eq!(told(&found), expect([Broken, Broken, Broken, Broken]));
+        assert_eq!(of(&run, None, &Budgets::default()).items, []);
+        let of_ranks = Run { world_size: Some(2), peak_rank: Some(1), ..run };
+        let found = of(&of_ranks, None, &budgets(11.0, 999, 1));
+        let told = "the peak of memory is 1.0 kB on rank 1; the budget is 999 B";
+        assert_eq!(found.items[1].message, told);
+    }
+
+    #[test]
+    fn a_regression_is_told_at_its_line() {
+        use Status::{Broken, NotJudged, Passed};
+        let (before, worse) = (run(10.0, 1000, 5), run(12.0, 1200, 8));
+        let regressions =
+            |of: [Status; 2]| vec![("time-regression", of[0]), ("memory-regression", of[1])];
+        let found = of(&worse, Some(&before), &Budgets::default());
+        assert_eq!(told(&found), regressions([Broken, Broken]));
+        assert_eq!(found.items[0].at.line, 12);
+        assert!(found.items[0].message.starts_with("slower than the baseline by 20%"), "{found:?}");
+        let other_torch = |torch: &str, run: &Run| Run { torch: torch.to_owned(), ..run.clone() };
+        let (then, now) = (other_torch("2.4.1", &before), other_torch("2.15.0", &worse));
+        let found = of(&now, Some(&then), &Budgets::default());
+        for item in &found.items {
+            let told = "is allowed (they ran with PyTorch 2.4.1 and 2.15.0)";
+            assert!(item.message.ends_with(told), "{item:?}");
+        }
+        let allowed = Budgets { max_regression: 0.25, ..Budgets::default() };
+        assert_eq!(told(&of(&worse, Some(&before), &allowed)), regressions([Passed, Passed]));
+        assert_eq!(
+            told(&of(&before, Some(&before), &Budgets::default())),
+            regressions([Passed, Passed])
+        );
+        assert_eq!(
+            told(&of(&before, Some(&worse), &Budgets::default())),
+            regressions([Passed, Passed])
+        );
+        let elsewhere = Run { device: "NVIDIA H200".to_owned(), ..before.clone() };
+        let found = of(&worse, Some(&elsewhere), &Budgets::default());
+        assert_eq!(told(&found), regressions([NotJudged, NotJudged]));
+        assert!(!found.is_broken() && found.clone().strict().is_broken());
+        assert_eq!(told(&found.strict()), regressions([Broken, Broken]));
+        let same = of(&before, Some(&before), &Budgets::default());
+        assert_eq!(same.clone().strict(), same);
+        // A baseline of next to nothing is none.
+        let nothing = Run { time_ns: 1e-300, timed_ns: vec![1e-300; 7], ..before.clone() };
+        let found = of(&before, Some(&nothing.put_right()), &Budgets::default());
+        assert_eq!(told(&found), regressions([NotJudged, Passed]));
+        // Half the batch in as much time is half as fast.
+        let batch = Run { batch_size: Some(16), ..before.clone() };
+        let found = of(&before, Some(&batch), &Budgets::default());
+        assert_eq!(told(&found), regressions([Broken, NotJudged]));
+        let message = &found.items[0].message;
+        assert_eq!(message, "by sample, slower than the baseline by 100%; 5% is allowed");
+    }
+
+    #[test]
+    fn a_second_run_confirms() {
+        let (before, worse) = (run(10.0, 1000, 5), run(12.0, 1000, 8));
+        let slow = of(&worse, Some(&before), &Budgets::default());
+        let fast = of(&before, Some(&before), &Budgets::default());
+        assert!(slow.is_slow() && !fast.is_slow());
+        assert!(!slow.clone().confirmed(&fast).is_broken());
+        let twice = slow.clone().confirmed(&slow);
+        assert!(twice.is_broken() && twice.items[0].message.ends_with("in two runs of two"));
+        // A second run that says nothing takes nothing back.
+        let mute =
+            of(&Run { timed_ns: Vec::new(), ..before.clone() }, Some(&before), &Budgets::default());
+        assert_eq!(mute.items[0].status, Status::NotJudged);
+        let once = slow.clone().confirmed(&mute);
+        assert!(once.is_broken() && !once.items[0].message.contains("two runs"));
+        assert!(slow.clone().confirmed(&Check::default()).is_broken());
+    }
+
+    #[test]
+    fn findings_that_could_not_be_looked_for_are_not_judged() {
+        let place = Place::default();
+        let run = run(10.0, 1000, 5);
+        let judged = Judged { run: &run, baseline: None, findings: Err("no graph"), at: &place };
+        let budgets = Budgets { max_findings: vec![(Severity::Warning, 0)], ..Budgets::default() };
+        let found = check(&judged, &budgets);
+        assert_eq!(told(&found), [("findings-warning", Status::NotJudged)]);
+        assert_eq!(found.items[0].at.line, 1);
+    }
+}

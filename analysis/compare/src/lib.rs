@@ -1,0 +1,377 @@
+//! Two runs side by side: what became faster, slower, smaller or larger, and what cannot be told.
+//!
+//! A [`run::Run`] is what is kept of a measurement for it. The iteration is judged by a test over its
+//! timed iterations ([`statistics`]); lines, modules and phases, which the profiler saw in a few
+//! iterations alone, by bounds ([`bounds`]). Lines are found again by their checksums
+//! ([`lines`]), so that one that moved is still the same. [`check`] holds a run to budgets.
+
+mod bounds;
+pub mod change;
+pub mod check;
+#[cfg(any(test, feature = "testing"))]
+pub mod fixture;
+mod lines;
+pub mod run;
+pub mod since;
+pub mod statistics;
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+use bounds::{Bounds, Timed};
+use change::{Direction, Measure, Verdict};
+use ridgeline_profile::Phase;
+use run::{Run, RunLine, RunModule};
+use statistics::Test;
+
+/// Memory is counted, not sampled; what differs by a smaller share is an allocator's rounding.
+const NOISE_OF_MEMORY: f64 = 0.005;
+
+/// Two runs side by side. Times are nanoseconds of one iteration, sizes bytes at the peak.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The run that is compared with.
+    pub before: Side,
+    /// The run that is judged.
+    pub after: Side,
+    /// Why times and memory of the two cannot be compared; nothing where they can.
+    pub unlike: Option<String>,
+    /// How the iteration's time was judged; nothing where it was not.
+    pub test: Option<Test>,
+    /// The median iteration, in nanoseconds.
+    pub time: Measure,
+    /// Samples per second.
+    pub throughput: Measure,
+    /// Bytes at the peak.
+    pub peak: Measure,
+    /// The parts of an iteration, those alone that either run has.
+    pub phases: Vec<PhaseRow>,
+    /// Lines, the largest change of their own time first.
+    pub lines: Vec<LineRow>,
+    /// Modules, the largest change of their own time first.
+    pub modules: Vec<ModuleRow>,
+    /// What a person should know about how far to trust this.
+    pub notes: Vec<String>,
+}
+
+/// One of the two runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Side {
+    /// As its maker calls it.
+    pub device: String,
+    /// Of torch.
+    pub torch: String,
+    /// Samples in a batch; of several ranks, of the first.
+    pub batch_size: Option<u64>,
+    /// How many ranks there were; nothing where that is unknown.
+    pub world_size: Option<u32>,
+    /// Of several ranks, the one whose peak of memory is compared: the largest.
+    pub peak_rank: Option<u32>,
+    /// How many iterations were timed.
+    pub timed_iterations: usize,
+    /// The hash of the texts that ran.
+    pub text: Option<String>,
+}
+
+/// A part of the iteration.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PhaseRow {
+    /// `forward`.
+    pub name: &'static str,
+    /// Nanoseconds.
+    pub time: Measure,
+}
+
+/// A line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LineRow {
+    /// Its file, where it was last.
+    pub file: String,
+    /// The function or class around it, where it was last.
+    pub scope: String,
+    /// Where it was, counted from 1.
+    pub line_before: Option<u32>,
+    /// Where it is, counted from 1.
+    pub line_after: Option<u32>,
+    /// It stands in the place of the old one and reads differently.
+    pub is_changed: bool,
+    /// With everything that it calls, in nanoseconds.
+    pub total: Measure,
+    /// Its own, in nanoseconds.
+    pub own: Measure,
+    /// Alive at the peak and made here, in bytes.
+    pub memory: Measure,
+}
+
+/// A module.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ModuleRow {
+    /// `layer1.0.conv1`; the outermost module has the empty path.
+    pub path: String,
+    /// `Conv2d`.
+    pub type_name: String,
+    /// Its children included, in nanoseconds.
+    pub total: Measure,
+    /// The part that is no child's, in nanoseconds.
+    pub own: Measure,
+    /// Alive at the peak and owned by or made in it, in bytes.
+    pub memory: Measure,
+}
+
+/// Compares two runs. A run with itself never shows a change.
+pub fn compare(before: &Run, after: &Run) -> Comparison {
+    let unlike = unlike(before, after);
+    let bounds = Bounds::new(before, after);
+    let (time, test) = match unlike {
+        None => iteration(before, after),
+        Some(_) => (Measure::unknown(positive(before.time_ns), positive(after.time_ns)), None),
+    };
+    let rows =
+        Rows { is_alike: unlike.is_none(), is_same_text: is_same_text(before, after), bounds };
+    Comparison {
+        before: side(before),
+        after: side(after),
+        time,
+        throughput: throughput(before, after),
+        peak: rows.peak(before, after),
+        phases: rows.phases(before, after),
+        lines: rows.lines(before, after),
+        modules: rows.modules(before, after),
+        notes: notes(before, after),
+        test,
+        unlike,
+    }
+}
+
+fn side(run: &Run) -> Side {
+    Side {
+        device: run.device.clone(),
+        torch: run.torch.clone(),
+        batch_size: run.batch_size,
+        world_size: run.world_size,
+        peak_rank: run.peak_rank,
+        timed_iterations: run.timed_ns.len(),
+        text: run.text.clone(),
+    }
+}
+
+fn is_same_text(before: &Run, after: &Run) -> bool {
+    before.text.is_some() && before.text == after.text
+}
+
+/// Why an iteration of one is not the same work in the same place as one of the other.
+fn unlike(before: &Run, after: &Run) -> Option<String> {
+    if before.device != after.device {
+        return Some(format!("they ran on {} and on {}", before.device, after.device));
+    }
+    if let Some((before, after)) = other_ranks(before, after) {
+        let told = |ranks: u32| if ranks == 1 { "1 rank".into() } else { format!("{ranks} ranks") };
+        return Some(format!("they ran on {} and on {}", told(before), told(after)));
+    }
+    let batch = |run: &Run| run.batch_size.map_or("an unknown batch".to_owned(), |n| n.to_string());
+    (before.batch_size != after.batch_size)
+        .then(|| format!("their batches are of {} and of {}", batch(before), batch(after)))
+}
+
+/// How many ranks the two had, where that is not the same. A run of before it was kept may have had any.
+fn other_ranks(before: &Run, after: &Run) -> Option<(u32, u32)> {
+    before.world_size.zip(after.world_size).filter(|(before, after)| before != after)
+}
+
+fn iteration(before: &Run, after: &Run) -> (Measure, Option<Test>) {
+    let test = statistics::mann_whitney(&before.timed_ns, &after.timed_ns);
+    let values = (positive(before.time_ns), positive(after.time_ns));
+    let verdict = bounds::of_iteration(before, after, values, test.as_ref());
+    (Measure::judged(values, verdict.towards(Direction::Time)), test)
+}
+
+/// Samples per second can be compared whatever the batch: that is what they are for.
+fn throughput(before: &Run, after: &Run) -> Measure {
+    let values = (before.samples_per_second(), after.samples_per_second());
+    let is_elsewhere = before.device != after.device || other_ranks(before, after).is_some();
+    if is_elsewhere || values.0.is_none() || values.1.is_none() {
+        return Measure::unknown(values.0, values.1);
+    }
+    let per_sample = |run: &Run| {
+        let samples = run.all_samples().unwrap_or(1.0);
+        run.timed_ns.iter().map(|time| time / samples).collect::<Vec<f64>>()
+    };
+    let test = statistics::mann_whitney(&per_sample(before), &per_sample(after));
+    // More samples a second are fewer nanoseconds a sample.
+    let inverse = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0).map(|rate| 1e9 / rate);
+    let times = (inverse(values.0), inverse(values.1));
+    let verdict = bounds::of_iteration(before, after, times, test.as_ref());
+    Measure::judged(values, verdict.towards(Direction::Time))
+}
+
+fn notes(before: &Run, after: &Run) -> Vec<String> {
+    let mut notes = Vec::new();
+    if is_same_text(before, after) {
+        notes.push("the same text ran both times".to_owned());
+    }
+    let has_profiler = |run: &Run| run.time_ns > 0.0 && run.timed_ns.is_empty();
+    if has_profiler(before) != has_profiler(after) {
+        let which = if has_profiler(before) { "earlier" } else { "later" };
+        notes.push(format!(
+            "the {which} one was recorded by a profiler throughout, whose own cost is in its times"
+        ));
+    }
+    if before.torch != after.torch && !before.torch.is_empty() && !after.torch.is_empty() {
+        notes.push(format!("they ran with PyTorch {} and {}", before.torch, after.torch));
+    }
+    let ranks = [before, after].map(|run| run.peak_rank.map(|rank| format!("rank {rank}")));
+    if let [Some(then), Some(now)] = ranks {
+        let of = if then == now { now } else { format!("{then} and {now}") };
+        notes.push(format!("the peaks of memory are those of {of}, the largest"));
+    }
+    notes
+}
+
+/// A number that something can be divided by.
+fn positive(value: f64) -> Option<f64> {
+    (value.is_finite() && value > 0.0).then_some(value)
+}
+
+/// How the rows of the tables are judged.
+struct Rows {
+    /// An iteration of both is the same work in the same place.
+    is_alike: bool,
+    /// The same text ran, so that nothing in it is new or gone.
+    is_same_text: bool,
+    bounds: Bounds,
+}
+
+impl Rows {
+    /// What became of a row that one of the runs has alone, from its whole time. `is_there` says that
+    /// the text of the other run has it, too.
+    fn presence(&self, before: Option<u64>, after: Option<u64>, is_there: bool) -> Verdict {
+        if self.is_same_text || is_there {
+            return Verdict::Unknown;
+        }
+        self.bounds.presence(before.map(|time| time as f64), after.map(|time| time as f64))
+    }
+
+    /// `presence` is what was found about a row that one of the runs has alone.
+    fn time(&self, before: Option<Timed>, after: Option<Timed>, presence: Verdict) -> Measure {
+        let verdict = match (&before, &after) {
+            (Some(before), Some(after)) if self.is_alike => self.bounds.of_row(before, after),
+            (Some(_), Some(_)) | (None, None) => Verdict::Unknown,
+            (Some(cost), None) | (None, Some(cost)) if self.is_alike => {
+                self.bounds.of_lone(cost.time_ns, presence)
+            }
+            (Some(_), None) | (None, Some(_)) => presence,
+        };
+        let values = (before.map(|time| time.time_ns), after.map(|time| time.time_ns));
+        Measure::judged(values, verdict.towards(Direction::Time))
+    }
+
+    /// See [`Self::time`].
+    fn memory(&self, before: Option<u64>, after: Option<u64>, presence: Verdict) -> Measure {
+        let verdict = match (before, after) {
+            (Some(before), Some(after)) if self.is_alike => {
+                self.bounds.of_memory(before as f64, after as f64)
+            }
+            (Some(_), Some(_)) | (None, None) => Verdict::Unknown,
+            (Some(bytes), None) | (None, Some(bytes)) if self.is_alike => {
+                self.bounds.of_lone_memory(bytes as f64, presence)
+            }
+            (Some(_), None) | (None, Some(_)) => presence,
+        };
+        let values = (before.map(|bytes| bytes as f64), after.map(|bytes| bytes as f64));
+        Measure::judged(values, verdict.towards(Direction::Memory))
+    }
+
+    fn peak(&self, before: &Run, after: &Run) -> Measure {
+        let known = |run: &Run| Some(run.peak_bytes).filter(|bytes| *bytes > 0);
+        match (known(before), known(after)) {
+            (Some(then), Some(now)) => self.memory(Some(then), Some(now), Verdict::Unknown),
+            (then, now) => Measure::unknown(then.map(|b| b as f64), now.map(|b| b as f64)),
+        }
+    }
+
+    fn phases(&self, before: &Run, after: &Run) -> Vec<PhaseRow> {
+        let rows = Phase::ALL.into_iter().enumerate().map(|(at, phase)| {
+            let of = |run: &Run| {
+                let samples = run.phase_samples_ns.iter().filter_map(|sample| sample.get(at));
+                Some(Timed::new(*run.phases_ns.get(at)?, samples))
+            };
+            let time = self.time(of(before), of(after), Verdict::Unknown);
+            PhaseRow { name: phase.name(), time }
+        });
+        let is_there = |value: Option<f64>| value.is_some_and(|value| value > 0.0);
+        rows.filter(|row| is_there(row.time.before) || is_there(row.time.after)).collect()
+    }
+
+    fn lines(&self, before: &Run, after: &Run) -> Vec<LineRow> {
+        let matched = lines::matched(before, after);
+        let (old_text, new_text) = (lines::without_cost(before), lines::without_cost(after));
+        let mut rows: Vec<LineRow> = matched
+            .iter()
+            .filter_map(|found| {
+                let then = found.before.and_then(|at| before.lines.get(at));
+                let now = found.after.and_then(|at| after.lines.get(at));
+                let (run, line) = match (then, now) {
+                    (_, Some(now)) => (after, now),
+                    (Some(then), None) => (before, then),
+                    (None, None) => return None,
+                };
+                let other_text = if then.is_some() { &new_text } else { &old_text };
+                let is_there = other_text.contains_key(&line.checksum);
+                let total_ns = |line: &RunLine| line.total_ns;
+                let presence = self.presence(then.map(total_ns), now.map(total_ns), is_there);
+                let total = |line: &RunLine| Timed::new(line.total_ns, &line.total_samples_ns);
+                let own = |line: &RunLine| Timed::new(line.own_ns, &line.own_samples_ns);
+                let bytes = |line: Option<&RunLine>| line.map(|line| line.bytes);
+                Some(LineRow {
+                    file: run.file(line).to_owned(),
+                    scope: line.scope.clone(),
+                    line_before: then.map(|line| line.line),
+                    line_after: now.map(|line| line.line),
+                    is_changed: found.is_changed,
+                    total: self.time(then.map(total), now.map(total), presence),
+                    own: self.time(then.map(own), now.map(own), presence),
+                    memory: self.memory(bytes(then), bytes(now), presence),
+                })
+            })
+            .collect();
+        rows.sort_by(|a, b| by_change(&a.own, &b.own).then(by_change(&a.total, &b.total)));
+        rows
+    }
+
+    fn modules(&self, before: &Run, after: &Run) -> Vec<ModuleRow> {
+        use std::collections::BTreeMap;
+        let mut sides: BTreeMap<&str, (Option<&RunModule>, Option<&RunModule>)> = BTreeMap::new();
+        for module in &before.modules {
+            sides.entry(&module.path).or_default().0.get_or_insert(module);
+        }
+        for module in &after.modules {
+            sides.entry(&module.path).or_default().1.get_or_insert(module);
+        }
+        let mut rows: Vec<ModuleRow> = sides
+            .into_iter()
+            .map(|(path, (then, now))| {
+                let total_ns = |module: &RunModule| module.total_ns;
+                let presence = self.presence(then.map(total_ns), now.map(total_ns), false);
+                let total = |one: &RunModule| Timed::new(one.total_ns, &one.total_samples_ns);
+                let own = |one: &RunModule| Timed::new(one.own_ns, &one.own_samples_ns);
+                let bytes = |module: Option<&RunModule>| module.map(|one| one.bytes);
+                let type_name = now.or(then).map(|module| module.type_name.clone());
+                ModuleRow {
+                    path: path.to_owned(),
+                    type_name: type_name.unwrap_or_default(),
+                    total: self.time(then.map(total), now.map(total), presence),
+                    own: self.time(then.map(own), now.map(own), presence),
+                    memory: self.memory(bytes(then), bytes(now), presence),
+                }
+            })
+            .collect();
+        rows.sort_by(|a, b| by_change(&a.own, &b.own).then(by_change(&a.total, &b.total)));
+        rows
+    }
+}
+
+/// The largest change first.
+fn by_change(a: &Measure, b: &Measure) -> std::cmp::Ordering {
+    b.difference().abs().total_cmp(&a.difference().abs())
+}

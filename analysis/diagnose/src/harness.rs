@@ -1,0 +1,189 @@
+//! Programs and iterations by hand, for the tests of rules. A line is named by its last comment:
+//! `loss.item()  # sync` is the line `sync`.
+
+mod iteration;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::evidence::{Evidence, work};
+use super::finding::Finding;
+use super::rule::Rule;
+use ridgeline_devices::device_spec::DeviceSpec;
+use ridgeline_graph::graph::Graph;
+use ridgeline_graph::memory::peak;
+use ridgeline_graph::recorded::Recorded;
+use ridgeline_graph::simulate;
+use ridgeline_optimize::facts::Probes;
+use ridgeline_optimize::optimizations::shared::testing;
+use ridgeline_optimize::rewrite::program::Program;
+use ridgeline_optimize::study::Subject;
+use ridgeline_profile::{FileFacts, FileId, LineCost, Profile};
+use ridgeline_python::fingerprint;
+use ridgeline_python::semantics::Entry;
+use ridgeline_python::semantics::project::Modules;
+use ridgeline_recording::manifest::{Location, Manifest};
+
+pub(crate) use iteration::{float, of_type, operator};
+
+/// A line of a file.
+pub(crate) type At = (FileId, u32);
+
+/// A program and what one iteration of it did.
+pub(crate) struct Case {
+    texts: HashMap<String, Arc<str>>,
+    pub graph: Graph,
+    pub manifest: Manifest,
+    pub profile: Profile,
+    pub device: Result<DeviceSpec, String>,
+    pub probes: Probes,
+    /// The module that calls belong to.
+    module: Option<u32>,
+    /// Calls so far.
+    calls: u32,
+}
+
+impl Case {
+    /// A program of one file `train.py`, which a processor ran.
+    pub(crate) fn new(text: &str) -> Case {
+        let mut case = Case {
+            texts: HashMap::new(),
+            graph: Graph::default(),
+            manifest: Manifest { torch: "2.15.0".to_owned(), ..Manifest::default() },
+            profile: Profile::default(),
+            device: Ok(testing::cpu()),
+            probes: Probes::default(),
+            module: None,
+            calls: 0,
+        };
+        case.profile.device.kind = "cpu".to_owned();
+        case.file("train.py", text);
+        case
+    }
+
+    /// Another file, or another text of one.
+    pub(crate) fn file(&mut self, path: &str, text: &str) -> &mut Case {
+        self.texts.insert(path.to_owned(), text.into());
+        let facts = FileFacts { path: path.to_owned(), fingerprint: fingerprint(text) };
+        match self.profile.files.iter_mut().find(|known| known.path == path) {
+            Some(known) => *known = facts,
+            None => {
+                self.profile.files.push(facts);
+                self.profile.lines.push(Vec::new());
+            }
+        }
+        self
+    }
+
+    /// Lets a GPU have run it, one with TF32.
+    pub(crate) fn on_gpu(mut self) -> Case {
+        self.profile.device.kind = "cuda".to_owned();
+        self.device = Ok(testing::gpu("8.0"));
+        self
+    }
+
+    /// The line with a mark.
+    #[track_caller]
+    pub(crate) fn line(&self, mark: &str) -> At {
+        let wanted = format!("# {mark}");
+        for (file, facts) in (0_u32..).zip(&self.profile.files) {
+            let text = &self.texts[&facts.path];
+            let found = (1_u32..).zip(text.lines()).find(|(_, line)| line.ends_with(&wanted));
+            if let Some((line, _)) = found {
+                return (FileId(file), line);
+            }
+        }
+        panic!("no line is marked {mark}");
+    }
+
+    /// The same, as a manifest has it.
+    #[track_caller]
+    pub(crate) fn location(&self, mark: &str) -> Location {
+        let (file, line) = self.line(mark);
+        Location { file: file.0, line }
+    }
+
+    /// Lets a line have run so often in an iteration.
+    #[track_caller]
+    pub(crate) fn ran(&mut self, mark: &str, calls: f64) -> &mut LineCost {
+        let (file, line) = self.line(mark);
+        let lines = &mut self.profile.lines[file.0 as usize];
+        lines.push(LineCost { line, calls, ..LineCost::default() });
+        lines.last_mut().expect("it was just added")
+    }
+
+    /// Changes what the agent told.
+    pub(crate) fn told(mut self, change: impl FnOnce(&mut Manifest)) -> Case {
+        change(&mut self.manifest);
+        self
+    }
+
+    /// The iteration, as rules are given it.
+    pub(crate) fn subject(&self) -> Subject {
+        let schedule = simulate::steady(&self.graph).unwrap_or_default();
+        let measured_ns = schedule.iteration_ns;
+        let mut profile = self.profile.clone();
+        profile.iteration.time_ns = measured_ns;
+        if let Some(bytes) = peak(&self.graph, &schedule) {
+            profile.memory.peak_bytes = bytes as u64;
+        }
+        let graph = self.graph.clone();
+        let recorded = Recorded {
+            graph,
+            schedule,
+            replay_error: 0.0,
+            measured_ns,
+            host_factor: 1.0,
+            notes: Vec::new(),
+        };
+        let (manifest, device) = (Some(self.manifest.clone()), self.device.clone());
+        Subject { recorded, profile: Arc::new(profile), manifest, device }
+    }
+
+    /// What a rule finds in the measured iteration.
+    pub(crate) fn measured(&self, rule: &dyn Rule) -> Vec<Finding> {
+        let subject = self.subject();
+        let work = work(&subject.recorded.graph);
+        with_files(&self.texts, |program| {
+            rule.measured(&Evidence::new(&subject, &self.probes, program, &work))
+        })
+    }
+
+    /// What a rule finds in the text alone.
+    pub(crate) fn unmeasured(&self, rule: &dyn Rule) -> Vec<Finding> {
+        with_files(&self.texts, |program| rule.unmeasured(program))
+    }
+
+    /// Holds the one finding of a rule to its line, and gives it.
+    #[track_caller]
+    pub(crate) fn finds(&self, rule: &dyn Rule, mark: &str) -> Finding {
+        let mut found = self.measured(rule);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        let found = found.remove(0);
+        assert_eq!((found.at.line, found.rule), (self.line(mark).1, rule.name()), "{found:#?}");
+        found
+    }
+
+    /// Holds a rule to finding nothing, measured or not.
+    #[track_caller]
+    pub(crate) fn finds_nothing(&self, rule: &dyn Rule) {
+        assert_eq!(self.measured(rule), []);
+        assert_eq!(self.unmeasured(rule), []);
+    }
+}
+
+/// The lines that a rule finds in a text alone, counted from 1.
+pub(crate) fn lines_in(rule: &dyn Rule, text: &str) -> Vec<u32> {
+    Case::new(text).unmeasured(rule).into_iter().map(|found| found.at.line).collect()
+}
+
+/// A program of one file.
+pub(crate) fn with_program<T>(text: &str, ask: impl FnOnce(&Program<'_>) -> T) -> T {
+    with_files(&HashMap::from([("train.py".to_owned(), Arc::from(text))]), ask)
+}
+
+fn with_files<T>(texts: &HashMap<String, Arc<str>>, ask: impl FnOnce(&Program<'_>) -> T) -> T {
+    let entry = Entry { path: "train.py".to_owned(), ..Entry::default() };
+    let modules = Modules::read(texts, &entry);
+    ask(&Program::new(&modules, texts, &entry))
+}

@@ -1,0 +1,178 @@
+//! Loops of Python over the parameters of a model, each round of which changes one of them: averages of
+//! weights, and optimizers that are written by hand.
+
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use std::collections::BTreeSet;
+
+use tree_sitter::Node;
+
+use ridgeline_optimize::rewrite::syntax::{callee, calls_in, object_of, reads, targets, written};
+use ridgeline_python::semantics::gather::named_children;
+use ridgeline_python::semantics::module::{Module, last_name};
+
+/// Calls of an `if` that look at no values, for which a round could differ from the others.
+const LOOK: [&str; 6] = ["len", "isinstance", "hasattr", "dim", "numel", "is_floating_point"];
+
+/// Whether a loop goes over parameters: a model's, those of a group of an optimizer's, or a list of them.
+pub(super) fn goes_over_parameters(text: &Module, iterable: Node<'_>) -> bool {
+    let over = written(text, iterable);
+    let is_of_groups = over.contains("[\"params\"]") || over.contains("['params']");
+    let pairs = ["zip", "enumerate", "list", "reversed"];
+    let is_pairs = iterable.is(Kind::Call) && pairs.contains(&callee(text, iterable).as_str());
+    let parts = match iterable.field(Field::Arguments) {
+        Some(arguments) if is_pairs => named_children(arguments),
+        _ => vec![iterable],
+    };
+    is_of_groups
+        || names_parameters(&over)
+        || parts.into_iter().any(|part| is_list_of_parameters(text, part))
+}
+
+fn names_parameters(written: &str) -> bool {
+    written.contains("parameters()") || written.contains("state_dict()")
+}
+
+/// A variable that is `list(model.parameters())`, or `[p for p in model.parameters() if …]`, or one that
+/// is called so, as optimizers that are written by hand keep what they are given: `self.params`.
+fn is_list_of_parameters(text: &Module, variable: Node<'_>) -> bool {
+    let name = written(text, variable);
+    if matches!(last_name(&name), "params" | "parameters") {
+        return true;
+    }
+    let mut made = text.assignments.iter().filter(|one| one.target == name).peekable();
+    let is_list = |value: Node<'_>| {
+        let gives = ["list", "tuple", "filter", "parameters", "named_parameters"];
+        let kind_fits = match Kind::of(&value) {
+            Kind::Call => gives.contains(&last_name(&callee(text, value))),
+            kind => kind == Kind::ListComprehension,
+        };
+        kind_fits && names_parameters(&written(text, value))
+    };
+    made.peek().is_some() && made.all(|one| text.node(&one.value).is_some_and(is_list))
+}
+
+/// Whether each round changes the parameter that it is about, and leaves nothing for the next one.
+pub(super) fn changes_one_by_one(
+    text: &Module,
+    body: Node<'_>,
+    turning: &BTreeSet<String>,
+) -> bool {
+    let others = BTreeSet::new();
+    let mut round = Round { text, own: turning.clone(), others, changes: false };
+    round.block(body) && round.changes
+}
+
+/// What a round has done so far.
+struct Round<'t> {
+    text: &'t Module,
+    /// The variables that are its own: its parameter, and what it gave a value.
+    own: BTreeSet<String>,
+    /// Those that it read besides.
+    others: BTreeSet<String>,
+    changes: bool,
+}
+
+impl Round<'_> {
+    /// False where a statement may do something else.
+    fn block(&mut self, block: Node<'_>) -> bool {
+        named_children(block).into_iter().all(|one| self.statement(one))
+    }
+
+    fn statement(&mut self, statement: Node<'_>) -> bool {
+        match Kind::of(&statement) {
+            Kind::PassStatement
+            | Kind::ContinueStatement
+            | Kind::AssertStatement
+            | Kind::RaiseStatement => true,
+            Kind::IfStatement | Kind::ElifClause | Kind::ElseClause => {
+                named_children(statement).into_iter().all(|part| match Kind::of(&part) {
+                    Kind::Block => self.block(part),
+                    Kind::ElifClause | Kind::ElseClause => self.statement(part),
+                    _ => self.looks(part),
+                })
+            }
+            Kind::WithStatement => {
+                let body = statement.field(Field::Body);
+                let head = named_children(statement).into_iter().next();
+                let head = head.map(|head| written(self.text, head)).unwrap_or_default();
+                let is_harmless = head.contains("no_grad") || head.contains("inference_mode");
+                is_harmless && body.is_some_and(|body| self.block(body))
+            }
+            Kind::ExpressionStatement => {
+                statement.named_child(0).is_some_and(|inner| self.expression(inner))
+            }
+            _ => false,
+        }
+    }
+
+    /// The condition of an `if`.
+    fn looks(&mut self, condition: Node<'_>) -> bool {
+        self.reads(condition);
+        let calls = calls_in(condition);
+        calls.into_iter().all(|call| LOOK.contains(&last_name(&callee(self.text, call))))
+    }
+
+    fn expression(&mut self, inner: Node<'_>) -> bool {
+        let field = |name: Field| inner.field(name);
+        match Kind::of(&inner) {
+            // `average.mul_(decay)`
+            Kind::Call => {
+                let name = callee(self.text, inner);
+                let last = last_name(&name);
+                let is_in_place =
+                    last.ends_with('_') && !last.ends_with("__") && last != "requires_grad_";
+                let is_own = object_of(self.text, inner, last).is_some_and(|it| self.is_own(it));
+                self.reads(inner);
+                self.changes = true;
+                is_in_place && is_own
+            }
+            Kind::AugmentedAssignment => {
+                let (Some(left), Some(right)) = (field(Field::Left), field(Field::Right)) else {
+                    return false;
+                };
+                self.reads(right);
+                // `state["step"] += 1` is no tensor.
+                self.changes |= !matches!(Kind::of(&right), Kind::Integer | Kind::Float);
+                self.is_own(left)
+            }
+            Kind::Assignment => {
+                let (Some(left), Some(right)) = (field(Field::Left), field(Field::Right)) else {
+                    return false;
+                };
+                self.reads(right);
+                self.is_given(left, right)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether what is given a value is the round's own.
+    fn is_given(&mut self, left: Node<'_>, right: Node<'_>) -> bool {
+        match Kind::of(&left) {
+            Kind::Attribute | Kind::Subscript => {
+                let is_value = match left.field(Field::Attribute) {
+                    Some(name) => matches!(written(self.text, name).as_str(), "data" | "grad"),
+                    None => true,
+                };
+                self.changes |= right.is(Kind::BinaryOperator);
+                is_value && self.is_own(left)
+            }
+            _ => {
+                let names = targets(self.text, left);
+                let is_left_over = !names.is_disjoint(&self.others);
+                self.own.extend(names);
+                !is_left_over
+            }
+        }
+    }
+
+    /// `p.data`, `state["step"]`, `self.shadow[name]`
+    fn is_own(&self, place: Node<'_>) -> bool {
+        !reads(self.text, place).is_disjoint(&self.own)
+    }
+
+    fn reads(&mut self, node: Node<'_>) {
+        let read = reads(self.text, node);
+        self.others.extend(read.into_iter().filter(|name| !self.own.contains(name)));
+    }
+}

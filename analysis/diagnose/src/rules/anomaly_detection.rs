@@ -1,0 +1,172 @@
+//! Autograd's search for NaNs left on (PyTorch, "Performance Tuning Guide: Disable debugging APIs").
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding, Place};
+use crate::rule::Rule;
+use crate::switched_off;
+use ridgeline_optimize::rewrite::EditKind;
+use ridgeline_optimize::rewrite::program::Program;
+use ridgeline_optimize::rewrite::syntax::written;
+use ridgeline_profile::FileId;
+use ridgeline_python::semantics::module::Call;
+use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
+
+pub(super) struct AnomalyDetection;
+
+impl Rule for AnomalyDetection {
+    fn name(&self) -> &'static str {
+        "anomaly-detection"
+    }
+
+    fn title(&self) -> &'static str {
+        "Anomaly detection is on"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let Some(manifest) = evidence.manifest() else { return Vec::new() };
+        if manifest.settings.anomaly != Some(true) {
+            return Vec::new();
+        }
+        let sites = sites(evidence.program);
+        let written = sites.iter().find_map(|site| {
+            let (file, line) = evidence.ran(site.module, site.line)?;
+            Some(evidence.place(file, line))
+        });
+        let of_loop = || {
+            let at = manifest.training_loop?;
+            Some(evidence.place(FileId(at.file), at.line))
+        };
+        let Some(at) = written.or_else(of_loop) else { return Vec::new() };
+        vec![finding(at, switched_off::cost(evidence, "anomaly"))]
+    }
+
+    fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
+        let certain = sites(program).into_iter().filter(|site| site.is_always);
+        let place =
+            |site: Site| Place { path: program.module(site.module).path.clone(), line: site.line };
+        certain.map(|site| finding(place(site), None)).collect()
+    }
+}
+
+fn finding(at: Place, cost: Option<Cost>) -> Finding {
+    Finding {
+        rule: "anomaly-detection",
+        at,
+        message: "Anomaly detection is on".to_owned(),
+        why: "Every operator of the forward pass keeps Python's stack, and every gradient is searched for \
+              NaNs. That is for finding one, not for training."
+            .to_owned(),
+        cost,
+        fix: Some(EditKind::RemoveAnomalyDetection),
+        ..Finding::default()
+    }
+}
+
+/// Where the text turns it on.
+struct Site {
+    module: usize,
+    line: u32,
+    /// No condition stands before it.
+    is_always: bool,
+}
+
+fn sites(program: &Program<'_>) -> Vec<Site> {
+    let found = program.calls().filter_map(|(module, call)| {
+        let is_on = turns_on(program, module, call)?;
+        let line = program.module(module).line(call.span.start);
+        Some(Site { module, line, is_always: is_on && call.branches.is_empty() })
+    });
+    found.collect()
+}
+
+/// Whether a call turns it on for certain; nothing where it turns it off, or is another call.
+fn turns_on(program: &Program<'_>, module: usize, call: &Call) -> Option<bool> {
+    let name = call.name();
+    if !matches!(name, "set_detect_anomaly" | "detect_anomaly") {
+        return None;
+    }
+    let whole = program.called(module, call);
+    let is_torch = whole.starts_with("torch.");
+    let node = program.node(module, call).filter(|_| is_torch)?;
+    let arguments = program.arguments(module, node)?;
+    if name == "detect_anomaly" {
+        // It works as a `with` alone.
+        let mut around = node.parent();
+        while around.is_some_and(|one| {
+            matches!(Kind::of(&one), Kind::WithItem | Kind::AsPattern | Kind::WithClause)
+        }) {
+            around = around.and_then(|one| one.parent());
+        }
+        return around.is_some_and(|one| one.is(Kind::WithStatement)).then_some(true);
+    }
+    let mode = arguments.named("mode").or(arguments.positional.first().copied())?;
+    match written(program.module(module), mode).as_str() {
+        "True" => Some(true),
+        "False" => None,
+        _ => Some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Case, lines_in};
+    use ridgeline_graph::graph::TaskKind;
+    use ridgeline_profile::Phase;
+    use ridgeline_recording::observed::SwitchedOff;
+
+    const PROGRAM: &str = "\
+import torch
+torch.autograd.set_detect_anomaly(True)  # anomaly
+for x, y in loader:  # loop
+    loss.backward()  # backward
+";
+
+    #[track_caller]
+    fn check(text: &str, expected: &[u32]) {
+        assert_eq!(lines_in(&AnomalyDetection, text), expected, "{text}");
+    }
+
+    #[test]
+    fn where_the_text_turns_it_on() {
+        check(PROGRAM, &[2]);
+        check("from torch import autograd\nautograd.set_detect_anomaly(mode=True)\n", &[2]);
+        check("import torch\nwith torch.autograd.detect_anomaly():\n    train()\n", &[2]);
+        check(
+            "import torch\nwith torch.autograd.detect_anomaly(check_nan=False), f() as g:\n    x()\n",
+            &[2],
+        );
+    }
+
+    #[test]
+    fn off_or_on_demand_is_none() {
+        check("import torch\ntorch.autograd.set_detect_anomaly(False)\n", &[]);
+        check("import torch\ntorch.autograd.set_detect_anomaly(args.debug)\n", &[]);
+        check("import torch\nif args.debug:\n    torch.autograd.set_detect_anomaly(True)\n", &[]);
+        check("def unused():\n    torch.autograd.set_detect_anomaly(True)\n", &[]);
+    }
+
+    #[test]
+    fn what_iterations_without_it_save_is_the_cost() {
+        let mut case = Case::new(PROGRAM);
+        case.host(TaskKind::HostGap, 5e6, Phase::Backward, Some(case.line("backward")));
+        assert_eq!(case.measured(&AnomalyDetection), [], "nobody looked");
+        case.manifest.settings.anomaly = Some(true);
+        assert_eq!(case.finds(&AnomalyDetection, "anomaly").cost, None);
+        let name = "anomaly".to_owned();
+        let (with_ns, without_ns) = (vec![5_000_000; 3], vec![3_500_000; 3]);
+        case.manifest.observed.switched_off = vec![SwitchedOff { name, with_ns, without_ns }];
+        assert_eq!(case.finds(&AnomalyDetection, "anomaly").cost, Some(Cost::time(1.5e6)));
+        case.manifest.settings.anomaly = Some(false);
+        assert_eq!(case.measured(&AnomalyDetection), []);
+    }
+
+    #[test]
+    fn where_the_text_does_not_show_it_the_loop_is_told() {
+        let mut case = Case::new("import helper\nfor x in loader:  # loop\n    step(x)\n");
+        case.host(TaskKind::HostGap, 1e6, Phase::Other, None);
+        case.manifest.settings.anomaly = Some(true);
+        case.manifest.training_loop = Some(case.location("loop"));
+        assert_eq!(case.finds(&AnomalyDetection, "loop").cost, None);
+    }
+}

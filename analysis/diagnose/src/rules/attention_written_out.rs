@@ -1,0 +1,625 @@
+//! `attention-written-out`: product, softmax and product by themselves, so that the scores of all pairs
+//! go through memory (Dao et al., "FlashAttention", NeurIPS 2022; `scaled_dot_product_attention`).
+
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use tree_sitter::Node;
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding, Place};
+use crate::reading::place;
+use crate::rule::Rule;
+use crate::tally::{Line, of_line};
+use ridgeline_operators::op_cost::{Family, work};
+use ridgeline_operators::operator::Operator;
+use ridgeline_optimize::rewrite::mend::layers::layer;
+use ridgeline_optimize::rewrite::program::Program;
+use ridgeline_optimize::rewrite::syntax::{
+    callee, mentions, object_of, statement_of, within, written,
+};
+use ridgeline_profile::Phase;
+use ridgeline_python::semantics::gather::named_children;
+use ridgeline_python::semantics::module::{Call, Module, last_name};
+
+/// A smaller share of the iteration or of the peak is not worth another function.
+const LEAST: f64 = 0.02;
+/// Products, by the last part of their names; `@` is one, and `einsum` may be.
+const PRODUCTS: [&str; 3] = ["matmul", "bmm", "baddbmm"];
+/// Those of matrices of three dimensions alone.
+const OF_THREE: [&str; 2] = ["bmm", "baddbmm"];
+/// What may be done with scores and weights on the way, and the one kernel does too.
+const PASSING: [&str; 14] = [
+    "masked_fill",
+    "masked_fill_",
+    "where",
+    "div",
+    "div_",
+    "mul",
+    "mul_",
+    "add",
+    "to",
+    "type_as",
+    "float",
+    "half",
+    "dropout",
+    "view",
+];
+/// Steps from one name to the next.
+const DEEPEST: u32 = 12;
+
+pub(super) struct AttentionWrittenOut;
+
+impl Rule for AttentionWrittenOut {
+    fn name(&self) -> &'static str {
+        "attention-written-out"
+    }
+
+    fn title(&self) -> &'static str {
+        "Attention that is written out"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        find(evidence).unwrap_or_default()
+    }
+
+    fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
+        let sites = sites(program).into_iter();
+        // Beside the one call it is what is left for where that does not go: only a run tells.
+        let sites = sites.filter(|(module, line)| !has_the_call(program, *module, *line));
+        sites.map(|(module, line)| finding(place(program, module, line))).collect()
+    }
+}
+
+/// Whether the function of a line, or its class, calls the one operator as well.
+fn has_the_call(program: &Program<'_>, module: usize, line: u32) -> bool {
+    let text = program.module(module);
+    let function = text.function_at(text.index.lines().start_of(line));
+    let class = program.class_of((module, function)).and_then(|at| text.classes.get(at));
+    let function = function.and_then(|at| text.functions.get(at));
+    let spans = class.map(|one| &one.span).into_iter().chain(function.map(|one| &one.span));
+    let names = ["scaled_dot_product_attention", "flash_attn", "xformers"];
+    spans.into_iter().any(|span| names.iter().any(|name| text.text(span).contains(name)))
+}
+
+fn finding(at: Place) -> Finding {
+    Finding {
+        rule: "attention-written-out",
+        at,
+        message: "Attention is written out: the scores of all pairs go through memory".to_owned(),
+        why: "`torch.nn.functional.scaled_dot_product_attention(q, k, v, …)` computes the same, with mask, \
+              scale and dropout, in one operator that keeps no scores."
+            .to_owned(),
+        ..Finding::default()
+    }
+}
+
+fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
+    // Softmax of three dimensions on a line that is written so: nothing else can be one.
+    let sites: Vec<_> = sites(evidence.program)
+        .into_iter()
+        .filter_map(|(module, line)| evidence.ran(module, line))
+        .filter_map(|line| {
+            let softmax = of_line(evidence, line).filter(|(key, _)| {
+                let operator = evidence.operator(key);
+                let family = operator.and_then(work).map(|work| work.family);
+                let dimensions = operator.and_then(|it| it.shape(0)).map_or(0, <[u64]>::len);
+                family == Some(Family::Softmax) && dimensions >= 3
+            });
+            let time_ns: f64 = softmax.map(|(_, work)| work.time_ns()).sum();
+            (time_ns > 0.0).then_some((line, time_ns))
+        })
+        .collect();
+    let whole: f64 = sites.iter().map(|(_, time_ns)| time_ns).sum();
+    if sites.is_empty() {
+        return None;
+    }
+    let mut saved = evidence.what_if("fused-attention")?;
+    let mut probed = evidence.probes.stand_ins.iter().map(|(operator, _)| operator);
+    let is_probed = probed.any(|operator| operator.name.contains("scaled_dot_product"));
+    if !evidence.on_gpu() && !is_probed {
+        // The cost model knows little of a processor's fused attention; its products take what they took,
+        // and what goes over the scores besides them is gone.
+        saved.time_ns = beside_products_ns(evidence, &sites);
+    }
+    let peak = evidence.profile().memory.peak_bytes as f64;
+    let found = sites.into_iter().filter_map(|((file, line), time_ns)| {
+        let share = time_ns / whole;
+        let cost = Cost {
+            time_ns: share * saved.time_ns.max(0.0),
+            bytes: share * saved.bytes.unwrap_or(0.0).max(0.0),
+            is_predicted: true,
+        };
+        let is_large = peak > 0.0 && cost.bytes >= LEAST * peak;
+        (evidence.share(cost.time_ns) >= LEAST || is_large)
+            .then(|| Finding { cost: Some(cost), ..finding(evidence.place(file, line)) })
+    });
+    Some(found.collect())
+}
+
+/// Nanoseconds of what is neither product nor view and goes over tensors as large as the scores, in the
+/// forward and the backward pass.
+fn beside_products_ns(evidence: &Evidence<'_>, sites: &[(Line, f64)]) -> f64 {
+    let of_sites = sites.iter().flat_map(|(line, _)| of_line(evidence, *line));
+    let softmaxes = of_sites.filter_map(|(key, _)| {
+        let operator = evidence.operator(key)?;
+        let is_softmax = work(operator)?.family == Family::Softmax;
+        is_softmax.then(|| operator.shape(0)).flatten()
+    });
+    let scores: Vec<&[u64]> = softmaxes.collect();
+    let goes_over = |operator: &Operator| {
+        let family = work(operator).map(|work| work.family);
+        !matches!(family, None | Some(Family::Gemm | Family::View))
+            && operator.input_tensors().any(|tensor| scores.contains(&tensor.shape.as_slice()))
+    };
+    let all = evidence.work.iter().filter(|(key, _)| {
+        matches!(key.2, Phase::Forward | Phase::Backward)
+            && evidence.operator(key).is_some_and(goes_over)
+    });
+    all.map(|(_, work)| work.time_ns()).sum()
+}
+
+/// The lines of softmaxes that are in the midst of an attention: text and line.
+fn sites(program: &Program<'_>) -> Vec<(usize, u32)> {
+    let attentions = program.calls().filter(|(module, call)| {
+        let Some((scores, products)) = scores(program, *module, call) else { return false };
+        let way = Way { program, module: *module, function: call.function, products };
+        way.comes_from_product(scores, scores.start_byte(), 0)
+            && goes_to_product(program, *module, call) == Some(true)
+    });
+    let lines =
+        attentions.map(|(module, call)| (module, program.module(module).line(call.span.start)));
+    let mut lines: Vec<(usize, u32)> = lines.collect();
+    lines.dedup();
+    lines
+}
+
+/// What a softmax over the last dimension is of, and the products whose last dimension that is.
+fn scores<'a>(
+    program: &Program<'a>,
+    module: usize,
+    call: &Call,
+) -> Option<(Node<'a>, &'static [&'static str])> {
+    let text = program.module(module);
+    let node = program.node(module, call)?;
+    let arguments = program.arguments(module, node)?;
+    let first = || arguments.positional.first().copied().or(arguments.named("input"));
+    let is_function = matches!(
+        program.called(module, call).as_str(),
+        "torch.softmax" | "torch.nn.functional.softmax"
+    );
+    let (scores, dimension) = if is_function {
+        (first()?, arguments.named("dim").or(arguments.positional.get(1).copied())?)
+    } else if let Some(made) = layer_of(program, module, &call.callee) {
+        (first()?, made)
+    } else {
+        let object = object_of(text, node, "softmax")?;
+        if written(text, object).starts_with("self.") {
+            return None;
+        }
+        (object, arguments.named("dim").or(arguments.positional.first().copied())?)
+    };
+    match text.text(&dimension.byte_range()).trim() {
+        "-1" | "3" => Some((scores, &PRODUCTS)),
+        "2" => Some((scores, &OF_THREE)),
+        _ => None,
+    }
+}
+
+/// The dimension of `nn.Softmax` that an attribute holds, where it never holds anything else.
+fn layer_of<'a>(program: &Program<'a>, module: usize, callee: &str) -> Option<Node<'a>> {
+    let text = program.module(module);
+    let own = text.assignments.iter().filter(|one| one.target == callee);
+    let dimensions = own.map(|one| {
+        let value = text.node(&one.value)?;
+        let is_one = layer(program, module, value)? == "Softmax";
+        let arguments = program.arguments(module, value).filter(|_| is_one)?;
+        arguments.named("dim").or(arguments.positional.first().copied())
+    });
+    let dimensions: Vec<Node<'a>> = dimensions.collect::<Option<_>>()?;
+    let (first, rest) = dimensions.split_first().filter(|_| callee.starts_with("self."))?;
+    let same = |one: &Node<'a>| written(text, *one) == written(text, *first);
+    rest.iter().all(same).then_some(*first)
+}
+
+/// From a softmax back to what its scores are made of.
+struct Way<'a, 'p> {
+    program: &'p Program<'a>,
+    module: usize,
+    function: Option<usize>,
+    /// By the last part of their names.
+    products: &'static [&'static str],
+}
+
+impl<'a> Way<'a, '_> {
+    /// Whether scores are one product that was at most scaled, shifted and masked: that the one operator
+    /// does too.
+    fn comes_from_product(&self, node: Node<'a>, before: usize, depth: u32) -> bool {
+        if depth > DEEPEST {
+            return false;
+        }
+        let text = self.program.module(self.module);
+        let follow = |node: Node<'a>| self.comes_from_product(node, before, depth + 1);
+        let field = |name: Field| node.field(name);
+        match Kind::of(&node) {
+            Kind::ParenthesizedExpression => node.named_child(0).is_some_and(follow),
+            Kind::BinaryOperator => {
+                let (left, right) =
+                    (field(Field::Left).map(follow), field(Field::Right).map(follow));
+                match (field(Field::Operator).map(|one| one.kind()), left, right) {
+                    (Some("@"), ..) => self.products.contains(&"matmul"),
+                    (Some("+" | "*"), Some(left), Some(right)) => left != right,
+                    (Some("-" | "/"), Some(left), Some(right)) => left && !right,
+                    _ => false,
+                }
+            }
+            Kind::Call => {
+                let name = callee(text, node);
+                let last = last_name(&name);
+                if last == "einsum" {
+                    return self.products.contains(&"matmul") && gives_scores(text, node);
+                }
+                if self.products.contains(&last) {
+                    return true;
+                }
+                let object = field(Field::Function).and_then(|it| it.field(Field::Object));
+                let list = field(Field::Arguments).map(named_children).into_iter().flatten();
+                PASSING.contains(&last) && object.into_iter().chain(list).any(follow)
+            }
+            Kind::ConditionalExpression => named_children(node).into_iter().any(follow),
+            Kind::Identifier => self.was_product(&written(text, node), before, depth),
+            _ => false,
+        }
+    }
+
+    /// What a name was before it was scaled in place, and before a mask in a branch.
+    fn was_product(&self, name: &str, before: usize, depth: u32) -> bool {
+        let text = self.program.module(self.module);
+        let made = text.assignments.iter().rev().filter(|one| {
+            one.function == self.function && one.target == name && one.value.end <= before
+        });
+        for one in made {
+            let Some(value) = text.node(&one.value) else { return false };
+            if !one.is_augmented {
+                return one.element.is_none()
+                    && self.comes_from_product(value, one.at.start, depth + 1);
+            }
+            let operator = value.parent().and_then(|it| it.field(Field::Operator));
+            let is_passing = operator.map(|it| it.kind());
+            if !matches!(is_passing, Some("+=" | "-=" | "*=" | "/=")) {
+                return false;
+            }
+        }
+        false
+    }
+}
+
+/// Whether an `einsum` gives scores: of its last two dimensions one is of each factor.
+fn gives_scores(text: &Module, call: Node<'_>) -> bool {
+    let Some((factors, result)) = equation(text, call) else { return false };
+    let ([one, other], [.., row, column]) = (&factors[..], &result[..]) else { return false };
+    let is_of = |label: &String| (one.contains(label), other.contains(label));
+    matches!(
+        (is_of(row), is_of(column)),
+        ((true, false), (false, true)) | ((false, true), (true, false))
+    )
+}
+
+/// Whether an `einsum` applies weights: their last dimension is summed over.
+fn applies_weights(text: &Module, call: Node<'_>, weights: Node<'_>) -> bool {
+    let Some((factors, result)) = equation(text, call) else { return false };
+    let list = call.field(Field::Arguments).map(named_children).unwrap_or_default();
+    let tensors = list.into_iter().filter(|one| !one.is(Kind::String));
+    let mut factors = tensors.zip(factors);
+    let mine = factors.find(|(one, _)| one.byte_range().contains(&weights.start_byte()));
+    let last = mine.and_then(|(_, labels)| labels.last().cloned());
+    last.is_some_and(|last| !result.contains(&last))
+}
+
+/// The dimensions of the factors and of the result of an `einsum`: of torch's, a letter each, or of
+/// einops', a word each.
+fn equation(text: &Module, call: Node<'_>) -> Option<(Vec<Vec<String>>, Vec<String>)> {
+    let list = call.field(Field::Arguments).map(named_children)?;
+    let literal = list.into_iter().find(|one| one.is(Kind::String))?;
+    let equation = text.text(&literal.byte_range()).trim_matches(['"', '\'']);
+    let (factors, result) = equation.split_once("->")?;
+    let labels = |side: &str| -> Vec<String> {
+        match side.trim() {
+            words if words.contains(' ') => words.split_whitespace().map(str::to_owned).collect(),
+            letters => letters.chars().map(String::from).collect(),
+        }
+    };
+    Some((factors.split(',').map(labels).collect(), labels(result)))
+}
+
+/// Whether what a softmax gives is dropped out, multiplied and no more: whoever wants to see the weights
+/// has to write attention out. Nothing where it is not followed.
+fn goes_to_product(program: &Program<'_>, module: usize, call: &Call) -> Option<bool> {
+    let text = program.module(module);
+    let node = program.node(module, call)?;
+    let statement = statement_of(node)?;
+    if is_factor(text, node, statement) {
+        return Some(true);
+    }
+    // `weights = softmax(…)`, and then what reads `weights`, in the same block.
+    let mut name = target(text, statement)?;
+    if !leads_on(text, node, statement) {
+        return Some(false);
+    }
+    let mut is_multiplied = false;
+    let mut next = statement.next_named_sibling();
+    while let Some(one) = next {
+        next = one.next_named_sibling();
+        let readers: Vec<Node<'_>> = within(one)
+            .into_iter()
+            .filter(|it| it.is(Kind::Identifier) && written(text, *it) == name)
+            .collect();
+        // What is given a new value by itself is no reader.
+        let read: Vec<Node<'_>> = readers.into_iter().filter(|it| !is_target(*it)).collect();
+        if read.is_empty() {
+            continue;
+        }
+        let all = |holds: &dyn Fn(Node<'_>) -> bool| read.iter().all(|it| holds(*it));
+        if all(&|it| is_factor(text, it, one)) {
+            is_multiplied = true;
+        } else if all(&|it| leads_on(text, it, one)) && !is_multiplied {
+            name = target(text, one)?;
+        } else {
+            return Some(false);
+        }
+    }
+    // A function within that sees it.
+    let function = call.function.and_then(|at| text.functions.get(at));
+    let is_seen = function.is_some_and(|it| {
+        let inner = text
+            .functions
+            .iter()
+            .filter(|one| one.outer.is_some() && it.span.contains(&one.span.start));
+        inner.filter(|one| one.span != it.span).any(|one| mentions(text.text(&one.span), &name))
+    });
+    Some(is_multiplied && !is_seen)
+}
+
+/// The name that a statement gives a value, where it is one.
+fn target(text: &Module, statement: Node<'_>) -> Option<String> {
+    let inner = statement.named_child(0).filter(|one| one.is(Kind::Assignment))?;
+    let left = inner.field(Field::Left).filter(|left| left.is(Kind::Identifier))?;
+    Some(written(text, left))
+}
+
+fn is_target(node: Node<'_>) -> bool {
+    let parent = node.parent().filter(|parent| parent.is(Kind::Assignment));
+    parent.and_then(|parent| parent.field(Field::Left)) == Some(node)
+}
+
+/// Whether an expression is a factor of a product, dropped out on the way or not.
+fn is_factor(text: &Module, node: Node<'_>, statement: Node<'_>) -> bool {
+    let mut at = node;
+    while let Some(parent) = at.parent().filter(|_| at != statement) {
+        match Kind::of(&parent) {
+            Kind::BinaryOperator => {
+                let operator = parent.field(Field::Operator);
+                return operator.is_some_and(|operator| operator.kind() == "@");
+            }
+            Kind::Call => {
+                let name = callee(text, parent);
+                if last_name(&name) == "einsum" {
+                    return applies_weights(text, parent, node);
+                }
+                if PRODUCTS.contains(&last_name(&name)) {
+                    return true;
+                }
+                if !passes(&name) {
+                    return false;
+                }
+            }
+            Kind::ArgumentList | Kind::ParenthesizedExpression | Kind::Attribute => {}
+            _ => return false,
+        }
+        at = parent;
+    }
+    false
+}
+
+/// Whether an expression is all that a statement gives its target, dropped out on the way or not.
+fn leads_on(text: &Module, node: Node<'_>, statement: Node<'_>) -> bool {
+    let mut at = node;
+    while let Some(parent) = at.parent().filter(|_| at != statement) {
+        let is_fine = match Kind::of(&parent) {
+            Kind::Call => passes(&callee(text, parent)),
+            Kind::ArgumentList | Kind::ParenthesizedExpression | Kind::Attribute => true,
+            Kind::Assignment => return target(text, statement).is_some(),
+            _ => false,
+        };
+        if !is_fine {
+            return false;
+        }
+        at = parent;
+    }
+    false
+}
+
+/// `F.dropout`, `self.attn_drop`, `.to`: what weights may go through.
+fn passes(name: &str) -> bool {
+    let last = last_name(name);
+    PASSING.contains(&last) || (name.starts_with("self.") && last.contains("drop"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Case, lines_in, operator};
+    use ridgeline_operators::operator::Arg;
+    use ridgeline_optimize::facts::Variant;
+    use ridgeline_optimize::stand_ins::stand_ins;
+
+    const WRITTEN_OUT: &str = "import math\nimport torch\nfrom torch.nn import functional as F\n\n\
+        def attention(q, k, v, mask, drop):\n\
+        \x20   scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])\n\
+        \x20   if mask is not None:\n\
+        \x20       scores = scores.masked_fill(mask == 0, float('-inf'))\n\
+        \x20   weights = F.softmax(scores, dim=-1)\n\
+        \x20   weights = F.dropout(weights, drop)\n\
+        \x20   out = torch.matmul(weights, v)\n\
+        \x20   return out\n\n\
+        attention(1, 2, 3, 4, 5)\n";
+
+    #[test]
+    fn product_mask_softmax_dropout_product() {
+        assert_eq!(lines_in(&AttentionWrittenOut, WRITTEN_OUT), [9]);
+    }
+
+    fn body(lines: &str) -> String {
+        let body = lines.replace('\n', "\n    ");
+        format!(
+            "import torch\nimport torch.nn.functional as F\ndef f(self, q, k, v):\n    {body}\nf(1, 2, 3)\n"
+        )
+    }
+
+    #[test]
+    fn in_one_expression_and_by_methods() {
+        let one = body("return F.softmax(q @ k.mT, dim=-1) @ v");
+        assert_eq!(lines_in(&AttentionWrittenOut, &one), [4]);
+        let two = body("a = torch.bmm(q, k)\na = a.softmax(-1)\nreturn self.drop(a).bmm(v)");
+        assert_eq!(lines_in(&AttentionWrittenOut, &two), [5]);
+        let three = body(
+            "a = torch.einsum('bhd,bkd->bhk', q, k)\na *= 2\nw = torch.softmax(a, dim=-1)\nw = self.attn_drop(w)\nx = (w @ v).transpose(1, 2)\nreturn x",
+        );
+        assert_eq!(lines_in(&AttentionWrittenOut, &three), [6]);
+    }
+
+    #[test]
+    fn by_layers_other_names_and_three_dimensions() {
+        let layer = "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        \
+             self.softmax = nn.Softmax(DIM)\n    def forward(self, q, k, v):\n        \
+             w = self.softmax(q @ k)\n        return w @ v\nNet()(1, 2, 3)\n";
+        assert_eq!(lines_in(&AttentionWrittenOut, &layer.replace("DIM", "dim=-1")), [7]);
+        assert!(lines_in(&AttentionWrittenOut, &layer.replace("DIM", "dim=1")).is_empty());
+        let other = body("return nnf.softmax(q @ k, dim=-1) @ v");
+        let other = other.replace("functional as F", "functional as nnf");
+        assert_eq!(lines_in(&AttentionWrittenOut, &other), [4]);
+        let three = body("w = F.softmax(torch.bmm(q, k) / 8, 2)\nreturn torch.bmm(w, v)");
+        assert_eq!(lines_in(&AttentionWrittenOut, &three), [4]);
+        let words = body(
+            "s = einsum(q, k, 'b h i d, b h j d -> b h i j') + self.bias\nw = s.softmax(dim=-1)\n\
+             return einsum(w, v, 'b h i j, b h j d -> b h i d')",
+        );
+        assert_eq!(lines_in(&AttentionWrittenOut, &words), [5]);
+    }
+
+    #[test]
+    fn what_the_one_kernel_does_not_do_is_left_alone() {
+        for near in [
+            // Weights that somebody wants to see.
+            "w = F.softmax(q @ k, dim=-1)\nreturn w @ v, w",
+            "w = F.softmax(q @ k, dim=-1)\nself.seen = w\nreturn w @ v",
+            // Another dimension, another function, no product.
+            "w = F.softmax(q @ k, dim=1)\nreturn w @ v",
+            "w = F.softmax(self.mix(q @ k), dim=-1)\nreturn w @ v",
+            "w = F.softmax(torch.tanh(q @ k), dim=-1)\nreturn w @ v",
+            "w = F.softmax(q, dim=-1)\nreturn w @ v",
+            "w = F.softmax(q @ k, dim=-1)\nreturn w * v",
+            "w = F.softmax(q @ k, dim=-1)\nw = self.mix(w)\nreturn w @ v",
+            "w = F.softmax(q @ k, dim=-1)\nreturn w",
+            "return F.scaled_dot_product_attention(q, k, v)",
+            // More than scaling, shifting and masking.
+            "s = (q @ k) ** 2\nreturn F.softmax(s, dim=-1) @ v",
+            "s = q @ k\ns **= 2\nreturn F.softmax(s, dim=-1) @ v",
+            "s = 50.0 * torch.tanh(q @ k / 50.0)\nreturn F.softmax(s, dim=-1) @ v",
+            "return F.softmax(q @ k + q @ v, dim=-1) @ v",
+            "return F.softmax(1 / (q @ k), dim=-1) @ v",
+            // Talking heads: heads are mixed before the softmax, or after it.
+            "s = torch.einsum('bhij,hg->bgij', q @ k, self.mix)\nreturn F.softmax(s, dim=-1) @ v",
+            "w = F.softmax(q @ k, dim=-1)\nreturn torch.einsum('bhij,hg->bgij', w, self.mix)",
+            // The last of four dimensions is another.
+            "return F.softmax(q @ k, dim=2) @ v",
+        ] {
+            assert!(lines_in(&AttentionWrittenOut, &body(near)).is_empty(), "{near}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_beside_the_one_call_is_no_fault() {
+        let text = "import torch\nimport torch.nn.functional as F\ndef f(flash, q, k, v):\n    \
+            if flash:\n        return F.scaled_dot_product_attention(q, k, v)\n    \
+            return F.softmax(q @ k, dim=-1) @ v\nf(True, 1, 2, 3)\n";
+        assert_eq!(lines_in(&AttentionWrittenOut, text), [0; 0]);
+    }
+
+    const ROWS: &[u64] = &[96, 512, 64];
+    const SCORES: &[u64] = &[96, 512, 512];
+
+    fn measured(on_gpu: bool, others_us: f64) -> Case {
+        let example = if on_gpu { Case::new(WRITTEN_OUT).on_gpu() } else { Case::new(WRITTEN_OUT) };
+        example
+            .call(6, Phase::Forward, &operator("bmm", &[ROWS, &[96, 64, 512], SCORES]), 1000.0)
+            .call(6, Phase::Forward, &operator("div", &[SCORES, SCORES]), 800.0)
+            .call(9, Phase::Forward, &operator("softmax", &[SCORES, SCORES]), 800.0)
+            .call(11, Phase::Forward, &operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0)
+            .call(14, Phase::Forward, &operator("add", &[&[9], &[9], &[9]]), others_us)
+    }
+
+    #[test]
+    fn the_what_if_says_what_it_costs() {
+        let found = measured(true, 10.0).measured(&AttentionWrittenOut);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 9);
+        assert!(found[0].cost.is_some_and(|cost| cost.is_predicted && cost.time_ns > 5e5));
+        assert!(measured(true, 1e6).measured(&AttentionWrittenOut).is_empty());
+    }
+
+    #[test]
+    fn on_a_processor_the_scaling_and_the_softmax_are_its_cost() {
+        let found = measured(false, 10.0).measured(&AttentionWrittenOut);
+        assert_eq!(found[0].cost, Some(Cost::time(1.6e6).predicted()));
+        // What is known of another layer says nothing of it.
+        let mut other = measured(false, 10.0);
+        other.probes.stand_ins.push((operator("linear", &[&[64, 8], &[4, 8], &[64, 4]]), 9e3));
+        assert_eq!(other.measured(&AttentionWrittenOut)[0].cost, found[0].cost);
+    }
+
+    #[test]
+    fn what_this_machine_made_of_the_one_operator_counts() {
+        let mut case = measured(false, 10.0);
+        let stand_ins = stand_ins(&case.graph, &[], false);
+        assert_eq!(stand_ins.len(), 1);
+        for (operator, time_ns) in [(0, 500e3), (1, 400e3), (2, 400e3), (3, 500e3)] {
+            case.probes.operators.insert((operator, Variant::Same), time_ns);
+        }
+        // A quarter of what the others take by themselves, so a quarter of their 3.6 ms.
+        case.probes.stand_ins.push((stand_ins[0].operator.clone(), 450e3));
+        let cost = case.measured(&AttentionWrittenOut)[0].cost.expect("a cost");
+        assert!(cost.is_predicted && (cost.time_ns - 2.7e6).abs() < 1e3, "{cost:?}");
+        // It can be no quicker.
+        case.probes.stand_ins[0].1 = 1.8e6;
+        assert!(case.measured(&AttentionWrittenOut).is_empty());
+    }
+
+    #[test]
+    fn a_processor_has_no_one_operator_with_dropout() {
+        let with = |on_gpu: bool, share: f64| {
+            let mut dropout = operator("dropout", &[SCORES, SCORES]);
+            dropout.inputs.extend([Arg::Number(share), Arg::Bool(true)]);
+            let example =
+                if on_gpu { Case::new(WRITTEN_OUT).on_gpu() } else { Case::new(WRITTEN_OUT) };
+            example
+                .call(6, Phase::Forward, &operator("bmm", &[ROWS, &[96, 64, 512], SCORES]), 1000.0)
+                .call(9, Phase::Forward, &operator("softmax", &[SCORES, SCORES]), 800.0)
+                .call(10, Phase::Forward, &dropout, 800.0)
+                .call(11, Phase::Forward, &operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0)
+                .measured(&AttentionWrittenOut)
+        };
+        assert!(with(false, 0.1).is_empty());
+        assert_eq!(with(false, 0.0).len(), 1);
+        assert_eq!(with(true, 0.1).len(), 1);
+    }
+
+    #[test]
+    fn a_softmax_that_did_not_run_says_nothing() {
+        let other = Case::new(WRITTEN_OUT).on_gpu().call(
+            14,
+            Phase::Forward,
+            &operator("softmax", &[SCORES, SCORES]),
+            900.0,
+        );
+        assert!(other.measured(&AttentionWrittenOut).is_empty());
+    }
+}

@@ -1,0 +1,164 @@
+//! Communication that no computation hides. DistributedDataParallel exchanges the gradients of a
+//! bucket while the backward pass goes on with the next (Li et al., "PyTorch Distributed", VLDB 2020);
+//! what is left over, or is asked for outside of the backward pass, is paid in full.
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding};
+use crate::rule::Rule;
+use ridgeline_graph::graph::TaskKind;
+use ridgeline_profile::Profile;
+
+/// Below this share of the iteration it is what every program with ranks has: the last bucket has
+/// nothing left to hide behind.
+const LEAST_SHARE: f64 = 0.1;
+
+/// See the module's page.
+pub(crate) struct ExposedCommunication;
+
+impl Rule for ExposedCommunication {
+    fn name(&self) -> &'static str {
+        "exposed-communication"
+    }
+
+    fn title(&self) -> &'static str {
+        "Communication that nothing hides"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let Some(exchange) = evidence.profile().exchange.as_deref() else { return Vec::new() };
+        let exposed_ns = of_network(evidence.profile()).min(on_critical_path(evidence));
+        let Some(line) = exchange.lines.first() else { return Vec::new() };
+        // On a processor the exchange takes the very cores that the backward pass computes on: how much of
+        // it comes after is the machine's load, not the program's.
+        if line.in_backward && !evidence.on_gpu() {
+            return Vec::new();
+        }
+        if exposed_ns < LEAST_SHARE * evidence.iteration_ns() {
+            return Vec::new();
+        }
+        let (message, why) = if line.in_backward {
+            (
+                "The exchange of gradients outlasts the backward pass",
+                "Only what the backward pass leaves time for is hidden behind it. Exchange less \
+                 often (`no_sync` while gradients are accumulated), exchange fewer bytes (a \
+                 compression hook, bf16 gradients), or give each rank a larger batch.",
+            )
+        } else {
+            (
+                "The rank waits for communication outside of the backward pass",
+                "Nothing is computed while it waits. Let DistributedDataParallel exchange gradients \
+                 beside the backward pass, join many small exchanges into one, or ask with \
+                 `async_op=True` and wait where the result is needed.",
+            )
+        };
+        let others = exchange.lines.iter().skip(1);
+        let others = others.filter(|other| other.exposed_ns >= 0.1 * exchange.exposed_ns).take(4);
+        vec![Finding {
+            rule: self.name(),
+            at: evidence.place(line.file, line.line),
+            related: others
+                .map(|other| (evidence.place(other.file, other.line), "waits, too".to_owned()))
+                .collect(),
+            message: message.to_owned(),
+            why: why.to_owned(),
+            cost: Some(Cost::time(exposed_ns)),
+            fix: None,
+            ..Finding::default()
+        }]
+    }
+}
+
+/// Nanoseconds that are exposed where no rank waits for another: those of the rank that waits least.
+/// Of a rank alone, waiting for others cannot be told apart.
+fn of_network(profile: &Profile) -> f64 {
+    let own = profile.exchange.as_deref().map_or(0.0, |exchange| exchange.exposed_ns);
+    let ranks = profile.ranks.iter().flat_map(|ranks| &ranks.ranks);
+    ranks.filter_map(|rank| rank.exchange_ns.map(|(_, exposed_ns)| exposed_ns)).fold(own, f64::min)
+}
+
+/// Nanoseconds by which the iteration is shorter without it. A GPU that waits for its host anyway
+/// loses nothing. On the host, an exposed exchange is a wait of the loop's thread.
+fn on_critical_path(evidence: &Evidence<'_>) -> f64 {
+    let is_communication = |kind: TaskKind| kind == TaskKind::Communication;
+    if !evidence.graph().tasks.iter().any(|task| is_communication(task.kind)) {
+        return f64::INFINITY;
+    }
+    evidence.saved(|graph| {
+        for task in graph.tasks.iter_mut().filter(|task| is_communication(task.kind)) {
+            task.duration_ns = 0.0;
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use ridgeline_attribution::ranks::{rank_cost, side_by_side};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::harness::Case;
+    use ridgeline_profile::Phase;
+    use ridgeline_profile::exchange::{Exchange, ExposedLine};
+
+    const TEXT: &str = "\
+for batch in batches:
+    loss.backward()  # backward
+    for parameter in parameters:
+        dist.all_reduce(parameter.grad)  # exchange
+";
+
+    fn case(mark: &str, exposed_ms: f64) -> Case {
+        let mut case = Case::new(TEXT);
+        let (file, line) = case.line(mark);
+        let (exposed_ns, in_backward) = (exposed_ms * 1e6, mark == "backward");
+        let lines = vec![ExposedLine { file, line, exposed_ns, in_backward }];
+        case.profile.iteration.time_ns = 100e6;
+        case.profile.exchange =
+            Some(Arc::new(Exchange { total_ns: 50e6, exposed_ns, lines, ..Exchange::default() }));
+        case.host(TaskKind::HostOperator, 100e6, Phase::Forward, None);
+        case
+    }
+
+    #[test]
+    fn what_nothing_hides_is_found_where_it_is_waited_for() {
+        let found = case("exchange", 30.0).finds(&ExposedCommunication, "exchange");
+        assert!(found.message.contains("outside of the backward pass"), "{}", found.message);
+        assert_eq!(found.cost, Some(Cost::time(30e6)));
+        let on_gpu = case("backward", 30.0).on_gpu();
+        let found = on_gpu.finds(&ExposedCommunication, "backward");
+        assert_eq!(found.message, "The exchange of gradients outlasts the backward pass");
+        // A processor computes and exchanges with the same cores.
+        case("backward", 30.0).finds_nothing(&ExposedCommunication);
+    }
+
+    #[test]
+    fn a_little_is_what_every_program_has() {
+        case("backward", 8.0).on_gpu().finds_nothing(&ExposedCommunication);
+        let mut none = case("backward", 30.0).on_gpu();
+        none.profile.exchange = None;
+        none.finds_nothing(&ExposedCommunication);
+    }
+
+    #[test]
+    fn waiting_for_a_slower_rank_is_not_the_networks() {
+        let mut waits = case("backward", 40.0).on_gpu();
+        let slow = case("backward", 4.0);
+        let costs = [&waits, &slow].map(|case| &case.profile);
+        let costs = (0..).zip(costs).map(|(rank, profile)| rank_cost(rank, profile));
+        waits.profile.ranks = side_by_side(2, costs.collect()).map(Arc::new);
+        waits.finds_nothing(&ExposedCommunication);
+    }
+
+    #[test]
+    fn a_gpu_that_waits_for_its_host_loses_nothing() {
+        let mut hidden = case("backward", 40.0).on_gpu();
+        // The host takes 100 ms; the kernels are done long before.
+        hidden.launch(TaskKind::Communication, "ncclDevKernel_AllReduce", 40e6, None);
+        hidden.host(TaskKind::HostOperator, 100e6, Phase::Optimizer, None);
+        hidden.finds_nothing(&ExposedCommunication);
+        let mut alone = Case::new(TEXT).on_gpu();
+        alone.profile = case("backward", 40.0).on_gpu().profile;
+        alone.launch(TaskKind::Communication, "ncclDevKernel_AllReduce", 40e6, None);
+        alone.finds(&ExposedCommunication, "backward");
+    }
+}

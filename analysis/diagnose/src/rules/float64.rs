@@ -1,0 +1,289 @@
+//! `float64`: operators on numbers of 64 bits where the rest of the program has 32: what NumPy makes, and
+//! what it is added to, is of 64 bits. GPUs compute them 2 to 64 times slower, processors at half the
+//! speed, and each takes twice the memory.
+
+use std::collections::BTreeMap;
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding, Place};
+use crate::rule::Rule;
+use crate::tally::{Line, highest_first};
+use ridgeline_operators::operator::{ElementType, Operator, Tensor};
+use ridgeline_optimize::optimizations::shared::retyped::retyped;
+use ridgeline_optimize::rewrite::program::Program;
+use ridgeline_profile::Phase;
+use ridgeline_python::semantics::module::last_name;
+use ridgeline_recording::manifest::Parameter;
+
+/// A smaller share of the iteration does not matter.
+const LEAST: f64 = 0.02;
+/// Tensors of fewer elements are counters and rates, whose type is nobody's concern.
+const SMALL: f64 = 1024.0;
+/// Half of the bytes are left, and on a processor half of the operations of a vector.
+const OF_BYTES: f64 = 0.5;
+
+pub(super) struct Float64;
+
+impl Rule for Float64 {
+    fn name(&self) -> &'static str {
+        "float64"
+    }
+
+    fn title(&self) -> &'static str {
+        "Computing with 64 bits where nobody asked for it"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        find(evidence).into_iter().collect()
+    }
+}
+
+fn find(evidence: &Evidence<'_>) -> Option<Finding> {
+    // Physics that trains in double precision says so once, for everything, or for the model.
+    if sets_default(evidence.program) || has_double_weights(evidence) {
+        return None;
+    }
+    let uses: Vec<Option<Use>> = evidence.graph().operators.iter().map(use_of).collect();
+    let use_at = |operator: u32| uses.get(operator as usize).copied().flatten();
+    let mut by_line: BTreeMap<Line, f64> = BTreeMap::new();
+    let mut computes = false;
+    for (key, work) in evidence.work {
+        let Some((operator, how)) = evidence.operator(key).zip(use_at(key.3)) else { continue };
+        computes |= how == Use::Computes;
+        let saved_ns = saved(evidence, operator, how) * work.time_ns();
+        if saved_ns > 0.0 {
+            *by_line.entry((key.0, key.1)).or_default() += saved_ns;
+        }
+    }
+    let total_ns: f64 = by_line.values().sum();
+    // Data that come so and are cast at once are no more than that.
+    if !computes || evidence.share(total_ns) < LEAST {
+        return None;
+    }
+    // Where it begins: the first line of the forward pass that computes with it.
+    let tasks = evidence.graph().tasks.iter();
+    let mut tasks = tasks.filter(|task| task.kind.is_host() && task.phase == Phase::Forward);
+    let begin = tasks.find_map(|task| {
+        let line = task.line?;
+        let begins = use_at(task.operator?)? != Use::ToSingle;
+        (begins && by_line.contains_key(&line)).then_some(line)
+    });
+    let lines = highest_first(by_line);
+    let (file, line) = begin.or(lines.first().map(|(line, _)| *line))?;
+    let mut related = origins(evidence);
+    let others = lines.iter().filter(|(other, _)| *other != (file, line)).take(3);
+    related.extend(
+        others.map(|((file, line), _)| (evidence.place(*file, *line), "computes with it".into())),
+    );
+    Some(Finding {
+        rule: "float64",
+        at: evidence.place(file, line),
+        related,
+        message: "This computes with 64-bit numbers (float64)".to_owned(),
+        why: "NumPy makes float64 unless told otherwise, and a tensor of it turns all that it meets into \
+              float64. `.float()`, or `dtype=torch.float32` where it is made, keeps training in 32 bits."
+            .to_owned(),
+        cost: Some(Cost::time(total_ns).predicted()),
+        ..Finding::default()
+    })
+}
+
+/// What an operator does with numbers of 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Computes,
+    /// Makes them of 32 bits.
+    ToDouble,
+    /// Makes 32 bits of them.
+    ToSingle,
+}
+
+fn use_of(operator: &Operator) -> Option<Use> {
+    use ElementType::{Float32, Float64};
+    let is_large = |tensor: &Tensor| tensor.elements() >= SMALL;
+    if operator.base_name() == Some("_to_copy") {
+        let (from, to) = (operator.tensor(0)?, operator.outputs.first()?);
+        return match (from.element?, to.element?) {
+            (Float32, Float64) if is_large(to) => Some(Use::ToDouble),
+            (Float64, Float32) if is_large(to) => Some(Use::ToSingle),
+            _ => None,
+        };
+    }
+    let mut tensors = operator.input_tensors();
+    let computes = tensors.any(|tensor| tensor.element == Some(Float64) && is_large(tensor));
+    computes.then_some(Use::Computes)
+}
+
+/// The share of an operator's time that 32 bits would save. A cast would not be there.
+fn saved(evidence: &Evidence<'_>, operator: &Operator, how: Use) -> f64 {
+    if how != Use::Computes {
+        return 1.0;
+    }
+    if !evidence.on_gpu() {
+        return OF_BYTES;
+    }
+    let single = retyped(operator, ElementType::Float64, ElementType::Float32);
+    // Of a GPU that nobody knows the bytes count, which are half as many.
+    let ratio = evidence.facts().map(|facts| facts.modelled_ratio(operator, &single).value);
+    ratio.map_or(OF_BYTES, |ratio| (1.0 - ratio).clamp(0.0, 1.0))
+}
+
+/// Whether the program chooses the type that tensors have, and it is not seen to be another than float64.
+fn sets_default(program: &Program<'_>) -> bool {
+    const OTHERS: [&str; 7] =
+        ["float32", "float", "float16", "half", "bfloat16", "FloatTensor", "HalfTensor"];
+    program.calls().any(|(module, call)| {
+        let sets = matches!(call.name(), "set_default_dtype" | "set_default_tensor_type");
+        let text = program.module(module).text(&call.span);
+        let given = text.trim_end_matches([')', '\'', '"', ' ']);
+        sets && !OTHERS.contains(&last_name(given))
+    })
+}
+
+/// Whether most weights are of 64 bits.
+fn has_double_weights(evidence: &Evidence<'_>) -> bool {
+    let modules = evidence.manifest().map(|manifest| manifest.modules.as_slice());
+    let parameters = || modules.unwrap_or_default().iter().flat_map(|module| &module.parameters);
+    let elements: u64 = parameters().map(|one| one.elements).sum();
+    let is_double = |one: &&Parameter| one.bytes == one.elements.saturating_mul(8);
+    let double: u64 = parameters().filter(is_double).map(|one| one.elements).sum();
+    double.saturating_mul(2) > elements
+}
+
+/// Lines that make a tensor of 64 bits: by a type that they name, or of what NumPy made.
+fn origins(evidence: &Evidence<'_>) -> Vec<(Place, String)> {
+    let program = evidence.program;
+    let mut found: BTreeMap<(usize, u32), &'static str> = BTreeMap::new();
+    for (module, call) in program.calls() {
+        let text = program.module(module);
+        let written = text.text(&call.span);
+        let said = match call.name() {
+            "double" => "`.double()` makes it float64",
+            "from_numpy" => "what NumPy made is float64 unless told otherwise",
+            "tensor" | "as_tensor" if written.contains("np.") || written.contains("numpy.") => {
+                "what NumPy made is float64 unless told otherwise"
+            }
+            _ if written.contains("torch.float64") || written.contains("torch.double") => {
+                "its type is float64"
+            }
+            _ => continue,
+        };
+        if written.contains("float32") || written.contains("int64") || written.ends_with(".float()")
+        {
+            continue;
+        }
+        found.entry((module, text.line(call.span.start))).or_insert(said);
+    }
+    let places = found.into_iter().filter_map(|((module, line), said)| {
+        let (file, line) = evidence.ran(module, line)?;
+        Some((evidence.place(file, line), said.to_owned()))
+    });
+    places.take(3).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Case, of_type, operator};
+    use ridgeline_recording::manifest::Module;
+
+    const TEXT: &str = "import numpy as np\nimport torch\n\n\
+        weights = torch.from_numpy(np.ones(4096))\n\
+        y = model(x)\n\
+        z = y * weights\n\
+        loss = z.square().mean()\n";
+    const SHAPE: &[u64] = &[256, 4096];
+
+    fn example(text: &str, element: ElementType, double_us: f64) -> Case {
+        let step = of_type(element, "mul", &[SHAPE, SHAPE, SHAPE]);
+        Case::new(text)
+            .call(5, Phase::Forward, &operator("relu", &[SHAPE, SHAPE]), 1000.0)
+            .call(6, Phase::Forward, &step, double_us)
+            .call(7, Phase::Forward, &of_type(element, "pow", &[SHAPE, SHAPE]), 2.0 * double_us)
+            .call(6, Phase::Backward, &step, double_us)
+    }
+
+    #[test]
+    fn the_line_where_it_begins_with_where_it_comes_from() {
+        let found = example(TEXT, ElementType::Float64, 500.0).measured(&Float64);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 6);
+        assert_eq!(found[0].cost, Some(Cost::time(1e6).predicted()));
+        let related: Vec<u32> = found[0].related.iter().map(|(place, _)| place.line).collect();
+        assert_eq!(related, [4, 7]);
+    }
+
+    #[test]
+    fn single_precision_and_little_work_are_no_fault() {
+        assert!(example(TEXT, ElementType::Float32, 500.0).measured(&Float64).is_empty());
+        assert!(example(TEXT, ElementType::Float64, 1.0).measured(&Float64).is_empty());
+        let counter = of_type(ElementType::Float64, "add", &[&[1], &[1], &[1]]);
+        let small = Case::new(TEXT).calls(100, 6, Phase::Forward, &counter, 5.0);
+        assert!(small.measured(&Float64).is_empty());
+    }
+
+    #[test]
+    fn casts_vanish_and_are_no_fault_by_themselves() {
+        let cast = |from: ElementType, to: ElementType| {
+            let mut cast = of_type(from, "_to_copy", &[SHAPE, SHAPE]);
+            cast.outputs = vec![Tensor::new(to, SHAPE)];
+            cast
+        };
+        let (single, double) = (ElementType::Float32, ElementType::Float64);
+        // Loaded as NumPy has them, and cast at once.
+        let text = "import torch\n\n\n\nx = x.float()\nz = x.double() * weights\n";
+        let loaded = Case::new(text).call(5, Phase::Forward, &cast(double, single), 200.0);
+        assert!(loaded.measured(&Float64).is_empty());
+        let found = loaded
+            .call(6, Phase::Forward, &cast(single, double), 300.0)
+            .call(6, Phase::Forward, &of_type(double, "mul", &[SHAPE, SHAPE, SHAPE]), 400.0)
+            .measured(&Float64);
+        assert_eq!(found[0].at.line, 6, "where it begins");
+        assert_eq!(found[0].cost, Some(Cost::time(7e5).predicted()));
+    }
+
+    #[test]
+    fn who_asks_for_it_for_everything_gets_it() {
+        let found = |default: &str| {
+            let text = format!("import torch\n{default}\n\n\ny = model(x)\nz = y\n");
+            example(&text, ElementType::Float64, 500.0).measured(&Float64).len()
+        };
+        assert_eq!(found("torch.set_default_dtype(torch.float64)"), 0);
+        assert_eq!(found("torch.set_default_dtype(DTYPE)"), 0);
+        assert_eq!(found("torch.set_default_tensor_type('torch.DoubleTensor')"), 0);
+        assert_eq!(found("torch.set_default_dtype(torch.float32)"), 1);
+        assert_eq!(found("torch.set_default_tensor_type('torch.cuda.FloatTensor')"), 1);
+    }
+
+    #[test]
+    fn weights_of_64_bits_ask_for_it() {
+        let found = |bytes: [u64; 2]| {
+            let parameters = bytes.map(|bytes| Parameter {
+                elements: 4096,
+                bytes: 4096 * bytes,
+                ..Parameter::default()
+            });
+            let module = Module { parameters: parameters.to_vec(), ..Module::default() };
+            let case = example(TEXT, ElementType::Float64, 500.0);
+            case.told(|it| it.modules = vec![module]).measured(&Float64).len()
+        };
+        assert_eq!((found([8, 8]), found([4, 8]), found([4, 4])), (0, 1, 1));
+    }
+
+    #[test]
+    fn on_a_gpu_the_model_says_what_is_saved() {
+        let mut example = Case::new(TEXT).on_gpu();
+        example = example.call(
+            6,
+            Phase::Forward,
+            &of_type(ElementType::Float64, "mul", &[SHAPE, SHAPE, SHAPE]),
+            900.0,
+        );
+        let found = example.measured(&Float64);
+        assert!(
+            found.iter().all(|one| one.cost.is_some_and(|cost| cost.time_ns < 9e5)),
+            "{found:?}"
+        );
+        assert_eq!(found.len(), 1);
+    }
+}

@@ -1,0 +1,139 @@
+//! `fp32-without-tf32`: matrix products of FP32 numbers outside of tensor cores, on a GPU that has TF32
+//! (NVIDIA, "TensorFloat-32 in the A100 GPU"; PyTorch, `set_float32_matmul_precision`).
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding};
+use crate::rule::Rule;
+use crate::tally::{by_line, highest_first};
+use ridgeline_operators::op_cost::{Family, work};
+use ridgeline_operators::operator::ElementType;
+use ridgeline_optimize::rewrite::EditKind;
+use ridgeline_optimize::rewrite::program::Program;
+
+/// A smaller share of the iteration is not worth fewer digits.
+const LEAST: f64 = 0.02;
+/// Calls and switches by which a person chooses the precision.
+const CHOSEN: [&str; 3] = ["set_float32_matmul_precision", "allow_tf32", "fp32_precision"];
+
+pub(super) struct Fp32WithoutTf32;
+
+impl Rule for Fp32WithoutTf32 {
+    fn name(&self) -> &'static str {
+        "fp32-without-tf32"
+    }
+
+    fn title(&self) -> &'static str {
+        "FP32 products that could run on tensor cores (TF32)"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        find(evidence).into_iter().collect()
+    }
+}
+
+fn find(evidence: &Evidence<'_>) -> Option<Finding> {
+    let precision = evidence.manifest()?.settings.matmul_precision.as_deref();
+    let has_tf32 = evidence.device()?.peaks.tf32.is_some();
+    if !evidence.on_gpu()
+        || !has_tf32
+        || precision != Some("highest")
+        || is_chosen(evidence.program)
+    {
+        return None;
+    }
+    let products = by_line(evidence, |_, done, operator| {
+        let is_product = work(operator)?.family == Family::Gemm;
+        let is_single = operator.element() == Some(ElementType::Float32);
+        (is_product && is_single).then_some(done.kernel_ns)
+    });
+    let total_ns: f64 = products.values().sum();
+    if evidence.share(total_ns) < LEAST {
+        return None;
+    }
+    let saved_ns = evidence.what_if("tf32")?.time_ns;
+    let lines = highest_first(products);
+    let ((file, line), _) = *lines.first()?;
+    if evidence.share(saved_ns) < LEAST {
+        return None;
+    }
+    let others = lines.iter().skip(1).take(3);
+    Some(Finding {
+        rule: "fp32-without-tf32",
+        at: evidence.place(file, line),
+        related: others
+            .map(|((file, line), _)| (evidence.place(*file, *line), "multiplies FP32, too".into()))
+            .collect(),
+        message: "Matrix products of FP32 numbers run outside of tensor cores".to_owned(),
+        why: "This GPU multiplies FP32 numbers many times as fast in TF32, which rounds the factors to 10 \
+              bits and keeps the range and sums in FP32. Training is rarely the worse for it: \
+              `torch.set_float32_matmul_precision(\"high\")`."
+            .to_owned(),
+        cost: Some(Cost::time(saved_ns).predicted()),
+        fix: Some(EditKind::Tf32),
+        ..Finding::default()
+    })
+}
+
+/// Whether the program says itself how precise products shall be: then it is no oversight.
+fn is_chosen(program: &Program<'_>) -> bool {
+    let mut texts = program.modules().iter().map(|module| module.index.text());
+    texts.any(|text| CHOSEN.iter().any(|name| text.contains(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Case, of_type, operator};
+    use ridgeline_profile::Phase;
+
+    const TEXT: &str = "import torch\n\ny = model(x)\nz = head(y)\n";
+    const SQUARE: &[&[u64]] = &[&[4096, 4096], &[4096, 4096], &[4096, 4096]];
+
+    fn example(text: &str, precision: &str) -> Case {
+        let precision = precision.to_owned();
+        Case::new(text)
+            .on_gpu()
+            .told(|it| it.settings.matmul_precision = Some(precision))
+            .call(3, Phase::Forward, &operator("mm", SQUARE), 4000.0)
+            .call(4, Phase::Forward, &operator("mm", SQUARE), 8000.0)
+    }
+
+    #[test]
+    fn the_line_with_the_most_products_is_told() {
+        let found = example(TEXT, "highest").measured(&Fp32WithoutTf32);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].at.line, found[0].related[0].0.line), (4, 3));
+        let cost = found[0].cost.unwrap();
+        assert!(cost.is_predicted && cost.time_ns > 0.5 * 12e6, "{cost:?}");
+        assert_eq!(found[0].fix, Some(EditKind::Tf32));
+    }
+
+    #[test]
+    fn not_where_it_is_on_or_chosen_or_cannot_be() {
+        assert!(example(TEXT, "high").measured(&Fp32WithoutTf32).is_empty());
+        let chosen = "import torch\ntorch.set_float32_matmul_precision('highest')\ny = model(x)\n";
+        assert!(example(chosen, "highest").measured(&Fp32WithoutTf32).is_empty());
+        let mut old = example(TEXT, "highest");
+        old.device.as_mut().expect("a GPU").peaks.tf32 = None;
+        assert!(old.measured(&Fp32WithoutTf32).is_empty());
+        let untold = example(TEXT, "highest").told(|it| it.settings.matmul_precision = None);
+        assert!(untold.measured(&Fp32WithoutTf32).is_empty());
+    }
+
+    #[test]
+    fn not_where_products_are_of_16_bits_or_small() {
+        let half = of_type(ElementType::BFloat16, "mm", SQUARE);
+        let half = Case::new(TEXT)
+            .on_gpu()
+            .told(|it| it.settings.matmul_precision = Some("highest".to_owned()))
+            .call(3, Phase::Forward, &half, 4000.0);
+        assert!(half.measured(&Fp32WithoutTf32).is_empty());
+        let sum = operator("add", &[&[1 << 20], &[1 << 20], &[1 << 20]]);
+        let small = Case::new(TEXT)
+            .on_gpu()
+            .told(|it| it.settings.matmul_precision = Some("highest".to_owned()))
+            .call(3, Phase::Forward, &operator("mm", &[&[8, 8], &[8, 8], &[8, 8]]), 2.0)
+            .call(4, Phase::Forward, &sum, 4000.0);
+        assert!(small.measured(&Fp32WithoutTf32).is_empty());
+    }
+}

@@ -1,0 +1,302 @@
+//! Validation that builds graphs which nobody goes back through (PyTorch, "Performance Tuning Guide:
+//! Disable gradient calculation for validation or inference").
+
+use crate::evaluation::Stretches;
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding, Place};
+use crate::rule::Rule;
+use crate::validation::{Validation, found_in_recording, found_in_text, has_gradients};
+use ridgeline_optimize::rewrite::EditKind;
+use ridgeline_optimize::rewrite::mend::validation::forward_that_goes_back;
+use ridgeline_optimize::rewrite::program::Program;
+
+pub(super) struct GradientsInValidation;
+
+impl Rule for GradientsInValidation {
+    fn name(&self) -> &'static str {
+        "gradients-in-validation"
+    }
+
+    fn title(&self) -> &'static str {
+        "Validation builds graphs for a backward pass that never comes"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let cost = |stretches: &Stretches| {
+            let held = stretches.held_bytes(evidence).filter(|_| !stretches.is_empty());
+            held.filter(|bytes| *bytes > 0.0).map(Cost::bytes)
+        };
+        // The agent cannot tell what a model does with gradients within itself.
+        let is_needed = forward_that_goes_back(evidence.program).is_some();
+        let wrong = |one: &Validation<'_>| one.seen.with_gradients && !is_needed;
+        found_in_recording(evidence, wrong, cost, finding)
+    }
+
+    fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
+        found_in_text(program, |one| has_gradients(program, one), finding)
+    }
+
+    fn measurement_decides(&self) -> bool {
+        // Few iterations may not come to the validation.
+        false
+    }
+}
+
+fn finding(at: Place, cost: Option<Cost>) -> Finding {
+    Finding {
+        rule: "gradients-in-validation",
+        at,
+        message: "Validation runs with gradients on".to_owned(),
+        why: "Every layer keeps what a backward pass would need, and none comes. Under \
+              `torch.no_grad()` or `torch.inference_mode()` that memory is free, and a larger batch fits."
+            .to_owned(),
+        cost,
+        fix: Some(EditKind::NoGradInValidation),
+        ..Finding::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Case, lines_in};
+    use ridgeline_graph::graph::TaskKind;
+    use ridgeline_graph::memory::BlockKind;
+    use ridgeline_profile::Phase;
+    use ridgeline_recording::observed::Evaluation;
+
+    const PROGRAM: &str = "\
+import torch
+model = torch.nn.Linear(2, 2)
+def evaluate(model, loader):
+    total = 0.0
+    for x, y in loader:
+        out = model(x)  # call
+        total += criterion(out, y).item()  # after
+    return total
+for x, y in train_loader:
+    criterion(model(x), y).backward()  # train
+evaluate(model, val_loader)
+";
+
+    #[track_caller]
+    fn check(text: &str, expected: &[u32]) {
+        assert_eq!(lines_in(&GradientsInValidation, text), expected, "{text}");
+    }
+
+    #[test]
+    fn a_function_of_validation_without_no_grad() {
+        check(PROGRAM, &[6]);
+    }
+
+    #[test]
+    fn whatever_turns_gradients_off_is_seen() {
+        let with = |old: &str, new: &str| check(&PROGRAM.replace(old, new), &[]);
+        with("def evaluate", "@torch.no_grad()\ndef evaluate");
+        with(
+            "        out = model(x)",
+            "        with torch.inference_mode():\n            out = model(x)",
+        );
+        with(
+            "evaluate(model, val_loader)\n",
+            "with torch.no_grad():\n    evaluate(model, val_loader)\n",
+        );
+        with("import torch\n", "import torch\ntorch.set_grad_enabled(False)\n");
+        // A library calls it, and may do so without gradients.
+        with("\nevaluate(model, val_loader)\n", "\n");
+        // It goes back, or says nothing of validation.
+        with("    return total", "    out.sum().backward()\n    return total");
+        let run = PROGRAM.replace("evaluate", "run");
+        check(&run.replace("val_loader", "loader"), &[]);
+        // Two steps above.
+        let above = PROGRAM.replace(
+            "\nevaluate(model, val_loader)\n",
+            "\n@torch.no_grad()\ndef finish():\n    evaluate(model, val_loader)\nfinish()\n",
+        );
+        check(&above, &[]);
+    }
+
+    #[test]
+    fn a_function_that_is_given_data_of_validation() {
+        let run = PROGRAM.replace("evaluate", "run");
+        check(&run, &[6]);
+        check(&run.replace("(model, val_loader)", "(model, loader=dl[\"val\"])"), &[6]);
+        // It goes over other data as well.
+        check(&format!("{run}run(model, train_loader)\n"), &[]);
+        // So many steps, of whatever data.
+        let steps = run.replace("x, y in loader", "step in range(loader)");
+        check(&steps.replace("val_loader", "val_steps"), &[]);
+        check(&format!("{run}run(model, val_loader).backward()\n"), &[]);
+    }
+
+    fn recorded(with_gradients: bool) -> Case {
+        let mut case = Case::new(PROGRAM);
+        let (call, after) = (case.line("call"), case.line("after"));
+        case.host(TaskKind::HostOperator, 1e6, Phase::Forward, Some(case.line("train")));
+        let mut layer = |line| case.host(TaskKind::HostOperator, 1e6, Phase::Forward, line);
+        let layers = [layer(Some(call)), layer(None), layer(None), layer(None)];
+        let last = layer(Some(after));
+        // Three layers' outputs, the result, and what the last layer needs for itself.
+        for (layer, bytes) in layers.into_iter().zip([6e6, 6e6, 6e6, 1e6]) {
+            case.block(bytes, BlockKind::Temporaries, Some(layer), Some(last));
+        }
+        case.block(2e6, BlockKind::Temporaries, Some(layers[3]), Some(layers[3]));
+        let at = case.location("call");
+        case.manifest.observed.evaluations =
+            vec![Evaluation { at, calls: 2, with_gradients, ..Evaluation::default() }];
+        case
+    }
+
+    #[test]
+    fn what_the_graph_holds_at_the_peak_is_the_cost() {
+        let found = recorded(true).finds(&GradientsInValidation, "call");
+        // 21 MB with all of them, 12 with two at a time.
+        assert_eq!(found.cost, Some(Cost::bytes(9e6)));
+        assert_eq!(recorded(false).measured(&GradientsInValidation), []);
+    }
+
+    const SHARED: &str = "\
+import torch
+class Trainer:
+    def __init__(self):
+        self.model = torch.nn.Linear(2, 2)
+    def step(self, batch):
+        out = self.model(batch)  # call
+        return criterion(out)  # loss
+    def train(self):
+        for batch in self.train_loader:
+            loss = self.step(batch)  # train
+            loss.backward()  # backward
+            self.optimizer.step()
+    def validate(self):
+        total = 0.0
+        for batch in self.val_loader:
+            loss = self.step(batch)  # validate
+            total += loss.item()  # after
+        return total
+Trainer().train()
+Trainer().validate()
+";
+
+    /// A step that trains, and one that validates: each makes a tensor of so many bytes, which lives on
+    /// until it comes back.
+    fn shared(trained: f64, validated: [f64; 3]) -> Case {
+        let mut case = Case::new(SHARED);
+        let mut task = |kind: TaskKind, mark: &str| {
+            let at = case.line(mark);
+            case.host(kind, 1e6, Phase::Forward, Some(at))
+        };
+        let _ = task(TaskKind::HostGap, "train");
+        let made = task(TaskKind::HostOperator, "call");
+        let _ = task(TaskKind::HostOperator, "loss");
+        let gone = task(TaskKind::HostOperator, "backward");
+        let _ = task(TaskKind::HostGap, "validate");
+        let layers = [(); 3].map(|()| task(TaskKind::HostOperator, "call"));
+        let _ = task(TaskKind::HostOperator, "loss");
+        let after = task(TaskKind::HostOperator, "after");
+        case.block(trained, BlockKind::Temporaries, Some(made), Some(gone));
+        for (layer, bytes) in layers.into_iter().zip(validated) {
+            case.block(bytes, BlockKind::Temporaries, Some(layer), Some(after));
+        }
+        let at = case.location("validate");
+        case.manifest.observed.evaluations =
+            vec![Evaluation { at, calls: 1, with_gradients: true, ..Evaluation::default() }; 2];
+        case
+    }
+
+    #[test]
+    fn a_step_that_training_has_as_well_costs_what_validation_holds_in_it() {
+        let found = shared(4e6, [6e6, 6e6, 2e6]).finds(&GradientsInValidation, "validate");
+        // 14 MB with all of them, 12 with two at a time.
+        assert_eq!(found.cost, Some(Cost::bytes(2e6)));
+        // The peak is that of training.
+        let found = shared(40e6, [6e6, 6e6, 2e6]).finds(&GradientsInValidation, "validate");
+        assert_eq!(found.cost, None);
+    }
+
+    #[test]
+    fn what_a_shared_step_does_in_training_is_left_alone() {
+        // Fake pictures that a discriminator is given.
+        for mark in ["train", "call"] {
+            let mut case = shared(4e6, [6e6; 3]);
+            let at = case.location(mark);
+            for one in &mut case.manifest.observed.evaluations {
+                one.at = at;
+            }
+            assert_eq!(case.measured(&GradientsInValidation), [], "{mark}");
+        }
+        // The step goes back by itself.
+        let mut case = shared(4e6, [6e6; 3]);
+        let back = SHARED.replace("return criterion(out)", "return back(out)")
+            + "def back(out):\n    out.backward()\n";
+        case.file("train.py", &back);
+        assert_eq!(case.measured(&GradientsInValidation), []);
+    }
+
+    #[test]
+    fn a_peak_elsewhere_is_not_lowered() {
+        let mut case = recorded(true);
+        let at = case.line("train");
+        let train = case.host(TaskKind::HostOperator, 1e6, Phase::Backward, Some(at));
+        case.block(50e6, BlockKind::Activations, Some(train), Some(train));
+        assert_eq!(case.finds(&GradientsInValidation, "call").cost, None);
+    }
+
+    #[test]
+    fn a_call_that_nobody_named_validation_is_left_alone() {
+        // The fake pictures of a discriminator's step.
+        let text = PROGRAM
+            .replace("evaluate", "step")
+            .replace("def step(model, loader)", "def step(m, l)");
+        let mut case = recorded(true);
+        case.file("train.py", &text);
+        assert_eq!(case.measured(&GradientsInValidation), []);
+    }
+
+    #[test]
+    fn a_loop_over_data_of_validation_without_no_grad() {
+        let text = "\
+import torch
+model = torch.nn.Linear(2, 2)
+for x, y in train_loader:
+    criterion(model(x), y).backward()
+for x, y in testloader:
+    correct += (model(x).argmax(1) == y).sum().item()
+";
+        check(text, &[6]);
+        let with = |old: &str, new: &str| check(&text.replace(old, new), &[]);
+        with("testloader", "loader");
+        with("(model(x).argmax(1) == y).sum().item()", "criterion(model(x), y).backward()");
+        with("for x, y in testloader", "with evaluating(model):\n  for x, y in testloader");
+        // What was validated is gone back through.
+        with(".sum().item()\n", ".sum()\ncorrect.backward()\n");
+    }
+
+    #[test]
+    fn what_a_loss_comes_from_is_no_validation() {
+        // The loss itself, and a policy's evaluation of its actions.
+        let text = "\
+import torch
+model = torch.nn.Linear(2, 2)
+def evaluate(x, y):
+    return criterion(model(x), y)
+for x, y in train_loader:
+    loss = evaluate(x, y)
+    loss.backward()
+";
+        check(text, &[]);
+        check(&text.replace("loss = evaluate(x, y)", "a, loss = evaluate(x, y)"), &[]);
+        check(&text.replace("loss = evaluate(x, y)", "loss = model(x)\n    evaluate(x, y)"), &[4]);
+    }
+
+    #[test]
+    fn a_model_that_asks_for_gradients_itself_needs_them_in_validation() {
+        let class = "class Net(torch.nn.Module):\n    def forward(self, x):\n        \
+                     return torch.autograd.grad(self.net(x), x)[0]\ndef evaluate";
+        let text = PROGRAM.replace("def evaluate", class);
+        check(&text, &[]);
+        let mut case = recorded(true);
+        case.file("train.py", &text);
+        assert_eq!(case.measured(&GradientsInValidation), []);
+    }
+}

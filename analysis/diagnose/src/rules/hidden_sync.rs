@@ -1,0 +1,566 @@
+//! Reading a tensor in the loop, for which the host waits until the GPU has computed it (PyTorch,
+//! "Performance Tuning Guide: Avoid unnecessary CPU-GPU synchronization").
+
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use std::collections::BTreeMap;
+
+use tree_sitter::Node;
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding};
+use crate::reading::{callers, conditions_around, is_in_validation, loops_around, nodes_of_line};
+use crate::rule::Rule;
+use crate::waits::saved_without;
+use ridgeline_graph::graph::{Graph, Resource, Task, TaskId, TaskKind};
+use ridgeline_optimize::rewrite::syntax::{callee, within, written};
+use ridgeline_profile::{FileId, Phase};
+use ridgeline_python::semantics::module::{Module, last_name};
+use ridgeline_recording::copies::{Direction, direction};
+
+/// What is saved of an iteration has to be more than this share to be told.
+const LEAST_SHARE: f64 = 0.005;
+/// Lines of an iteration that are looked at, those with the longest waits first: each is replayed.
+const MOST_LINES: usize = 4;
+/// Functions that are followed from a line to the loop.
+const MOST_CALLERS: u32 = 4;
+
+/// A number, or a size of a tensor of few dimensions.
+const FEW_BYTES: u64 = 64;
+
+pub(super) struct HiddenSync;
+
+impl Rule for HiddenSync {
+    fn name(&self) -> &'static str {
+        "hidden-sync"
+    }
+
+    fn title(&self) -> &'static str {
+        "The host waits for the GPU within the loop"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        if !evidence.on_gpu() || !evidence.is_replayed() {
+            return Vec::new();
+        }
+        let mut lines = waiting(evidence);
+        lines.sort_by(|one, other| other.waited_ns.total_cmp(&one.waited_ns));
+        lines.truncate(MOST_LINES);
+        if lines.is_empty() {
+            return Vec::new();
+        }
+        let saved = |waits: &[TaskId]| saved_without(evidence, waits);
+        let least_ns = LEAST_SHARE * evidence.iteration_ns();
+        let alone: Vec<f64> = lines.iter().map(|line| saved(&line.waits)).collect();
+        let all: Vec<TaskId> = lines.iter().flat_map(|line| line.waits.iter().copied()).collect();
+        let together = if lines.len() > 1 { saved(&all) } else { alone.iter().sum() };
+        // Where two lines wait for the same, one alone saves nothing. What both save is divided by how
+        // long each waits.
+        let shared_ns = (together - alone.iter().sum::<f64>()).max(0.0);
+        let waited_ns: f64 = lines.iter().map(|line| line.waited_ns).sum();
+        let found = lines.iter().zip(alone).filter_map(|(line, alone_ns)| {
+            let time_ns = alone_ns + shared_ns * line.waited_ns / waited_ns.max(1.0);
+            let is_worth = time_ns >= least_ns && time_ns > 0.0;
+            is_worth.then(|| finding(evidence, line, time_ns))
+        });
+        found.collect()
+    }
+}
+
+fn finding(evidence: &Evidence<'_>, line: &Line, time_ns: f64) -> Finding {
+    Finding {
+        rule: "hidden-sync",
+        at: evidence.place(line.at.0, line.at.1),
+        message: format!("{} waits for the GPU in every iteration", line.what.shown()),
+        why: line.what.why().to_owned(),
+        cost: Some(Cost::time(time_ns).predicted()),
+        ..Finding::default()
+    }
+}
+
+/// A line that waits, and what of it does.
+struct Line {
+    at: (FileId, u32),
+    waits: Vec<TaskId>,
+    /// Nanoseconds for which the host stands there in the replayed iteration.
+    waited_ns: f64,
+    what: What,
+}
+
+/// What makes a line wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    /// `.item()`, `print` and the like.
+    Read(String),
+    Condition,
+    Nonzero(String),
+    Mask,
+    Upload,
+    Explicit(String),
+}
+
+impl What {
+    fn shown(&self) -> String {
+        match self {
+            What::Read(name) | What::Nonzero(name) | What::Explicit(name) => format!("`{name}`"),
+            What::Condition => "A condition on a tensor".to_owned(),
+            What::Mask => "Indexing with a mask".to_owned(),
+            What::Upload => "A copy to the GPU that blocks".to_owned(),
+        }
+    }
+
+    fn why(&self) -> &'static str {
+        match self {
+            What::Read(_) => {
+                "The host stops until the GPU has computed the value, and meanwhile launches nothing \
+                 more, so that the GPU is idle after it. Keep the tensor (detached), and read it once \
+                 in many iterations or at the end."
+            }
+            What::Condition => {
+                "Python has to know the value to go on, so the host stops until the GPU has computed \
+                 it, and launches nothing meanwhile. `torch.where` decides on the GPU; a check can be \
+                 made once in many iterations."
+            }
+            What::Nonzero(_) | What::Mask => {
+                "How many elements there are depends on the data, so the host stops until the GPU has \
+                 counted them, and launches nothing meanwhile. `torch.where` or a multiplication with \
+                 the mask keep the size."
+            }
+            What::Upload => {
+                "The host waits until all that the GPU was given before is done and the copy is made. \
+                 Make the tensor on the GPU (`device=…`) or once before the loop, or copy it from \
+                 pinned memory with `non_blocking=True`."
+            }
+            What::Explicit(_) => {
+                "The host stops until the GPU is done with everything, and launches nothing meanwhile. \
+                 It is needed to measure times by hand, not to train."
+            }
+        }
+    }
+}
+
+/// The lines of the loop that wait for a GPU, where the text says why.
+fn waiting(evidence: &Evidence<'_>) -> Vec<Line> {
+    let graph = evidence.graph();
+    let Some(host) = graph.find(&Resource::Host) else { return Vec::new() };
+    let ends = &evidence.subject.recorded.schedule.end_ns;
+    let end = |id: Option<TaskId>| id.and_then(|id| ends.get(id.index())).copied();
+    let copies = uploads(graph);
+    /// A wait, and nanoseconds for which the host stands there.
+    type WaitKind<'a> = (TaskId, &'a Task, f64);
+    let mut lines: BTreeMap<(FileId, u32), Vec<WaitKind<'_>>> = BTreeMap::new();
+    for (id, task) in graph.iter() {
+        let is_wait = task.kind == TaskKind::Wait && !task.is_removed && task.resource == host;
+        let Some(at) = task.line.filter(|_| is_wait) else { continue };
+        let waited_ns = end(Some(id)).zip(end(graph.before(id)).or(Some(0.0)));
+        let waited_ns = waited_ns.map_or(0.0, |(until, from)| (until - from).max(0.0));
+        lines.entry(at).or_default().push((id, task, waited_ns));
+    }
+    let found = lines.into_iter().filter_map(|(at, waits)| {
+        let (module, line) = evidence.today(at.0, at.1)?;
+        let text = evidence.program.module(module);
+        let first = nodes_of_line(text, line).into_iter().next()?;
+        if runs_in_some(evidence, at) || is_now_and_then(evidence, module, first, 0) {
+            return None;
+        }
+        let shown = waits.into_iter().filter_map(|(id, task, waited_ns)| {
+            let kind = kind(graph, (id, task), &copies)?;
+            Some((id, waited_ns, what(text, line, kind)?))
+        });
+        let shown: Vec<(TaskId, f64, What)> = shown.collect();
+        Some(Line {
+            at,
+            waited_ns: shown.iter().map(|(_, waited_ns, _)| waited_ns).sum(),
+            waits: shown.iter().map(|(id, ..)| *id).collect(),
+            what: shown.into_iter().next()?.2,
+        })
+    });
+    found.collect()
+}
+
+/// The calls that copy from the host to a GPU.
+fn uploads(graph: &Graph) -> Vec<u32> {
+    let is_one = |task: &&Task| ridgeline_graph::uploads::is_upload(graph, task);
+    graph.tasks.iter().filter(is_one).filter_map(|task| task.call).collect()
+}
+
+/// What an operator waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitKind {
+    /// A number that Python reads.
+    Scalar,
+    /// A tensor that is copied to the host.
+    Download,
+    Upload,
+    /// A size that depends on the data.
+    Size,
+    /// A few bytes that are copied to the host: a number that Python reads, or a size.
+    Few,
+    /// No operator: `torch.cuda.synchronize()`.
+    None,
+}
+
+fn kind(graph: &Graph, (id, task): (TaskId, &Task), uploads: &[u32]) -> Option<WaitKind> {
+    let Some(operator) = graph.operator_of(task) else {
+        // What has nothing to compute itself is no operator of the graph, as `item` and `nonzero`.
+        return Some(match downloaded(graph, id) {
+            Some(0..=FEW_BYTES) => WaitKind::Few,
+            Some(_) => WaitKind::Download,
+            None => WaitKind::None,
+        });
+    };
+    match operator.base_name()? {
+        "_local_scalar_dense" | "item" | "is_nonzero" | "equal" | "allclose" => {
+            Some(WaitKind::Scalar)
+        }
+        "nonzero" | "index" | "index_put_" | "_index_put_impl_" | "masked_select" | "argwhere"
+        | "where" | "unique" | "_unique" | "_unique2" | "unique_dim" | "unique_consecutive"
+        | "bincount" | "repeat_interleave" => Some(WaitKind::Size),
+        "copy_" | "_to_copy" | "to" | "clone" | "lift_fresh" => {
+            let is_upload = task.call.is_some_and(|call| uploads.contains(&call));
+            // Batches on their way to the GPU are told of by the rules of loaders.
+            let is_batch = is_upload && matches!(task.phase, Phase::Data | Phase::Other);
+            let kind = if is_upload { WaitKind::Upload } else { WaitKind::Download };
+            (!is_batch).then_some(kind)
+        }
+        _ => None,
+    }
+}
+
+/// Bytes that a wait waits for to be copied to the host.
+fn downloaded(graph: &Graph, wait: TaskId) -> Option<u64> {
+    let sources = graph.edges().iter().filter(|edge| edge.to == wait).map(|edge| edge.from);
+    let mut copies = sources.filter_map(|from| graph.task(from)).filter(|task| {
+        task.kind == TaskKind::HostCopy && direction(graph.name_of(task)) == Some(Direction::ToHost)
+    });
+    copies.find_map(|copy| copy.bytes)
+}
+
+/// What on a line waits so; nothing where the text does not show it, as in a library's function.
+fn what(text: &Module, line: u32, kind: WaitKind) -> Option<What> {
+    let nodes = nodes_of_line(text, line);
+    let called = |names: &[&str]| -> Option<String> {
+        let calls = nodes.iter().filter(|node| node.is(Kind::Call));
+        let mut names_of = calls.map(|call| callee(text, *call));
+        let found = names_of.find(|name| names.contains(&last_name(name)))?;
+        Some(match found.rsplit_once('.') {
+            Some((_, last)) => format!(".{last}()"),
+            None => format!("{found}()"),
+        })
+    };
+    let reads =
+        ["item", "tolist", "cpu", "numpy", "print", "float", "int", "bool", "str", "format"];
+    let logs = ["info", "debug", "warning", "write", "log", "add_scalar", "set_postfix"];
+    let interpolates = || nodes.iter().any(|node| node.is(Kind::Interpolation));
+    let read = || {
+        let read = called(&reads).or_else(|| called(&logs)).map(What::Read);
+        read.or_else(|| interpolates().then(|| What::Read("f\"…\"".to_owned())))
+    };
+    match kind {
+        WaitKind::Scalar => read()
+            .or_else(|| called(&["equal", "allclose", "isclose"]).map(What::Read))
+            .or_else(|| is_condition(&nodes).then_some(What::Condition)),
+        WaitKind::Few => {
+            [WaitKind::Scalar, WaitKind::Size].into_iter().find_map(|kind| what(text, line, kind))
+        }
+        WaitKind::Download => {
+            let moves = || {
+                let calls = nodes.iter().filter(|node| node.is(Kind::Call));
+                let mut whole = calls.map(|call| written(text, *call));
+                whole.find(|call| call.contains(".to(\"cpu\"") || call.contains(".to('cpu'"))
+            };
+            let arrays = || called(&["asarray", "array"]).map(What::Read);
+            read()
+                .or_else(arrays)
+                .or_else(|| moves().map(|_| What::Read(".to(\"cpu\")".to_owned())))
+        }
+        WaitKind::Upload => {
+            called(&["to", "cuda", "tensor", "as_tensor", "from_numpy"]).map(|_| What::Upload)
+        }
+        WaitKind::Size => {
+            let names = [
+                "nonzero",
+                "masked_select",
+                "argwhere",
+                "where",
+                "unique",
+                "unique_consecutive",
+                "bincount",
+                "repeat_interleave",
+            ];
+            let is_mask = nodes.iter().any(|node| node.is(Kind::Subscript));
+            called(&names).map(What::Nonzero).or_else(|| is_mask.then_some(What::Mask))
+        }
+        WaitKind::None => called(&["synchronize"]).map(What::Explicit),
+    }
+}
+
+fn is_condition(nodes: &[Node<'_>]) -> bool {
+    nodes.iter().any(|node| {
+        let is_one = matches!(
+            Kind::of(node),
+            Kind::AssertStatement
+                | Kind::ConditionalExpression
+                | Kind::NotOperator
+                | Kind::BooleanOperator
+        );
+        let of_statement = node.parent().is_some_and(|parent| {
+            let condition = parent.field(Field::Condition);
+            condition.is_some_and(|condition| condition.id() == node.id())
+        });
+        is_one || of_statement
+    })
+}
+
+/// Whether a recording shows that a line runs in some iterations alone.
+fn runs_in_some(evidence: &Evidence<'_>, at: (FileId, u32)) -> bool {
+    let is_seldom = evidence.line(at.0, at.1).is_some_and(|cost| cost.calls < 0.99);
+    let times = evidence.manifest().map(|manifest| manifest.observed.line_times.as_slice());
+    let mut times = times.unwrap_or_default().iter();
+    is_seldom || times.any(|one| (FileId(one.at.file), one.at.line) == at && one.ns.contains(&0))
+}
+
+/// Whether the text says that a node runs in some iterations alone, such as one in a hundred: it stands
+/// behind a condition that counts, or is of validation; or all calls of its function do.
+fn is_now_and_then(evidence: &Evidence<'_>, module: usize, node: Node<'_>, depth: u32) -> bool {
+    let program = evidence.program;
+    let text = program.module(module);
+    let trains = evidence.manifest().and_then(|manifest| manifest.training_loop);
+    let trains = trains.and_then(|at| evidence.today(FileId(at.file), at.line));
+    let is_training = |one: &Node<'_>| trains == Some((module, text.line(one.start_byte())));
+    let training = loops_around(node).into_iter().find(is_training);
+    if is_in_validation(program, module, node)
+        || conditions_around(node, training).into_iter().any(|one| counts(text, one))
+    {
+        return true;
+    }
+    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.get(at));
+    let Some(function) = function.filter(|_| training.is_none() && depth < MOST_CALLERS) else {
+        return false;
+    };
+    let calls = callers(program, &function.name);
+    let mut calls = calls.into_iter().peekable();
+    calls.peek().is_some()
+        && calls.all(|(at, _, call)| is_now_and_then(evidence, at, call, depth + 1))
+}
+
+/// Whether a condition counts iterations: a remainder, or a counter that it compares or hands over. What
+/// else it may ask (`rank == 0`, `x is not None`) can hold in every iteration.
+fn counts(text: &Module, condition: Node<'_>) -> bool {
+    within(condition).into_iter().any(|node| {
+        let operator = node.field(Field::Operator).map(|operator| operator.kind());
+        let is_asked = node.parent().is_some_and(|parent| {
+            matches!(
+                Kind::of(&parent),
+                Kind::ComparisonOperator | Kind::ArgumentList | Kind::NotOperator
+            )
+        });
+        let is_name = matches!(Kind::of(&node), Kind::Identifier | Kind::Attribute);
+        operator == Some("%") || (is_name && is_asked && is_counter(text, node))
+    })
+}
+
+/// Whether a name is counted up, by itself or by the loop around it.
+fn is_counter(text: &Module, node: Node<'_>) -> bool {
+    let name = written(text, node);
+    let is_added_to = text.assignments.iter().any(|one| {
+        let step = text.text(&one.value).trim();
+        one.is_augmented && one.target == name && step.parse::<u64>().is_ok()
+    });
+    is_added_to
+        || loops_around(node).into_iter().any(|one| {
+            let field = |name: Field| one.field(name);
+            let over = field(Field::Right).map(|over| written(text, over)).unwrap_or_default();
+            let first = field(Field::Left).map(|left| match Kind::of(&left) {
+                Kind::Identifier => Some(left),
+                _ => left.named_child(0),
+            });
+            let counts = ["enumerate(", "range("].iter().any(|it| over.contains(it));
+            counts && first.flatten().is_some_and(|first| written(text, first) == name)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{At, Case};
+    use ridgeline_recording::observed::LineTimes;
+
+    const PROGRAM: &str = "\
+import torch
+for step, (x, y) in enumerate(loader):
+    loss = criterion(model(x), y)  # forward
+    loss.backward()
+    optimizer.step()
+    total += loss.item()  # item
+    if loss > 10:  # if
+        break
+    kept = x[mask]  # mask
+    scaler.step(optimizer)  # scaler
+    if step % 10 == 0:
+        print(loss)  # now and then
+    print(f'{loss}')  # print
+    torch.cuda.synchronize()  # explicit
+";
+
+    /// Kernels of 10 ms that the host launches in 1 ms, a line that waits for them by an operator, and
+    /// 4 ms of the host after it.
+    fn waiting_at(mark: &str, operator: Option<&str>) -> Case {
+        let mut case = Case::new(PROGRAM).on_gpu();
+        kernels_and_wait(&mut case, Some(mark), operator);
+        case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
+        case
+    }
+
+    fn kernels_and_wait(case: &mut Case, mark: Option<&str>, operator: Option<&str>) {
+        let at: At = case.line("forward");
+        case.host(TaskKind::HostGap, 1e6, Phase::Forward, Some(at));
+        let (_, kernel) = case.launch(TaskKind::Kernel, "k", 10e6, Some(at));
+        let at = mark.map(|mark| case.line(mark));
+        let wait = case.host(TaskKind::Wait, 0.0, Phase::Other, at);
+        if let Some(operator) = operator {
+            case.operator(wait, operator);
+        }
+        case.graph.wait(kernel, wait, 0.0);
+    }
+
+    #[track_caller]
+    fn check(mark: &str, operator: Option<&str>, shown: &str) {
+        let found = waiting_at(mark, operator).finds(&HiddenSync, mark);
+        assert!(found.message.starts_with(shown), "{}", found.message);
+        // The host's 5 ms run beside the kernel's 10, and then it is the kernels that count.
+        let cost = found.cost.expect("a cost");
+        assert!((cost.time_ns - 5e6).abs() < 0.1e6 && cost.is_predicted, "{cost:?}");
+    }
+
+    #[test]
+    fn what_waits_is_told_with_what_the_iteration_is_longer_by() {
+        check("item", Some("aten::_local_scalar_dense"), "`.item()`");
+        check("if", Some("aten::_local_scalar_dense"), "A condition on a tensor");
+        check("mask", Some("aten::index"), "Indexing with a mask");
+        check("print", Some("aten::copy_"), "`print()`");
+        check("explicit", None, "`.synchronize()`");
+    }
+
+    #[test]
+    fn a_library_s_wait_or_one_now_and_then_is_none() {
+        // The gradient scaler reads whether gradients overflowed: it has to.
+        waiting_at("scaler", Some("aten::_local_scalar_dense")).finds_nothing(&HiddenSync);
+        waiting_at("now and then", Some("aten::copy_")).finds_nothing(&HiddenSync);
+        let mut seldom = waiting_at("item", Some("aten::_local_scalar_dense"));
+        seldom.ran("item", 0.5);
+        seldom.finds_nothing(&HiddenSync);
+        // The end of the measurement waits by itself.
+        waiting_at("item", None).finds_nothing(&HiddenSync);
+    }
+
+    /// Whether a line `# here` of a program is told that waits.
+    fn is_told(program: &str, change: impl FnOnce(&mut Case)) -> bool {
+        let mut case = Case::new(&format!("import torch\n{program}")).on_gpu();
+        kernels_and_wait(&mut case, Some("here"), Some("aten::_local_scalar_dense"));
+        case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
+        change(&mut case);
+        !case.measured(&HiddenSync).is_empty()
+    }
+
+    #[test]
+    fn conditions_that_count_excuse_a_line_and_others_do_not() {
+        let told = |condition: &str| {
+            let program = format!(
+                "for step, (x, y) in enumerate(loader):  # forward\n    done += 1\n    loss = model(x)\n    \
+                 if {condition}:\n        total += loss.item()  # here\n"
+            );
+            is_told(&program, |_| ())
+        };
+        for counts in ["step % 100 == 0", "step == 5", "done > 9", "is_due(step)", "not done"] {
+            assert!(!told(counts), "{counts}");
+        }
+        for other in ["rank == 0", "is_main_process()", "y is not None", "flags[step]"] {
+            assert!(told(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn conditions_are_those_up_to_the_training_loop_and_of_callers() {
+        let inner = "for step in range(9):  # forward\n    if step % 100 == 0:\n        for p in model.parameters():\n            p.grad.norm().item()  # here\n";
+        assert!(!is_told(inner, |_| ()));
+        let helper = |call: &str| {
+            format!(
+                "def show(loss):\n    print(loss.item())  # here\n\nfor step in range(9):  # forward\n    {call}\n"
+            )
+        };
+        assert!(!is_told(&helper("if step % 9 == 0:\n        show(loss)"), |_| ()));
+        assert!(is_told(&helper("show(loss)"), |_| ()));
+        let outer = "for epoch in range(9):\n    if epoch % 2 == 0:\n        for x in loader:  # forward\n            total += loss.item()  # here\n";
+        let trains = |case: &mut Case| case.manifest.training_loop = Some(case.location("forward"));
+        assert!(is_told(outer, trains));
+        let validation = "def evaluate():\n    for x in data:\n        model(x).item()  # here\n\nfor x in loader:  # forward\n    evaluate()\n";
+        assert!(!is_told(validation, |_| ()));
+    }
+
+    #[test]
+    fn a_line_that_some_iterations_did_not_run_is_none() {
+        let program = "for x in loader:  # forward\n    print(loss.item())  # here\n";
+        let with = |ns: Vec<u64>| {
+            is_told(program, |case| {
+                let at = case.location("here");
+                case.manifest.observed.line_times = vec![LineTimes { at, ns }];
+                case.ran("here", 10.0);
+            })
+        };
+        assert_eq!((with(vec![5, 7]), with(vec![0, 70])), (true, false));
+    }
+
+    #[test]
+    fn on_a_processor_nothing_waits() {
+        let mut case = waiting_at("item", Some("aten::_local_scalar_dense"));
+        case.profile.device.kind = "cpu".to_owned();
+        case.finds_nothing(&HiddenSync);
+    }
+
+    #[test]
+    fn a_wait_that_nothing_is_lost_by_is_none() {
+        // A host that is busy for longer than the GPU finds the value there.
+        let mut case = Case::new(PROGRAM).on_gpu();
+        let (_, kernel) = case.launch(TaskKind::Kernel, "k", 1e6, None);
+        case.host(TaskKind::HostGap, 20e6, Phase::Forward, None);
+        let at = case.line("item");
+        let wait = case.host(TaskKind::Wait, 0.0, Phase::Other, Some(at));
+        case.operator(wait, "aten::_local_scalar_dense");
+        case.graph.wait(kernel, wait, 0.0);
+        case.finds_nothing(&HiddenSync);
+    }
+
+    #[test]
+    fn two_lines_that_wait_for_the_same_share_what_both_save() {
+        let mut case = Case::new(PROGRAM).on_gpu();
+        kernels_and_wait(&mut case, Some("item"), Some("aten::_local_scalar_dense"));
+        kernels_and_wait(&mut case, Some("print"), Some("aten::copy_"));
+        case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
+        let found = case.measured(&HiddenSync);
+        let all: f64 = found.iter().filter_map(|one| one.cost).map(|cost| cost.time_ns).sum();
+        // 26 ms with both waits; without any the GPU's 20 count.
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!((all - 6e6).abs() < 0.2e6, "{all}");
+    }
+
+    #[test]
+    fn a_batch_on_its_way_to_the_gpu_is_another_rule_s() {
+        let mut case = Case::new("for x in loader:\n    x = x.to(device)  # to\n").on_gpu();
+        let at = case.line("to");
+        case.host(TaskKind::HostGap, 1e6, Phase::Other, Some(at));
+        let (launch, copy) =
+            case.launch(TaskKind::HostCopy, "Memcpy HtoD (Pageable -> Device)", 10e6, Some(at));
+        let call = case.operator(launch, "aten::copy_");
+        let wait = case.host(TaskKind::Wait, 0.0, Phase::Other, Some(at));
+        for task in [copy, wait] {
+            let task = case.graph.task_mut(task).expect("a task");
+            (task.operator, task.call) = (Some(call), Some(call));
+        }
+        case.graph.wait(copy, wait, 0.0);
+        case.host(TaskKind::HostGap, 4e6, Phase::Other, None);
+        case.finds_nothing(&HiddenSync);
+        // The same within the forward pass waits for all that came before it.
+        case.graph.task_mut(wait).expect("a task").phase = Phase::Forward;
+        assert_eq!(case.finds(&HiddenSync, "to").message.split(' ').next(), Some("A"));
+    }
+}

@@ -1,0 +1,67 @@
+//! Ranks that get different amounts of work: larger batches, longer sequences, more turns of a loop.
+//! The rank with the most sets the pace.
+
+use super::straggler::finding;
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding};
+use crate::rule::Rule;
+use ridgeline_attribution::ranks::uneven::{Cause, uneven};
+use ridgeline_base::units;
+
+/// See the module's page.
+pub(crate) struct Imbalance;
+
+/// A count of one iteration, which over several may be no whole number.
+fn times(calls: f64) -> String {
+    let whole = (calls - calls.round()).abs() < 0.05;
+    if whole { format!("{calls:.0}") } else { format!("{calls:.1}") }
+}
+
+impl Rule for Imbalance {
+    fn name(&self) -> &'static str {
+        "imbalance"
+    }
+
+    fn title(&self) -> &'static str {
+        "Ranks with different amounts of work"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let Some(mut found) = evidence.profile().ranks.as_deref().and_then(uneven) else {
+            return Vec::new();
+        };
+        let rank = found.rank;
+        let message = match found.cause {
+            Cause::LargerBatch(own, theirs) => {
+                format!("Rank {rank} gets batches of {own} samples, the others of {theirs}")
+            }
+            Cause::MoreCalls(own, theirs) => format!(
+                "Rank {rank} runs this {} times in an iteration, the others {} times",
+                times(own),
+                times(theirs)
+            ),
+            Cause::MoreOperations(own, theirs) => format!(
+                "Rank {rank} computes {} more than the others",
+                units::percent(own / theirs - 1.0)
+            ),
+            Cause::Alone | Cause::Slower => return Vec::new(),
+        };
+        if !matches!(found.cause, Cause::MoreCalls(..)) {
+            // The data that a rank gets is the loop's matter, not that of the lines which it reaches.
+            let at_loop = evidence.profile().iteration.loop_line.map(|(file, line)| {
+                let place = evidence.place(file, line);
+                ridgeline_attribution::ranks::uneven::SlowLine {
+                    path: place.path,
+                    line: place.line,
+                    surplus_ns: 0.0,
+                }
+            });
+            found.lines.splice(0..0, at_loop);
+        }
+        let why = "The ranks with less work wait for it in every exchange. Divide the data so that \
+                   each rank gets the same amount: the same number of samples, and of tokens where \
+                   sequences differ in length (sort or pack them by length before dividing).";
+        let cost = Cost::time(found.beyond_mean_ns);
+        finding(evidence, self.name(), &found, cost, message, why).into_iter().collect()
+    }
+}

@@ -1,0 +1,350 @@
+//! `in-place-candidates`: activation functions that keep what they are given beside what they give, where
+//! the layer before does not need it and the function could write over it (PyTorch, `inplace=True`;
+//! Rota Bulò et al., "In-Place Activated BatchNorm", 2018).
+//!
+//! Of the derivatives of PyTorch those of `leaky_relu`, `elu`, `celu` and `selu` are of their input, and in
+//! place of their output: then the input is not kept. That of `relu` is always of its output. `hardtanh` and
+//! `relu6` keep a copy of their input in place, which gains nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use tree_sitter::Node;
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding};
+use crate::reading::lines_of;
+use crate::rule::Rule;
+use crate::tally::Line;
+use ridgeline_base::units;
+use ridgeline_graph::memory::{Block, Changes, Memory};
+use ridgeline_optimize::rewrite::EditKind;
+use ridgeline_optimize::rewrite::mend::in_place::overwriting;
+use ridgeline_optimize::rewrite::mend::taken_apart::taken_apart;
+use ridgeline_profile::{ModuleId, Phase, Profile};
+
+/// A smaller share of the peak, or fewer bytes, are not worth it.
+const LEAST: f64 = 0.03;
+const LEAST_BYTES: f64 = 4e6;
+/// Layers whose gradients do not need what they gave.
+const BEFORE: [&str; 13] = [
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "Linear",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "GroupNorm",
+    "LayerNorm",
+    "InstanceNorm2d",
+];
+/// Activation functions that can write over their input.
+const ACTIVATIONS: [&str; 5] = ["ReLU", "LeakyReLU", "ELU", "CELU", "SELU"];
+/// Their operators, not in place.
+const OPERATORS: [&str; 5] = ["relu", "leaky_relu", "elu", "celu", "selu"];
+
+pub(super) struct InPlaceCandidates;
+
+impl Rule for InPlaceCandidates {
+    fn name(&self) -> &'static str {
+        "in-place-candidates"
+    }
+
+    fn title(&self) -> &'static str {
+        "Activation functions that keep a copy of their input"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        find(evidence).unwrap_or_default()
+    }
+}
+
+fn find(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
+    let recorded = &evidence.subject.recorded;
+    let (graph, schedule) = (&recorded.graph, &recorded.schedule);
+    let pairs = pairs(evidence.profile());
+    let mut in_methods = in_methods(evidence);
+    let is_none = pairs.is_empty() && in_methods.is_empty();
+    if is_none || !graph.memory.is_known || taken_apart(evidence.program).is_some() {
+        return None;
+    }
+    // The calls of these activation functions, each with the bytes that it is given.
+    let mut given: HashMap<u32, (u32, f64)> = HashMap::new();
+    let mut last_call = None;
+    for task in graph.tasks.iter().filter(|task| task.phase == Phase::Forward) {
+        let Some(operator) = graph.operator_of(task) else { continue };
+        let is_one = operator.base_name().is_some_and(|name| OPERATORS.contains(&name));
+        let bytes = operator.tensor(0).and_then(|it| it.bytes());
+        let Some(bytes) = bytes.filter(|_| is_one) else { continue };
+        if let Some((module, before)) = task.module.and_then(|it| Some((it, pairs.get(&it)?))) {
+            given.insert(*before, (module, bytes));
+        } else if let Some(line) = task.line
+            && task.kind.is_host()
+            && task.call != last_call
+        {
+            // A call is several tasks.
+            last_call = task.call;
+            in_methods.iter_mut().for_each(|one| one.is_given(line, bytes));
+        }
+    }
+    let changes = Changes::new(graph, schedule);
+    let alive = changes.alive_at_peak(&graph.memory);
+    let mut changed = graph.memory.clone();
+    let mut by_line: BTreeMap<Line, f64> = BTreeMap::new();
+    for (block, _) in changed.blocks.iter_mut().zip(alive).filter(|(_, alive)| *alive) {
+        let modules = &evidence.profile().modules;
+        let Some(maker) = block.module.filter(|_| block.allocated.is_some()) else { continue };
+        let line = match given.get(&maker) {
+            Some((activation, bytes)) => {
+                let module = modules.get(*activation as usize).filter(|_| is_output(block, *bytes));
+                module.and_then(|module| module.definition.first().copied())
+            }
+            None => {
+                let module = modules.get(maker as usize);
+                let is_layer = module.is_some_and(|it| BEFORE.contains(&it.type_name.as_str()));
+                let mut all = in_methods.iter_mut().filter(|_| is_layer);
+                all.find_map(|one| one.takes(block).then_some(one.at))
+            }
+        };
+        if let Some(line) = line {
+            *by_line.entry(line).or_default() += block.bytes;
+            block.bytes = 0.0;
+        }
+    }
+    let whole: f64 = by_line.values().sum();
+    let peak = |memory: &Memory| changes.peak(memory, |block| block.bytes);
+    let now = peak(&graph.memory);
+    let saved = (now - peak(&changed)).max(0.0);
+    let found = by_line.into_iter().filter_map(|((file, line), bytes)| {
+        let bytes = saved * bytes / whole;
+        (bytes >= LEAST_BYTES && bytes >= LEAST * now).then(|| Finding {
+            rule: "in-place-candidates",
+            at: evidence.place(file, line),
+            message: "This activation function keeps its input beside its output".to_owned(),
+            why: format!(
+                "Nothing but this function needs what the layer before gave. With `inplace=True` it writes \
+                 over it, and the peak is {} lower.",
+                units::bytes(bytes)
+            ),
+            cost: Some(Cost::bytes(bytes).predicted()),
+            fix: Some(EditKind::InPlaceActivation),
+            ..Finding::default()
+        })
+    });
+    Some(found.collect())
+}
+
+/// Whether a block is what a layer gave, with what the allocator rounds up; not its statistics or workspace.
+fn is_output(block: &Block, bytes: f64) -> bool {
+    block.bytes >= bytes && block.bytes < bytes + 4096.0
+}
+
+/// An activation function in a method, behind a layer whose output nothing else sees there.
+struct InMethod {
+    /// Where it is made, or computed as a function.
+    at: Line,
+    /// The lines that compute it, and those that call the layer, as they ran.
+    computed: BTreeSet<Line>,
+    layers: BTreeSet<Line>,
+    /// Bytes that its calls are given, each until the block of one is found.
+    given: Vec<f64>,
+}
+
+impl InMethod {
+    fn is_given(&mut self, line: Line, bytes: f64) {
+        if self.computed.contains(&line) {
+            self.given.push(bytes);
+        }
+    }
+
+    /// Whether a block is what one of its calls was given.
+    fn takes(&mut self, block: &Block) -> bool {
+        let is_here = block.line.is_some_and(|line| self.layers.contains(&line));
+        let call = self.given.iter().position(|bytes| is_here && is_output(block, *bytes));
+        call.map(|call| self.given.swap_remove(call)).is_some()
+    }
+}
+
+fn in_methods(evidence: &Evidence<'_>) -> Vec<InMethod> {
+    let found = overwriting(evidence.program).into_iter().filter_map(|one| {
+        let text = evidence.program.module(one.module);
+        let lines = |node: Node<'_>| {
+            let (first, last) = lines_of(node);
+            (first..=last).filter_map(|line| evidence.ran(one.module, line))
+        };
+        Some(InMethod {
+            at: evidence.ran(one.module, text.line(one.made.start_byte()))?,
+            computed: one.calls.iter().flat_map(|(call, _)| lines(*call)).collect(),
+            layers: one.calls.iter().flat_map(|(_, layer)| lines(*layer)).collect(),
+            given: Vec::new(),
+        })
+    });
+    found.collect()
+}
+
+/// By activation function in an `nn.Sequential` the layer right before it, where that does not need
+/// what it gave. In an `nn.Sequential` nobody else sees that.
+fn pairs(profile: &Profile) -> HashMap<u32, u32> {
+    let modules = || (0_u32..).zip(&profile.modules);
+    let is_sequential = |parent: Option<ModuleId>| {
+        let parent = parent.and_then(|parent| profile.modules.get(parent.0 as usize));
+        parent.is_some_and(|parent| parent.type_name == "Sequential")
+    };
+    let mut places: HashMap<(u32, u32), u32> = HashMap::new();
+    for (index, module) in modules().filter(|(_, module)| is_sequential(module.parent)) {
+        let number = module.path.rsplit('.').next().and_then(|name| name.parse::<u32>().ok());
+        if let (Some(number), Some(parent)) = (number, module.parent) {
+            places.insert((parent.0, number), index);
+        }
+    }
+    let found = places.iter().filter_map(|((parent, number), index)| {
+        let before = *places.get(&(*parent, number.checked_sub(1)?))?;
+        let of = |index: u32| Some(profile.modules.get(index as usize)?.type_name.as_str());
+        let is_pair = ACTIVATIONS.contains(&of(*index)?) && BEFORE.contains(&of(before)?);
+        is_pair.then_some((*index, before))
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Case, operator};
+
+    const TEXT: &str =
+        "import torch\n\nnet = Sequential(\n    Conv2d(),\n    LeakyReLU(),\n)\ny = net(x)\n";
+    const SHAPE: &[u64] = &[16, 64, 128, 128];
+    /// Of a tensor of that shape.
+    const BYTES: f64 = 67_108_864.0;
+
+    /// A convolution and an activation function; the layer's output is freed in the backward pass or
+    /// right away, and beside it the function's own output is alive until the end.
+    fn example(outer: &str, layer: &str, function: &str, name: &str, kept: bool) -> Case {
+        of_text(TEXT, outer, (layer, function, name), kept)
+    }
+
+    fn of_text(
+        text: &str,
+        outer: &str,
+        (layer, function, name): (&str, &str, &str),
+        kept: bool,
+    ) -> Case {
+        let step = operator(name, &[SHAPE, SHAPE]);
+        let mut example = Case::new(text)
+            .module("", outer, 3)
+            .module("0", layer, 4)
+            .call(7, Phase::Forward, &operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]), 900.0)
+            .makes(BYTES)
+            .module("1", function, 5)
+            .call(7, Phase::Forward, &step, 100.0)
+            .makes(BYTES);
+        if !kept {
+            example = example.frees(0);
+        }
+        let loss = operator("sum", &[SHAPE, &[]]);
+        let back = operator("leaky_relu_backward", &[SHAPE, SHAPE, SHAPE]);
+        example = example.call(7, Phase::Forward, &loss, 10.0).makes(BYTES).call(
+            7,
+            Phase::Backward,
+            &back,
+            100.0,
+        );
+        if kept { example.frees(0) } else { example }
+    }
+
+    #[test]
+    fn the_input_is_kept_until_the_backward_pass() {
+        let found = example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu", true)
+            .measured(&InPlaceCandidates);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 5);
+        let cost = found[0].cost.expect("a cost");
+        assert!(cost.is_predicted && (cost.bytes - BYTES).abs() < 1.0, "{cost:?}");
+    }
+
+    #[test]
+    fn not_where_the_program_looks_between_the_layers() {
+        let of = ("Conv2d", "LeakyReLU", "leaky_relu");
+        let found = |rest: &str| {
+            of_text(&format!("{TEXT}{rest}"), "Sequential", of, true)
+                .measured(&InPlaceCandidates)
+                .len()
+        };
+        let each = "for layer in net:\n    x = layer(x)\n    found.append(x)\n";
+        assert_eq!((found("z = net(y)\n"), found(each)), (1, 0));
+    }
+
+    /// A model whose forward pass, of these lines, has a convolution on line 9 and an activation function
+    /// on line 10; what the convolution gave stays until the backward pass.
+    fn in_a_method(forward: &str, name: &str) -> Vec<Finding> {
+        let text = format!(
+            "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\
+             class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        \
+             self.conv, self.act = nn.Conv2d(64, 64, 3), nn.LeakyReLU(0.2)\n    def forward(self, x):\n        \
+             {}\nnet = Net()\ny = net(x)\n",
+            forward.replace('\n', "\n        ")
+        );
+        let step = operator(name, &[SHAPE, SHAPE]);
+        let mut case = Case::new(&text)
+            .module("", "Net", 16)
+            .module("conv", "Conv2d", 7)
+            .call(9, Phase::Forward, &operator("conv2d", &[SHAPE, &[64, 64, 3, 3], SHAPE]), 900.0)
+            .makes(BYTES);
+        case = case
+            .module("act", "LeakyReLU", 7)
+            .call(10, Phase::Forward, &step, 100.0)
+            .makes(BYTES)
+            .call(11, Phase::Forward, &operator("sum", &[SHAPE, &[]]), 10.0)
+            .makes(BYTES)
+            .call(11, Phase::Backward, &operator("leaky_relu_backward", &[SHAPE, SHAPE]), 100.0)
+            .frees(0);
+        case.measured(&InPlaceCandidates)
+    }
+
+    #[test]
+    fn a_function_in_a_method_behind_a_layer() {
+        let found =
+            in_a_method("x = self.conv(x)\nx = F.leaky_relu(x, 0.2)\nreturn x.sum()", "leaky_relu");
+        assert_eq!(found.iter().map(|one| one.at.line).collect::<Vec<_>>(), [10]);
+        let cost = found[0].cost.expect("a cost");
+        assert!(cost.is_predicted && (cost.bytes - BYTES).abs() < 1.0, "{cost:?}");
+        // An activation that the class holds is told where it is made.
+        let found = in_a_method("x = self.conv(x)\nx = self.act(x)\nreturn x.sum()", "leaky_relu");
+        assert_eq!(found.iter().map(|one| one.at.line).collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn not_in_a_method_where_it_is_not_safe_or_gains_nothing() {
+        let none =
+            |forward: &str, name: &str| assert_eq!(in_a_method(forward, name), [], "{forward}");
+        // Somebody else sees what the layer gave.
+        none("y = self.conv(x)\nx = F.leaky_relu(y, 0.2)\nreturn (x + y).sum()", "leaky_relu");
+        none("x = self.conv(x)\nx = x + F.leaky_relu(x, 0.2)\nreturn x.sum()", "leaky_relu");
+        // There is no gradient of a negative slope in place, and others keep a copy of their input.
+        none("x = self.conv(x)\nx = F.leaky_relu(x, -0.2)\nreturn x.sum()", "leaky_relu");
+        none("x = self.conv(x)\nx = F.silu(x)\nreturn x.sum()", "silu");
+        none(
+            "x = self.conv(x)\nx = F.leaky_relu(x, 0.2, inplace=True)\nreturn x.sum()",
+            "leaky_relu_",
+        );
+        // What the function gives is written over later, which its gradient would need then.
+        none(
+            "x = self.conv(x)\nx = F.leaky_relu(x, 0.2)\nx += x.mean()\nreturn x.sum()",
+            "leaky_relu",
+        );
+    }
+
+    #[test]
+    fn not_where_it_is_freed_or_in_place_or_others_may_see_it() {
+        let none = |example: Case| assert!(example.measured(&InPlaceCandidates).is_empty());
+        none(example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu", false));
+        none(example("Sequential", "Conv2d", "LeakyReLU", "leaky_relu_", true));
+        none(example("Net", "Conv2d", "LeakyReLU", "leaky_relu", true));
+        none(example("Sequential", "Softmax", "LeakyReLU", "leaky_relu", true));
+        none(example("Sequential", "Conv2d", "GELU", "gelu", true));
+        none(example("Sequential", "Conv2d", "ReLU6", "hardtanh", true));
+    }
+}

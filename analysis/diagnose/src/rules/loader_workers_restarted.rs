@@ -1,0 +1,167 @@
+//! Workers of a loader that end with each epoch and start again with the next (PyTorch,
+//! "torch.utils.data: persistent_workers").
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding};
+use crate::loading::{batches, median, place};
+use crate::rule::Rule;
+use ridgeline_base::statistics::quantile;
+use ridgeline_base::units::duration;
+use ridgeline_optimize::rewrite::EditKind;
+use ridgeline_recording::manifest::Loader;
+
+/// What is saved of an iteration has to be more than this share to be told.
+const LEAST_SHARE: f64 = 0.01;
+
+pub(super) struct LoaderWorkersRestarted;
+
+impl Rule for LoaderWorkersRestarted {
+    fn name(&self) -> &'static str {
+        "loader-workers-restarted"
+    }
+
+    fn title(&self) -> &'static str {
+        "The loader's workers are started anew for every epoch"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let loaders = evidence.manifest().map(|manifest| manifest.loaders.as_slice());
+        let loaders = loaders.unwrap_or_default().iter();
+        loaders.filter_map(|loader| finding(evidence, loader)).collect()
+    }
+}
+
+fn finding(evidence: &Evidence<'_>, loader: &Loader) -> Option<Finding> {
+    let workers = loader.workers.filter(|workers| *workers > 0)?;
+    if loader.persistent != Some(false) {
+        return None;
+    }
+    // Each pass but the last one ends the workers, too.
+    let ending_ns = median(&loader.end_ns).unwrap_or(0.0);
+    let each_ns = starting_ns(evidence, loader, workers)? + ending_ns;
+    let time_ns = each_ns / iterations_of_a_pass(evidence, loader)?;
+    if time_ns < LEAST_SHARE * evidence.iteration_ns() {
+        return None;
+    }
+    let are = if workers == 1 { " is" } else { "s are" };
+    Some(Finding {
+        rule: "loader-workers-restarted",
+        at: place(evidence, loader)?,
+        message: format!("{workers} worker{are} started anew for every epoch"),
+        why: format!(
+            "Each epoch waits {} for processes that end and start. With `persistent_workers=True` they stay. The \
+             cost is that of an epoch over its iterations.",
+            duration(each_ns)
+        ),
+        cost: Some(Cost::time(time_ns)),
+        fix: Some(EditKind::PersistentWorkers),
+        ..Finding::default()
+    })
+}
+
+/// Nanoseconds for which an epoch waits for its workers to start: until its first batch is there, less
+/// what loading one takes. Where the recording does not tell, that is what a usual batch is waited for,
+/// and at most what the loop takes for as many batches as there are workers.
+fn starting_ns(evidence: &Evidence<'_>, loader: &Loader, workers: u32) -> Option<f64> {
+    // The first pass of all has other things to start, too.
+    let later = loader.first_batch_ns.get(1..).filter(|later| !later.is_empty())?;
+    let loading_ns = if let Some(loading_ns) = loader.worker_load_ns {
+        loading_ns as f64
+    } else {
+        // Of short epochs many an iteration waits for workers; the quickest one does not.
+        let quickest_ns = quantile(&evidence.profile().iteration.timed_ns, 0.0)?;
+        let batch_ns = quickest_ns / batches(evidence, loader);
+        median(&loader.fetch_ns)? + f64::from(workers) * batch_ns
+    };
+    let each_ns = median(later)? - loading_ns;
+    (each_ns > 0.0).then_some(each_ns)
+}
+
+/// Iterations of one pass through the data: as the loader's length tells, else of those that were seen.
+fn iterations_of_a_pass(evidence: &Evidence<'_>, loader: &Loader) -> Option<f64> {
+    let manifest = evidence.manifest()?;
+    let passes = loader.passes.filter(|passes| *passes >= 2)?;
+    let seen = f64::from(manifest.iterations.seen?) / f64::from(passes);
+    let told = manifest.batch.as_ref().and_then(|batch| {
+        Some(batch.samples_per_epoch? as f64 / batch.size.filter(|size| *size > 0)? as f64)
+    });
+    // The passes that were seen are not whole at their ends, so that each has as many at least.
+    Some(told.unwrap_or(seen).max(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::Case;
+    use ridgeline_graph::graph::TaskKind;
+    use ridgeline_profile::Phase;
+    use ridgeline_recording::manifest::Batch;
+
+    const PROGRAM: &str = "\
+from torch.utils.data import DataLoader
+loader = DataLoader(data, num_workers=2)  # loader
+for epoch in range(9):
+    for x in loader:
+        model(x).backward()
+";
+
+    /// Epochs of ten iterations of 5 ms, each with a first batch after so many milliseconds.
+    fn epochs(first_ms: &[u64], persistent: bool, workers: u32) -> Case {
+        let mut case = Case::new(PROGRAM);
+        case.host(TaskKind::HostGap, 5e6, Phase::Forward, None);
+        let loader = Loader {
+            workers: Some(workers),
+            persistent: Some(persistent),
+            passes: u32::try_from(first_ms.len()).ok(),
+            first_batch_ns: first_ms.iter().map(|ms| ms * 1_000_000).collect(),
+            fetch_ns: vec![100_000; 4],
+            ..Loader::default()
+        };
+        case.profile.iteration.timed_ns = vec![5e6; 4];
+        case.manifest.loaders = vec![loader];
+        case.manifest.iterations.seen = Some(10 * first_ms.len() as u32);
+        case
+    }
+
+    #[test]
+    fn starting_is_divided_among_the_iterations() {
+        let cost = epochs(&[300, 80, 82], false, 2).finds(&LoaderWorkersRestarted, "loader").cost;
+        // 81 ms, less 0.1 of a usual batch and 10 of loading, over ten iterations.
+        let time_ns = cost.expect("a cost").time_ns;
+        assert!((time_ns - 7.09e6).abs() < 0.01e6, "{time_ns}");
+    }
+
+    #[test]
+    fn loading_takes_what_workers_took_for_a_batch() {
+        let mut case = epochs(&[300, 80, 82], false, 2);
+        case.manifest.loaders[0].worker_load_ns = Some(1_000_000);
+        let cost = case.finds(&LoaderWorkersRestarted, "loader").cost.expect("a cost");
+        assert!((cost.time_ns - 8.0e6).abs() < 0.01e6, "{cost:?}");
+    }
+
+    #[test]
+    fn ending_them_counts() {
+        let mut case = epochs(&[300, 80, 82], false, 2);
+        case.manifest.loaders[0].end_ns = vec![30_000_000, 29_000_000];
+        let cost = case.finds(&LoaderWorkersRestarted, "loader").cost.expect("a cost");
+        assert!((cost.time_ns - (7.09e6 + 2.95e6)).abs() < 0.01e6, "{cost:?}");
+    }
+
+    #[test]
+    fn the_length_of_the_data_counts_first() {
+        let mut case = epochs(&[300, 80, 82], false, 2);
+        let batch = Batch { size: Some(8), samples_per_epoch: Some(160), ..Batch::default() };
+        case.manifest.batch = Some(batch);
+        let cost = case.finds(&LoaderWorkersRestarted, "loader").cost.expect("a cost");
+        assert!((cost.time_ns - 3.545e6).abs() < 0.01e6, "{cost:?}");
+    }
+
+    #[test]
+    fn workers_that_stay_or_start_once_or_quickly_are_none() {
+        epochs(&[300, 80, 82], true, 2).finds_nothing(&LoaderWorkersRestarted);
+        epochs(&[300], false, 2).finds_nothing(&LoaderWorkersRestarted);
+        epochs(&[300, 80, 82], false, 0).finds_nothing(&LoaderWorkersRestarted);
+        // Loading the first batch may take as long.
+        epochs(&[300, 10, 10], false, 2).finds_nothing(&LoaderWorkersRestarted);
+    }
+}

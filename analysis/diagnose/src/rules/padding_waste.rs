@@ -1,0 +1,213 @@
+//! `padding-waste`: batches of which much is padding, that the model computes with as with words
+//! (Krell et al., "Efficient Sequence Packing without Cross-contamination", 2021).
+
+use crate::evidence::{Evidence, Key};
+use crate::finding::{Cost, Finding};
+use crate::rule::Rule;
+use ridgeline_operators::operator::{Operator, Tensor};
+use ridgeline_profile::Phase;
+use ridgeline_recording::observed::Padding;
+
+/// A smaller share of padding is what batches have.
+const LEAST_PADDING: f64 = 0.2;
+/// The same where nothing names the padding, and only the ends of rows tell it.
+const LEAST_UNNAMED: f64 = 0.35;
+/// A smaller share of the iteration is not worth another order of the data.
+const LEAST: f64 = 0.05;
+
+pub(super) struct PaddingWaste;
+
+impl Rule for PaddingWaste {
+    fn name(&self) -> &'static str {
+        "padding-waste"
+    }
+
+    fn title(&self) -> &'static str {
+        "Batches of which much is padding"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let Some(manifest) = evidence.manifest() else { return Vec::new() };
+        manifest.observed.padding.iter().filter_map(|one| find(evidence, one)).collect()
+    }
+}
+
+fn find(evidence: &Evidence<'_>, one: &Padding) -> Option<Finding> {
+    let share = (one.tokens > 0).then(|| one.padding as f64 / one.tokens as f64)?;
+    let is_unnamed = one.by == "ends";
+    let least = if is_unnamed { LEAST_UNNAMED } else { LEAST_PADDING };
+    if !(least..=1.0).contains(&share) {
+        return None;
+    }
+    let tokens = Tokens::of(evidence, one)?;
+    let phases = [Phase::Forward, Phase::Backward];
+    let time_ns: f64 = evidence
+        .work
+        .iter()
+        .filter(|(key, _)| phases.contains(&key.2))
+        .filter(|(key, _)| evidence.operator(key).is_some_and(|it| tokens.are_in(it)))
+        .map(|(_, work)| work.time_ns())
+        .sum();
+    let cost_ns = share * time_ns;
+    // That nothing names the padding is worth telling: attention and losses take it for words.
+    let unnamed =
+        "It is the same token at the ends of rows of several lengths, and is nowhere else. ";
+    let unnamed = if is_unnamed { unnamed } else { "" };
+    (evidence.share(cost_ns) >= LEAST).then(|| Finding {
+        rule: "padding-waste",
+        at: evidence.place(ridgeline_profile::FileId(one.at.file), one.at.line),
+        message: format!("{:.0}% of the tokens that come here are padding", 100.0 * share),
+        why: format!(
+            "{unnamed}Padding costs as much as words do. There is less of it in batches of sentences of \
+             about one length (sorted, or in buckets by length), and with several sentences packed into \
+             one row."
+        ),
+        cost: Some(Cost::time(cost_ns).predicted()),
+        ..Finding::default()
+    })
+}
+
+/// The rows and columns of what an embedding is given.
+struct Tokens {
+    rows: u64,
+    columns: u64,
+}
+
+impl Tokens {
+    /// Of the embedding that a line calls; or of all that the model calls which was given a mask.
+    fn of(evidence: &Evidence<'_>, one: &Padding) -> Option<Tokens> {
+        let is_here = |key: &&Key| key.0.0 == one.at.file && key.1 == one.at.line;
+        let shapes = |keys: &mut dyn Iterator<Item = &Key>| -> Vec<(u64, u64)> {
+            let embeddings = keys.filter_map(|key| {
+                let operator = evidence.operator(key)?;
+                (operator.base_name() == Some("embedding")).then(|| operator.shape(1)).flatten()
+            });
+            let shapes = embeddings.filter_map(|shape| match shape {
+                [rows, columns] if *rows > 1 && *columns > 1 => Some((*rows, *columns)),
+                _ => None,
+            });
+            shapes.collect()
+        };
+        let mut found = shapes(&mut evidence.work.keys().filter(is_here));
+        if found.is_empty() && one.by == "mask" {
+            found = shapes(&mut evidence.work.keys().filter(|key| key.2 == Phase::Forward));
+            found.dedup();
+            // Of several it is not known whose mask it is.
+            found.truncate(if found.len() == 1 { 1 } else { 0 });
+        }
+        let (rows, columns) = *found.first()?;
+        Some(Tokens { rows, columns })
+    }
+
+    fn are_in(&self, operator: &Operator) -> bool {
+        operator.input_tensors().any(|tensor| self.are_in_tensor(tensor))
+    }
+
+    /// Batch and positions beside each other in either order, or as one; or the scores of positions by
+    /// positions.
+    fn are_in_tensor(&self, tensor: &Tensor) -> bool {
+        let shape = tensor.shape.as_slice();
+        let (rows, columns) = (self.rows, self.columns);
+        let all = rows.checked_mul(columns);
+        let begins = |pair: [u64; 2]| shape.starts_with(&pair);
+        let is_pair = begins([rows, columns]) || begins([columns, rows]);
+        let is_flat = shape.len() >= 2 && shape.first().copied() == all;
+        // `[batch * heads, positions, …]` and `[batch, heads, positions, …]`.
+        let first_is_batch = shape.first().is_some_and(|first| first % rows == 0);
+        let has_positions =
+            shape.len() >= 3 && shape.get(1..).unwrap_or_default().contains(&columns);
+        is_pair || is_flat || (first_is_batch && has_positions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Case, operator};
+    use ridgeline_recording::manifest::Location;
+
+    const TEXT: &str = "import torch\n\nx = embedding(tokens)\ny = layer(x)\nz = other(w)\n";
+    const ROWS: &[u64] = &[16, 24, 128];
+
+    fn example(padding: u64) -> Case {
+        let (table, layer): (&[u64], &[u64]) = (&[1000, 128], &[128, 128]);
+        let at = Location { file: 0, line: 3 };
+        Case::new(TEXT)
+            .told(|it| {
+                let by = "padding_idx".to_owned();
+                it.observed.padding = vec![Padding { at, module: 0, tokens: 1000, padding, by }];
+            })
+            .call(3, Phase::Forward, &operator("embedding", &[table, &[16, 24], ROWS]), 100.0)
+            .call(4, Phase::Forward, &operator("linear", &[ROWS, layer, ROWS]), 500.0)
+            .call(4, Phase::Backward, &operator("mm", &[&[384, 128], layer, &[384, 128]]), 400.0)
+            .call(5, Phase::Forward, &operator("linear", &[&[16, 7], &[7, 7], &[16, 7]]), 1000.0)
+    }
+
+    #[test]
+    fn the_share_of_the_time_of_what_the_tokens_come_to() {
+        let found = example(400).measured(&PaddingWaste);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 3);
+        assert!(found[0].message.starts_with("40%"), "{}", found[0].message);
+        // The table's lookup, the layer and its gradient; not the other layer.
+        assert_eq!(found[0].cost, Some(Cost::time(0.4 * 1e6).predicted()));
+    }
+
+    #[test]
+    fn a_mask_is_given_to_the_model_and_its_embedding_is_elsewhere() {
+        let masked = |by: &str| {
+            let by = by.to_owned();
+            example(400).told(|it| {
+                let one = &mut it.observed.padding[0];
+                (one.at.line, one.by) = (5, by);
+            })
+        };
+        let found = masked("mask").measured(&PaddingWaste);
+        assert_eq!((found.len(), found[0].at.line), (1, 5));
+        assert_eq!(found[0].cost, Some(Cost::time(0.4 * 1e6).predicted()));
+        assert!(masked("ends").measured(&PaddingWaste).is_empty());
+        // Another embedding, of another model perhaps.
+        let table: &[u64] = &[9, 4];
+        let other = operator("embedding", &[table, &[8, 12], &[8, 12, 4]]);
+        let two = masked("mask").call(4, Phase::Forward, &other, 1.0);
+        assert!(two.measured(&PaddingWaste).is_empty());
+    }
+
+    #[test]
+    fn padding_that_nothing_names_is_explained() {
+        let unnamed = |padding: u64| {
+            let found = example(padding).told(|it| it.observed.padding[0].by = "ends".to_owned());
+            found.measured(&PaddingWaste)
+        };
+        // A quarter is not enough for what is only guessed.
+        assert!(unnamed(250).is_empty() && example(250).measured(&PaddingWaste).len() == 1);
+        let found = unnamed(400);
+        assert!(found[0].why.starts_with("It is the same token"), "{}", found[0].why);
+    }
+
+    #[test]
+    fn little_padding_and_little_time_are_no_fault() {
+        assert!(example(150).measured(&PaddingWaste).is_empty());
+        let large = operator("linear", &[&[16, 7], &[7, 7], &[16, 7]]);
+        let example = example(400).call(5, Phase::Forward, &large, 100_000.0);
+        assert!(example.measured(&PaddingWaste).is_empty());
+    }
+
+    #[test]
+    fn absurd_counts_say_nothing() {
+        assert!(example(2000).measured(&PaddingWaste).is_empty());
+        let none = example(400).told(|it| it.observed.padding[0].tokens = 0);
+        assert!(none.measured(&PaddingWaste).is_empty());
+        let elsewhere = example(400).told(|it| it.observed.padding[0].at.line = 5);
+        assert!(elsewhere.measured(&PaddingWaste).is_empty());
+    }
+
+    #[test]
+    fn where_tokens_are() {
+        let tokens = Tokens { rows: 16, columns: 24 };
+        let has = |shape: &[u64]| tokens.are_in_tensor(&crate::harness::float(shape));
+        assert!(has(&[16, 24, 128]) && has(&[24, 16, 128]) && has(&[384, 128]));
+        assert!(has(&[64, 24, 24]) && has(&[16, 4, 24, 24]));
+        assert!(!has(&[16, 128]) && !has(&[128, 24]) && !has(&[384]));
+    }
+}

@@ -1,0 +1,330 @@
+//! `python-loop`: a `for` over time steps or samples that runs the same small operators again and again,
+//! where one call could take all of them.
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding};
+use crate::loops::{self, loops};
+use crate::rounds::{Instead, Rounds, rounds};
+use crate::rule::Rule;
+use crate::samples;
+
+/// A smaller share of the iteration is not worth other code.
+const LEAST: f64 = 0.03;
+/// Fewer rounds are a loop over heads or scales.
+const FEWEST: f64 = 8.0;
+
+pub(super) struct PythonLoop;
+
+impl Rule for PythonLoop {
+    fn name(&self) -> &'static str {
+        "python-loop"
+    }
+
+    fn title(&self) -> &'static str {
+        "Python loops over time steps or samples"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let loops = loops(evidence.program).into_iter();
+        let found = loops.filter(|one| one.rounds != loops::Rounds::Parameters).filter_map(|one| {
+            let own = rounds(evidence, &one, FEWEST, true, Instead::OneCall)
+                .map(|found| (found, instead(one.rounds)));
+            let (found, instead) = own.or_else(|| {
+                let found = samples::rounds(evidence, &one, FEWEST)?;
+                Some((found, "The model takes all of them in one call, as a batch."))
+            })?;
+            let is_worth = evidence.share(found.saved_ns) >= LEAST;
+            is_worth.then(|| finding(evidence, &found, instead))
+        });
+        found.collect()
+    }
+}
+
+/// What does without the loop.
+fn instead(kind: loops::Rounds) -> &'static str {
+    match kind {
+        loops::Rounds::Cell => {
+            "All inputs of the cell are there before the loop: `nn.LSTM`, `nn.GRU` or `nn.RNN` takes all \
+             steps in one call, and with `num_layers` those of cells one on the other."
+        }
+        loops::Rounds::Branching => {
+            "No round needs what another one made, so that the same operators can take all of them at \
+             once, with one dimension more: what an `if` decides of each becomes a mask or `torch.where`."
+        }
+        loops::Rounds::Independent | loops::Rounds::Parameters => {
+            "No round needs what another one made, so that the same operators can take all of them at \
+             once, with one dimension more."
+        }
+    }
+}
+
+fn finding(evidence: &Evidence<'_>, found: &Rounds, instead: &str) -> Finding {
+    Finding {
+        rule: "python-loop",
+        at: evidence.place(found.at.0, found.at.1),
+        message: format!(
+            "A Python loop runs the same operators {:.0} times, where one call could do all of it",
+            found.trips
+        ),
+        why: format!("Each round pays for Python and for its calls anew. {instead}"),
+        cost: Some(Cost::time(found.saved_ns).predicted()),
+        ..Finding::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Case, operator};
+    use ridgeline_profile::Phase;
+
+    const TEXT: &str = "import torch\nfrom torch import nn\n\n\
+        def score(x, w):\n\
+        \x20   total = 0\n\
+        \x20   for t in range(x.shape[1]):\n\
+        \x20       row = x[:, t]\n\
+        \x20       total = total + (row * w).sum()\n\
+        \x20   return total\n\n\
+        score(1, 2)\n";
+
+    /// 64 rounds, `same` of them with the same shapes, beside other work.
+    fn example(rounds: u32, same: bool, other_us: f64) -> Case {
+        let mut example = Case::new(TEXT)
+            .times(5, 1.0)
+            .times(6, f64::from(rounds) + 1.0)
+            .times(7, f64::from(rounds))
+            .times(8, f64::from(rounds))
+            .call(9, Phase::Forward, &operator("add", &[&[1], &[1], &[1]]), other_us);
+        for round in 0..rounds {
+            let rows = if same { 32 } else { u64::from(round) + 2 };
+            let shape: &[u64] = &[rows, 16];
+            example = example
+                .gap(8, Phase::Forward, 2.0)
+                .call(8, Phase::Forward, &operator("mul", &[shape, shape, shape]), 5.0)
+                .call(8, Phase::Forward, &operator("sum", &[shape, &[]]), 5.0);
+        }
+        example
+    }
+
+    #[test]
+    fn a_loop_over_time_steps() {
+        let found = example(64, true, 10.0).measured(&PythonLoop);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 6);
+        let cost = found[0].cost.expect("a cost");
+        // Of 64 rounds of 12 µs one is left, and of all of them 0.82 µs to move what they work on.
+        assert!(cost.is_predicted && (cost.time_ns - 63.0 * 11.18e3).abs() < 1e3, "{cost:?}");
+    }
+
+    #[test]
+    fn a_comprehension_has_its_rounds_on_one_line() {
+        let text = "import torch\n\ndef f(x):\n    w = x.mean()\n    \
+            y = torch.stack([(x[:, t] * w).relu() for t in range(64)])\n    return y\n\nf(1)\n";
+        let found = |rounds: u32| {
+            let shape: &[u64] = &[32, 16];
+            let mut case = Case::new(text).times(4, 1.0).times(5, 1.0);
+            for _ in 0..rounds {
+                case = case
+                    .gap(5, Phase::Forward, 2.0)
+                    .call(5, Phase::Forward, &operator("mul", &[shape, shape, shape]), 5.0)
+                    .call(5, Phase::Forward, &operator("relu", &[shape, shape]), 5.0);
+            }
+            case.call(5, Phase::Forward, &operator("stack", &[shape, shape]), 9.0)
+                .measured(&PythonLoop)
+        };
+        let many = found(64);
+        assert_eq!((many.len(), many[0].at.line), (1, 5));
+        assert!(many[0].message.contains("64 times"), "{}", many[0].message);
+        assert_eq!(found(4), []);
+    }
+
+    #[test]
+    fn a_layer_that_ran_in_the_place_of_a_cell_tells_what_it_saves() {
+        let text = "import torch\nfrom torch import nn\n\nclass Net(nn.Module):\n    \
+            def __init__(self):\n        self.cell = nn.GRUCell(16, 16)\n    \
+            def forward(self, x, h):\n        y = x.mean()\n        \
+            for t in range(64):\n            h = self.cell(x[:, t], h)\n        return h\n\nNet()(1, 2)\n";
+        let shape: &[u64] = &[32, 16];
+        let weights: &[u64] = &[48, 16];
+        let cell = operator("gru_cell", &[shape, shape, weights, weights, shape]);
+        let case = Case::new(text).times(8, 1.0).times(9, 65.0).times(10, 64.0);
+        let mut case = case.module("cell", "GRUCell", 6);
+        for _ in 0..64 {
+            case = case.gap(10, Phase::Forward, 10.0).call(10, Phase::Forward, &cell, 90.0);
+        }
+        let cost = |case: &Case| case.measured(&PythonLoop).first().and_then(|one| one.cost);
+        case.probes.cells = [(0, 0.25)].into();
+        let saved = cost(&case).expect("a cost").time_ns;
+        assert!((saved - 0.75 * 64.0 * 100e3).abs() < 1e3, "{saved}");
+        // The layer takes as long.
+        case.probes.cells = [(0, 0.99)].into();
+        assert_eq!(cost(&case), None);
+    }
+
+    #[test]
+    fn few_rounds_other_shapes_and_little_time_are_no_fault() {
+        assert!(example(4, true, 10.0).measured(&PythonLoop).is_empty());
+        assert!(example(64, false, 10.0).measured(&PythonLoop).is_empty());
+        assert!(example(64, true, 1e6).measured(&PythonLoop).is_empty());
+    }
+
+    #[test]
+    fn a_loop_that_branches_does_the_same_on_most_ways() {
+        let text = TEXT.replace("        row = x[:, t]\n", "        if w[t] > 0:\n");
+        let text = text.replace("(row * w)", "    total = total + (x[:, t] * w)");
+        let text = text.replace("        total = total +     total", "            total");
+        let found = |taken: u32| {
+            let mut case = Case::new(&text).times(5, 1.0).times(6, 65.0).times(7, 64.0);
+            let shape: &[u64] = &[32, 16];
+            for round in 0..64 {
+                case = case.gap(7, Phase::Forward, 2.0);
+                if round < taken {
+                    case = case
+                        .call(8, Phase::Forward, &operator("mul", &[shape, shape, shape]), 5.0)
+                        .call(8, Phase::Forward, &operator("sum", &[shape, &[]]), 5.0);
+                }
+            }
+            case.measured(&PythonLoop)
+        };
+        let all = found(64);
+        assert_eq!((all.len(), all[0].at.line), (1, 6));
+        assert!(all[0].why.contains("torch.where"), "{}", all[0].why);
+        // Half of the samples need nothing, which a mask would compute all the same.
+        assert_eq!(found(32), []);
+    }
+
+    const SAMPLES: &str = "\
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        self.lin = nn.Linear(16, 16)
+    def forward(self, x):  # def
+        return self.lin(x).relu()  # forward
+net = Net()
+for batch, target in loader:
+    outs = []  # before
+    for x in batch:  # loop
+        outs.append(net(x.unsqueeze(0)))  # call
+    loss = torch.cat(outs).sum()  # loss
+    loss.backward()
+    optimizer.step()
+";
+
+    /// 16 rounds, of which this many run the model on the same shapes.
+    fn samples(text: &str, alike: u32) -> Case {
+        let mut case = Case::new(text).module("", "Net", 8).module("lin", "Linear", 5);
+        let [def, forward, before, at, call, loss] =
+            ["def", "forward", "before", "loop", "call", "loss"].map(|mark| case.line(mark).1);
+        case.ran("forward", 16.0).self_time.forward = 1e6;
+        for (mark, calls) in [("before", 1.0), ("loop", 17.0), ("call", 16.0)] {
+            case.ran(mark, calls);
+        }
+        let time = case.profile.lines[0].iter_mut().find(|one| one.line == call);
+        time.expect("the call").total_time.forward = 1e6;
+        case = case.gap(before, Phase::Forward, 1.0);
+        for round in 0..16 {
+            let rows = if round < alike { 1 } else { u64::from(round) };
+            let shape: &[u64] = &[rows, 16];
+            case = case
+                .gap(at, Phase::Forward, 1.0)
+                .gap(call, Phase::Forward, 2.0)
+                .gap(def, Phase::Forward, 0.1)
+                .call(forward, Phase::Forward, &operator("linear", &[shape, shape]), 5.0)
+                .call(forward, Phase::Forward, &operator("relu", &[shape, shape]), 5.0);
+        }
+        case = case.gap(loss, Phase::Forward, 1.0);
+        let shape: &[u64] = &[1, 16];
+        let back = operator("mul", &[shape, shape, shape]);
+        let case = case.calls(16, call, Phase::Backward, &back, 0.1);
+        case.calls(16, forward, Phase::Backward, &back, 5.0).gap(loss, Phase::Other, 1.0)
+    }
+
+    #[test]
+    fn a_model_that_is_called_for_each_sample() {
+        let found = samples(SAMPLES, 16).finds(&PythonLoop, "loop");
+        assert!(found.why.contains("as a batch"), "{}", found.why);
+        let cost = found.cost.expect("a cost");
+        // Of 16 rounds of 13 µs, and 5 in the backward pass, one is left.
+        assert!((200e3..=16.0 * 18e3).contains(&cost.time_ns), "{cost:?}");
+        for (from, to) in [
+            ("net(x.unsqueeze(0))", "net(x[None])"),
+            ("net(x.unsqueeze(0))", "net(x.to(device).unsqueeze(0).float())"),
+            ("outs.append(net(x.unsqueeze(0)))", "outs.append(criterion(net(x[None]), target))"),
+            ("for x in batch", "for i, x in enumerate(batch)"),
+        ] {
+            samples(&SAMPLES.replace(from, to), 16).finds(&PythonLoop, "loop");
+        }
+        let by_place = SAMPLES.replace("for x in batch", "for i in range(len(batch))");
+        samples(&by_place.replace("x.unsqueeze(0)", "batch[i:i + 1]"), 16)
+            .finds(&PythonLoop, "loop");
+        samples(&by_place.replace("x.unsqueeze(0)", "batch[:, i]"), 16).finds(&PythonLoop, "loop");
+    }
+
+    #[test]
+    fn calls_of_a_model_that_are_no_samples_of_a_batch() {
+        for (from, to) in [
+            // The next token, a state, another's gradient.
+            ("outs.append(net(x.unsqueeze(0)))", "h = net(torch.cat([h, x[None]]))"),
+            ("outs.append(net(x.unsqueeze(0)))", "outs.append(net(x[None], h)); h = outs"),
+            ("outs.append(net(x.unsqueeze(0)))", "net(x[None]).sum().backward()"),
+            (
+                "outs.append(net(x.unsqueeze(0)))",
+                "outs.append(torch.autograd.grad(net(x[None]), w))",
+            ),
+            // Views, crops, or tasks that hold several samples.
+            ("x.unsqueeze(0)", "x"),
+            // Another one acts on what it gives.
+            ("outs.append(net(x.unsqueeze(0)))", "outs.append(env.step(net(x[None])))"),
+            ("outs.append(net(x.unsqueeze(0)))", "outs.append(score(net(x[None])))"),
+            // What comes one by one.
+            ("for x in batch", "for x in valid_set"),
+            ("for x in batch", "for x in read(batch)"),
+            // The model keeps something.
+            ("return self.lin(x)", "self.h = self.lin(x); return self.h"),
+            ("return self.lin(x)", "self.seen.append(x); return self.lin(x)"),
+            ("class Net(nn.Module)", "class Net(spiking.Neuron)"),
+            // What it does hangs on the round, or on the sample.
+            (
+                "x in batch:  # loop\n        outs.append(net(x.unsqueeze(0)))",
+                "i, x in enumerate(batch):  # loop\n        outs.append(net(x[None], i))",
+            ),
+            ("return self.lin(x)", "x = x if x.sum() > 0 else -x; return self.lin(x)"),
+            // It takes samples together.
+            ("return self.lin(x)", "return self.lin(x - x.mean(0))"),
+            // A token after the other.
+            ("    for x in batch", "    while not done(outs):\n     for x in batch"),
+        ] {
+            let text = SAMPLES.replace(from, to) + "def score(x):\n    return x\n";
+            assert_eq!(samples(&text, 16).measured(&PythonLoop), [], "{to}");
+        }
+    }
+
+    #[test]
+    fn samples_that_differ_or_hang_on_one_another() {
+        // Pictures of other sizes.
+        assert_eq!(samples(SAMPLES, 4).measured(&PythonLoop), []);
+        // Statistics of the batch, and a neuron of a library that keeps its potential.
+        for kind in ["BatchNorm1d", "Leaky"] {
+            let mut case = samples(SAMPLES, 16);
+            case.profile.modules[1].type_name = kind.into();
+            assert_eq!(case.measured(&PythonLoop), [], "{kind}");
+        }
+        // The model is called elsewhere, too: what is the loop's cannot be told.
+        let case = samples(SAMPLES, 16);
+        let forward = case.line("forward").1;
+        let shape: &[u64] = &[16, 16];
+        let both = case.call(forward, Phase::Forward, &operator("relu", &[shape, shape]), 5.0);
+        assert_eq!(both.measured(&PythonLoop), []);
+    }
+
+    #[test]
+    fn what_other_functions_do_in_it_is_not_looked_into() {
+        let mut calls_others = example(64, true, 10.0);
+        for cost in &mut calls_others.profile.lines[0] {
+            cost.self_time.forward = 1e5;
+            cost.total_time.forward = 1e6;
+        }
+        assert!(calls_others.measured(&PythonLoop).is_empty());
+    }
+}

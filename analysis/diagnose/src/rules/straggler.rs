@@ -1,0 +1,236 @@
+//! A rank that takes longer than the others at the same work, or that does something alone: every
+//! exchange waits for it. Per-rank comparison of compute time is how stragglers are found in
+//! production (Wu et al., "FALCON", 2024); here it goes down to the line.
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding, Place};
+use crate::rule::Rule;
+use ridgeline_attribution::ranks::uneven::{Cause, SlowLine, Uneven, is_of_one_line, uneven};
+use ridgeline_base::units;
+
+/// See the module's page.
+pub(crate) struct Straggler;
+
+impl Rule for Straggler {
+    fn name(&self) -> &'static str {
+        "straggler"
+    }
+
+    fn title(&self) -> &'static str {
+        "One rank that the others wait for"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let Some(ranks) = evidence.profile().ranks.as_deref() else { return Vec::new() };
+        let Some(found) = uneven(ranks) else { return Vec::new() };
+        // Ranks on processors share them with one another and with everything else on the machine: who
+        // is slower at all of the same work is another one in the next run.
+        if found.cause == Cause::Slower && !evidence.on_gpu() && !is_of_one_line(ranks, &found) {
+            return Vec::new();
+        }
+        let rank = found.rank;
+        let (message, why) = match found.cause {
+            Cause::Alone => (
+                format!("Only rank {rank} runs this, and the others wait for it"),
+                "The other ranks are done earlier and wait in the next exchange. Do it less often, \
+                 give every rank a part of it, or do it beside the training: on another thread, or \
+                 after the loop.",
+            ),
+            Cause::Slower if found.lines.is_empty() => (
+                format!("Rank {rank} is slower than the others on all of its lines"),
+                "It does the same work and takes longer for it, so the reason is not in the text: \
+                 its processor or GPU may be shared, slowed by heat or power, or fed by another \
+                 memory. The other ranks wait for it in every exchange.",
+            ),
+            Cause::Slower => (
+                format!("Rank {rank} takes longer here than the others, who wait for it"),
+                "The rank does the same work here and takes longer: slower storage or a shared \
+                 processor may be the reason. The other ranks wait for it in the next exchange.",
+            ),
+            Cause::LargerBatch(..) | Cause::MoreCalls(..) | Cause::MoreOperations(..) => {
+                return Vec::new();
+            }
+        };
+        let cost = Cost::time(found.surplus_ns);
+        finding(evidence, self.name(), &found, cost, message, why).into_iter().collect()
+    }
+}
+
+/// The finding of an uneven rank, at the line that takes most of the surplus, else at the loop.
+/// Nothing where neither is known.
+pub(super) fn finding(
+    evidence: &Evidence<'_>,
+    rule: &'static str,
+    found: &Uneven,
+    cost: Cost,
+    message: String,
+    why: &str,
+) -> Option<Finding> {
+    let mut lines = found.lines.iter();
+    let at = match lines.next() {
+        Some(first) => place(first),
+        None => {
+            let (file, line) = evidence.profile().iteration.loop_line?;
+            evidence.place(file, line)
+        }
+    };
+    let related = lines.map(|line| {
+        let more = units::duration(line.surplus_ns);
+        (place(line), format!("{more} longer on rank {}", found.rank))
+    });
+    Some(Finding {
+        rule,
+        related: related.collect(),
+        at,
+        message,
+        why: why.to_owned(),
+        cost: Some(cost),
+        fix: None,
+        ..Finding::default()
+    })
+}
+
+fn place(line: &SlowLine) -> Place {
+    Place { path: line.path.clone(), line: line.line }
+}
+
+#[cfg(test)]
+mod tests {
+    use ridgeline_attribution::ranks::{rank_cost, side_by_side};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::harness::Case;
+    use crate::rules::imbalance::Imbalance;
+    use ridgeline_profile::exchange::{Exchange, ExposedLine};
+
+    use ridgeline_profile::{FileId, LineCost, PhaseTimes, Profile};
+
+    const TEXT: &str = "\
+for step in steps:  # loop
+    loss = model(batch)  # forward
+    loss.backward()  # backward
+    if rank == 0:
+        log(model)  # alone
+";
+
+    /// The same program as a rank ran it whose iterations take 100 ms: marks with calls, time in ms
+    /// and operations. It waits for the rest of them.
+    fn rank(case: &Case, ran: &[(&str, f64, f64, f64)]) -> Profile {
+        let mut profile = case.profile.clone();
+        let mut left = 100.0;
+        for &(mark, calls, ms, flops) in ran {
+            let (file, line) = case.line(mark);
+            let time = PhaseTimes { forward: ms * 1e6, ..PhaseTimes::default() };
+            profile.lines[file.0 as usize].push(LineCost {
+                line,
+                calls,
+                self_time: time,
+                total_time: time,
+                flops,
+                ..LineCost::default()
+            });
+            left -= ms;
+        }
+        let (file, line) = case.line("backward");
+        let waits = ExposedLine { file, line, exposed_ns: left * 1e6, in_backward: true };
+        let exchange = Exchange {
+            total_ns: 1e8,
+            exposed_ns: left * 1e6,
+            lines: vec![waits],
+            ..Exchange::default()
+        };
+        profile.exchange = Some(Arc::new(exchange));
+        profile.iteration.time_ns = 1e8;
+        profile.iteration.timed_ns = vec![1e8; 3];
+        profile.iteration.loop_line = Some((FileId(0), case.line("loop").1));
+        profile
+    }
+
+    fn case(ranks: &[&[(&str, f64, f64, f64)]]) -> Case {
+        let mut case = Case::new(TEXT);
+        let profiles: Vec<Profile> = ranks.iter().map(|ran| rank(&case, ran)).collect();
+        let costs = (0..).zip(&profiles).map(|(rank, profile)| rank_cost(rank, profile));
+        let ranks = side_by_side(0, costs.collect()).map(Arc::new);
+        case.profile = profiles[0].clone();
+        case.profile.ranks = ranks;
+        case
+    }
+
+    #[test]
+    fn what_one_rank_does_alone() {
+        let both = ("forward", 1.0, 40.0, 1e9);
+        let case = case(&[&[both, ("alone", 1.0, 30.0, 0.0)], &[both]]);
+        let found = case.finds(&Straggler, "alone");
+        assert_eq!(found.message, "Only rank 0 runs this, and the others wait for it");
+        assert_eq!(found.cost, Some(Cost::time(30e6)));
+        case.finds_nothing(&Imbalance);
+    }
+
+    #[test]
+    fn a_slower_rank_is_found_at_the_loop() {
+        let at = |ms: f64| {
+            [("loop", 1.0, ms, 0.0), ("forward", 1.0, ms, 1e9), ("backward", 1.0, ms, 0.0)]
+        };
+        let case = case(&[&at(15.0), &at(25.0)]);
+        // Processors are shared.
+        case.finds_nothing(&Straggler);
+        let case = case.on_gpu();
+        let found = case.finds(&Straggler, "loop");
+        assert_eq!(found.message, "Rank 1 is slower than the others on all of its lines");
+        case.finds_nothing(&Imbalance);
+    }
+
+    #[test]
+    fn one_line_that_is_much_slower_is_found_on_processors_too() {
+        let at = |ms: f64| [("loop", 1.0, ms, 0.0), ("forward", 1.0, 5.0, 1e9)];
+        let found = case(&[&at(1.0), &at(51.0)]).finds(&Straggler, "loop");
+        assert_eq!(found.message, "Rank 1 takes longer here than the others, who wait for it");
+        assert_eq!(found.cost, Some(Cost::time(50e6)));
+    }
+
+    #[test]
+    fn a_processor_that_others_use_is_no_straggler() {
+        let at = |forward: f64, backward: f64| {
+            [("forward", 1.0, forward, 1e9), ("backward", 1.0, backward, 0.0)]
+        };
+        // Most of the surplus is on the line that takes most of the time.
+        case(&[&at(20.0, 1.0), &at(80.0, 4.0)]).finds_nothing(&Straggler);
+        // Neither twice the time nor a fifth of the iteration is beyond what machines do.
+        case(&[&at(30.0, 5.0), &at(70.0, 5.0)]).finds_nothing(&Straggler);
+        case(&[&at(2.0, 30.0), &at(20.0, 30.0)]).finds_nothing(&Straggler);
+        // Nor is what iterations vary by.
+        let mut varies = case(&[&at(1.0, 5.0), &at(51.0, 5.0)]);
+        let mut ranks = varies.profile.ranks.as_deref().cloned().expect("ranks");
+        ranks.ranks[1].varies_ns = 20e6;
+        varies.profile.ranks = Some(Arc::new(ranks));
+        varies.finds_nothing(&Straggler);
+    }
+
+    #[test]
+    fn more_work_is_an_imbalance() {
+        let case = case(&[&[("forward", 1.0, 30.0, 1e9)], &[("forward", 1.0, 70.0, 2e9)]]);
+        let found = case.finds(&Imbalance, "loop");
+        assert_eq!(found.message, "Rank 1 computes 100% more than the others");
+        // Divided evenly, both take 50 ms.
+        assert_eq!(found.cost, Some(Cost::time(20e6)));
+        assert_eq!(found.related[0].1, "40 ms longer on rank 1");
+        case.finds_nothing(&Straggler);
+    }
+
+    #[test]
+    fn more_turns_of_a_loop_are_found_there() {
+        let case = case(&[&[("forward", 2.0, 30.0, 1e9)], &[("forward", 4.0, 70.0, 2e9)]]);
+        let found = case.finds(&Imbalance, "forward");
+        assert_eq!(found.message, "Rank 1 runs this 4 times in an iteration, the others 2 times");
+    }
+
+    #[test]
+    fn even_ranks_and_a_rank_alone_are_well() {
+        let even = case(&[&[("forward", 1.0, 40.0, 1e9)], &[("forward", 1.0, 42.0, 1e9)]]);
+        even.finds_nothing(&Straggler);
+        even.finds_nothing(&Imbalance);
+        let alone = case(&[&[("forward", 1.0, 40.0, 1e9)]]);
+        alone.finds_nothing(&Straggler);
+    }
+}

@@ -1,0 +1,278 @@
+//! Gradients that are exchanged after every backward pass although several are added up (PyTorch,
+//! "DistributedDataParallel.no_sync").
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding, Place};
+use crate::reading::{loops_around, place};
+use crate::rule::Rule;
+use ridgeline_graph::graph::{TaskId, TaskKind};
+use ridgeline_optimize::rewrite::EditKind;
+use ridgeline_optimize::rewrite::forward::backwards;
+use ridgeline_optimize::rewrite::program::Program;
+use ridgeline_optimize::rewrite::syntax::{mentions, within, written};
+use ridgeline_profile::FileId;
+use ridgeline_python::semantics::module::{Branch, last_name};
+use ridgeline_python::syntax::kind::{Field, TypedNode as _};
+
+pub(super) struct SyncEachAccumulationStep;
+
+impl Rule for SyncEachAccumulationStep {
+    fn name(&self) -> &'static str {
+        "sync-each-accumulation-step"
+    }
+
+    fn title(&self) -> &'static str {
+        "Gradients are exchanged in every accumulation step"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        finding_of_recording(evidence).into_iter().collect()
+    }
+
+    fn unmeasured(&self, program: &Program<'_>) -> Vec<Finding> {
+        let Some((module, line)) = accumulates_without_no_sync(program) else { return Vec::new() };
+        vec![finding(place(program, module, line), None, None)]
+    }
+}
+
+fn finding_of_recording(evidence: &Evidence<'_>) -> Option<Finding> {
+    let manifest = evidence.manifest()?;
+    let distributed = manifest.observed.distributed.as_ref()?;
+    let model = distributed.models.iter().find(|model| {
+        model.steps > 0 && model.backwards > model.steps && model.exchanges >= model.backwards
+    })?;
+    if distributed.world_size < 2 {
+        return None;
+    }
+    let each = f64::from(model.backwards) / f64::from(model.steps);
+    let written = only_backward(evidence.program).and_then(|(module, line)| {
+        let (file, line) = evidence.ran(module, line)?;
+        Some(evidence.place(file, line))
+    });
+    let of_loop = || {
+        let at = manifest.training_loop?;
+        Some(evidence.place(FileId(at.file), at.line))
+    };
+    let saved_ns =
+        if evidence.on_gpu() { saved_ns(evidence, each) } else { shared_ns(evidence, each) };
+    let cost = saved_ns.map(|saved_ns| Cost::time(saved_ns).predicted());
+    Some(finding(written.or_else(of_loop)?, Some(each), cost))
+}
+
+fn finding(at: Place, each: Option<f64>, cost: Option<Cost>) -> Finding {
+    let times = each.map_or("after every backward pass".to_owned(), |each| {
+        format!("{each:.0} times for each step of the optimizer")
+    });
+    Finding {
+        rule: "sync-each-accumulation-step",
+        at,
+        message: format!("Gradients are exchanged between the ranks {times}"),
+        why: "Only their sum is needed when the optimizer steps. Run all backward passes but the last of \
+              each step under `with model.no_sync():`, and they are exchanged once."
+            .to_owned(),
+        cost,
+        fix: Some(EditKind::NoSyncInAccumulation),
+        ..Finding::default()
+    }
+}
+
+/// Nanoseconds that exchanges between processors cost before the last backward pass of a step: their part of
+/// what nothing hides, of copying gradients to and from them, and of half of the rest, which takes turns with
+/// the computation on the same cores. Of the rank that waits least: the others wait for it.
+fn shared_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
+    let profile = evidence.profile();
+    let own = profile.exchange.as_deref()?;
+    let ranks = profile.ranks.iter().flat_map(|ranks| &ranks.ranks);
+    let all = ranks.filter_map(|rank| rank.exchange_ns).chain([(own.total_ns, own.exposed_ns)]);
+    let least = all.min_by(|one, other| one.1.total_cmp(&other.1));
+    let (total_ns, exposed_ns) = least.filter(|(total_ns, _)| *total_ns > 0.0)?;
+    let beside_ns = (total_ns - exposed_ns - own.copying_ns).max(0.0);
+    Some((exposed_ns + own.copying_ns + 0.5 * beside_ns) * (1.0 - 1.0 / each))
+}
+
+/// Nanoseconds that the exchanges before the last one of a step cost: the iteration without them. Nothing
+/// where the recording has none.
+fn saved_ns(evidence: &Evidence<'_>, each: f64) -> Option<f64> {
+    let graph = evidence.graph();
+    let start = &evidence.subject.recorded.schedule.start_ns;
+    let mut exchanges: Vec<(f64, TaskId)> = graph
+        .select(|task| task.kind == TaskKind::Communication)
+        .into_iter()
+        .map(|id| (start.get(id.index()).copied().unwrap_or(0.0), id))
+        .collect();
+    exchanges.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let kept = (exchanges.len() as f64 / each).ceil() as usize;
+    let spared = exchanges.len().checked_sub(kept).filter(|spared| *spared > 0)?;
+    if !evidence.is_replayed() {
+        return None;
+    }
+    let saved_ns = evidence.saved(|graph| {
+        exchanges.iter().take(spared).for_each(|(_, id)| graph.remove(*id));
+    });
+    Some(saved_ns)
+}
+
+/// The line of the program's only `backward()`.
+fn only_backward(program: &Program<'_>) -> Option<(usize, u32)> {
+    let found = backwards(program).ok()?;
+    let [one] = &found[..] else { return None };
+    let module = one.scope.0;
+    Some((module, program.module(module).line(one.call.start_byte())))
+}
+
+/// The line of `backward()` in a program that wraps its model in `DistributedDataParallel`, steps its
+/// optimizer in one of several iterations for certain, and mentions no way to spare exchanges.
+fn accumulates_without_no_sync(program: &Program<'_>) -> Option<(usize, u32)> {
+    let is_wrapped = program.calls().any(|(module, call)| {
+        last_name(&program.called(module, call)) == "DistributedDataParallel"
+    });
+    let spares = ["no_sync", "require_backward_grad_sync", "register_comm_hook", "accumulate"];
+    let says = |word: &str| program.modules().iter().any(|text| mentions(text.index.text(), word));
+    if !is_wrapped || spares.iter().any(|word| says(word)) {
+        return None;
+    }
+    let found = backwards(program).ok()?;
+    let [backward] = &found[..] else { return None };
+    let (module, function) = backward.scope;
+    let text = program.module(module);
+    let around = loops_around(backward.call).into_iter().next()?;
+    let of_backward = text.calls.iter().find(|call| call.span == backward.call.byte_range())?;
+    let steps: Vec<&[Branch]> = text
+        .calls
+        .iter()
+        .filter(|call| {
+            let owner = call.callee.rsplit_once('.').map(|(owner, _)| owner.to_lowercase());
+            let is_one =
+                owner.is_some_and(|owner| owner.contains("optim") || owner.contains("scaler"));
+            is_one
+                && call.name() == "step"
+                && call.function == function
+                && around.byte_range().contains(&call.span.start)
+        })
+        .map(|call| call.branches.as_slice())
+        .collect();
+    let counts =
+        |branch: &&Branch| branch.holds && counts_to_several(program, module, &branch.condition);
+    let seldom = |branches: &&[Branch]| {
+        let own = branches.iter().filter(|branch| !of_backward.branches.contains(branch));
+        own.filter(counts).count() > 0
+    };
+    let is_one = of_backward.branches.is_empty() && !steps.is_empty() && steps.iter().all(seldom);
+    is_one.then(|| (module, text.line(backward.call.start_byte())))
+}
+
+/// Whether a condition is `… % N == 0` of a number above one that stands there or is a constant.
+fn counts_to_several(
+    program: &Program<'_>,
+    module: usize,
+    condition: &std::ops::Range<usize>,
+) -> bool {
+    let text = program.module(module);
+    let Some(condition) = text.node(condition) else { return false };
+    within(condition).into_iter().any(|node| {
+        let operator = node.field(Field::Operator).map(|one| one.kind());
+        let right = node.field(Field::Right).filter(|_| operator == Some("%"));
+        let Some(right) = right else { return false };
+        let name = written(text, right);
+        if let Ok(number) = name.parse::<u32>() {
+            return number > 1;
+        }
+        let values: Vec<&str> = text
+            .assignments
+            .iter()
+            .filter(|one| one.target == name)
+            .map(|one| text.text(&one.value))
+            .collect();
+        let is_several = |value: &&str| value.parse::<u32>().is_ok_and(|number| number > 1);
+        !values.is_empty() && values.iter().all(is_several)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::harness::{Case, lines_in};
+    use ridgeline_profile::Phase;
+    use ridgeline_profile::exchange::Exchange;
+    use ridgeline_recording::observed::{Distributed, Replica};
+
+    const PROGRAM: &str = "\
+from torch.nn.parallel import DistributedDataParallel as DDP
+model = DDP(net)
+STEPS = 4
+for number, (x, y) in enumerate(loader):  # loop
+    loss = criterion(model(x), y)
+    loss.backward()  # backward
+    if (number + 1) % STEPS == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+";
+
+    #[track_caller]
+    fn check(old: &str, new: &str, expected: &[u32]) {
+        let text = PROGRAM.replace(old, new);
+        assert_eq!(lines_in(&SyncEachAccumulationStep, &text), expected, "{text}");
+    }
+
+    #[test]
+    fn accumulation_that_exchanges_each_time() {
+        check("", "", &[6]);
+        check("% STEPS", "% 8", &[6]);
+    }
+
+    #[test]
+    fn what_spares_exchanges_or_may_not_accumulate_is_none() {
+        check("    loss.backward()", "    with model.no_sync():\n        loss.backward()", &[]);
+        check("STEPS = 4", "STEPS = 1", &[]);
+        check("STEPS = 4", "STEPS = args.steps", &[]);
+        check("DDP(net)", "net", &[]);
+        check(
+            "    if (number + 1) % STEPS == 0:\n        optimizer.step()",
+            "    optimizer.step()",
+            &[],
+        );
+    }
+
+    /// Two backward passes for each step, each with an exchange of 10 ms behind it.
+    fn recorded(exchanges: u32) -> Case {
+        let mut case = Case::new(PROGRAM).on_gpu();
+        for _ in 0..2 {
+            let at = case.line("backward");
+            case.launch(TaskKind::Kernel, "k", 5e6, Some(at));
+            case.launch(TaskKind::Communication, "ncclAllReduce", 10e6, Some(at));
+        }
+        case.host(TaskKind::HostGap, 1e6, Phase::Optimizer, None);
+        let models = vec![Replica { module: 0, backwards: 8, exchanges, steps: 4 }];
+        let distributed = Distributed { world_size: 2, models, ..Distributed::default() };
+        case.manifest.observed.distributed = Some(distributed);
+        case
+    }
+
+    #[test]
+    fn an_iteration_without_the_spared_exchanges_is_shorter_by_the_cost() {
+        let cost = recorded(8).finds(&SyncEachAccumulationStep, "backward").cost.expect("a cost");
+        assert!((cost.time_ns - 10e6).abs() < 0.1e6 && cost.is_predicted, "{cost:?}");
+        assert_eq!(recorded(4).measured(&SyncEachAccumulationStep), []);
+    }
+
+    #[test]
+    fn on_processors_exchanges_wait_and_take_cores() {
+        let mut case = recorded(8);
+        case.profile.device.kind = "cpu".to_owned();
+        // 8 ms of waiting, 2 of copying, and half of the 2 that are left: of two passes one is spared.
+        let (total_ns, exposed_ns, copying_ns) = (12e6, 8e6, 2e6);
+        let exchange = Exchange { total_ns, exposed_ns, copying_ns, lines: Vec::new() };
+        case.profile.exchange = Some(Arc::new(exchange));
+        let cost = case.finds(&SyncEachAccumulationStep, "backward").cost.expect("a cost");
+        assert!((cost.time_ns - 5.5e6).abs() < 1.0 && cost.is_predicted, "{cost:?}");
+    }
+
+    #[test]
+    fn a_rank_alone_exchanges_nothing() {
+        let mut alone = recorded(8);
+        alone.manifest.observed.distributed.as_mut().expect("ranks").world_size = 1;
+        assert_eq!(alone.measured(&SyncEachAccumulationStep), []);
+    }
+}

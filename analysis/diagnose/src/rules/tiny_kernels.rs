@@ -1,0 +1,226 @@
+//! `tiny-kernels`: so many small operators that starting them takes longer than what they do: parameters
+//! changed one by one, and on a GPU lines that start kernels faster than the host can (PyTorch,
+//! "Performance Tuning Guide"; `torch._foreach_*`, CUDA graphs).
+
+use crate::evidence::Evidence;
+use crate::finding::{Cost, Finding};
+use crate::loops::{Rounds, loops};
+use crate::rounds::{Instead, rounds};
+use crate::rule::Rule;
+use crate::tally::{Line, by_line, highest_first};
+use ridgeline_graph::graph::TaskKind;
+use ridgeline_optimize::rewrite::EditKind;
+use ridgeline_profile::Phase;
+
+/// A smaller share of the iteration is not worth other code.
+const LEAST: f64 = 0.03;
+/// Fewer parameters are soon gone through.
+const FEWEST: f64 = 16.0;
+/// Fewer kernels from one line are no crowd.
+const FEWEST_KERNELS: u32 = 100;
+/// Kernels that take less on average are shorter than their launch.
+const TINY_NS: f64 = 10_000.0;
+/// A GPU that computes for a smaller share of the iteration waits for the host.
+const BUSY: f64 = 0.5;
+
+pub(super) struct TinyKernels;
+
+impl Rule for TinyKernels {
+    fn name(&self) -> &'static str {
+        "tiny-kernels"
+    }
+
+    fn title(&self) -> &'static str {
+        "Many small operators that take longer to start than to run"
+    }
+
+    fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
+        let mut found = parameters(evidence);
+        found.extend(launches(evidence).unwrap_or_default());
+        found
+    }
+}
+
+/// Loops over parameters.
+fn parameters(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let loops = loops(evidence.program).into_iter();
+    let found = loops.filter(|one| one.rounds == Rounds::Parameters).filter_map(|one| {
+        let found = rounds(evidence, &one, FEWEST, false, Instead::Foreach)?;
+        (evidence.share(found.saved_ns) >= LEAST).then(|| Finding {
+            rule: "tiny-kernels",
+            at: evidence.place(found.at.0, found.at.1),
+            message: format!("{:.0} parameters are changed one by one", found.trips),
+            why: "Each change of a small tensor takes longer to call than to compute. `torch._foreach_mul_`, \
+                  `torch._foreach_add_`, `torch._foreach_lerp_` and their like take all of them in one \
+                  call; of averages of weights `torch.optim.swa_utils.AveragedModel` does so with \
+                  `get_ema_multi_avg_fn`."
+                .to_owned(),
+            cost: Some(Cost::time(found.saved_ns).predicted()),
+            ..Finding::default()
+        })
+    });
+    found.collect()
+}
+
+/// Lines that a GPU waits for.
+fn launches(evidence: &Evidence<'_>) -> Option<Vec<Finding>> {
+    if !evidence.on_gpu() {
+        return None;
+    }
+    let tasks = evidence.graph().tasks.iter();
+    let kernels = tasks.filter(|task| task.kind == TaskKind::Kernel && !task.is_removed);
+    let busy_ns: f64 = kernels.map(|task| task.duration_ns).sum();
+    if evidence.share(busy_ns) > BUSY {
+        return None;
+    }
+    // The optimizer's step has a rule of its own.
+    let counted = |key: &crate::evidence::Key| matches!(key.2, Phase::Forward | Phase::Backward);
+    let count = by_line(evidence, |key, work, _| counted(key).then(|| f64::from(work.kernels)));
+    let time = by_line(evidence, |key, work, _| counted(key).then_some(work.kernel_ns));
+    let host = by_line(evidence, |key, work, _| counted(key).then_some(work.host_ns));
+    let all_ns: f64 = host.values().sum();
+    let of = |line: &Line, map: &std::collections::BTreeMap<Line, f64>| {
+        map.get(line).copied().unwrap_or(0.0)
+    };
+    let crowded: Vec<(Line, f64)> = highest_first(host)
+        .into_iter()
+        .filter(|(line, _)| of(line, &count) >= f64::from(FEWEST_KERNELS))
+        .filter(|(line, _)| of(line, &time) < TINY_NS * of(line, &count))
+        .take(3)
+        .collect();
+    if crowded.is_empty() {
+        return None;
+    }
+    // Without launches, the rest of the host has to be done still: what a graph of all of them brings.
+    let saved_ns = evidence.what_if("cuda-graphs").map(|found| found.time_ns)?;
+    let found = crowded.into_iter().filter_map(|(line, host_ns)| {
+        let cost_ns = saved_ns * host_ns / all_ns;
+        let kernels = of(&line, &count);
+        (evidence.share(cost_ns) >= LEAST).then(|| Finding {
+            rule: "tiny-kernels",
+            at: evidence.place(line.0, line.1),
+            message: format!(
+                "{kernels:.0} kernels of {:.1} µs on average are started from here",
+                of(&line, &time) / kernels / 1e3
+            ),
+            why: "The GPU is done with each before the host has started the next, and waits. `torch.compile` \
+                  joins them (with `mode=\"reduce-overhead\"` it starts all at once), and a larger batch \
+                  gives each more to do."
+                .to_owned(),
+            cost: Some(Cost::time(cost_ns).predicted()),
+            fix: Some(EditKind::Compile),
+            ..Finding::default()
+        })
+    });
+    Some(found.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Case, operator};
+
+    const EMA: &str = "import torch\n\n\
+        def update(average, model):\n\
+        \x20   done = 0\n\
+        \x20   for a, p in zip(average.parameters(), model.parameters()):\n\
+        \x20       a.lerp_(p, 0.1)\n\n\
+        update(1, 2)\n";
+    const SMALL: &[u64] = &[64];
+
+    fn ema(parameters: u32, others_us: f64) -> Case {
+        let mut example = Case::new(EMA).times(4, 1.0).times(6, f64::from(parameters)).call(
+            8,
+            Phase::Forward,
+            &operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]),
+            others_us,
+        );
+        for size in 0..parameters {
+            let shape: &[u64] = &[64 + u64::from(size)];
+            let step = operator("lerp_", &[shape, shape, shape]);
+            example = example.gap(6, Phase::Other, 3.0).call(6, Phase::Other, &step, 4.0);
+        }
+        example
+    }
+
+    #[test]
+    fn parameters_one_by_one() {
+        let found = ema(40, 500.0).measured(&TinyKernels);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 5);
+        let cost = found[0].cost.expect("a cost");
+        // Python in between is left once, and each operator runs as it did.
+        assert!((cost.time_ns - 39.0 * 3e3).abs() < 1e3 && cost.is_predicted, "{cost:?}");
+        assert!(ema(4, 500.0).measured(&TinyKernels).is_empty());
+        assert!(ema(40, 1e6).measured(&TinyKernels).is_empty());
+    }
+
+    #[test]
+    fn an_update_by_hand() {
+        let text = "import torch\n\nfor x in data:\n    model(x).sum().backward()\n    \
+            for p in model.parameters():\n        with torch.no_grad():\n            p -= 0.1 * p.grad\n";
+        let mut case = Case::new(text).times(4, 1.0).times(5, 41.0).times(6, 80.0).times(7, 40.0);
+        for size in 0..40 {
+            let shape: &[u64] = &[64 + size];
+            case = case
+                .gap(7, Phase::Other, 3.0)
+                .call(7, Phase::Other, &operator("mul", &[shape, shape]), 4.0)
+                .call(7, Phase::Other, &operator("sub_", &[shape, shape]), 4.0);
+        }
+        let found = case.measured(&TinyKernels);
+        assert_eq!((found.len(), found[0].at.line), (1, 5));
+        assert!(found[0].message.starts_with("40 parameters"), "{}", found[0].message);
+        assert!(
+            found[0].cost.is_some_and(|cost| cost.time_ns > 39.0 * 2.9e3),
+            "{:?}",
+            found[0].cost
+        );
+    }
+
+    #[test]
+    fn two_loops_beside_each_other() {
+        let text = "import torch\n\nwith torch.no_grad():\n    for p in model.parameters():\n        \
+            p.mul_(0.9)\n    for a, p in zip(average.parameters(), model.parameters()):\n        \
+            a.lerp_(p, 0.1)\n";
+        let mut case = Case::new(text).times(4, 41.0).times(5, 40.0).times(6, 41.0).times(7, 40.0);
+        for (line, name) in [(5, "mul_"), (7, "lerp_")] {
+            for size in 0..40 {
+                let shape: &[u64] = &[64 + size];
+                case = case.gap(line, Phase::Other, 3.0);
+                case = case.call(line, Phase::Other, &operator(name, &[shape, shape]), 4.0);
+            }
+        }
+        let found = case.measured(&TinyKernels);
+        assert_eq!(found.iter().map(|one| one.at.line).collect::<Vec<_>>(), [4, 6]);
+        assert!(found.iter().all(|one| one.message.starts_with("40 ")), "{found:?}");
+    }
+
+    const MODEL: &str = "import torch\n\ny = model(x)\ny.backward()\n";
+
+    fn model(kernels: u32, kernel_us: f64) -> Case {
+        let step = operator("relu", &[SMALL, SMALL]);
+        Case::new(MODEL).on_gpu().calls(kernels, 3, Phase::Forward, &step, kernel_us)
+    }
+
+    #[test]
+    fn a_line_that_the_gpu_waits_for() {
+        let found = model(300, 2.0).measured(&TinyKernels);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].at.line, 3);
+        assert!(found[0].message.starts_with("300 kernels of 2.0 µs"), "{}", found[0].message);
+        assert!(found[0].cost.is_some_and(|cost| cost.time_ns > 1e6));
+    }
+
+    #[test]
+    fn a_gpu_of_no_table_is_looked_at_as_well() {
+        let mut unknown = model(300, 2.0);
+        unknown.device = Err("nobody knows it".to_owned());
+        assert_eq!(unknown.measured(&TinyKernels), model(300, 2.0).measured(&TinyKernels));
+    }
+
+    #[test]
+    fn a_gpu_that_is_busy_or_has_little_to_start_is_left_alone() {
+        assert!(model(300, 50.0).measured(&TinyKernels).is_empty());
+        assert!(model(20, 2.0).measured(&TinyKernels).is_empty());
+    }
+}

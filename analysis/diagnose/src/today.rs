@@ -1,0 +1,100 @@
+//! [`Today`]: where a finding is in today's text, and whether somebody silenced it there.
+
+use super::silence::Comments;
+use ridgeline_python::{LineMap, SourceIndex};
+
+/// One of today's texts beside the text in which things were found.
+#[derive(Clone, Debug)]
+pub struct Today<'a> {
+    index: &'a SourceIndex,
+    map: LineMap,
+    comments: Comments,
+}
+
+impl<'a> Today<'a> {
+    /// `then` are the checksums of the lines of the text in which things were found; where it is
+    /// empty, lines are taken to be where they were.
+    pub fn new(then: &[u32], index: &'a SourceIndex) -> Today<'a> {
+        let map = LineMap::new(then, index.lines().checksums());
+        Today { index, map, comments: Comments::read(index) }
+    }
+
+    /// The line today of a line of then. Nothing where its statement reads differently now, or is
+    /// gone.
+    pub fn line(&self, then: u32) -> Option<u32> {
+        let place = self.map.place(then).filter(|place| !place.changed)?;
+        self.is_as_then(place.line).then_some(place.line)
+    }
+
+    /// Whether the statement on a line of today read the same then.
+    pub fn is_as_then(&self, line: u32) -> bool {
+        let (first, last) = self.statement(line);
+        (first..=last).all(|line| {
+            let is_blank = self.index.lines().trimmed(self.index.text(), line).is_empty();
+            is_blank || self.map.origin(line).is_some()
+        })
+    }
+
+    /// Whether a comment silences the findings of a rule at a line of today.
+    pub fn is_silenced(&self, rule: &str, line: u32) -> bool {
+        let (first, last) = self.statement(line);
+        self.comments.silence(rule, first, last)
+    }
+
+    /// The lines of the statement on a line, the first and the last; of a compound one those of its
+    /// header.
+    pub fn statement(&self, line: u32) -> (u32, u32) {
+        let at = self.index.statement_on_line(line);
+        let found = at.and_then(|at| self.index.statements().get(at));
+        found
+            .filter(|one| !one.broken)
+            .map_or((line, line), |one| (one.first_line.min(line), one.last_line.max(line)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ridgeline_python::fingerprint;
+
+    const THEN: &str = "a()\nb(\n    1,\n)\nfor x in y:\n    c()\n";
+
+    #[track_caller]
+    fn check(now: &str, expected: &[(u32, Option<u32>)]) {
+        let index = SourceIndex::new(now);
+        let today = Today::new(&fingerprint(THEN), &index);
+        for (then, line) in expected {
+            assert_eq!(today.line(*then), *line, "line {then} of {now}");
+        }
+    }
+
+    #[test]
+    fn a_finding_stays_at_its_statement() {
+        check(THEN, &[(1, Some(1)), (3, Some(3)), (6, Some(6))]);
+        check(&format!("import z\n\n{THEN}"), &[(1, Some(3)), (3, Some(5)), (6, Some(8))]);
+    }
+
+    #[test]
+    fn it_goes_when_its_statement_changes() {
+        let now = THEN.replace("    1,", "    2,").replace("c()", "d()");
+        check(&now, &[(1, Some(1)), (2, None), (3, None), (4, None), (5, Some(5)), (6, None)]);
+        check("b()\n", &[(1, None), (99, None)]);
+    }
+
+    #[test]
+    fn what_is_new_was_not_there_then() {
+        let index = SourceIndex::new("a()\nnew()\n");
+        let today = Today::new(&fingerprint("a()\n"), &index);
+        assert!(today.is_as_then(1) && !today.is_as_then(2));
+    }
+
+    #[test]
+    fn it_is_silenced_in_todays_text() {
+        let index =
+            SourceIndex::new("# ridgeline: ignore[x]\na()\nb(\n    1,  # ridgeline: ignore\n)\n");
+        let today = Today::new(&fingerprint(THEN), &index);
+        assert!(today.is_silenced("x", 2) && !today.is_silenced("y", 2));
+        assert!(today.is_silenced("y", 3) && today.is_silenced("y", 5));
+        assert_eq!(today.line(1), Some(2));
+    }
+}

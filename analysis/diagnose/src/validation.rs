@@ -1,0 +1,270 @@
+//! Validation, as the rules about it look at it: what a recording saw, and what the text shows.
+
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use std::collections::HashSet;
+
+use tree_sitter::Node;
+
+use super::evaluation::Stretches;
+use super::evidence::Evidence;
+use super::finding::{Cost, Finding, Place};
+use super::reading::{
+    callers, first_node, goes_over_validation, is_validation_name, is_without_gradients,
+    loops_around, may_be_called_without_gradients, nodes_of_line, place,
+};
+use ridgeline_optimize::rewrite::mend::losses::Losses;
+use ridgeline_optimize::rewrite::mend::validation::{forward_that_goes_back, trains};
+use ridgeline_optimize::rewrite::models::Models;
+use ridgeline_optimize::rewrite::program::{Program, Scope};
+use ridgeline_optimize::rewrite::syntax::{
+    callee, calls_in, mentions, statement_of, written as source,
+};
+use ridgeline_profile::FileId;
+use ridgeline_python::semantics::module::{Call, Module, last_name};
+use ridgeline_recording::manifest::Location;
+use ridgeline_recording::observed::Evaluation;
+
+/// Calls of a model that a recording saw, from a line of validation.
+pub(crate) struct Validation<'a> {
+    pub seen: &'a Evaluation,
+    /// The text and the line today.
+    pub module: usize,
+    pub line: u32,
+}
+
+/// The calls of models whose results no backward pass used, where the text says that they are of
+/// validation.
+fn seen<'a>(evidence: &Evidence<'a>) -> Vec<Validation<'a>> {
+    let observed = evidence.manifest().map(|manifest| manifest.observed.evaluations.as_slice());
+    let found = observed.unwrap_or_default().iter().filter_map(|seen| {
+        let (module, line) = evidence.today(FileId(seen.at.file), seen.at.line)?;
+        let is_one = seen.calls > 0 && validates(evidence.program, module, line);
+        is_one.then_some(Validation { seen, module, line })
+    });
+    found.take(16).collect()
+}
+
+/// What a rule finds in a recording: its finding for each validation that is `wrong`, with what that
+/// costs.
+pub(crate) fn found_in_recording(
+    evidence: &Evidence<'_>,
+    wrong: impl Fn(&Validation<'_>) -> bool,
+    cost: impl Fn(&Stretches) -> Option<Cost>,
+    finding: fn(Place, Option<Cost>) -> Finding,
+) -> Vec<Finding> {
+    let mut wrong: Vec<Validation<'_>> = seen(evidence).into_iter().filter(wrong).collect();
+    // A line may run several models.
+    let mut told = HashSet::new();
+    wrong.retain(|one| told.insert((one.seen.at.file, one.seen.at.line)));
+    let found = wrong.iter().map(|one| {
+        let at = evidence.place(FileId(one.seen.at.file), one.seen.at.line);
+        finding(at, cost(&stretches(evidence, one)))
+    });
+    found.collect()
+}
+
+/// What a rule finds in the text alone: its finding for each validation that is `wrong`.
+pub(crate) fn found_in_text(
+    program: &Program<'_>,
+    wrong: impl Fn(&Written<'_>) -> bool,
+    finding: fn(Place, Option<Cost>) -> Finding,
+) -> Vec<Finding> {
+    let found = written(program).into_iter().filter(wrong);
+    found.map(|one| finding(place(program, one.module, one.line), None)).collect()
+}
+
+/// The stretches of the measured iteration in which the line calls the model, or what calls it.
+fn stretches(evidence: &Evidence<'_>, validation: &Validation<'_>) -> Stretches {
+    let Location { file, line } = validation.seen.at;
+    let ran = (FileId(file), line);
+    Stretches::new(evidence, ran, (validation.module, validation.line), |line| line == ran)
+}
+
+/// Whether a line that calls a model, itself or through a function, validates: by the name of the function
+/// that it is in or of what a loop goes over, or by `.eval()` of that model before. In a loop that goes
+/// backward it is part of a training step, whatever is said further out: a teacher, a frozen network, a run
+/// for a test.
+fn validates(program: &Program<'_>, module: usize, line: u32) -> bool {
+    let text = program.module(module);
+    let Some(node) = first_node(text, line) else { return false };
+    let steps = |one: &Node<'_>| trains(program, module, *one);
+    let function = text.function_at(node.start_byte()).and_then(|at| text.functions.get(at));
+    let loops = loops_around(node);
+    if function.is_some_and(|one| is_validation_name(&one.name)) && !loops.iter().any(steps) {
+        return true;
+    }
+    loops.iter().any(|one| goes_over_validation(program, module, *one) && !steps(one))
+        || nodes_of_line(text, line).into_iter().any(|node| {
+            let switch = Some(node).filter(|node| node.is(Kind::Call));
+            let switch = switch.and_then(|call| eval_before(text, call));
+            let is_outside =
+                |one: &&Node<'_>| switch.is_some_and(|at| !one.byte_range().contains(&at));
+            switch.is_some() && !loops.iter().filter(is_outside).any(steps)
+        })
+}
+
+/// Where a call's own model is put into evaluation mode before it in its function, by the last switch
+/// of its mode there.
+fn eval_before(text: &Module, call: Node<'_>) -> Option<usize> {
+    let model = callee(text, call);
+    let function = text.function_at(call.start_byte());
+    let before = text.calls.iter().filter(|one| {
+        one.function == function
+            && one.span.end <= call.start_byte()
+            && matches!(one.name(), "eval" | "train")
+            && one.callee.rsplit_once('.').is_some_and(|(object, _)| object == model)
+    });
+    let last = before.max_by_key(|one| one.span.start).filter(|one| one.name() == "eval");
+    last.map(|one| one.span.start)
+}
+
+/// A call of a model in a function or a loop that a person named after validation.
+pub(crate) struct Written<'a> {
+    pub module: usize,
+    pub line: u32,
+    pub scope: Scope,
+    pub call: Node<'a>,
+}
+
+/// What validates in the text: functions that call a model themselves and loops outside of them, with
+/// the first such call of each. Only functions that the program itself calls, and nothing that goes
+/// backward or that a loss may come from.
+fn written<'a>(program: &Program<'a>) -> Vec<Written<'a>> {
+    let models = Models::of(program);
+    let mut found = Vec::new();
+    for (module, text) in program.modules().iter().enumerate() {
+        let named = text.functions.iter().enumerate().filter(|(_, one)| {
+            is_validation_name(&one.name)
+                && !["backward", "grad", "enable_grad", "requires_grad_"]
+                    .iter()
+                    .any(|word| mentions(text.text(&one.span), word))
+        });
+        let bodies = named.filter_map(|(at, one)| Some((Some(at), text.node(&one.body)?)));
+        let loops = text.loops.iter().filter_map(|one| Some((one.function, text.node(&one.span)?)));
+        let loops = loops.filter(|(function, one)| {
+            let function = function.and_then(|at| text.functions.get(at));
+            !function.is_some_and(|function| is_validation_name(&function.name))
+                && goes_over_validation(program, module, *one)
+                && !trains(program, module, *one)
+        });
+        for (function, node) in bodies.chain(loops) {
+            let scope = (module, function);
+            let name = function.and_then(|at| text.functions.get(at)).map(|one| &one.name);
+            let is_called = name.is_none_or(|name| !callers(program, name).is_empty());
+            let mut calls = calls_in(node).into_iter();
+            let call = calls.find(|call| models.is_one(&callee(text, *call)));
+            let is_new = |call: &Node<'_>| !found.iter().any(|one: &Written<'_>| one.call == *call);
+            let counts = is_called && program.is_reached(scope);
+            if let Some(call) = call.filter(|call| counts && is_new(call)) {
+                found.push(Written { module, line: text.line(call.start_byte()), scope, call });
+            }
+        }
+    }
+    if !found.is_empty() {
+        // Where it cannot be told what a loss comes from, nothing is certain.
+        let losses = Losses::of(program, &models).ok();
+        found.retain(|one| {
+            losses.as_ref().is_some_and(|losses| !is_for_a_loss(program, losses, one))
+        });
+    }
+    found
+}
+
+/// Whether a loss may come from what a call gives.
+fn is_for_a_loss<'a>(program: &Program<'a>, losses: &Losses<'a>, one: &Written<'a>) -> bool {
+    let (module, function) = one.scope;
+    let function = function.and_then(|at| program.module(module).functions.get(at));
+    function.is_some_and(|function| losses.come_from(&function.name))
+        || statement_of(one.call).is_none_or(|made| losses.are_made_of(program, one.scope, made))
+}
+
+/// Whether nothing on the way to a call turns the recording of graphs off.
+pub(crate) fn has_gradients(program: &Program<'_>, written: &Written<'_>) -> bool {
+    let switches = ["set_grad_enabled", "__enter__", "enter_context"];
+    let is_switched = |text: &Module| switches.iter().any(|one| mentions(text.index.text(), one));
+    !program.modules().iter().any(is_switched)
+        && forward_that_goes_back(program).is_none()
+        && !is_without_gradients(program, written.module, written.call)
+        && !may_be_called_without_gradients(program, written.scope)
+}
+
+/// Whether the program switches no model to evaluation anywhere, and has layers for which that matters.
+pub(crate) fn stays_in_training_mode(program: &Program<'_>) -> bool {
+    let calls = || {
+        let modules = program.modules().iter().enumerate();
+        modules.flat_map(|(at, text)| text.calls.iter().map(move |call| (at, text, call)))
+    };
+    let switches = |(_, text, call): (usize, &Module, &Call)| match call.name() {
+        "eval" => true,
+        "train" => may_switch(program, text, call),
+        _ => false,
+    };
+    let matters = |(at, text, call): (usize, &Module, &Call)| {
+        let name = last_name(&call.callee);
+        name.starts_with("Dropout")
+            || name.starts_with("BatchNorm")
+            || (program.called(at, call).starts_with("torch.nn.functional.dropout")
+                && mentions(text.text(&call.span), "training"))
+    };
+    calls().any(matters) && !calls().any(switches)
+}
+
+/// Whether a call of `train` may switch to evaluation: `model.train(False)`, `model.train(training)`.
+/// Trainers are trained by a method of this name, too.
+fn may_switch(program: &Program<'_>, text: &Module, call: &Call) -> bool {
+    let Some((object, _)) = call.callee.rsplit_once('.') else { return false };
+    let list = text.node(&call.span).and_then(|node| node.field(Field::Arguments));
+    let Some(mode) = list.filter(|list| list.named_child_count() == 1) else { return false };
+    let mode = source(text, mode);
+    let is_own =
+        |text: &Module| text.functions.iter().any(|one| one.name == "train" && one.class.is_some());
+    let is_trainer = object.to_lowercase().ends_with("trainer")
+        || (object == "self" && program.modules().iter().any(is_own));
+    !mode.contains("True") && (!is_trainer || mode.contains("False"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::with_program;
+
+    /// Whether the line with the mark `# here` validates, in a loop that trains `model`.
+    fn is_one(before: &str, within: &str, after: &str) -> bool {
+        let text = format!(
+            "import torch\nmodel, teacher = Net(), Net()\n{before}\nfor x, y in loader:\n{within}\n    \
+             loss = criterion(model(x), y)\n    loss.backward()\n    optimizer.step()\n{after}\n"
+        );
+        let marked = text.lines().position(|line| line.contains("# here")).expect("a mark");
+        with_program(&text, |program| validates(program, 0, u32::try_from(marked).unwrap_or(0) + 1))
+    }
+
+    #[test]
+    fn evaluation_mode_is_that_of_the_model_that_is_called() {
+        let eval = "    model.eval()\n    y = model(x)  # here\n    model.train()";
+        assert!(is_one("", eval, ""));
+        assert!(is_one("", "", "model.eval()\nmodel(x)  # here"));
+        assert!(!is_one("", "", "model.eval()\nmodel.train()\nmodel(x)  # here"));
+        // Another model, as a discriminator's step has it.
+        assert!(!is_one("teacher.eval()", "    fake = model(x)  # here", ""));
+        assert!(!is_one("", "    teacher.eval()\n    fake = model(x)  # here", ""));
+        // A teacher is put into evaluation mode once, and takes part in each step.
+        assert!(!is_one("teacher.eval()", "    target = teacher(x)  # here", ""));
+    }
+
+    #[test]
+    fn names_do_not_make_a_training_step_validation() {
+        let over = |what: &str| is_one("", "", &format!("for x in {what}:\n    model(x)  # here"));
+        for what in ["testloader", "test_loader", "loaders['val']", "range(len(val_set))"] {
+            assert!(over(what), "{what}");
+        }
+        for what in ["loader", "range(eval_every)", "tqdm(range(args.test_steps))"] {
+            assert!(!over(what), "{what}");
+        }
+        let adapts = "for x in test_loader:\n    model(x)  # here\n    f(x).backward()";
+        assert!(!is_one("", "", adapts));
+        let runs = "def test_run():\n    for x in loader:\n        model(x)  # here\n        f(x).backward()";
+        assert!(!is_one("", "", runs));
+        let checks = "def check_accuracy(model):\n    model(x)  # here";
+        assert!(is_one("", "", checks));
+    }
+}

@@ -1,0 +1,381 @@
+//! The measurements: what ran, where, and how long it took.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use ridgeline_devices::device_spec::DeviceSpec;
+use ridgeline_devices::device_table::DeviceTable;
+use ridgeline_evaluate::benchmark_facts::benchmark;
+use ridgeline_evaluate::device_name::named_with_power;
+use ridgeline_evaluate::lambda_results::LambdaTables;
+use ridgeline_evaluate::list_request::ListRequest;
+use ridgeline_operators::op_cost::{Coefficients, Options, Plan};
+use ridgeline_operators::op_list::OpList;
+use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
+use ridgeline_profile::Phase;
+
+/// One measurement.
+pub(crate) struct Case {
+    /// Which kind of measurement it is: `train-nchw`, `bmm`.
+    pub set: String,
+    /// For a report.
+    pub name: String,
+    /// What a fit has to have seen nothing of: a family of models, or a device.
+    pub group: String,
+    pub device: &'static DeviceSpec,
+    pub options: &'static Options,
+    /// The kernels of each operator, and how often it runs.
+    pub plans: Vec<(Plan, f64)>,
+    /// A whole step, not one operator.
+    pub is_step: bool,
+    pub measured_ns: f64,
+    pub weight: f64,
+}
+
+/// Most of what was measured has no TF32 in it, and half precision where it says so.
+const PLAIN: Options = Options { tf32_products: false, tf32_convolutions: false };
+
+/// The containers of `lambda/` turn TF32 on where the GPU has it.
+const WITH_TF32: Options = Options { tf32_products: true, tf32_convolutions: true };
+
+impl Case {
+    pub(crate) fn plan_ns(&self, plan: &Plan, coefficients: &Coefficients) -> f64 {
+        plan.time_ns(self.device, self.options, coefficients)
+    }
+
+    /// The logarithm of predicted over measured.
+    pub(crate) fn error(&self, coefficients: &Coefficients) -> f64 {
+        let times = self.plans.iter().map(|(plan, n)| n * self.plan_ns(plan, coefficients));
+        self.error_of(times.sum())
+    }
+
+    /// The same, where the predicted time is known.
+    pub(crate) fn error_of(&self, predicted_ns: f64) -> f64 {
+        (predicted_ns / self.measured_ns).ln()
+    }
+
+    pub(crate) fn is_stream(&self) -> bool {
+        !self.is_step && !matches!(self.set.as_str(), "linear" | "bmm" | "conv")
+    }
+
+    /// Pascal has neither tensor cores nor today's libraries: it counts less, and its errors say
+    /// little about other devices.
+    pub(crate) fn is_of_today(&self) -> bool {
+        is_of_today(self.device)
+    }
+
+    /// Devices are left out one by one where there are several.
+    pub(crate) fn left_out_device(&self) -> Option<&str> {
+        self.family().is_none().then_some(self.group.as_str())
+    }
+
+    /// The part of the families that it belongs to.
+    pub(crate) fn part(&self, parts: u64) -> Option<u64> {
+        let hash = self
+            .family()?
+            .bytes()
+            .fold(7_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        Some((hash >> 8) % parts)
+    }
+
+    fn family(&self) -> Option<&str> {
+        self.group.strip_prefix("family ")
+    }
+}
+
+/// Everything that is there.
+pub(crate) fn read(truth: &Path, lists: &Path) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    images(truth, lists, &mut cases)?;
+    transformers(truth, lists, &mut cases)?;
+    benchmarks(truth, lists, &mut cases)?;
+    for set in OPERATORS {
+        operators(truth, set, &mut cases)?;
+    }
+    Ok(cases)
+}
+
+const TIMM: [(&str, &str, &str, &str, f64); 5] = [
+    ("train-nchw", "train-amp-nchw-pt112-cu113-rtx3090", "RTX3090", "train", 1.0),
+    ("train-nhwc", "train-amp-nhwc-pt112-cu113-rtx3090", "RTX3090", "train", 0.7),
+    ("infer-3090", "infer-amp-nchw-pt240-cu124-rtx3090", "RTX3090", "infer", 0.4),
+    ("infer-3090-nhwc", "infer-amp-nhwc-pt240-cu124-rtx3090", "RTX3090", "infer", 0.3),
+    ("infer-4090", "infer-amp-nchw-pt240-cu124-rtx4090", "RTX4090", "infer", 0.4),
+];
+
+/// Of inference every fourth model is taken: there are many, and they count less.
+const EVERY_INFERENCE: usize = 4;
+
+/// Whole models of `timm`.
+fn images(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()> {
+    for (set, file, device, mode, weight) in TIMM {
+        let device = device_of(device)?;
+        let layout = if set.ends_with("nhwc") { "-nhwc" } else { "" };
+        let every = if mode == "infer" { EVERY_INFERENCE } else { 1 };
+        for row in table(&truth.join("timm").join(format!("{file}.csv")))?.iter().step_by(every) {
+            let field = |name: &str| row.get(&format!("{mode}_{name}")).map_or("", String::as_str);
+            let model = row.get("model").map_or("", String::as_str);
+            let (size, batch) = (field("img_size"), field("batch_size"));
+            let list = format!("{model}-{size}-b{batch}{layout}.json");
+            let milliseconds: f64 = field("step_time").parse()?;
+            let Some(list) = operator_list(&lists.join(mode).join(list))? else { continue };
+            let millions: f64 = row.get("param_count").map_or("", String::as_str).parse()?;
+            if mode == "train" && (updated(&list) / (millions * 1e6) - 1.0).abs() > 0.05 {
+                println!("{model}: the list is of another model with this name");
+                continue;
+            }
+            let group = format!("family {}", family(model));
+            cases.push(step(set, model, group, device, &PLAIN, &list, milliseconds * 1e6, weight));
+        }
+    }
+    Ok(())
+}
+
+/// Parameters that the optimizer updates: each has a momentum, which is multiplied.
+fn updated(list: &OpList) -> f64 {
+    let multiplied = list.ops.iter().filter(|op| op.phase == Phase::Optimizer).filter_map(|op| {
+        let operator = list.operator(op)?;
+        (operator.base_name() == Some("mul_")).then(|| operator.tensor(0).map(Tensor::elements))?
+    });
+    multiplied.sum()
+}
+
+/// Models of language in single precision.
+fn transformers(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()> {
+    for row in table(&truth.join("neusight/models.csv"))? {
+        let field = |name: &str| row.get(name).map_or("", String::as_str);
+        if !field("variant").is_empty() {
+            continue;
+        }
+        let (model, mode) = (field("model"), field("mode"));
+        let list =
+            format!("{model}-{mode}-s{}-b{}.json", field("sequence_length"), field("batch_size"));
+        let Some(list) = operator_list(&lists.join("neusight").join(list))? else { continue };
+        let device = device_of(&field("gpu").replace('_', " "))?;
+        let name = format!("{model}-{mode}-{}", field("batch_size"));
+        let milliseconds: f64 = field("iteration_ms").parse()?;
+        let group = device.name.clone();
+        cases.push(step(
+            "transformer",
+            &name,
+            group,
+            device,
+            &PLAIN,
+            &list,
+            milliseconds * 1e6,
+            2.0 * relevance(device),
+        ));
+    }
+    Ok(())
+}
+
+/// Programs of `lambda/` that say nothing here: sentences of GNMT are of unknown length, and its
+/// layers are listed step by step.
+const UNTOLD: [&str; 1] = ["gnmt"];
+
+/// Training steps on one GPU in FP32 (or TF32) and in FP16, by GPU.
+fn benchmarks(truth: &Path, lists: &Path, cases: &mut Vec<Case>) -> Result<()> {
+    let mut tables = LambdaTables::default();
+    for kind in ["throughput", "batch-size"] {
+        for precision in ["fp32", "fp16"] {
+            let name = format!("train-{kind}-{precision}.csv");
+            let bytes = std::fs::read(truth.join("lambda").join(&name))?;
+            tables.read(&name, &bytes).map_err(anyhow::Error::msg)?;
+        }
+    }
+    for row in tables.rows() {
+        if row.gpus != 1 || UNTOLD.contains(&row.model.as_str()) {
+            continue;
+        }
+        let (model, batch, half) = (row.model.clone(), row.batch, row.half);
+        let file = ListRequest::Benchmark { model, batch, half }.file_name();
+        let table = DeviceTable::shipped();
+        let gpu = named_with_power(&row.gpu, row.watts, table).map(|named| named.device);
+        let (Some(list), Some(program), Some(device)) =
+            (operator_list(&lists.join(file))?, benchmark(&row.model), gpu)
+        else {
+            continue;
+        };
+        let milliseconds =
+            program.step_milliseconds(f64::from(row.batch), row.gpus, row.per_second);
+        let set = if half { "benchmark-fp16" } else { "benchmark-fp32" };
+        let case = step(
+            set,
+            &format!("{} {}", row.machine, row.model),
+            device.name.clone(),
+            device,
+            &WITH_TF32,
+            &list,
+            milliseconds * 1e6,
+            0.5,
+        );
+        cases.push(case);
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)]
+fn step(
+    set: &str,
+    name: &str,
+    group: String,
+    device: &'static DeviceSpec,
+    options: &'static Options,
+    list: &OpList,
+    measured_ns: f64,
+    weight: f64,
+) -> Case {
+    let mut counts = vec![0.0_f64; list.signatures.len()];
+    for op in &list.ops {
+        counts[op.signature as usize] += 1.0;
+    }
+    let mut plans = Vec::new();
+    for (operator, count) in list.signatures.iter().zip(counts) {
+        let plan = Plan::new(operator, device, options);
+        if plan.launches() > 0.0 && count > 0.0 {
+            plans.push((plan, count));
+        }
+    }
+    let (set, name) = (set.to_owned(), name.to_owned());
+    Case { set, name, group, device, options, plans, is_step: true, measured_ns, weight }
+}
+
+fn operator_list(path: &Path) -> Result<Option<OpList>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(path)?;
+    let list = OpList::parse(&bytes).with_context(|| format!("{}", path.display()))?;
+    Ok(Some(list))
+}
+
+/// What the name begins with, whoever made the weights: `resnext` of `ig_resnext101_32x8d`.
+fn family(model: &str) -> String {
+    const MAKERS: [&str; 8] = ["tf_", "legacy_", "gluon_", "ssl_", "swsl_", "ig_", "eca_", "test_"];
+    let bare = MAKERS.iter().find_map(|maker| model.strip_prefix(maker)).unwrap_or(model);
+    bare.chars().take_while(char::is_ascii_alphabetic).collect()
+}
+
+const OPERATORS: [&str; 9] =
+    ["linear", "bmm", "conv", "add", "mulu", "gelu", "tanh", "ln", "softmax"];
+
+/// Rows of one operator on one device that are used: enough, and no more than others have.
+const ROWS: usize = 120;
+
+/// The times hold what the host needed, which is what the smallest ones are; only rows that took
+/// so many times as long speak of the device.
+const BEYOND_HOST: f64 = 8.0;
+
+/// Single operators, in single precision.
+fn operators(truth: &Path, set: &str, cases: &mut Vec<Case>) -> Result<()> {
+    let mut by_device: BTreeMap<String, Vec<HashMap<String, String>>> = BTreeMap::new();
+    for row in table(&truth.join("neusight/ops").join(format!("{set}.csv")))? {
+        by_device.entry(row.get("gpu").cloned().unwrap_or_default()).or_default().push(row);
+    }
+    for (gpu, rows) in by_device {
+        let device = device_of(&gpu)?;
+        let time = |row: &HashMap<String, String>| {
+            row.get("latency_ms").and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0)
+        };
+        let least = rows.iter().map(time).fold(f64::INFINITY, f64::min);
+        let mut long: Vec<_> = rows.iter().filter(|row| time(row) > BEYOND_HOST * least).collect();
+        // The files are in the order of the sweeps.
+        let every = long.len().div_ceil(ROWS).max(1);
+        long = long.into_iter().step_by(every).collect();
+        for row in long {
+            let Some(operator) = operator(set, row) else { continue };
+            let plan = Plan::new(&operator, device, &PLAIN);
+            cases.push(Case {
+                set: set.to_owned(),
+                name: format!("{set} {:?}", operator.outputs.first().map(|out| &out.shape)),
+                group: device.name.clone(),
+                device,
+                options: &PLAIN,
+                plans: vec![(plan, 1.0)],
+                is_step: false,
+                measured_ns: time(row) * 1e6,
+                weight: 0.03 * relevance(device),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn operator(set: &str, row: &HashMap<String, String>) -> Option<Operator> {
+    let number = |name: &str| row.get(name)?.parse::<u64>().ok();
+    let tensor = |shape: &[u64]| Tensor::new(ElementType::Float32, shape);
+    let arg = |shape: &[u64]| Arg::Tensor(tensor(shape));
+    let pair = |value: u64| Arg::List(vec![Arg::Number(value as f64); 2]);
+    Some(match set {
+        "linear" | "bmm" => {
+            let (batch, rows) = (number("B")?, number("M")?);
+            let (columns, inner) = (number("N")?, number("K")?);
+            if set == "bmm" {
+                let inputs = vec![arg(&[batch, rows, inner]), arg(&[batch, inner, columns])];
+                Operator::new("aten::bmm", inputs, vec![tensor(&[batch, rows, columns])])
+            } else {
+                let rows = batch * rows;
+                let inputs = vec![arg(&[columns]), arg(&[rows, inner]), arg(&[inner, columns])];
+                Operator::new("aten::addmm", inputs, vec![tensor(&[rows, columns])])
+            }
+        }
+        "conv" => {
+            let (batch, from, to) =
+                (number("B")?, number("Input_Channel")?, number("Output_Channel")?);
+            let (window, size) = (number("Kernel_Szie")?, number("Input_Size")?);
+            let (stride, padding) = (number("Stride")?, number("Padding")?);
+            let out = (size + 2 * padding).checked_sub(window)? / stride.max(1) + 1;
+            let inputs = vec![
+                arg(&[batch, from, size, size]),
+                arg(&[to, from, window, window]),
+                Arg::None,
+                pair(stride),
+                pair(padding),
+                pair(1),
+                Arg::Bool(false),
+                pair(0),
+                Arg::Number(1.0),
+            ];
+            Operator::new("aten::convolution", inputs, vec![tensor(&[batch, to, out, out])])
+        }
+        _ => {
+            let (batch, width) = (number("B")?, number("H")?);
+            let x = || arg(&[batch, width]);
+            let out = tensor(&[batch, width]);
+            match set {
+                "add" => Operator::new("aten::add.Tensor", vec![x(), x()], vec![out]),
+                "mulu" => Operator::new("aten::mul.Tensor", vec![x(), Arg::Number(2.0)], vec![out]),
+                "gelu" => Operator::new("aten::gelu", vec![x()], vec![out]),
+                "tanh" => Operator::new("aten::tanh", vec![x()], vec![out]),
+                "softmax" => Operator::new("aten::_softmax", vec![x()], vec![out]),
+                "ln" => {
+                    let inputs = vec![x(), Arg::Number(1.0), arg(&[width]), arg(&[width])];
+                    let row = tensor(&[batch, 1]);
+                    Operator::new("aten::native_layer_norm", inputs, vec![out, row.clone(), row])
+                }
+                _ => return None,
+            }
+        }
+    })
+}
+
+fn relevance(device: &DeviceSpec) -> f64 {
+    if is_of_today(device) { 1.0 } else { 0.2 }
+}
+
+fn is_of_today(device: &DeviceSpec) -> bool {
+    device.capability() >= Some((7, 0))
+}
+
+fn device_of(name: &str) -> Result<&'static DeviceSpec> {
+    let table = DeviceTable::shipped();
+    table.find(name).with_context(|| format!("{name} is not in the table of devices"))
+}
+
+/// A CSV file with a header.
+fn table(path: &Path) -> Result<Vec<HashMap<String, String>>> {
+    let mut reader = csv::Reader::from_path(path).with_context(|| format!("{}", path.display()))?;
+    let rows: Result<Vec<_>, csv::Error> = reader.deserialize().collect();
+    rows.with_context(|| format!("{}", path.display()))
+}

@@ -1,0 +1,215 @@
+//! Which GPU of the table a measurement's own name for one means: `rtx4090`, `Tesla_V100-PCIE-32GB`,
+//! `pro6000-maxq`.
+
+use ridgeline_devices::device_spec::DeviceSpec;
+use ridgeline_devices::device_table::DeviceTable;
+
+/// The device, and whether it is another form of the one that was named: the table has a V100 with
+/// 16 GB, and 32 GB were measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Named<'a> {
+    /// The table's row.
+    pub device: &'a DeviceSpec,
+    /// Whether every word of the name is the device's too.
+    pub exact: bool,
+}
+
+/// The device that `name` means. `None` where the table has no such model; a model is its number
+/// with the letters around it, and never only near to another.
+pub fn named<'a>(name: &str, table: &'a DeviceTable) -> Option<Named<'a>> {
+    named_with_power(name, None, table)
+}
+
+/// The same where the board's power is known too: it tells the forms of a model apart that a name
+/// does not (a V100 of 250 W sits in a slot, one of 300 W is a module).
+pub fn named_with_power<'a>(
+    name: &str,
+    watts: Option<f64>,
+    table: &'a DeviceTable,
+) -> Option<Named<'a>> {
+    const LONGEST: usize = 100;
+    if name.len() > LONGEST {
+        return None;
+    }
+    let plain = name.replace('_', " ");
+    if let Some(device) = table.find(&plain) {
+        return Some(Named { device, exact: true });
+    }
+    let wanted = words(&plain);
+    let mut best: Option<(usize, f64, usize, &DeviceSpec)> = None;
+    for device in table.devices() {
+        let names = std::iter::once(&device.name).chain(&device.aliases);
+        let Some((shared, strange)) = names
+            .map(|name| words(name))
+            .filter(|own| is_same_model(&wanted, own))
+            .map(|own| overlap(&wanted, &own))
+            .max_by_key(|(shared, strange)| (*shared, usize::MAX - strange))
+        else {
+            continue;
+        };
+        let other_power = match (watts, device.tdp_w) {
+            (Some(watts), Some(own)) => (watts - own).abs(),
+            _ => 0.0,
+        };
+        // More words in common, then the power, then fewer words that the name does not have.
+        let better = best.is_none_or(|(most, least, fewest, _)| {
+            let by_power = other_power.total_cmp(&least);
+            shared.cmp(&most).then(by_power.reverse()).then(fewest.cmp(&strange)).is_gt()
+        });
+        if better {
+            best = Some((shared, other_power, strange, device));
+        }
+    }
+    let (shared, _, _, device) = best?;
+    Some(Named { device, exact: shared == wanted.len() })
+}
+
+/// Makers and what they call all of theirs say nothing about which one it is.
+const SAID_OF_ALL: [&str; 12] = [
+    "nvidia",
+    "amd",
+    "geforce",
+    "rtx",
+    "gtx",
+    "tesla",
+    "quadro",
+    "generation",
+    "workstation",
+    "edition",
+    "blackwell",
+    "instinct",
+];
+
+/// Words that name a form or a size of the same model.
+const FORMS: [&str; 8] = ["pcie", "sxm", "nvl", "maxq", "gb", "hbm", "dgxs", "max"];
+
+/// Letters and digits apart, in lower case: `RTX4090` is `rtx`, `4090`; what is said of all is left
+/// out. A letter before digits belongs to them: `a100`, `l4`, `h100`.
+fn words(name: &str) -> Vec<String> {
+    let mut plain = name.to_ascii_lowercase().replace("max-q", "maxq").replace("6k", "6000");
+    plain = plain.replace("max q", "maxq");
+    let mut found: Vec<String> = Vec::new();
+    for word in plain.split(|letter: char| !letter.is_ascii_alphanumeric()) {
+        let mut rest = word;
+        while !rest.is_empty() {
+            let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+            let digits = rest[letters..].bytes().take_while(u8::is_ascii_digit).count();
+            // One or two letters are part of a model's number (A100, GH200); `rtx`, `pro` are not.
+            let whole = letters <= 2 && digits > 0;
+            let end = if whole || letters == 0 { letters + digits } else { letters };
+            let (piece, after) = rest.split_at(end);
+            if !SAID_OF_ALL.contains(&piece) {
+                found.push(piece.to_owned());
+            }
+            rest = after;
+        }
+    }
+    found
+}
+
+/// Whether two names have the same words but for forms and sizes of one model.
+fn is_same_model(one: &[String], other: &[String]) -> bool {
+    let model = |words: &[String]| {
+        let mut model: Vec<String> =
+            words.iter().filter(|word| !is_form(words, word)).cloned().collect();
+        model.sort();
+        model.dedup();
+        model
+    };
+    let (one, other) = (model(one), model(other));
+    !one.is_empty() && one == other
+}
+
+fn is_form(all: &[String], word: &str) -> bool {
+    if FORMS.contains(&word) {
+        return true;
+    }
+    let next = all.iter().skip_while(|other| *other != word).nth(1).map(String::as_str);
+    let number = word.bytes().all(|byte| byte.is_ascii_digit());
+    // 80 GB, HBM3, SXM5: a number beside a form counts it. A model's number is longer.
+    (number && (next == Some("gb") || word.len() <= 2)) || word == "sxm2" || word == "hbm3"
+}
+
+/// How many words both have, and how many only `own` has.
+fn overlap(wanted: &[String], own: &[String]) -> (usize, usize) {
+    let shared = wanted.iter().filter(|word| own.contains(word)).count();
+    let strange = own.iter().filter(|word| !wanted.contains(word)).count();
+    (shared, strange)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &str) -> Option<(&'static str, bool)> {
+        let named = named(name, DeviceTable::shipped())?;
+        Some((named.device.name.as_str(), named.exact))
+    }
+
+    #[test]
+    fn names_of_result_files_are_known() {
+        for (name, device) in [
+            ("rtx3090", "RTX3090"),
+            ("3090", "RTX3090"),
+            ("4090", "RTX4090"),
+            ("5090", "RTX5090"),
+            ("rtx-5090", "RTX5090"),
+            ("geforce-rtx5090", "RTX5090"),
+            ("rtx-pro6000-maxq", "RTXPRO6000-Blackwell-MaxQ"),
+            ("pro6000-max-q", "RTXPRO6000-Blackwell-MaxQ"),
+            ("rtx6000pro-maxq", "RTXPRO6000-Blackwell-MaxQ"),
+            ("rtx6kpro-maxq", "RTXPRO6000-Blackwell-MaxQ"),
+            ("rtxpro6000", "RTXPRO6000-Blackwell-MaxQ"),
+            ("rtx6000ada", "RTX6000Ada"),
+            ("a6000", "RTXA6000"),
+            ("l4", "L4"),
+            ("l40s", "L40S"),
+        ] {
+            assert_eq!(found(name).map(|(device, _)| device), Some(device), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_drivers_with_lines_are_known() {
+        for (name, device) in [
+            ("NVIDIA_A100-PCIE-40GB", "A100-PCIe-40GB"),
+            ("NVIDIA_A100_80GB_PCIe", "A100-PCIe-80GB"),
+            ("NVIDIA_A100-SXM4-80GB", "A100-SXM4-80GB"),
+            ("NVIDIA_H100_80GB_HBM3", "H100-SXM5-80GB"),
+            ("NVIDIA_H100_PCIe", "H100-PCIe-80GB"),
+            ("NVIDIA_L4", "L4"),
+            ("Tesla_T4", "T4"),
+            ("Tesla_P100-PCIE-16GB", "P100-PCIe-16GB"),
+        ] {
+            assert_eq!(found(name), Some((device, true)), "{name}");
+        }
+    }
+
+    #[test]
+    fn another_form_of_a_model_stands_for_it_and_is_told_apart() {
+        let (device, exact) = found("Tesla_V100-PCIE-32GB").expect("a V100");
+        assert!(device.starts_with("V100-PCIe"), "{device}");
+        assert_eq!(exact, device.contains("32GB"));
+    }
+
+    #[test]
+    fn power_tells_forms_apart_that_the_name_does_not() {
+        let found = |name: &str, watts| {
+            let named = named_with_power(name, watts, DeviceTable::shipped());
+            named.map(|named| named.device.name.as_str())
+        };
+        assert_eq!(found("V100 16GB", Some(300.0)), Some("V100-SXM2-16GB"));
+        assert_eq!(found("V100 16GB", Some(250.0)), Some("V100-PCIe-16GB"));
+        assert_eq!(found("V100 16GB", None), Some("V100-PCIe-16GB"));
+        // What the name says goes first.
+        assert_eq!(found("A100 80GB PCIe", Some(400.0)), Some("A100-PCIe-80GB"));
+    }
+
+    #[test]
+    fn no_model_is_taken_for_another() {
+        for name in ["", "4091", "a10000", "gpu", "90", "rtx", "maxq", "b", "\u{1F600}", "-"] {
+            assert_eq!(found(name), None, "{name}");
+        }
+        assert_eq!(named(&"4090".repeat(100), DeviceTable::shipped()), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! The tables of `lambda/`: training throughput and batch sizes of eight models, in FP32 and in FP16
+//! mixed precision, on one GPU and several.
+
+use std::collections::BTreeMap;
+
+use super::csv_rows::LeftOut;
+
+const MOST_ROWS: usize = 5_000;
+const MOST_COLUMNS: usize = 100;
+const LONGEST_FIELD: usize = 100;
+const MOST_GPUS: u32 = 4_096;
+/// Columns that are no model's.
+const MACHINE: [&str; 4] = ["name_gpu", "num_gpu", "watt", "price"];
+
+/// One model trained on one machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LambdaRow {
+    /// The machine as the table calls it: `LambdaCloud 2x V100 16GB`.
+    pub machine: String,
+    /// The GPU alone: `V100 16GB`.
+    pub gpu: String,
+    /// How many of it.
+    pub gpus: u32,
+    /// The power of each in watts, where the table says it.
+    pub watts: Option<f64>,
+    /// The table's name for the model.
+    pub model: String,
+    /// Mixed precision (FP16); else FP32.
+    pub half: bool,
+    /// Samples in a step, of all GPUs together.
+    pub batch: u32,
+    /// What is counted (images, sequences, tokens), in a second.
+    pub per_second: f64,
+}
+
+/// The four tables, as they are found.
+#[derive(Clone, Debug, Default)]
+pub struct LambdaTables {
+    /// By machine, GPUs, model and precision.
+    throughput: BTreeMap<Key, f64>,
+    batch: BTreeMap<Key, f64>,
+    /// By machine: of all of its GPUs.
+    watts: BTreeMap<String, f64>,
+}
+
+type Key = (String, u32, String, bool);
+
+impl LambdaTables {
+    /// Reads one table; `name` says which. What does not parse is counted.
+    ///
+    /// # Errors
+    /// Where the name is none of the four, or a column is missing.
+    pub fn read(&mut self, name: &str, bytes: &[u8]) -> Result<LeftOut, String> {
+        let stem = name.strip_suffix(".csv").unwrap_or(name);
+        let half = match stem.rsplit('-').next() {
+            Some("fp16") => true,
+            Some("fp32") => false,
+            _ => return Err("its name does not say whether it is FP32 or FP16".to_owned()),
+        };
+        let target = if stem.contains("throughput") {
+            &mut self.throughput
+        } else if stem.contains("batch-size") {
+            &mut self.batch
+        } else {
+            return Err("its name says neither throughput nor batch size".to_owned());
+        };
+        let mut reader =
+            csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(bytes);
+        let header = reader.headers().map_err(|error| error.to_string())?.clone();
+        let column = |wanted: &str| {
+            let place = header.iter().position(|title| title == wanted);
+            place.ok_or_else(|| format!("it has no column {wanted}"))
+        };
+        let (machine, gpus) = (column("name_gpu")?, column("num_gpu")?);
+        let watt = column("watt").ok();
+        let mut left_out = LeftOut::default();
+        for (read, record) in reader.records().enumerate() {
+            let Ok(record) = record else {
+                left_out.count("a row that is no text");
+                continue;
+            };
+            if read >= MOST_ROWS {
+                left_out.count("a row beyond the limit");
+                continue;
+            }
+            let name =
+                record.get(machine).filter(|name| !name.is_empty() && name.len() <= LONGEST_FIELD);
+            let count =
+                record.get(gpus).and_then(|text| text.parse::<f64>().ok()).filter(|count| {
+                    count.fract() == 0.0 && (1.0..=f64::from(MOST_GPUS)).contains(count)
+                });
+            let (Some(name), Some(count)) = (name, count) else {
+                left_out.count("no machine");
+                continue;
+            };
+            let watts = watt.and_then(|at| record.get(at)?.parse::<f64>().ok());
+            if let Some(watts) = watts.filter(|watts| watts.is_finite() && *watts > 0.0) {
+                self.watts.insert(name.to_owned(), watts);
+            }
+            for (title, field) in header.iter().zip(&record).take(MOST_COLUMNS) {
+                if MACHINE.contains(&title) || title.len() > LONGEST_FIELD || field.is_empty() {
+                    continue;
+                }
+                match field.parse::<f64>() {
+                    Ok(value) if value.is_finite() && value > 0.0 => {
+                        let key = (name.to_owned(), count as u32, title.to_owned(), half);
+                        target.insert(key, value);
+                    }
+                    // A model that did not fit, or was not run.
+                    Ok(0.0) => {}
+                    _ => left_out.count("a field that is no number"),
+                }
+            }
+        }
+        Ok(left_out)
+    }
+
+    /// What has both a throughput and a batch size.
+    pub fn rows(&self) -> Vec<LambdaRow> {
+        let both = self.throughput.iter().filter_map(|(key, per_second)| {
+            let batch = *self.batch.get(key)?;
+            let sensible = batch.fract() == 0.0 && batch <= f64::from(u32::MAX);
+            sensible.then(|| {
+                let (machine, gpus, model, half) = key.clone();
+                LambdaRow {
+                    gpu: gpu_of(&machine),
+                    watts: self.watts.get(&machine).map(|watts| watts / f64::from(gpus)),
+                    machine,
+                    gpus,
+                    model,
+                    half,
+                    batch: batch as u32,
+                    per_second: *per_second,
+                }
+            })
+        });
+        both.collect()
+    }
+}
+
+/// `V100 16GB` of `LambdaCloud 2x V100 16GB`, `A100 80GB SXM4` of `4x A100 80GB SXM4`.
+fn gpu_of(machine: &str) -> String {
+    let plain = machine.strip_prefix("LambdaCloud").unwrap_or(machine).trim_start();
+    let digits = plain.bytes().take_while(u8::is_ascii_digit).count();
+    let counted = plain.get(digits..).and_then(|rest| rest.strip_prefix('x'));
+    let gpu = if digits > 0 { counted.unwrap_or(plain) } else { plain };
+    // Which generation of the bus a card sits in is no part of its name.
+    gpu.trim_start().trim_end_matches(" Gen5").trim_end_matches(" Gen4").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device_name::named;
+    use ridgeline_devices::device_table::DeviceTable;
+
+    #[test]
+    fn machines_name_their_gpu() {
+        for (machine, device) in [
+            ("Quadro RTX 8000", "QuadroRTX8000"),
+            ("LambdaCloud V100 16GB", "V100-PCIe-16GB"),
+            ("LambdaCloud 4xV100 16GB", "V100-PCIe-16GB"),
+            ("2x RTX 3090", "RTX3090"),
+            ("LambdaCloud A100 40GB PCIe", "A100-PCIe-40GB"),
+            ("8x A100 80GB SXM4", "A100-SXM4-80GB"),
+            ("H100 80GB PCIe Gen5", "H100-PCIe-80GB"),
+        ] {
+            let gpu = gpu_of(machine);
+            let found = named(&gpu, DeviceTable::shipped()).map(|named| named.device.name.as_str());
+            assert_eq!(found, Some(device), "{machine}: {gpu}");
+        }
+    }
+
+    #[test]
+    fn a_row_has_a_batch_size_and_a_throughput() {
+        let mut tables = LambdaTables::default();
+        let throughput = b"name_gpu,num_gpu,watt,price,ssd,ncf\nRTX 3090,1.0,350,1,144.0,0\n";
+        let batch = b"name_gpu,num_gpu,watt,price,ssd,ncf\nRTX 3090,1,350,1,80,9\n,,,\n";
+        tables.read("train-throughput-fp32.csv", throughput).expect("it is read");
+        let left_out = tables.read("train-batch-size-fp32.csv", batch).expect("it is read");
+        assert_eq!(left_out.0, [("no machine".to_owned(), 1)]);
+        let rows = tables.rows();
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].model.as_str(), rows[0].batch, rows[0].half), ("ssd", 80, false));
+        assert_eq!((rows[0].per_second, rows[0].watts), (144.0, Some(350.0)));
+        assert!(tables.read("notes.csv", b"").is_err());
+    }
+}

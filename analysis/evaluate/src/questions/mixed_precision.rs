@@ -1,0 +1,155 @@
+//! From the throughput of training in FP32 to that in FP16 mixed precision, on the same machine.
+
+use std::collections::BTreeMap;
+
+use super::data_parallel::topology;
+use super::{Bar, Cases, Question};
+use crate::benchmark_facts::{Benchmark, Way, benchmark};
+use crate::case::{Case, ListSource, Prediction, Task, Unanswered};
+use crate::device_name::named_with_power;
+use crate::ground_truth::GroundTruth;
+use crate::lambda_results::LambdaRow;
+use crate::list_request::ListRequest;
+use crate::trivial::Guess;
+use ridgeline_devices::device_spec::DeviceSpec;
+use ridgeline_devices::device_table::DeviceTable;
+use ridgeline_operators::op_cost::Options;
+use ridgeline_operators::range::Range;
+use ridgeline_optimize::distributed::single_step::{SHIPPED, SingleStep, on_one, on_several};
+use ridgeline_optimize::optimizations::shared::factors;
+use ridgeline_optimize::optimizations::shared::mixed_precision;
+use ridgeline_optimize::optimizations::shared::parts::Machine;
+
+/// Models of the tables of `lambda/`.
+pub(super) struct MixedPrecision;
+
+/// The containers that were measured turn TF32 on where the GPU has it.
+const OPTIONS: Options = Options { tf32_products: true, tf32_convolutions: true };
+
+/// Programs that compute in FP32 whatever they are asked: on every GPU of the open tables they take
+/// as long in both. That is learned from the measurements, and could not be known without them.
+const STAY_SINGLE: [&str; 2] = ["tacotron2", "waveglow"];
+
+impl Question for MixedPrecision {
+    fn id(&self) -> &'static str {
+        "mixed_precision"
+    }
+
+    fn title(&self) -> &'static str {
+        "What mixed precision brings: FP32 to FP16, training"
+    }
+
+    fn bar(&self) -> Bar {
+        Bar { mean: 0.10, median: None, aim: 0.06 }
+    }
+
+    fn cases(&self, truth: &GroundTruth, devices: &'static DeviceTable) -> Cases {
+        let mut found = Cases::default();
+        let key = |row: &LambdaRow| (row.machine.clone(), row.gpus, row.model.clone());
+        let single: BTreeMap<_, &LambdaRow> =
+            truth.lambda.iter().filter(|row| !row.half).map(|row| (key(row), row)).collect();
+        for after in truth.lambda.iter().filter(|row| row.half) {
+            let Some(before) = single.get(&key(after)) else {
+                found.pass_over("there is no such row in FP32", 1);
+                continue;
+            };
+            let Some(gpu) = named_with_power(&after.gpu, after.watts, devices) else {
+                found.pass_over(format!("no GPU of the table is called {}", after.gpu), 1);
+                continue;
+            };
+            let Some(program) = benchmark(&after.model) else {
+                found.pass_over(format!("nothing is known of the program {}", after.model), 1);
+                continue;
+            };
+            let milliseconds = |row: &LambdaRow| {
+                program.step_milliseconds(f64::from(row.batch), row.gpus, row.per_second)
+            };
+            let task = ToHalf {
+                model: after.model.clone(),
+                program,
+                gpus: after.gpus,
+                device: gpu.device,
+                before_batch: (before.batch / before.gpus).max(1),
+                after_batch: (after.batch / after.gpus).max(1),
+                before_milliseconds: milliseconds(before),
+            };
+            let group = if after.gpus == 1 { "one GPU" } else { "several GPUs" };
+            found.cases.push(Case::new(
+                format!("{} x {}: {}", after.gpus, after.machine, after.model),
+                group.to_owned(),
+                Box::new(task),
+                milliseconds(after),
+            ));
+        }
+        found
+    }
+}
+
+struct ToHalf {
+    model: String,
+    program: &'static Benchmark,
+    gpus: u32,
+    device: &'static DeviceSpec,
+    /// On each GPU.
+    before_batch: u32,
+    after_batch: u32,
+    before_milliseconds: f64,
+}
+
+impl ToHalf {
+    fn stays(&self) -> bool {
+        STAY_SINGLE.contains(&self.model.as_str())
+    }
+
+    /// What is exchanged between several GPUs. A step's own time is not in it.
+    fn exchange(&self, half: bool) -> SingleStep {
+        SingleStep {
+            milliseconds: 0.0,
+            gradient_bytes: self.program.gradient_bytes(half),
+            is_fed_by_host: self.program.way == Way::ExchangeAndFeed,
+        }
+    }
+}
+
+impl Task for ToHalf {
+    fn lists(&self) -> Vec<ListRequest> {
+        if self.stays() {
+            return Vec::new();
+        }
+        let request =
+            |batch, half| ListRequest::Benchmark { model: self.model.clone(), batch, half };
+        vec![request(self.before_batch, false), request(self.after_batch, true)]
+    }
+
+    fn predict(&self, lists: &dyn ListSource) -> Result<Prediction, Unanswered> {
+        let factors = factors::mixed_precision();
+        let samples = f64::from(self.after_batch) / f64::from(self.before_batch);
+        // What several GPUs exchange is no operator of the step: it is left out before, and put in after.
+        let topology = topology(self.device, self.gpus, &SHIPPED);
+        let whole = self.before_milliseconds;
+        let before = on_one(whole, &self.exchange(false), &topology, &SHIPPED);
+        let mut after = before;
+        if let [single, half] = self.lists().as_slice() {
+            let get = |request| {
+                lists.list(request).map_err(|why| Unanswered::new("no operator list", why))
+            };
+            let machine = Machine { device: self.device, options: OPTIONS };
+            let parts = mixed_precision::parts(&get(single)?, &get(half)?, samples, &machine);
+            after = factors
+                .step_ns(before * 1e6, &parts)
+                .ok_or_else(|| Unanswered::new("no operator of it costs time", ""))?
+                / 1e6;
+        }
+        // The trivial answers know that more samples take longer.
+        let start = whole * samples;
+        let step = SingleStep { milliseconds: after * samples, ..self.exchange(true) };
+        let milliseconds = on_several(&step, &topology, &SHIPPED).value;
+        Ok(Prediction {
+            milliseconds: Range::within_factor(milliseconds, factors.range),
+            trivial: vec![
+                Guess::plain("twice as fast", start / 2.0),
+                Guess::fitted("best constant, fitted on the answers", start),
+            ],
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! Operators that work on each element by itself: one kernel that reads its inputs and writes its
+//! output, vectorized where all are contiguous (`vectorized_elementwise_kernel` of PyTorch).
+
+use super::{Kernels, largest_elements, stream};
+use crate::operator::{Operator, Tensor};
+
+/// Operations by element, which are honest about their order of magnitude alone: the time of these
+/// operators is that of their bytes.
+pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
+    let per_element = operations_per_element(in_place_base(name))?;
+    operator.input_tensors().next()?;
+    Some(per_element * output_elements(operator))
+}
+
+pub(super) fn launch(name: &str, operator: &Operator, bytes: f64, kernels: &mut Kernels) {
+    let kind = match in_place_base(name) {
+        "bernoulli" | "native_dropout" | "dropout" | "normal" | "uniform" | "rand" | "randn"
+        | "rand_like" | "randn_like" | "random" | "exponential" => stream::Kind::Random,
+        _ if is_broadcast(operator) => stream::Kind::Broadcast,
+        _ => stream::Kind::Elementwise,
+    };
+    kernels.stream(kind, bytes);
+}
+
+/// `add` of `add_`; `None`-like names such as `_` keep theirs.
+pub(super) fn in_place_base(name: &str) -> &str {
+    name.strip_suffix('_').filter(|name| !name.is_empty()).unwrap_or(name)
+}
+
+fn output_elements(operator: &Operator) -> f64 {
+    operator.outputs.first().map_or_else(|| largest_elements(operator), Tensor::elements)
+}
+
+/// Whether an input is smaller than the output: its elements are read by index, not as vectors.
+fn is_broadcast(operator: &Operator) -> bool {
+    let output = output_elements(operator);
+    let mut inputs = operator.input_tensors().map(Tensor::elements);
+    inputs.any(|elements| elements > 1.0 && elements < output)
+}
+
+fn operations_per_element(name: &str) -> Option<f64> {
+    Some(match name {
+        "add"
+        | "sub"
+        | "rsub"
+        | "mul"
+        | "div"
+        | "neg"
+        | "abs"
+        | "relu"
+        | "relu6"
+        | "threshold"
+        | "clamp"
+        | "clamp_min"
+        | "clamp_max"
+        | "maximum"
+        | "minimum"
+        | "fmax"
+        | "fmin"
+        | "eq"
+        | "ne"
+        | "lt"
+        | "le"
+        | "gt"
+        | "ge"
+        | "sqrt"
+        | "rsqrt"
+        | "reciprocal"
+        | "sign"
+        | "floor"
+        | "ceil"
+        | "round"
+        | "trunc"
+        | "frac"
+        | "remainder"
+        | "fmod"
+        | "floor_divide"
+        | "threshold_backward"
+        | "bitwise_and"
+        | "bitwise_or"
+        | "bitwise_xor"
+        | "bitwise_not"
+        | "logical_and"
+        | "logical_or"
+        | "logical_not"
+        | "logical_xor"
+        | "leaky_relu"
+        | "leaky_relu_backward"
+        | "hardtanh"
+        | "hardtanh_backward"
+        | "square"
+        | "isnan"
+        | "isinf"
+        | "isfinite"
+        | "real"
+        | "imag"
+        | "conj"
+        | "conj_physical"
+        | "_conj"
+        | "heaviside"
+        | "__and__"
+        | "__or__"
+        | "__xor__"
+        | "__lshift__"
+        | "__rshift__"
+        | "copysign" => 1.0,
+        "lerp"
+        | "addcmul"
+        | "addcdiv"
+        | "pow"
+        | "hardswish"
+        | "hardswish_backward"
+        | "hardsigmoid"
+        | "hardsigmoid_backward"
+        | "prelu"
+        | "_prelu_kernel"
+        | "_prelu_kernel_backward"
+        | "dist" => 3.0,
+        "exp"
+        | "expm1"
+        | "exp2"
+        | "log"
+        | "log2"
+        | "log10"
+        | "sin"
+        | "cos"
+        | "tan"
+        | "asin"
+        | "acos"
+        | "atan"
+        | "atan2"
+        | "sinh"
+        | "cosh"
+        | "tanh"
+        | "sigmoid"
+        | "erf"
+        | "erfc"
+        | "erfinv"
+        | "log1p"
+        | "log_sigmoid_forward"
+        | "log_sigmoid_backward"
+        | "tanh_backward"
+        | "sigmoid_backward"
+        | "silu"
+        | "silu_backward"
+        | "mish"
+        | "mish_backward"
+        | "softplus"
+        | "softplus_backward"
+        | "elu"
+        | "elu_backward"
+        | "celu"
+        | "selu"
+        | "logit"
+        | "xlogy"
+        | "logaddexp"
+        | "glu"
+        | "glu_backward"
+        | "digamma"
+        | "lgamma"
+        | "polar"
+        | "angle" => 4.0,
+        "gelu" | "gelu_backward" => 8.0,
+        // A recurrent cell, after its products.
+        "_thnn_fused_lstm_cell"
+        | "_thnn_fused_lstm_cell_backward_impl"
+        | "_thnn_fused_gru_cell"
+        | "_thnn_fused_gru_cell_backward" => 24.0,
+        "dropout"
+        | "native_dropout"
+        | "native_dropout_backward"
+        | "bernoulli"
+        | "normal"
+        | "uniform"
+        | "rand"
+        | "randn"
+        | "rand_like"
+        | "randn_like"
+        | "random"
+        | "exponential" => 2.0,
+        _ => return None,
+    })
+}

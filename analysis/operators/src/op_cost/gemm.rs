@@ -1,0 +1,91 @@
+//! Matrix products: one kernel of tiles, and of batches of them.
+
+use super::product::{Kind, Product};
+use super::{Context, Kernels, moved_bytes};
+use crate::operator::{ElementType, Operator, Tensor, elements};
+
+/// A matrix product: `[batch, rows, inner] x [batch, inner, columns]`.
+pub(super) struct Matrices {
+    batch: f64,
+    rows: f64,
+    columns: f64,
+    inner: f64,
+}
+
+/// Two operations for each multiplication of the product.
+pub(super) fn flops(name: &str, operator: &Operator) -> Option<f64> {
+    let Matrices { batch, rows, columns, inner } = matrices(name, operator)?;
+    Some(2.0 * batch * rows * columns * inner)
+}
+
+fn matrices(name: &str, operator: &Operator) -> Option<Matrices> {
+    let shape = |index| operator.shape(index);
+    match name {
+        "mm" | "bmm" | "matmul" | "mv" | "dot" | "vdot" | "inner" => product(shape(0)?, shape(1)?),
+        "_scaled_mm" | "_int_mm" => product(shape(0)?, shape(1)?),
+        "addmm" | "addmm_" | "baddbmm" | "baddbmm_" | "addbmm" | "addmv" | "_addmm_activation" => {
+            product(shape(1)?, shape(2)?)
+        }
+        "linear" | "mkldnn_linear" | "_linear" => {
+            let (input, weight) = (shape(0)?, shape(1)?);
+            let (inner, rows) = input.split_last()?;
+            let columns = *weight.first()? as f64;
+            Some(Matrices { batch: 1.0, rows: elements(rows), columns, inner: *inner as f64 })
+        }
+        _ => None,
+    }
+}
+
+/// As `torch.matmul` takes them: matrices in the last two dimensions, batches before, which
+/// broadcast.
+fn product(a: &[u64], b: &[u64]) -> Option<Matrices> {
+    let (rows, inner, a_batch) = match a {
+        [inner] => (1, *inner, &[][..]),
+        [batch @ .., rows, inner] => (*rows, *inner, batch),
+        [] => return None,
+    };
+    let (columns, b_batch) = match b {
+        [_] => (1, &[][..]),
+        [batch @ .., _, columns] => (*columns, batch),
+        [] => return None,
+    };
+    let batch = elements(a_batch).max(elements(b_batch));
+    let (rows, columns, inner) = (rows as f64, columns as f64, inner as f64);
+    Some(Matrices { batch, rows, columns, inner })
+}
+
+pub(super) fn launch(name: &str, operator: &Operator, context: &Context, kernels: &mut Kernels) {
+    let Some(Matrices { batch, rows, columns, inner }) = matrices(name, operator) else { return };
+    let element = operator.element().unwrap_or(ElementType::Float32);
+    kernels.product(Product {
+        kind: if batch > 1.0 { Kind::Batched } else { Kind::Matrix },
+        batch,
+        rows,
+        columns,
+        inner,
+        element,
+        tf32: context.options.tf32_products,
+        bytes: moved_bytes(operator).unwrap_or(0.0),
+        aligned: is_aligned(operator, element),
+    });
+}
+
+/// Whether every row of the matrices begins at a multiple of sixteen bytes.
+fn is_aligned(operator: &Operator, element: ElementType) -> bool {
+    let multiple = (16.0 / element.bytes()) as i64;
+    let mut matrices = operator.input_tensors().chain(&operator.outputs);
+    matrices.all(|tensor| row_length(tensor).is_none_or(|length| length % multiple == 0))
+}
+
+/// From one row to the next, in elements: rows may be the columns of a matrix that is transposed.
+/// `None` of what is no matrix.
+fn row_length(tensor: &Tensor) -> Option<i64> {
+    let [.., rows, columns] = tensor.shape.as_slice() else { return None };
+    if *rows <= 1 || *columns <= 1 {
+        return None;
+    }
+    match tensor.strides.as_deref() {
+        Some([.., one, other]) => Some(*one.max(other)),
+        _ => i64::try_from(*columns).ok(),
+    }
+}

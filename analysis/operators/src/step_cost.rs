@@ -1,0 +1,52 @@
+//! What all operators of one step cost on a device, from their list.
+
+use std::collections::HashMap;
+
+use super::op_cost::{self, Options};
+use super::op_list::OpList;
+use crate::range::Range;
+use ridgeline_devices::device_spec::DeviceSpec;
+use ridgeline_profile::Phase;
+
+/// What a step costs on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepCost {
+    /// Time of its kernels, one after another.
+    pub kernels_ns: Range,
+    /// Kernels that it launches.
+    pub launches: f64,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes that have to move at the least.
+    pub bytes: f64,
+}
+
+impl StepCost {
+    /// Adds up the operators of these phases.
+    pub fn of(list: &OpList, phases: &[Phase], device: &DeviceSpec, options: &Options) -> StepCost {
+        let mut sum = StepCost::default();
+        for (signature, count) in counts(list, phases) {
+            let Some(operator) = list.signatures.get(signature as usize) else { continue };
+            let cost = op_cost::cost(operator, device, options);
+            sum.kernels_ns = sum.kernels_ns.plus(cost.time_ns.times(count));
+            sum.launches += cost.launches * count;
+            sum.flops += cost.flops * count;
+            sum.bytes += cost.bytes * count;
+        }
+        sum
+    }
+}
+
+/// How often each signature runs in these phases, in the order in which they first do.
+pub fn counts(list: &OpList, phases: &[Phase]) -> Vec<(u32, f64)> {
+    let mut places: HashMap<u32, usize> = HashMap::new();
+    let mut counts: Vec<(u32, f64)> = Vec::new();
+    for op in list.ops.iter().filter(|op| phases.contains(&op.phase)) {
+        let place = *places.entry(op.signature).or_insert_with(|| {
+            counts.push((op.signature, 0.0));
+            counts.len() - 1
+        });
+        counts[place].1 += 1.0;
+    }
+    counts
+}

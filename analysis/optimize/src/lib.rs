@@ -1,0 +1,27 @@
+//! What an optimization would save, estimated before anyone writes it (Daydream, Zhu et al., USENIX ATC
+//! 2020), and the edits that apply one.
+//!
+//! An [`optimization`] changes the [graph](ridgeline_graph) of a recorded iteration by a few primitives;
+//! simulating it again gives the speedup and the peak memory. [`study`] does that for all of them,
+//! [`rewrite`] makes the edit in the program's text.
+
+pub mod accuracy;
+pub mod attention;
+mod cells;
+pub mod distributed;
+pub mod facts;
+#[cfg(any(test, feature = "testing"))]
+pub mod fixture;
+pub mod loading;
+pub mod network;
+pub mod optimization;
+pub mod optimizations;
+pub mod probe_list;
+pub mod ranking;
+pub mod recomputation;
+pub mod recompute_curve;
+pub mod rewrite;
+pub mod segments;
+pub mod stand_ins;
+pub mod stashes;
+pub mod study;

@@ -1,0 +1,236 @@
+//! Mixed precision: products, convolutions and attention in 16 bits, what needs the range in FP32,
+//! weights and their updates in FP32 (Micikevicius et al., ICLR 2018, section 3; Daydream 5.1).
+//!
+//! The bytes of a parameter stay 16 with Adam (weight, gradient, two moments) and grow by the copy that
+//! autocast keeps; activations shrink.
+
+use super::shared::autocast::{Rule, rule};
+use super::shared::lines;
+use super::shared::lowering::{Lowered, lower};
+use super::shared::overhead;
+use super::shared::retyped::{is_product, takes};
+use super::shared::streams::device_wait;
+use crate::facts::{Facts, Variant};
+use crate::optimization::{Bound, Optimization, Touched};
+use crate::rewrite::EditKind;
+use ridgeline_graph::calls::{Call, calls, has_kernels};
+use ridgeline_graph::graph::Graph;
+use ridgeline_operators::op_cost::work;
+use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
+use ridgeline_profile::Phase;
+
+pub(super) struct MixedPrecision {
+    element: ElementType,
+}
+
+pub(super) const BFLOAT16: MixedPrecision = MixedPrecision { element: ElementType::BFloat16 };
+pub(super) const FLOAT16: MixedPrecision = MixedPrecision { element: ElementType::Float16 };
+
+impl MixedPrecision {
+    fn is_float16(&self) -> bool {
+        self.element == ElementType::Float16
+    }
+
+    fn variant(&self) -> Variant {
+        if self.is_float16() { Variant::Float16 } else { Variant::BFloat16 }
+    }
+}
+
+impl Optimization for MixedPrecision {
+    fn name(&self) -> &'static str {
+        if self.is_float16() { "amp-fp16" } else { "amp-bf16" }
+    }
+
+    fn title(&self) -> &'static str {
+        if self.is_float16() { "Mixed precision (float16)" } else { "Mixed precision (bfloat16)" }
+    }
+
+    fn source(&self) -> &'static str {
+        "Micikevicius et al., \"Mixed Precision Training\", ICLR 2018, section 3"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        let calls = calls(graph);
+        applies(self, graph, facts, &calls)?;
+        let Lowered { calls: lowered, casts } = lower(graph, facts, &calls, self.element, bound);
+        if self.is_float16() {
+            unscale(graph, facts, &calls);
+        }
+        let touched = lowered.iter().filter_map(|place| calls.get(*place));
+        let mut notes = vec![format!("{casts} casts are added")];
+        notes.push(if self.is_float16() {
+            "float16 ends at 65,504: the scaler skips a step where a gradient is larger".to_owned()
+        } else {
+            "bfloat16 has 8 bits of precision: results change a little".to_owned()
+        });
+        Ok(Touched { lines: lines::of_calls(graph, touched), notes, ..Touched::default() })
+    }
+
+    fn edit(&self) -> Option<EditKind> {
+        Some(if self.is_float16() { EditKind::AutocastFloat16 } else { EditKind::AutocastBFloat16 })
+    }
+
+    fn goes_with(&self, other: &dyn Optimization) -> bool {
+        !["amp-bf16", "amp-fp16", "tf32", "fp8"].contains(&other.name())
+    }
+}
+
+/// Why it does not apply, where it does not.
+fn applies(
+    amp: &MixedPrecision,
+    graph: &Graph,
+    facts: &Facts<'_>,
+    calls: &[Call],
+) -> Result<(), String> {
+    if calls.is_empty() {
+        return Err("the recording has no shapes of operators".to_owned());
+    }
+    // Of the many calls of an operator one.
+    let mut seen = vec![false; graph.operators.len()];
+    let is_first = |call: &&Call| {
+        let seen = seen.get_mut(call.operator as usize);
+        seen.is_some_and(|seen| !std::mem::replace(seen, true))
+    };
+    let calls: Vec<&Call> = calls.iter().filter(is_first).collect();
+    let products = || {
+        let operators = calls.iter().filter_map(|call| call.operator(graph));
+        operators.filter(|operator| is_product(operator))
+    };
+    let settings = facts.manifest.map(|manifest| &manifest.settings);
+    let casts_to = settings.and_then(|settings| settings.autocast.as_ref()?.first());
+    if let Some(name) = casts_to {
+        return Err(format!("the program runs under autocast already, in {name}"));
+    }
+    if products().any(|it| takes(it, ElementType::BFloat16) || takes(it, ElementType::Float16)) {
+        return Err("products run in 16 bits already".to_owned());
+    }
+    let on_gpu = has_kernels(graph);
+    let is_untold = |call: &&Call| {
+        let is_lower = rule(call.name(graph), on_gpu) == Rule::Lower;
+        is_lower && call.operator(graph).is_some_and(|operator| work(operator).is_none())
+    };
+    if calls.iter().any(is_untold) {
+        return Err("the recording does not tell the settings of convolutions".to_owned());
+    }
+    if !products().any(|it| takes(it, ElementType::Float32)) {
+        return Err("no product runs in FP32".to_owned());
+    }
+    let capability = facts.device.capability();
+    if !on_gpu {
+        let mut probed = calls.iter().map(|call| call.operator);
+        let ratio = |it: u32| facts.probes.ratio(graph.recorded_as(it), amp.variant());
+        return if probed.any(|it| ratio(it).is_some()) {
+            Ok(())
+        } else {
+            let native = settings.and_then(|settings| settings.bf16_native);
+            let why = match native {
+                Some(false) => "this processor has no instructions for 16 bits",
+                _ => "what this processor makes of 16 bits was not probed",
+            };
+            Err(why.to_owned())
+        };
+    }
+    if amp.is_float16() {
+        let is_old = capability.is_some_and(|capability| capability < (7, 0));
+        if is_old || facts.device.peaks.fp16.is_none() {
+            return Err("this GPU has no tensor cores".to_owned());
+        }
+    } else {
+        let is_old = capability.is_some_and(|capability| capability < (8, 0));
+        if is_old || facts.device.peaks.bf16.is_none() {
+            return Err("this GPU has no bfloat16".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// The scaler looks at every gradient before the update, and the host waits for what it finds.
+fn unscale(graph: &mut Graph, facts: &Facts<'_>, calls: &[Call]) {
+    let Some(update) = calls.iter().find(|call| call.phase == Phase::Optimizer) else { return };
+    let modules = facts.manifest.iter().flat_map(|manifest| &manifest.modules);
+    let elements: u64 =
+        modules.flat_map(|module| &module.parameters).map(|parameter| parameter.elements).sum();
+    let gradients = Tensor::new(ElementType::Float32, &[elements]);
+    let operator = Operator::new(
+        "aten::_amp_foreach_non_finite_check_and_unscale_",
+        vec![Arg::List(vec![Arg::Tensor(gradients.clone())])],
+        vec![gradients],
+    );
+    let of_machine = overhead::of_machine(graph, facts, calls);
+    let work_ns = overhead::work_ns(facts, &operator, of_machine);
+    device_wait(graph, update, work_ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::testing::{Iteration, cpu, gpu, operator};
+    use super::*;
+    use crate::facts::Probes;
+    use ridgeline_graph::graph::TaskKind;
+
+    const ROWS: &[u64] = &[4096, 4096];
+
+    /// A layer, a norm and another layer, with the gradient of the last one.
+    fn layers(iteration: Iteration) -> Iteration {
+        iteration
+            .call(Phase::Forward, operator("linear", &[ROWS, ROWS, ROWS]), 8000.0)
+            .call(Phase::Forward, operator("layer_norm", &[ROWS, ROWS]), 150.0)
+            .call(Phase::Forward, operator("linear", &[ROWS, ROWS, ROWS]), 8000.0)
+            .call(Phase::Backward, operator("mm", &[ROWS, ROWS, ROWS]), 8000.0)
+            .call(Phase::Optimizer, operator("add_", &[ROWS, ROWS, ROWS]), 250.0)
+    }
+
+    #[test]
+    fn products_are_several_times_as_fast() {
+        let iteration = layers(Iteration::on_gpu());
+        for amp in [BFLOAT16, FLOAT16] {
+            let found = iteration.predict(&gpu("8.0"), &Probes::default(), &amp).unwrap();
+            let speedup = found.speedup();
+            assert!((2.0..10.0).contains(&speedup.value), "{speedup:?}");
+            assert!(speedup.low < speedup.value && speedup.value < speedup.high, "{speedup:?}");
+        }
+    }
+
+    #[test]
+    fn casts_are_added_where_types_meet() {
+        let graph = layers(Iteration::on_gpu()).changed(&gpu("8.0"), &BFLOAT16);
+        let casts = graph.select(|task| {
+            let is_cast = graph.operator_of(task).is_some_and(|it| it.name == "aten::_to_copy");
+            is_cast && task.kind == TaskKind::Kernel
+        });
+        // Forward the batch, the weight, the norm's input and its output; backward each of them.
+        assert_eq!(casts.len(), 8);
+    }
+
+    #[test]
+    fn a_processor_does_what_its_probes_say() {
+        let iteration = layers(Iteration::on_cpu());
+        let why = "what this processor makes of 16 bits was not probed";
+        assert_eq!(iteration.refusal(&cpu(), &BFLOAT16), why);
+        let mut probes = Probes::default();
+        for place in 0..4 {
+            probes.operators.insert((place, Variant::Same), 100.0);
+            probes.operators.insert((place, Variant::BFloat16), 400.0);
+        }
+        let found = iteration.predict(&cpu(), &probes, &BFLOAT16).unwrap();
+        assert!(found.speedup().value < 0.5, "{found:?}");
+        // What was not probed gains nothing.
+        let one = |variant: Variant| ((0, variant), 100.0);
+        let operators = [Variant::Same, Variant::BFloat16].map(one).into_iter().collect();
+        let probes = Probes { operators, ..Probes::default() };
+        let found = iteration.predict(&cpu(), &probes, &BFLOAT16).unwrap();
+        assert!((0.5..=1.0).contains(&found.speedup().value), "{found:?}");
+        assert!(found.time_ns.low < 0.95 * found.time_ns.value, "{found:?}");
+    }
+
+    #[test]
+    fn why_not() {
+        let iteration = layers(Iteration::on_gpu());
+        assert_eq!(iteration.refusal(&gpu("7.0"), &BFLOAT16), "this GPU has no bfloat16");
+        assert_eq!(iteration.refusal(&gpu("6.1"), &FLOAT16), "this GPU has no tensor cores");
+        let mut again = layers(Iteration::on_gpu());
+        again.graph = iteration.changed(&gpu("8.0"), &BFLOAT16);
+        let why = "products run in 16 bits already";
+        assert_eq!(again.refusal(&gpu("8.0"), &FLOAT16), why);
+    }
+}

@@ -1,0 +1,122 @@
+//! Images and weights of convolutions in channels-last order: what tensor cores and oneDNN work on
+//! without turning it around first (PyTorch, "Channels Last Memory Format").
+
+use super::shared::channels_last::parts;
+use super::shared::exchange::exchange;
+use super::shared::parts::{ConvolutionKind, Machine};
+use super::shared::{factors, layout, lines};
+use crate::facts::{Facts, Variant};
+use crate::optimization::{Bound, Optimization, Touched};
+use crate::rewrite::EditKind;
+use ridgeline_graph::calls::{Call, calls};
+use ridgeline_graph::graph::Graph;
+use ridgeline_operators::operator::Tensor;
+use ridgeline_operators::range::Range;
+
+pub(super) struct ChannelsLast;
+
+impl Optimization for ChannelsLast {
+    fn name(&self) -> &'static str {
+        "channels-last"
+    }
+
+    fn title(&self) -> &'static str {
+        "Channels last"
+    }
+
+    fn source(&self) -> &'static str {
+        "PyTorch, \"Channels Last Memory Format\""
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        let calls = calls(graph);
+        let convolutions = || {
+            let operators = calls.iter().filter_map(|call| call.operator(graph));
+            operators.filter(|it| ConvolutionKind::of(it).is_some())
+        };
+        if calls.is_empty() {
+            return Err("the recording has no shapes of operators".to_owned());
+        }
+        let takes_images = |shape: Option<&[u64]>| shape.is_some_and(|shape| shape.len() == 4);
+        if !convolutions().any(|it| takes_images(it.shape(0))) {
+            let is_told = !calls.iter().any(|call| call.name(graph).contains("conv"));
+            let why = if is_told {
+                "the model has no convolution of images"
+            } else {
+                "the recording does not tell the settings of convolutions"
+            };
+            return Err(why.to_owned());
+        }
+        if convolutions().flat_map(|it| it.input_tensors()).any(Tensor::is_channels_last) {
+            return Err("convolutions run with channels last already".to_owned());
+        }
+        let is_probed = |call: &Call| {
+            let recorded = graph.recorded_as(call.operator);
+            facts.probes.ratio(recorded, Variant::ChannelsLast).is_some()
+        };
+        if !facts.is_gpu() && !calls.iter().any(is_probed) {
+            return Err("what this processor makes of channels last was not probed".to_owned());
+        }
+        let machine = Machine { device: facts.device, options: facts.options };
+        let factors = factors::channels_last();
+        let changed = exchange(graph, &calls, |index, operator| {
+            let probed = facts.probes.ratio(index, Variant::ChannelsLast);
+            let fitted = || {
+                let ratio = factors.operator_ratio(&parts(operator, &machine))?;
+                Some(Range::within_factor(ratio, factors.range))
+            };
+            let is_image = operator.input_tensors().any(|tensor| tensor.shape.len() == 4);
+            let known = ConvolutionKind::of(operator).is_some() || probed.is_some();
+            // On a processor the cost model knows nothing of orders, and a probe has to say.
+            let ratio = probed.or_else(|| facts.is_gpu().then(fitted).flatten());
+            let ratio = ratio.map_or(1.0, |ratio| bound.of(ratio));
+            (is_image && (known || facts.is_gpu()))
+                .then(|| (layout::channels_last(operator), ratio))
+        });
+        let notes =
+            vec!["what turns tensors around by hand (`view`, `permute`) may copy then".to_owned()];
+        let of_convolutions = changed.into_iter().filter(|call| {
+            graph
+                .operators
+                .get(call.operator as usize)
+                .is_some_and(|operator| ConvolutionKind::of(operator).is_some())
+        });
+        Ok(Touched { lines: lines::of_calls(graph, of_convolutions), notes, ..Touched::default() })
+    }
+
+    fn edit(&self) -> Option<EditKind> {
+        Some(EditKind::ChannelsLast)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::testing::{Iteration, cpu, gpu, operator};
+    use super::*;
+    use crate::facts::Probes;
+    use ridgeline_profile::Phase;
+
+    fn convolution() -> Iteration {
+        let shapes: [&[u64]; 3] = [&[32, 64, 56, 56], &[64, 64, 3, 3], &[32, 64, 56, 56]];
+        Iteration::on_cpu().call(Phase::Forward, operator("conv2d", &shapes), 1000.0)
+    }
+
+    #[test]
+    fn a_probe_says_what_it_brings() {
+        let mut probes = Probes::default();
+        probes.operators.insert((0, Variant::Same), 100.0);
+        probes.operators.insert((0, Variant::ChannelsLast), 70.0);
+        let found = convolution().predict(&cpu(), &probes, &ChannelsLast).unwrap();
+        assert!((found.time_ns.value - 700e3).abs() < 1.0, "{found:?}");
+    }
+
+    #[test]
+    fn why_not() {
+        let why = "what this processor makes of channels last was not probed";
+        assert_eq!(convolution().refusal(&cpu(), &ChannelsLast), why);
+        let product = operator("mm", &[&[64, 64], &[64, 64], &[64, 64]]);
+        let product = Iteration::on_gpu().call(Phase::Forward, product, 10.0);
+        let why = "the model has no convolution of images";
+        assert_eq!(product.refusal(&gpu("8.0"), &ChannelsLast), why);
+    }
+}

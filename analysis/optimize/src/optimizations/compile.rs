@@ -1,0 +1,241 @@
+//! `torch.compile`: what works on each element, norms and reductions become few kernels that keep what
+//! flows between them in registers, and Python runs once for the whole region (Ansel et al., "PyTorch
+//! 2", ASPLOS 2024, sections 3 and 4). Products and convolutions stay.
+
+use std::collections::{HashMap, HashSet};
+
+use super::shared::fusion::{Fusion, fusions};
+use super::shared::layout::compiler_takes_channels_last;
+use super::shared::once::Once;
+use super::shared::parts::Machine;
+use super::shared::{compiled, factors, lines, overhead};
+use crate::facts::Facts;
+use crate::optimization::{Bound, Optimization, Touched};
+use crate::rewrite::EditKind;
+use ridgeline_graph::calls::{Call, calls, has_kernels};
+use ridgeline_graph::graph::{Graph, Task, TaskId, TaskKind};
+use ridgeline_graph::memory::BlockKind;
+use ridgeline_operators::op_cost::{Family, work};
+use ridgeline_operators::operator::Operator;
+use ridgeline_operators::range::Range;
+use ridgeline_profile::Phase;
+
+/// Checking the guards of a compiled region and entering it, forward and backward each: assumed, tens
+/// of microseconds on a current processor.
+const ENTER_NS: Range = Range { low: 20_000.0, value: 50_000.0, high: 100_000.0 };
+/// What is left of the host's time for a call that is not fused away: neither dispatcher nor autograd
+/// is asked. Assumed.
+const CALL_LEFT: Range = Range { low: 0.4, value: 0.6, high: 0.9 };
+
+/// By how much what is fused may take longer or shorter on a processor.
+const PROCESSOR_RANGE: f64 = 1.3;
+/// How much longer the gradient of an embedding takes there, and a convolution.
+const EMBEDDING_BACKWARD: f64 = 2.0;
+const CONVOLUTION: f64 = 1.1;
+
+pub(super) struct Compile;
+
+impl Optimization for Compile {
+    fn name(&self) -> &'static str {
+        "compile"
+    }
+
+    fn title(&self) -> &'static str {
+        "torch.compile"
+    }
+
+    fn source(&self) -> &'static str {
+        "Ansel et al., \"PyTorch 2\", ASPLOS 2024, sections 3 and 4"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        if is_compiled(graph, facts) {
+            return Err("the model is compiled already".to_owned());
+        }
+        let calls = calls(graph);
+        // Without modules nobody knows what of the forward pass is the model's.
+        let knows_modules = calls.iter().any(|call| call.module.is_some());
+        let of_pass = |phase: Phase| -> Vec<&Call> {
+            let is_inside =
+                |call: &&Call| call.phase == phase && (call.module.is_some() || !knows_modules);
+            calls.iter().filter(is_inside).collect()
+        };
+        let passes = [of_pass(Phase::Forward), of_pass(Phase::Backward)];
+        if passes.iter().all(Vec::is_empty) {
+            return Err("the recording has no shapes of operators".to_owned());
+        }
+        let region: Vec<&Call> = passes.iter().flatten().copied().collect();
+        let lines = lines::of_calls(graph, region.iter().copied());
+        for pass in passes.iter().filter(|pass| !pass.is_empty()) {
+            fuse(graph, facts, pass, bound);
+            leave_python(graph, pass, knows_modules, bound);
+        }
+        let notes = vec![
+            "compiling takes a while in the first iterations, and again for other shapes"
+                .to_owned(),
+        ];
+        Ok(Touched { lines, notes, ..Touched::default() })
+    }
+
+    fn edit(&self) -> Option<EditKind> {
+        Some(EditKind::Compile)
+    }
+
+    fn goes_with(&self, other: &dyn Optimization) -> bool {
+        !["batch-norm", "layer-fusion", "compile"].contains(&other.name())
+    }
+}
+
+fn is_compiled(graph: &Graph, facts: &Facts<'_>) -> bool {
+    facts.manifest.is_some_and(|manifest| !manifest.compiled.is_empty())
+        || graph.names.iter().any(|name| name.starts_with("triton_"))
+}
+
+/// Lets the work of a pass take what it takes in fused kernels, by the factors of its parts; what
+/// joins the kernel before has no launch of its own.
+fn fuse(graph: &mut Graph, facts: &Facts<'_>, pass: &[&Call], bound: Bound) {
+    let all = graph.operators.clone();
+    let known: Vec<(&Call, &Operator)> = pass
+        .iter()
+        .filter_map(|call| Some((*call, all.get(call.operator as usize)?)))
+        .filter(|(call, _)| !call.work.is_empty())
+        .collect();
+    let operators: Vec<&Operator> = known.iter().map(|(_, operator)| *operator).collect();
+    let machine = Machine { device: facts.device, options: facts.options };
+    let factors = factors::compiled();
+    let turned = compiler_takes_channels_last(&operators);
+    // By operator its family, and by what becomes of it the ratio of its times.
+    let mut families: Once<'_, Family> = Once::new();
+    let mut ratios: HashMap<(u32, RoleKey), f64> = HashMap::new();
+    let mut opened: Option<&Call> = None;
+    let mut inside: HashSet<u32> = HashSet::new();
+    let mut before: Option<&Call> = None;
+    for ((call, operator), role) in known.into_iter().zip(fusions(&operators)) {
+        let family =
+            families.of(operator, |it| work(it).map_or(Family::Unknown, |work| work.family));
+        let ratio = *ratios.entry((call.operator, key(role))).or_insert_with(|| {
+            let (ratio, range) = if facts.is_gpu() {
+                let parts = compiled::of(operator, role, turned, &machine);
+                (factors.operator_ratio(&parts).unwrap_or(1.0), factors.range)
+            } else {
+                (on_processor(family, call.phase), PROCESSOR_RANGE)
+            };
+            bound.within_factor(ratio, if is_apart(family) { 1.0 } else { range })
+        });
+        graph.scale(&call.work, ratio);
+        let opens = matches!(role, Fusion::Opens);
+        match (role, opened) {
+            (Fusion::Joins(_), Some(opened)) => {
+                let work_ns = opened.work_ns(graph) + call.work_ns(graph);
+                call.remove(graph);
+                opened.set_work_ns(graph, work_ns);
+                // What flows into it is never in memory.
+                inside.extend(before.map(|before| before.number));
+            }
+            _ => {
+                let is_view = family == Family::View;
+                opened = if opens { Some(call) } else { opened.filter(|_| is_view) };
+            }
+        }
+        before = Some(call);
+    }
+    graph.change_blocks(|block| {
+        let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+        if kept && block.call.is_some_and(|call| inside.contains(&call)) {
+            block.bytes = 0.0;
+        }
+    });
+}
+
+/// A [`Fusion`] to look up by.
+type RoleKey = (u8, u64);
+
+fn key(role: Fusion) -> RoleKey {
+    match role {
+        Fusion::Apart => (0, 0),
+        Fusion::Opens => (1, 0),
+        Fusion::Joins(besides) => (2, besides.to_bits()),
+        Fusion::CastsWeight => (3, 0),
+    }
+}
+
+/// Whether the compiler calls PyTorch's own kernel for it.
+fn is_apart(family: Family) -> bool {
+    matches!(family, Family::Gemm | Family::Convolution | Family::Attention | Family::Rnn)
+}
+
+/// The fitted factors are those of GPUs. What a processor gains by fusing it loses again in the backward
+/// pass, and products and convolutions stay as they are: of the chains of operators that were run
+/// forward and backward on two cores, most took as long or longer compiled. The gradient of an embedding
+/// is added up entry by entry then, into zeros of all of it (`docs/accuracy.md`, "Compiling for a
+/// processor").
+fn on_processor(family: Family, phase: Phase) -> f64 {
+    match (family, phase) {
+        (Family::Embedding, Phase::Backward) => EMBEDDING_BACKWARD,
+        (Family::Convolution, _) => CONVOLUTION,
+        _ => 1.0,
+    }
+}
+
+/// Python's time within a pass is that of entering the region; each call that is left costs less.
+fn leave_python(graph: &mut Graph, pass: &[&Call], knows_modules: bool, bound: Bound) {
+    let Some(phase) = pass.first().map(|call| call.phase) else { return };
+    let is_gap = |task: &Task| {
+        task.kind == TaskKind::HostGap
+            && task.phase == phase
+            && (task.module.is_some() || !knows_modules || phase == Phase::Backward)
+    };
+    let gaps: Vec<TaskId> = graph.select(is_gap);
+    let gaps_ns: f64 = gaps.iter().filter_map(|id| graph.task(*id)).map(|t| t.duration_ns).sum();
+    if gaps_ns > 0.0 {
+        graph.scale(&gaps, (bound.of(ENTER_NS) / gaps_ns).min(1.0));
+    }
+    if has_kernels(graph) {
+        // A call takes no less than its launch.
+        let launch_ns = overhead::launch_ns(graph);
+        for call in pass {
+            let now_ns = call.host_ns(graph);
+            if now_ns > launch_ns {
+                let then_ns = (now_ns * bound.of(CALL_LEFT)).max(launch_ns);
+                graph.scale(&call.host, then_ns / now_ns);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::testing::{Iteration, cpu, gpu, operator};
+    use super::*;
+    use crate::facts::Probes;
+
+    const SIZE: &[u64] = &[1024, 1024];
+
+    fn elementwise() -> Iteration {
+        let mut iteration = Iteration::on_gpu();
+        for name in ["mul", "gelu", "add", "relu"] {
+            iteration = iteration
+                .call(Phase::Forward, operator(name, &[SIZE, SIZE]), 20.0)
+                .gap(Phase::Forward, 100.0);
+        }
+        iteration
+    }
+
+    #[test]
+    fn what_follows_element_by_element_is_one_kernel() {
+        let graph = elementwise().changed(&gpu("8.0"), &Compile);
+        assert_eq!(graph.select(|task| task.kind == TaskKind::Kernel).len(), 1);
+        let found = elementwise().predict(&gpu("8.0"), &Probes::default(), &Compile).unwrap();
+        // Python took 440 µs, and 50 µs are left of it.
+        assert!(found.time_ns.value < 0.4 * found.before_ns, "{found:?}");
+    }
+
+    #[test]
+    fn why_not() {
+        let why = "the recording has no shapes of operators";
+        assert_eq!(Iteration::on_cpu().refusal(&cpu(), &Compile), why);
+        let mut compiled = elementwise();
+        compiled.graph.name("triton_poi_fused_add_0");
+        assert_eq!(compiled.refusal(&gpu("8.0"), &Compile), "the model is compiled already");
+    }
+}

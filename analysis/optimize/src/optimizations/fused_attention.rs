@@ -1,0 +1,216 @@
+//! Attention in one kernel, so that the scores of all pairs are never in memory (Dao et al.,
+//! "FlashAttention", NeurIPS 2022, section 3; `scaled_dot_product_attention`).
+
+use std::collections::HashMap;
+
+use super::shared::lines;
+use crate::attention::{Attention, attentions};
+use crate::facts::{Facts, PROBES_OFF, Probes};
+use crate::optimization::{Bound, Optimization, Touched};
+use ridgeline_graph::calls::calls;
+use ridgeline_graph::graph::Graph;
+use ridgeline_graph::memory::BlockKind;
+use ridgeline_operators::op_cost;
+use ridgeline_operators::operator::Operator;
+
+/// By which factor the ratio of one kernel to many may be off: fused attention was not among what the
+/// cost model was fitted on.
+const SPREAD: f64 = 1.4;
+/// So much of what is written out has to have been run by itself.
+const MOST: f64 = 0.8;
+/// Blocks are given out in multiples of this.
+const GRAIN: f64 = 512.0;
+
+pub(super) struct FusedAttention;
+
+impl Optimization for FusedAttention {
+    fn name(&self) -> &'static str {
+        "fused-attention"
+    }
+
+    fn title(&self) -> &'static str {
+        "Attention in one kernel"
+    }
+
+    fn source(&self) -> &'static str {
+        "Dao et al., \"FlashAttention\", NeurIPS 2022, section 3"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        let calls = calls(graph);
+        if calls.is_empty() {
+            return Err("the recording has no shapes of operators".to_owned());
+        }
+        let mut found = attentions(graph, &calls);
+        let is_written_out = !found.is_empty();
+        found.retain(|attention| attention.has_operator);
+        if found.is_empty() {
+            let is_fused = calls.iter().any(|it| it.name(graph).contains("scaled_dot_product"));
+            let why = if is_written_out {
+                "attention with dropout is not one kernel on a processor"
+            } else if is_fused {
+                "attention runs in one kernel already"
+            } else {
+                "the model has no attention that is written out"
+            };
+            return Err(why.to_owned());
+        }
+        let lines = lines::of_calls(graph, found.iter().flat_map(|it| it.calls.iter().copied()));
+        let cost = |it: &Operator| op_cost::cost(it, facts.device, &facts.options).time_ns.value;
+        let modelled: Vec<f64> = graph.operators.iter().map(cost).collect();
+        // Most layers are alike.
+        let mut last: Option<(&Operator, f64)> = None;
+        for attention in &found {
+            let fused_ns = match last {
+                Some((operator, fused_ns)) if *operator == attention.fused => fused_ns,
+                _ => cost(&attention.fused),
+            };
+            last = Some((&attention.fused, fused_ns));
+            let (ratio, spread) = match probed_ratio(attention, graph, facts.probes) {
+                Some(ratio) => (ratio, PROBES_OFF),
+                None => (modelled_ratio(attention, &modelled, fused_ns), SPREAD),
+            };
+            fuse(attention, graph, bound.within_factor(ratio, spread));
+        }
+        free_scores(graph, &found);
+        let notes = vec!["masks and dropout have to be ones that the kernel knows".to_owned()];
+        Ok(Touched { lines, notes, ..Touched::default() })
+    }
+}
+
+/// What the one operator takes of what the written-out ones take, by the cost model.
+fn modelled_ratio(attention: &Attention<'_>, modelled: &[f64], fused_ns: f64) -> f64 {
+    let calls = attention.calls.iter();
+    let now: f64 = calls.filter_map(|call| modelled.get(call.operator as usize)).sum();
+    fused_ns / now.max(1e-9)
+}
+
+/// The same as this machine ran them by themselves: nothing where it did not run most of it.
+///
+/// Scores that come fresh from the system's memory slow the written-out calls down within an iteration, and
+/// the one operator has none. So it takes as much longer than by itself as the call does that was slowed
+/// least, and no less: by itself an operator finds all that it reads in the caches.
+fn probed_ratio(attention: &Attention<'_>, graph: &Graph, probes: &Probes) -> Option<f64> {
+    let fused_ns = probes.stand_in(&attention.fused)?;
+    let (mut of_probed, mut whole) = (0.0, 0.0);
+    let mut least_slowed = f64::INFINITY;
+    for call in &attention.calls {
+        let work_ns = call.work_ns(graph);
+        whole += work_ns;
+        if let Some(same) = probes.same(call.operator) {
+            of_probed += work_ns;
+            least_slowed = least_slowed.min(work_ns / same);
+        }
+    }
+    let is_known = of_probed >= MOST * whole;
+    Some(fused_ns * least_slowed.max(1.0) / whole).filter(|ratio| is_known && ratio.is_finite())
+}
+
+fn fuse(attention: &Attention<'_>, graph: &mut Graph, ratio: f64) {
+    let now_ns: f64 = attention.calls.iter().map(|call| call.work_ns(graph)).sum();
+    let Some((first, others)) = attention.calls.split_first() else { return };
+    first.set_work_ns(graph, now_ns * ratio);
+    if graph.operators.last() != Some(&attention.fused) {
+        graph.operators.push(attention.fused.clone());
+    }
+    first.set_operator(graph, graph.operators.len() as u32 - 1);
+    others.iter().for_each(|call| call.remove(graph));
+}
+
+/// Frees the scores, and what is made of them: blocks of those calls that are as large.
+fn free_scores(graph: &mut Graph, attentions: &[Attention<'_>]) {
+    let scores: HashMap<u32, f64> = attentions
+        .iter()
+        .flat_map(|one| one.calls.iter().map(|call| (call.number, one.scores)))
+        .collect();
+    let holds = |bytes: f64, scores: f64| {
+        let mut widths = [1.0, 2.0, 4.0].into_iter().map(|width| width * scores);
+        widths.any(|size| (0.0..GRAIN).contains(&(bytes - size)))
+    };
+    graph.change_blocks(|block| {
+        let kept = matches!(block.kind, BlockKind::Activations | BlockKind::Temporaries);
+        let size = block.call.and_then(|call| scores.get(&call));
+        if kept && size.is_some_and(|size| holds(block.bytes, *size)) {
+            block.bytes = 0.0;
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::retyped::retyped;
+    use super::super::shared::testing::{self, Iteration, cpu, gpu};
+    use super::*;
+    use ridgeline_graph::graph::TaskKind;
+    use ridgeline_operators::operator::ElementType;
+    use ridgeline_profile::Phase;
+
+    const ROWS: &[u64] = &[96, 1024, 64];
+    const SCORES: &[u64] = &[96, 1024, 1024];
+
+    fn operator(name: &str, shapes: &[&[u64]]) -> Operator {
+        let operator = testing::operator(name, shapes);
+        retyped(&operator, ElementType::Float32, ElementType::Float16)
+    }
+
+    fn written_out() -> Iteration {
+        let one = |name: &str| operator(name, &[SCORES, SCORES]);
+        Iteration::on_gpu()
+            .call(Phase::Forward, operator("linear", &[ROWS, &[64, 64], ROWS]), 50.0)
+            .call(Phase::Forward, operator("bmm", &[ROWS, &[96, 64, 1024], SCORES]), 1000.0)
+            .call(Phase::Forward, one("mul"), 800.0)
+            .call(Phase::Forward, one("softmax"), 800.0)
+            .call(Phase::Forward, operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0)
+            .call(Phase::Forward, operator("linear", &[ROWS, &[64, 64], ROWS]), 50.0)
+    }
+
+    #[test]
+    fn five_kernels_become_one_that_moves_less() {
+        let device = gpu("8.0");
+        let found = written_out().predict(&device, &Probes::default(), &FusedAttention).unwrap();
+        assert!(found.time_ns.value < 0.8 * found.before_ns, "{found:?}");
+        let graph = written_out().changed(&device, &FusedAttention);
+        assert_eq!(graph.select(|task| !task.kind.is_host()).len(), 3);
+        let again = Iteration::on_gpu();
+        assert!(again.refusal(&device, &FusedAttention).contains("no shapes"));
+    }
+
+    #[test]
+    fn an_einsum_s_views_and_copies_are_looked_past() {
+        let one = |name: &str| operator(name, &[SCORES, SCORES]);
+        let mut iteration = Iteration::on_gpu()
+            .call(Phase::Forward, operator("bmm", &[ROWS, &[96, 64, 1024], SCORES]), 1000.0)
+            .call(Phase::Forward, one("mul"), 800.0)
+            .call(Phase::Forward, one("softmax"), 800.0);
+        for _ in 0..12 {
+            iteration = iteration.call(Phase::Forward, operator("view", &[ROWS, ROWS]), 0.0);
+        }
+        let graph = iteration
+            .call(Phase::Forward, operator("clone", &[ROWS, ROWS]), 50.0)
+            .call(Phase::Forward, operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0)
+            .call(Phase::Forward, operator("linear", &[ROWS, &[64, 64], ROWS]), 50.0)
+            .changed(&gpu("8.0"), &FusedAttention);
+        let left = graph.select(|task| task.kind == TaskKind::Kernel);
+        assert_eq!(left.len(), 2, "the one operator, and the layer after it");
+    }
+
+    #[test]
+    fn another_layer_between_is_not_looked_past() {
+        let one = |name: &str| operator(name, &[SCORES, SCORES]);
+        let iteration = Iteration::on_gpu()
+            .call(Phase::Forward, operator("bmm", &[ROWS, &[96, 64, 1024], SCORES]), 1000.0)
+            .call(Phase::Forward, one("softmax"), 800.0)
+            .call(Phase::Forward, operator("linear", &[ROWS, &[64, 64], ROWS]), 50.0)
+            .call(Phase::Forward, operator("bmm", &[SCORES, ROWS, ROWS]), 1000.0);
+        let why = "the model has no attention that is written out";
+        assert_eq!(iteration.refusal(&gpu("8.0"), &FusedAttention), why);
+    }
+
+    #[test]
+    fn a_softmax_alone_is_no_attention() {
+        let softmax = operator("softmax", &[SCORES, SCORES]);
+        let iteration = Iteration::on_cpu().call(Phase::Forward, softmax, 10.0);
+        let why = "the model has no attention that is written out";
+        assert_eq!(iteration.refusal(&cpu(), &FusedAttention), why);
+    }
+}

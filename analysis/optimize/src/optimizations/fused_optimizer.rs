@@ -1,0 +1,273 @@
+//! The update of all parameters in few kernels: `foreach=True` makes a list of each step of it,
+//! `fused=True` one pass over parameters, gradients and states (Apex FusedAdam; Daydream 5.1, where
+//! the update's kernels are removed and one is inserted that takes their bytes once).
+
+use super::shared::lines;
+use super::shared::overhead;
+use super::shared::update::{Algorithm, Mode, Update, update};
+use crate::facts::{Facts, PROBES_OFF};
+use crate::optimization::{Bound, Optimization, Touched};
+use crate::rewrite::EditKind;
+use crate::rewrite::optimizers::takes_foreach;
+use ridgeline_graph::calls::{calls, has_kernels};
+use ridgeline_graph::graph::Graph;
+use ridgeline_graph::memory::{Block, BlockKind, Moment};
+use ridgeline_operators::op_cost::{self, OpCost};
+use ridgeline_operators::operator::{Arg, Operator, Tensor};
+use ridgeline_operators::range::Range;
+use ridgeline_profile::Phase;
+
+pub(super) struct FusedOptimizer {
+    mode: Mode,
+}
+
+pub(super) const FUSED: FusedOptimizer = FusedOptimizer { mode: Mode::Fused };
+pub(super) const FOREACH: FusedOptimizer = FusedOptimizer { mode: Mode::Foreach };
+
+/// Python's part of a list update for each parameter and each tensor kept of it, as a share of a small
+/// operator's call: it sorts parameters and their states into lists. Assumed, and off by a factor of
+/// two at most; on a processor a probe measures the whole update instead.
+const LISTING: f64 = 0.15;
+
+impl Optimization for FusedOptimizer {
+    fn name(&self) -> &'static str {
+        if self.mode == Mode::Fused { "fused-optimizer" } else { "foreach-optimizer" }
+    }
+
+    fn title(&self) -> &'static str {
+        if self.mode == Mode::Fused { "Fused optimizer" } else { "Optimizer over lists (foreach)" }
+    }
+
+    fn source(&self) -> &'static str {
+        "NVIDIA Apex, FusedAdam; Daydream (Zhu et al., USENIX ATC 2020), section 5.1"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        let calls = calls(graph);
+        let found = update(graph, facts, &calls).ok_or("the recording shows no optimizer")?;
+        if found.mode == self.mode || found.mode == Mode::Fused {
+            return Err(format!("the optimizer runs as {} already", found.mode.name()));
+        }
+        let name = found.name.clone().unwrap_or_else(|| "this optimizer".to_owned());
+        let names = facts.optimizer_names();
+        let unable = names.iter().find(|name| !takes_foreach(name));
+        if let Some(unable) = unable.filter(|_| self.mode == Mode::Foreach) {
+            return Err(format!("{unable} is not known to take foreach"));
+        }
+        let lines = lines::of_calls(graph, found.calls.iter().copied());
+        let algorithm = match (self.mode, found.algorithm) {
+            (Mode::Fused, None) => return Err(format!("PyTorch has no fused {name}")),
+            (_, algorithm) => algorithm,
+        };
+        if self.mode == Mode::Fused && is_complex(graph) {
+            return Err("PyTorch's fused optimizers take real numbers alone".to_owned());
+        }
+        if found.parameters.is_empty() {
+            return Err("the recording has no sizes of parameters".to_owned());
+        }
+        if let Some(ratio) = probed(facts, found.mode, self.mode).filter(|_| !has_kernels(graph)) {
+            let ratio = bound.of(ratio);
+            for call in &found.calls {
+                graph.scale(&call.host, ratio);
+            }
+            graph.scale(&found.gaps, ratio);
+        } else {
+            let of_machine = overhead::of_machine(graph, facts, &calls);
+            let steps = match algorithm.filter(|_| self.mode == Mode::Fused) {
+                Some(algorithm) => vec![algorithm.fused(&found.parameters)],
+                None => lists(graph, &found),
+            };
+            let call_ns = overhead::small_call_ns(graph, &calls);
+            let states = algorithm.map_or(1, Algorithm::states) as f64;
+            let listing = LISTING * call_ns * (1.0 + states) * found.parameters.len() as f64;
+            let listing = bound.within_factor(listing, 2.0);
+            replace(graph, facts, &found, steps, of_machine, call_ns, listing);
+        }
+        self.temporaries(graph, &found);
+        let notes = vec!["the same numbers but for rounding".to_owned()];
+        Ok(Touched { lines, notes, ..Touched::default() })
+    }
+
+    fn edit(&self) -> Option<EditKind> {
+        let fused = self.mode == Mode::Fused;
+        Some(if fused { EditKind::FusedOptimizer } else { EditKind::ForeachOptimizer })
+    }
+
+    fn goes_with(&self, other: &dyn Optimization) -> bool {
+        !["fused-optimizer", "foreach-optimizer"].contains(&other.name())
+    }
+}
+
+impl FusedOptimizer {
+    /// Lists keep the denominators of all parameters at once; one pass keeps none.
+    fn temporaries(&self, graph: &mut Graph, update: &Update<'_>) {
+        let numbers: std::collections::HashSet<u32> =
+            update.calls.iter().map(|call| call.number).collect();
+        if self.mode == Mode::Fused {
+            graph.change_blocks(|block| {
+                let of_update = block.call.is_some_and(|call| numbers.contains(&call));
+                if of_update && block.kind == BlockKind::Temporaries {
+                    block.bytes = 0.0;
+                }
+            });
+            return;
+        }
+        let ends = (update.calls.first(), update.calls.last());
+        let (Some(first), Some(last)) = (ends.0, ends.1) else { return };
+        let (Some(first), Some(last)) = (first.host.first(), last.host.last()) else { return };
+        if update.algorithm == Some(Algorithm::Adam) {
+            graph.memory.add(Block {
+                bytes: update.parameters.iter().filter_map(Tensor::bytes).sum(),
+                kind: BlockKind::Temporaries,
+                allocated: Some(Moment { task: *first, event: u32::MAX }),
+                freed: Some(Moment { task: *last, event: u32::MAX }),
+                line: None,
+                module: None,
+                call: None,
+            });
+        }
+    }
+}
+
+/// Whether an update is of complex numbers, which an optimizer looks at as pairs of real ones; a fused one
+/// refuses them ("`fused=True` requires all the params to be floating point Tensors").
+fn is_complex(graph: &Graph) -> bool {
+    let of_update = graph.tasks.iter().filter(|task| task.phase == Phase::Optimizer);
+    let mut operators = of_update.filter_map(|task| graph.operator_of(task));
+    operators.any(|operator| operator.base_name() == Some("view_as_real"))
+}
+
+/// What the whole update is multiplied by, where it was run both ways on this machine.
+fn probed(facts: &Facts<'_>, now: Mode, then: Mode) -> Option<Range> {
+    let optimizers = facts.manifest.map_or(0, |manifest| manifest.optimizers.len() as u32);
+    let sum = |mode: Mode| -> Option<f64> {
+        (0..optimizers).map(|at| facts.probes.optimizers.get(&(at, mode.name()))).sum()
+    };
+    let ratio = sum(then)? / sum(now)?;
+    let is_ratio = ratio.is_finite() && ratio > 0.0;
+    is_ratio.then(|| Range::within_factor(ratio, PROBES_OFF))
+}
+
+/// Each step of a loop's update as one operator over lists.
+fn lists(graph: &Graph, update: &Update<'_>) -> Vec<Operator> {
+    let mut steps: Vec<(String, Vec<Vec<Arg>>)> = Vec::new();
+    // By operator: its place among the steps.
+    let mut places: Vec<Option<usize>> = vec![None; graph.operators.len()];
+    for call in &update.calls {
+        let Some(operator) = call.operator(graph) else { continue };
+        let tensors = || operator.inputs.iter().filter(|input| matches!(input, Arg::Tensor(_)));
+        let Some(place) = places.get_mut(call.operator as usize) else { continue };
+        let at = *place.get_or_insert_with(|| {
+            let name = format!("aten::_foreach_{}", call.name(graph));
+            let count = tensors().count();
+            let known =
+                steps.iter().position(|(known, lists)| *known == name && lists.len() == count);
+            known.unwrap_or_else(|| {
+                steps.push((name, vec![Vec::new(); count]));
+                steps.len() - 1
+            })
+        });
+        if let Some((_, lists)) = steps.get_mut(at) {
+            lists.iter_mut().zip(tensors()).for_each(|(list, tensor)| list.push(tensor.clone()));
+        }
+    }
+    let step = |(name, lists): (String, Vec<Vec<Arg>>)| {
+        let inputs: Vec<Arg> = lists.into_iter().map(Arg::List).collect();
+        let outputs = inputs.first().map(|list| list.tensors().cloned().collect());
+        Operator::new(&name, inputs, outputs.unwrap_or_default())
+    };
+    steps.into_iter().map(step).collect()
+}
+
+/// Lets the first calls of an update do all of it: a call for each of the steps, the others removed.
+fn replace(
+    graph: &mut Graph,
+    facts: &Facts<'_>,
+    update: &Update<'_>,
+    steps: Vec<Operator>,
+    of_machine: f64,
+    call_ns: f64,
+    listing_ns: f64,
+) {
+    let on_gpu = has_kernels(graph);
+    let now_ns: f64 = update.calls.iter().map(|call| call.work_ns(graph)).sum();
+    let cost = |step: &Operator| op_cost::cost(step, facts.device, &facts.options);
+    let costs: Vec<OpCost> = steps.iter().map(cost).collect();
+    let then_ns: f64 = costs.iter().map(|cost| cost.time_ns.value * of_machine).sum();
+    // At worst the work takes as long as it did.
+    let held = (now_ns / then_ns.max(1e-9)).min(1.0);
+    let launch_ns = overhead::launch_ns(graph);
+    let mut steps = steps.into_iter().zip(costs);
+    for call in &update.calls {
+        let Some((step, cost)) = steps.next() else {
+            call.remove(graph);
+            continue;
+        };
+        call.set_work_ns(graph, cost.time_ns.value * of_machine * held);
+        if on_gpu {
+            let launches = cost.launches.max(1.0);
+            let host_ns = call.host_ns(graph).max(1.0);
+            let wanted = call_ns + (launches - 1.0) * launch_ns;
+            graph.scale(&call.host, wanted / host_ns);
+        }
+        graph.operators.push(step);
+        call.set_operator(graph, graph.operators.len() as u32 - 1);
+    }
+    let gaps_ns: f64 =
+        update.gaps.iter().filter_map(|id| graph.task(*id)).map(|t| t.duration_ns).sum();
+    if gaps_ns > listing_ns && update.mode == Mode::ForLoop {
+        graph.scale(&update.gaps, listing_ns / gaps_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::testing::{Iteration, cpu, gpu, operator};
+    use super::*;
+    use crate::facts::Probes;
+    use ridgeline_profile::Phase;
+
+    /// Adam over so many parameters of two million elements, step by step.
+    fn loops(parameters: usize) -> Iteration {
+        let size: &[u64] = &[2000, 1000];
+        let mut iteration = Iteration::on_gpu();
+        for _ in 0..parameters {
+            for name in ["lerp_", "mul_", "addcmul_", "sqrt", "div_", "add_", "addcdiv_"] {
+                let step = operator(name, &[size, size, size]);
+                iteration = iteration.call(Phase::Optimizer, step, 30.0);
+            }
+        }
+        iteration
+    }
+
+    #[test]
+    fn one_pass_takes_its_bytes_once() {
+        let found = loops(48).predict(&gpu("8.0"), &Probes::default(), &FUSED).unwrap();
+        // 28 bytes of each parameter rather than 84.
+        let ratio = found.time_ns.value / found.before_ns;
+        assert!((0.2..0.6).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn lists_are_between_both() {
+        let time = |one: &FusedOptimizer| {
+            loops(48).predict(&gpu("8.0"), &Probes::default(), one).unwrap().time_ns.value
+        };
+        assert!(time(&FUSED) < time(&FOREACH));
+        assert!(time(&FOREACH) <= 48.0 * 7.0 * 30e3);
+        let graph = loops(48).changed(&gpu("8.0"), &FOREACH);
+        assert_eq!(graph.select(|task| !task.kind.is_host()).len(), 7);
+    }
+
+    #[test]
+    fn why_not() {
+        let step = operator("_fused_adam_", &[&[1000], &[1000], &[1000]]);
+        let fused = Iteration::on_gpu().call(Phase::Optimizer, step, 10.0);
+        let why = "the optimizer runs as fused already";
+        assert_eq!(fused.refusal(&gpu("8.0"), &FUSED), why);
+        assert_eq!(fused.refusal(&gpu("8.0"), &FOREACH), why);
+        let product = operator("mm", &[&[8, 8], &[8, 8], &[8, 8]]);
+        let none = Iteration::on_cpu().call(Phase::Forward, product, 10.0);
+        assert_eq!(none.refusal(&cpu(), &FUSED), "the recording shows no optimizer");
+    }
+}

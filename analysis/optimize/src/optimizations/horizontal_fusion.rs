@@ -1,0 +1,356 @@
+//! Several copies of a model trained at once, as for a search of learning rates: each operator works on
+//! all copies (HFTA, Wang et al., MLSys 2021, section 3). Linear layers become batched products,
+//! convolutions grouped ones, and what works on each element has more of them. The host does what it did
+//! for one copy.
+
+use super::memory_facts::one_gpu;
+use crate::facts::Facts;
+use crate::optimization::{Bound, Optimization, Touched};
+use ridgeline_graph::graph::{Graph, Task, TaskKind};
+use ridgeline_graph::memory::{Block, BlockKind, Changes};
+use ridgeline_graph::simulate;
+use ridgeline_operators::op_cost::{Family, work};
+use ridgeline_operators::operator::{Arg, Operator, Tensor};
+
+/// So many copies are tried: 2, 4, 8, to this.
+const MOST_COPIES: u64 = 64;
+/// Twice as many copies are not worth it where each second trains less than this much more.
+const WORTH: f64 = 1.05;
+/// What may be used of the device's memory; the rest is the framework's own.
+const USABLE: f64 = 0.95;
+/// Operators with shapes have to take at least this share of the GPU's time.
+const LEAST_KNOWN: f64 = 0.8;
+
+pub(super) struct HorizontalFusion;
+
+impl Optimization for HorizontalFusion {
+    fn name(&self) -> &'static str {
+        "horizontal-fusion"
+    }
+
+    fn title(&self) -> &'static str {
+        "Several copies of the model trained at once"
+    }
+
+    fn source(&self) -> &'static str {
+        "HFTA, Wang et al., MLSys 2021, section 3"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        applies(graph, facts)?;
+        let capacity = USABLE * capacity(facts);
+        // The host goes as it does for one copy.
+        let once = simulate::once(graph, &[]).map_err(|error| error.to_string())?;
+        let changes = Changes::new(graph, &once);
+        let one = changes.peak(&graph.memory, |block| block.bytes);
+        let host_ns = graph.time_of(|task| task.kind.is_host());
+        let work = Work::new(graph);
+        let mut best = (1, 1.0 / host_ns.max(work.time_ns(|_| 1.0)));
+        let mut full = "the GPU trains no more of them at once in the same time";
+        let mut copies = 2;
+        while copies <= MOST_COPIES {
+            if changes.peak(&graph.memory, |block| fused_bytes(block, copies)) > capacity {
+                full = "more of them do not fit into its memory";
+                break;
+            }
+            let ratios = ratios(graph, facts, copies, Bound::Likely);
+            let gpu_ns = work.time_ns(|operator| ratio(&ratios, operator, copies));
+            let rate = copies as f64 / host_ns.max(gpu_ns);
+            if rate < WORTH * best.1 {
+                break;
+            }
+            best = (copies, rate);
+            copies *= 2;
+        }
+        let (copies, _) = best;
+        if copies == 1 {
+            return Err(format!("2 copies are no faster together than in turn: {full}"));
+        }
+        fuse(graph, facts, copies, bound);
+        let each = changes.peak(&graph.memory, |block| block.bytes) / copies as f64;
+        let notes = vec![
+            format!("{copies} copies at once; {full}"),
+            format!("{:.2} GB a copy, against {:.2} GB by itself", each / 1e9, one / 1e9),
+            "all copies train on the same batches, as in a search of learning rates".to_owned(),
+        ];
+        Ok(Touched { notes, samples_factor: copies as f64, ..Touched::default() })
+    }
+
+    /// It trains more models, not one of them faster.
+    fn joins(&self) -> bool {
+        false
+    }
+}
+
+fn applies(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
+    if !facts.is_gpu() {
+        return Err(
+            "a processor works off copies one after another: nothing of it is left idle by one"
+                .to_owned(),
+        );
+    }
+    one_gpu(graph)?;
+    if !graph.memory.is_known {
+        return Err("the recording does not tell of memory".to_owned());
+    }
+    let all_ns = graph.time_of(|task| task.kind == TaskKind::Kernel);
+    let known_ns = graph.time_of(|task| {
+        task.kind == TaskKind::Kernel
+            && graph.operator_of(task).is_some_and(|operator| work(operator).is_some())
+    });
+    if known_ns < LEAST_KNOWN * all_ns || all_ns <= 0.0 {
+        return Err("the recording has too few shapes of operators".to_owned());
+    }
+    Ok(())
+}
+
+fn capacity(facts: &Facts<'_>) -> f64 {
+    let recorded = facts.profile.memory.capacity_bytes.map(|bytes| bytes as f64);
+    recorded.unwrap_or(facts.device.memory_bytes as f64)
+}
+
+/// What a GPU does in an iteration.
+struct Work {
+    /// By operator, in nanoseconds: what changes with the copies.
+    operators: Vec<f64>,
+    /// The same of no known operator.
+    others_ns: f64,
+    /// Copies from the host are those of batches, which are shared.
+    shared_ns: f64,
+}
+
+impl Work {
+    fn new(graph: &Graph) -> Work {
+        let mut work =
+            Work { operators: vec![0.0; graph.operators.len()], others_ns: 0.0, shared_ns: 0.0 };
+        let at_work = graph.tasks.iter().filter(|task| !task.is_removed && !task.kind.is_host());
+        for task in at_work {
+            let operator = task.operator.and_then(|it| work.operators.get_mut(it as usize));
+            let sum = match operator {
+                _ if !is_fused(task) => &mut work.shared_ns,
+                Some(sum) => sum,
+                None => &mut work.others_ns,
+            };
+            *sum += task.duration_ns;
+        }
+        work
+    }
+
+    /// Nanoseconds where each operator takes so many times as long.
+    fn time_ns(&self, ratio: impl Fn(Option<u32>) -> f64) -> f64 {
+        let operators = (0_u32..).zip(&self.operators);
+        let known_ns: f64 = operators.map(|(it, time_ns)| time_ns * ratio(Some(it))).sum();
+        known_ns + self.others_ns * ratio(None) + self.shared_ns
+    }
+}
+
+fn is_fused(task: &Task) -> bool {
+    matches!(task.kind, TaskKind::Kernel | TaskKind::DeviceCopy)
+}
+
+fn fused_bytes(block: &Block, copies: u64) -> f64 {
+    let is_shared = matches!(block.kind, BlockKind::Batch | BlockKind::Other);
+    if is_shared { block.bytes } else { block.bytes * copies as f64 }
+}
+
+/// By operator: what its time is multiplied by.
+fn ratios(graph: &Graph, facts: &Facts<'_>, copies: u64, bound: Bound) -> Vec<f64> {
+    let ratio = |operator: &Operator| match fused(operator, copies) {
+        Some(fused) => bound.of(facts.modelled_ratio(operator, &fused)).min(copies as f64),
+        None => copies as f64,
+    };
+    graph.operators.iter().map(ratio).collect()
+}
+
+fn ratio(ratios: &[f64], operator: Option<u32>, copies: u64) -> f64 {
+    let known = operator.and_then(|operator| ratios.get(operator as usize)).copied();
+    known.unwrap_or(copies as f64).max(1.0)
+}
+
+/// Lets every operator work on so many copies.
+fn fuse(graph: &mut Graph, facts: &Facts<'_>, copies: u64, bound: Bound) {
+    let ratios = ratios(graph, facts, copies, bound);
+    for task in graph.tasks.iter_mut().filter(|task| !task.is_removed && is_fused(task)) {
+        task.duration_ns *= ratio(&ratios, task.operator, copies);
+    }
+    graph.change_blocks(|block| block.bytes = fused_bytes(block, copies));
+}
+
+/// An operator that works on so many copies (HFTA, table 2).
+fn fused(operator: &Operator, copies: u64) -> Option<Operator> {
+    let name = operator.base_name()?;
+    match work(operator)?.family {
+        Family::Gemm => batched(name, operator, copies),
+        Family::Convolution => grouped(operator, copies),
+        Family::View => None,
+        Family::Norm if name.contains("batch_norm") => Some(widened(operator, copies)),
+        _ => Some(stacked(operator, copies)),
+    }
+}
+
+/// A product of matrices becomes a batch of them.
+fn batched(name: &str, operator: &Operator, copies: u64) -> Option<Operator> {
+    let is_batch = |index: usize| operator.shape(index).is_some_and(|shape| shape.len() > 2);
+    if matches!(name, "bmm" | "baddbmm") || (name == "matmul" && is_batch(0) && is_batch(1)) {
+        return Some(stacked(operator, copies));
+    }
+    let with_copies = |shape: &[u64]| -> Vec<u64> {
+        std::iter::once(copies).chain(shape.iter().copied()).collect()
+    };
+    let (left, right) = match name {
+        "mm" | "matmul" | "_scaled_mm" => (operator.tensor(0)?, operator.tensor(1)?.shape.clone()),
+        "addmm" | "_addmm_activation" => (operator.tensor(1)?, operator.tensor(2)?.shape.clone()),
+        "linear" => {
+            let weight = operator.shape(1)?;
+            (operator.tensor(0)?, weight.iter().rev().copied().collect())
+        }
+        _ => return None,
+    };
+    let (inner, rows) = left.shape.split_last()?;
+    let rows: u64 = rows.iter().product();
+    let element = left.element?;
+    let tensor = |shape: &[u64]| Tensor::new(element, &with_copies(shape));
+    let columns = *right.last()?;
+    Some(Operator::new(
+        "aten::bmm",
+        vec![Arg::Tensor(tensor(&[rows, *inner])), Arg::Tensor(tensor(&right))],
+        vec![tensor(&[rows, columns])],
+    ))
+}
+
+/// A convolution has the channels of all copies, in groups.
+fn grouped(operator: &Operator, copies: u64) -> Option<Operator> {
+    let mut fused = operator.clone();
+    let is_backward = operator.name.contains("backward");
+    // Of `convolution_backward` the gradient, the input and the weight; else the input and the weight.
+    let weight = if is_backward { 2 } else { 1 };
+    for (index, arg) in fused.inputs.iter_mut().enumerate() {
+        let Arg::Tensor(tensor) = arg else { continue };
+        *tensor = times(tensor, usize::from(index != weight && tensor.shape.len() > 1), copies);
+    }
+    // Strides and paddings are lists, so that the last number is that of the groups.
+    let groups = fused.inputs.iter_mut().rev().find(|arg| matches!(arg, Arg::Number(_)))?;
+    if let Arg::Number(groups) = groups {
+        *groups *= copies as f64;
+    }
+    for (index, output) in fused.outputs.iter_mut().enumerate() {
+        let is_weight = is_backward && index == 1;
+        *output = times(output, usize::from(!is_weight && output.shape.len() > 1), copies);
+    }
+    Some(fused)
+}
+
+/// The channels of all copies beside each other: dimension 1, of vectors their only one.
+fn widened(operator: &Operator, copies: u64) -> Operator {
+    each_tensor(operator, |tensor| times(tensor, usize::from(tensor.shape.len() > 1), copies))
+}
+
+/// The copies behind each other.
+fn stacked(operator: &Operator, copies: u64) -> Operator {
+    each_tensor(operator, |tensor| times(tensor, 0, copies))
+}
+
+fn times(tensor: &Tensor, dimension: usize, copies: u64) -> Tensor {
+    let mut tensor = tensor.clone();
+    match tensor.shape.get_mut(dimension) {
+        Some(size) => *size = size.saturating_mul(copies),
+        None => tensor.shape.push(copies),
+    }
+    tensor.strides = None;
+    tensor
+}
+
+fn each_tensor(operator: &Operator, change: impl Fn(&Tensor) -> Tensor) -> Operator {
+    let mut changed = operator.clone();
+    for arg in changed.inputs.iter_mut().chain(changed.named.iter_mut().map(|(_, arg)| arg)) {
+        match arg {
+            Arg::Tensor(tensor) => *tensor = change(tensor),
+            Arg::List(list) => {
+                for part in list {
+                    if let Arg::Tensor(tensor) = part {
+                        *tensor = change(tensor);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    changed.outputs.iter_mut().for_each(|output| *output = change(output));
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Step, gpu, operator, predicted, processor, refusal, step};
+
+    #[track_caller]
+    fn check(name: &str, inputs: &[&[u64]], output: &[u64], expected: (&str, &[&[u64]])) {
+        let fused = fused(&operator(name, inputs, output), 4).expect("it can be fused");
+        let shapes: Vec<&[u64]> =
+            fused.input_tensors().map(|tensor| tensor.shape.as_slice()).collect();
+        assert_eq!((fused.name.as_str(), shapes.as_slice()), expected);
+    }
+
+    #[test]
+    fn operators_work_on_all_copies() {
+        let bmm: (&str, &[&[u64]]) = ("aten::bmm", &[&[4, 8, 16], &[4, 16, 32]]);
+        check("aten::mm", &[&[8, 16], &[16, 32]], &[8, 32], bmm);
+        check("aten::linear", &[&[2, 4, 16], &[32, 16]], &[2, 4, 32], bmm);
+        check("aten::addmm", &[&[32], &[8, 16], &[16, 32]], &[8, 32], bmm);
+        check("aten::relu", &[&[8, 16]], &[8, 16], ("aten::relu", &[&[32, 16]]));
+        check(
+            "aten::batch_norm",
+            &[&[8, 16, 7, 7], &[16]],
+            &[8, 16, 7, 7],
+            ("aten::batch_norm", &[&[8, 64, 7, 7], &[64]]),
+        );
+    }
+
+    #[test]
+    fn convolutions_have_groups() {
+        let mut conv = operator("aten::conv2d", &[&[8, 16, 7, 7], &[32, 16, 3, 3]], &[8, 32, 7, 7]);
+        let list = || Arg::List(vec![Arg::Number(1.0), Arg::Number(1.0)]);
+        conv.inputs.extend([Arg::None, list(), list(), list(), Arg::Number(1.0)]);
+        let fused = fused(&conv, 4).unwrap();
+        assert_eq!(fused.shape(0), Some(&[8, 64, 7, 7][..]));
+        assert_eq!(fused.shape(1), Some(&[128, 16, 3, 3][..]));
+        assert_eq!(fused.outputs[0].shape, [8, 128, 7, 7]);
+        assert_eq!(fused.input(6), &Arg::Number(4.0));
+        let flops = |operator: &Operator| work(operator).unwrap().flops;
+        assert_eq!(flops(&fused), 4.0 * flops(&conv));
+    }
+
+    /// Layers of one small or large product.
+    fn products(size: u64) -> Step {
+        let mut step = step(4, true);
+        let linear = operator("aten::linear", &[&[size, size], &[size, size]], &[size, size]);
+        step.recorded.graph.operators = vec![linear; 5];
+        for task in step.recorded.graph.tasks.iter_mut() {
+            task.operator.get_or_insert(0);
+        }
+        step
+    }
+
+    #[test]
+    fn small_products_leave_room_for_copies() {
+        let prediction = predicted(&products(64), &[&HorizontalFusion]).unwrap();
+        assert!(prediction.samples_factor >= 8.0, "{}", prediction.samples_factor);
+        assert!(prediction.speedup().value > 4.0, "{:?}", prediction.speedup());
+        let each = prediction.peak_bytes.unwrap().value / prediction.samples_factor;
+        assert!((each - prediction.before_peak_bytes.unwrap()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_fills_the_gpu_or_its_memory_is_refused() {
+        let full = refusal(&products(16384), gpu(), &HorizontalFusion);
+        assert!(full.starts_with("2 copies are no faster together than in turn"), "{full}");
+        let mut large = products(64);
+        large.profile.memory.capacity_bytes = Some(500);
+        let full = refusal(&large, gpu(), &HorizontalFusion);
+        assert!(full.ends_with("more of them do not fit into its memory"), "{full}");
+        assert!(refusal(&products(64), &processor(), &HorizontalFusion).starts_with("a processor"));
+        let no_shapes = refusal(&step(4, true), gpu(), &HorizontalFusion);
+        assert_eq!(no_shapes, "the recording has too few shapes of operators");
+    }
+}

@@ -1,0 +1,50 @@
+//! What the optimizations of memory need to know, and why they refuse without it.
+
+use std::collections::HashSet;
+
+use crate::facts::Facts;
+use ridgeline_graph::graph::{Graph, Resource};
+use ridgeline_graph::memory::BlockKind;
+use ridgeline_profile::Phase;
+
+/// Those that change what becomes of activations: one at a time.
+pub(super) const MEMORY_NAMES: [&str; 3] = ["recompute", "gist", "offload"];
+/// Refuses a graph whose activations cannot be told, or are made again already.
+pub(super) fn needed(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
+    if !graph.memory.is_known {
+        return Err("the recording does not tell of memory".to_owned());
+    }
+    if facts.profile.modules.is_empty() {
+        return Err("the recording does not tell of modules".to_owned());
+    }
+    one_gpu(graph)?;
+    let activations =
+        || graph.memory.blocks.iter().filter(|block| block.kind == BlockKind::Activations);
+    let is_made_again = activations().any(|block| {
+        let made_by = block.allocated.and_then(|moment| graph.task(moment.task));
+        made_by.is_some_and(|task| task.phase == Phase::Backward)
+    });
+    if is_made_again {
+        return Err("activations are made again in the backward pass already".to_owned());
+    }
+    if activations().next().is_none() {
+        return Err("no activation is kept for the backward pass".to_owned());
+    }
+    Ok(())
+}
+
+/// Refuses a graph of several GPUs.
+pub(super) fn one_gpu(graph: &Graph) -> Result<(), String> {
+    let gpus: HashSet<i64> = graph
+        .resources()
+        .iter()
+        .filter_map(|resource| match resource {
+            Resource::Stream(device, _) => Some(*device),
+            _ => None,
+        })
+        .collect();
+    if gpus.len() > 1 {
+        return Err("the recording is of several GPUs".to_owned());
+    }
+    Ok(())
+}

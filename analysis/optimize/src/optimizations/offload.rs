@@ -1,0 +1,272 @@
+//! What convolutions and products keep for the backward pass is copied to the host's memory meanwhile
+//! (vDNN, Rhu et al., MICRO 2016, section III: `vDNN_conv`).
+//!
+//! The copy out runs beside the layer that reads its input, and the host waits for both before it takes
+//! the memory back; the copy in runs beside the backward pass of the layer after.
+
+use std::collections::HashMap;
+
+use super::memory_facts::{self, MEMORY_NAMES};
+use crate::facts::Facts;
+use crate::optimization::{Bound, Optimization, Touched};
+use crate::stashes::{Kernels, Stash, launch_ns, stashes};
+use ridgeline_base::units;
+use ridgeline_devices::device_spec::DeviceSpec;
+use ridgeline_graph::graph::{Graph, Resource, ResourceId, Task, TaskId, TaskKind};
+use ridgeline_graph::host_order::HostOrder;
+use ridgeline_graph::memory::{BlockKind, Moment};
+use ridgeline_operators::op_cost::{Family, work};
+use ridgeline_profile::Phase;
+
+/// Of a link's rate a copy from page-locked memory reaches 80%: 12.8 of 16 GB/s (vDNN, section IV-A).
+const REACHED: f64 = 0.8;
+/// An assumed rate may be off by this factor.
+const ASSUMED_FACTOR: f64 = 1.5;
+
+pub(super) struct Offload;
+
+impl Optimization for Offload {
+    fn name(&self) -> &'static str {
+        "offload"
+    }
+
+    fn title(&self) -> &'static str {
+        "Activations in the host's memory (vDNN)"
+    }
+
+    fn source(&self) -> &'static str {
+        "vDNN, Rhu et al., MICRO 2016, section III"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        if !facts.is_gpu() {
+            return Err("a processor's activations are in the host's memory already".to_owned());
+        }
+        memory_facts::needed(graph, facts)?;
+        let link = Link::of(facts.device, bound)?;
+        let order = HostOrder::new(graph);
+        let moved: Vec<Stash> = stashes(graph, &order)
+            .into_iter()
+            .filter(|stash| feeds_product(graph, stash))
+            .collect();
+        if moved.is_empty() {
+            return Err("no convolution or product keeps an activation".to_owned());
+        }
+        let bytes: f64 = moved.iter().map(|stash| stash.bytes).sum();
+        let mut lines: Vec<_> =
+            moved.iter().filter_map(|stash| graph.memory.blocks.get(stash.block)?.line).collect();
+        let copier = Copier {
+            link: &link,
+            launch_ns: launch_ns(graph),
+            kernels: Kernels::new(graph),
+            stream: graph.resource(&Resource::Added("copies of activations".to_owned())),
+        };
+        let back = copier.copy_out(graph, &order, &moved);
+        copier.copy_in(graph, &order, &moved, &back);
+        lines.sort_unstable();
+        lines.dedup();
+        let copied = format!("{:.1} GB are copied out and back in each iteration", bytes / 1e9);
+        Ok(Touched { lines, notes: vec![link.note.clone(), copied], ..Touched::default() })
+    }
+
+    fn goes_with(&self, other: &dyn Optimization) -> bool {
+        !MEMORY_NAMES.contains(&other.name())
+    }
+}
+
+fn feeds_product(graph: &Graph, stash: &Stash) -> bool {
+    let user = stash.used_by.and_then(|operator| graph.operators.get(operator as usize));
+    user.and_then(work)
+        .is_some_and(|work| matches!(work.family, Family::Convolution | Family::Gemm))
+}
+
+/// Bytes per second between host and GPU.
+struct Link {
+    out: f64,
+    back: f64,
+    note: String,
+}
+
+impl Link {
+    fn of(device: &DeviceSpec, bound: Bound) -> Result<Link, String> {
+        let measured = device.ceilings.and_then(|ceilings| {
+            Some((ceilings.device_to_host?, ceilings.host_to_device?, ceilings.measured_on?))
+        });
+        if let Some((out, back, day)) = measured.filter(|(out, back, _)| *out > 0.0 && *back > 0.0)
+        {
+            let note = format!(
+                "copies to the host reach {} and copies back {}, measured on this GPU on {day}",
+                units::rate(out, "B/s"),
+                units::rate(back, "B/s")
+            );
+            return Ok(Link { out, back, note });
+        }
+        let (generation, rate) =
+            pcie(device).ok_or("it is not known how fast this GPU copies to the host's memory")?;
+        // The shortest time is that of the fastest link.
+        let rate = REACHED * rate / bound.within_factor(1.0, ASSUMED_FACTOR);
+        let note = format!(
+            "copies to the host were assumed to reach 80% of a PCIe {generation} link of 16 lanes"
+        );
+        Ok(Link { out: rate, back: rate, note })
+    }
+}
+
+/// The generation of PCIe that a GPU was made for and the rate of 16 lanes of it, by the makers' data
+/// sheets: 3 up to Turing, 4 from Ampere and MI200 on, 5 from Hopper and MI300 on.
+fn pcie(device: &DeviceSpec) -> Option<(u32, f64)> {
+    let generation = match device.capability() {
+        Some((6 | 7, _)) => 3,
+        Some((8, _)) => 4,
+        Some((9.., _)) => 5,
+        Some(_) => return None,
+        None if device.architecture == "gfx90a" => 4,
+        None if device.architecture == "gfx942" => 5,
+        None => return None,
+    };
+    Some((generation, 16e9 * f64::from(1_u32 << (generation - 3))))
+}
+
+struct Copier<'a> {
+    link: &'a Link,
+    launch_ns: f64,
+    kernels: Kernels,
+    stream: ResourceId,
+}
+
+impl Copier<'_> {
+    fn copy(&self, phase: Phase, bytes: f64, rate: f64) -> Task {
+        let copy = Task::new(TaskKind::HostCopy, 1e9 * bytes / rate, phase);
+        Task { bytes: Some(bytes as u64), ..copy }
+    }
+
+    /// Each input is copied while its layer reads it; the host waits before it takes the memory back.
+    /// Gives the blocks that they are copied back into.
+    fn copy_out(&self, graph: &mut Graph, order: &HostOrder, moved: &[Stash]) -> Vec<usize> {
+        let first = graph.memory.blocks.len();
+        // Of several after one task, the next comes behind the one before.
+        let mut behind: HashMap<usize, TaskId> = HashMap::new();
+        for stash in moved {
+            let Some(block) = graph.memory.blocks.get(stash.block).copied() else { continue };
+            graph.memory.add(block);
+            let at = behind.get(&stash.used).or(order.tasks.get(stash.used)).copied();
+            let Some(at) = at else { continue };
+            let copy = self.copy(Phase::Forward, stash.bytes, self.link.out);
+            let copy = graph.push(self.stream, copy);
+            // What made it ran before what uses it.
+            let user = self.kernels.until(order, stash.used);
+            if let Some(maker) = user.and_then(|user| graph.before(user)) {
+                graph.wait(maker, copy, 0.0);
+            }
+            let launch = Task::new(TaskKind::Launch, self.launch_ns, Phase::Forward);
+            let launch = graph.insert_after(at, launch);
+            graph.wait(launch, copy, 0.0);
+            let wait = Task::new(TaskKind::Wait, 0.0, Phase::Forward);
+            let wait = graph.insert_after(launch, wait);
+            behind.insert(stash.used, wait);
+            graph.wait(copy, wait, 0.0);
+            if let Some(user) = user {
+                graph.wait(user, wait, 0.0);
+            }
+            let event = order.event_at(stash.used + 1).saturating_sub(1);
+            if let Some(block) = graph.memory.blocks.get_mut(stash.block) {
+                block.freed = Some(Moment { task: wait, event });
+                block.kind = BlockKind::Temporaries;
+            }
+        }
+        (first..graph.memory.blocks.len()).collect()
+    }
+
+    /// Each is copied back while the one that is needed before it is worked on.
+    fn copy_in(&self, graph: &mut Graph, order: &HostOrder, moved: &[Stash], back: &[usize]) {
+        let mut by_need: Vec<(usize, &Stash)> = back.iter().copied().zip(moved).collect();
+        by_need.sort_by_key(|(_, stash)| stash.needed);
+        let mut before: Option<usize> = None;
+        for (block, stash) in by_need {
+            let ahead = before.replace(stash.needed).unwrap_or(stash.needed);
+            let Some(at) = order.tasks.get(ahead).copied() else { continue };
+            let copy = self.copy(Phase::Backward, stash.bytes, self.link.back);
+            let copy = graph.push(self.stream, copy);
+            let launch = Task::new(TaskKind::Launch, self.launch_ns, Phase::Backward);
+            let launch = graph.insert_before(at, launch);
+            graph.wait(launch, copy, 0.0);
+            // It may use memory that the one before gave back only then.
+            let reached = self.kernels.from(order, ahead).and_then(|kernel| graph.before(kernel));
+            if let Some(reached) = reached {
+                graph.wait(reached, copy, 0.0);
+            }
+            if let Some(user) = self.kernels.from(order, stash.needed) {
+                graph.wait(copy, user, 0.0);
+            }
+            let event = order.event_at(ahead).saturating_sub(1);
+            if let Some(block) = graph.memory.blocks.get_mut(block) {
+                block.allocated = Some(Moment { task: launch, event });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{
+        INNER, OUTPUT, Step, WEIGHTS, gpu, operator, predicted, processor, refusal, step,
+    };
+
+    /// Layers of products.
+    fn products(layers: u32) -> Step {
+        let mut step = step(layers, true);
+        let linear = operator("aten::linear", &[&[64, 64], &[64, 64]], &[64, 64]);
+        step.recorded.graph.operators = vec![linear; layers as usize + 1];
+        step
+    }
+
+    #[test]
+    fn what_waits_is_elsewhere() {
+        let prediction = predicted(&products(8), &[&Offload]).unwrap();
+        let now = WEIGHTS + 8.0 * (INNER + OUTPUT);
+        assert_eq!(prediction.before_peak_bytes, Some(now));
+        let peak = prediction.peak_bytes.unwrap().value;
+        // Two layers at a time: the one that is worked on, and the one that is copied.
+        assert!((WEIGHTS + INNER..=WEIGHTS + 3.0 * INNER + 2.0 * OUTPUT).contains(&peak), "{peak}");
+        assert!(prediction.time_ns.value >= prediction.before_ns);
+    }
+
+    #[test]
+    fn a_slow_link_is_waited_for() {
+        let mut step = products(8);
+        for block in &mut step.recorded.graph.memory.blocks {
+            block.bytes *= 1e9;
+        }
+        let prediction = predicted(&step, &[&Offload]).unwrap();
+        // Out and back again, 880 GB each way by 51.2 GB/s, of which the copies of a layer overlap one
+        // second of work each.
+        let copies_ns = 2.0 * 880.0 / 51.2 * 1e9;
+        let time_ns = prediction.time_ns.value;
+        assert!(time_ns > copies_ns && time_ns < copies_ns + prediction.before_ns, "{time_ns}");
+    }
+
+    #[test]
+    fn two_that_one_operator_uses_are_copied_one_after_another() {
+        let mut step = products(4);
+        let blocks = &mut step.recorded.graph.memory.blocks;
+        let again: Vec<_> =
+            blocks.iter().filter(|one| one.kind == BlockKind::Activations).copied().collect();
+        blocks.extend(again);
+        let prediction = predicted(&step, &[&Offload]).unwrap();
+        assert!(prediction.peak_bytes.unwrap().value < prediction.before_peak_bytes.unwrap());
+    }
+
+    #[test]
+    fn it_takes_a_gpu_and_a_link_that_is_known() {
+        assert_eq!(
+            refusal(&products(4), &processor(), &Offload),
+            "a processor's activations are in the host's memory already"
+        );
+        let unknown = DeviceSpec { architecture: String::new(), ..gpu().clone() };
+        assert_eq!(
+            refusal(&products(4), &unknown, &Offload),
+            "it is not known how fast this GPU copies to the host's memory"
+        );
+    }
+}

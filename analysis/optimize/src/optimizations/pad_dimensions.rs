@@ -1,0 +1,195 @@
+//! Sizes of matrices padded to multiples of what tensor cores want: rows that begin at multiples of 16
+//! bytes (NVIDIA, "Matrix Multiplication Background User's Guide", section 3; the deep learning
+//! performance guide on vocabularies and channels).
+
+use super::shared::exchange::exchange;
+use super::shared::lines;
+use super::shared::retyped::each_tensor;
+use crate::facts::Facts;
+use crate::optimization::{Bound, Optimization, Touched};
+use ridgeline_graph::calls::{calls, has_kernels};
+use ridgeline_graph::graph::Graph;
+use ridgeline_operators::op_cost::{Family, work};
+use ridgeline_operators::operator::{Arg, ElementType, Operator};
+
+pub(super) struct PadDimensions;
+
+impl Optimization for PadDimensions {
+    fn name(&self) -> &'static str {
+        "pad-dimensions"
+    }
+
+    fn title(&self) -> &'static str {
+        "Sizes padded for tensor cores"
+    }
+
+    fn source(&self) -> &'static str {
+        "NVIDIA, \"Matrix Multiplication Background User's Guide\", section 3"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        let is_old = facts.device.capability().is_none_or(|capability| capability < (7, 0));
+        if !has_kernels(graph) || is_old {
+            return Err("this device has no tensor cores that ask for it".to_owned());
+        }
+        let calls = calls(graph);
+        if calls.is_empty() {
+            return Err("the recording has no shapes of operators".to_owned());
+        }
+        let changed = exchange(graph, &calls, |index, operator| {
+            let then = padded(operator, facts.options.tf32_products)?;
+            let probed = facts.probes.ratio_to(index, &then);
+            let ratio = probed.unwrap_or_else(|| facts.modelled_ratio(operator, &then));
+            let ratio = bound.of(ratio);
+            // Padding that costs more than it brings is left out.
+            (ratio < 1.0).then_some((then, ratio))
+        });
+        if changed.is_empty() {
+            return Err("every product on tensor cores has sizes that suit them".to_owned());
+        }
+        let notes = vec!["padded rows and columns have to be kept out of the results".to_owned()];
+        Ok(Touched { lines: lines::of_calls(graph, changed), notes, ..Touched::default() })
+    }
+
+    fn goes_with(&self, other: &dyn Optimization) -> bool {
+        !["fp8", "pad-dimensions"].contains(&other.name())
+    }
+}
+
+/// The product with the sizes that the program chose up to the next multiple of 16 bytes; nothing where
+/// none changes, or it does not run on tensor cores.
+pub(crate) fn padded(operator: &Operator, tf32: bool) -> Option<Operator> {
+    let multiple = multiple(operator, tf32)?;
+    let chosen = chosen_sizes(operator);
+    let then = each_tensor(operator, &|tensor| {
+        let last = tensor.shape.len().saturating_sub(2);
+        let sizes = tensor.shape.iter_mut().skip(last).filter(|size| chosen.contains(size));
+        sizes.for_each(|size| *size = size.checked_next_multiple_of(multiple).unwrap_or(*size));
+        tensor.strides = tensor.strides.take().map(|strides| spread(&tensor.shape, &strides));
+    });
+    (then.inputs != operator.inputs).then_some(then)
+}
+
+/// Strides of a tensor without gaps whose dimensions lie in the order of these.
+fn spread(shape: &[u64], strides: &[i64]) -> Vec<i64> {
+    let mut order: Vec<usize> = (0..strides.len().min(shape.len())).collect();
+    order.sort_by_key(|at| (strides.get(*at).copied(), std::cmp::Reverse(*at)));
+    let mut spread = strides.to_vec();
+    let mut next: i64 = 1;
+    for at in order {
+        let (Some(stride), Some(size)) = (spread.get_mut(at), shape.get(at)) else { continue };
+        // What is read again and again from one place is so still.
+        if *stride != 0 {
+            *stride = next;
+            next = next.saturating_mul(i64::try_from(*size).unwrap_or(i64::MAX));
+        }
+    }
+    spread
+}
+
+/// The elements of 16 bytes, which is what tensor cores read at a time; nothing of an operator that does
+/// not run on them.
+pub fn multiple(operator: &Operator, tf32: bool) -> Option<u64> {
+    match operator.element()? {
+        ElementType::Float16 | ElementType::BFloat16 => Some(8),
+        ElementType::Float8 => Some(16),
+        ElementType::Float32 if tf32 => Some(4),
+        _ => None,
+    }
+}
+
+/// The sizes of a matrix product that the program chose: those of a weight. How many rows there are comes
+/// from the batch. Of a product of two batches, as in attention, the length is that of the data, which the
+/// scores have twice: it is the other size that the program chose.
+pub fn chosen_sizes(operator: &Operator) -> Vec<u64> {
+    if work(operator).is_none_or(|work| work.family != Family::Gemm) {
+        return Vec::new();
+    }
+    let matrices = operator.inputs.iter().filter_map(|input| match input {
+        Arg::Tensor(tensor) if tensor.shape.len() >= 2 => Some(tensor.shape.as_slice()),
+        _ => None,
+    });
+    let mut matrices: Vec<&[u64]> = matrices.collect();
+    // What the product is added to comes first.
+    if matrices.len() > 2 && operator.base_name().is_some_and(|name| name.contains("add")) {
+        matrices.remove(0);
+    }
+    match matrices[..] {
+        [[_, .., rows, inner], [_, .., _, columns], ..]
+            if matrices.iter().take(2).all(|shape| shape.len() > 2) =>
+        {
+            match (rows == columns, rows == inner) {
+                (true, false) => vec![*inner],
+                (false, true) => vec![*columns],
+                _ => Vec::new(),
+            }
+        }
+        [_, [.., one, other], ..] => vec![*other, *one],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::retyped::retyped;
+    use super::super::shared::testing::{Iteration, gpu, operator};
+    use super::*;
+    use crate::facts::{Probes, Variant};
+    use ridgeline_profile::Phase;
+
+    fn head(words: u64, element: ElementType) -> Operator {
+        let head = operator("linear", &[&[4096, 768], &[words, 768], &[4096, words]]);
+        retyped(&head, ElementType::Float32, element)
+    }
+
+    fn vocabulary(words: u64, element: ElementType) -> Iteration {
+        Iteration::on_gpu().call(Phase::Forward, head(words, element), 5000.0)
+    }
+
+    #[test]
+    fn a_vocabulary_of_an_odd_size() {
+        let device = gpu("8.0");
+        let odd = vocabulary(50_257, ElementType::Float16);
+        let found = odd.predict(&device, &Probes::default(), &PadDimensions).unwrap();
+        assert!(found.time_ns.value < 0.9 * found.before_ns, "{found:?}");
+        let why = "every product on tensor cores has sizes that suit them";
+        let even = vocabulary(50_304, ElementType::Float16);
+        assert_eq!(even.refusal(&device, &PadDimensions), why);
+        let full = vocabulary(50_257, ElementType::Float32);
+        assert_eq!(full.refusal(&device, &PadDimensions), why);
+    }
+
+    #[test]
+    fn what_the_gpu_made_of_it_counts_where_it_is_known() {
+        let odd = vocabulary(50_257, ElementType::Float16);
+        let mut probes = Probes::default();
+        probes.operators.insert((0, Variant::Same), 100.0);
+        let even = padded(&head(50_257, ElementType::Float16), false).expect("it was odd");
+        assert_eq!(even, head(50_264, ElementType::Float16));
+        probes.stand_ins.push((even, 70.0));
+        let found = odd.predict(&gpu("8.0"), &probes, &PadDimensions).unwrap();
+        let ratio = found.time_ns.value / found.before_ns;
+        assert!((0.69..0.72).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn a_padded_tensor_lies_in_its_order_without_gaps() {
+        // Rows, columns, turned, and one row for all.
+        assert_eq!(spread(&[8, 104], &[100, 1]), [104, 1]);
+        assert_eq!(spread(&[104, 8], &[1, 100]), [1, 104]);
+        assert_eq!(spread(&[4, 104, 8], &[800, 1, 100]), [832, 1, 104]);
+        assert_eq!(spread(&[8, 104], &[0, 1]), [0, 1]);
+    }
+
+    #[test]
+    fn a_length_is_of_the_data_and_a_head_s_size_is_chosen() {
+        let of = |name: &str, shapes: &[&[u64]]| chosen_sizes(&operator(name, shapes));
+        let (rows, scores): (&[u64], &[u64]) = (&[96, 197, 100], &[96, 197, 197]);
+        assert_eq!(of("bmm", &[rows, &[96, 100, 197], scores]), [100]);
+        assert_eq!(of("bmm", &[scores, rows, rows]), [100]);
+        assert_eq!(of("baddbmm", &[scores, rows, &[96, 100, 197], scores]), [100]);
+        assert_eq!(of("bmm", &[&[96, 50, 100], &[96, 100, 197], &[96, 50, 197]]), [0; 0]);
+        assert_eq!(of("matmul", &[rows, &[100, 27], &[96, 197, 27]]), [27, 100]);
+        assert_eq!(of("addmm", &[&[27], &[96, 100], &[100, 27], &[96, 27]]), [27, 100]);
+    }
+}

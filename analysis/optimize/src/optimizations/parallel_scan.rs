@@ -1,0 +1,318 @@
+//! The backward pass of a recurrent chain as a scan (BPPSA, Wang et al., MLSys 2020, section 3): the
+//! gradient at each step is that of the step after times a Jacobian, and products of Jacobians can be
+//! taken in any grouping. So 2 log n levels of products follow one another rather than n steps, and each
+//! level is as wide as the GPU can take (Blelloch, 1990).
+//!
+//! That is more work: whole matrices are multiplied where a chain takes a matrix and a vector.
+
+use std::collections::BTreeMap;
+
+use super::memory_facts::one_gpu;
+use crate::facts::Facts;
+use crate::optimization::{Bound, Optimization, Touched};
+use ridgeline_graph::graph::{Graph, Task, TaskKind};
+use ridgeline_operators::op_cost;
+use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
+use ridgeline_operators::range::Range;
+use ridgeline_profile::Phase;
+
+/// Shorter chains have nothing to gain.
+const LEAST_STEPS: f64 = 8.0;
+/// Of the GPU's memory, so much may go to Jacobians.
+const USABLE_MEMORY: f64 = 0.5;
+
+pub(super) struct ParallelScan;
+
+impl Optimization for ParallelScan {
+    fn name(&self) -> &'static str {
+        "parallel-scan"
+    }
+
+    fn title(&self) -> &'static str {
+        "Backward pass of recurrent layers as a scan"
+    }
+
+    fn source(&self) -> &'static str {
+        "BPPSA, Wang et al., MLSys 2020, section 3"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        applies(graph, facts)?;
+        let chains = chains(graph, facts);
+        if chains.is_empty() {
+            return Err(
+                "no recurrent layer was recorded: nothing waits from step to step".to_owned()
+            );
+        }
+        let mut touched = Touched::default();
+        let mut longest: f64 = 0.0;
+        for chain in &chains {
+            let bytes = chain.jacobian_bytes();
+            if bytes > USABLE_MEMORY * facts.device.memory_bytes as f64 {
+                return Err(format!(
+                    "the Jacobians of {} steps take {:.0} GB, more than half of the GPU's memory",
+                    chain.steps,
+                    bytes / 1e9
+                ));
+            }
+            let scan_ns = bound.of(chain.scan_ns(facts));
+            let now_ns = graph.time_of(|task| chain.is_of(task));
+            if scan_ns >= now_ns {
+                return Err(format!(
+                    "a scan over {} steps takes {:.1} ms of products, and the steps themselves {:.1} ms",
+                    chain.steps,
+                    scan_ns / 1e6,
+                    now_ns / 1e6
+                ));
+            }
+            let tasks = graph.select(|task| chain.is_of(task));
+            touched.lines.extend(tasks.iter().filter_map(|id| graph.task(*id)?.line));
+            graph.scale(&tasks, scan_ns / now_ns);
+            longest = longest.max(chain.steps);
+        }
+        touched.lines.sort_unstable();
+        touched.lines.dedup();
+        touched.notes = vec![
+            format!(
+                "{:.0} levels of products rather than {longest:.0} steps that wait for one another",
+                2.0 * longest.log2().ceil()
+            ),
+            "PyTorch has no such backward pass: it takes code of one's own".to_owned(),
+            "what becomes of memory is not known".to_owned(),
+        ];
+        touched.memory_is_unknown = true;
+        Ok(touched)
+    }
+}
+
+fn applies(graph: &Graph, facts: &Facts<'_>) -> Result<(), String> {
+    if !facts.is_gpu() {
+        return Err(
+            "a scan does more work so that many multiprocessors can share it: a processor has few \
+             cores"
+                .to_owned(),
+        );
+    }
+    one_gpu(graph)
+}
+
+/// Steps that wait for one another in the backward pass.
+#[derive(Clone, Debug, PartialEq)]
+struct Chain {
+    /// Whose tasks it is.
+    tasks: Tasks,
+    steps: f64,
+    /// Sequences of the batch, each with Jacobians of its own.
+    sequences: f64,
+    /// Elements of what is handed on: twice the hidden size of an LSTM, whose cell is handed on too.
+    state: f64,
+    /// Rows of the gates' weights.
+    gates: f64,
+    /// Columns of the weights of what comes in.
+    width: f64,
+    /// Layers and directions one after another.
+    layers: f64,
+    element: ElementType,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Tasks {
+    /// Those of an operator: index into [`Graph::operators`], and the call.
+    Operator(u32, Option<u32>),
+    /// Those of a module's backward pass.
+    Module(u32),
+}
+
+fn chains(graph: &Graph, facts: &Facts<'_>) -> Vec<Chain> {
+    let mut chains: BTreeMap<Tasks, Chain> = BTreeMap::new();
+    for task in graph.tasks.iter().filter(|task| !task.is_removed) {
+        let Some((number, operator)) = task.operator.zip(graph.operator_of(task)) else { continue };
+        let tasks = match operator.base_name() {
+            Some("_cudnn_rnn_backward" | "miopen_rnn_backward") => {
+                Tasks::Operator(number, task.call)
+            }
+            Some("lstm_cell" | "gru_cell" | "rnn_tanh_cell" | "rnn_relu_cell")
+                if task.phase == Phase::Forward =>
+            {
+                let Some(module) = task.module else { continue };
+                Tasks::Module(module)
+            }
+            _ => continue,
+        };
+        if chains.contains_key(&tasks) {
+            continue;
+        }
+        let chain = match tasks {
+            Tasks::Operator(..) => layer(operator, tasks),
+            Tasks::Module(module) => {
+                let calls = facts.profile.modules.get(module as usize).map(|module| module.calls);
+                cell(operator, tasks, calls.unwrap_or(0.0))
+            }
+        };
+        if let Some(chain) = chain.filter(|chain| chain.steps >= LEAST_STEPS) {
+            chains.insert(tasks, chain);
+        }
+    }
+    chains.into_values().collect()
+}
+
+/// A layer that one operator computes: `_cudnn_rnn_backward(input, weight, weight_stride0, weight_buf,
+/// hx, cx, output, grad_output, grad_hy, grad_cy, mode, hidden_size, proj_size, num_layers, batch_first,
+/// …)`, as `native_functions.yaml` has it; mode 2 is LSTM, 3 is GRU.
+fn layer(operator: &Operator, tasks: Tasks) -> Option<Chain> {
+    let [first, second, width] = operator.shape(0)? else { return None };
+    let batch_first = operator.input(14).flag() == Some(true);
+    let (steps, sequences) = if batch_first { (second, first) } else { (first, second) };
+    let [layers, _, hidden] = operator.shape(4)? else { return None };
+    let hidden = *hidden as f64;
+    let mode = operator.input(10).number()?;
+    let (gates, states) = match mode as u32 {
+        2 => (4.0, 2.0),
+        3 => (3.0, 1.0),
+        _ => (1.0, 1.0),
+    };
+    Some(Chain {
+        tasks,
+        steps: *steps as f64,
+        sequences: *sequences as f64,
+        state: states * hidden,
+        gates: gates * hidden,
+        width: *width as f64,
+        layers: *layers as f64,
+        element: operator.element().unwrap_or(ElementType::Float32),
+    })
+}
+
+/// A cell that a loop of Python calls: `lstm_cell(input, hx, w_ih, w_hh, …)`.
+fn cell(operator: &Operator, tasks: Tasks, steps: f64) -> Option<Chain> {
+    let [sequences, width] = operator.shape(0)? else { return None };
+    let [gates, hidden] = operator.shape(3)? else { return None };
+    let is_lstm = operator.base_name() == Some("lstm_cell");
+    Some(Chain {
+        tasks,
+        steps,
+        sequences: *sequences as f64,
+        state: *hidden as f64 * if is_lstm { 2.0 } else { 1.0 },
+        gates: *gates as f64,
+        width: *width as f64,
+        layers: 1.0,
+        element: operator.element().unwrap_or(ElementType::Float32),
+    })
+}
+
+impl Chain {
+    /// Whether a kernel is of its backward pass.
+    fn is_of(&self, task: &Task) -> bool {
+        let is_theirs = match self.tasks {
+            Tasks::Operator(operator, call) => task.operator == Some(operator) && task.call == call,
+            Tasks::Module(module) => task.module == Some(module) && task.phase == Phase::Backward,
+        };
+        // The calls that launch a loop's kernels go with them.
+        let is_loop = matches!(self.tasks, Tasks::Module(_));
+        is_theirs && (task.kind == TaskKind::Kernel || (is_loop && task.kind.is_host()))
+    }
+
+    /// Bytes of the Jacobians of one layer: one a step and sequence.
+    fn jacobian_bytes(&self) -> f64 {
+        self.steps * self.sequences * self.state * self.state * self.element.bytes()
+    }
+
+    /// Making the Jacobians, the levels of the scan up and down, and the gradients of weights and input,
+    /// which wait for nothing and are two large products.
+    fn scan_ns(&self, facts: &Facts<'_>) -> Range {
+        let cost =
+            |operator: &Operator| op_cost::cost(operator, facts.device, &facts.options).time_ns;
+        let mut sum = cost(&self.made_jacobians());
+        let mut pairs = self.steps / 2.0;
+        while pairs >= 0.5 {
+            // Up, products of neighbours; down, the same number again (section 3.2, algorithm 1).
+            sum = sum.plus(cost(&self.products(pairs.ceil())).times(2.0));
+            pairs /= 2.0;
+        }
+        let positions = (self.steps * self.sequences) as u64;
+        let (gates, width) = (self.gates as u64, (self.width + self.gates) as u64);
+        sum = sum.plus(cost(&self.product(None, gates, positions, width)));
+        sum = sum.plus(cost(&self.product(None, positions, gates, width)));
+        sum.times(self.layers)
+    }
+
+    fn made_jacobians(&self) -> Operator {
+        let matrices = [(self.steps * self.sequences) as u64, self.state as u64, self.state as u64];
+        let tensor = Tensor::new(self.element, &matrices);
+        Operator::new("aten::mul", vec![Arg::Tensor(tensor.clone())], vec![tensor])
+    }
+
+    /// One product of Jacobians for each pair of neighbours and each sequence.
+    fn products(&self, pairs: f64) -> Operator {
+        let state = self.state as u64;
+        self.product(Some((pairs * self.sequences) as u64), state, state, state)
+    }
+
+    fn product(&self, batch: Option<u64>, rows: u64, inner: u64, columns: u64) -> Operator {
+        let tensor = |a: u64, b: u64| {
+            let shape: Vec<u64> = batch.into_iter().chain([a, b]).collect();
+            Tensor::new(self.element, &shape)
+        };
+        let inputs = vec![Arg::Tensor(tensor(rows, inner)), Arg::Tensor(tensor(inner, columns))];
+        let name = if batch.is_some() { "aten::bmm" } else { "aten::mm" };
+        Operator::new(name, inputs, vec![tensor(rows, columns)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Step, gpu, operator, predicted, processor, refusal, step};
+
+    /// A backward pass of one recurrent layer: so many steps, sequences and hidden elements.
+    fn recurrent(steps: u64, sequences: u64, hidden: u64) -> Step {
+        let mut step = step(1, true);
+        let input: &[u64] = &[steps, sequences, hidden];
+        let mut backward =
+            operator("aten::_cudnn_rnn_backward", &[input, &[hidden, hidden]], input);
+        backward.inputs.extend([Arg::Number(2.0), Arg::None]);
+        let state = Tensor::new(ElementType::Float32, &[1, sequences, hidden]);
+        backward.inputs.push(Arg::Tensor(state));
+        backward.inputs.extend(vec![Arg::None; 5]);
+        // Of tanh; the hidden size, no projection, one layer, steps first.
+        backward.inputs.extend([1.0, hidden as f64, 0.0, 1.0].map(Arg::Number));
+        backward.inputs.push(Arg::Bool(false));
+        let graph = &mut step.recorded.graph;
+        graph.operators = vec![backward];
+        let on_gpu = |task: &Task| task.kind == TaskKind::Kernel && task.phase == Phase::Backward;
+        let kernel = graph.select(on_gpu)[0];
+        for task in graph.tasks.iter_mut() {
+            task.operator = None;
+        }
+        graph.task_mut(kernel).unwrap().operator = Some(0);
+        step
+    }
+
+    #[test]
+    fn a_long_chain_becomes_a_few_levels() {
+        // The recorded second is 250 µs a step.
+        let prediction = predicted(&recurrent(4000, 1, 20), &[&ParallelScan]).unwrap();
+        assert!(prediction.speedup().value > 1.1, "{:?}", prediction.speedup());
+        assert_eq!(prediction.peak_bytes, None);
+        assert!(prediction.notes[0].starts_with("24 levels of products rather than 4000 steps"));
+    }
+
+    #[test]
+    fn what_is_more_work_than_it_saves_is_refused() {
+        let wide = refusal(&recurrent(100, 64, 4096), gpu(), &ParallelScan);
+        assert!(wide.contains("more than half of the GPU's memory"), "{wide}");
+        let mut quick = recurrent(100, 64, 512);
+        for task in quick.recorded.graph.tasks.iter_mut() {
+            task.duration_ns *= 1e-4;
+        }
+        let quick = refusal(&quick, gpu(), &ParallelScan);
+        assert!(quick.starts_with("a scan over 100 steps takes"), "{quick}");
+    }
+
+    #[test]
+    fn it_takes_a_chain_and_a_gpu() {
+        assert!(refusal(&step(2, true), gpu(), &ParallelScan).starts_with("no recurrent layer"));
+        assert!(refusal(&recurrent(4, 1, 20), gpu(), &ParallelScan).starts_with("no recurrent"));
+        assert!(refusal(&recurrent(100, 1, 20), &processor(), &ParallelScan).contains("few cores"));
+    }
+}

@@ -1,0 +1,100 @@
+//! The next batch is copied to the GPU while this one is computed with, from page-locked memory and on
+//! a stream of its own (PyTorch's documentation of CUDA streams; NVIDIA's `data_prefetcher` in the
+//! examples of Apex).
+
+use super::pinned_memory::{pageable_copies, release, touched};
+use crate::facts::Facts;
+use crate::optimization::{Bound, Optimization, Touched};
+use ridgeline_graph::graph::{Graph, Resource, Task, TaskKind};
+use ridgeline_graph::uploads::is_upload;
+use ridgeline_profile::Phase;
+
+pub(super) struct Prefetch;
+
+impl Optimization for Prefetch {
+    fn name(&self) -> &'static str {
+        "prefetch"
+    }
+
+    fn title(&self) -> &'static str {
+        "Next batch copied during this one"
+    }
+
+    fn source(&self) -> &'static str {
+        "NVIDIA Apex, examples/imagenet, data_prefetcher"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, _: Bound) -> Result<Touched, String> {
+        let pageable = pageable_copies(graph, facts);
+        // Copies of batches that are pinned already can go ahead as well.
+        let copies = match pageable {
+            Ok(copies) => copies,
+            Err(why) if !facts.is_gpu() => return Err(why),
+            Err(why) => {
+                let copies = graph.select(|task| {
+                    is_upload(graph, task)
+                        && !matches!(task.phase, Phase::Backward | Phase::Optimizer)
+                });
+                let time_ns: f64 =
+                    copies.iter().filter_map(|id| graph.task(*id)).map(|one| one.duration_ns).sum();
+                let all_ns = graph.time_of(|task| !task.kind.is_host());
+                if time_ns < 0.01 * all_ns {
+                    return Err(why);
+                }
+                copies
+            }
+        };
+        let found = touched(graph, facts, &copies);
+        release(graph, facts, &copies);
+        let beside = graph.resource(&Resource::Added("copy stream".to_owned()));
+        let first = copies
+            .first()
+            .and_then(|copy| graph.task(*copy))
+            .and_then(|copy| graph.on(copy.resource).find(|id| is_forward(graph, *id)));
+        for copy in &copies {
+            let Some(task) = graph.task(*copy).copied() else { continue };
+            let ahead = graph.push(
+                beside,
+                Task { kind: TaskKind::HostCopy, launched_by: None, after_ns: 0.0, ..task },
+            );
+            if let Some(call) = task.launched_by {
+                graph.wait(call, ahead, 0.0);
+            }
+            // In its old place it takes no time, and the call that asks for it stays.
+            if let Some(old) = graph.task_mut(*copy) {
+                (old.duration_ns, old.after_ns, old.is_removed) = (0.0, 0.0, true);
+            }
+            if let Some(first) = first {
+                graph.wait_across(ahead, first, 0.0);
+            }
+        }
+        Ok(found)
+    }
+
+    fn goes_with(&self, other: &dyn Optimization) -> bool {
+        !matches!(other.name(), "pinned-memory" | "prefetch")
+    }
+}
+
+fn is_forward(graph: &Graph, id: ridgeline_graph::graph::TaskId) -> bool {
+    graph.task(id).is_some_and(|task| {
+        task.phase == Phase::Forward && task.kind == TaskKind::Kernel && !task.is_removed
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pinned_memory::tests::step;
+    use super::*;
+    use crate::distributed::example::Known;
+    use ridgeline_graph::simulate;
+
+    #[test]
+    fn the_copy_is_hidden_by_the_kernels() {
+        let mut graph = step();
+        let known = Known::on("NVIDIA A100-SXM4-40GB");
+        Prefetch.apply(&mut graph, &known.facts(1, 1, 1.0), Bound::Likely).expect("it applies");
+        let found = simulate::steady(&graph).expect("it runs").iteration_ns;
+        assert!((found - 30e6).abs() < 0.1e6, "{found}");
+    }
+}

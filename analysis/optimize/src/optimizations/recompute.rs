@@ -1,0 +1,155 @@
+//! Selective recomputation: activations are dropped in the forward pass and made again in the backward
+//! pass (Echo, Zheng et al., ISCA 2020; `torch.utils.checkpoint`).
+//!
+//! Which ones is chosen among the lines that call modules: of the sets from fastest to smallest the one
+//! where the share of memory that is saved is furthest above the share of time that is added.
+
+use crate::facts::Facts;
+use crate::optimization::{Bound, Optimization, Touched};
+use crate::recomputation::run_again;
+use crate::recompute_curve::{Set, Timeline, greedy};
+use crate::rewrite::EditKind;
+use crate::segments::{Group, groups};
+use ridgeline_graph::graph::{Graph, Resource};
+use ridgeline_profile::FileId;
+
+use super::memory_facts::{self, MEMORY_NAMES};
+
+/// A set that saves a smaller share of the peak is not worth its time.
+const LEAST_SAVED: f64 = 0.02;
+/// What the host takes for checkpoints may be off by this factor.
+const OVERHEAD_FACTOR: f64 = 2.0;
+
+pub(super) struct Recompute;
+
+impl Optimization for Recompute {
+    fn name(&self) -> &'static str {
+        "recompute"
+    }
+
+    fn title(&self) -> &'static str {
+        "Activations made again (checkpoint)"
+    }
+
+    fn source(&self) -> &'static str {
+        "Echo, Zheng et al., ISCA 2020; torch.utils.checkpoint"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        memory_facts::needed(graph, facts)?;
+        let groups = groups(graph, facts.profile);
+        let offered: Vec<&Group> = groups.iter().filter(|group| group.is_direct).collect();
+        if offered.is_empty() {
+            return Err("no line calls a module whose activations could be dropped".to_owned());
+        }
+        let sets = greedy(graph, facts.profile, &offered);
+        let chosen = best(graph, &sets).ok_or(
+            "dropping the activations of any line's modules would not lower the peak of memory",
+        )?;
+        run_again(graph, &chosen.segments, bound.within_factor(1.0, OVERHEAD_FACTOR));
+        let mut notes = vec![format!(
+            "run a second time in the backward pass: {}",
+            counted(chosen.segments.len(), "call of a module", "calls of modules")
+        )];
+        if has_batch_norm(graph, &chosen) {
+            notes.push(
+                "batch norm within them updates its running mean twice in an iteration".to_owned(),
+            );
+        }
+        Ok(Touched { lines: lines(&chosen), notes, ..Touched::default() })
+    }
+
+    fn edit(&self) -> Option<EditKind> {
+        Some(EditKind::Checkpoint)
+    }
+
+    fn goes_with(&self, other: &dyn Optimization) -> bool {
+        !MEMORY_NAMES.contains(&other.name())
+    }
+}
+
+/// The set whose saved share of the peak is furthest above its added share of the time.
+fn best<'a>(graph: &Graph, sets: &[Set<'a>]) -> Option<Set<'a>> {
+    let timeline = Timeline::new(graph);
+    let peak = timeline.peak(&[]);
+    let has_gpu = graph.resources().iter().any(|one| matches!(one, Resource::Stream(..)));
+    let time_ns = graph.time_of(|task| task.kind.is_host() != has_gpu);
+    let gain = |set: &Set<'_>| {
+        let saved = 1.0 - timeline.peak(&set.segments) / peak;
+        (saved, saved - set.added_ns() / time_ns.max(1.0))
+    };
+    let worth = sets.iter().filter(|set| gain(set).0 >= LEAST_SAVED);
+    worth.max_by(|a, b| gain(a).1.total_cmp(&gain(b).1)).cloned()
+}
+
+fn lines(set: &Set<'_>) -> Vec<(FileId, u32)> {
+    let mut lines = set.lines.clone();
+    lines.sort_unstable();
+    lines.dedup();
+    lines
+}
+
+fn has_batch_norm(graph: &Graph, set: &Set<'_>) -> bool {
+    let again = set.segments.iter().flat_map(|segment| &segment.again);
+    let mut operators =
+        again.filter_map(|id| graph.task(*id).and_then(|task| graph.operator_of(task)));
+    operators.any(|operator| operator.name.contains("batch_norm"))
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Probes;
+    use crate::fixture::{INNER, LINE, OUTPUT, Step, WEIGHTS, gpu, predicted, refusal, step};
+
+    #[test]
+    fn the_line_that_calls_the_layers_is_told() {
+        let prediction = predicted(&step(4, true), &[&Recompute]).unwrap();
+        assert_eq!(prediction.peak_bytes.unwrap().value, WEIGHTS + INNER + 4.0 * OUTPUT);
+        assert_eq!(prediction.lines, [LINE]);
+    }
+
+    #[track_caller]
+    fn refuses(change: impl FnOnce(&mut Step), expected: &str) {
+        let mut step = step(4, true);
+        change(&mut step);
+        assert_eq!(refusal(&step, gpu(), &Recompute), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_refused() {
+        refuses(
+            |step| step.recorded.graph.memory.is_known = false,
+            "the recording does not tell of memory",
+        );
+        refuses(|step| step.profile.modules.clear(), "the recording does not tell of modules");
+        let second = Resource::Stream(1, 7);
+        refuses(
+            |step| {
+                step.recorded.graph.resource(&second);
+            },
+            "the recording is of several GPUs",
+        );
+    }
+
+    #[test]
+    fn a_program_that_does_it_and_a_single_layer_are_refused() {
+        let mut done = step(4, true);
+        let probes = Probes::default();
+        let mut graph = done.recorded.graph.clone();
+        Recompute.apply(&mut graph, &done.facts(gpu(), &probes), Bound::Likely).unwrap();
+        done.recorded.graph = graph;
+        assert_eq!(
+            refusal(&done, gpu(), &Recompute),
+            "activations are made again in the backward pass already"
+        );
+        assert_eq!(
+            refusal(&step(1, true), gpu(), &Recompute),
+            "dropping the activations of any line's modules would not lower the peak of memory"
+        );
+    }
+}

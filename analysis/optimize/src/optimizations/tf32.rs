@@ -1,0 +1,145 @@
+//! FP32 products and convolutions on tensor cores: their inputs are rounded to 10 bits of precision,
+//! sums stay in FP32 (NVIDIA, "TF32"; `torch.set_float32_matmul_precision("high")`).
+
+use super::shared::exchange::exchange;
+use super::shared::lines;
+use super::shared::retyped::{is_product, takes};
+use crate::facts::{Facts, Variant};
+use crate::optimization::{Bound, Optimization, Touched};
+use crate::rewrite::EditKind;
+use ridgeline_graph::calls::{calls, has_kernels};
+use ridgeline_graph::graph::Graph;
+use ridgeline_operators::op_cost::{self, Family, Options, work};
+use ridgeline_operators::operator::{ElementType, Operator};
+use ridgeline_operators::product_kernel::{ProductType, product_type};
+use ridgeline_operators::range::Range;
+
+pub(super) struct Tf32;
+
+impl Optimization for Tf32 {
+    fn name(&self) -> &'static str {
+        "tf32"
+    }
+
+    fn title(&self) -> &'static str {
+        "Matrix products in TF32"
+    }
+
+    fn source(&self) -> &'static str {
+        "NVIDIA, \"TensorFloat-32 in the A100 GPU\"; PyTorch, set_float32_matmul_precision"
+    }
+
+    fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
+        let is_old = facts.device.capability().is_some_and(|capability| capability < (8, 0));
+        if !has_kernels(graph) || is_old || facts.device.peaks.tf32.is_none() {
+            return Err("only GPUs from compute capability 8.0 on have TF32".to_owned());
+        }
+        let calls = calls(graph);
+        if calls.is_empty() {
+            return Err("the recording has no shapes of operators".to_owned());
+        }
+        let done = operators_in_tf32(graph);
+        let precision = facts.manifest.and_then(|it| it.settings.matmul_precision.as_deref());
+        if precision.is_some_and(|precision| precision != "highest") {
+            return Err("products may run in TF32 already".to_owned());
+        }
+        let changed = exchange(graph, &calls, |index, operator| {
+            let is_product = is_product(operator) && !in_tf32_anyhow(facts, operator);
+            let applies = is_product && takes(operator, ElementType::Float32);
+            let is_done = done.get(index as usize) == Some(&true);
+            let ratio = || {
+                let probed = facts.probes.ratio(index, Variant::Tf32);
+                bound.of(probed.unwrap_or_else(|| modelled_ratio(facts, operator)))
+            };
+            (applies && !is_done).then(|| (operator.clone(), ratio()))
+        });
+        if changed.is_empty() {
+            return Err("no product runs in FP32 outside of tensor cores".to_owned());
+        }
+        let lines = lines::of_calls(graph, changed);
+        let notes = vec!["products keep 10 bits of precision: results change a little".to_owned()];
+        Ok(Touched { lines, notes, ..Touched::default() })
+    }
+
+    fn edit(&self) -> Option<EditKind> {
+        Some(EditKind::Tf32)
+    }
+
+    fn goes_with(&self, other: &dyn Optimization) -> bool {
+        !["amp-bf16", "amp-fp16", "tf32", "fp8"].contains(&other.name())
+    }
+}
+
+/// Convolutions may run in TF32 without being asked, since PyTorch 1.7.
+fn in_tf32_anyhow(facts: &Facts<'_>, operator: &Operator) -> bool {
+    let is_convolution = work(operator).is_some_and(|work| work.family == Family::Convolution);
+    is_convolution && facts.options.tf32_convolutions
+}
+
+/// By operator: whether its kernels multiply in TF32 already.
+fn operators_in_tf32(graph: &Graph) -> Vec<bool> {
+    let is_tf32 = |name: &String| product_type(name) == Some(ProductType::Tf32);
+    let names: Vec<bool> = graph.names.iter().map(is_tf32).collect();
+    let mut found = vec![false; graph.operators.len()];
+    for task in graph.tasks.iter().filter(|task| !task.kind.is_host()) {
+        let in_tf32 = task.name.and_then(|name| names.get(name as usize)) == Some(&true);
+        if let Some(slot) = task.operator.and_then(|operator| found.get_mut(operator as usize)) {
+            *slot |= in_tf32;
+        }
+    }
+    found
+}
+
+fn modelled_ratio(facts: &Facts<'_>, operator: &Operator) -> Range {
+    let cost = |tf32: bool| {
+        let options = Options { tf32_products: tf32, tf32_convolutions: tf32 };
+        op_cost::cost(operator, facts.device, &options).time_ns
+    };
+    let (now, then) = (cost(false), cost(true));
+    let spread = (then.high / then.value.max(1e-9)).sqrt();
+    Range::within_factor((then.value / now.value.max(1e-9)).min(1.0), spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shared::testing::{Iteration, cpu, gpu, operator};
+    use super::*;
+    use crate::facts::Probes;
+    use ridgeline_profile::Phase;
+
+    fn product() -> Iteration {
+        let product = operator("mm", &[&[4096, 4096], &[4096, 4096], &[4096, 4096]]);
+        Iteration::on_gpu().call(Phase::Forward, product, 8000.0)
+    }
+
+    #[test]
+    fn products_take_the_ratio_of_the_rates() {
+        let found = product().predict(&gpu("8.0"), &Probes::default(), &Tf32).unwrap();
+        let ratio = found.time_ns.value / found.before_ns;
+        assert!((0.15..0.4).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn what_the_gpu_made_of_them_counts_where_it_is_known() {
+        let times = [((0, Variant::Same), 100.0), ((0, Variant::Tf32), 60.0)];
+        let probes = Probes { operators: times.into(), ..Probes::default() };
+        let found = product().predict(&gpu("8.0"), &probes, &Tf32).unwrap();
+        let ratio = found.time_ns.value / found.before_ns;
+        assert!((0.59..0.62).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn only_where_there_is_tf32() {
+        let why = "only GPUs from compute capability 8.0 on have TF32";
+        assert_eq!(product().refusal(&gpu("7.0"), &Tf32), why);
+        assert_eq!(product().refusal(&cpu(), &Tf32), why);
+    }
+
+    #[test]
+    fn what_has_no_product_gains_nothing() {
+        let sum = operator("add", &[&[1000], &[1000], &[1000]]);
+        let iteration = Iteration::on_gpu().call(Phase::Forward, sum, 10.0);
+        let why = "no product runs in FP32 outside of tensor cores";
+        assert_eq!(iteration.refusal(&gpu("8.0"), &Tf32), why);
+    }
+}

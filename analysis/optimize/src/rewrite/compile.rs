@@ -1,0 +1,162 @@
+//! `torch.compile` (Ansel et al., ASPLOS 2024), where the model is made.
+
+use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
+use tree_sitter::Node;
+
+use super::Refusal;
+use super::edits::Edits;
+use super::forward::{Forward, backwards, forward};
+use super::imports;
+use super::layout::Layout;
+use super::models::{Models, keeps_states};
+use super::origins::{Origin, origins};
+use super::program::{Program, Scope};
+use super::syntax::callee;
+
+/// `model = torch.compile(model)`, behind the model's last assignment.
+pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Result<(), Refusal> {
+    is_there(program)?;
+    let made = made_models(program)?;
+    for origin in made {
+        match origin {
+            Origin::Assigned { module, statement, variable, .. } => {
+                // `torch.compile` gives its parameters other names, which files of before know not.
+                let line = if keeps_states(program) {
+                    format!("{variable}.compile()")
+                } else {
+                    let torch = imports::torch(edits, module, program.module(module));
+                    format!("{variable} = {torch}.compile({variable})")
+                };
+                let last = behind_statement(program, module, statement, &variable);
+                edits.after(module, last, &[line]);
+            }
+            Origin::Expression { module, value } => {
+                let torch = imports::torch(edits, module, program.module(module));
+                edits.insert(module, value.start_byte(), format!("{torch}.compile("));
+                edits.insert(module, value.end_byte(), ")");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Statements directly behind the one that makes a model, which call its methods: the place is behind
+/// them.
+fn behind_statement<'a>(
+    program: &Program<'a>,
+    module: usize,
+    statement: Node<'a>,
+    variable: &str,
+) -> Node<'a> {
+    let text = program.module(module);
+    let mut last = statement;
+    while let Some(next) = last.next_named_sibling() {
+        let call = next.named_child(0).filter(|one| {
+            next.is(Kind::ExpressionStatement)
+                && one.is(Kind::Call)
+                && one.byte_range() == next.byte_range()
+        });
+        let is_its =
+            call.is_some_and(|call| callee(text, call).starts_with(&format!("{variable}.")));
+        if !is_its || Layout::of(text).indentation(next.start_byte()).is_none() {
+            break;
+        }
+        last = next;
+    }
+    last
+}
+
+fn is_there(program: &Program<'_>) -> Result<(), Refusal> {
+    let models = Models::of(program);
+    for (module, call) in program.calls() {
+        let whole = program.called(module, call);
+        let of_a_model =
+            call.callee.strip_suffix(".compile").is_some_and(|object| models.is_one(object));
+        if whole == "torch.compile" || of_a_model {
+            let at = program.at(module, call.span.start);
+            return Err(Refusal::done(format!("{at} compiles already")));
+        }
+        if whole.starts_with("torch.jit.") {
+            let why = "runs the model by TorchScript, which torch.compile does not take";
+            return Err(program.refuse(module, call.span.start, why));
+        }
+    }
+    for (module, text) in program.modules().iter().enumerate() {
+        for function in &text.functions {
+            let decorated = function.decorators.iter().find(|one| {
+                let name = text.text(one).split('(').next().unwrap_or_default();
+                program.absolute(module, name.trim()) == "torch.compile"
+            });
+            if let Some(decorated) = decorated {
+                let at = program.at(module, decorated.start);
+                return Err(Refusal::done(format!("{at} compiles already")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A call of a model in the training step: where, and the variable.
+pub(super) struct ModelCall<'a> {
+    pub scope: Scope,
+    pub call: Node<'a>,
+    pub variable: String,
+}
+
+/// The calls of models in the training step.
+///
+/// # Errors
+/// Where there is no training step, or no model in it.
+pub(super) fn model_calls<'a>(program: &Program<'a>) -> Result<Vec<ModelCall<'a>>, Refusal> {
+    let models = Models::of(program);
+    let backwards = backwards(program)?;
+    let Forward { runs, inline } = forward(program, &models, &backwards)?;
+    let mut found: Vec<(usize, Node<'a>)> = Vec::new();
+    for run in &runs {
+        let mut at = Some(run.first);
+        while let Some(statement) = at {
+            found.extend(models.calls(program, run.scope.0, statement));
+            at = statement.next_named_sibling().filter(|_| statement.id() != run.last.id());
+        }
+    }
+    for backward in &inline {
+        found.extend(models.calls(program, backward.scope.0, backward.loss));
+    }
+    let calls: Vec<ModelCall<'a>> = found
+        .into_iter()
+        .map(|(module, call)| {
+            let text = program.module(module);
+            let name = callee(text, call);
+            let variable = match models.is_one(&name) {
+                true => name,
+                false => name.rsplit_once('.').map(|(owner, _)| owner.to_owned()).unwrap_or(name),
+            };
+            let scope = (module, text.function_at(call.start_byte()));
+            ModelCall { scope, call, variable }
+        })
+        .collect();
+    match calls.is_empty() {
+        true => Err(Refusal::not_understood("no call of a model leads to the loss")),
+        false => Ok(calls),
+    }
+}
+
+/// Where the models of the training step are made, each once.
+///
+/// # Errors
+/// Where that is not to be found.
+pub(super) fn made_models<'a>(program: &Program<'a>) -> Result<Vec<Origin<'a>>, Refusal> {
+    let mut made: Vec<Origin<'a>> = Vec::new();
+    for one in model_calls(program)? {
+        for origin in origins(program, one.scope, &one.variable, one.call.start_byte())? {
+            let place = |origin: &Origin<'_>| match origin {
+                Origin::Assigned { module, statement, .. } => (*module, statement.byte_range()),
+                Origin::Expression { module, value } => (*module, value.byte_range()),
+            };
+            if !made.iter().any(|known| place(known) == place(&origin)) {
+                made.push(origin);
+            }
+        }
+    }
+    Ok(made)
+}

@@ -1,0 +1,102 @@
+//! Libraries that run the training loop themselves: where they take an optimization as an argument.
+
+use super::program::Program;
+use super::{EditKind, Refusal};
+use ridgeline_python::semantics::module::last_name;
+
+/// A library, how its use is told, and where it takes what.
+struct Framework {
+    name: &'static str,
+    /// Beginnings of the modules it is imported from.
+    packages: &'static [&'static str],
+    /// What is called where it is used.
+    calls: &'static [&'static str],
+    /// What to write where, by optimization.
+    arguments: &'static [(EditKind, &'static str)],
+}
+
+use EditKind::{
+    AutocastBFloat16, AutocastFloat16, ChannelsLast, Compile, FusedOptimizer, LoaderWorkers,
+    PinnedMemory, Tf32,
+};
+
+const FRAMEWORKS: [Framework; 5] = [
+    Framework {
+        name: "Lightning",
+        packages: &["lightning", "pytorch_lightning"],
+        calls: &["Trainer", "Fabric"],
+        arguments: &[
+            (AutocastBFloat16, "Trainer(precision=\"bf16-mixed\")"),
+            (AutocastFloat16, "Trainer(precision=\"16-mixed\")"),
+        ],
+    },
+    Framework {
+        name: "transformers",
+        packages: &["transformers", "trl"],
+        calls: &["TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig"],
+        arguments: &[
+            (AutocastBFloat16, "bf16=True"),
+            (AutocastFloat16, "fp16=True"),
+            (Tf32, "tf32=True"),
+            (FusedOptimizer, "optim=\"adamw_torch_fused\""),
+            (Compile, "torch_compile=True"),
+            (LoaderWorkers, "dataloader_num_workers=4"),
+            (PinnedMemory, "dataloader_pin_memory=True"),
+        ],
+    },
+    Framework {
+        name: "accelerate",
+        packages: &["accelerate"],
+        calls: &["Accelerator"],
+        arguments: &[
+            (AutocastBFloat16, "Accelerator(mixed_precision=\"bf16\")"),
+            (AutocastFloat16, "Accelerator(mixed_precision=\"fp16\")"),
+        ],
+    },
+    Framework {
+        name: "fastai",
+        packages: &["fastai"],
+        calls: &["Learner", "vision_learner", "cnn_learner", "text_classifier_learner"],
+        arguments: &[
+            (AutocastBFloat16, "learn.to_bf16()"),
+            (AutocastFloat16, "learn.to_fp16()"),
+            (ChannelsLast, "learn.to_channelslast()"),
+        ],
+    },
+    Framework {
+        name: "DeepSpeed",
+        packages: &["deepspeed"],
+        calls: &["initialize"],
+        arguments: &[
+            (AutocastBFloat16, "\"bf16\": {\"enabled\": true} in its configuration"),
+            (AutocastFloat16, "\"fp16\": {\"enabled\": true} in its configuration"),
+        ],
+    },
+];
+
+/// Where a library does it by an argument.
+pub(super) fn refusal(program: &Program<'_>, kind: EditKind) -> Option<Refusal> {
+    let (framework, at) = used(program)?;
+    let (_, argument) = framework.arguments.iter().find(|(of, _)| *of == kind)?;
+    let library = framework.name;
+    Some(Refusal::NotUnderstood(format!("{library} does this itself: set {argument} at {at}")))
+}
+
+/// What is said of a program whose loop a library has.
+pub(super) fn loop_of(program: &Program<'_>) -> Option<String> {
+    let (framework, at) = used(program)?;
+    let library = framework.name;
+    Some(format!("{library} ({at}) runs the training loop, which is not in the program's own code"))
+}
+
+/// The library that trains, and where it is called.
+fn used(program: &Program<'_>) -> Option<(&'static Framework, String)> {
+    program.calls().find_map(|(module, call)| {
+        let whole = program.called(module, call);
+        let package = whole.split('.').next().unwrap_or_default();
+        let known = FRAMEWORKS
+            .iter()
+            .find(|one| one.packages.contains(&package) && one.calls.contains(&last_name(&whole)));
+        known.map(|framework| (framework, program.at(module, call.span.start)))
+    })
+}

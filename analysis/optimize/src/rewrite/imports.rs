@@ -1,0 +1,126 @@
+//! What a text calls torch, and imports that an edit needs.
+
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use tree_sitter::Node;
+
+use super::edits::Edits;
+use super::layout::Layout;
+use super::syntax::written;
+use ridgeline_python::semantics::gather::named_children;
+use ridgeline_python::semantics::module::Module;
+
+/// The name that `torch` has in a text; it is imported where it has none.
+pub(super) fn torch(edits: &mut Edits<'_>, module: usize, text: &Module) -> String {
+    if let Some(name) = name_of(text, "torch") {
+        return name;
+    }
+    add(edits, module, text, "import torch", "torch");
+    "torch".to_owned()
+}
+
+/// What `import dotted` is called in a text: `th` of `import torch as th`.
+fn name_of(text: &Module, package: &str) -> Option<String> {
+    let inner = format!("{package}.");
+    text.names.iter().find_map(|(here, from, there)| {
+        let is_it = there.is_empty() && from == package;
+        // `import torch.nn` binds `torch`, too.
+        let binds = there.is_empty() && here == from && here.starts_with(&inner);
+        is_it.then(|| here.clone()).or_else(|| binds.then(|| package.to_owned()))
+    })
+}
+
+/// What a name of a module is called in a text; `from module import name` is added where it is not
+/// imported. Nothing where the text calls something else by that name.
+pub(super) fn imported(
+    edits: &mut Edits<'_>,
+    module: usize,
+    text: &Module,
+    from: &str,
+    name: &str,
+) -> Option<String> {
+    let known = text.names.iter().find(|(_, package, there)| package == from && there == name);
+    if let Some((here, ..)) = known {
+        return Some(here.clone());
+    }
+    let is_taken = text.names.iter().any(|(here, ..)| here == name)
+        || text.assignments.iter().any(|one| one.target == name)
+        || text.functions.iter().any(|one| {
+            (one.name == name && one.class.is_none())
+                || one.parameters.iter().any(|parameter| parameter.name == name)
+        });
+    if is_taken {
+        return None;
+    }
+    add(edits, module, text, &format!("from {from} import {name}"), from);
+    Some(name.to_owned())
+}
+
+/// Adds an import where a person would: among the imports of its package, by its module's name.
+fn add(edits: &mut Edits<'_>, module: usize, text: &Module, line: &str, dotted: &str) {
+    if !edits.needs_import(module, line) {
+        return;
+    }
+    let leading = leading_imports(text);
+    let package = dotted.split('.').next().unwrap_or(dotted);
+    let is_plain = line.starts_with("import ");
+    let same: Vec<&(Node<'_>, String)> =
+        leading.iter().filter(|(_, from)| from.split('.').next() == Some(package)).collect();
+    // `import …` stands in front of `from … import …`, those by their modules' names.
+    let goes_before = |node: &Node<'_>, from: &str| {
+        let other_is_plain = node.is(Kind::ImportStatement);
+        (other_is_plain && !is_plain) || (other_is_plain == is_plain && from <= dotted)
+    };
+    let lines = [line.to_owned()];
+    if let Some((node, _)) = same.iter().rfind(|(node, from)| goes_before(node, from)) {
+        edits.after(module, *node, &lines);
+    } else if let Some((node, _)) = same.first() {
+        edits.before(module, *node, &lines);
+    } else if let Some((node, _)) = leading.last() {
+        edits.after(module, *node, &lines);
+    } else {
+        let layout = Layout::of(text);
+        let at = behind_heading(text);
+        let rest = text.index.text().get(at..).unwrap_or_default();
+        let is_definition =
+            ["def ", "class ", "@", "async "].iter().any(|one| rest.starts_with(one));
+        let empty = layout.line_end.repeat(if is_definition { 3 } else { 2 });
+        edits.insert(module, at, format!("{line}{empty}"));
+    }
+}
+
+/// The imports that a text begins with, up to its first block, with what they import from.
+pub(super) fn leading_imports(text: &Module) -> Vec<(Node<'_>, String)> {
+    let Some(tree) = text.index.tree() else { return Vec::new() };
+    let mut found = Vec::new();
+    for node in named_children(tree.root_node()) {
+        let from = match Kind::of(&node) {
+            Kind::ImportStatement => node
+                .field(Field::Name)
+                .map(|name| written(text, name.field(Field::Name).unwrap_or(name))),
+            Kind::ImportFromStatement => {
+                node.field(Field::ModuleName).map(|name| written(text, name))
+            }
+            Kind::ExpressionStatement => None,
+            Kind::FutureImportStatement => Some("__future__".to_owned()),
+            _ => break,
+        };
+        found.extend(from.map(|from| (node, from)));
+    }
+    found
+}
+
+/// Where code can begin: behind the first comments and the docstring.
+pub(super) fn behind_heading(text: &Module) -> usize {
+    let Some(tree) = text.index.tree() else { return 0 };
+    let mut walk = tree.root_node().walk();
+    let mut at = 0;
+    for node in tree.root_node().named_children(&mut walk).take(64) {
+        let is_string = node.is(Kind::ExpressionStatement)
+            && node.named_child(0).is_some_and(|one| one.is(Kind::String));
+        if !(node.is(Kind::Comment) || is_string) {
+            break;
+        }
+        at = text.index.lines().start_of(text.line(node.end_byte()).saturating_add(1));
+    }
+    at
+}

@@ -1,0 +1,86 @@
+//! How a text is laid out: line ends, indentation, quotes, the length of lines.
+
+use ridgeline_python::semantics::module::Module;
+
+/// How a text is laid out.
+pub(super) struct Layout<'t> {
+    text: &'t Module,
+    /// `\n`, or what the text has instead.
+    pub line_end: &'static str,
+}
+
+impl<'t> Layout<'t> {
+    pub(super) fn of(text: &'t Module) -> Layout<'t> {
+        let line_end = if text.index.text().contains("\r\n") { "\r\n" } else { "\n" };
+        Layout { text, line_end }
+    }
+
+    /// What stands in front of an offset on its line, where that is nothing but whitespace.
+    pub(super) fn indentation(&self, offset: usize) -> Option<&'t str> {
+        let whole = self.text.index.text();
+        let line = self.text.line(offset);
+        let mut start = self.text.index.lines().start_of(line);
+        if whole.get(start..).is_some_and(|rest| rest.starts_with('\u{feff}')) {
+            start += '\u{feff}'.len_utf8();
+        }
+        let before = whole.get(start..offset)?;
+        before.chars().all(|c| c == ' ' || c == '\t').then_some(before)
+    }
+
+    /// The whitespace that the line of an offset begins with.
+    pub(super) fn indentation_of_line(&self, offset: usize) -> &'t str {
+        let whole = self.text.index.text();
+        let start = self.text.index.lines().start_of(self.text.line(offset));
+        let line = whole.get(start..).unwrap_or_default();
+        let line = line.strip_prefix('\u{feff}').unwrap_or(line);
+        let code = line.trim_start_matches([' ', '\t']);
+        line.get(..line.len() - code.len()).unwrap_or_default()
+    }
+
+    /// How many characters the line of an offset has.
+    pub(super) fn width(&self, offset: usize) -> usize {
+        let start = self.text.index.lines().start_of(self.text.line(offset));
+        let line = self.text.index.text().get(start..self.line_end_at(offset));
+        line.map_or(0, |line| line.chars().count())
+    }
+
+    /// How long a line may become: what Black allows, or what the text has already.
+    pub(super) fn widest(&self) -> usize {
+        let longest = self.text.index.text().lines().map(|line| line.chars().count()).max();
+        longest.unwrap_or_default().clamp(88, 120)
+    }
+
+    /// Whether nothing but a comment follows on the line.
+    pub(super) fn ends_line(&self, offset: usize) -> bool {
+        let rest = self.text.index.text().get(offset..self.line_end_at(offset));
+        rest.is_some_and(|rest| rest.trim().is_empty() || rest.trim_start().starts_with('#'))
+    }
+
+    /// Where the line of an offset ends, before its line end.
+    pub(super) fn line_end_at(&self, offset: usize) -> usize {
+        let rest = self.text.index.text().get(offset..).unwrap_or_default();
+        offset + rest.find(['\n', '\r']).unwrap_or(rest.len())
+    }
+
+    /// One step of indentation, as the text has it.
+    pub(super) fn unit(&self) -> String {
+        let whole = self.text.index.text();
+        let first = whole.lines().zip(whole.lines().skip(1)).find_map(|(line, next)| {
+            let opens = line.trim_end().ends_with(':');
+            let own = line.len() - line.trim_start().len();
+            let rest = next.trim_start_matches([' ', '\t']);
+            let inner = next.len() - rest.len();
+            let is_block = opens && inner > own && !rest.trim().is_empty();
+            is_block.then(|| next.get(own..inner).map(str::to_owned)).flatten()
+        });
+        first.filter(|unit| unit.len() <= 8).unwrap_or_else(|| "    ".to_owned())
+    }
+
+    /// The quotes that the text has most of.
+    pub(super) fn quoted(&self, content: &str) -> String {
+        let whole = self.text.index.text();
+        let count = |quote: char| whole.chars().filter(|c| *c == quote).count();
+        let quote = if count('\'') > count('"') { '\'' } else { '"' };
+        format!("{quote}{content}{quote}")
+    }
+}

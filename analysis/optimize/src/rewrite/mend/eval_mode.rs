@@ -1,0 +1,151 @@
+//! Validation in evaluation mode: dropout off, and batch norm by its running statistics.
+
+use ridgeline_python::syntax::kind::{Kind, TypedNode as _};
+use tree_sitter::Node;
+
+use super::super::Refusal;
+use super::super::edits::Edits;
+use super::super::layout::Layout;
+use super::super::models::Models;
+use super::super::program::Program;
+use super::super::syntax::{mentions, within, writes};
+use super::Wanted;
+use super::modes::{evaluated, part_in_evaluation};
+use super::validation::{Validation, validations};
+
+/// `model.eval()` in front of the statements that validate, `model.train()` behind them.
+pub(super) fn rewrite<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    at: &Wanted<'_>,
+) -> Result<(), Refusal> {
+    let mut done = None;
+    for validation in validations(program, at)? {
+        let module = validation.scope.0;
+        let start = validation.first.start_byte();
+        let models: Option<Vec<&String>> = validation.models.iter().map(Option::as_ref).collect();
+        let Some(models) = models else {
+            let why = "calls a function whose model has another name here, or none";
+            return Err(program.refuse(module, start, why));
+        };
+        let missing = models.into_iter();
+        let missing = missing.filter(|model| !is_evaluated(program, at, &validation, model));
+        let missing: Vec<&String> = missing.collect();
+        if missing.is_empty() {
+            done.get_or_insert(program.at(module, start));
+            continue;
+        }
+        if let Some((module, offset)) = part_in_evaluation(program, &Models::of(program)) {
+            let why = "puts a part of a model into evaluation mode, which `train()` would end";
+            return Err(program.refuse(module, offset, why));
+        }
+        surround(program, edits, &validation, &missing)?;
+    }
+    match done {
+        _ if !edits.is_empty() => Ok(()),
+        Some(at) => Err(Refusal::done(format!("the model of {at} is put into evaluation mode"))),
+        None => Err(Refusal::not_understood("nothing that validates a model was found here")),
+    }
+}
+
+fn surround<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    validation: &Validation<'a>,
+    models: &[&String],
+) -> Result<(), Refusal> {
+    let module = validation.scope.0;
+    let text = program.module(module);
+    let (first, last) = (validation.first, validation.last);
+    let refuse = |why: &str| Err(program.refuse(module, first.start_byte(), why));
+    let returned = returned(last);
+    let leaves = |node: &Node<'_>| {
+        matches!(Kind::of(node), Kind::ReturnStatement | Kind::Yield | Kind::Await)
+    };
+    let mut inside = validation.statements().flat_map(within);
+    if inside.any(|node| leaves(&node) && !(returned.is_some() && node.id() == last.id())) {
+        return refuse("leaves the function in between, so that nothing behind it would run");
+    }
+    if first.id() == last.id() && !validation.has_own_function && has_jump(first) {
+        return refuse("may leave the loop around it, so that nothing behind it would run");
+    }
+    let given: Vec<String> =
+        validation.statements().flat_map(|statement| writes(text, statement)).collect();
+    let root = |model: &str| model.split('.').next().unwrap_or(model).to_owned();
+    if models.iter().any(|model| given.contains(*model) || given.contains(&root(model))) {
+        return refuse("gets its model in between");
+    }
+    let mut before: Vec<String> = models.iter().map(|model| format!("{model}.eval()")).collect();
+    let mut after: Vec<String> = models.iter().map(|model| format!("{model}.train()")).collect();
+    // Elsewhere the program evaluates it, and may call this then: as it was is as it has to be.
+    let is_evaluated_elsewhere =
+        program.calls().any(|(at, call)| evaluated(program, at, call).is_some());
+    if is_evaluated_elsewhere {
+        let [model] = models else {
+            return refuse("calls several models, of which each may be in another mode");
+        };
+        if mentions(text.index.text(), "was_training") {
+            return refuse("is in a program that calls something `was_training` already");
+        }
+        before.insert(0, format!("was_training = {model}.training"));
+        after = vec![format!("{model}.train(was_training)")];
+    }
+    if let Some(value) = returned {
+        let layout = Layout::of(text);
+        let is_alone =
+            layout.indentation(last.start_byte()).is_some() && layout.ends_line(last.end_byte());
+        let function = validation.scope.1.and_then(|at| text.functions.get(at));
+        let is_free = function.is_some_and(|one| !mentions(text.text(&one.span), "result"));
+        if !is_alone || !is_free {
+            return refuse("returns what the model gives: give that a name before");
+        }
+        edits.replace(module, last.start_byte()..value.start_byte(), "result = ");
+        after.push("return result".to_owned());
+    }
+    edits.before(module, first, &before);
+    edits.after(module, last, &after);
+    Ok(())
+}
+
+/// What a `return` gives.
+fn returned(statement: Node<'_>) -> Option<Node<'_>> {
+    statement
+        .named_child(0)
+        .filter(|one| statement.is(Kind::ReturnStatement) && !one.is(Kind::Comment))
+}
+
+/// Whether a statement that is no loop has a `break` or `continue`, which is that of a loop around it.
+fn has_jump(statement: Node<'_>) -> bool {
+    let is_loop = matches!(Kind::of(&statement), Kind::ForStatement | Kind::WhileStatement);
+    let is_jump =
+        |node: &Node<'_>| matches!(Kind::of(node), Kind::BreakStatement | Kind::ContinueStatement);
+    !is_loop && within(statement).iter().any(is_jump)
+}
+
+/// Whether something puts a model into evaluation mode before it validates. Where no line was measured,
+/// that may be anywhere: the function, or who calls it, perhaps by another name.
+fn is_evaluated(
+    program: &Program<'_>,
+    at: &Wanted<'_>,
+    validation: &Validation<'_>,
+    model: &str,
+) -> bool {
+    let (module, function) = validation.scope;
+    let last = model.rsplit('.').next().unwrap_or(model);
+    if at.is_anywhere() {
+        return program.calls().any(|(at, call)| {
+            let owner = evaluated(program, at, call);
+            owner.is_some_and(|owner| owner.rsplit('.').next() == Some(last))
+        });
+    }
+    let text = program.module(module);
+    let end = validation.last.end_byte();
+    let own = text.calls.iter().filter(|call| {
+        call.function == function
+            && call.span.end <= end
+            && [".eval", ".train"].iter().any(|name| call.callee == format!("{model}{name}"))
+    });
+    // The last one before it, or within.
+    let latest = own.max_by_key(|call| call.span.start);
+    latest.is_some_and(|call| evaluated(program, module, call).is_some())
+}

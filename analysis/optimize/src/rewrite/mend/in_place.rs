@@ -1,0 +1,295 @@
+//! Activations that write over their input, where nothing else needs it.
+
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use std::collections::HashSet;
+
+use tree_sitter::Node;
+
+use super::super::Refusal;
+use super::super::edits::Edits;
+use super::super::models::is_module_class;
+use super::super::program::Program;
+use super::super::syntax::{callee, everything, written};
+use super::Wanted;
+use super::activations::{KEEP_A_COPY, kind_of};
+use super::attributes::{Held, calls_of, held, is_used_otherwise, layer_before, only_argument};
+use super::layers::{Candidate, change_all, layer, leaves_its_output, refuse_all, switch};
+use super::sequences::sequences;
+use super::taken_apart::taken_apart;
+use ridgeline_python::semantics::call_sites::Arguments;
+use ridgeline_python::semantics::module::last_name;
+
+/// `inplace=True` of activations behind layers that need their output for nothing.
+pub fn rewrite<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    at: &Wanted<'_>,
+) -> Result<(), Refusal> {
+    let found = candidates(program);
+    let nothing = "no activation whose input nothing else needs, as far as is seen, is here";
+    let change =
+        |edits: &mut Edits<'a>, one: &Candidate<'a>| in_place(program, edits, one.module, one.made);
+    let made = change_all(program, edits, at, &found, change, ("works in place already", nothing));
+    made.map_err(|refusal| match of_a_copy(program, at) {
+        Some(copy) if refusal == Refusal::not_understood(nothing) => copy,
+        _ => refusal,
+    })
+}
+
+/// An activation in a method that could write over what a layer gives it.
+pub struct Overwriting<'a> {
+    pub module: usize,
+    /// The call that makes it, or computes it: `nn.LeakyReLU(0.2)`, `F.leaky_relu(x)`.
+    pub made: Node<'a>,
+    /// Where it is computed, each with the call of the layer in front.
+    pub calls: Vec<(Node<'a>, Node<'a>)>,
+}
+
+/// The activations in methods for which the edit is safe, and not made yet.
+pub fn overwriting<'a>(program: &Program<'a>) -> Vec<Overwriting<'a>> {
+    let all = held(program);
+    let found = candidates(program).into_iter().filter(|one| one.refusal.is_none());
+    let found = found.filter_map(|Candidate { module, made, uses, .. }| {
+        let class =
+            program.class_of((module, program.module(module).function_at(made.start_byte())))?;
+        let computed = if uses.is_empty() { vec![made] } else { uses };
+        let with_layer = |call: Node<'a>| {
+            let given = program.arguments(module, call)?.positional.first().copied()?;
+            let (_, before) = layer_before(program, &all, (module, class), given)?;
+            Some((call, before))
+        };
+        let calls = computed.into_iter().map(with_layer).collect::<Option<Vec<_>>>()?;
+        let edit = in_place(program, &mut Edits::new(program), module, made);
+        (edit == Ok(true)).then_some(Overwriting { module, made, calls })
+    });
+    found.collect()
+}
+
+/// The activations that are given what nothing else needs.
+fn candidates<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
+    let all = held(program);
+    let side_by_side = in_sequences(program);
+    let read: HashSet<usize> =
+        side_by_side.iter().filter(|(_, is_read)| *is_read).map(|(one, _)| one.made.id()).collect();
+    let mut found: Vec<Candidate<'a>> = side_by_side.into_iter().map(|(one, _)| one).collect();
+    found.extend(in_methods(program, &all));
+    found.extend(functions(program, &all));
+    if found.is_empty() {
+        return found;
+    }
+    let known: HashSet<usize> = found.iter().map(|one| one.made.id()).collect();
+    if let Some((module, offset)) = changed_in_place(program, |node| known.contains(&node.id())) {
+        let why = "changes something in place, perhaps what this activation gives, which it would \
+                   need for its gradient";
+        let refusal = program.refuse(module, offset, why);
+        for one in &mut found {
+            // ReLU keeps its output in any case: who writes over that fails already.
+            let kind = kind_of(program, one.module, one.made);
+            let is_relu = kind.is_some_and(|kind| kind.function == "relu");
+            if !is_relu && !read.contains(&one.made.id()) {
+                one.refusal = Some(refusal.clone());
+            }
+        }
+    }
+    if let Some((module, offset)) = taken_apart(program) {
+        let why = "looks at single layers of a model, perhaps at what this one would write over";
+        refuse_all(&mut found, &program.refuse(module, offset, why));
+    }
+    found
+}
+
+/// The activations in an `nn.Sequential` behind a layer that leaves its output alone; and whether only
+/// a layer behind them sees what they give, and reads it.
+fn in_sequences<'a>(program: &Program<'a>) -> Vec<(Candidate<'a>, bool)> {
+    let mut found = Vec::new();
+    for (module, layers) in sequences(program) {
+        for (at, pair) in layers.windows(2).enumerate() {
+            let [one, next] = pair else { continue };
+            if !leaves_its_output(&one.layer) || kind_of(program, module, next.made).is_none() {
+                continue;
+            }
+            let candidate = Candidate::new(module, next.made, Vec::new());
+            let behind = layers.get(at + 2).map(|one| one.layer.as_str()).unwrap_or_default();
+            let is_only_read = leaves_its_output(behind) || behind.contains("Pool");
+            found.push((candidate, is_only_read));
+        }
+    }
+    found
+}
+
+/// Activations that a class holds, each call of which is given what a layer in front gives.
+fn in_methods<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
+    let mut found = Vec::new();
+    for one in all.iter().filter(|one| kind_of(program, one.module, one.made).is_some()) {
+        let calls = calls_of(program, one);
+        let is_safe = |call: &Node<'a>| {
+            let given = only_argument(*call);
+            given.is_some_and(|given| is_free(program, all, (one.module, one.class), given))
+        };
+        if !calls.is_empty() && calls.iter().all(is_safe) && !is_used_otherwise(program, one) {
+            found.push(Candidate::new(one.module, one.made, calls));
+        }
+    }
+    found
+}
+
+/// `F.relu(self.bn(x))`
+fn functions<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
+    let mut found = Vec::new();
+    for (module, call) in program.calls() {
+        let Some(node) = program.node(module, call) else { continue };
+        let Some(class) = program.class_of((module, call.function)) else { continue };
+        if layer(program, module, node).is_some() || kind_of(program, module, node).is_none() {
+            continue;
+        }
+        let arguments: Option<Arguments<'a>> = program.arguments(module, node);
+        let given = arguments.and_then(|all| all.positional.first().copied());
+        if given.is_some_and(|given| is_free(program, all, (module, class), given)) {
+            found.push(Candidate::new(module, node, Vec::new()));
+        }
+    }
+    found
+}
+
+/// Whether a value may be written over: it is what a layer gives that does not need it.
+fn is_free<'a>(
+    program: &Program<'a>,
+    all: &[Held<'a>],
+    class: (usize, usize),
+    given: Node<'a>,
+) -> bool {
+    layer_before(program, all, class, given).is_some_and(|(by, _)| leaves_its_output(&by.layer))
+}
+
+/// Lets one activation work in place; false where it does.
+fn in_place(
+    program: &Program<'_>,
+    edits: &mut Edits<'_>,
+    module: usize,
+    made: Node<'_>,
+) -> Result<bool, Refusal> {
+    let start = made.start_byte();
+    let text = program.module(module);
+    let arguments = program.arguments(module, made);
+    let (Some(arguments), Some(kind)) = (arguments, kind_of(program, module, made)) else {
+        return Err(program.refuse(module, start, "makes it in a form that is not followed"));
+    };
+    if arguments.has_star || !arguments.splats.is_empty() {
+        let why = "gives the activation starred arguments, which may hold inplace already";
+        return Err(program.refuse(module, start, why));
+    }
+    // A function is given what it activates first.
+    let first = usize::from(layer(program, module, made).is_none());
+    let positional = |at: usize| arguments.positional.get(first + at).copied();
+    if let Some(slope) = kind.slope
+        && let Some(given) = arguments.named(slope).or(positional(0))
+    {
+        let given = written(text, given);
+        if !given.parse::<f64>().is_ok_and(|value| value > 0.0) {
+            let what = format!(
+                "takes {slope} from `{given}`, and in place there is no gradient for a negative one"
+            );
+            return Err(program.refuse(module, start, &what));
+        }
+    }
+    let given = arguments.named("inplace").or(positional(kind.place));
+    switch(program, edits, (module, made), ("inplace", "True"), given)
+}
+
+/// Says of an activation at a wanted line that it keeps a copy of its input, in place or not.
+fn of_a_copy(program: &Program<'_>, at: &Wanted<'_>) -> Option<Refusal> {
+    if at.is_anywhere() {
+        return None;
+    }
+    program.calls().find_map(|(module, call)| {
+        let node = program.node(module, call).filter(|node| at.meets(program, module, *node))?;
+        let name = layer(program, module, node)?;
+        let what =
+            format!("has {name}, which in place keeps a copy of its input: nothing is saved");
+        KEEP_A_COPY
+            .contains(&name.as_str())
+            .then(|| program.refuse(module, node.start_byte(), &what))
+    })
+}
+
+/// Where the code of a model changes a tensor in place that may be an activation's output: text and
+/// offset. What `is_safe` says is behind a layer that leaves its output alone is none.
+fn changed_in_place<'a>(
+    program: &Program<'a>,
+    is_safe: impl Fn(Node<'a>) -> bool,
+) -> Option<(usize, usize)> {
+    let mut called: HashSet<String> = HashSet::new();
+    for is_model in [true, false] {
+        for (module, text) in program.modules().iter().enumerate() {
+            for (at, function) in text.functions.iter().enumerate() {
+                let class = program.class_of((module, Some(at)));
+                let of_a_model = class.is_some_and(|at| is_module_class(program, module, at, 0));
+                // What models call, too.
+                if function.name == "__init__"
+                    || of_a_model != is_model
+                    || !(is_model || called.contains(&function.name))
+                {
+                    continue;
+                }
+                let Some(body) = text.node(&function.body) else { continue };
+                for node in everything(body) {
+                    if changes(program, module, node) && !is_safe(node) {
+                        return Some((module, node.start_byte()));
+                    }
+                    if is_model && node.is(Kind::Call) {
+                        called.insert(last_name(&callee(text, node)).to_owned());
+                    }
+                }
+            }
+        }
+    }
+    // `nn.Dropout(0.5, inplace=True)` anywhere.
+    program.calls().find_map(|(module, call)| {
+        let node = program.node(module, call)?;
+        (works_in_place(program, module, node) && !is_safe(node))
+            .then_some((module, call.span.start))
+    })
+}
+
+/// `x += y`, `x.mul_(2)`, `F.relu(x, inplace=True)`.
+fn changes(program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+    let text = program.module(module);
+    match Kind::of(&node) {
+        Kind::AugmentedAssignment => {
+            let value = node.field(Field::Right).map(|value| value.kind());
+            let plain = ["integer", "float", "list", "tuple", "string", "list_comprehension"];
+            let target = node.field(Field::Left).map(|left| written(text, left));
+            let function = text.function_at(node.start_byte());
+            let is_list = text.assignments.iter().any(|one| {
+                let value = text.node(&one.value).map(|value| value.kind());
+                one.function == function
+                    && Some(&one.target) == target.as_ref()
+                    && value == Some("list")
+            });
+            !is_list && value.is_some_and(|value| !plain.contains(&value))
+        }
+        Kind::Call => {
+            let name = callee(text, node);
+            let last = last_name(&name);
+            let is_method = last.ends_with('_') && !last.ends_with("__") && name.contains('.');
+            let starts_values = program.absolute(module, &name).starts_with("torch.nn.init.");
+            (is_method && last != "requires_grad_" && !starts_values)
+                || works_in_place(program, module, node)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a call of `torch.nn` makes what works in place.
+fn works_in_place(program: &Program<'_>, module: usize, call: Node<'_>) -> bool {
+    let text = program.module(module);
+    let kind = kind_of(program, module, call);
+    if kind.is_none() && !program.absolute(module, &callee(text, call)).starts_with("torch.nn.") {
+        return false;
+    }
+    let Some(arguments) = program.arguments(module, call) else { return false };
+    let first = usize::from(layer(program, module, call).is_none());
+    let by_place = kind.and_then(|kind| arguments.positional.get(first + kind.place).copied());
+    let given = arguments.named("inplace").or(by_place);
+    given.is_some_and(|given| written(text, given) != "False")
+}

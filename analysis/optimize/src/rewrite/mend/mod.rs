@@ -1,0 +1,69 @@
+//! Edits that mend a finding and make no optimization that a what-if predicts. Each is asked for at
+//! the lines of a finding; without lines it is made wherever the program has what it mends.
+
+pub mod accumulated_loss;
+mod activations;
+mod anomaly_detection;
+mod attributes;
+mod cudnn_benchmark;
+mod eval_mode;
+pub mod in_place;
+pub mod layers;
+pub mod losses;
+mod modes;
+mod no_grad;
+mod no_sync;
+mod non_blocking;
+mod persistent_workers;
+mod sequences;
+pub mod sums;
+pub mod taken_apart;
+pub mod vain_bias;
+pub mod validation;
+
+use tree_sitter::Node;
+
+use super::edits::Edits;
+use super::program::Program;
+use super::{EditKind, Refusal};
+
+/// Makes the edit of a kind; nothing where the kind is none of these.
+pub fn rewrite<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    kind: EditKind,
+    lines: &[(&str, u32)],
+) -> Result<(), Refusal> {
+    let at = &Wanted(lines);
+    match kind {
+        EditKind::DetachAccumulated => accumulated_loss::rewrite(program, edits, at),
+        EditKind::NoGradInValidation => no_grad::rewrite(program, edits, at),
+        EditKind::EvalModeInValidation => eval_mode::rewrite(program, edits, at),
+        EditKind::RemoveAnomalyDetection => anomaly_detection::rewrite(program, edits),
+        EditKind::PersistentWorkers => persistent_workers::rewrite(program, edits, at),
+        EditKind::NonBlockingCopy => non_blocking::rewrite(program, edits, at),
+        EditKind::NoSyncInAccumulation => no_sync::rewrite(program, edits),
+        EditKind::CudnnBenchmark => cudnn_benchmark::rewrite(program, edits, at),
+        EditKind::WithoutBias => vain_bias::rewrite(program, edits, at),
+        EditKind::InPlaceActivation => in_place::rewrite(program, edits, at),
+        _ => Err(Refusal::not_understood("it mends no finding")),
+    }
+}
+
+/// The lines that an edit is about; all where none is named.
+pub struct Wanted<'a>(&'a [(&'a str, u32)]);
+
+impl Wanted<'_> {
+    /// No line is named.
+    fn is_anywhere(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a node has one of the lines.
+    fn meets(&self, program: &Program<'_>, module: usize, node: Node<'_>) -> bool {
+        let text = program.module(module);
+        let lines = text.line(node.start_byte())..=text.line(node.end_byte().saturating_sub(1));
+        self.is_anywhere()
+            || self.0.iter().any(|(path, line)| *path == text.path && lines.contains(line))
+    }
+}

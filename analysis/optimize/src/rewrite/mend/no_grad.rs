@@ -1,0 +1,118 @@
+//! Validation without gradients (PyTorch, "Performance Tuning Guide").
+
+use super::super::edits::Edits;
+use super::super::layout::Layout;
+use super::super::program::Program;
+use super::super::syntax::within;
+use super::super::{Refusal, imports};
+use super::Wanted;
+use super::validation::{Validation, forward_that_goes_back, validations};
+use ridgeline_python::semantics::module::{Function, Module};
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+
+/// `@torch.no_grad()` at the function that validates, or `with torch.no_grad():` around the loop or the
+/// statement.
+pub(super) fn rewrite<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    at: &Wanted<'_>,
+) -> Result<(), Refusal> {
+    let mut done = None;
+    for validation in validations(program, at)? {
+        let (module, function) = validation.scope;
+        let text = program.module(module);
+        if is_without(program, &validation) {
+            done.get_or_insert(program.at(module, validation.first.start_byte()));
+            continue;
+        }
+        if let Some((module, offset)) = forward_that_goes_back(program) {
+            let why = "asks for gradients itself, and needs them in validation, too";
+            return Err(program.refuse(module, offset, why));
+        }
+        let function = function.and_then(|at| text.functions.get(at));
+        match function.filter(|_| validation.has_own_function) {
+            Some(function) => decorate(program, edits, module, function)?,
+            None => {
+                if yields(&validation) || function.is_some_and(|one| is_asynchronous(text, one)) {
+                    let why =
+                        "hands over to others meanwhile, and gradients would be off there, too";
+                    return Err(program.refuse(module, validation.first.start_byte(), why));
+                }
+                let torch = imports::torch(edits, module, text);
+                let header = format!("with {torch}.no_grad():");
+                edits.wrap(program, module, validation.bytes(), &header)?;
+            }
+        }
+    }
+    match done {
+        _ if !edits.is_empty() => Ok(()),
+        Some(at) => Err(Refusal::done(format!("{at} validates without gradients already"))),
+        None => Err(Refusal::not_understood("nothing that validates a model was found here")),
+    }
+}
+
+fn yields(validation: &Validation<'_>) -> bool {
+    let mut nodes = validation.statements().flat_map(within);
+    nodes.any(|node| matches!(Kind::of(&node), Kind::Yield | Kind::Await))
+}
+
+fn is_asynchronous(text: &Module, function: &Function) -> bool {
+    text.text(&function.span).starts_with("async")
+}
+
+/// Puts a decorator above a function, below those that it has.
+fn decorate<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    module: usize,
+    function: &Function,
+) -> Result<(), Refusal> {
+    let start = function.span.start;
+    let text = program.module(module);
+    if function.yields {
+        let why = "yields, and a generator would keep gradients off outside of it";
+        return Err(program.refuse(module, start, why));
+    }
+    if is_asynchronous(text, function) {
+        let why = "is asynchronous, and a decorator would turn gradients on again before it runs";
+        return Err(program.refuse(module, start, why));
+    }
+    if function.decorators.iter().any(|one| text.text(one).contains("jit")) {
+        return Err(program.refuse(module, start, "is compiled, and takes no such decorator"));
+    }
+    let root = text.index.tree().map(|tree| tree.root_node());
+    let node = root.and_then(|root| root.descendant_for_byte_range(start, start + 1));
+    let definition = node.and_then(|node| {
+        let around = std::iter::successors(Some(node), |node| node.parent()).take(8);
+        around.into_iter().find(|node| node.is(Kind::FunctionDefinition))
+    });
+    let definition = definition.ok_or_else(|| program.refuse(module, start, "is no function"))?;
+    // Directly at the function: a decorator above may need the plain one.
+    if Layout::of(text).indentation(definition.start_byte()).is_none() {
+        return Err(program.refuse(module, start, "stands behind something else on its line"));
+    }
+    let torch = imports::torch(edits, module, text);
+    edits.before(module, definition, &[format!("@{torch}.no_grad()")]);
+    Ok(())
+}
+
+/// Whether gradients are off: by a decorator, by a `with` around the statements or within them around
+/// all calls, or for good before them.
+fn is_without(program: &Program<'_>, validation: &Validation<'_>) -> bool {
+    let (module, function) = validation.scope;
+    let text = program.module(module);
+    let function = function.and_then(|at| text.functions.get(at));
+    let is_off = |written: &str| {
+        ["no_grad", "inference_mode", "set_grad_enabled"].iter().any(|name| written.contains(name))
+    };
+    let is_decorated =
+        function.is_some_and(|one| one.decorators.iter().any(|one| is_off(text.text(one))));
+    let mut around = std::iter::successors(Some(validation.first), |node| node.parent()).take(64);
+    let within_with = around.any(|node| {
+        let body = node.field(Field::Body).filter(|_| node.is(Kind::WithStatement));
+        body.is_some_and(|body| is_off(text.text(&(node.start_byte()..body.start_byte()))))
+    });
+    let before = function.map(|one| one.body.start..validation.first.start_byte());
+    let for_good = before.is_some_and(|span| text.text(&span).contains("set_grad_enabled(False)"));
+    is_decorated || within_with || for_good || is_off(text.text(&validation.bytes()))
+}

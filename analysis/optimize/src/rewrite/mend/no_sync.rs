@@ -1,0 +1,145 @@
+//! Gradients exchanged once a step where several batches are added up (PyTorch
+//! `DistributedDataParallel.no_sync`).
+
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use tree_sitter::Node;
+
+use super::super::edits::Edits;
+use super::super::forward::{Backward, Forward, backwards, forward};
+use super::super::models::Models;
+use super::super::optimizers::is_optimizer;
+use super::super::program::{Program, Scope};
+use super::super::syntax::{callee, calls_in, reads, statement_of, writes};
+use super::super::{Refusal, imports};
+use ridgeline_python::semantics::module::last_name;
+
+/// `with nullcontext() if … else model.no_sync():` around forward and backward pass, with the
+/// condition under which the optimizer steps.
+pub(super) fn rewrite<'a>(program: &Program<'a>, edits: &mut Edits<'a>) -> Result<(), Refusal> {
+    let present = program.calls().find(|(_, call)| call.name() == "no_sync");
+    if let Some((module, call)) = present {
+        let at = program.at(module, call.span.start);
+        return Err(Refusal::done(format!("{at} exchanges gradients once a step already")));
+    }
+    let models = Models::of(program);
+    let backwards = backwards(program)?;
+    let [backward] = &backwards[..] else {
+        return Err(Refusal::not_understood("the program goes back in several places"));
+    };
+    let (module, _) = backward.scope;
+    let text = program.module(module);
+    let model = exchanged(program, &models, backward)?;
+    let condition = condition(program, backward)?;
+    let Forward { runs, inline } = forward(program, &models, &backwards)?;
+    // What is on one line with its `backward()` begins there.
+    let first = match runs.first() {
+        Some(run) => run.first,
+        None if !inline.is_empty() => backward.statement,
+        None => return Err(Refusal::not_understood("no call of a model leads to the loss")),
+    };
+    let block = |node: Node<'_>| node.parent().map(|parent| parent.id());
+    if block(first) != block(backward.statement)
+        || first.start_byte() > backward.statement.start_byte()
+    {
+        let why = "goes back in another block than its forward pass";
+        return Err(program.refuse(module, backward.call.start_byte(), why));
+    }
+    if matches!(Kind::of(&condition), Kind::True | Kind::Integer) {
+        let why = "steps under a condition that always holds";
+        return Err(program.refuse(module, condition.start_byte(), why));
+    }
+    // Where it is asked before, it has to say what it will say then.
+    let asked = reads(text, condition);
+    let mut between = Some(first);
+    while let Some(one) = between.filter(|one| one.end_byte() <= condition.start_byte()) {
+        if let Some(name) = writes(text, one).intersection(&asked).next() {
+            let what =
+                format!("gives `{name}` another value before the optimizer's step asks for it");
+            return Err(program.refuse(module, one.start_byte(), &what));
+        }
+        between = one.next_named_sibling();
+    }
+    if !calls_in(condition).is_empty()
+        && calls_in(condition).iter().any(|call| !is_plain(program, module, *call))
+    {
+        let why = "steps under a condition that calls something, which would be called twice";
+        return Err(program.refuse(module, condition.start_byte(), why));
+    }
+    let null = imports::imported(edits, module, text, "contextlib", "nullcontext");
+    let Some(null) = null else {
+        return Err(program.refuse(module, 0, "calls something else `nullcontext`"));
+    };
+    let written = text.text(&condition.byte_range());
+    if written.contains(['\n', '\r']) {
+        let why = "steps under a condition of several lines";
+        return Err(program.refuse(module, condition.start_byte(), why));
+    }
+    let header = format!("with {null}() if {written} else {model}.no_sync():");
+    let statements = first.start_byte()..backward.statement.end_byte();
+    edits.wrap(program, module, statements, &header)
+}
+
+/// `len(loader)`, which may be asked twice.
+fn is_plain(program: &Program<'_>, module: usize, call: Node<'_>) -> bool {
+    matches!(callee(program.module(module), call).as_str(), "len" | "int" | "min" | "max")
+}
+
+/// The variable of the model that exchanges its gradients: the one that `DistributedDataParallel` made.
+fn exchanged(
+    program: &Program<'_>,
+    models: &Models,
+    backward: &Backward<'_>,
+) -> Result<String, Refusal> {
+    let (module, _) = backward.scope;
+    let made = program.modules().iter().enumerate().flat_map(|(at, text)| {
+        let made = text.assignments.iter().filter(move |one| {
+            text.node(&one.value).filter(|node| node.is(Kind::Call)).is_some_and(|call| {
+                let whole = program.absolute(at, &callee(text, call));
+                matches!(last_name(&whole), "DistributedDataParallel" | "DDP")
+            })
+        });
+        made.map(move |one| (at, one))
+    });
+    let names: Vec<&str> = made
+        .filter(|(at, one)| *at == module && models.is_one(&one.target))
+        .map(|(_, one)| one.target.as_str())
+        .collect();
+    match names[..] {
+        [name] => Ok(name.to_owned()),
+        [] => {
+            Err(Refusal::not_understood("no model made by DistributedDataParallel was found here"))
+        }
+        _ => Err(Refusal::not_understood("several models are made by DistributedDataParallel")),
+    }
+}
+
+/// The condition of the `if` that the optimizer steps in.
+fn condition<'a>(program: &Program<'a>, backward: &Backward<'a>) -> Result<Node<'a>, Refusal> {
+    let scope: Scope = backward.scope;
+    let (module, function) = scope;
+    let block = backward.statement.parent().map(|block| block.id());
+    let mut found = None;
+    for (at, call) in
+        program.calls().filter(|(at, call)| *at == module && call.function == function)
+    {
+        let owner = call.callee.strip_suffix(".step");
+        if !owner.is_some_and(|owner| is_optimizer(program, owner)) {
+            continue;
+        }
+        let node = program.node(at, call);
+        let around =
+            node.and_then(statement_of).and_then(|one| one.parent()).and_then(|one| one.parent());
+        let branch = around.filter(|one| {
+            one.is(Kind::IfStatement) && one.parent().map(|block| block.id()) == block
+        });
+        match branch.and_then(|branch| branch.field(Field::Condition)) {
+            Some(condition) if found.is_none() => found = Some(condition),
+            _ => {
+                let why = "steps the optimizer for each batch, or where it is not followed";
+                return Err(program.refuse(module, call.span.start, why));
+            }
+        }
+    }
+    found
+        .ok_or_else(|| Refusal::not_understood("no step of an optimizer was found beside the loss"))
+}

@@ -1,0 +1,143 @@
+//! What a program adds up over iterations: in a variable, or in an object of a class of its own
+//! (`losses.update(loss, n)` of an `AverageMeter`).
+
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use tree_sitter::Node;
+
+use super::super::program::Program;
+use super::super::syntax::{callee, within, written};
+use ridgeline_python::semantics::functions::{Callable, callable};
+use ridgeline_python::semantics::gather::named_children;
+use ridgeline_python::semantics::module::{Assignment, Module};
+use ridgeline_python::semantics::trace::Place;
+
+/// What is added by an assignment: `value` of `total += value`, `total = total + value` and
+/// `mean = 0.9 * mean + value`.
+pub fn added<'a>(text: &'a Module, one: &Assignment) -> Option<Node<'a>> {
+    let value = text.node(&one.value)?;
+    let operator = |node: Node<'a>| node.field(Field::Operator).map(|it| it.kind());
+    if one.is_augmented {
+        return (operator(value.parent()?) == Some("+=")).then_some(value);
+    }
+    let side = |node: Node<'a>, name: &str| {
+        node.child_by_field_name(name).filter(|_| node.is(Kind::BinaryOperator))
+    };
+    let (left, right) = (side(value, "left")?, side(value, "right")?);
+    let is_itself = |node: Node<'a>| written(text, node).replace('\'', "\"") == one.target;
+    let is_part_of_itself = |node: Node<'a>| {
+        let is_scaled = matches!(operator(node), Some("*" | "/"));
+        let sides = [side(node, "left"), side(node, "right")];
+        is_itself(node) || (is_scaled && sides.into_iter().flatten().any(is_itself))
+    };
+    match (operator(value), is_part_of_itself(left), is_part_of_itself(right)) {
+        (Some("+"), true, false) => Some(right),
+        (Some("+"), false, true) => Some(left),
+        _ => None,
+    }
+}
+
+/// What a call adds to what an object of the program keeps.
+pub struct Metered<'a> {
+    /// As the call names it: `losses`.
+    pub object: String,
+    /// What the call hands over.
+    pub value: Node<'a>,
+    /// Where a method adds it: the text, and what is added there.
+    pub sum: (usize, Node<'a>),
+}
+
+/// What `losses.update(loss, n)` adds, as it is handed over, to a number or a list of `losses`, which is
+/// an object of a class of the program.
+pub fn metered<'a>(program: &Program<'a>, module: usize, call: Node<'a>) -> Option<Metered<'a>> {
+    let text = program.module(module);
+    let name = callee(text, call);
+    let object = name.rsplit_once('.')?.0.to_owned();
+    let place = Place { module, span: call.byte_range() };
+    let Callable::Function(there, at) = callable(&program.tracer, &place, &name)? else {
+        return None;
+    };
+    let inner = program.module(there);
+    let method = inner.functions.get(at).filter(|one| one.decorators.is_empty())?;
+    method.class.filter(|_| is_always_one(text, &object))?;
+    let arguments = program.arguments(module, call)?;
+    method.parameters.iter().skip(1).enumerate().find_map(|(place, parameter)| {
+        let given = arguments.positional.get(place).copied();
+        let value = given.or_else(|| arguments.named(&parameter.name))?;
+        let sum = sum_of(inner, at, &parameter.name).filter(|_| !parameter.is_rest)?;
+        Some(Metered { object: object.clone(), value, sum: (there, sum) })
+    })
+}
+
+/// Whether a variable is made by calls of one name, wherever it is given a value.
+fn is_always_one(text: &Module, variable: &str) -> bool {
+    let made = text.assignments.iter().filter(|one| one.target == variable);
+    let mut makers = made.map(|one| {
+        let call = text.node(&one.value).filter(|value| value.is(Kind::Call))?;
+        Some(callee(text, call))
+    });
+    let first = makers.next().flatten();
+    first.is_some() && makers.all(|other| other == first)
+}
+
+/// Where a method adds a parameter, with its graph, to an attribute that begins as a number or an empty
+/// list, and that the method does not shorten.
+fn sum_of<'a>(text: &'a Module, method: usize, parameter: &str) -> Option<Node<'a>> {
+    // What may take the graph off, or be another way around it.
+    const WITHOUT: [&str; 9] = [
+        "no_grad",
+        "inference_mode",
+        "item(",
+        "detach",
+        "isinstance",
+        "pop",
+        "clear",
+        "del ",
+        "[-",
+    ];
+    let function = text.functions.get(method)?;
+    let whole = text.text(&function.span);
+    let own = || text.assignments.iter().filter(|one| one.function == Some(method));
+    let is_renewed = own().any(|one| one.target == parameter);
+    if is_renewed || WITHOUT.iter().any(|word| whole.contains(word)) {
+        return None;
+    }
+    let begins = |attribute: &str, is_list: bool| {
+        let of_class = |one: &&Assignment| {
+            let class = one.function.and_then(|at| text.functions.get(at)?.class);
+            one.target == attribute && class == function.class
+        };
+        let others = text.assignments.iter().filter(of_class);
+        let mut others = others.filter(|one| added(text, one).is_none()).peekable();
+        let is_empty = |one: &Assignment| {
+            let value = text.text(&one.value);
+            let is_number = || value.parse::<f64>().is_ok() || value.starts_with("torch.zeros(");
+            let is_it = if is_list { matches!(value, "[]" | "list()") } else { is_number() };
+            is_it && one.function != Some(method)
+        };
+        attribute.starts_with("self.") && others.peek().is_some() && others.all(is_empty)
+    };
+    let sums = own().filter(|one| begins(&one.target, false));
+    let sums = sums.filter_map(|one| added(text, one));
+    let calls = text.calls.iter().filter(|call| call.function == Some(method));
+    let lists = calls.filter_map(|call| {
+        call.callee.strip_suffix(".append").filter(|list| begins(list, true))?;
+        let node = text.node(&call.span).filter(|node| node.is(Kind::Call))?;
+        named_children(node.field(Field::Arguments)?).first().copied()
+    });
+    sums.chain(lists).find(|value| carries(text, *value, parameter))
+}
+
+/// `value`, `value * n`
+fn carries(text: &Module, node: Node<'_>, parameter: &str) -> bool {
+    let nodes = within(node);
+    let is_plain = |one: &Node<'_>| {
+        let kinds = ["identifier", "binary_operator", "integer", "float", "attribute"];
+        kinds.contains(&one.kind()) || one.is(Kind::ParenthesizedExpression)
+    };
+    let is_it = |one: &Node<'_>| {
+        // `value.data` has no graph.
+        let is_looked_into = one.parent().is_some_and(|parent| parent.is(Kind::Attribute));
+        one.is(Kind::Identifier) && written(text, *one) == parameter && !is_looked_into
+    };
+    nodes.iter().all(is_plain) && nodes.iter().any(is_it)
+}

@@ -1,0 +1,263 @@
+//! A layer's bias that the batch norm behind it takes out again (PyTorch, "Performance Tuning Guide").
+
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use tree_sitter::Node;
+
+use super::super::Refusal;
+use super::super::edits::Edits;
+use super::super::models::{Models, keeps_states};
+use super::super::program::Program;
+use super::super::syntax::{everything, written};
+use super::Wanted;
+use super::attributes::{
+    Held, calls_of, held, is_replaced, is_used_otherwise, layer_before, only_argument,
+};
+use super::layers::{Candidate, change_all, is_batch_norm, layer, plain_name, refuse_all, switch};
+use super::modes::{left_in_evaluation, part_in_evaluation};
+use super::sequences::sequences;
+use super::taken_apart::taken_apart;
+use ridgeline_python::semantics::call_sites::Arguments;
+use ridgeline_python::semantics::module::{Module, last_name};
+
+/// `bias=False` of layers that only a batch norm follows.
+pub fn rewrite<'a>(
+    program: &Program<'a>,
+    edits: &mut Edits<'a>,
+    at: &Wanted<'_>,
+) -> Result<(), Refusal> {
+    let all = held(program);
+    let found = candidates(program, &all);
+    let change = |edits: &mut Edits<'a>, one: &Candidate<'a>| {
+        let (name, given) = bias_of(program, one)?;
+        if let Some((module, offset)) = used_bias(program, &all, &name, one.made) {
+            let what = "uses a bias that may be this layer's, and there would be none";
+            return Err(program.refuse(module, offset, what));
+        }
+        switch(program, edits, (one.module, one.made), ("bias", "False"), given)
+    };
+    let nothing = "no layer that only a batch norm follows is here";
+    change_all(program, edits, at, &found, change, ("has no bias already", nothing))?;
+    if keeps_states(program) {
+        edits.note(
+            "what was saved before has these biases: load it with `strict=False`, and take each \
+             from the running mean of its batch norm",
+        );
+    }
+    Ok(())
+}
+
+/// The layers with a bias that a batch norm takes away for certain: text and the calls that make them.
+pub fn vain_biases<'a>(program: &Program<'a>) -> Vec<(usize, Node<'a>)> {
+    let found = candidates(program, &held(program)).into_iter();
+    let is_on = |one: &Candidate<'a>| {
+        let given = bias_of(program, one).map(|(_, given)| given);
+        let text = program.module(one.module);
+        one.refusal.is_none()
+            && given.is_ok_and(|given| given.is_none_or(|given| written(text, given) == "True"))
+    };
+    found.filter(is_on).map(|one| (one.module, one.made)).collect()
+}
+
+/// The layers that only a batch norm follows.
+fn candidates<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
+    let mut found = in_sequences(program);
+    if !found.is_empty()
+        && let Some((module, offset)) = taken_apart(program)
+    {
+        let why =
+            "looks at single layers of a sequence, perhaps at what one gives to its batch norm";
+        refuse_all(&mut found, &program.refuse(module, offset, why));
+    }
+    found.extend(in_methods(program, all));
+    if !found.is_empty()
+        && let Some((module, offset)) = part_in_evaluation(program, &Models::of(program))
+            .or_else(|| left_in_evaluation(program))
+    {
+        let why =
+            "puts what may train into evaluation mode, in which a batch norm leaves a bias in";
+        refuse_all(&mut found, &program.refuse(module, offset, why));
+    }
+    found
+}
+
+/// Layers in front of a batch norm in an `nn.Sequential`.
+fn in_sequences<'a>(program: &Program<'a>) -> Vec<Candidate<'a>> {
+    let mut found = Vec::new();
+    for (module, layers) in sequences(program) {
+        for pair in layers.windows(2) {
+            if let [one, norm] = pair
+                && is_vain(program, module, (&one.layer, one.made), (&norm.layer, norm.made))
+            {
+                found.push(Candidate::new(module, one.made, vec![norm.made]));
+            }
+        }
+    }
+    found
+}
+
+/// Layers that a method calls for a batch norm alone.
+fn in_methods<'a>(program: &Program<'a>, all: &[Held<'a>]) -> Vec<Candidate<'a>> {
+    let mut found = Vec::new();
+    for norm in all.iter().filter(|one| is_batch_norm(&one.layer)) {
+        let module = norm.module;
+        for call in calls_of(program, norm) {
+            let before = only_argument(call)
+                .and_then(|given| layer_before(program, all, (module, norm.class), given));
+            let Some((one, by)) = before else { continue };
+            let pair = ((one.layer.as_str(), one.made), (norm.layer.as_str(), norm.made));
+            // Elsewhere its bias may be needed.
+            let is_alone = calls_of(program, one).len() == 1
+                && !is_used_otherwise(program, one)
+                && !is_replaced(program, one)
+                && !is_replaced(program, norm);
+            if is_alone && is_vain(program, module, pair.0, pair.1) {
+                found.push(Candidate::new(module, one.made, vec![by, norm.made]));
+            }
+        }
+    }
+    found
+}
+
+/// The place of `bias` among the arguments of a layer.
+fn place_of_bias(layer: &str) -> Option<usize> {
+    let place = match plain_name(layer) {
+        "Linear" => 2,
+        "Conv1d" | "Conv2d" | "Conv3d" => 7,
+        "ConvTranspose1d" | "ConvTranspose2d" | "ConvTranspose3d" => 7,
+        _ => return None,
+    };
+    // One that learns the size of its input is not given it.
+    Some(if layer.starts_with("Lazy") { place - 1 } else { place })
+}
+
+/// Whether a batch norm takes a layer's bias away: it has the mean of each channel that the layer gives.
+fn is_vain<'a>(
+    program: &Program<'a>,
+    module: usize,
+    (one, made): (&str, Node<'a>),
+    (norm, norm_made): (&str, Node<'a>),
+) -> bool {
+    if place_of_bias(one).is_none() || !is_batch_norm(norm) {
+        return false;
+    }
+    let text = program.module(module);
+    let given = |call, place: usize, name: &str| {
+        let arguments: Arguments<'a> = program.arguments(module, call)?;
+        let value = arguments.positional.get(place).copied().or_else(|| arguments.named(name))?;
+        Some(written(text, value))
+    };
+    let place = usize::from(!one.starts_with("Lazy"));
+    if plain_name(one) == "Linear" {
+        // Over rows of several positions, `BatchNorm1d` norms the positions, and `BatchNorm2d` what
+        // is in front of them.
+        let channels = given(made, place, "out_features");
+        return plain_name(norm) == "BatchNorm1d"
+            && channels.is_some()
+            && channels == given(norm_made, 0, "num_features");
+    }
+    // Of one picture without a batch, a norm takes another dimension.
+    let number = |value: Option<String>| value.and_then(|value| value.parse::<u64>().ok());
+    let channels = number(given(made, place, "out_channels"));
+    let normed = number(given(norm_made, 0, "num_features"));
+    channels.zip(normed).is_none_or(|(one, other)| one == other)
+}
+
+/// What a layer is, and what it is given as its bias.
+fn bias_of<'a>(
+    program: &Program<'a>,
+    one: &Candidate<'a>,
+) -> Result<(String, Option<Node<'a>>), Refusal> {
+    let (module, made) = (one.module, one.made);
+    let start = made.start_byte();
+    let name = layer(program, module, made).unwrap_or_default();
+    let arguments = program.arguments(module, made);
+    let (Some(arguments), Some(place)) = (arguments, place_of_bias(&name)) else {
+        return Err(program.refuse(
+            module,
+            start,
+            "makes the layer in a form that is not followed",
+        ));
+    };
+    if arguments.has_star || !arguments.splats.is_empty() {
+        let why = "gives the layer starred arguments, which may hold its bias";
+        return Err(program.refuse(module, start, why));
+    }
+    Ok((name, arguments.named("bias").or(arguments.positional.get(place).copied())))
+}
+
+/// Where the program uses the bias of what may be this layer without asking whether there is one:
+/// `nn.init.zeros_(m.bias)`.
+fn used_bias(
+    program: &Program<'_>,
+    all: &[Held<'_>],
+    layer: &str,
+    made: Node<'_>,
+) -> Option<(usize, usize)> {
+    for (module, text) in program.modules().iter().enumerate() {
+        if !text.index.text().contains("bias") {
+            continue;
+        }
+        let Some(tree) = text.index.tree() else { continue };
+        let used = everything(tree.root_node()).into_iter().find(|node| {
+            let name = node.field(Field::Attribute).filter(|_| node.is(Kind::Attribute));
+            let is_bias = name.is_some_and(|name| text.text(&name.byte_range()) == "bias");
+            let object = node.field(Field::Object).filter(|_| is_bias);
+            let Some(owner) = object.map(|object| written(text, object)) else { return false };
+            let last = last_name(&owner).to_lowercase();
+            // The norm's own, and that of a layer written by hand.
+            if last.contains("norm") || last.starts_with("bn") || last == "self" {
+                return false;
+            }
+            let class = program.class_of((module, text.function_at(node.start_byte())));
+            let known = all
+                .iter()
+                .find(|one| one.module == module && Some(one.class) == class && one.name == owner);
+            match known {
+                Some(known) => known.made.id() == made.id(),
+                None => !is_asked_for(*node) && !is_of_others(text, *node, layer),
+            }
+        });
+        if let Some(node) = used {
+            return Some((module, node.start_byte()));
+        }
+    }
+    None
+}
+
+/// `m.bias is not None`
+fn is_asked_for(bias: Node<'_>) -> bool {
+    bias.parent().is_some_and(|parent| parent.is(Kind::ComparisonOperator))
+}
+
+/// Whether it stands under a condition that there is a bias, or that the layer is of another type.
+fn is_of_others(text: &Module, bias: Node<'_>, layer: &str) -> bool {
+    let own = if layer.contains("Conv") { "Conv" } else { "Linear" };
+    let types = ["Conv", "Linear", "Norm", "Embedding", "LSTM", "GRU", "RNN", "Attention"];
+    holding(bias).into_iter().any(|condition| {
+        let condition = written(text, condition);
+        let is_guard = condition.contains(".bias")
+            || (condition.contains("bias") && condition.contains("None"));
+        let names = |kind: &&str| condition.contains(*kind);
+        is_guard || (types.iter().any(names) && !names(&own))
+    })
+}
+
+/// The conditions of the `if`s whose own branch a node is in.
+fn holding(node: Node<'_>) -> Vec<Node<'_>> {
+    let mut found = Vec::new();
+    let mut at = node;
+    while let Some(parent) = at.parent() {
+        let field = |name: Field| parent.field(name);
+        match Kind::of(&parent) {
+            Kind::FunctionDefinition | Kind::ClassDefinition => break,
+            Kind::IfStatement | Kind::ElifClause
+                if field(Field::Consequence).is_some_and(|it| it.id() == at.id()) =>
+            {
+                found.extend(field(Field::Condition));
+            }
+            _ => {}
+        }
+        at = parent;
+    }
+    found
+}

@@ -1,0 +1,209 @@
+//! [`Program`]: the texts of what runs, and which of their code that is.
+
+use ridgeline_python::syntax::kind::{Field, Kind, TypedNode as _};
+use std::collections::{HashMap, HashSet};
+
+use tree_sitter::Node;
+
+use super::Refusal;
+use ridgeline_python::semantics::call_sites::Arguments;
+use ridgeline_python::semantics::module::{Call, Module, last_name};
+use ridgeline_python::semantics::project::Modules;
+use ridgeline_python::semantics::trace::{Place, Tracer};
+use ridgeline_python::semantics::{Entry, Project};
+
+/// A function of a module, or the code outside of functions.
+pub type Scope = (usize, Option<usize>);
+
+/// The texts that run, with what leads from one to another.
+pub struct Program<'a> {
+    pub tracer: Tracer<'a>,
+    reached: HashSet<Scope>,
+}
+
+impl<'a> Program<'a> {
+    pub fn new(files: &'a Modules, project: &'a dyn Project, entry: &'a Entry) -> Program<'a> {
+        let tracer = Tracer::new(files, project, entry);
+        let reached = reached(&tracer);
+        Program { tracer, reached }
+    }
+
+    /// The texts, the one that is started first.
+    pub fn modules(&self) -> &'a [Module] {
+        self.tracer.modules
+    }
+
+    pub fn module(&self, at: usize) -> &'a Module {
+        &self.tracer.modules[at]
+    }
+
+    /// Whether this code runs, as far as names tell.
+    pub fn is_reached(&self, scope: Scope) -> bool {
+        self.reached.contains(&scope)
+    }
+
+    /// The calls of the code that runs, by module.
+    pub fn calls(&self) -> impl Iterator<Item = (usize, &'a Call)> {
+        let modules = self.modules().iter().enumerate();
+        let all = modules.flat_map(|(at, text)| text.calls.iter().map(move |call| (at, call)));
+        all.filter(|(at, call)| self.is_reached((*at, call.function)))
+    }
+
+    /// What a callee is called where it comes from: `torch.optim.Adam` for `optim.Adam` behind
+    /// `from torch import optim`. What is not imported stays as it is written.
+    pub fn absolute(&self, module: usize, callee: &str) -> String {
+        let text = self.module(module);
+        let (first, rest) = callee.split_once('.').unwrap_or((callee, ""));
+        let named = text.names.iter().rev().find(|(here, ..)| here == first);
+        let Some((_, from, there)) = named else { return callee.to_owned() };
+        let mut whole = from.clone();
+        for part in [there.as_str(), rest] {
+            if !part.is_empty() {
+                if !whole.ends_with('.') {
+                    whole.push('.');
+                }
+                whole.push_str(part);
+            }
+        }
+        whole
+    }
+
+    /// What a call calls, with its whole name.
+    pub fn called(&self, module: usize, call: &Call) -> String {
+        self.absolute(module, &call.callee)
+    }
+
+    pub fn node(&self, module: usize, call: &Call) -> Option<Node<'a>> {
+        self.module(module).node(&call.span).filter(|node| node.is(Kind::Call))
+    }
+
+    pub fn arguments(&self, module: usize, call: Node<'_>) -> Option<Arguments<'a>> {
+        Arguments::of(&self.tracer, &Place { module, span: call.byte_range() })
+    }
+
+    /// Where something stands, for a person: `train.py:12`.
+    pub fn at(&self, module: usize, offset: usize) -> String {
+        let text = self.module(module);
+        format!("{}:{}", text.path, text.line(offset))
+    }
+
+    /// A refusal about a place: `train.py:12 is …`.
+    pub fn refuse(&self, module: usize, offset: usize, what: &str) -> Refusal {
+        Refusal::NotUnderstood(format!("{} {what}", self.at(module, offset)))
+    }
+
+    /// The class of the method that a function is, or is defined in.
+    pub fn class_of(&self, (module, function): Scope) -> Option<usize> {
+        let functions = &self.module(module).functions;
+        let mut function = function;
+        while let Some(at) = function {
+            let one = functions.get(at)?;
+            if one.class.is_some() {
+                return one.class;
+            }
+            function = one.outer;
+        }
+        None
+    }
+
+    /// Whether a variable is known in a scope: `device`, `self.device`. Where not by an assignment
+    /// or a parameter, then by an import.
+    pub fn is_visible(&self, (module, function): Scope, name: &str) -> bool {
+        let text = self.module(module);
+        let root = name.split(['.', '[']).next().unwrap_or(name);
+        let mut at = function;
+        while let Some(index) = at {
+            let Some(one) = text.functions.get(index) else { return false };
+            let own = |wanted: &str| {
+                text.assignments
+                    .iter()
+                    .any(|found| found.function == Some(index) && found.target == wanted)
+            };
+            if one.parameters.iter().any(|parameter| parameter.name == root) {
+                return root != "self" || self.sets_attribute((module, function), name);
+            }
+            if own(root) {
+                return true;
+            }
+            at = one.outer;
+        }
+        let global = text
+            .assignments
+            .iter()
+            .any(|found| found.function.is_none() && found.class.is_none() && found.target == root);
+        global || text.names.iter().any(|(here, ..)| here == root)
+    }
+
+    /// Whether the class of a method sets `self.x` somewhere.
+    fn sets_attribute(&self, scope: Scope, name: &str) -> bool {
+        let text = self.module(scope.0);
+        let Some(class) = self.class_of(scope) else { return false };
+        let first = name.split('.').take(2).collect::<Vec<_>>().join(".");
+        text.assignments.iter().any(|found| {
+            found.target == first && self.class_of((scope.0, found.function)) == Some(class)
+        })
+    }
+}
+
+/// The code that runs when the entry is started, followed by names from calls to functions. It may
+/// take in too much, where two functions have one name.
+fn reached(tracer: &Tracer<'_>) -> HashSet<Scope> {
+    let mut by_name: HashMap<&str, Vec<Scope>> = HashMap::new();
+    let mut calls: HashMap<Scope, Vec<&Call>> = HashMap::new();
+    let mut inner: HashMap<Scope, Vec<Scope>> = HashMap::new();
+    for (module, text) in tracer.modules.iter().enumerate() {
+        for (at, function) in text.functions.iter().enumerate() {
+            by_name.entry(&function.name).or_default().push((module, Some(at)));
+            if function.outer.is_some() {
+                inner.entry((module, function.outer)).or_default().push((module, Some(at)));
+            }
+            // What an object of a class runs by itself.
+            let by_itself = ["__init__", "__call__", "__iter__", "__next__", "__getitem__"];
+            let by_itself = by_itself.contains(&function.name.as_str());
+            if let (true, Some(class)) = (by_itself || function.name == "forward", function.class) {
+                let name = text.classes[class].name.as_str();
+                by_name.entry(name).or_default().push((module, Some(at)));
+            }
+        }
+        for call in &text.calls {
+            calls.entry((module, call.function)).or_default().push(call);
+        }
+    }
+    let mut waiting: Vec<Scope> = (0..tracer.modules.len()).map(|module| (module, None)).collect();
+    if tracer.entry.provider {
+        let functions = tracer.modules[0].functions.iter().enumerate();
+        let is_it = |name: &str| name.starts_with("skyline_") || name.starts_with("deepview_");
+        waiting.extend(functions.filter(|(_, one)| is_it(&one.name)).map(|(at, _)| (0, Some(at))));
+    }
+    let mut found: HashSet<Scope> = waiting.iter().copied().collect();
+    let mut seen: HashSet<String> = HashSet::new();
+    while let Some(scope) = waiting.pop() {
+        let mut next: Vec<Scope> = inner.get(&scope).cloned().unwrap_or_default();
+        for call in calls.get(&scope).into_iter().flatten() {
+            let handed = handed_over(&tracer.modules[scope.0], call);
+            for name in std::iter::once(call.name().to_owned()).chain(handed) {
+                if seen.insert(name.clone()) {
+                    next.extend(by_name.get(name.as_str()).into_iter().flatten());
+                }
+            }
+        }
+        waiting.extend(next.into_iter().filter(|scope| found.insert(*scope)));
+    }
+    found
+}
+
+/// Functions that a call gets as an argument: `spawn(main, …)`, `Thread(target=self.run)`.
+fn handed_over(text: &Module, call: &Call) -> Vec<String> {
+    let Some(list) = text.node(&call.span).and_then(|node| node.field(Field::Arguments)) else {
+        return Vec::new();
+    };
+    let mut walk = list.walk();
+    let arguments: Vec<Node<'_>> = list.named_children(&mut walk).take(32).collect();
+    let values = arguments.into_iter().filter_map(|argument| match Kind::of(&argument) {
+        Kind::KeywordArgument => argument.field(Field::Value),
+        _ => Some(argument),
+    });
+    let names =
+        values.filter(|value| matches!(Kind::of(value), Kind::Identifier | Kind::Attribute));
+    names.map(|name| last_name(text.text(&name.byte_range())).to_owned()).collect()
+}

@@ -1,0 +1,239 @@
+//! What is not edited, and what is said then; and texts that are no programs.
+
+use expect_test::expect;
+use proptest::prelude::*;
+
+use super::*;
+
+const BF16: EditKind = EditKind::AutocastBFloat16;
+const FP16: EditKind = EditKind::AutocastFloat16;
+
+#[test]
+fn libraries_do_it_themselves() {
+    let lightning =
+        "import lightning as L\ntrainer = L.Trainer(max_epochs=1)\ntrainer.fit(model)\n";
+    check_refused(
+        BF16,
+        lightning,
+        expect![[
+            r#"Lightning does this itself: set Trainer(precision="bf16-mixed") at train.py:2"#
+        ]],
+    );
+    check_refused(
+        EditKind::Compile,
+        lightning,
+        expect![
+            "Lightning (train.py:2) runs the training loop, which is not in the program's own code"
+        ],
+    );
+    let transformers = "from transformers import Trainer, TrainingArguments\nargs = TrainingArguments('out')\nTrainer(model, args).train()\n";
+    for (kind, expected) in [
+        (FP16, expect!["transformers does this itself: set fp16=True at train.py:2"]),
+        (
+            EditKind::FusedOptimizer,
+            expect![[
+                r#"transformers does this itself: set optim="adamw_torch_fused" at train.py:2"#
+            ]],
+        ),
+        (
+            EditKind::LoaderWorkers,
+            expect!["transformers does this itself: set dataloader_num_workers=4 at train.py:2"],
+        ),
+    ] {
+        check_refused(kind, transformers, expected);
+    }
+    let accelerate = "from accelerate import Accelerator\naccelerator = Accelerator()\nfor x in loader:\n    loss = model(x)\n    accelerator.backward(loss)\n    optimizer.step()\n";
+    check_refused(
+        FP16,
+        accelerate,
+        expect![[
+            r#"accelerate does this itself: set Accelerator(mixed_precision="fp16") at train.py:2"#
+        ]],
+    );
+}
+
+#[test]
+fn what_leads_to_the_loss_is_elsewhere() {
+    check_refused(
+        BF16,
+        "import torch\nprint(1)\n",
+        expect!["no training loop with a backward() was found"],
+    );
+    check_refused(
+        BF16,
+        "import torch\ndef back(loss):\n    loss.backward()\nfor x in d:\n    back(model(x))\n",
+        expect!["train.py:3 goes back from a loss whose forward pass is not in the same function"],
+    );
+    check_refused(
+        BF16,
+        "import torch\nclass Pix:\n    def forward(self):\n        self.fake = self.netG(self.real)\n    def backward_G(self):\n        self.loss_G = self.crit(self.netD(self.fake), True)\n        self.loss_G.backward()\n    def optimize_parameters(self):\n        self.netD.train(); self.netG.train()\n        self.forward()\n        self.backward_G()\n        self.optimizer.step()\nPix().optimize_parameters()\n",
+        expect!["train.py:4 computes `self.fake`, from which the loss comes, in another function"],
+    );
+    check_refused(
+        BF16,
+        "import torch\nmodel = torch.nn.Linear(1, 1)\nfor x in d: loss = model(x); loss.backward()\n",
+        expect!["train.py:3 has several statements on one line: give each a line of its own"],
+    );
+}
+
+#[test]
+fn lower_precision_is_there_already() {
+    let script = |dtype: &str| {
+        format!(
+            "import torch\nfor x in d:\n    with torch.autocast('cuda', dtype=torch.{dtype}):\n        loss = model(x)\n    loss.backward()\n"
+        )
+    };
+    check_refused(
+        BF16,
+        &script("bfloat16"),
+        expect!["done: train.py:3 trains in bfloat16 already"],
+    );
+    check_refused(
+        FP16,
+        &script("bfloat16"),
+        expect!["train.py:3 has autocast already, in bfloat16: change its dtype there"],
+    );
+    check_refused(
+        BF16,
+        "import torch\nmodel = Net().half()\nfor x in d:\n    loss = model(x)\n    loss.backward()\n",
+        expect!["train.py:2 makes numbers of lower precision already, by hand"],
+    );
+    check_refused(
+        BF16,
+        "import torch\nmodel = torch.nn.Linear(1, 1)\ncrit = torch.nn.BCELoss()\nfor x in d:\n    loss = crit(model(x), 1)\n    loss.backward()\n",
+        expect![
+            "train.py:3 uses BCELoss, which is not safe in autocast: take the form with logits, without the sigmoid"
+        ],
+    );
+    check_refused(
+        BF16,
+        "import torch\nmodel = torch.nn.Linear(1, 1)\nfor x in d:\n    out = model(x)\n    loss = out.sum()\n    loss.backward()\n    seen.append(out.detach().numpy())\n",
+        expect![
+            "train.py:7 makes a NumPy array, which cannot hold bfloat16: put .float() in front first"
+        ],
+    );
+}
+
+#[test]
+fn scalers_are_not_put_where_they_would_be_wrong() {
+    let script = |body: &str| {
+        format!(
+            "import torch\nmodel = torch.nn.Linear(1, 1)\nopt = torch.optim.SGD(model.parameters(), 1)\nfor i, x in enumerate(d):\n    loss = model(x).sum()\n    loss.backward()\n{body}"
+        )
+    };
+    check_refused(
+        FP16,
+        &script(
+            "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1)\n    if i % 2:\n        opt.step()\n",
+        ),
+        expect!["train.py:7 clips gradients in another block than the optimizer steps in"],
+    );
+    check_refused(
+        FP16,
+        &script("    for p in model.parameters():\n        p.grad.mul_(2)\n    opt.step()\n"),
+        expect![
+            "train.py:9 reads gradients between the backward pass and the step, which would be scaled"
+        ],
+    );
+    check_refused(
+        FP16,
+        &script("    scaler = 3\n    opt.step()\n"),
+        expect!["train.py:7 calls something else `scaler`"],
+    );
+}
+
+#[test]
+fn steps_of_another_function() {
+    check_refused(
+        FP16,
+        "import torch\ndef back(x):\n    loss = model(x).sum()\n    loss.backward()\ndef main():\n    model = torch.nn.Linear(1, 1)\n    opt = torch.optim.SGD(model.parameters(), 1)\n    for x in d:\n        back(x)\n        opt.step()\nmain()\n",
+        expect!["train.py:4 goes back in another function than the optimizer steps in"],
+    );
+}
+
+#[test]
+fn models_that_cannot_be_found() {
+    check_refused(
+        EditKind::Compile,
+        "import torch\nmodel, opt = setup()\nfor x in d:\n    model.train()\n    loss = model(x)\n    loss.backward()\n",
+        expect!["train.py:2 gets `model` with others from one call"],
+    );
+    check_refused(
+        EditKind::ChannelsLast,
+        "import torch\nmodel = torch.nn.Linear(1, 1)\nfor x in d:\n    loss = model(x)\n    loss.backward()\n",
+        expect!["no convolution over pictures (Conv2d) was found in the program"],
+    );
+    check_refused(
+        EditKind::Checkpoint,
+        PLAIN,
+        expect!["the model has no repeated blocks that are known, and no line was named"],
+    );
+}
+
+#[test]
+fn a_syntax_error() {
+    check_refused(
+        EditKind::FusedOptimizer,
+        "import torch\nopt = torch.optim.SGD(p)\nx = = 3\n",
+        expect!["train.py has a syntax error, or is not read yet"],
+    );
+    let (texts, _) = project(&[("train.py", "")]);
+    let entry = Entry { path: "other.py".to_owned(), ..Entry::default() };
+    let refused = rewrite(&texts, &entry, &asked(BF16));
+    assert_eq!(refused, Err(Refusal::NotUnderstood("other.py is not there".to_owned())));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever is cut off, nothing panics; and what is edited once is not edited twice.
+    #[test]
+    fn texts_that_are_cut_off(which in 0..demos::ALL.len(), from in 0.0..1.0, to in 0.0..1.0, kind in 0..11_usize) {
+        let files = demos::ALL[which];
+        let text = files[0].1;
+        let at = |share: f64| ridgeline_python::character_at(text, (text.len() as f64 * share) as usize);
+        let (from, to) = (at(f64::min(from, to) / 2.0), at(f64::max(from, to)));
+        let mut cut: Vec<(&str, &str)> = files.to_vec();
+        cut[0].1 = &text[from.min(to)..to];
+        let (mut texts, entry) = project(&cut);
+        let request = asked(EditKind::ALL[kind]);
+        if let Ok(made) = rewrite(&texts, &entry, &request) {
+            for file in &made.files {
+                let after = file.applied(&texts[&file.path]);
+                texts.insert(file.path.clone(), after.into());
+            }
+            let again = rewrite(&texts, &entry, &request);
+            prop_assert!(again.is_err(), "{again:?}\n{texts:?}");
+        }
+    }
+}
+
+/// Wherever an expression is nested 20,000 deep, every edit is made or refused, and nothing overflows.
+#[test]
+fn expressions_nested_without_end() {
+    let deep = |inner: &str| format!("{}{inner}{}", "(".repeat(20_000), ")".repeat(20_000));
+    let calls = |inner: &str| format!("{}{inner}{}", "f(".repeat(20_000), ")".repeat(20_000));
+    let chain = |inner: &str| format!("{inner}{}", ".f()".repeat(20_000));
+    let script = |model: &str, loader: &str, optimizer: &str, loss: &str| {
+        format!(
+            "import torch\nfrom torch.utils.data import DataLoader\nmodel = {model}\n\
+             loader = DataLoader(data, batch_size={loader})\n\
+             optimizer = torch.optim.Adam({optimizer})\nfor x, y in loader:\n    \
+             optimizer.zero_grad()\n    loss = {loss}\n    loss.backward()\n    optimizer.step()\n"
+        )
+    };
+    let plain = ["torch.nn.Linear(4, 4)", "8", "model.parameters()", "model(x).sum()"];
+    for at in 0..plain.len() {
+        for nested in [deep(plain[at]), calls(plain[at]), chain(plain[at])] {
+            let mut parts = plain.map(str::to_owned);
+            parts[at] = nested;
+            let [model, loader, optimizer, loss] = &parts;
+            let text = script(model, loader, optimizer, loss);
+            let (texts, entry) = project(&[("train.py", text.as_str())]);
+            for kind in EditKind::ALL {
+                // Made or refused: both are fine.
+                let _ = rewrite(&texts, &entry, &asked(kind));
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! All what-ifs of one recorded iteration, with what a person needs to know to trust them.
+
+use std::sync::Arc;
+
+use super::facts::{Cluster, Facts, Probes};
+use super::network::{self, NetworkReport};
+use super::optimization::{Optimization, Prediction};
+use super::optimizations;
+use super::ranking::{WhatIfs, rank_until};
+use super::recompute_curve::{Point, curve};
+use ridgeline_devices::device_spec::DeviceSpec;
+use ridgeline_devices::device_table::DeviceTable;
+use ridgeline_devices::processor::processor;
+use ridgeline_graph::graph::Resource;
+use ridgeline_graph::memory;
+use ridgeline_graph::recorded::{Recorded, TRUSTED_REPLAY};
+use ridgeline_operators::op_cost::Options;
+use ridgeline_operators::range::Range;
+use ridgeline_profile::Profile;
+use ridgeline_recording::manifest::Manifest;
+
+/// The optimization that the curve of recomputation belongs to.
+const RECOMPUTE: &str = "recompute";
+/// Predicted speedups below this are within what two runs of one program differ by.
+const WORTH_TELLING: f64 = 1.02;
+
+/// A recorded iteration with what belongs to it.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// Its graph.
+    pub recorded: Recorded,
+    /// What it costs.
+    pub profile: Arc<Profile>,
+    /// Of a recording of ours.
+    pub manifest: Option<Manifest>,
+    /// What ran it; of a GPU that nobody knows why nothing can be predicted: a sentence without a full
+    /// stop.
+    pub device: Result<DeviceSpec, String>,
+}
+
+/// What is asked besides "what if".
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The names of the optimizations; all of them where it is empty.
+    pub wanted: &'a [&'a str],
+    /// Bytes that combinations may need at the peak.
+    pub memory_limit: Option<f64>,
+    /// The machines that data-parallel training is asked for.
+    pub cluster: Cluster,
+    /// Single operators as this machine runs them otherwise.
+    pub probes: &'a Probes,
+}
+
+/// What was found out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Study {
+    /// What ran the iteration.
+    pub device: String,
+    /// Samples of an iteration.
+    pub batch_size: Option<u64>,
+    /// Nanoseconds of an iteration now.
+    pub iteration_ns: f64,
+    /// Bytes at the peak now, where the recording tells.
+    pub peak_bytes: Option<f64>,
+    /// How far replaying was from the recorded iteration: 0.01 is 1% too long.
+    pub replay_error: f64,
+    /// Tasks of the graph.
+    pub tasks: usize,
+    /// The paths of files that lines are in.
+    pub files: Vec<String>,
+    /// What the optimizations bring.
+    pub what_ifs: WhatIfs,
+    /// What making activations again costs and saves, from the fastest to the smallest; empty where it
+    /// was not asked for, or there is nothing to say.
+    pub recompute: Vec<Point>,
+    /// What a person should know.
+    pub notes: Vec<String>,
+}
+
+/// An optimization by its name.
+pub fn optimization(name: &str) -> Option<&'static dyn Optimization> {
+    optimizations::ALL.iter().copied().find(|one| one.name() == name)
+}
+
+/// The names of all optimizations.
+pub fn names() -> Vec<&'static str> {
+    optimizations::ALL.iter().map(|one| one.name()).collect()
+}
+
+/// What ran an iteration: a GPU of the table, or a processor of so many cores as its operators show
+/// it.
+///
+/// # Errors
+/// Why nothing can be said of a GPU that the table does not have: a sentence without a full stop.
+pub fn device_of(
+    profile: &Profile,
+    ran_on_gpu: bool,
+    table: &DeviceTable,
+    cores: u32,
+) -> Result<DeviceSpec, String> {
+    if !ran_on_gpu {
+        return Ok(processor(Some(profile), cores));
+    }
+    let name = &profile.device.name;
+    if name.is_empty() || name == "unknown" {
+        return Err("the recording does not say which GPU it ran on".to_owned());
+    }
+    let known = table.find(name).cloned();
+    known.ok_or_else(|| {
+        format!("{name} is not among the GPUs that are known; describe it in a file (docs/configuration.md)")
+    })
+}
+
+impl Subject {
+    /// What the optimizations would bring. It is cut short where `stop` says so.
+    ///
+    /// # Errors
+    /// Where nothing is known of the GPU that ran it: a sentence without a full stop.
+    pub fn study(&self, question: &Question<'_>, stop: &dyn Fn() -> bool) -> Result<Study, String> {
+        let facts = self.facts(question)?;
+        let asks_for_it = question.wanted.is_empty() || question.wanted.contains(&RECOMPUTE);
+        let Recorded { graph, schedule, replay_error, .. } = &self.recorded;
+        let what_ifs =
+            rank_until(&self.recorded, &facts, question.wanted, question.memory_limit, stop);
+        Ok(Study {
+            device: self.profile.device.display_name().into_owned(),
+            batch_size: self.profile.iteration.batch_size.filter(|size| *size > 0),
+            iteration_ns: schedule.iteration_ns,
+            peak_bytes: memory::peak(graph, schedule),
+            replay_error: *replay_error,
+            tasks: graph.tasks.len(),
+            files: self.profile.files.iter().map(|file| file.path.clone()).collect(),
+            what_ifs,
+            recompute: match asks_for_it && !stop() {
+                true => curve(&self.recorded, &facts),
+                false => Vec::new(),
+            },
+            notes: self.notes(),
+        })
+    }
+
+    /// Whether the network between GPUs is fast enough to train on them.
+    ///
+    /// # Errors
+    /// Why it cannot be told: a sentence without a full stop.
+    pub fn network(&self, question: &Question<'_>) -> Result<NetworkReport, String> {
+        network::report(&self.recorded, &self.facts(question)?)
+    }
+
+    fn facts<'a>(&'a self, question: &Question<'a>) -> Result<Facts<'a>, String> {
+        Ok(Facts {
+            profile: &self.profile,
+            manifest: self.manifest.as_ref(),
+            device: self.device.as_ref().map_err(Clone::clone)?,
+            options: Options::default(),
+            probes: question.probes,
+            cluster: question.cluster,
+        })
+    }
+
+    /// What the recording lacks, or has too much of.
+    fn notes(&self) -> Vec<String> {
+        let graph = &self.recorded.graph;
+        let mut notes = self.recorded.notes.clone();
+        let error = self.recorded.replay_error;
+        if error.abs() > TRUSTED_REPLAY {
+            notes.push(format!(
+                "Replayed as it is, the iteration comes out {:.0}% {}: what is told here is a guess",
+                error.abs() * 100.0,
+                if error > 0.0 { "too long" } else { "too short" },
+            ));
+        }
+        let ceilings = self.device.as_ref().ok().and_then(|device| device.ceilings);
+        if let Some(day) = ceilings.and_then(|ceilings| ceilings.measured_on) {
+            notes.push(format!(
+                "Predictions use the rates that were measured on this GPU on {day}, not the datasheet's"
+            ));
+        }
+        if !graph.operators.iter().any(|operator| operator.input_tensors().next().is_some()) {
+            notes.push(
+                "The recording has no shapes of operators (`record_shapes=True` records them): what \
+                 depends on them is not predicted"
+                    .to_owned(),
+            );
+        }
+        if !graph.memory.is_known {
+            notes.push(
+                "The recording tells nothing of memory (`profile_memory=True` records it): peaks are \
+                 unknown"
+                    .to_owned(),
+            );
+        }
+        let devices = graph.resources().iter().filter_map(|resource| match resource {
+            Resource::Stream(device, _) => Some(*device),
+            _ => None,
+        });
+        let devices: std::collections::BTreeSet<i64> = devices.collect();
+        if devices.len() > 1 {
+            notes.push(format!(
+                "The recording is of {} GPUs that one program used: all are replayed, and what is \
+                 predicted for several GPUs takes them for one",
+                devices.len()
+            ));
+        }
+        notes
+    }
+}
+
+impl Study {
+    /// Samples a second now and then, for a prediction; nothing without a batch size.
+    pub fn samples_per_second(&self, prediction: &Prediction) -> Option<Range> {
+        let now = self.batch_size? as f64 / (self.iteration_ns / 1e9);
+        now.is_finite().then(|| prediction.speedup().times(now))
+    }
+
+    /// The prediction for one optimization.
+    pub fn prediction(&self, name: &str) -> Option<&Prediction> {
+        self.what_ifs.predictions.iter().find(|one| one.names == [name])
+    }
+
+    /// The best few on the hardware that is there; of several that exclude one another the best.
+    pub fn best(&self, most: usize) -> Vec<&Prediction> {
+        let mut best: Vec<(&Prediction, &dyn Optimization)> = Vec::new();
+        for prediction in &self.what_ifs.predictions {
+            let known = prediction.names.first().and_then(|name| optimization(name));
+            let Some(one) = known.filter(|one| one.joins()) else { continue };
+            let is_worth = prediction.speedup().value >= WORTH_TELLING;
+            let is_other =
+                best.iter().all(|(_, other)| other.goes_with(one) && one.goes_with(*other));
+            if is_worth && is_other && best.len() < most {
+                best.push((prediction, one));
+            }
+        }
+        best.into_iter().map(|(prediction, _)| prediction).collect()
+    }
+}

@@ -1,0 +1,378 @@
+//! One iteration on every device that is known: time, throughput, memory, price and energy.
+
+use std::collections::BTreeMap;
+
+use super::other_device::{HOST_NS_PER_LAUNCH, OperatorStep, Step};
+use ridgeline_devices::device_spec::{DeviceKind, DeviceSpec, Price};
+use ridgeline_devices::device_table::DeviceTable;
+use ridgeline_operators::op_list::OpList;
+use ridgeline_operators::range::Range;
+use ridgeline_operators::recorded_step::{RecordedStep, WorkKind};
+
+/// What is compared.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// An iteration that ran.
+    Recorded(&'a RecordedStep),
+    /// An iteration that was estimated: its operators, and the memory that they would hold.
+    Estimated(&'a OpList),
+}
+
+/// One iteration on many devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// The device that it ran on, where its kernels could be scaled; `None` where the operators'
+    /// costs are all there is.
+    pub from: Option<String>,
+    /// What the numbers go by.
+    pub basis: Basis,
+    /// Samples of an iteration.
+    pub batch_size: Option<u64>,
+    /// Samples of an epoch.
+    pub samples_per_epoch: Option<u64>,
+    /// Fastest first.
+    pub rows: Vec<Row>,
+    /// What the host's time goes by where the GPU waits for it.
+    pub host: Host,
+    /// What a person should know about how far to trust this.
+    pub notes: Vec<String>,
+}
+
+/// What the host's time goes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Host {
+    /// Assumed: so much for each launch, and what the recording waited for data.
+    Assumed {
+        /// Kernels of an iteration.
+        launches: f64,
+        /// Nanoseconds of waiting for data.
+        data_ns: f64,
+        /// Nanoseconds of the host for each launch.
+        per_launch_ns: Range,
+    },
+    /// Measured on this machine, with the share of the iteration, 0 to 1, at which the GPU was busy.
+    Measured {
+        /// That share.
+        busy: f64,
+    },
+}
+
+/// What predictions go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// Kernels that were measured, scaled.
+    WaveScaling,
+    /// What the operator model says.
+    OperatorCosts,
+}
+
+impl Basis {
+    /// In words: `wave scaling`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Basis::WaveScaling => "wave scaling",
+            Basis::OperatorCosts => "operator costs",
+        }
+    }
+}
+
+/// The iteration on one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The device.
+    pub device: DeviceSpec,
+    /// It ran on this one: its time is measured.
+    pub here: bool,
+    /// Nanoseconds of an iteration.
+    pub time_ns: Range,
+    /// Whether the GPU waits for the host.
+    pub waits_for_host: bool,
+    /// Where the batch is known.
+    pub samples_per_second: Option<Range>,
+    /// Peak memory over the device's: above 1 it does not fit.
+    pub peak_share: Option<f64>,
+    /// US dollars, where the device has a price and the batch is known.
+    pub usd_per_million_samples: Option<Range>,
+    /// US dollars, where the epoch's samples are known as well.
+    pub usd_per_epoch: Option<Range>,
+    /// Joules of an iteration.
+    pub joules: Option<Range>,
+    /// Where these come from.
+    pub energy_from: Option<EnergyFrom>,
+}
+
+/// Where a number of joules comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnergyFrom {
+    /// The GPU's own counter.
+    Measured,
+    /// The board's power and the share of the time at which it is busy.
+    Utilization,
+}
+
+impl EnergyFrom {
+    /// `measured` or `utilization`.
+    pub fn name(self) -> &'static str {
+        match self {
+            EnergyFrom::Measured => "measured",
+            EnergyFrom::Utilization => "utilization",
+        }
+    }
+}
+
+impl Row {
+    /// What samples cost on a device that costs so much an hour.
+    fn set_prices(&mut self, batch_size: Option<u64>, samples_per_epoch: Option<u64>) {
+        let batch = batch_size.filter(|batch| *batch > 0).map(|batch| batch as f64);
+        let usd_per_ns = self.device.price.as_ref().map(|price| price.usd_per_hour / 3.6e12);
+        let usd_per_sample =
+            batch.zip(usd_per_ns).map(|(batch, price)| self.time_ns.times(price / batch));
+        self.usd_per_million_samples = usd_per_sample.map(|usd| usd.times(1e6));
+        self.usd_per_epoch =
+            usd_per_sample.zip(samples_per_epoch).map(|(usd, samples)| usd.times(samples as f64));
+    }
+
+    /// What else there is to say of the device.
+    pub fn note(&self) -> Option<String> {
+        let no_room = self.fits() == Some(false);
+        no_room.then(|| "Its memory is too small for this batch.".to_owned())
+    }
+
+    /// Whether peak memory fits; `None` where it is not known.
+    pub fn fits(&self) -> Option<bool> {
+        self.peak_share.map(|share| share <= 1.0)
+    }
+}
+
+/// What an idle board draws of its power, and what a busy one draws: boards under training draw
+/// most of their limit, and a quarter of it or less when they wait.
+const IDLE_POWER: f64 = 0.2;
+const BUSY_POWER: f64 = 0.85;
+/// How far that may be off: a kernel bound by memory draws less than one on tensor cores.
+const POWER_SPREAD: f64 = 1.35;
+/// Below this share of the iteration the GPU waits for the host.
+const MOSTLY_BUSY: f64 = 0.6;
+/// Above this share of unknown operators a note says so.
+const MUCH_UNKNOWN: f64 = 0.1;
+
+impl Comparison {
+    /// The same with other prices, in US dollars an hour by a device's name. What is no device's is told
+    /// among the notes.
+    pub fn with_prices(&self, usd_per_hour: &BTreeMap<String, f64>) -> Comparison {
+        let mut changed = self.clone();
+        let table = DeviceTable::of(self.rows.iter().map(|row| row.device.clone()));
+        for (name, usd_per_hour) in usd_per_hour {
+            let chosen = match table.choose(name) {
+                Ok(device) => &device.name,
+                Err(unknown) => {
+                    changed.notes.push(format!("A price is of nobody's: {unknown}"));
+                    continue;
+                }
+            };
+            for row in changed.rows.iter_mut().filter(|row| row.device.name == *chosen) {
+                let usd_per_hour = *usd_per_hour;
+                row.device.price = Some(Price { usd_per_hour, date: None, source: None });
+                row.set_prices(self.batch_size, self.samples_per_epoch);
+            }
+        }
+        changed
+    }
+}
+
+/// The subject on every device of the table. `None` where there are no operators to go by.
+pub fn compare(subject: Subject<'_>, table: &DeviceTable) -> Option<Comparison> {
+    let mut notes = Vec::new();
+    let (step, from, facts) = match subject {
+        Subject::Recorded(recorded) => {
+            notes.extend(recorded.notes.iter().cloned());
+            let known = table.find(&recorded.device.name);
+            let from = known.filter(|_| recorded.ran_on_gpu());
+            let step = match from {
+                Some(from) => Step::Measured { step: recorded, from },
+                None => Step::Operators(OperatorStep::from(recorded)),
+            };
+            if recorded.ran_on_gpu() && from.is_none() {
+                notes.push(format!(
+                    "{} is not among the GPUs that are known, so nothing could be scaled from it; describe it in a file (`devices.files` of the configuration)",
+                    recorded.device.name
+                ));
+            }
+            if !recorded.ran_on_gpu() {
+                notes.push("It ran on a CPU: what a GPU would take follows from the operators alone, as if they ran in the same types".to_owned());
+            }
+            (step, from, Facts::of_recorded(recorded))
+        }
+        Subject::Estimated(list) => {
+            if list.outcome != ridgeline_operators::op_list::Outcome::Complete {
+                notes.push(
+                    "The estimate ended early: the operators after its end are missing".to_owned(),
+                );
+            }
+            (Step::Operators(OperatorStep::from(list)), None, Facts::of_estimated(list))
+        }
+    };
+    let has_operators = match &step {
+        Step::Measured { .. } => true,
+        Step::Operators(operators) => !operators.operators.is_empty(),
+    };
+    if !has_operators {
+        return None;
+    }
+    let mut most_unknown = 0.0_f64;
+    let mut launches = 0.0_f64;
+    let waiting = match &step {
+        Step::Measured { step, .. } => busy_share(step) < MOSTLY_BUSY,
+        Step::Operators(_) => false,
+    };
+    let mut rows: Vec<Row> = table
+        .devices()
+        .iter()
+        .filter(|device| device.kind == DeviceKind::Gpu)
+        .map(|device| {
+            let prediction = step.on(device);
+            most_unknown = most_unknown.max(prediction.unknown_share);
+            launches = launches.max(prediction.launches);
+            let here = from.is_some_and(|from| from.name == device.name);
+            let waits_for_host = waiting || prediction.waits_for_host;
+            let row = row(device, here, prediction.time_ns, prediction.busy_ns, &facts);
+            Row { waits_for_host, ..row }
+        })
+        .filter(|row| row.time_ns.value.is_finite() && row.time_ns.value > 0.0)
+        .collect();
+    let usd = |row: &Row| row.device.price.as_ref().map_or(f64::MAX, |price| price.usd_per_hour);
+    rows.sort_by(|a, b| {
+        let by_time = a.time_ns.value.total_cmp(&b.time_ns.value);
+        by_time.then(usd(a).total_cmp(&usd(b)))
+    });
+    if most_unknown > MUCH_UNKNOWN {
+        notes.push(format!(
+            "Up to {:.0}% of the GPU's time is of operators that are not known and were costed by their bytes",
+            most_unknown * 100.0
+        ));
+    }
+    notes.extend(rows.iter().filter_map(|row| {
+        let day = row.device.ceilings?.measured_on?;
+        Some(format!(
+            "{}: rates measured on this machine on {day}; those of the other GPUs are their datasheets'",
+            row.device.name
+        ))
+    }));
+    if facts.peak_bytes.is_none() {
+        notes.push("Memory was not recorded: whether it fits is unknown".to_owned());
+    }
+    if let Step::Measured { step, .. } = &step {
+        notes.extend(on_the_host(step));
+    }
+    let host = match &step {
+        Step::Measured { step, .. } => Host::Measured { busy: busy_share(step) },
+        Step::Operators(operators) => Host::Assumed {
+            launches,
+            data_ns: operators.data_ns,
+            per_launch_ns: HOST_NS_PER_LAUNCH,
+        },
+    };
+    let basis = if from.is_some() { Basis::WaveScaling } else { Basis::OperatorCosts };
+    (!rows.is_empty()).then(|| Comparison {
+        from: from.map(|_| facts.device_name.clone()),
+        basis,
+        batch_size: facts.batch_size,
+        samples_per_epoch: facts.samples_per_epoch,
+        rows,
+        host,
+        notes,
+    })
+}
+
+/// At which share of a recorded iteration its GPU was busy.
+fn busy_share(step: &RecordedStep) -> f64 {
+    if step.time_ns > 0.0 { step.busy_ns() / step.time_ns } else { 1.0 }
+}
+
+/// What is not the GPU's, and so is kept.
+fn on_the_host(step: &RecordedStep) -> Vec<String> {
+    let mut notes = Vec::new();
+    let talks = step.activities.iter().any(|work| work.kind == WorkKind::Communication);
+    if talks {
+        notes.push("Communication between GPUs is kept as it took here".to_owned());
+    }
+    let named_alone =
+        step.activities.iter().filter(|work| work.operator.is_none()).map(|work| work.part_ns);
+    if named_alone.sum::<f64>() > MUCH_UNKNOWN * step.busy_ns() {
+        notes.push(
+            "Shapes were not recorded for many kernels: products among them are scaled by their names alone"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// What a row needs beside the times.
+struct Facts {
+    device_name: String,
+    batch_size: Option<u64>,
+    samples_per_epoch: Option<u64>,
+    peak_bytes: Option<u64>,
+    joules: Option<f64>,
+}
+
+impl Facts {
+    fn of_recorded(step: &RecordedStep) -> Facts {
+        Facts {
+            device_name: step.device.display_name().into_owned(),
+            batch_size: step.batch_size,
+            samples_per_epoch: step.samples_per_epoch,
+            peak_bytes: step.peak_bytes,
+            joules: step.joules,
+        }
+    }
+
+    fn of_estimated(list: &OpList) -> Facts {
+        Facts {
+            device_name: String::new(),
+            batch_size: list.batch.as_ref().and_then(|batch| batch.size),
+            samples_per_epoch: None,
+            peak_bytes: list.memory.as_ref().map(|memory| memory.peak_bytes),
+            joules: None,
+        }
+    }
+}
+
+fn row(device: &DeviceSpec, here: bool, time_ns: Range, busy_ns: f64, facts: &Facts) -> Row {
+    let batch = facts.batch_size.filter(|batch| *batch > 0).map(|batch| batch as f64);
+    let measured = facts.joules.filter(|_| here).map(Range::exact);
+    let (joules, energy_from) = match measured {
+        Some(joules) => (Some(joules), Some(EnergyFrom::Measured)),
+        None => {
+            let joules = device.tdp_w.map(|power| by_utilization(power, time_ns, busy_ns));
+            (joules, joules.map(|_| EnergyFrom::Utilization))
+        }
+    };
+    let mut row = Row {
+        here,
+        time_ns,
+        waits_for_host: false,
+        samples_per_second: batch.map(|batch| inverse(time_ns.times(1.0 / batch), 1e9)),
+        peak_share: facts.peak_bytes.map(|bytes| bytes as f64 / device.memory_bytes as f64),
+        usd_per_million_samples: None,
+        usd_per_epoch: None,
+        joules,
+        energy_from,
+        device: device.clone(),
+    };
+    row.set_prices(facts.batch_size, facts.samples_per_epoch);
+    row
+}
+
+/// Joules of an iteration of a board of so many watts that is busy for so long.
+fn by_utilization(power_w: f64, time_ns: Range, busy_ns: f64) -> Range {
+    let busy = (busy_ns / time_ns.value).clamp(0.0, 1.0);
+    let drawn = power_w * (IDLE_POWER + (BUSY_POWER - IDLE_POWER) * busy);
+    let joules = time_ns.times(drawn / 1e9);
+    Range { low: joules.low / POWER_SPREAD, value: joules.value, high: joules.high * POWER_SPREAD }
+}
+
+/// `numerator` over a range, whose ends change places.
+fn inverse(range: Range, numerator: f64) -> Range {
+    let over = |value: f64| if value > 0.0 { numerator / value } else { 0.0 };
+    Range { low: over(range.high), value: over(range.value), high: over(range.low) }
+}

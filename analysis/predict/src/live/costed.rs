@@ -1,0 +1,73 @@
+//! A list of operators with what each of them costs on a device.
+
+use std::collections::HashMap;
+
+use ridgeline_devices::device_spec::DeviceSpec;
+use ridgeline_operators::op_cost::{OpCost, Options, cost};
+use ridgeline_operators::op_list::OpList;
+use ridgeline_profile::Phase;
+
+/// Calls of one operator from one place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Group {
+    /// Index into the list's signatures.
+    pub signature: u32,
+    /// The part of the iteration.
+    pub phase: Phase,
+    /// Index into the list's stacks, of the innermost frame.
+    pub stack: Option<u32>,
+    /// Index into the list's modules.
+    pub module: Option<u32>,
+    /// Calls in one iteration.
+    pub calls: f64,
+    /// Nanoseconds of all calls.
+    pub time_ns: f64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Costed<'a> {
+    /// The list.
+    pub list: &'a OpList,
+    /// What one call costs, by signature.
+    pub costs: Vec<OpCost>,
+    /// What ran, by operator and place, in the order of the first calls.
+    pub groups: Vec<Group>,
+}
+
+impl<'a> Costed<'a> {
+    /// Costs every operator of a list.
+    pub fn new(list: &'a OpList, device: &DeviceSpec, options: &Options) -> Costed<'a> {
+        let costs: Vec<OpCost> =
+            list.signatures.iter().map(|operator| cost(operator, device, options)).collect();
+        let time_of = |cost: &OpCost| {
+            let time_ns = cost.time_ns.value;
+            if time_ns.is_finite() { time_ns.max(0.0) } else { 0.0 }
+        };
+        let times: Vec<f64> = costs.iter().map(time_of).collect();
+        let mut index: HashMap<(u32, Phase, Option<u32>, Option<u32>), usize> = HashMap::new();
+        let mut groups: Vec<Group> = Vec::new();
+        for op in &list.ops {
+            let key = (op.signature, op.phase, op.stack, op.module);
+            let at = *index.entry(key).or_insert_with(|| {
+                let (signature, phase, stack, module) = key;
+                groups.push(Group { signature, phase, stack, module, calls: 0.0, time_ns: 0.0 });
+                groups.len() - 1
+            });
+            if let (Some(group), Some(time_ns)) =
+                (groups.get_mut(at), times.get(op.signature as usize))
+            {
+                group.calls += 1.0;
+                group.time_ns += time_ns;
+            }
+        }
+        Costed { list, costs, groups }
+    }
+
+    /// The name of a group's operator without its overload, by which operators are alike.
+    pub fn name(&self, group: &Group) -> &'a str {
+        let operator = self.list.signatures.get(group.signature as usize);
+        let name = operator.map_or("", |operator| operator.name.as_str());
+        name.split_once('.').map_or(name, |(base, _)| base)
+    }
+}

@@ -1,0 +1,237 @@
+//! What is alive at the peak, by line and kind.
+//!
+//! Fake tensors know each tensor's bytes and none of what kernels allocate for themselves
+//! (workspaces of cuDNN and oneDNN, an allocator's rounding). That difference was measured once, and
+//! grows with the tensors: the estimated peak is scaled by the measured over the estimated one.
+
+use std::collections::HashMap;
+
+use super::lines::{Lines, on_stack};
+use ridgeline_operators::op_list::{Held, OpList};
+use ridgeline_profile::{MemoryByAge, MemoryByKind, Phase, Profile};
+
+/// Bytes by kind, in the order of [`MemoryByKind::named`].
+type Kinds = [f64; 7];
+
+/// What belongs to no line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PeakMemory {
+    /// By kind.
+    pub rest: MemoryByKind,
+    /// By age.
+    pub rest_made: MemoryByAge,
+}
+
+/// A list's memory, by who holds it.
+#[derive(Default)]
+struct Holders {
+    by_line: HashMap<usize, Kinds>,
+    rest: Kinds,
+    held: Vec<Entry>,
+}
+
+/// What is held at one place.
+struct Entry {
+    /// Innermost first.
+    lines: Vec<usize>,
+    kind: usize,
+    bytes: f64,
+}
+
+/// Gives the lines their memory; that of before, where there is no list of `now`.
+pub(super) fn add(
+    lines: &mut Lines,
+    old: &Profile,
+    before: &OpList,
+    now: Option<&OpList>,
+) -> PeakMemory {
+    let held_before = Holders::of(before, &lines.of_before, &lines.made_before);
+    let held_now = match now {
+        Some(now) => Holders::of(now, &lines.of_now, &lines.made_now),
+        None => Holders::of(before, &lines.of_before, &lines.made_before),
+    };
+    let now = now.unwrap_or(before);
+    let own: Vec<Kinds> = lines.list.iter().map(|line| of_kinds(&line.cost.self_memory)).collect();
+    let nothing = Kinds::default();
+    let of = |holders: &Holders, at: usize| holders.by_line.get(&at).copied().unwrap_or(nothing);
+    let new: Vec<Kinds> = own
+        .iter()
+        .enumerate()
+        .map(|(at, own)| scale(own, &of(&held_before, at), &of(&held_now, at)))
+        .collect();
+
+    // What runs below a line holds more or less by what the lines there do.
+    let explained = held_before.below(&own);
+    let below_now = held_now.below(&new);
+    let mut sum = nothing;
+    for (at, line) in lines.list.iter_mut().enumerate() {
+        let own = new.get(at).copied().unwrap_or(nothing);
+        let total = of_kinds(&line.cost.total_memory);
+        let explained = explained.get(&at).copied().unwrap_or(nothing);
+        let now = below_now.get(&at).copied().unwrap_or(nothing);
+        let total =
+            std::array::from_fn(|kind| (total[kind] + now[kind] - explained[kind]).max(own[kind]));
+        let made = ages(&line.cost.self_memory_made, &own);
+        line.hold(to_kinds(&own), made, to_kinds(&total));
+        add_to(&mut sum, &own);
+    }
+
+    let mut of_lines = nothing;
+    old.lines.iter().flatten().for_each(|line| add_to(&mut of_lines, &of_kinds(&line.self_memory)));
+    let at_peak = of_kinds(&old.memory.at_peak);
+    let rest = std::array::from_fn(|kind| (at_peak[kind] - of_lines[kind]).max(0.0));
+    let mut rest = scale(&rest, &held_before.rest, &held_now.rest);
+    if let Some(peak) = peak(old, before, now) {
+        let parts: f64 = sum.iter().sum::<f64>() + rest.iter().sum::<f64>();
+        settle(&mut rest, peak - parts);
+    }
+    let rest_made = ages(&MemoryByAge::default(), &rest);
+    PeakMemory { rest: to_kinds(&rest), rest_made }
+}
+
+/// The peak: the estimate, times what the estimate of the measured text was short of the
+/// measurement.
+fn peak(old: &Profile, before: &OpList, now: &OpList) -> Option<f64> {
+    let now = now.memory.as_ref()?.peak_bytes as f64;
+    let before = before.memory.as_ref().map_or(0.0, |memory| memory.peak_bytes as f64);
+    let measured = old.memory.peak_bytes as f64;
+    Some(if before > 0.0 && measured > 0.0 { now * measured / before } else { now })
+}
+
+/// Makes the parts add up: what is missing has no name, and what is too much is taken from what has
+/// no line, that without a name first.
+fn settle(rest: &mut Kinds, mut missing: f64) {
+    let order = [6, 5, 3, 4, 1, 2, 0];
+    if missing > 0.0 {
+        rest[6] += missing;
+    }
+    for kind in order {
+        let taken = (-missing).clamp(0.0, rest[kind]);
+        rest[kind] -= taken;
+        missing += taken;
+    }
+}
+
+impl Holders {
+    /// What a module owns stands on the line that made the module; all else on the line that made it.
+    fn of(list: &OpList, lines: &[Option<usize>], made: &[Vec<usize>]) -> Holders {
+        let mut holders = Holders::default();
+        for held in list.memory.iter().flat_map(|memory| &memory.at_peak) {
+            let kind = kind_of(held);
+            let module = held.module.filter(|_| OWNED.contains(&kind));
+            let lines = match module.and_then(|at| made.get(at as usize)) {
+                Some(made) if !made.is_empty() => made.clone(),
+                _ => on_stack(list, lines, held.stack),
+            };
+            let bytes = held.bytes as f64;
+            let kinds = match lines.first() {
+                Some(line) => holders.by_line.entry(*line).or_default(),
+                None => &mut holders.rest,
+            };
+            kinds[kind] += bytes;
+            holders.held.push(Entry { lines, kind, bytes });
+        }
+        holders
+    }
+
+    /// What is alive at the peak and was made at a line or below it, as far as the list explains
+    /// it, where each line holds `own` itself.
+    fn below(&self, own: &[Kinds]) -> HashMap<usize, Kinds> {
+        let mut found: HashMap<usize, Kinds> = HashMap::new();
+        for Entry { lines, kind, bytes } in &self.held {
+            let Some(innermost) = lines.first() else { continue };
+            let whole = self.by_line.get(innermost).map_or(0.0, |kinds| kinds[*kind]);
+            let share = if whole > 0.0 { bytes / whole } else { 0.0 };
+            let bytes = share * own.get(*innermost).map_or(0.0, |kinds| kinds[*kind]);
+            for (at, line) in lines.iter().enumerate() {
+                // A line may stand on a stack twice.
+                if !lines[..at].contains(line) {
+                    found.entry(*line).or_default()[*kind] += bytes;
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Weights, gradients and what the optimizer keeps, in the order of [`MemoryByKind::named`].
+const OWNED: [usize; 3] = [0, 1, 2];
+
+/// The measured bytes times the ratio of both estimates.
+pub(super) fn scale(old: &Kinds, before: &Kinds, now: &Kinds) -> Kinds {
+    std::array::from_fn(|kind| {
+        let (old, before, now) = (old[kind], before[kind], now[kind]);
+        if before > 0.0 && old > 0.0 {
+            old * now / before
+        } else if before > 0.0 {
+            // The measurement has it elsewhere; what is new is new all the same.
+            (now - before).max(0.0)
+        } else {
+            old + now
+        }
+    })
+}
+
+/// The index of a kind in [`MemoryByKind::named`]; names are those of the agent.
+pub(super) fn kind_of(held: &Held) -> usize {
+    match held.kind.as_str() {
+        "weight" | "buffer" => 0,
+        "gradient" => 1,
+        "optimizer_state" => 2,
+        "activation" => 3,
+        "batch" => 4,
+        "temporary" => 5,
+        _ => 6,
+    }
+}
+
+pub(super) fn of_kinds(memory: &MemoryByKind) -> Kinds {
+    memory.named().map(|(_, bytes)| bytes as f64)
+}
+
+pub(super) fn to_kinds(kinds: &Kinds) -> MemoryByKind {
+    // A cast saturates, and takes what is no number for 0.
+    let [weights, gradients, optimizer_state, activations, batch, temporaries, other] =
+        kinds.map(|bytes| bytes.round() as u64);
+    MemoryByKind { weights, gradients, optimizer_state, activations, batch, temporaries, other }
+}
+
+pub(super) fn add_to(sum: &mut Kinds, kinds: &Kinds) {
+    for (sum, kind) in sum.iter_mut().zip(kinds) {
+        *sum += kind;
+    }
+}
+
+/// When the bytes of a line were made: in the parts of the iteration in which they were before, or
+/// else when such bytes are made.
+fn ages(before: &MemoryByAge, kinds: &Kinds) -> MemoryByAge {
+    let now = to_kinds(kinds);
+    let (old, new) = (before.total(), now.total());
+    let mut made = MemoryByAge::default();
+    if old == 0 {
+        made.before = now.weights.saturating_add(now.optimizer_state).saturating_add(now.other);
+        *made.get_mut(Some(Phase::Data)) = now.batch;
+        *made.get_mut(Some(Phase::Forward)) = now.activations;
+        *made.get_mut(Some(Phase::Backward)) = now.gradients.saturating_add(now.temporaries);
+        return made;
+    }
+    let scaled = |bytes: u64| (bytes as f64 * (new as f64 / old as f64)) as u64;
+    made.before = scaled(before.before);
+    for (made, before) in made.phases.iter_mut().zip(before.phases) {
+        *made = scaled(before);
+    }
+    // Rounding left a few bytes over; they go where most is.
+    let missing = new.saturating_sub(made.total());
+    let most = made.phases.iter_mut().chain([&mut made.before]).max();
+    if let Some(most) = most {
+        *most = most.saturating_add(missing);
+    }
+    // A float's rounding may have given a few too many.
+    let mut over = made.total().saturating_sub(new);
+    for part in made.phases.iter_mut().chain([&mut made.before]) {
+        let taken = over.min(*part);
+        *part -= taken;
+        over -= taken;
+    }
+    made
+}

@@ -1,0 +1,230 @@
+//! Module instances of today's text: those that were measured, by their paths, and new ones.
+
+use std::collections::HashMap;
+
+use super::costed::{Costed, Group};
+use super::memory::{add_to, kind_of, of_kinds, scale, to_kinds};
+use super::places::Places;
+use super::scale::{Scaled, Unit};
+use ridgeline_operators::op_list::Module;
+use ridgeline_profile::{FileId, ModuleCost, ModuleId, Phase, PhaseTimes, Profile, Provenance};
+
+/// Modules may be in modules to this depth.
+const MAX_DEPTH: usize = 256;
+
+/// See the module.
+pub(super) struct Modules {
+    /// The modules, parents before children.
+    pub costs: Vec<ModuleCost>,
+    /// By number of before: today's; nothing where the module is gone.
+    pub renumbered: Vec<Option<ModuleId>>,
+}
+
+/// A path and how many modules before have the same: two networks have a root each, without a path.
+type Key<'a> = (&'a str, usize);
+
+/// What a list says of a module itself, without what it holds.
+#[derive(Clone, Debug, Default)]
+struct Own {
+    time: PhaseTimes,
+    memory: [f64; 7],
+    parameters: f64,
+}
+
+/// The modules of today's text.
+pub(super) fn modules(
+    old: &Profile,
+    before: &Costed<'_>,
+    now: &Costed<'_>,
+    scaled: &Scaled,
+    places: &Places<'_>,
+) -> Modules {
+    let before_time = |group: &Group, unit| scaled.measured_time(group, unit);
+    let now_time = |group: &Group, unit| scaled.estimated_time(now, group, unit);
+    let own_before = own(before, &scaled.of_before, before_time);
+    let own_now = own(now, &scaled.of_now, now_time);
+    let index_before = keys(before.list.modules.iter().map(|module| module.path.as_str()));
+    let keys_now = keys(now.list.modules.iter().map(|module| module.path.as_str()));
+    let keys_old = keys(old.modules.iter().map(|module| module.path.as_str()));
+    let find_before: HashMap<Key<'_>, usize> = by_key(&index_before);
+    let find_now: HashMap<Key<'_>, usize> = by_key(&keys_now);
+    let find_old: HashMap<Key<'_>, usize> = by_key(&keys_old);
+
+    let mut made = Modules { costs: Vec::new(), renumbered: vec![None; old.modules.len()] };
+    let mut of_now: Vec<Option<ModuleId>> = vec![None; now.list.modules.len()];
+    // What a module has more than before is more in all that hold it.
+    let mut more: Vec<Own> = Vec::new();
+    for (at, (module, key)) in old.modules.iter().zip(&keys_old).enumerate() {
+        let (was, is) = (find_before.get(key), find_now.get(key));
+        let parent = module.parent.map(|id| id.0 as usize);
+        let nothing = Own::default();
+        let before = was.and_then(|at| own_before.get(*at)).unwrap_or(&nothing);
+        let after = is.and_then(|at| own_now.get(*at)).unwrap_or(&nothing);
+        if was.is_some() && is.is_none() && !scaled.is_partial {
+            // It is gone; those that held it hold less.
+            let mut gone = difference(&Own::default(), &of_module(module));
+            gone.parameters = -before.parameters;
+            let kept = parent.and_then(|at| made.renumbered.get(at).copied().flatten());
+            give(&made.costs, &mut more, kept, &gone);
+            continue;
+        }
+        let mut cost = module.clone();
+        cost.parent = parent.and_then(|at| made.renumbered.get(at).copied().flatten());
+        cost.definition = module.definition.iter().filter_map(|at| places.place(*at)).collect();
+        if let Some(now) = is.and_then(|at| now.list.modules.get(*at)) {
+            cost.type_name.clone_from(&now.type_name);
+        }
+        let new = rescaled(module, before, after);
+        cost.self_time = new.time;
+        cost.self_memory = to_kinds(&new.memory);
+        let id = push(&mut made.costs, cost);
+        more.push(Own::default());
+        let mut change = difference(&new, &of_module(module));
+        change.parameters = after.parameters - before.parameters;
+        give(&made.costs, &mut more, id, &change);
+        if let Some(slot) = made.renumbered.get_mut(at) {
+            *slot = id;
+        }
+        if let Some(slot) = is.and_then(|at| of_now.get_mut(*at)) {
+            *slot = id;
+        }
+    }
+    for (at, (module, key)) in now.list.modules.iter().zip(&keys_now).enumerate() {
+        if find_old.contains_key(key) {
+            continue;
+        }
+        let parent = module.parent.and_then(|at| of_now.get(at as usize).copied().flatten());
+        let new = own_now.get(at).cloned().unwrap_or_default();
+        let lines = scaled.made_now.get(at).into_iter().flatten();
+        let definition = lines.map(|place| (FileId(place.file), place.line)).collect();
+        let id = push(&mut made.costs, fresh(module, parent, definition, &new));
+        more.push(Own::default());
+        give(&made.costs, &mut more, id, &new);
+        if let Some(slot) = of_now.get_mut(at) {
+            *slot = id;
+        }
+    }
+    for (cost, more) in made.costs.iter_mut().zip(&more) {
+        settle(cost, more);
+    }
+    made
+}
+
+fn fresh(
+    module: &Module,
+    parent: Option<ModuleId>,
+    definition: Vec<(FileId, u32)>,
+    own: &Own,
+) -> ModuleCost {
+    ModuleCost {
+        path: module.path.clone(),
+        type_name: module.type_name.clone(),
+        parent,
+        definition,
+        self_time: own.time,
+        self_memory: to_kinds(&own.memory),
+        provenance: Provenance::Estimated,
+        ..ModuleCost::default()
+    }
+}
+
+fn push(costs: &mut Vec<ModuleCost>, cost: ModuleCost) -> Option<ModuleId> {
+    let id = u32::try_from(costs.len()).ok().map(ModuleId);
+    costs.push(cost);
+    id
+}
+
+/// Sets what a module has with all that it holds.
+fn settle(cost: &mut ModuleCost, more: &Own) {
+    let before = (cost.total_time, cost.memory);
+    for phase in Phase::ALL {
+        let total = cost.total_time.get(phase) + more.time.get(phase);
+        *cost.total_time.get_mut(phase) = total.max(cost.self_time.get(phase));
+    }
+    let mut memory = of_kinds(&cost.memory);
+    add_to(&mut memory, &more.memory);
+    let least = of_kinds(&cost.self_memory);
+    cost.memory = to_kinds(&std::array::from_fn(|kind| memory[kind].max(least[kind])));
+    // A cast saturates.
+    cost.parameters = (cost.parameters as f64 + more.parameters).round() as u64;
+    let same = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(b.abs());
+    let time = same(before.0.total(), cost.total_time.total());
+    if !time || before.1 != cost.memory {
+        cost.provenance = Provenance::Estimated;
+    }
+}
+
+/// Gives what a module has more to it and to all that hold it.
+fn give(costs: &[ModuleCost], more: &mut [Own], module: Option<ModuleId>, difference: &Own) {
+    let parent = |id: &ModuleId| costs.get(id.0 as usize).and_then(|cost| cost.parent);
+    for id in std::iter::successors(module, parent).take(MAX_DEPTH) {
+        if let Some(sum) = more.get_mut(id.0 as usize) {
+            sum.time += difference.time;
+            sum.parameters += difference.parameters;
+            add_to(&mut sum.memory, &difference.memory);
+        }
+    }
+}
+
+fn difference(new: &Own, old: &Own) -> Own {
+    let mut found = Own::default();
+    for phase in Phase::ALL {
+        *found.time.get_mut(phase) = new.time.get(phase) - old.time.get(phase);
+    }
+    found.memory = std::array::from_fn(|kind| new.memory[kind] - old.memory[kind]);
+    found
+}
+
+fn of_module(module: &ModuleCost) -> Own {
+    Own { time: module.self_time, memory: of_kinds(&module.self_memory), parameters: 0.0 }
+}
+
+/// A measured module by the ratio of both estimates.
+fn rescaled(module: &ModuleCost, before: &Own, now: &Own) -> Own {
+    let mut new = of_module(module);
+    for phase in Phase::ALL {
+        let (old, was, is) =
+            (module.self_time.get(phase), before.time.get(phase), now.time.get(phase));
+        *new.time.get_mut(phase) = if was > 0.0 { old * (is / was) } else { old + is };
+    }
+    new.memory = scale(&new.memory, &before.memory, &now.memory);
+    new
+}
+
+fn own(
+    costed: &Costed<'_>,
+    units: &[Option<Unit>],
+    time: impl Fn(&Group, Option<Unit>) -> f64,
+) -> Vec<Own> {
+    let modules = costed.list.modules.iter();
+    let mut found: Vec<Own> = modules
+        .map(|module| Own { parameters: module.parameters as f64, ..Own::default() })
+        .collect();
+    for (group, unit) in costed.groups.iter().zip(units) {
+        let module = group.module.and_then(|at| found.get_mut(at as usize));
+        if let Some(module) = module {
+            *module.time.get_mut(group.phase) += time(group, *unit);
+        }
+    }
+    for held in costed.list.memory.iter().flat_map(|memory| &memory.at_peak) {
+        if let Some(module) = held.module.and_then(|at| found.get_mut(at as usize)) {
+            module.memory[kind_of(held)] += held.bytes as f64;
+        }
+    }
+    found
+}
+
+fn keys<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<Key<'a>> {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    paths
+        .map(|path| {
+            let count = seen.entry(path).or_default();
+            *count += 1;
+            (path, *count - 1)
+        })
+        .collect()
+}
+
+fn by_key<'a>(keys: &[Key<'a>]) -> HashMap<Key<'a>, usize> {
+    keys.iter().enumerate().map(|(at, key)| (*key, at)).collect()
+}

@@ -1,0 +1,149 @@
+//! Which measured rates of a GPU can be believed. A driver that counts time wrongly, a GPU that something
+//! else used meanwhile or a damaged cache file gives numbers that no GPU has; predictions by the datasheet
+//! are better than predictions by those.
+
+use ridgeline_base::units;
+use ridgeline_devices::device_spec::{Ceilings, DeviceSpec, Rates};
+
+/// More of the datasheet's rate than this is a mistake of the measurement: boards are sold with clocks up
+/// to a tenth above the reference.
+const MOST_OF_DATASHEET: f64 = 1.1;
+/// Less than this, and the GPU was busy with something else, or it is another GPU than its name says. A
+/// GPU at a lowered power limit still reaches a quarter.
+const LEAST_OF_DATASHEET: f64 = 0.1;
+/// What rates of a GPU without a datasheet row can be: an integrated GPU of 2010 up to ten times today's
+/// fastest.
+const BANDWIDTH: (f64, f64) = (1e9, 1e14);
+const FLOPS: (f64, f64) = (1e10, 1e17);
+/// Pageable memory behind PCIe 1.0 x1, up to ten times NVLink-C2C of a Grace Hopper.
+const HOST_COPIES: (f64, f64) = (1e8, 5e12);
+/// A launch takes the host 2 to 10 µs.
+const LAUNCH_NS: (f64, f64) = (100.0, 1e6);
+
+/// The ceilings that can be believed, and why each other one is left out: one sentence each, without a full
+/// stop. `device` is the datasheet row of the GPU, where it has one.
+pub fn plausible(measured: &Ceilings, device: Option<&DeviceSpec>) -> (Ceilings, Vec<String>) {
+    let mut refused = Vec::new();
+    let mut rate = |name: &str, value: Option<f64>, sold: Option<f64>, limits: (f64, f64), unit| {
+        let value = value?;
+        let sold = sold.filter(|sold| *sold > 0.0);
+        let limits = match sold {
+            Some(sold) => (sold * LEAST_OF_DATASHEET, sold * MOST_OF_DATASHEET),
+            None => limits,
+        };
+        if (limits.0..=limits.1).contains(&value) {
+            return Some(value);
+        }
+        let shown = units::rate(value, unit);
+        refused.push(match sold {
+            Some(sold) => format!(
+                "{name} of {shown} is not used: it is {} of the datasheet's {}",
+                units::percent(value / sold),
+                units::rate(sold, unit)
+            ),
+            None => format!("{name} of {shown} is not used: no GPU has it"),
+        });
+        None
+    };
+    let peaks = device.map(|device| device.peaks).unwrap_or_default();
+    let sold_bandwidth = device.map(|device| device.bandwidth);
+    let bandwidth = rate("a copy bandwidth", measured.bandwidth, sold_bandwidth, BANDWIDTH, "B/s");
+    let gemm = &measured.gemm;
+    let gemm = Rates {
+        fp32: rate("an FP32 GEMM rate", gemm.fp32, peaks.fp32, FLOPS, "FLOP/s"),
+        tf32: rate("a TF32 GEMM rate", gemm.tf32, peaks.tf32, FLOPS, "FLOP/s"),
+        fp16: rate("an FP16 GEMM rate", gemm.fp16, peaks.fp16, FLOPS, "FLOP/s"),
+        bf16: rate("a BF16 GEMM rate", gemm.bf16, peaks.bf16, FLOPS, "FLOP/s"),
+        fp8: rate("an FP8 GEMM rate", gemm.fp8, peaks.fp8, FLOPS, "FLOP/s"),
+    };
+    let host_to_device =
+        rate("a host-to-device rate", measured.host_to_device, None, HOST_COPIES, "B/s");
+    let device_to_host =
+        rate("a device-to-host rate", measured.device_to_host, None, HOST_COPIES, "B/s");
+    let launch_ns = measured.launch_ns.filter(|value| {
+        let is_plausible = (LAUNCH_NS.0..=LAUNCH_NS.1).contains(value);
+        if !is_plausible {
+            let shown = units::duration(*value);
+            refused.push(format!("a launch latency of {shown} is not used: no GPU has it"));
+        }
+        is_plausible
+    });
+    let kept = Ceilings {
+        bandwidth,
+        gemm,
+        launch_ns,
+        host_to_device,
+        device_to_host,
+        measured_on: measured.measured_on,
+    };
+    (kept, refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ridgeline_devices::device_table::DeviceTable;
+
+    fn h200() -> &'static DeviceSpec {
+        DeviceTable::shipped().find("NVIDIA H200").expect("a GPU of the table")
+    }
+
+    fn measured() -> Ceilings {
+        Ceilings {
+            bandwidth: Some(4.3e12),
+            gemm: Rates { fp32: Some(50e12), bf16: Some(780e12), ..Rates::default() },
+            launch_ns: Some(2_500.0),
+            host_to_device: Some(55e9),
+            device_to_host: Some(54e9),
+            measured_on: "2026-11-24".parse().ok(),
+        }
+    }
+
+    #[track_caller]
+    fn refuses(change: impl FnOnce(&mut Ceilings), device: Option<&DeviceSpec>, why: &str) {
+        let mut changed = measured();
+        change(&mut changed);
+        let (kept, refused) = plausible(&changed, device);
+        assert_eq!(refused, [why]);
+        assert_eq!(plausible(&kept, device), (kept, Vec::new()));
+    }
+
+    #[test]
+    fn what_a_gpu_reaches_is_kept_with_its_day() {
+        assert_eq!(plausible(&measured(), Some(h200())), (measured(), Vec::new()));
+        assert_eq!(plausible(&measured(), None), (measured(), Vec::new()));
+    }
+
+    #[test]
+    fn rates_beyond_the_datasheet_are_refused() {
+        refuses(
+            |it| it.bandwidth = Some(6e12),
+            Some(h200()),
+            "a copy bandwidth of 6.0 TB/s is not used: it is 125% of the datasheet's 4.8 TB/s",
+        );
+        refuses(
+            |it| it.gemm.bf16 = Some(60e12),
+            Some(h200()),
+            "a BF16 GEMM rate of 60 TFLOP/s is not used: it is 6% of the datasheet's 989 TFLOP/s",
+        );
+    }
+
+    #[test]
+    fn rates_that_no_gpu_has_are_refused_without_a_datasheet() {
+        refuses(
+            |it| it.gemm.fp32 = Some(1.0),
+            None,
+            "an FP32 GEMM rate of 1.0 FLOP/s is not used: no GPU has it",
+        );
+        refuses(
+            |it| it.launch_ns = Some(0.0),
+            None,
+            "a launch latency of 0 ns is not used: no GPU has it",
+        );
+        let (kept, refused) = plausible(
+            &Ceilings { bandwidth: Some(f64::NAN), host_to_device: Some(-3.0), ..measured() },
+            Some(h200()),
+        );
+        assert_eq!((kept.bandwidth, kept.host_to_device, refused.len()), (None, None, 2));
+    }
+}

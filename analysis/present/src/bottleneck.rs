@@ -1,0 +1,354 @@
+//! The bottleneck of an iteration, in words and as JSON has it.
+
+use serde::Serialize;
+
+use super::explained::{finite, milliseconds};
+use super::share::share_of;
+use ridgeline_base::printable::{clean, shorten};
+use ridgeline_base::units;
+use ridgeline_profile::bottleneck::{Bottleneck, Cause, Saving, Verdict};
+use ridgeline_profile::{FileId, Profile};
+
+/// A saving below this share is not shown.
+const LEAST: f64 = 0.01;
+/// The next largest saving is named beside the largest from this part of it on, ...
+const BESIDE: f64 = 0.4;
+/// ... or from this share of the iteration on.
+const BESIDE_SHARE: f64 = 0.1;
+/// A line that has this part of a saving stands for it.
+const STANDS_FOR: f64 = 0.3;
+
+/// What the savings are.
+pub const ABOUT: &str = "at most saved if it cost nothing, one at a time; savings overlap";
+
+/// The name of a cause.
+pub fn label(cause: Cause, on_gpu: bool) -> &'static str {
+    match (cause, on_gpu) {
+        (Cause::Compute, true) => "compute-bound kernels",
+        (Cause::Compute, false) => "compute-bound ops",
+        (Cause::MemoryBandwidth, true) => "bandwidth-bound kernels",
+        (Cause::MemoryBandwidth, false) => "bandwidth-bound ops",
+        (Cause::Kernels, _) => "kernels, limit unknown",
+        (Cause::Operators, _) => "overhead-bound ops",
+        (Cause::Launches, _) => "launch overhead",
+        (Cause::Synchronization, _) => "synchronization",
+        (Cause::DataLoading, _) => "data loading",
+        (Cause::HostCopies, _) => "host-device copies",
+        (Cause::Communication, true) => "exposed communication",
+        (Cause::Communication, false) => "waiting for other ranks",
+        (Cause::HostCode, true) => "host code",
+        (Cause::HostCode, false) => "Python",
+        (Cause::Host, _) => "all host overhead",
+    }
+}
+
+/// What would have to change on a GPU: `Removing launch overhead`.
+fn change(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Compute => "Faster compute-bound kernels",
+        Cause::MemoryBandwidth => "Faster bandwidth-bound kernels",
+        Cause::Kernels => "Faster kernels",
+        Cause::Operators => "Faster ops",
+        Cause::Launches => "Removing launch overhead",
+        Cause::Synchronization => "Removing synchronization",
+        Cause::DataLoading => "Faster data loading",
+        Cause::HostCopies => "Removing host-device copies",
+        Cause::Communication => "Hiding communication",
+        Cause::HostCode => "Faster host code",
+        Cause::Host => "Removing all host overhead",
+    }
+}
+
+/// What a CPU spends a share of its time on: `Python-bound: 62% in Python between ops`. One thread does
+/// one thing after another, so that each part of its time is what it would save.
+fn spent(cause: Cause, share: &str) -> String {
+    match cause {
+        Cause::Compute => format!("Compute-bound: {share} in ops limited by arithmetic"),
+        Cause::MemoryBandwidth => {
+            format!("Bandwidth-bound: {share} in ops limited by memory bandwidth")
+        }
+        Cause::Operators => {
+            format!("Overhead-bound: {share} in ops that reach neither peak compute nor bandwidth")
+        }
+        Cause::DataLoading => format!("Input-bound: {share} waiting for the next batch"),
+        Cause::Communication => format!("Communication-bound: {share} waiting for other ranks"),
+        Cause::HostCode => format!("Python-bound: {share} in Python between ops"),
+        other => format!("{} would save at most {share}", change(other)),
+    }
+}
+
+/// `GPU busy 84%. Removing launch overhead would save at most 14%, mostly in train.py:31`.
+pub fn verdict(bottleneck: &Bottleneck, profile: &Profile) -> String {
+    let busy = bottleneck.gpu_busy.map(|busy| format!("GPU busy {}. ", units::percent(busy)));
+    let busy = busy.unwrap_or_default();
+    let saving = match bottleneck.verdict() {
+        Verdict::Cause(saving) => saving,
+        Verdict::NoneDominates => {
+            let largest = bottleneck.savings.first().map_or(0.0, |saving| saving.share);
+            let largest = units::percent(largest);
+            return format!("{busy}No single bottleneck: no cause would save more than {largest}");
+        }
+        Verdict::Unknown => {
+            let off = units::percent(bottleneck.untrusted.unwrap_or_default());
+            return format!(
+                "Bottleneck unknown: the replay of the recorded iteration is {off} off"
+            );
+        }
+    };
+    let share = units::percent(saving.share);
+    let mut text = match bottleneck.gpu_busy {
+        Some(_) => format!("{busy}{} would save at most {share}", change(saving.cause)),
+        None => spent(saving.cause, &share),
+    };
+    match saving.cause {
+        Cause::Kernels => text += "; whether compute or bandwidth limits them is unknown",
+        Cause::Host => {
+            let parts = bottleneck.savings.iter().filter(|part| part.cause.is_of_host());
+            let most = parts.map(|part| part.share).fold(0.0, f64::max);
+            text += &format!(", no part of it by itself more than {}", units::percent(most));
+        }
+        _ => {}
+    }
+    if let Some(place) = stands_for(saving, profile) {
+        text += &format!(", mostly in {place}");
+    }
+    text
+}
+
+/// The other savings that are worth a word: `launch overhead 20% · data loading 12%`. Those far behind
+/// the largest are left out.
+pub fn others(bottleneck: &Bottleneck) -> String {
+    let on_gpu = bottleneck.gpu_busy.is_some();
+    let named = match bottleneck.verdict() {
+        Verdict::Cause(saving) => Some(saving.cause),
+        _ => None,
+    };
+    let largest = bottleneck.savings.first().map_or(0.0, |saving| saving.share);
+    let worth: Vec<String> = shown(bottleneck)
+        .filter(|saving| Some(saving.cause) != named && saving.cause != Cause::Host)
+        .filter(|saving| saving.share >= (BESIDE * largest).min(BESIDE_SHARE))
+        .map(|saving| format!("{} {}", label(saving.cause, on_gpu), units::percent(saving.share)))
+        .collect();
+    worth.join(" · ")
+}
+
+/// The savings that are worth a row: that of the host as a whole only where it is more than that of
+/// each of its parts.
+pub fn shown(bottleneck: &Bottleneck) -> impl Iterator<Item = &Saving> {
+    let of_host = bottleneck.savings.iter().filter(|saving| saving.cause.is_of_host());
+    let largest_of_host = of_host.map(|saving| saving.share).fold(0.0, f64::max);
+    bottleneck.savings.iter().filter(move |saving| {
+        let adds = saving.cause != Cause::Host || saving.share >= largest_of_host + LEAST;
+        saving.share >= LEAST && adds
+    })
+}
+
+/// The line that has most of a saving, where one does: `train.py:31`.
+fn stands_for(saving: &Saving, profile: &Profile) -> Option<String> {
+    let ((file, line), time_ns) = saving.lines.first()?;
+    let is_most = *time_ns >= STANDS_FOR * saving.time_ns;
+    is_most.then(|| place(profile, *file, *line)).flatten()
+}
+
+fn place(profile: &Profile, file: FileId, line: u32) -> Option<String> {
+    let file = profile.files.get(file.0 as usize)?;
+    Some(format!("{}:{line}", shorten(&clean(&file.path), 60)))
+}
+
+/// Where a saving comes from: lines, else operators.
+pub fn evidence(saving: &Saving, profile: &Profile) -> String {
+    let part = |time_ns: f64| units::percent(share_of(time_ns, saving.time_ns));
+    let worth = |time_ns: f64| time_ns >= 0.05 * saving.time_ns;
+    let lines: Vec<String> = saving
+        .lines
+        .iter()
+        .filter(|(_, time_ns)| worth(*time_ns))
+        .filter_map(|((file, line), time_ns)| {
+            Some(format!("{} {}", place(profile, *file, *line)?, part(*time_ns)))
+        })
+        .collect();
+    if !lines.is_empty() {
+        return lines.join(" · ");
+    }
+    let operators = saving.operators.iter().filter(|(_, time_ns)| worth(*time_ns));
+    let operators: Vec<String> = operators
+        .map(|(name, time_ns)| format!("{} {}", shorten(&clean(name), 40), part(*time_ns)))
+        .collect();
+    operators.join(" · ")
+}
+
+/// The key of the verdict's cause; nothing where none dominates, or it is unknown.
+pub fn verdict_key(bottleneck: &Bottleneck) -> Option<&'static str> {
+    match bottleneck.verdict() {
+        Verdict::Cause(saving) => Some(saving.cause.key()),
+        Verdict::NoneDominates | Verdict::Unknown => None,
+    }
+}
+
+/// The bottleneck as JSON has it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BottleneckEntry {
+    /// The share, 0 to 1, in which a GPU was busy; null on a CPU.
+    pub gpu_busy: Option<f64>,
+    /// The cause whose removal saves most; null where none dominates, or it is unknown.
+    pub verdict: Option<&'static str>,
+    /// The verdict in words.
+    pub text: String,
+    /// The largest first, that of the whole host last. They overlap.
+    pub savings: Vec<SavingEntry>,
+}
+
+/// What one cause would save.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SavingEntry {
+    /// `compute`, `memory_bandwidth`, `launch_overhead` and so on.
+    pub cause: &'static str,
+    /// What to call it.
+    pub label: &'static str,
+    /// Of the iteration, 0 to 1.
+    pub at_most_share: f64,
+    /// Milliseconds of the iteration.
+    pub at_most_ms: f64,
+    /// The lines that account for most of it.
+    pub lines: Vec<LineEntry>,
+    /// The operators that account for most of it.
+    pub operators: Vec<OperatorEntry>,
+}
+
+/// A line's part of a saving.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LineEntry {
+    /// Relative to the project's root.
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+    /// Milliseconds.
+    pub ms: f64,
+}
+
+/// An operator's part of a saving.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OperatorEntry {
+    /// `aten::mm`.
+    pub name: String,
+    /// Milliseconds.
+    pub ms: f64,
+}
+
+/// The entry of a profile's bottleneck.
+pub fn entry(bottleneck: &Bottleneck, profile: &Profile) -> BottleneckEntry {
+    let on_gpu = bottleneck.gpu_busy.is_some();
+    let saving = |saving: &Saving| SavingEntry {
+        cause: saving.cause.key(),
+        label: label(saving.cause, on_gpu),
+        at_most_share: finite(saving.share),
+        at_most_ms: milliseconds(saving.time_ns),
+        lines: saving
+            .lines
+            .iter()
+            .filter_map(|((file, line), time_ns)| {
+                let file = profile.files.get(file.0 as usize)?;
+                let ms = milliseconds(*time_ns);
+                Some(LineEntry { file: file.path.clone(), line: *line, ms })
+            })
+            .collect(),
+        operators: saving
+            .operators
+            .iter()
+            .map(|(name, time_ns)| OperatorEntry { name: name.clone(), ms: milliseconds(*time_ns) })
+            .collect(),
+    };
+    BottleneckEntry {
+        gpu_busy: bottleneck.gpu_busy.map(finite),
+        verdict: verdict_key(bottleneck),
+        text: verdict(bottleneck, profile),
+        savings: bottleneck.savings.iter().map(saving).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ridgeline_compare::fixture::{TRAIN, profile};
+
+    fn saving(cause: Cause, share: f64, line: Option<u32>) -> Saving {
+        let time_ns = share * 100e6;
+        let lines = line.map(|line| ((FileId(0), line), 0.8 * time_ns)).into_iter().collect();
+        Saving { cause, share, time_ns, lines, operators: vec![("aten::mm".to_owned(), time_ns)] }
+    }
+
+    /// The verdict and the other savings.
+    fn words(gpu_busy: Option<f64>, savings: Vec<Saving>) -> (String, String) {
+        let bottleneck = Bottleneck { iteration_ns: 100e6, gpu_busy, savings, untrusted: None };
+        (verdict(&bottleneck, &profile(TRAIN).1), others(&bottleneck))
+    }
+
+    #[test]
+    fn verdicts_on_a_gpu() {
+        let launches = saving(Cause::Launches, 0.14, Some(18));
+        let compute = saving(Cause::Compute, 0.11, None);
+        let (text, beside) = words(Some(0.84), vec![launches.clone(), compute]);
+        assert_eq!(
+            text,
+            "GPU busy 84%. Removing launch overhead would save at most 14%, mostly in train.py:18"
+        );
+        assert_eq!(beside, "compute-bound kernels 11%");
+        let kernels = saving(Cause::Kernels, 0.7, None);
+        let (text, _) = words(Some(0.84), vec![kernels, launches]);
+        assert_eq!(
+            text,
+            "GPU busy 84%. Faster kernels would save at most 70%; whether compute or bandwidth \
+             limits them is unknown"
+        );
+    }
+
+    #[test]
+    fn a_host_whose_parts_hide_behind_one_another() {
+        let parts = [(Cause::Compute, 0.4), (Cause::Launches, 0.12), (Cause::HostCode, 0.09)];
+        let mut savings: Vec<Saving> =
+            parts.into_iter().map(|(cause, share)| saving(cause, share, None)).collect();
+        savings.push(saving(Cause::Host, 0.55, None));
+        let (text, beside) = words(Some(0.41), savings.clone());
+        assert_eq!(
+            text,
+            "GPU busy 41%. Removing all host overhead would save at most 55%, no part of it by \
+             itself more than 12%"
+        );
+        assert_eq!(beside, "compute-bound kernels 40% · launch overhead 12%");
+        // One part is enough of the host to be named.
+        savings.push(saving(Cause::Synchronization, 0.3, None));
+        let (text, _) = words(Some(0.41), savings);
+        assert_eq!(text, "GPU busy 41%. Faster compute-bound kernels would save at most 40%");
+    }
+
+    #[test]
+    fn verdicts_on_a_cpu() {
+        let python = saving(Cause::HostCode, 0.62, Some(18));
+        let loading = saving(Cause::DataLoading, 0.3, None);
+        let (text, beside) = words(None, vec![python, loading.clone()]);
+        assert_eq!(text, "Python-bound: 62% in Python between ops, mostly in train.py:18");
+        assert_eq!(beside, "data loading 30%");
+        let (text, _) = words(None, vec![loading]);
+        assert_eq!(text, "Input-bound: 30% waiting for the next batch");
+    }
+
+    #[test]
+    fn no_verdict_without_a_cause() {
+        let (text, beside) = words(Some(0.99), vec![saving(Cause::Compute, 0.04, None)]);
+        assert_eq!(text, "GPU busy 99%. No single bottleneck: no cause would save more than 4%");
+        assert_eq!(beside, "compute-bound kernels 4%");
+        let unknown = Bottleneck { untrusted: Some(0.23), ..Bottleneck::default() };
+        let entry = entry(&unknown, &profile(TRAIN).1);
+        assert_eq!((entry.verdict, entry.gpu_busy), (None, None));
+        assert!(entry.text.starts_with("Bottleneck unknown: the replay"), "{}", entry.text);
+    }
+
+    #[test]
+    fn evidence_is_lines_or_else_operators() {
+        let profile = profile(TRAIN).1;
+        let with_line = saving(Cause::Compute, 0.5, Some(8));
+        assert_eq!(evidence(&with_line, &profile), "train.py:8 80%");
+        let without = saving(Cause::Compute, 0.5, None);
+        assert_eq!(evidence(&without, &profile), "aten::mm 100%");
+    }
+}

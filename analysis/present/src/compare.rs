@@ -1,0 +1,359 @@
+//! Two runs side by side: the page of a terminal, and the document of `--json` and the panel.
+
+use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
+
+use super::terminal::Style;
+use ridgeline_base::printable::{clean, shorten};
+use ridgeline_base::units;
+use ridgeline_base::units::difference;
+use ridgeline_compare::change::{Measure, Verdict};
+use ridgeline_compare::{Comparison, LineRow, ModuleRow};
+
+/// The version of the document.
+pub const SCHEMA: u32 = 1;
+
+/// Rows of lines and modules that a terminal shows.
+const TOP: usize = 12;
+/// Characters of a name in a table.
+const NAME: usize = 56;
+
+/// A run, as a person names it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Named {
+    /// As it was asked for: a path, a commit, `last`.
+    pub name: String,
+    /// When it was, in milliseconds since 1970.
+    pub when_unix_ms: Option<u64>,
+    /// git's HEAD when it ran.
+    pub commit: Option<String>,
+    /// The text that ran was that commit's.
+    pub clean: bool,
+}
+
+impl Named {
+    /// `HEAD~1 (a1b2c3d, with changes)`.
+    fn told(&self) -> String {
+        let name = clean(&shorten(&self.name, NAME));
+        let commit: String = self.commit.iter().flat_map(|commit| commit.chars()).take(7).collect();
+        match (commit.as_str(), self.clean) {
+            ("", _) => name,
+            (commit, true) => format!("{name} ({})", clean(commit)),
+            (commit, false) => format!("{name} ({} with changes)", clean(commit)),
+        }
+    }
+}
+
+/// The document.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Document<'a> {
+    schema: u32,
+    runs: [&'a Named; 2],
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+}
+
+/// What `compare --json` writes.
+pub fn document<'a>(comparison: &'a Comparison, runs: [&'a Named; 2]) -> Document<'a> {
+    Document { schema: SCHEMA, runs, comparison }
+}
+
+/// The page of a terminal.
+pub fn page(comparison: &Comparison, runs: [&Named; 2], style: Style) -> String {
+    let mut page = String::new();
+    let mut say = |text: &str| {
+        page += text.trim_end();
+        page.push('\n');
+    };
+    let [before, after] = runs;
+    say(&format!("{} → {}", before.told(), after.told()));
+    say(&style.faint(&sides(comparison)));
+    say("");
+    for row in table(&headline(comparison), style) {
+        say(&row);
+    }
+    let of_lines = comparison.lines.iter().map(|row| &row.own);
+    let of_modules = comparison.modules.iter().map(|row| &row.own);
+    let tables = [
+        ("lines", lines(comparison), nothing("lines", of_lines)),
+        ("modules", modules(comparison), nothing("modules", of_modules)),
+    ];
+    for (title, rows, nothing) in tables {
+        say("");
+        if rows.is_empty() {
+            say(&nothing);
+            continue;
+        }
+        say(&style.faint(&format!("{title}, by their own time or memory")));
+        for row in table(rows.get(..TOP).unwrap_or(&rows), style) {
+            say(&row);
+        }
+        if rows.len() > TOP {
+            say(&style.faint(&format!("and {} more", rows.len() - TOP)));
+        }
+    }
+    say("");
+    for about in about(comparison) {
+        say(&style.faint(&about));
+    }
+    page
+}
+
+/// What to say where no row is worth one: that there is no change, or that nobody can know.
+fn nothing<'a>(title: &str, own: impl Iterator<Item = &'a Measure>) -> String {
+    let (mut judged, mut unknown) = (0, 0);
+    let is_time = |time: Option<f64>| time.is_some_and(|time| time > 0.0);
+    // What takes no time of its own in either run is equal without being judged.
+    for measure in own.filter(|own| is_time(own.before) || is_time(own.after)) {
+        *(if measure.verdict == Verdict::Unknown { &mut unknown } else { &mut judged }) += 1;
+    }
+    match (judged, unknown) {
+        (_, 0) => format!("No {title} differ beyond noise."),
+        (0, _) => format!("Whether {title} became slower or faster cannot be told."),
+        _ => format!("No {title} differ beyond noise; of {unknown} it cannot be told."),
+    }
+}
+
+/// `cpu, batch of 32, 7 iterations → cpu, batch of 32, 3 iterations`.
+fn sides(comparison: &Comparison) -> String {
+    let told = [&comparison.before, &comparison.after].map(|side| {
+        let batch = side.batch_size.map(|batch| format!(", batch of {batch}")).unwrap_or_default();
+        let ranks = side.world_size.filter(|ranks| *ranks > 1);
+        let ranks = ranks.map(|ranks| format!(", {ranks} ranks")).unwrap_or_default();
+        let device = if side.device.is_empty() { "unknown device" } else { &side.device };
+        format!(
+            "{}{ranks}{batch}, {} iterations timed",
+            clean(&shorten(device, NAME)),
+            side.timed_iterations
+        )
+    });
+    let [before, after] = told;
+    if before == after { before } else { format!("{before} → {after}") }
+}
+
+/// A row of a table.
+struct Row {
+    name: String,
+    before: String,
+    after: String,
+    change: String,
+    verdict: Verdict,
+}
+
+fn row(name: impl Into<String>, measure: &Measure, unit: fn(f64) -> String) -> Row {
+    let told = |value: Option<f64>| value.map_or("-".to_owned(), unit);
+    Row {
+        name: name.into(),
+        before: told(measure.before),
+        after: told(measure.after),
+        change: measure.ratio.map(difference).unwrap_or_default(),
+        verdict: measure.verdict,
+    }
+}
+
+fn headline(comparison: &Comparison) -> Vec<Row> {
+    let rate = |value: f64| format!("{}/s", units::significant(value));
+    let mut rows = vec![row("iteration", &comparison.time, units::duration)];
+    rows.push(row("samples", &comparison.throughput, rate));
+    rows.push(row("peak memory", &comparison.peak, units::bytes));
+    let phases = comparison.phases.iter();
+    rows.extend(phases.map(|phase| row(format!("  {}", phase.name), &phase.time, units::duration)));
+    rows.retain(|row| row.before != "-" || row.after != "-");
+    rows
+}
+
+fn lines(comparison: &Comparison) -> Vec<Row> {
+    let place = |row: &LineRow| {
+        let line = match (row.line_before, row.line_after) {
+            (Some(was), Some(is)) if was != is => format!("{is} (was {was})"),
+            (Some(line), _) | (None, Some(line)) => line.to_string(),
+            (None, None) => String::new(),
+        };
+        let edited = if row.is_changed { ", edited" } else { "" };
+        let scope = match row.scope.as_str() {
+            "" => String::new(),
+            scope => format!(" {}", clean(&shorten(scope, 24))),
+        };
+        format!("{}:{line}{edited}{scope}", clean(&shorten(&row.file, 32)))
+    };
+    let mut rows = Vec::new();
+    for line in &comparison.lines {
+        told(&mut rows, place(line), &line.own, &line.memory);
+    }
+    rows
+}
+
+fn modules(comparison: &Comparison) -> Vec<Row> {
+    let name = |row: &ModuleRow| {
+        let path = if row.path.is_empty() { "(the model)" } else { &row.path };
+        clean(&shorten(&format!("{path} {}", row.type_name), NAME))
+    };
+    let mut rows = Vec::new();
+    for module in &comparison.modules {
+        told(&mut rows, name(module), &module.own, &module.memory);
+    }
+    rows
+}
+
+/// Adds the rows of a thing whose time or memory is not what it was.
+fn told(rows: &mut Vec<Row>, name: String, own: &Measure, memory: &Measure) {
+    if own.verdict.is_change() && own.difference() != 0.0 {
+        rows.push(row(name.clone(), own, units::duration));
+    }
+    if memory.verdict.is_change() && memory.difference() != 0.0 {
+        rows.push(row(name, memory, units::bytes));
+    }
+}
+
+fn table(rows: &[Row], style: Style) -> Vec<String> {
+    let width =
+        |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).width()).max().unwrap_or(0);
+    let (names, before) = (width(|row| &row.name), width(|row| &row.before));
+    let (after, change) = (width(|row| &row.after), width(|row| &row.change));
+    let pad = |text: &str, width: usize| " ".repeat(width.saturating_sub(text.width()));
+    rows.iter()
+        .map(|row| {
+            let verdict = match row.verdict {
+                verdict if verdict.is_change() => verdict.name().to_owned(),
+                verdict => style.faint(verdict.name()),
+            };
+            format!(
+                "{}{}  {}{} → {}{}  {}{}  {verdict}",
+                row.name,
+                pad(&row.name, names),
+                pad(&row.before, before),
+                row.before,
+                pad(&row.after, after),
+                row.after,
+                pad(&row.change, change),
+                row.change,
+            )
+        })
+        .collect()
+}
+
+/// How it was judged, in sentences.
+fn about(comparison: &Comparison) -> Vec<String> {
+    let mut told = Vec::new();
+    if let Some(why) = &comparison.unlike {
+        told.push(format!("Times and memory cannot be compared: {}.", clean(&shorten(why, 200))));
+    }
+    if let Some(test) = &comparison.test {
+        let (way, p) = match comparison.time.ratio {
+            Some(ratio) if ratio < 1.0 => ("faster", test.p_faster),
+            _ => ("slower", test.p_slower),
+        };
+        let few = if test.can_tell() { "" } else { "; so few cannot tell" };
+        told.push(format!(
+            "The iteration: {} over {} and {} iterations, p = {p:.3} for {way}{few}.",
+            test.name, comparison.before.timed_iterations, comparison.after.timed_iterations
+        ));
+    }
+    if comparison.unlike.is_none() {
+        told.push(
+            "Lines, modules and phases: the profiler sees a few iterations alone, so that a change is \
+             told where those of both runs lie apart, from a tenth on, and from their own spread where \
+             that is more."
+                .to_owned(),
+        );
+    }
+    told.extend(
+        comparison.notes.iter().map(|note| format!("Note: {}.", clean(&shorten(note, 200)))),
+    );
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use ridgeline_compare::compare;
+    use ridgeline_compare::fixture::{TRAIN, profile};
+    use ridgeline_compare::run::Run;
+
+    fn runs() -> (Run, Run) {
+        let (_, mut measured) = profile(TRAIN);
+        measured.iteration.timed_ns = vec![99e6, 100e6, 100e6, 101e6, 104e6];
+        let before = Run::of(&measured);
+        for time in &mut measured.iteration.timed_ns {
+            *time *= 1.3;
+        }
+        measured.iteration.time_ns *= 1.3;
+        let line = measured.lines[0].iter_mut().find(|line| line.line == 8).expect("line 8");
+        line.self_time.forward += 30e6;
+        line.total_time.forward += 30e6;
+        measured.modules[1].self_time.forward += 30e6;
+        measured.memory.peak_bytes += 50_000_000;
+        (before, Run::of(&measured))
+    }
+
+    #[test]
+    fn a_page() {
+        let (before, after) = runs();
+        let commit = |name: &str, clean| Named {
+            name: name.to_owned(),
+            commit: Some("a1b2c3d4e5f6".to_owned()),
+            clean,
+            ..Named::default()
+        };
+        let found = compare(&before, &after);
+        let style = Style { color: false, width: 100 };
+        let shown = page(&found, [&commit("HEAD", true), &commit("last", false)], style);
+        expect![[r#"
+            HEAD (a1b2c3d) → last (a1b2c3d with changes)
+            NVIDIA H200, batch of 32, 5 iterations timed
+
+            iteration     100 ms →  130 ms  +30%  slower
+            samples        320/s →   246/s  −23%  slower
+            peak memory   120 MB →  170 MB  +42%  larger
+              data        8.0 ms →  8.0 ms   ±0%  within noise
+              forward      25 ms →   25 ms   ±0%  within noise
+              backward     40 ms →   40 ms   ±0%  within noise
+              optimizer  20.2 ms → 20.2 ms   ±0%  within noise
+              other       6.8 ms →  6.8 ms   ±0%  within noise
+
+            lines, by their own time or memory
+            train.py:8  50 ms → 80 ms  +60%  slower
+
+            modules, by their own time or memory
+            conv Conv2d  0 ns → 30 ms    slower
+
+            The iteration: Mann-Whitney U over 5 and 5 iterations, p = 0.004 for slower.
+            Lines, modules and phases: the profiler sees a few iterations alone, so that a change is told where those of both runs lie apart, from a tenth on, and from their own spread where that is more.
+            Note: the same text ran both times.
+        "#]].assert_eq(&shown);
+    }
+
+    #[test]
+    fn nothing_to_tell() {
+        let (before, _) = runs();
+        let found = compare(&before, &before);
+        let style = Style { color: false, width: 100 };
+        let shown = page(&found, [&Named::default(), &Named::default()], style);
+        assert!(shown.contains("No lines differ beyond noise."), "{shown}");
+        assert!(shown.contains("the same text ran both times"), "{shown}");
+        // Neither on another device nor of one timed iteration is anything known.
+        let elsewhere = Run { device: "cpu".to_owned(), ..before.clone() };
+        let once = |ns: u64| {
+            let mut run = Run { timed_ns: vec![100e6], ..before.clone() };
+            run.lines.iter_mut().for_each(|line| line.own_ns += ns);
+            run
+        };
+        for (then, now) in [(before.clone(), elsewhere), (once(0), once(1_000_000))] {
+            let found = compare(&then, &now);
+            let shown = page(&found, [&Named::default(), &Named::default()], style);
+            let told = "\nWhether lines became slower or faster cannot be told.\n";
+            assert!(shown.contains(told) && !shown.contains("No lines"), "{shown}");
+        }
+        // The profiler watched an iteration in which one of the lines did not run.
+        let mut less = before.clone();
+        less.lines.retain(|line| line.line != 19);
+        let found = compare(&before, &less);
+        let shown = page(&found, [&Named::default(), &Named::default()], style);
+        let told = "No lines differ beyond noise; of 1 it cannot be told.";
+        assert!(shown.contains(told) && !shown.contains("gone"), "{shown}");
+        let empty = compare(&Run::default(), &Run::default());
+        page(&empty, [&Named::default(), &Named::default()], style);
+    }
+}

@@ -1,0 +1,128 @@
+//! The functions and classes of today's text, and what they cost.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::builder::{Builder, least};
+use super::{ScopeCost, StatementCost};
+use ridgeline_profile::{MemoryByKind, ModuleId, PhaseTimes, Provenance};
+use ridgeline_python::syntax::statements::{Scope, ScopeKind};
+
+impl Builder<'_> {
+    /// A function's frame stands at one of its lines at a time, so its total is their sum. A
+    /// class's is what its instances cost, if it is a module's; else its costliest method's, or
+    /// what its methods' own lines cost, whichever is more: which method calls which is not known.
+    pub(super) fn scopes(&self, statements: &[StatementCost]) -> Vec<ScopeCost> {
+        let scopes = self.index.scopes();
+        // By scope, where in the list it is.
+        let mut slots: Vec<Option<usize>> = vec![None; scopes.len()];
+        let mut by_scope: Vec<(ScopeCost, PhaseTimes)> = Vec::new();
+        for cost in statements {
+            // A header belongs to the scope that it opens only as text; it runs in the one around.
+            let known = cost.statement.and_then(|at| self.index.statements().get(at));
+            let at = match known {
+                Some(statement) => statement.scope as usize,
+                None => self.index.scope_at(cost.span.start),
+            };
+            let Some(scope) = scopes.get(at).filter(|scope| scope.kind != ScopeKind::File) else {
+                continue;
+            };
+            let slot = *slots[at].get_or_insert_with(|| {
+                by_scope.push((self.no_cost(at, scope), PhaseTimes::default()));
+                by_scope.len() - 1
+            });
+            let (sum, own) = &mut by_scope[slot];
+            sum.total_time += cost.total_time;
+            sum.total_memory += cost.total_memory;
+            sum.provenance = sum.provenance.max(cost.provenance);
+            *own += cost.self_time;
+        }
+        let instances = self.instances_by_type();
+        let mut classes: BTreeMap<usize, (ScopeCost, PhaseTimes)> = BTreeMap::new();
+        for (cost, own) in &mut by_scope {
+            self.limit(&mut cost.total_time);
+            cost.total_memory = least(cost.total_memory, self.profile.memory.at_peak);
+            let class = scopes.get(cost.scope).and_then(|scope| scope.parent).unwrap_or(0) as usize;
+            let Some(scope) = scopes.get(class).filter(|scope| scope.kind == ScopeKind::Class)
+            else {
+                continue;
+            };
+            if cost.is_class {
+                continue;
+            }
+            let (sum, own_sum) = classes
+                .entry(class)
+                .or_insert_with(|| (self.no_cost(class, scope), PhaseTimes::default()));
+            *own_sum += *own;
+            sum.provenance = sum.provenance.max(cost.provenance);
+            if cost.total_time.total() > sum.total_time.total() {
+                sum.total_time = cost.total_time;
+            }
+            if cost.total_memory.total() > sum.total_memory.total() {
+                sum.total_memory = cost.total_memory;
+            }
+        }
+        for (class, (mut sum, own)) in classes {
+            let name = self.index.text().get(sum.name.clone()).unwrap_or_default();
+            if let Some(instances) = instances.get(name) {
+                (sum.total_time, sum.total_memory) = self.cost_of(instances);
+                sum.modules.clone_from(instances);
+            } else if own.total() > sum.total_time.total() {
+                sum.total_time = own;
+            }
+            self.limit(&mut sum.total_time);
+            // A class's own body, which runs once, is not what the class costs.
+            match slots[class] {
+                Some(slot) => by_scope[slot] = (sum, own),
+                None => by_scope.push((sum, own)),
+            }
+        }
+        let mut costs: Vec<ScopeCost> = by_scope.into_iter().map(|(cost, _)| cost).collect();
+        costs.sort_by_key(|cost| cost.scope);
+        for cost in &mut costs {
+            let first = self.index.lines().line_of(cost.span.start);
+            let last = self.index.lines().line_of(cost.span.end.saturating_sub(1));
+            if cost.provenance != Provenance::Stale && self.changed(first, last) {
+                cost.provenance = Provenance::Stale;
+            }
+        }
+        costs
+    }
+
+    fn no_cost(&self, at: usize, scope: &Scope) -> ScopeCost {
+        ScopeCost {
+            scope: at,
+            name: scope.name.clone(),
+            span: scope.span.clone(),
+            line: self.index.lines().line_of(scope.name.start),
+            is_class: scope.kind == ScopeKind::Class,
+            ..ScopeCost::default()
+        }
+    }
+
+    /// The instances of each module type, those within another one of the type left out.
+    fn instances_by_type(&self) -> HashMap<&str, Vec<ModuleId>> {
+        let modules = &self.profile.modules;
+        let mut found: HashMap<&str, Vec<ModuleId>> = HashMap::new();
+        for (at, module) in modules.iter().enumerate() {
+            let Ok(id) = u32::try_from(at) else { break };
+            let is_same = |parent: u32| {
+                modules
+                    .get(parent as usize)
+                    .is_some_and(|parent| parent.type_name == module.type_name)
+            };
+            if !self.ancestors(id).any(is_same) {
+                found.entry(module.type_name.as_str()).or_default().push(ModuleId(id));
+            }
+        }
+        found
+    }
+
+    fn cost_of(&self, modules: &[ModuleId]) -> (PhaseTimes, MemoryByKind) {
+        let modules = modules.iter().filter_map(|id| self.profile.modules.get(id.0 as usize));
+        modules.fold(Default::default(), |(mut time, mut memory), module| {
+            time += module.total_time;
+            memory += module.memory;
+            (time, memory)
+        })
+    }
+}

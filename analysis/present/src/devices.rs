@@ -1,0 +1,393 @@
+//! The iteration on other GPUs, for people: a table for the terminal, and a few lines for a hover.
+
+use unicode_width::UnicodeWidthStr;
+
+use super::page::{Page, strong, text};
+use super::terminal::Style;
+use ridgeline_base::printable::{clean, shorten};
+use ridgeline_base::units;
+use ridgeline_operators::range::Range;
+use ridgeline_predict::device_comparison::{Basis, Comparison, EnergyFrom, Host, Row};
+
+/// How many of the cheapest a hover names.
+const CHEAPEST: usize = 3;
+/// Characters of a GPU's name in a table.
+const NAME: usize = 32;
+
+/// `$312`, `$12.5`, `$3.00`, `$0.31`, `$0.0042`: cents, and two digits of what is less.
+pub fn dollars(usd: f64) -> String {
+    if usd <= 0.0 || usd >= 9.995 {
+        return format!("${}", units::significant(usd.max(0.0)));
+    }
+    if usd >= 0.0995 {
+        return format!("${usd:.2}");
+    }
+    let places = (-usd.log10()).ceil().clamp(0.0, 9.0) as usize + 1;
+    format!("${usd:.places$}")
+}
+
+/// `420 mJ`, `36 J`, `1.2 kJ`.
+pub fn energy(joules: f64) -> String {
+    let (value, unit) = match joules {
+        joules if joules < 0.9995 => (joules * 1e3, "mJ"),
+        joules if joules < 999.5 => (joules, "J"),
+        joules => (joules / 1e3, "kJ"),
+    };
+    format!("{} {unit}", units::significant(value))
+}
+
+/// Where the host holds the iteration up, and on which GPUs: all of these times are then the host's, which a faster
+/// GPU does not change.
+pub fn overhead(comparison: &Comparison) -> Option<String> {
+    let waiting = comparison.rows.iter().filter(|row| row.waits_for_host).count();
+    let where_ = match (waiting, comparison.rows.len()) {
+        (0, _) => return None,
+        (1, 1) => "Overhead-bound".to_owned(),
+        (waiting, all) if waiting == all => "Overhead-bound on every one of these GPUs".to_owned(),
+        (waiting, all) => format!("Overhead-bound on {waiting} of these {all} GPUs"),
+    };
+    let text = match comparison.host {
+        Host::Assumed { launches, data_ns, per_launch_ns } => {
+            let launching = launches * per_launch_ns.value;
+            let data = match data_ns {
+                data_ns if data_ns <= 0.0 => String::new(),
+                data_ns if data_ns > launching => {
+                    return Some(format!(
+                        "{where_}: the iteration waits for its data, {} as on this machine, and a faster GPU does not shorten \
+                         that. Load the data faster, and predict again.",
+                        units::duration(data_ns)
+                    ));
+                }
+                data_ns => {
+                    format!(", and {} of waiting for data as here", units::duration(data_ns))
+                }
+            };
+            format!(
+                "{where_}: launching the {} kernels of an iteration takes longer than running them. The times assume {} of \
+                 the CPU for each launch ({} to {}){data}. A faster GPU does not shorten them; a larger batch, fewer \
+                 kernels (`torch.compile`) or CUDA graphs do.",
+                units::significant(launches),
+                units::duration(per_launch_ns.value),
+                units::duration(per_launch_ns.low),
+                units::duration(per_launch_ns.high),
+            )
+        }
+        Host::Measured { busy } => format!(
+            "{where_}: the GPU was busy for {} of the iteration, and waited for the CPU for the rest. The times assume a CPU \
+             as fast as this one: a faster GPU gains little.",
+            units::percent(busy)
+        ),
+    };
+    Some(text)
+}
+
+/// The table, and below it what it rests on.
+pub fn table(comparison: &Comparison, style: Style) -> String {
+    let columns = columns(comparison, style.width);
+    let mut cells: Vec<Vec<String>> =
+        vec![columns.iter().map(|column| column.heading.clone()).collect()];
+    for row in &comparison.rows {
+        cells.push(columns.iter().map(|column| (column.cell)(row)).collect());
+    }
+    let widths: Vec<usize> = (0..columns.len())
+        .map(|at| cells.iter().filter_map(|row| row.get(at)).map(|cell| cell.width()).max())
+        .map(Option::unwrap_or_default)
+        .collect();
+    let mut page = overhead(comparison).map_or_else(String::new, |said| format!("{said}\n\n"));
+    for (index, row) in cells.iter().enumerate() {
+        let mut line = String::new();
+        for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let gap = " ".repeat(width.saturating_sub(cell.width()));
+            // Names begin on the left, numbers end on the right.
+            line += &if at == 0 { format!("{cell}{gap}") } else { format!("  {gap}{cell}") };
+        }
+        let shown = line.trim_end();
+        page += &if index == 0 { style.faint(shown) } else { shown.to_owned() };
+        page.push('\n');
+    }
+    page.push('\n');
+    for line in about(comparison) {
+        page += &style.faint(&line);
+        page.push('\n');
+    }
+    page
+}
+
+struct Column {
+    heading: String,
+    cell: fn(&Row) -> String,
+    /// Columns that go first where the terminal is narrow have more.
+    weight: u32,
+    width: usize,
+}
+
+fn columns(comparison: &Comparison, width: usize) -> Vec<Column> {
+    let any = |is_there: fn(&Row) -> bool| comparison.rows.iter().any(is_there);
+    let column = |heading: &str, weight, width, cell: fn(&Row) -> String| Column {
+        heading: heading.to_owned(),
+        cell,
+        weight,
+        width,
+    };
+    let mut columns = vec![
+        column("GPU", 0, 28, |row| {
+            let mark = if row.here { " (here)" } else { "" };
+            format!("{}{mark}", clean(&shorten(&row.device.name, NAME)))
+        }),
+        column("iteration", 0, 11, |row| estimated(row, units::duration(row.time_ns.value))),
+        column("range", 5, 20, |row| {
+            let (low, high) = (units::duration(row.time_ns.low), units::duration(row.time_ns.high));
+            format!("{low} to {high}")
+        }),
+    ];
+    if any(|row| row.samples_per_second.is_some()) {
+        columns.push(column("samples/s", 2, 11, |row| {
+            row.samples_per_second
+                .map(|rate| estimated(row, units::significant(rate.value)))
+                .unwrap_or_default()
+        }));
+    }
+    if any(|row| row.peak_share.is_some()) {
+        columns.push(column("memory", 1, 15, memory));
+    }
+    columns.push(column("price/h", 3, 22, |row| match &row.device.price {
+        Some(price) => {
+            let date = price.date.as_deref().unwrap_or("yours");
+            format!("{} ({})", dollars(price.usd_per_hour), clean(date))
+        }
+        None => "unknown".to_owned(),
+    }));
+    if any(|row| row.usd_per_epoch.is_some()) {
+        columns.push(column("price/epoch", 1, 13, |row| price(row.usd_per_epoch)));
+    } else if any(|row| row.usd_per_million_samples.is_some()) {
+        columns.push(column("price/M samples", 1, 17, |row| price(row.usd_per_million_samples)));
+    }
+    if any(|row| row.joules.is_some()) {
+        columns.push(column("energy", 4, 11, |row| {
+            let mark = if row.energy_from == Some(EnergyFrom::Measured) { "" } else { "~" };
+            row.joules.map(|joules| format!("{mark}{}", energy(joules.value))).unwrap_or_default()
+        }));
+    }
+    while columns.iter().map(|column| column.width).sum::<usize>() > width.max(60) {
+        let heaviest = columns.iter().enumerate().max_by_key(|(_, column)| column.weight);
+        match heaviest {
+            Some((at, column)) if column.weight > 0 => columns.remove(at),
+            _ => break,
+        };
+    }
+    columns
+}
+
+fn memory(row: &Row) -> String {
+    match row.peak_share {
+        None => "unknown".to_owned(),
+        Some(share) if share > 1.0 => format!("{} no room", units::percent(share)),
+        Some(share) => units::percent(share),
+    }
+}
+
+fn price(usd: Option<Range>) -> String {
+    usd.map_or_else(|| "unknown".to_owned(), |usd| format!("~{}", dollars(usd.value)))
+}
+
+/// What was measured has no mark.
+fn estimated(row: &Row, told: String) -> String {
+    if row.here { told } else { format!("~{told}") }
+}
+
+/// What the numbers rest on, in sentences.
+fn about(comparison: &Comparison) -> Vec<String> {
+    let batch = comparison
+        .batch_size
+        .map_or_else(|| "batch size unknown".to_owned(), |batch| format!("batch of {batch}"));
+    let rests = match (comparison.basis, &comparison.from) {
+        (Basis::WaveScaling, Some(from)) => {
+            format!("scaled from the kernels that ran on {}", clean(from))
+        }
+        _ => "from the operators' costs alone: nothing was measured on a GPU".to_owned(),
+    };
+    let mut lines =
+        vec![format!("~ is predicted, {rests}; {batch}. Four of five cases lie within the range.")];
+    if comparison.rows.iter().any(|row| row.energy_from == Some(EnergyFrom::Utilization)) {
+        lines.push(
+            "Energy is of one iteration, from each board's power and how busy it would be."
+                .to_owned(),
+        );
+    }
+    lines.extend(comparison.notes.iter().map(|note| clean(&shorten(note, 400))));
+    lines
+}
+
+/// The cheapest few, the fastest, and this one: the lines of a hover.
+pub(super) fn in_hover(page: &mut Page, comparison: &Comparison) {
+    let chosen = chosen(comparison);
+    if chosen.is_empty() {
+        return;
+    }
+    page.gap();
+    let basis = comparison.basis.name();
+    page.line(&[strong("On other GPUs"), text(format!(", predicted by {basis}"))]);
+    for (row, why) in chosen {
+        let mut parts = vec![estimated(row, units::duration(row.time_ns.value))];
+        if let Some(rate) = row.samples_per_second {
+            let told = format!("{} samples/s", units::significant(rate.value));
+            parts.push(estimated(row, told));
+        }
+        parts.extend(row.peak_share.map(|_| format!("{} of its memory", memory(row))));
+        if let Some(usd) = row.usd_per_million_samples {
+            let date = row.device.price.as_ref().and_then(|price| price.date.as_deref());
+            let date = date.map(|date| format!(", price of {date}")).unwrap_or_default();
+            parts.push(format!("~{} per million samples{date}", dollars(usd.value)));
+        }
+        let name = shorten(&row.device.name, NAME);
+        page.item(0, &[text(format!("{name} ({why}): {}", parts.join(" · ")))]);
+    }
+}
+
+/// Rows with why they are told. What does not fit is not told, but for the one that it ran on.
+fn chosen(comparison: &Comparison) -> Vec<(&Row, &'static str)> {
+    let fitting = || comparison.rows.iter().filter(|row| row.fits() != Some(false) && !row.here);
+    let mut priced: Vec<(&Row, f64)> =
+        fitting().filter_map(|row| Some((row, row.usd_per_million_samples?.value))).collect();
+    priced.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let cheapest = priced.first().map(|(row, _)| row.device.name.as_str());
+    let fastest = fitting().next();
+    let is_both = cheapest.is_some() && cheapest == fastest.map(|row| row.device.name.as_str());
+    let mut chosen: Vec<(&Row, &'static str)> = Vec::new();
+    chosen.extend(comparison.rows.iter().find(|row| row.here).map(|row| (row, "this one")));
+    let told = if is_both { "fastest and cheapest" } else { "fastest" };
+    chosen.extend(fastest.map(|row| (row, told)));
+    for (at, (row, _)) in priced.into_iter().take(CHEAPEST).enumerate() {
+        if chosen.iter().all(|(other, _)| other.device.name != row.device.name) {
+            chosen.push((row, if at == 0 { "cheapest" } else { "cheap" }));
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use ridgeline_devices::device_table::DeviceTable;
+    use ridgeline_operators::operator::{Arg, ElementType, Operator, Tensor};
+    use ridgeline_operators::recorded_step::{CountedOperator, RecordedStep};
+    use ridgeline_predict::device_comparison::{Subject, compare};
+
+    /// A step of one large product on a CPU, on three GPUs.
+    fn comparison() -> Comparison {
+        let tensor = Tensor::new(ElementType::Float32, &[4096, 4096]);
+        let arg = || Arg::Tensor(tensor.clone());
+        let product = Operator::new("aten::mm", vec![arg(), arg()], vec![tensor.clone()]);
+        let step = RecordedStep {
+            operators: vec![CountedOperator { operator: product, calls: 100.0 }],
+            batch_size: Some(32),
+            peak_bytes: Some(20_000_000_000),
+            ..RecordedStep::default()
+        };
+        let mut comparison =
+            compare(Subject::Recorded(&step), DeviceTable::shipped()).expect("operators");
+        let kept = ["T4", "RTX3090", "H100-SXM5-80GB"];
+        comparison.rows.retain(|row| kept.contains(&row.device.name.as_str()));
+        // The model may become better: what is shown of it stays.
+        for (row, milliseconds) in comparison.rows.iter_mut().zip([300.0, 700.0, 2100.0]) {
+            row.time_ns = Range::within_factor(milliseconds * 1e6, 1.5);
+            row.samples_per_second = Some(Range::exact(32e3 / milliseconds));
+            row.joules = Some(Range::exact(milliseconds / 10.0));
+            row.usd_per_million_samples = Some(Range::exact(milliseconds / 100.0));
+        }
+        comparison
+    }
+
+    /// An iteration of many small operators takes as long on every GPU, and that stands before the table.
+    #[test]
+    fn an_iteration_that_the_host_holds_up() {
+        let tensor = Tensor::new(ElementType::Float32, &[8]);
+        let arg = || Arg::Tensor(tensor.clone());
+        let sum = Operator::new("aten::add.Tensor", vec![arg(), arg()], vec![tensor.clone()]);
+        let mut step = RecordedStep {
+            operators: vec![CountedOperator { operator: sum, calls: 240.0 }],
+            ..RecordedStep::default()
+        };
+        let compared = |step: &RecordedStep| {
+            compare(Subject::Recorded(step), DeviceTable::shipped()).expect("operators")
+        };
+        let mut small = compared(&step);
+        let page = table(&small, Style { color: false, width: 200 });
+        let (first, rest) = page.split_once("\n\n").expect("a paragraph");
+        assert!(rest.starts_with("GPU "), "{page}");
+        expect!["Overhead-bound on every one of these GPUs: launching the 240 kernels of an iteration takes longer than running them. The times assume 15 µs of the CPU for each launch (7.0 µs to 35 µs). A faster GPU does not shorten them; a larger batch, fewer kernels (`torch.compile`) or CUDA graphs do."].assert_eq(first);
+        small.rows.truncate(2);
+        small.rows[1].waits_for_host = false;
+        let some = overhead(&small).expect("said");
+        assert!(some.starts_with("Overhead-bound on 1 of these 2 GPUs: launching"), "{some}");
+        // Large products keep every GPU busy.
+        assert_eq!(overhead(&comparison()), None);
+        step.data_ns = 5e6;
+        let waits = overhead(&compared(&step)).expect("said");
+        assert!(waits.contains("waits for its data, 5.0 ms as on this machine"), "{waits}");
+        let measured = Comparison { host: Host::Measured { busy: 0.4 }, ..small };
+        let said = overhead(&measured).expect("said");
+        assert!(said.contains("busy for 40% of the iteration"), "{said}");
+    }
+
+    #[track_caller]
+    fn check(width: usize, expected: Expect) {
+        expected.assert_eq(&table(&comparison(), Style { color: false, width }));
+    }
+
+    #[test]
+    fn a_table_for_a_wide_terminal() {
+        check(
+            200,
+            expect![[r#"
+            GPU             iteration             range  samples/s        memory             price/h  price/M samples  energy
+            H100-SXM5-80GB    ~300 ms  200 ms to 450 ms       ~107           25%  $2.99 (2026-09-25)           ~$3.00   ~30 J
+            RTX3090           ~700 ms   467 ms to 1.1 s      ~45.7           83%  $0.46 (2026-11-20)           ~$7.00   ~70 J
+            T4                 ~2.1 s    1.4 s to 3.1 s      ~15.2  125% no room  $0.35 (2026-09-25)             ~$21  ~210 J
+
+            ~ is predicted, from the operators' costs alone: nothing was measured on a GPU; batch of 32. Four of five cases lie within the range.
+            Energy is of one iteration, from each board's power and how busy it would be.
+            It ran on a CPU: what a GPU would take follows from the operators alone, as if they ran in the same types
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_fewer_columns() {
+        check(
+            60,
+            expect![[r#"
+            GPU             iteration        memory
+            H100-SXM5-80GB    ~300 ms           25%
+            RTX3090           ~700 ms           83%
+            T4                 ~2.1 s  125% no room
+
+            ~ is predicted, from the operators' costs alone: nothing was measured on a GPU; batch of 32. Four of five cases lie within the range.
+            Energy is of one iteration, from each board's power and how busy it would be.
+            It ran on a CPU: what a GPU would take follows from the operators alone, as if they ran in the same types
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_hover_names_the_fastest_and_the_cheapest() {
+        let mut page = Page::default();
+        in_hover(&mut page, &comparison());
+        let (_, plain) = page.finish();
+        expect![[r#"
+            On other GPUs, predicted by operator costs
+              H100-SXM5-80GB (fastest and cheapest): ~300 ms · ~107 samples/s · 25% of its memory · ~$3.00 per million samples, price of 2026-09-25
+              RTX3090 (cheap): ~700 ms · ~45.7 samples/s · 83% of its memory · ~$7.00 per million samples, price of 2026-11-20"#]].assert_eq(&plain);
+    }
+
+    #[test]
+    fn sums_and_energies() {
+        assert_eq!(
+            [0.0, 0.0042, 0.31, 1.5, 312.4].map(dollars),
+            ["$0", "$0.0042", "$0.31", "$1.50", "$312"]
+        );
+        assert_eq!([0.42, 36.0, 1234.0].map(energy), ["420 mJ", "36 J", "1.2 kJ"]);
+    }
+}

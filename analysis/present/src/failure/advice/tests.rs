@@ -1,0 +1,429 @@
+//! Causes by the texts of the libraries themselves. tests/cli/failures.rs runs programs that fail.
+
+use super::*;
+use crate::failure::FailureFrame;
+use ridgeline_recording::manifest::{ModuleFacts, RaisedIn};
+
+/// What is known of a failure, with the rest as in a run of `train.py`.
+fn failure(error_type: &str, message: &str) -> RunFailure {
+    RunFailure {
+        error_type: error_type.into(),
+        message: message.into(),
+        kind: "exception".into(),
+        frames: vec![FailureFrame { path: "train.py".into(), line: 3, name: "main".into() }],
+        run: Box::new(RunFacts {
+            program: "train.py".into(),
+            python: ".venv/bin/python".into(),
+            python_version: "3.11.9".into(),
+            torch: "2.15.0+cpu".into(),
+            device: "auto".into(),
+            ..RunFacts::default()
+        }),
+        ..RunFailure::default()
+    }
+}
+
+#[track_caller]
+fn check(error_type: &str, message: &str, expected: &str) {
+    checked(&failure(error_type, message), expected);
+}
+
+/// The advice's name, or an empty one; its text is a paragraph that can be read.
+#[track_caller]
+fn checked(failure: &RunFailure, expected: &str) -> String {
+    let mut text = String::new();
+    for reader in [Reader::Terminal, Reader::Editor] {
+        let found = advice(failure, reader);
+        let cause = found.as_ref().map_or("", |advice| advice.cause);
+        assert_eq!(cause, expected, "{}: {}", failure.error_type, failure.message);
+        let Some(advice) = found else { continue };
+        assert!(advice.text.ends_with(['.', ')']) && advice.text.len() < 700, "{}", advice.text);
+        assert!(!advice.text.contains("  ") && !advice.text.contains(".."), "{}", advice.text);
+        if reader == Reader::Editor {
+            assert!(!advice.text.contains("ridgeline profile"), "{}", advice.text);
+        }
+        text = if reader == Reader::Terminal { advice.text } else { text };
+    }
+    text
+}
+
+#[test]
+fn gpus_and_other_devices() {
+    for text in [
+        "Torch not compiled with CUDA enabled",
+        "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver from http://www.nvidia.com/Download/index.aspx",
+        "No CUDA GPUs are available",
+        "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your storages to the CPU.",
+        "ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+    ] {
+        check("RuntimeError", text, "gpu-absent");
+    }
+    let mut built_for_cpu = failure("AssertionError", "Torch not compiled with CUDA enabled");
+    built_for_cpu.run.torch_has_gpu = Some(false);
+    assert!(checked(&built_for_cpu, "gpu-absent").contains("2.15.0+cpu"));
+    let mut hidden = failure("RuntimeError", "No CUDA GPUs are available");
+    hidden.run.device = "cpu".into();
+    checked(&hidden, "gpu-hidden");
+    check("torch.AcceleratorError", "CUDA error: invalid device ordinal", "gpu-index");
+    check(
+        "RuntimeError",
+        "CUDA error: no kernel image is available for execution on the device",
+        "gpu-unsupported",
+    );
+    check("RuntimeError", "PyTorch is not linked with support for mps devices", "backend-absent");
+    check("AssertionError", "Torch not compiled with XPU enabled", "backend-absent");
+    let missing = "Could not run 'aten::empty.memory_format' with arguments from the 'MPS' backend. This could be because the operator doesn't exist for this backend. 'aten::empty.memory_format' is only available for these backends: [CPU, CUDA, Meta, BackendSelect, AutogradOther, AutogradCPU, AutogradMPS].";
+    check("NotImplementedError", missing, "backend-absent");
+    // A backend that is there and lacks an operator.
+    check("NotImplementedError", &missing.replace("CUDA, Meta", "CUDA, MPS, Meta"), "");
+    check("NotImplementedError", &missing.replace("aten::empty", "aten::sparse_mask"), "");
+    check("AssertionError", "3 is not 4", "");
+}
+
+#[test]
+fn networks() {
+    check(
+        "requests.exceptions.ConnectionError",
+        "HTTPSConnectionPool(host='example.org', port=443): Max retries exceeded with url: /x",
+        "no-network",
+    );
+    check(
+        "OSError",
+        "We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.",
+        "no-network",
+    );
+    check(
+        "urllib.error.URLError",
+        "<urlopen error [Errno -3] Temporary failure in name resolution>",
+        "no-network",
+    );
+    check(
+        "huggingface_hub.errors.LocalEntryNotFoundError",
+        "Cannot find the requested files in the disk cache and outgoing traffic has been disabled.",
+        "no-network",
+    );
+    check(
+        "requests.exceptions.ConnectionError",
+        "HTTPConnectionPool(host='localhost', port=8097): Max retries exceeded (Caused by NewConnectionError: [Errno 111] Connection refused)",
+        "server-absent",
+    );
+    check(
+        "requests.exceptions.ProxyError",
+        "HTTPSConnectionPool(host='linqs-data.soe.ucsc.edu', port=443): Max retries exceeded (Caused by ProxyError(HTTPSConnection(host='127.0.0.1', port=9): [Errno 111] Connection refused))",
+        "no-network",
+    );
+    check(
+        "RuntimeError",
+        "Error downloading train-images-idx3-ubyte.gz:\nTried http://yann.lecun.com/exdb/mnist/, got:\n<urlopen error [Errno 111] Connection refused>",
+        "no-network",
+    );
+    check(
+        "huggingface_hub.errors.GatedRepoError",
+        "403 Client Error. Cannot access gated repo",
+        "login-needed",
+    );
+    check("urllib.error.HTTPError", "HTTP Error 403: Forbidden", "login-needed");
+    check("urllib.error.HTTPError", "HTTP Error 500: Internal Server Error", "");
+    check("ConnectionRefusedError", "[Errno 111] Connection refused", "server-absent");
+    check("ConnectionResetError", "[Errno 104] Connection reset by peer", "");
+}
+
+#[test]
+fn processes() {
+    check(
+        "RuntimeError",
+        "DataLoader worker (pid 123) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit.",
+        "shared-memory",
+    );
+    check(
+        "RuntimeError",
+        "unable to write to file </torch_33_2874_0>: No space left on device (28)",
+        "shared-memory",
+    );
+    check(
+        "RuntimeError",
+        "DataLoader worker (pid 123) is killed by signal: Killed.",
+        "loader-worker",
+    );
+    check("RuntimeError", "DataLoader worker (pid(s) 12, 13) exited unexpectedly", "loader-worker");
+    check("RuntimeError", "received 0 items of ancdata", "too-many-files");
+    let mut guarded = failure("RuntimeError", "DataLoader worker (pid(s) 12) exited unexpectedly");
+    guarded.run.output = vec![
+        "An attempt has been made to start a new process before the".into(),
+        "current process has finished its bootstrapping phase.".into(),
+        "freeze_support()".into(),
+    ];
+    checked(&guarded, "no-main-guard");
+    check("AttributeError", "Can't pickle local object 'main.<locals>.<lambda>'", "");
+}
+
+#[test]
+fn ranks() {
+    check(
+        "ValueError",
+        "Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected, but not set",
+        "no-launcher",
+    );
+    let mut launched = failure("ValueError", "environment variable RANK expected, but not set");
+    launched.run.has_launcher = true;
+    checked(&launched, "");
+    check(
+        "torch.distributed.DistNetworkError",
+        "The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+        "port-in-use",
+    );
+    // The same key of another dictionary.
+    check("KeyError", "'RANK'", "");
+    let mut own = failure("KeyError", "'RANK'");
+    own.run.error.raised_in = Some(RaisedIn { path: "os.py".into(), name: "__getitem__".into() });
+    checked(&own, "no-launcher");
+    own.message = "'DATA'".into();
+    checked(&own, "missing-variable");
+}
+
+#[test]
+fn packages() {
+    let missing = |name: &str| {
+        checked(
+            &failure("ModuleNotFoundError", &format!("No module named '{name}'")),
+            "missing-package",
+        )
+    };
+    for (module, package) in [
+        ("cv2", "opencv-python"),
+        ("sklearn.metrics", "scikit-learn"),
+        ("yaml", "PyYAML"),
+        ("PIL", "Pillow"),
+        ("einops", "einops"),
+    ] {
+        let text = missing(module);
+        assert!(text.contains(&format!(".venv/bin/python -m pip install {package}`")), "{text}");
+    }
+    let mut own = failure("ModuleNotFoundError", "No module named 'models'");
+    own.run.elsewhere = vec!["src/models".into()];
+    assert!(checked(&own, "own-module").contains("PYTHONPATH=src "));
+    let version = |error_type: &str, message: &str, name: &str, version: Option<&str>, expected| {
+        let mut failure = failure(error_type, message);
+        let version = version.map(str::to_owned);
+        failure.run.error.module = Some(ModuleFacts { name: name.into(), version });
+        checked(&failure, expected)
+    };
+    let text = version(
+        "AttributeError",
+        "module 'numpy' has no attribute 'float'",
+        "numpy",
+        Some("2.5.5"),
+        "package-version",
+    );
+    assert!(text.starts_with("`numpy` 2.5.5 is installed"), "{text}");
+    version(
+        "ImportError",
+        "cannot import name 'AdamW' from 'transformers'",
+        "transformers",
+        Some("5.1"),
+        "package-version",
+    );
+    version(
+        "ModuleNotFoundError",
+        "No module named 'torchvision.models.utils'",
+        "torchvision.models.utils",
+        Some("0.30"),
+        "package-version",
+    );
+    // A module of the project itself, and one that imports itself.
+    version("ImportError", "cannot import name 'f' from 'utils'", "utils", None, "");
+    version(
+        "ImportError",
+        "cannot import name 'x' from partially initialized module 'numpy'",
+        "numpy",
+        Some("2"),
+        "",
+    );
+    check(
+        "ValueError",
+        "numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88 from PyObject",
+        "numpy-binary",
+    );
+    check(
+        "ImportError",
+        "libcudnn.so.9: cannot open shared object file: No such file or directory",
+        "missing-library",
+    );
+    check(
+        "ImportError",
+        "…/_C.so: undefined symbol: _ZN3c106detail14torchCheckFailEPKcS2_jRKSs",
+        "binary-mismatch",
+    );
+}
+
+#[test]
+fn syntax() {
+    let of = |message: &str, line: &str, expected| {
+        let mut failure = failure("SyntaxError", message);
+        failure.kind = "syntax".into();
+        failure.run.source = line.into();
+        checked(&failure, expected);
+    };
+    of("invalid syntax", "type Batch = list[int]", "newer-python");
+    of("expected '('", "def first[T](values: list[T]) -> T:", "newer-python");
+    of("f-string: expecting '}'", "print(f'{names['a']}')", "newer-python");
+    of("Missing parentheses in call to 'print'. Did you mean print(...)?", "print 'x'", "python-2");
+    // Python 3.11 has these, and the others are mistakes.
+    of("invalid syntax", "match x:", "");
+    of("invalid syntax", "type = = 3", "");
+    of("invalid syntax", "class [T]:", "");
+    of("'(' was never closed", "loss.backward(", "");
+}
+
+#[test]
+fn trackers_and_displays() {
+    check(
+        "wandb.errors.errors.UsageError",
+        "api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
+        "not-logged-in",
+    );
+    check(
+        "ImportError",
+        "Cannot load backend 'TkAgg' which requires the 'tk' interactive framework, as 'headless' is currently running",
+        "no-display",
+    );
+    check(
+        "_tkinter.TclError",
+        "no display name and no $DISPLAY environment variable",
+        "no-display",
+    );
+    check("EOFError", "EOF when reading a line", "standard-input");
+}
+
+#[test]
+fn files_and_disks() {
+    let of = |errno: &str, file: &str, denied: bool, expected| {
+        let mut failure = failure("OSError", "[Errno 1] it failed");
+        failure.run.error.errno = Some(errno.into());
+        failure.run.error.file = Some(file.into());
+        failure.run.writes_denied = denied;
+        checked(&failure, expected)
+    };
+    of("EACCES", "out/x", true, "write-denied");
+    of("EACCES", "out/x", false, "");
+    of("EROFS", "out/x", false, "write-redirected");
+    of("EXDEV", "out/x", false, "write-redirected");
+    of("ENOSPC", "out/x", false, "disk-full");
+    assert!(
+        of("ENOENT", "out/x.pt", false, "missing-checkpoint").contains("The checkpoint `out/x.pt`")
+    );
+    // Where an absolute path is looked up from is no question.
+    assert!(!of("ENOENT", "…/x.csv", false, "missing-file").contains("Relative"));
+    check(
+        "RuntimeError",
+        "Dataset not found or corrupted. You can use download=True to download it",
+        "missing-data-set",
+    );
+    check("FileNotFoundError", "Couldn't find any class folder in data/train.", "missing-data-set");
+    check("_pickle.UnpicklingError", "invalid load key, 'v'.", "git-lfs");
+    check(
+        "RuntimeError",
+        "Error(s) in loading state_dict for Net:\n\tMissing key(s)",
+        "other-checkpoint",
+    );
+}
+
+#[test]
+fn parsers() {
+    let exit = |raised_in: &str, code: i64, output: &[&str], expected| {
+        let mut failure = failure("SystemExit", "the program exited with code 2");
+        failure.kind = "exit".into();
+        failure.run.error.raised_in =
+            Some(RaisedIn { path: raised_in.into(), name: "exit".into() });
+        failure.run.error.exit_code = Some(code);
+        failure.run.output = output.iter().map(|line| (*line).to_owned()).collect();
+        checked(&failure, expected)
+    };
+    let usage = "usage: train.py [-h] --dataset DATASET";
+    let text = exit(
+        "argparse.py",
+        2,
+        &[usage, "train.py: error: the following arguments are required: --dataset, --root"],
+        "missing-argument",
+    );
+    assert!(text.contains("-- --dataset …"), "{text}");
+    let text = exit(
+        "argparse.py",
+        2,
+        &[usage, "train.py: error: the following arguments are required: data, out"],
+        "missing-argument",
+    );
+    assert!(text.contains("-- data …"), "{text}");
+    exit(
+        "argparse.py",
+        2,
+        &[usage, "train.py: error: unrecognized arguments: --x"],
+        "wrong-argument",
+    );
+    exit(
+        "click/core.py",
+        2,
+        &["Usage: train.py [OPTIONS]", "Error: Missing option '--lr'."],
+        "missing-argument",
+    );
+    exit("click/core.py", 2, &["Error", "Missing option '--lr'."], "missing-argument");
+    // `sys.exit(2)` of the program itself, and a help page.
+    exit("train.py", 2, &["RuntimeError: x"], "");
+    exit("argparse.py", 0, &[usage], "");
+    check(
+        "omegaconf.errors.MissingMandatoryValue",
+        "Missing mandatory value: data.path\n    full_key: data.path",
+        "missing-setting",
+    );
+}
+
+/// What a program raises of itself has no cause but its own text.
+#[test]
+fn no_advice_where_nothing_is_sure() {
+    for (error_type, message) in [
+        ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x2)"),
+        ("ValueError", "too many values to unpack (expected 2)"),
+        ("KeyError", "'lr'"),
+        ("TypeError", "forward() missing 1 required positional argument: 'x'"),
+        ("AttributeError", "'NoneType' object has no attribute 'shape'"),
+        ("IndexError", "list index out of range"),
+        ("AssertionError", ""),
+        ("", ""),
+    ] {
+        check(error_type, message, "");
+    }
+    assert_eq!(advice(&RunFailure::default(), Reader::Terminal), None);
+}
+
+/// The table of the causes on the page is that of the rules.
+#[test]
+fn the_page_has_every_cause() {
+    let page = include_str!("../../../../../docs/failures.md");
+    let sources = [
+        include_str!("arguments.rs"),
+        include_str!("checkpoints.rs"),
+        include_str!("data.rs"),
+        include_str!("devices.rs"),
+        include_str!("distributed.rs"),
+        include_str!("imports.rs"),
+        include_str!("network.rs"),
+        include_str!("processes.rs"),
+        include_str!("surroundings.rs"),
+        include_str!("versions.rs"),
+    ];
+    let mut causes = 0;
+    for source in sources {
+        for rest in source.split("because(").skip(1) {
+            let first = rest.trim_start();
+            let Some(name) = first.strip_prefix('"').and_then(|rest| rest.split('"').next()) else {
+                continue;
+            };
+            causes += 1;
+            assert!(
+                page.contains(&format!("| `{name}` |")),
+                "{name} is missing in docs/failures.md"
+            );
+        }
+    }
+    assert!(causes >= 30, "{causes}");
+}

@@ -1,0 +1,363 @@
+//! Runs that raised nothing and were not measured: stopped at a limit, ended by a signal, or over too soon.
+
+use super::RunFailure;
+use super::run::{Reader, RunFacts};
+use ridgeline_base::units;
+
+const KINDS: &[&str] = &["timeout", "memory_limit", "crash", "short", "exited"];
+
+/// Whether it is one of those.
+pub(crate) fn is_ended(failure: &RunFailure) -> bool {
+    KINDS.contains(&failure.kind.as_str())
+}
+
+/// What happened, in a sentence without its full stop.
+pub(super) fn what(failure: &RunFailure, reader: Reader) -> String {
+    let run = &failure.run;
+    let program = match run.program.as_str() {
+        "" => "the program",
+        program => program,
+    };
+    let code = run.end.code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
+    let detail = match failure.message.trim() {
+        "" => String::new(),
+        message => format!(": {message}"),
+    };
+    match failure.kind.as_str() {
+        "timeout" => {
+            let limit = match reader {
+                Reader::Terminal => "the time limit, `--seconds`",
+                Reader::Editor => "the time limit, `limits.seconds`",
+            };
+            format!(
+                "{program} ran longer than {} s ({limit}) and was stopped {}{}",
+                run.seconds,
+                stage(run),
+                doing(failure).map(|doing| format!(". It was {doing}")).unwrap_or_default()
+            )
+        }
+        "memory_limit" => format!(
+            "{program} needed more memory than the limit of {} and was stopped{detail}",
+            units::bytes(run.memory_bytes as f64)
+        ),
+        "crash" => format!("{program} was ended by {}{}", signal_name(run.end.signal), at(failure)),
+        "short" => format!("{program} ended{code} {}{}", count(run.iterations), instead(run)),
+        _ => format!("{program} ended{code} before it was measured{detail}"),
+    }
+}
+
+/// What to do about it.
+pub(super) fn what_to_do(failure: &RunFailure, reader: Reader) -> Option<String> {
+    let run = &failure.run;
+    let text = match failure.kind.as_str() {
+        "timeout" => {
+            let longer = run.seconds.saturating_mul(2).max(60);
+            let more = match reader {
+                Reader::Terminal => format!(
+                    "Give it more time: `--seconds {longer}`, or `seconds = {longer}` under [limits] in ridgeline.toml"
+                ),
+                Reader::Editor => format!(
+                    "Give it more time: `seconds = {longer}` under [limits] in ridgeline.toml"
+                ),
+            };
+            match less(run) {
+                Some(less) => format!("{more}. {less}."),
+                None => format!("{more}."),
+            }
+        }
+        "memory_limit" => "Use a smaller batch or fewer workers in the DataLoader, or raise `memory` under [limits] in \
+                           ridgeline.toml."
+            .to_owned(),
+        "short" if run.iterations == Some(0) && wants_more_gpus(run) => {
+            "The program says that it needs GPUs that this machine does not have. Use an option of its own for the CPU or \
+             for fewer GPUs, where it has one."
+                .to_owned()
+        }
+        "short" if run.iterations == Some(0) => format!(
+            "Ridgeline measures a training loop. If another script trains, name that one. If this one trains only with an \
+             option, pass it. {}.",
+            run.with_arguments(reader, "--train")
+        ),
+        "short" => "Too little ran to measure, or too little of the time limit was left to run it again: let it run \
+                    longer, or name the script that trains."
+            .to_owned(),
+        _ => return None,
+    };
+    Some(text)
+}
+
+/// Whether the last line that the program printed says that there are too few GPUs for it.
+fn wants_more_gpus(run: &RunFacts) -> bool {
+    const LACKS: [&str; 9] = [
+        "sufficient",
+        "not enough",
+        "at least",
+        "not available",
+        "unavailable",
+        "requires",
+        "need",
+        "no gpu",
+        "no cuda",
+    ];
+    let last = run.output.last().map(|line| line.to_lowercase()).unwrap_or_default();
+    (last.contains("gpu") || last.contains("cuda")) && LACKS.iter().any(|lack| last.contains(lack))
+}
+
+/// How far a run was that was stopped.
+fn stage(run: &RunFacts) -> String {
+    match (run.end.stage.as_str(), run.end.done) {
+        ("warm-up", 0) | ("starting", _) | ("", _) => {
+            "before its first iteration had ended".to_owned()
+        }
+        ("warm-up", 1) => "after one iteration, in the warm-up".to_owned(),
+        ("warm-up", done) => format!("after {done} iterations, in the warm-up"),
+        ("timing", _) => "while its iterations were timed".to_owned(),
+        ("profiling", _) => "while its iterations were recorded".to_owned(),
+        _ => "while the recording was written".to_owned(),
+    }
+}
+
+/// What it was doing, and at which line.
+fn doing(failure: &RunFailure) -> Option<String> {
+    let place = failure.frames.last().map(|frame| match frame.name.as_str() {
+        "" | "<module>" => format!("{}:{}", frame.path, frame.line),
+        name => format!("{}:{} in {name}", frame.path, frame.line),
+    });
+    let activity = match failure.run.end.activity.as_str() {
+        "data" => Some("loading data".to_owned()),
+        "compile" => Some("compiling (`torch.compile`)".to_owned()),
+        "distributed" => Some("waiting for other ranks".to_owned()),
+        "processes" => Some("waiting for processes that it started".to_owned()),
+        "network" => Some("waiting for the network".to_owned()),
+        other => other.strip_prefix("import").map(|module| match module.trim() {
+            "" => "importing modules".to_owned(),
+            module => format!("importing {module}"),
+        }),
+    };
+    match (activity, place) {
+        (Some(activity), Some(place)) => Some(format!("{activity}: {place}")),
+        (Some(activity), None) => Some(activity),
+        (None, Some(place)) => Some(format!("at {place}")),
+        (None, None) => None,
+    }
+}
+
+/// How to have it take less time.
+fn less(run: &RunFacts) -> Option<&'static str> {
+    let text = match run.end.activity.as_str() {
+        "data" => "Or have it load less data: fewer samples, or a cached copy",
+        "network" => "Or run the program once by itself, so that the download is in its cache",
+        "compile" => "What was compiled is kept, so the next run comes further in the same time",
+        "processes" => {
+            "Ridgeline measures the program that it starts: if those processes train, profile the script that they run"
+        }
+        "distributed" => "Or start every rank: `launcher` in ridgeline.toml",
+        activity if activity.starts_with("import") => return None,
+        _ => match (run.end.stage.as_str(), run.end.done) {
+            ("warm-up", 0) | ("starting", _) | ("", _) => {
+                "Or have it do less before its loop: less data, less evaluation"
+            }
+            _ => "Or make its iterations shorter: a smaller batch",
+        },
+    };
+    Some(text)
+}
+
+fn at(failure: &RunFailure) -> String {
+    failure.frames.last().map_or_else(String::new, |frame| {
+        format!(" at {}:{} in {}", frame.path, frame.line, frame.name)
+    })
+}
+
+fn count(seen: Option<u32>) -> String {
+    match seen {
+        Some(0) => "before its first iteration was complete".to_owned(),
+        Some(1) => "after one iteration".to_owned(),
+        Some(seen) => format!("after {seen} iterations"),
+        None => "after too few iterations".to_owned(),
+    }
+}
+
+/// What a program did that did not train.
+fn instead(run: &RunFacts) -> String {
+    let signals = run.signals;
+    if run.iterations != Some(0) {
+        return String::new();
+    }
+    match (signals.module, signals.backward, signals.optimizer) {
+        (0, 0, 0) => ": it called no model, and no optimizer made a step".to_owned(),
+        (1, 0, 0) => {
+            ": it called a model once, without a backward pass or a step of an optimizer".to_owned()
+        }
+        (calls, 0, 0) => format!(
+            ": it called a model {calls} times, without a backward pass or a step of an optimizer"
+        ),
+        _ => String::new(),
+    }
+}
+
+fn signal_name(signal: Option<i32>) -> String {
+    let name = match signal {
+        Some(4) => "an illegal instruction",
+        Some(6) => "an abort",
+        Some(7) => "a bus error",
+        Some(8) => "an arithmetic error",
+        Some(9) => "a kill",
+        Some(11) => "a segmentation fault",
+        Some(15) => "a request to terminate",
+        Some(other) => return format!("signal {other}"),
+        None => return "a crash".to_owned(),
+    };
+    format!("{name} (signal {})", signal.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::super::run::{End, SignalCounts};
+    use super::super::{FailureFrame, page, report};
+    use super::*;
+
+    fn ended(kind: &str, end: End, iterations: Option<u32>) -> RunFailure {
+        let frame =
+            |line, name: &str| FailureFrame { path: "data.py".into(), line, name: name.into() };
+        RunFailure {
+            kind: kind.into(),
+            frames: vec![frame(3, "<module>"), frame(40, "Images.__getitem__")],
+            run: Box::new(RunFacts {
+                program: "train.py".into(),
+                seconds: 120,
+                memory_bytes: 8_000_000_000,
+                iterations,
+                end,
+                output: vec!["reading".into(), "epoch 0".into()],
+                ..RunFacts::default()
+            }),
+            ..RunFailure::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(failure: &RunFailure, terminal: Expect, editor: Expect) {
+        let page = page(failure, str::to_owned);
+        terminal.assert_eq(&format!("{}\n{}", page.what, page.next));
+        editor.assert_eq(&report(failure, Reader::Editor).message);
+    }
+
+    fn stopped(stage: &str, done: u64, activity: &str) -> RunFailure {
+        let end = End { stage: stage.into(), done, activity: activity.into(), ..End::default() };
+        ended("timeout", end, None)
+    }
+
+    #[test]
+    fn a_time_limit() {
+        check(
+            &stopped("starting", 0, "data"),
+            expect![[r#"
+            train.py ran longer than 120 s (the time limit, `--seconds`) and was stopped before its first iteration had ended. It was loading data: data.py:40 in Images.__getitem__
+            The last output of the program:
+              | reading
+              | epoch 0
+            Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or have it load less data: fewer samples, or a cached copy."#]],
+            expect![[r#"
+            train.py ran longer than 120 s (the time limit, `limits.seconds`) and was stopped before its first iteration had ended. It was loading data: data.py:40 in Images.__getitem__
+            Its last output: epoch 0
+            Give it more time: `seconds = 240` under [limits] in ridgeline.toml. Or have it load less data: fewer samples, or a cached copy."#]],
+        );
+    }
+
+    #[test]
+    fn what_it_was_doing_at_the_limit() {
+        let said = |stage: &str, done, activity: &str| {
+            let failure = stopped(stage, done, activity);
+            let what = what(&failure, Reader::Terminal);
+            let next = what_to_do(&failure, Reader::Terminal).unwrap_or_default();
+            let after =
+                what.split_once(" and was stopped ").map_or("", |(_, after)| after).to_owned();
+            format!("{after} / {next}\n")
+        };
+        let all = [
+            said("starting", 0, "import transformers"),
+            said("warm-up", 0, ""),
+            said("warm-up", 1, "network"),
+            said("timing", 2, "compile"),
+            said("profiling", 0, "processes"),
+            said("saving", 0, "distributed"),
+        ];
+        expect![[r#"
+            before its first iteration had ended. It was importing transformers: data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml.
+            before its first iteration had ended. It was at data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or have it do less before its loop: less data, less evaluation.
+            after one iteration, in the warm-up. It was waiting for the network: data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or run the program once by itself, so that the download is in its cache.
+            while its iterations were timed. It was compiling (`torch.compile`): data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. What was compiled is kept, so the next run comes further in the same time.
+            while its iterations were recorded. It was waiting for processes that it started: data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Ridgeline measures the program that it starts: if those processes train, profile the script that they run.
+            while the recording was written. It was waiting for other ranks: data.py:40 in Images.__getitem__ / Give it more time: `--seconds 240`, or `seconds = 240` under [limits] in ridgeline.toml. Or start every rank: `launcher` in ridgeline.toml.
+        "#]].assert_eq(&all.concat());
+    }
+
+    #[test]
+    fn too_few_gpus() {
+        let end = End { code: Some(0), ..End::default() };
+        let mut failure = ended("short", end, Some(0));
+        failure.run.output =
+            vec!["Unable to locate sufficient 2 gpus to run this example.".to_owned()];
+        let advice = what_to_do(&failure, Reader::Terminal).unwrap_or_default();
+        assert!(advice.contains("needs GPUs"), "{advice}");
+        failure.run.output = vec!["CUDA is not available".to_owned(), "done".to_owned()];
+        let advice = what_to_do(&failure, Reader::Terminal).unwrap_or_default();
+        assert!(advice.contains("If another script trains"), "{advice}");
+    }
+
+    #[test]
+    fn an_early_end() {
+        let end = End { code: Some(0), ..End::default() };
+        let mut failure = ended("short", end, Some(0));
+        failure.run.signals = SignalCounts { module: 3, ..SignalCounts::default() };
+        check(
+            &failure,
+            expect![[r#"
+            train.py ended with exit code 0 before its first iteration was complete: it called a model 3 times, without a backward pass or a step of an optimizer
+            The last output of the program:
+              | reading
+              | epoch 0
+            Ridgeline measures a training loop. If another script trains, name that one. If this one trains only with an option, pass it. The program's own arguments go after `--`: `ridgeline profile train.py -- --train`. They can also be kept as `arguments` in ridgeline.toml."#]],
+            expect![[r#"
+            train.py ended with exit code 0 before its first iteration was complete: it called a model 3 times, without a backward pass or a step of an optimizer
+            Its last output: epoch 0
+            Ridgeline measures a training loop. If another script trains, name that one. If this one trains only with an option, pass it. Set its arguments in ridgeline.toml: `arguments = ["--train"]`."#]],
+        );
+        failure.run.iterations = Some(1);
+        failure.run.signals.optimizer = 1;
+        expect!["train.py ended with exit code 0 after one iteration"]
+            .assert_eq(&what(&failure, Reader::Terminal));
+    }
+
+    #[test]
+    fn a_crash_and_a_memory_limit() {
+        let end = End { signal: Some(11), ..End::default() };
+        check(
+            &ended("crash", end, None),
+            expect![[r#"
+            train.py was ended by a segmentation fault (signal 11) at data.py:40 in Images.__getitem__
+            The last output of the program:
+              | reading
+              | epoch 0"#]],
+            expect![[r#"
+            train.py was ended by a segmentation fault (signal 11) at data.py:40 in Images.__getitem__
+            Its last output: epoch 0"#]],
+        );
+        check(
+            &ended("memory_limit", End::default(), None),
+            expect![[r#"
+            train.py needed more memory than the limit of 8.0 GB and was stopped
+            The last output of the program:
+              | reading
+              | epoch 0
+            Use a smaller batch or fewer workers in the DataLoader, or raise `memory` under [limits] in ridgeline.toml."#]],
+            expect![[r#"
+            train.py needed more memory than the limit of 8.0 GB and was stopped
+            Its last output: epoch 0
+            Use a smaller batch or fewer workers in the DataLoader, or raise `memory` under [limits] in ridgeline.toml."#]],
+        );
+    }
+}

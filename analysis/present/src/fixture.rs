@@ -1,0 +1,49 @@
+//! What the tests of this crate present.
+
+use std::sync::Arc;
+
+use ridgeline_compare::fixture::profile;
+use ridgeline_profile::utilization::{Done, Metrics, Utilization};
+use ridgeline_profile::{FileId, Phase, Profile};
+use ridgeline_python::SourceIndex;
+
+use crate::cost_map::CostMap;
+
+/// Says what the device is used for: by the iteration, its forward and backward pass, the costliest lines,
+/// the model and its costliest layer.
+pub(crate) fn used(profile: &mut Profile, on_gpu: bool) {
+    let part = |busy_ns: f64| match on_gpu {
+        false => Utilization { operator_ns: 0.8 * busy_ns, ..Utilization::default() },
+        true => Utilization {
+            busy_ns: 0.8 * busy_ns,
+            kernel_ns: 0.8 * busy_ns,
+            fp32: Done { amount: 0.03 * busy_ns * 1e6, time_ns: busy_ns },
+            moved: Done { amount: 0.001 * busy_ns * 1e6, time_ns: busy_ns },
+            tensor_core_ns: 0.5 * busy_ns,
+            occupied_ns: 0.5 * busy_ns,
+            occupancy_known_ns: 0.8 * busy_ns,
+            launches: 12.0,
+            launch_ns: 0.01 * busy_ns,
+            ..Utilization::default()
+        },
+    };
+    let mut metrics =
+        Metrics { iteration_ns: 100e6, on_gpu, whole: part(90e6), ..Metrics::default() };
+    metrics.phases[Phase::Forward as usize] = part(25e6);
+    metrics.phases[Phase::Backward as usize] = part(40e6);
+    profile.metrics = Some(Arc::new(metrics));
+    for line in profile.lines.iter_mut().flatten().filter(|line| [8, 16, 17].contains(&line.line)) {
+        line.utilization = Some(part(line.self_time.total()));
+    }
+    for module in profile.modules.iter_mut().take(2) {
+        module.utilization = Some(part(module.passes_ns()));
+    }
+}
+
+/// The profile of `marked`, on `today` or on the same text.
+pub(crate) fn costs(marked: &str, today: Option<&str>) -> (Profile, CostMap, SourceIndex) {
+    let (text, profile) = profile(marked);
+    let index = SourceIndex::new(today.unwrap_or(&text));
+    let costs = CostMap::build(&profile, FileId(0), &index);
+    (profile, costs, index)
+}

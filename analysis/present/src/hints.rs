@@ -1,0 +1,408 @@
+//! Inlay hints: the time of a statement at the end of its line.
+//!
+//! A hint on every line would be noise, so these have none:
+//! - what takes little of the iteration, or little time at all;
+//! - lines that everything runs below, such as `main()`: 100% there tells nothing. Within the
+//!   training loop they stay, because that is where a person looks;
+//! - the `for` of the training loop, but for its wait for data: the iteration's time is in the lens
+//!   above it.
+//!
+//! A hint says what changed since an earlier run where a person wants that and it can be told from
+//! noise: `4.2 ms · 8% ▲0.6`, in the unit of the time.
+
+use std::ops::Range;
+
+use super::headline::short_headline;
+use super::share::{share, share_of_whole};
+use crate::cost_map::{CostMap, StatementCost};
+use ridgeline_base::units;
+use ridgeline_profile::{Phase, Profile, Provenance};
+use ridgeline_python::SourceIndex;
+
+/// A hint is shorter than this, in characters.
+pub const MAX_CHARACTERS: usize = 20;
+
+/// A text at the end of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// Where it stands: after the last character of the statement's last line.
+    pub offset: usize,
+    /// The line that it stands on, counted from 1.
+    pub line: u32,
+    /// `4.2 ms · 8%`.
+    pub label: String,
+    /// Where the number comes from; stale ones are to be shown faded.
+    pub provenance: Provenance,
+}
+
+/// What is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HintOptions {
+    /// Statements under this share of the iteration, 0 to 1, have no hint.
+    pub min_share: f64,
+    /// Statements under this time, in nanoseconds, have no hint.
+    pub min_duration_ns: f64,
+    /// Lines that made modules show what those modules cost.
+    pub definitions: bool,
+    /// The loop's line says how long an iteration takes, for editors that show no lenses.
+    pub headline: bool,
+    /// What changed is shown since this run.
+    pub change: Since,
+}
+
+/// The run that changes are counted from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Since {
+    /// No changes are shown.
+    #[default]
+    Off,
+    /// The run before.
+    LastRun,
+    /// The newest run of the commit that HEAD was.
+    Head,
+}
+
+impl Default for HintOptions {
+    fn default() -> HintOptions {
+        HintOptions {
+            min_share: 0.01,
+            min_duration_ns: 1_000.0,
+            definitions: true,
+            headline: false,
+            change: Since::Off,
+        }
+    }
+}
+
+/// The hints of one file within `range` (bytes of today's text), by place, one a line.
+pub fn hints(
+    profile: &Profile,
+    costs: &CostMap,
+    index: &SourceIndex,
+    range: Range<usize>,
+    options: &HintOptions,
+) -> Vec<Hint> {
+    let mut found: Vec<Hint> = Vec::new();
+    let mut add =
+        |span: &Range<usize>, line: u32, label: Option<String>, provenance: Provenance| {
+            if let Some(label) = label
+                && span.end >= range.start
+                && span.start <= range.end
+            {
+                let offset = index.lines().trimmed(index.text(), line).end;
+                found.push(Hint { offset, line, label, provenance });
+            }
+        };
+    if options.headline
+        && let Some(training) = &costs.training_loop
+    {
+        let label = headline(profile, training.provenance);
+        add(&training.header, training.last_line, label, training.provenance);
+    }
+    for cost in in_range(&costs.statements, &range, |cost| &cost.span) {
+        let label = statement_label(profile, costs, cost, options);
+        add(&cost.span, cost.last_line, label, cost.provenance);
+    }
+    if options.definitions {
+        for cost in in_range(&costs.definitions, &range, |cost| &cost.span) {
+            let (time, share) = (cost.total_time.total(), share(&cost.total_time, profile));
+            let shown = share >= options.min_share && time >= options.min_duration_ns;
+            let label = shown.then(|| label(time, share, cost.provenance));
+            add(&cost.span, cost.last_line, label, cost.provenance);
+        }
+    }
+    // The first of a line stays: the loop's, then the statement's own, then what it made.
+    found.sort_by_key(|hint| hint.line);
+    found.dedup_by_key(|hint| hint.line);
+    found
+}
+
+/// Those that may touch `range`; spans are sorted and do not overlap.
+fn in_range<'a, T>(
+    costs: &'a [T],
+    range: &Range<usize>,
+    span: impl Fn(&T) -> &Range<usize>,
+) -> &'a [T] {
+    let first = costs.partition_point(|cost| span(cost).end < range.start);
+    let end = costs.partition_point(|cost| span(cost).start <= range.end);
+    costs.get(first..end).unwrap_or_default()
+}
+
+fn statement_label(
+    profile: &Profile,
+    costs: &CostMap,
+    cost: &StatementCost,
+    options: &HintOptions,
+) -> Option<String> {
+    let is_loop = costs.training_loop.as_ref().is_some_and(|found| found.header == cost.span);
+    let time = if is_loop { cost.self_time.data } else { cost.total_time.total() };
+    let share = share_of_whole(time, profile);
+    if share < options.min_share || time < options.min_duration_ns {
+        return None;
+    }
+    if !is_loop && encloses_everything(profile, costs, cost) {
+        return None;
+    }
+    let label = label(time, share, cost.provenance);
+    // A loop's time is its wait alone, and what changed is all that runs in it.
+    let changed = changed(profile, costs, cost, options.change).filter(|_| !is_loop);
+    if let Some(changed) = changed.filter(|_| cost.provenance == Provenance::Measured) {
+        return Some(with_change(time, &label, changed));
+    }
+    let named = format!("data {label}");
+    let waits = is_loop || (cost.is_for && cost.total_time.data > 0.5 * time);
+    let is_short = named.chars().count() < MAX_CHARACTERS;
+    Some(if waits && is_short { named } else { label })
+}
+
+/// By how many nanoseconds the statement takes longer than in the run that changes are counted from;
+/// nothing where that cannot be told from noise.
+fn changed(profile: &Profile, costs: &CostMap, cost: &StatementCost, since: Since) -> Option<f64> {
+    let kept = profile.since.as_ref()?;
+    let changes = match since {
+        Since::Off => None,
+        Since::LastRun => kept.last.as_ref(),
+        Since::Head => kept.head.as_ref(),
+    }?;
+    let file = costs.file?;
+    let lines = costs.recorded_lines(profile, cost);
+    let told = lines.filter_map(|line| changes.line(file, line.line));
+    told.reduce(|sum, line| sum + line).filter(|sum| *sum != 0.0)
+}
+
+/// `4.2 ms · 8% ▲0.6`; without the share where that is too long.
+fn with_change(time_ns: f64, label: &str, changed_ns: f64) -> String {
+    let time = units::duration(time_ns);
+    let (_, unit) = units::scale(time_ns);
+    let arrow = if changed_ns > 0.0 { '▲' } else { '▼' };
+    let number = units::significant(changed_ns.abs() / unit);
+    let number = match number.contains('.') {
+        true => number.trim_end_matches('0').trim_end_matches('.'),
+        false => &number,
+    };
+    let change = format!(" {arrow}{number}");
+    let shown = [format!("{label}{change}"), format!("{time}{change}")];
+    let is_short = |text: &String| text.chars().count() < MAX_CHARACTERS;
+    shown.into_iter().find(is_short).unwrap_or_else(|| label.to_owned())
+}
+
+/// Whether the statement only leads to the loop: all phases run below it, hardly any in it, and it
+/// is not in the loop.
+pub(super) fn encloses_everything(
+    profile: &Profile,
+    costs: &CostMap,
+    cost: &StatementCost,
+) -> bool {
+    let is_in_loop = costs.training_loop.as_ref().is_some_and(|found| {
+        found.span.start <= cost.span.start && cost.span.end <= found.span.end
+    });
+    let phases = profile.iteration.phases;
+    let whole = phases.total();
+    // What is in no phase is mostly in no line either, so it is not asked for.
+    let told = || {
+        Phase::ALL
+            .into_iter()
+            .filter(|phase| *phase != Phase::Other && phases.get(*phase) > 0.02 * whole)
+    };
+    let all_phases = told().all(|phase| cost.total_time.get(phase) > 0.9 * phases.get(phase));
+    // With forward work alone, as in an inference loop, every layer's line would seem to lead there.
+    let several = told().count() > 1;
+    let own = cost.self_time.total() < 0.05 * cost.total_time.total();
+    !is_in_loop && several && all_phases && own && whole > 0.0
+}
+
+fn label(time_ns: f64, share: f64, provenance: Provenance) -> String {
+    let time = short(units::duration(time_ns));
+    let share =
+        if share.is_finite() { units::percent(share.clamp(0.0, 1.0)) } else { String::new() };
+    match provenance {
+        Provenance::Measured if share.is_empty() => time,
+        Provenance::Measured => format!("{time} · {share}"),
+        Provenance::Estimated if share.is_empty() => format!("~{time}"),
+        Provenance::Estimated => format!("~{time} · {share}"),
+        Provenance::Stale => format!("was {time}"),
+    }
+}
+
+fn headline(profile: &Profile, provenance: Provenance) -> Option<String> {
+    let time_ns = profile.iteration.time_ns;
+    let short = |time_ns| short(units::duration(time_ns));
+    (time_ns > 0.0).then(|| short_headline(profile, provenance, MAX_CHARACTERS, short))
+}
+
+/// A recording may say that a line took centuries.
+fn short(duration: String) -> String {
+    if duration.chars().count() <= 9 { duration } else { "> 1 day".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixture::costs;
+    use ridgeline_compare::fixture::{TRAIN, profile};
+
+    /// The text with its hints at the line ends, those lines alone.
+    fn check(today: impl Fn(String) -> String, options: &HintOptions, expected: Expect) {
+        let today = today(profile(TRAIN).0);
+        let (profile, costs, index) = costs(TRAIN, Some(&today));
+        let mut shown = String::new();
+        for hint in hints(&profile, &costs, &index, 0..today.len(), options) {
+            assert!(hint.label.chars().count() < MAX_CHARACTERS);
+            let line = index.lines().trimmed(&today, hint.line);
+            assert_eq!(hint.offset, line.end);
+            shown += &format!("{}  ‹{}›\n", &today[line], hint.label);
+        }
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn costly_lines_and_no_others() {
+        check(
+            |text| text,
+            &HintOptions::default(),
+            expect![[r#"
+                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
+                self.head = nn.Linear(64, 10)  ‹15 ms · 15%›
+                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
+                )  ‹10 ms · 10%›
+                for x, y in loader:  ‹data 8.0 ms · 8%›
+                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                optimizer.step()  ‹20 ms · 20%›
+                model = Net()  ‹85 ms · 85%›
+            "#]],
+        );
+    }
+
+    #[test]
+    fn the_headline_where_no_lens_shows_it() {
+        let options = HintOptions { headline: true, min_share: 0.2, ..HintOptions::default() };
+        check(
+            |text| text,
+            &options,
+            expect![[r#"
+                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
+                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
+                for x, y in loader:  ‹100 ms · 320/s›
+                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                optimizer.step()  ‹20 ms · 20%›
+                model = Net()  ‹85 ms · 85%›
+            "#]],
+        );
+    }
+
+    #[test]
+    fn without_definitions() {
+        let options = HintOptions { definitions: false, min_share: 0.5, ..HintOptions::default() };
+        check(
+            |text| text,
+            &options,
+            expect![[r#"
+                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
+                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+            "#]],
+        );
+    }
+
+    #[test]
+    fn hints_follow_their_statements() {
+        let edit = |text: String| {
+            format!("import os\r\n\r\n{}", text.replace("x.mean", "# é\n        x.mean"))
+        };
+        check(
+            edit,
+            &HintOptions::default(),
+            expect![[r#"
+                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
+                self.head = nn.Linear(64, 10)  ‹15 ms · 15%›
+                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
+                )  ‹10 ms · 10%›
+                for x, y in loader:  ‹data 8.0 ms · 8%›
+                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                optimizer.step()  ‹20 ms · 20%›
+                model = Net()  ‹85 ms · 85%›
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_changed_statement_fades_and_a_deleted_one_is_gone() {
+        let edit = |text: String| {
+            text.replace("torch.relu", "torch.tanh")
+                .replace("        optimizer.step()\n", "")
+                .replace("(2, 3)", "(1, 2)")
+        };
+        check(
+            edit,
+            &HintOptions::default(),
+            expect![[r#"
+                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
+                self.head = nn.Linear(64, 10)  ‹15 ms · 15%›
+                x = torch.tanh(self.conv(x))  ‹was 50 ms›
+                )  ‹was 10 ms›
+                for x, y in loader:  ‹data 8.0 ms · 8%›
+                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                model = Net()  ‹85 ms · 85%›
+            "#]],
+        );
+    }
+
+    #[test]
+    fn estimates_are_marked() {
+        assert_eq!(label(4.2e6, 0.08, Provenance::Estimated), "~4.2 ms · 8%");
+        assert_eq!(label(4.2e6, 0.08, Provenance::Stale), "was 4.2 ms");
+        assert_eq!(label(4.2e6, 0.0004, Provenance::Measured), "4.2 ms · <0.1%");
+    }
+
+    #[test]
+    fn only_what_is_in_the_range() {
+        let (profile, costs, index) = costs(TRAIN, None);
+        let line = index.lines().trimmed(index.text(), 8);
+        let found = hints(&profile, &costs, &index, line, &HintOptions::default());
+        assert_eq!(found.iter().map(|hint| hint.line).collect::<Vec<_>>(), [8]);
+    }
+
+    /// The labels with line 8 so many milliseconds longer than in the run before.
+    fn labels_since(longer_ms: f64, change: Since) -> Vec<String> {
+        let (mut profile, costs, index) = costs(TRAIN, None);
+        let mut before = ridgeline_compare::run::Run::of(&profile);
+        for line in before.lines.iter_mut().filter(|line| line.line == 8) {
+            line.total_ns = (line.total_ns as f64 - longer_ms * 1e6) as u64;
+        }
+        let changes = ridgeline_compare::since::changes_since(&before, &profile);
+        let since = ridgeline_profile::since::Since { last: Some(changes), ..Default::default() };
+        profile.since = Some(std::sync::Arc::new(since));
+        let options = HintOptions { change, ..HintOptions::default() };
+        let found = hints(&profile, &costs, &index, 0..index.text().len(), &options);
+        found.into_iter().filter(|hint| hint.line == 8).map(|hint| hint.label).collect()
+    }
+
+    #[test]
+    fn what_changed_since_the_last_run() {
+        assert_eq!(labels_since(12.0, Since::LastRun), ["50 ms · 50% ▲12"]);
+        assert_eq!(labels_since(-25.0, Since::LastRun), ["50 ms · 50% ▼25"]);
+        // Within noise, against a run that is not known, and where nobody wants it.
+        assert_eq!(labels_since(2.0, Since::LastRun), ["50 ms · 50%"]);
+        assert_eq!(labels_since(12.0, Since::Head), ["50 ms · 50%"]);
+        assert_eq!(labels_since(12.0, Since::Off), ["50 ms · 50%"]);
+    }
+
+    #[test]
+    fn a_change_is_told_in_the_unit_of_its_time() {
+        assert_eq!(with_change(4.2e6, "4.2 ms · 8%", 0.6e6), "4.2 ms · 8% ▲0.6");
+        assert_eq!(with_change(830e3, "830 µs · 0.4%", -120e3), "830 µs · 0.4% ▼120");
+        assert_eq!(with_change(830e3, "830 µs · <0.1%", -1120e3), "830 µs ▼1120");
+        assert_eq!(with_change(1.3e9, "1.3 s · 99%", 1e30), "1.3 s · 99%");
+    }
+
+    proptest! {
+        #[test]
+        fn a_label_is_short(time in any::<f64>(), share in any::<f64>(), kind in 0..3) {
+            let provenance = [Provenance::Measured, Provenance::Estimated, Provenance::Stale][kind as usize];
+            let label = label(time, share, provenance);
+            prop_assert!(label.chars().count() < MAX_CHARACTERS, "{label}");
+        }
+    }
+}

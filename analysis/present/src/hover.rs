@@ -1,0 +1,971 @@
+//! The hover: everything that is known of a statement, function, class or loop, for a person who
+//! knows PyTorch and need not know GPUs. What a hint or a lens says of a line is in its hover too.
+
+use std::ops::Range;
+
+use super::headline::told;
+use super::headline::{headline, moment_of_peak, peak};
+use super::lenses::kinds;
+use super::page::{Page, Piece, count, name, ordinal, quantity, strong, text};
+use super::share::{gpu_busy, rank, share_of_peak, share_of_whole};
+use super::what_ifs;
+use super::{bottleneck, explained, iteration_times};
+use super::{devices, findings};
+use crate::cost_map::{CostMap, DefinitionCost, ScopeCost, StatementCost};
+use ridgeline_base::units;
+use ridgeline_diagnose::finding::Finding;
+use ridgeline_operators::product_kernel::{ProductType, product_type};
+use ridgeline_optimize::study::Study;
+use ridgeline_predict::device_comparison::Comparison;
+use ridgeline_profile::utilization::Utilization;
+use ridgeline_profile::{
+    Estimate, MODULES_PER_LINE, MemoryByKind, ModuleCost, ModuleId, OperatorCost, Phase,
+    PhaseTimes, Profile, Provenance,
+};
+use ridgeline_python::{SourceIndex, character_at};
+
+/// A text about a span, twice: editors that show no markdown get the plain one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hover {
+    /// Bytes that it is about.
+    pub span: Range<usize>,
+    /// As markdown.
+    pub markdown: String,
+    /// The same without markup.
+    pub plain: String,
+}
+
+/// So many of each are listed.
+const MODULES: usize = 6;
+const OPERATORS: usize = 4;
+const KERNELS: usize = 2;
+const NOTES: usize = 4;
+
+/// What was worked out beside the profile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Beside<'a> {
+    /// The profile's own comparison with other devices, with the prices that a person set.
+    pub elsewhere: Option<&'a Comparison>,
+    /// What optimizations would bring.
+    pub what_ifs: Option<&'a Study>,
+    /// What was found at the line, and the measurement that shows it.
+    pub findings: &'a [(&'a Finding, Option<&'a Profile>)],
+}
+
+/// What is known at `offset`. Nothing where nothing was measured there.
+pub fn hover(
+    profile: &Profile,
+    beside: Beside<'_>,
+    costs: &CostMap,
+    index: &SourceIndex,
+    offset: usize,
+) -> Option<Hover> {
+    let line = index.lines().line_of(offset);
+    let writer = Writer { profile, beside, costs, word: word_at(index.text(), offset) };
+    let mut page = Page::default();
+    let mut span: Option<Range<usize>> = None;
+    if !beside.findings.is_empty() {
+        findings::in_hover(&mut page, beside.findings);
+        span = Some(index.lines().trimmed(index.text(), line));
+    }
+
+    let of_loop = costs
+        .training_loop
+        .as_ref()
+        .filter(|found| (found.first_line..=found.last_line).contains(&line));
+    if let Some(training) = of_loop {
+        page.gap();
+        writer.headline(&mut page, training.provenance);
+        span.get_or_insert(training.header.clone());
+    }
+    if let Some(scope) = scope_on_line(costs, index, line) {
+        page.gap();
+        writer.scope(&mut page, scope, index);
+        span.get_or_insert(scope.name.clone());
+    }
+    if let Some(cost) = costs.definition_on_line(line) {
+        page.gap();
+        writer.definition(&mut page, cost);
+        span.get_or_insert(cost.span.clone());
+    }
+    let costs_something =
+        |cost: &&StatementCost| cost.total_time.total() > 0.0 || cost.total_memory.total() > 0;
+    if let Some(cost) = costs.statement_on_line(line).filter(costs_something) {
+        page.gap();
+        writer.statement(&mut page, cost, of_loop.is_some());
+        span.get_or_insert(cost.span.clone());
+    }
+    let span = span.filter(|_| !page.is_empty())?;
+    page.gap();
+    writer.origin(&mut page);
+    let (markdown, plain) = page.finish();
+    Some(Hover { span, markdown, plain })
+}
+
+/// The hover of a line of which nothing is known but what was found there.
+pub fn of_findings(
+    found: &[(&Finding, Option<&Profile>)],
+    index: &SourceIndex,
+    offset: usize,
+) -> Option<Hover> {
+    let mut page = Page::default();
+    findings::in_hover(&mut page, found);
+    let span = index.lines().trimmed(index.text(), index.lines().line_of(offset));
+    let (markdown, plain) = page.finish();
+    (!plain.is_empty()).then_some(Hover { span, markdown, plain })
+}
+
+/// The function or class whose `def` or `class` stands on a line, its decorators included.
+fn scope_on_line<'a>(costs: &'a CostMap, index: &SourceIndex, line: u32) -> Option<&'a ScopeCost> {
+    let statement = index.statement_on_line(line);
+    let opened = index
+        .scopes()
+        .iter()
+        .position(|scope| scope.statement.is_some() && scope.statement == statement)?;
+    costs.scopes.iter().find(|cost| cost.scope == opened)
+}
+
+/// The name under the cursor: `conv1` of `self.conv1(x)`. Empty where there is none.
+fn word_at(text: &str, offset: usize) -> &str {
+    let offset = character_at(text, offset);
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let start = text[..offset]
+        .char_indices()
+        .rev()
+        .take(100)
+        .take_while(|(_, letter)| is_part(*letter))
+        .last()
+        .map_or(offset, |(at, _)| at);
+    let end = text[offset..]
+        .char_indices()
+        .take(100)
+        .find(|(_, letter)| !is_part(*letter))
+        .map_or(offset, |(at, _)| offset + at);
+    text.get(start..end).unwrap_or_default()
+}
+
+struct Writer<'a> {
+    profile: &'a Profile,
+    beside: Beside<'a>,
+    costs: &'a CostMap,
+    /// The name under the cursor.
+    word: &'a str,
+}
+
+impl Writer<'_> {
+    fn headline(&self, page: &mut Page, provenance: Provenance) {
+        let profile = self.profile;
+        let iteration = &profile.iteration;
+        page.line(&[strong(headline(profile, provenance))]);
+        if let Some(before) = profile.estimate.as_ref().and_then(|estimate| estimate.before) {
+            let of = |rate| format!("{} samples/s · ", units::significant(rate));
+            let rate = before.samples_per_second().map(of).unwrap_or_default();
+            let (time, peak) = (before.time_ns, before.peak_bytes as f64);
+            page.line(&[text(format!(
+                "before this edit: {rate}{} · peak {}",
+                units::duration(time),
+                units::bytes(peak)
+            ))]);
+        }
+        let mut about = Vec::new();
+        about.extend(iteration_times::batch(iteration));
+        about.extend(iteration_times::spread(profile));
+        if !about.is_empty() {
+            page.line(&[text(about.join(" · "))]);
+        }
+        self.bottleneck(page);
+        page.gap();
+        let facts = profile.metrics.as_ref().map_or_else(Vec::new, |metrics| {
+            explained::facts(&metrics.whole, metrics.iteration_ns, profile, metrics.on_gpu)
+        });
+        let on_gpu = profile.metrics.as_ref().is_some_and(|metrics| metrics.on_gpu);
+        let mut title = vec![strong("Where an iteration's time goes")];
+        if !on_gpu {
+            title.extend(facts.iter().map(|fact| text(format!(" · {fact}"))));
+        }
+        page.line(&title);
+        for phase in Phase::ALL {
+            let time = iteration.phases.get(phase);
+            if time > 0.0 {
+                let named = format!("{} {}", phase.name(), self.time(time));
+                self.item(page, vec![text(named)], explained::of_phase(phase, profile));
+            }
+        }
+        for part in profile.untracked.iter().filter(|part| part.time_ns > 0.0).take(NOTES) {
+            let time = self.time(part.time_ns);
+            page.item(0, &[text(format!("of that in no line: {} {time}", part.name))]);
+        }
+        if profile.memory.peak_bytes > 0 {
+            page.gap();
+            let (peak, moment) = (peak(profile), moment_of_peak(profile));
+            page.line(&[strong(format!("What is in memory at the peak of {peak}{moment}"))]);
+            self.memory_items(page, &profile.memory.at_peak);
+            if let Some(made) = explained::made(profile) {
+                page.line(&[text(format!("made: {made}"))]);
+            }
+        }
+        if on_gpu {
+            page.gap();
+            page.line(&[strong("What the GPU does in it")]);
+            for fact in facts {
+                page.item(0, &[text(fact)]);
+            }
+        } else if let Some(busy) = gpu_busy(profile).map(units::percent) {
+            page.gap();
+            page.line(&[text(format!("GPU busy {busy}"))]);
+        }
+        if let Some(what_ifs) = self.beside.what_ifs {
+            what_ifs::in_hover(page, what_ifs);
+        }
+        if let Some(elsewhere) = self.beside.elsewhere {
+            devices::in_hover(page, elsewhere);
+        }
+        for note in profile.notes.iter().take(NOTES) {
+            page.gap();
+            page.line(&[text(note.clone())]);
+        }
+    }
+
+    /// The verdict, and the other savings that are worth a word.
+    fn bottleneck(&self, page: &mut Page) {
+        let Some(found) = &self.profile.bottleneck else { return };
+        page.gap();
+        page.line(&[strong(bottleneck::verdict(found, self.profile))]);
+        let others = bottleneck::others(found);
+        if !others.is_empty() {
+            page.line(&[text(format!("Other savings, which overlap: {others}"))]);
+        }
+    }
+
+    /// What statements' own work gets out of the device, and how long that work takes.
+    fn own_facts<'b>(
+        &self,
+        statements: impl Iterator<Item = &'b StatementCost>,
+    ) -> (Vec<String>, f64) {
+        let (mut own, mut own_ns): (Option<Utilization>, f64) = (None, 0.0);
+        for cost in statements {
+            own_ns += cost.self_time.total();
+            let lines = self.costs.recorded_lines(self.profile, cost);
+            for part in lines.filter_map(|line| line.utilization.as_ref()) {
+                own.get_or_insert_default().add(part);
+            }
+        }
+        (explained::of_part(own.as_ref(), own_ns, self.profile), own_ns)
+    }
+
+    /// An item with its facts: one beside it, more below.
+    fn item(&self, page: &mut Page, mut pieces: Vec<Piece>, facts: Vec<String>) {
+        if let [fact] = facts.as_slice() {
+            pieces.push(text(format!(" · {fact}")));
+        }
+        page.item(0, &pieces);
+        if facts.len() > 1 {
+            page.item(1, &[text(facts.join(" · "))]);
+        }
+    }
+
+    fn scope(&self, page: &mut Page, cost: &ScopeCost, index: &SourceIndex) {
+        let total = cost.total_time.total();
+        let title = told(self.time_of(total), cost.provenance);
+        let called = index.scope_name(cost.scope);
+        let kind = if cost.is_class { "class" } else { "function" };
+        page.line(&[strong(title), text(format!(" in the {kind} ")), name(&called)]);
+        self.phases(page, &cost.total_time);
+        if cost.modules.is_empty() {
+            let is_inside = |statement: &&StatementCost| {
+                cost.span.start <= statement.span.start && statement.span.end <= cost.span.end
+            };
+            let (facts, own_ns) = self.own_facts(self.costs.statements.iter().filter(is_inside));
+            let whose = if calls_others(own_ns, total) { "its own lines: " } else { "" };
+            self.facts(page, whose, &facts);
+        } else {
+            let modules = self.modules(&cost.modules);
+            self.facts(page, "", &explained::of_modules(modules, self.profile));
+        }
+        self.memory(page, &cost.total_memory);
+        self.stale(page, cost.provenance, kind);
+    }
+
+    fn facts(&self, page: &mut Page, whose: &str, facts: &[String]) {
+        if !facts.is_empty() {
+            page.line(&[text(format!("{whose}{}", facts.join(" · ")))]);
+        }
+    }
+
+    fn definition(&self, page: &mut Page, cost: &DefinitionCost) {
+        let total = cost.total_time.total();
+        let title = told(self.time_of(total), cost.provenance);
+        let made = match cost.modules.as_slice() {
+            [_] => "the module that this line makes".to_owned(),
+            modules => format!("the {} modules that this line makes", modules.len()),
+        };
+        page.line(&[strong(title), text(format!(" in {made}"))]);
+        self.phases(page, &cost.total_time);
+        let facts = explained::of_modules(self.modules(&cost.modules), self.profile);
+        self.facts(page, "", &facts);
+        self.memory(page, &cost.memory);
+        let parameters = self
+            .modules(&cost.modules)
+            .fold(0_u64, |sum, module| sum.saturating_add(module.parameters));
+        if parameters > 0 {
+            page.line(&[text(format!("{} parameters", quantity(parameters)))]);
+        }
+        self.module_list(page, &cost.modules, "Made here", !facts.is_empty());
+        self.stale(page, cost.provenance, "line");
+    }
+
+    fn statement(&self, page: &mut Page, cost: &StatementCost, is_loop: bool) {
+        let total = cost.total_time.total();
+        let mut title = vec![strong(told(self.time_of(total), cost.provenance))];
+        if is_loop {
+            title.push(text(" in this line itself, waiting for data"));
+        }
+        let own = cost.self_time.total();
+        let calls_lines = calls_others(own, total);
+        // The rank is that of the line's own time; beside a total that is mostly of other lines it
+        // would read as a contradiction.
+        let rank = self.rank(cost);
+        if let Some(rank) = rank.as_ref().filter(|_| !calls_lines) {
+            title.push(text(format!(" · {rank}")));
+        }
+        page.line(&title);
+        if !is_loop {
+            self.phases(page, &cost.total_time);
+        }
+        if own > 0.0 && calls_lines {
+            let rank = rank.map(|rank| format!(" ({rank})")).unwrap_or_default();
+            let below = units::duration(total - own);
+            // `loss.backward()` is the call; each operator's part of it stands at the line of the
+            // forward pass that needs it, too.
+            let only_backward = cost.total_time.backward > 0.95 * total;
+            let told = if only_backward {
+                format!("{below} of that is told at the lines of the forward pass as well")
+            } else {
+                let own = units::duration(own);
+                format!("{own} here{rank}, {below} in the code of yours that it calls")
+            };
+            page.line(&[text(told)]);
+        }
+        if cost.calls > 0.0 && (cost.calls - 1.0).abs() > 0.05 {
+            page.line(&[text(format!("runs {} times in an iteration", count(cost.calls)))]);
+        }
+        let of_ranks = self.costs.file.and_then(|file| {
+            let lines = self.costs.recorded_lines(self.profile, cost);
+            super::ranks::of_lines(self.profile, file, lines)
+        });
+        if let Some(of_ranks) = of_ranks {
+            page.line(&[text(of_ranks)]);
+        }
+        let (facts, _) = self.own_facts(std::iter::once(cost));
+        if !facts.is_empty() {
+            self.facts(page, if calls_lines { "here: " } else { "" }, &facts);
+        } else if let Some(device) = cost.device_time {
+            let mut parts = vec![format!("GPU busy {}", units::duration(device.kernel_ns))];
+            if device.launch_ns > 0.0 {
+                parts.push(format!("starting that {}", units::duration(device.launch_ns)));
+            }
+            if device.idle_ns > 0.0 {
+                parts.push(format!("GPU waiting {}", units::duration(device.idle_ns)));
+            }
+            page.line(&[text(parts.join(" · "))]);
+        }
+        self.memory(page, &cost.total_memory);
+        let mut modules: Vec<ModuleId> = Vec::new();
+        for module in self.costs.recorded_lines(self.profile, cost).flat_map(|line| &line.modules) {
+            if modules.len() < MODULES_PER_LINE && !modules.contains(module) {
+                modules.push(*module);
+            }
+        }
+        // One layer does what the line does.
+        let are_told = modules.len() == 1 && !calls_lines && !facts.is_empty();
+        self.module_list(page, &modules, "Layers", are_told);
+        self.operators(page, cost);
+        self.stale(page, cost.provenance, "line");
+    }
+
+    /// `4.2 ms · 8%`.
+    fn time(&self, time_ns: f64) -> String {
+        let share = units::percent(share_of_whole(time_ns, self.profile));
+        format!("{} · {share}", units::duration(time_ns))
+    }
+
+    /// `4.2 ms · 8% of an iteration`.
+    fn time_of(&self, time_ns: f64) -> String {
+        format!("{} of an iteration", self.time(time_ns))
+    }
+
+    /// Among all lines of the profile, by their own time.
+    fn rank(&self, cost: &StatementCost) -> Option<String> {
+        Some(match rank(self.profile, cost.self_time.total())? {
+            1 => "the costliest line".to_owned(),
+            rank => format!("{} costliest line", ordinal(rank)),
+        })
+    }
+
+    fn phases(&self, page: &mut Page, times: &PhaseTimes) {
+        let total = times.total();
+        let named: Vec<String> = Phase::ALL
+            .into_iter()
+            .filter(|&phase| times.get(phase) > 0.002 * total)
+            .map(|phase| format!("{} {}", phase.name(), units::duration(times.get(phase))))
+            .collect();
+        if !named.is_empty() {
+            page.line(&[text(named.join(" · "))]);
+        }
+    }
+
+    fn memory(&self, page: &mut Page, memory: &MemoryByKind) {
+        let total = memory.total();
+        if total == 0 {
+            return;
+        }
+        let share = units::percent(share_of_peak(total, self.profile));
+        let total = units::bytes(total as f64);
+        page.line(&[text(format!("holds {total} · {share} of the peak: {}", kinds(memory)))]);
+    }
+
+    fn memory_items(&self, page: &mut Page, memory: &MemoryByKind) {
+        for (kind, bytes) in memory.named().into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let share = units::percent(share_of_peak(bytes, self.profile));
+            page.item(0, &[text(format!("{kind} {} · {share}", units::bytes(bytes as f64)))]);
+        }
+    }
+
+    fn modules(&self, ids: &[ModuleId]) -> impl Iterator<Item = &ModuleCost> {
+        ids.iter().filter_map(|id| self.profile.modules.get(id.0 as usize))
+    }
+
+    /// Modules, costliest first, with their facts where these were not told before.
+    fn module_list(&self, page: &mut Page, ids: &[ModuleId], heading: &str, are_told: bool) {
+        let is_meant = |module: &&ModuleCost| {
+            !self.word.is_empty() && module.path.rsplit('.').next() == Some(self.word)
+        };
+        // On a name of a line with several layers, that layer's instances are what is asked for.
+        let mut listed: Vec<&ModuleCost> = self.modules(ids).filter(is_meant).collect();
+        if listed.is_empty() {
+            listed = self.modules(ids).collect();
+        }
+        if listed.is_empty() {
+            return;
+        }
+        listed.sort_by(|a, b| b.total_time.total().total_cmp(&a.total_time.total()));
+        page.gap();
+        page.line(&[strong(heading)]);
+        for module in listed.iter().take(MODULES) {
+            let path = if module.path.is_empty() { "the model" } else { &module.path };
+            let mut about = format!(" {}", self.time(module.total_time.total()));
+            if module.parameters > 0 {
+                about += &format!(" · {} parameters", quantity(module.parameters));
+            }
+            let pieces = vec![name(path), text(" "), name(&module.type_name), text(about)];
+            let told = (!are_told).then_some(*module);
+            self.item(page, pieces, explained::of_modules(told.into_iter(), self.profile));
+        }
+        if listed.len() > MODULES {
+            page.item(0, &[text(format!("and {} more", listed.len() - MODULES))]);
+        }
+    }
+
+    fn operators(&self, page: &mut Page, cost: &StatementCost) {
+        let lines = self.costs.recorded_lines(self.profile, cost);
+        let mut operators: Vec<&OperatorCost> = lines.flat_map(|line| &line.operators).collect();
+        if operators.is_empty() {
+            return;
+        }
+        operators.sort_by(|a, b| b.time_ns.total_cmp(&a.time_ns));
+        page.gap();
+        page.line(&[strong("Operators")]);
+        for operator in operators.iter().take(OPERATORS) {
+            let mut about = format!(" {}", units::duration(operator.time_ns));
+            if let Some(phase) = operator.phase {
+                about += &format!(" · {}", phase.name());
+            }
+            if operator.calls > 1.05 {
+                about += &format!(" · {} calls", count(operator.calls));
+            }
+            page.item(0, &[name(&operator.name), text(about)]);
+            if !operator.inputs.is_empty() {
+                page.item(1, &[text("on "), name(&operator.inputs)]);
+            }
+            let achieved = self.achieved(operator);
+            if !achieved.is_empty() {
+                page.item(1, &[text(achieved.join(" · "))]);
+            }
+            for kernel in operator.kernels.iter().take(KERNELS) {
+                let mut about = format!(" {}", units::duration(kernel.time_ns));
+                if let Some(occupancy) = kernel.occupancy {
+                    about += &format!(" · {} occupancy", units::percent(occupancy));
+                }
+                page.item(1, &[text("kernel "), name(&kernel.name), text(about)]);
+            }
+        }
+        if operators.len() > OPERATORS {
+            page.item(0, &[text(format!("and {} more", operators.len() - OPERATORS))]);
+        }
+    }
+
+    /// Rates that an operator reached, against what the device can do at best.
+    fn achieved(&self, operator: &OperatorCost) -> Vec<String> {
+        let kernels: f64 = operator.kernels.iter().map(|kernel| kernel.time_ns).sum();
+        let time = if kernels > 0.0 { kernels } else { operator.time_ns };
+        if time.is_nan() || time <= 0.0 {
+            return Vec::new();
+        }
+        let device = &self.profile.device;
+        let roof = device.attainable_roof().unwrap_or_default();
+        let of_what = match &device.measured_roof {
+            Some(measured) => format!("this GPU's rate as measured on {}", measured.on),
+            None => "the datasheet's peak".to_owned(),
+        };
+        let inputs = operator.inputs.to_lowercase();
+        let is_half = ["half", "float16", "bf16", "fp16"].iter().any(|name| inputs.contains(name));
+        let mut products = operator.kernels.iter().filter_map(|kernel| product_type(&kernel.name));
+        let flops_roof = match products.next() {
+            _ if is_half => roof.fp16_flops,
+            Some(ProductType::Half) => roof.fp16_flops,
+            Some(ProductType::Tf32) => roof.tf32_flops,
+            _ => roof.fp32_flops,
+        };
+        let rates =
+            [(operator.flops, flops_roof, "FLOP/s"), (operator.bytes, roof.bandwidth, "B/s")];
+        let rates = rates.into_iter().filter_map(|(amount, roof, unit)| {
+            let reached = amount.filter(|amount| *amount > 0.0)? / (time / 1e9);
+            let of_roof = roof
+                .filter(|roof| *roof > 0.0)
+                .map(|roof| format!(", {} of {of_what}", units::percent(reached / roof)));
+            Some(format!("{}{}", units::rate(reached, unit), of_roof.unwrap_or_default()))
+        });
+        rates.collect()
+    }
+
+    fn stale(&self, page: &mut Page, provenance: Provenance, what: &str) {
+        match provenance {
+            Provenance::Measured => {}
+            Provenance::Estimated => {
+                page.line(&[text(match &self.profile.estimate {
+                    None => "~ estimated: a measured total, split by the shares of another run",
+                    Some(Estimate { before: Some(_), target: None }) => {
+                        "~ estimated: the measurement, scaled by what the operators of the unsaved \
+                         text cost"
+                    }
+                    Some(_) => "~ estimated: by the shapes of its operators; nothing ran",
+                })]);
+            }
+            Provenance::Stale => {
+                page.line(&[text(format!("measured before this {what} was changed"))]);
+            }
+        }
+    }
+
+    fn origin(&self, page: &mut Page) {
+        let how = match &self.profile.estimate {
+            Some(Estimate { target: Some(_), .. } | Estimate { before: None, .. }) => {
+                "estimated for "
+            }
+            _ => "measured on ",
+        };
+        let device = match &*self.profile.device.display_name() {
+            "" => "an unknown device".to_owned(),
+            name => name.to_owned(),
+        };
+        let mut parts: Vec<Piece> = vec![text(how), text(device)];
+        if !self.profile.torch_version.is_empty() {
+            parts.push(text(format!(", PyTorch {}", self.profile.torch_version)));
+        }
+        page.line(&parts);
+    }
+}
+
+/// Whether most of a total is not its lines' own.
+fn calls_others(own_ns: f64, total_ns: f64) -> bool {
+    own_ns < 0.95 * total_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::fixture::{costs, used};
+    use crate::terminal::{Style, summary};
+    use ridgeline_compare::fixture::{TRAIN, profile};
+    use ridgeline_profile::MemoryByAge;
+
+    fn at(today: &str, needle: &str) -> Option<Hover> {
+        let (profile, costs, index) = costs(TRAIN, Some(today));
+        hover(&profile, Beside::default(), &costs, &index, today.find(needle).unwrap())
+    }
+
+    fn check(needle: &str, expected: Expect) {
+        let text = profile(TRAIN).0;
+        expected.assert_eq(&at(&text, needle).map_or("nothing".to_owned(), |hover| hover.plain));
+    }
+
+    #[test]
+    fn a_layer() {
+        check(
+            "conv(x)",
+            expect![[r#"
+                50 ms · 50% of an iteration · the costliest line
+                forward 20 ms · backward 30 ms
+                holds 80 MB · 67% of the peak: activations 80 MB
+
+                Layers
+                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+
+                Operators
+                  aten::convolution 20 ms · forward
+                      on [32, 3, 224, 224] float
+                      30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
+                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn a_layer_in_markdown() {
+        let hover = at(&profile(TRAIN).0, "conv(x)").unwrap();
+        expect![[r#"
+            **50 ms · 50% of an iteration** · the costliest line  
+            forward 20 ms · backward 30 ms  
+            holds 80 MB · 67% of the peak: activations 80 MB  
+
+            **Layers**  
+
+            - `conv` `Conv2d` 65 ms · 65% · 2.0 million parameters
+
+            **Operators**  
+
+            - `aten::convolution` 20 ms · forward
+              - on `[32, 3, 224, 224] float`
+              - 30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
+              - kernel `sm90_xmma_fprop<float*, _x_>` 10 ms · 62% occupancy
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]]
+        .assert_eq(&hover.markdown);
+    }
+
+    #[test]
+    fn a_call() {
+        check(
+            "model(x)",
+            expect![[r#"
+                65 ms · 65% of an iteration
+                forward 25 ms · backward 40 ms
+                6.5 ms here (4th costliest line), 58.5 ms in the code of yours that it calls
+                holds 90 MB · 75% of the peak: activations 90 MB
+
+                Layers
+                  the model Net 85 ms · 85% · 2.2 million parameters
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn the_loop() {
+        check(
+            "for x, y",
+            expect![[r#"
+                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                batch of 32 · median of 3 iterations, ±4%
+
+                Where an iteration's time goes
+                  data 8.0 ms · 8%
+                  forward 25 ms · 25%
+                  backward 40 ms · 40%
+                  optimizer 20.2 ms · 20%
+                  other 6.8 ms · 7%
+
+                What is in memory at the peak of 120 MB / 23.7 GB
+                  weights 9.0 MB · 8%
+                  gradients 9.0 MB · 8%
+                  activations 90 MB · 75%
+                  batch 12 MB · 10%
+
+                8.0 ms · 8% of an iteration in this line itself, waiting for data · 3rd costliest line
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn the_loop_says_when_memory_was_made() {
+        let (mut profile, costs, index) = costs(TRAIN, None);
+        profile.memory.made =
+            MemoryByAge { before: 18_000_000, phases: [12_000_000, 90_000_000, 0, 0, 0] };
+        let offset = index.text().find("for x, y").unwrap();
+        let shown = hover(&profile, Beside::default(), &costs, &index, offset).unwrap();
+        let expected = "made: before the iteration 18 MB · data 12 MB · forward 90 MB\n";
+        assert!(shown.plain.contains(expected), "{}", shown.plain);
+        let page = summary(&profile, Style { color: false, width: 80 });
+        assert!(page.contains(expected), "{page}");
+    }
+
+    #[test]
+    fn a_constructor() {
+        check(
+            "self.head = ",
+            expect![[r#"
+            15 ms · 15% of an iteration in the module that this line makes
+            forward 3.0 ms · backward 7.0 ms · optimizer 5.0 ms
+            holds 5.0 MB · 4% of the peak: activations 4.0 MB · weights 1.0 MB
+            250 thousand parameters
+
+            Made here
+              head Linear 15 ms · 15% · 250 thousand parameters
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    /// The hover of a place where it is known what the device was used for.
+    fn check_used(on_gpu: bool, needle: &str, expected: Expect) {
+        let (mut profile, costs, index) = costs(TRAIN, None);
+        used(&mut profile, on_gpu);
+        let offset = index.text().find(needle).unwrap();
+        let shown = hover(&profile, Beside::default(), &costs, &index, offset);
+        expected.assert_eq(&shown.map_or("nothing".to_owned(), |hover| hover.plain));
+    }
+
+    #[test]
+    fn what_a_gpu_is_used_for() {
+        check_used(
+            true,
+            "conv(x)",
+            expect![[r#"
+                50 ms · 50% of an iteration · the costliest line
+                forward 20 ms · backward 30 ms
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+                holds 80 MB · 67% of the peak: activations 80 MB
+
+                Layers
+                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+
+                Operators
+                  aten::convolution 20 ms · forward
+                      on [32, 3, 224, 224] float
+                      30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
+                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            true,
+            "for x, y",
+            expect![[r#"
+                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                batch of 32 · median of 3 iterations, ±4%
+
+                Where an iteration's time goes
+                  data 8.0 ms · 8%
+                  forward 25 ms · 25%
+                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 250 µs
+                  backward 40 ms · 40%
+                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 400 µs
+                  optimizer 20.2 ms · 20%
+                  other 6.8 ms · 7%
+
+                What is in memory at the peak of 120 MB / 23.7 GB
+                  weights 9.0 MB · 8%
+                  gradients 9.0 MB · 8%
+                  activations 90 MB · 75%
+                  batch 12 MB · 10%
+
+                What the GPU does in it
+                  GPU busy 72%
+                  FP32 50% of the peak
+                  bandwidth 21% of the peak
+                  tensor cores used
+                  occupancy 62%
+                  12 launches take the host 900 µs
+
+                8.0 ms · 8% of an iteration in this line itself, waiting for data · 3rd costliest line
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            true,
+            "model(x)",
+            expect![[r#"
+                65 ms · 65% of an iteration
+                forward 25 ms · backward 40 ms
+                6.5 ms here (4th costliest line), 58.5 ms in the code of yours that it calls
+                here: GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 65 µs
+                holds 90 MB · 75% of the peak: activations 90 MB
+
+                Layers
+                  the model Net 85 ms · 85% · 2.2 million parameters
+                      GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn what_a_processor_is_used_for() {
+        check_used(
+            false,
+            "conv(x)",
+            expect![[r#"
+                50 ms · 50% of an iteration · the costliest line
+                forward 20 ms · backward 30 ms
+                80% in operators
+                holds 80 MB · 67% of the peak: activations 80 MB
+
+                Layers
+                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+
+                Operators
+                  aten::convolution 20 ms · forward
+                      on [32, 3, 224, 224] float
+                      30 TFLOP/s, 50% of the datasheet's peak · 200 GB/s, 4% of the datasheet's peak
+                      kernel sm90_xmma_fprop<float*, _x_> 10 ms · 62% occupancy
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            false,
+            "for x, y",
+            expect![[r#"
+                320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                batch of 32 · median of 3 iterations, ±4%
+
+                Where an iteration's time goes · 72% in operators
+                  data 8.0 ms · 8%
+                  forward 25 ms · 25% · 80% in operators
+                  backward 40 ms · 40% · 80% in operators
+                  optimizer 20.2 ms · 20%
+                  other 6.8 ms · 7%
+
+                What is in memory at the peak of 120 MB / 23.7 GB
+                  weights 9.0 MB · 8%
+                  gradients 9.0 MB · 8%
+                  activations 90 MB · 75%
+                  batch 12 MB · 10%
+
+                8.0 ms · 8% of an iteration in this line itself, waiting for data · 3rd costliest line
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn what_functions_classes_and_the_modules_of_a_line_use_a_device_for() {
+        check_used(
+            true,
+            "forward(self",
+            expect![[r#"
+            60 ms · 60% of an iteration in the function Net.forward
+            forward 23 ms · backward 37 ms
+            GPU busy 67% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+            holds 84 MB · 70% of the peak: activations 84 MB
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            true,
+            "def train",
+            expect![[r#"
+            93.2 ms · 93% of an iteration in the function train
+            data 8.0 ms · forward 25 ms · backward 40 ms · optimizer 20.2 ms
+            its own lines: GPU busy 15% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 24 launches take the host 67 µs
+            holds 90 MB · 75% of the peak: activations 90 MB
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            true,
+            "Net(nn",
+            expect![[r#"
+                85 ms · 85% of an iteration in the class Net
+                forward 25 ms · backward 40 ms · optimizer 20 ms
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 650 µs
+                holds 99 MB · 82% of the peak: activations 90 MB · weights 9.0 MB
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            true,
+            "self.conv = ",
+            expect![[r#"
+                65 ms · 65% of an iteration in the module that this line makes
+                forward 20 ms · backward 30 ms · optimizer 15 ms
+                GPU busy 80% · FP32 50% of the peak · bandwidth 21% of the peak · tensor cores used · occupancy 62% · 12 launches take the host 500 µs
+                holds 88 MB · 73% of the peak: activations 80 MB · weights 8.0 MB
+                2.0 million parameters
+
+                Made here
+                  conv Conv2d 65 ms · 65% · 2.0 million parameters
+
+                measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            false,
+            "forward(self",
+            expect![[r#"
+            60 ms · 60% of an iteration in the function Net.forward
+            forward 23 ms · backward 37 ms
+            67% in operators
+            holds 84 MB · 70% of the peak: activations 84 MB
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check_used(
+            false,
+            "self.conv = ",
+            expect![[r#"
+            65 ms · 65% of an iteration in the module that this line makes
+            forward 20 ms · backward 30 ms · optimizer 15 ms
+            80% in operators
+            holds 88 MB · 73% of the peak: activations 80 MB · weights 8.0 MB
+            2.0 million parameters
+
+            Made here
+              conv Conv2d 65 ms · 65% · 2.0 million parameters
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn a_function_and_a_class() {
+        check(
+            "forward(self",
+            expect![[r#"
+            60 ms · 60% of an iteration in the function Net.forward
+            forward 23 ms · backward 37 ms
+            holds 84 MB · 70% of the peak: activations 84 MB
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+        check(
+            "Net(nn",
+            expect![[r#"
+            85 ms · 85% of an iteration in the class Net
+            forward 25 ms · backward 40 ms · optimizer 20 ms
+            holds 99 MB · 82% of the peak: activations 90 MB · weights 9.0 MB
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]],
+        );
+    }
+
+    #[test]
+    fn a_changed_line() {
+        let today = profile(TRAIN).0.replace("optimizer.step()", "optimizer.step(1)");
+        expect![[r#"
+            was 20 ms · 20% of an iteration · 2nd costliest line
+            optimizer 20 ms
+            measured before this line was changed
+
+            measured on NVIDIA H200, PyTorch 2.15.0"#]]
+        .assert_eq(&at(&today, "step(1)").unwrap().plain);
+    }
+
+    #[test]
+    fn nothing_where_nothing_was_measured() {
+        check("super()", expect![["nothing"]]);
+        check("# One step", expect![["nothing"]]);
+    }
+}

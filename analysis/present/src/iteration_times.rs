@@ -1,0 +1,121 @@
+//! How long iterations take, where they differ: their spread, and the slow ones among them.
+
+use super::page::ordinal;
+use ridgeline_base::units;
+use ridgeline_profile::{IterationCost, Profile};
+
+/// Iterations within so much of their median are shown with a percentage, others with their range.
+const EVEN: f64 = 0.1;
+
+/// `102 ms`, or `9.2 ms on average` where some iterations are slow.
+pub(super) fn time(iteration: &IterationCost) -> String {
+    let time = units::duration(iteration.mean_ns());
+    if iteration.slow.is_some() { format!("{time} on average") } else { time }
+}
+
+/// `batch of 32`, or `batch of ~20 (by the shape of the model's input)`.
+pub(super) fn batch(iteration: &IterationCost) -> Option<String> {
+    let size = iteration.batch_size?;
+    let Some(source) = iteration.batch_guessed_from else {
+        return Some(format!("batch of {size}"));
+    };
+    Some(format!("batch of ~{size} (from the shape of {})", source.name()))
+}
+
+/// `median of 6 iterations, 123 ms to 650 ms`, or
+/// `2.4 ms, and every 16th iteration 83 ms (ppo.py:210)`.
+pub(super) fn spread(profile: &Profile) -> Option<String> {
+    let iteration = &profile.iteration;
+    if let Some(slow) = &iteration.slow {
+        let (typical, long) = (units::duration(slow.typical_ns), units::duration(slow.slow_ns));
+        let line = slow.line.and_then(|(file, line)| {
+            let path = &profile.files.get(file.0 as usize)?.path;
+            Some(format!(" ({path}:{line})"))
+        });
+        let line = line.unwrap_or_default();
+        let often = match slow.period {
+            Some(period) => format!("every {} iteration takes {long}", ordinal(period as usize)),
+            None => format!("{} of {} iterations take {long}", slow.count, slow.of),
+        };
+        let of = if slow.are_in_lines { "" } else { "; line costs are of a typical one" };
+        return Some(format!("typically {typical}, but {often}{line}{of}"));
+    }
+    let times = &iteration.timed_ns;
+    let (least, most) = (min(times)?, max(times)?);
+    let median = iteration.time_ns;
+    if times.len() < 2 || !(least > 0.0 && median > 0.0 && most.is_finite()) {
+        return None;
+    }
+    let about = format!("median of {} iterations", times.len());
+    let farthest = (most - median).max(median - least) / median;
+    Some(if farthest <= EVEN {
+        format!("{about}, ±{}", units::percent(farthest))
+    } else {
+        format!("{about}, {} to {}", units::duration(least), units::duration(most))
+    })
+}
+
+fn min(times: &[f64]) -> Option<f64> {
+    times.iter().copied().min_by(f64::total_cmp)
+}
+
+fn max(times: &[f64]) -> Option<f64> {
+    times.iter().copied().max_by(f64::total_cmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ridgeline_profile::slow_iterations::SlowIterations;
+    use ridgeline_profile::{FileFacts, FileId};
+
+    fn with(timed_ms: &[f64], slow: Option<SlowIterations>) -> Profile {
+        let mut profile = Profile::default();
+        profile.files.push(FileFacts { path: "ppo.py".to_owned(), ..FileFacts::default() });
+        profile.iteration.timed_ns = timed_ms.iter().map(|ms| ms * 1e6).collect();
+        profile.iteration.time_ns = 150e6;
+        profile.iteration.slow = slow;
+        profile
+    }
+
+    #[track_caller]
+    fn check(timed_ms: &[f64], slow: Option<SlowIterations>, expected: &str) {
+        assert_eq!(spread(&with(timed_ms, slow)).unwrap_or_default(), expected);
+    }
+
+    #[test]
+    fn a_spread_is_a_percentage_or_a_range() {
+        check(&[149.0, 150.0, 153.0], None, "median of 3 iterations, ±2%");
+        let uneven = [650.0, 164.0, 123.0, 127.0, 149.0, 160.0];
+        check(&uneven, None, "median of 6 iterations, 123 ms to 650 ms");
+        check(&[150.0], None, "");
+        check(&[0.0, 150.0], None, "");
+    }
+
+    #[test]
+    fn slow_iterations_have_a_period_and_a_line() {
+        let slow = SlowIterations {
+            period: Some(11),
+            count: 3,
+            of: 40,
+            typical_ns: 2.4e6,
+            slow_ns: 83e6,
+            mean_ns: 9.2e6,
+            line: Some((FileId(0), 210)),
+            are_in_lines: true,
+        };
+        let profile = with(&[], Some(slow));
+        assert_eq!(time(&profile.iteration), "9.2 ms on average");
+        check(
+            &[],
+            Some(slow),
+            "typically 2.4 ms, but every 11th iteration takes 83 ms (ppo.py:210)",
+        );
+        let irregular = SlowIterations { period: None, line: None, are_in_lines: false, ..slow };
+        check(
+            &[],
+            Some(irregular),
+            "typically 2.4 ms, but 3 of 40 iterations take 83 ms; line costs are of a typical one",
+        );
+    }
+}

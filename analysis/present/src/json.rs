@@ -1,0 +1,742 @@
+//! What `--json` writes: a profile as a document for programs. `docs/schema/profile.schema.json`
+//! describes it; a test holds the two to each other.
+//!
+//! Within a schema, keys are added and never taken away or changed in meaning. Unknown is `null`.
+//! Times are milliseconds with six decimals, that is whole nanoseconds.
+
+use serde::Serialize;
+
+use super::bottleneck::{self, BottleneckEntry};
+use super::explained::{UtilizationEntry, utilization_entry};
+use super::findings::Entry;
+use super::ranks::{self, RanksEntry};
+use ridgeline_compare::run::Run;
+use ridgeline_diagnose::finding::Finding;
+use ridgeline_profile::side_effects::{Change, SideEffects};
+use ridgeline_profile::slow_iterations::SlowIterations;
+use ridgeline_profile::utilization::Utilization;
+use ridgeline_profile::{
+    BatchSource, DeviceTime, FileId, GpuActivity, LineCost, MemoryByAge, MemoryByKind, ModuleCost,
+    OperatorCost, Phase, Profile, Provenance,
+};
+use ridgeline_python::{SourceIndex, fingerprint};
+
+/// The version of the document.
+pub const SCHEMA: u32 = 1;
+
+/// A profile as `--json` writes it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Document {
+    schema: u32,
+    device: DeviceFacts,
+    iteration: Iteration,
+    memory: Memory,
+    coverage: Shares,
+    lines: Vec<Line>,
+    modules: Vec<Module>,
+    untracked: Vec<Untracked>,
+    torch: Option<String>,
+    findings: Option<Vec<Entry>>,
+    notes: Vec<String>,
+    run: Run,
+    bottleneck: Option<BottleneckEntry>,
+    utilization: Option<Parts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<Gpu>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranks: Option<RanksEntry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernels: Option<Vec<KernelTotal>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    side_effects: Option<SideEffectsEntry>,
+}
+
+/// What the run wrote that was kept from the disk. What is outside of the project is counted: its path
+/// says something of the machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct SideEffectsEntry {
+    mode: String,
+    held_by: String,
+    count: u64,
+    bytes: u64,
+    outside: usize,
+    changes: Vec<Change>,
+}
+
+fn side_effects_entry(effects: &SideEffects) -> SideEffectsEntry {
+    let (outside, inside): (Vec<_>, Vec<_>) =
+        effects.changes.iter().cloned().partition(|change| change.outside);
+    SideEffectsEntry {
+        mode: effects.mode.clone(),
+        held_by: effects.held_by.clone(),
+        count: effects.count,
+        bytes: effects.bytes,
+        outside: outside.len(),
+        changes: inside,
+    }
+}
+
+/// What the iteration and its phases get out of the device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Parts {
+    iteration: UtilizationEntry,
+    data: UtilizationEntry,
+    forward: UtilizationEntry,
+    backward: UtilizationEntry,
+    optimizer: UtilizationEntry,
+    other: UtilizationEntry,
+}
+
+impl Parts {
+    fn of(profile: &Profile) -> Option<Parts> {
+        let metrics = profile.metrics.as_ref()?;
+        let [data, forward, backward, optimizer, other] = &metrics.phases;
+        let times = &profile.iteration.phases;
+        let of =
+            |part: &Utilization, phase: Phase| utilization_entry(part, times.get(phase), profile);
+        Some(Parts {
+            iteration: utilization_entry(&metrics.whole, times.total(), profile),
+            data: of(data, Phase::Data),
+            forward: of(forward, Phase::Forward),
+            backward: of(backward, Phase::Backward),
+            optimizer: of(optimizer, Phase::Optimizer),
+            other: of(other, Phase::Other),
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct DeviceFacts {
+    name: String,
+    kind: String,
+    capability: Option<(u32, u32)>,
+    multiprocessors: Option<u32>,
+    simulated: bool,
+    rates_from: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Iteration {
+    time_ms: f64,
+    forward_ms: f64,
+    backward_ms: f64,
+    optimizer_ms: f64,
+    data_ms: f64,
+    other_ms: f64,
+    samples_per_s: Option<f64>,
+    /// Instead of `samples_per_s`, of a program that generates text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens_per_s: Option<f64>,
+    batch_size: Option<u64>,
+    timed_ms: Vec<f64>,
+    slow: Option<SlowEntry>,
+    batch_size_guessed_from: Option<&'static str>,
+    found_by: Option<String>,
+    r#loop: Option<Location>,
+}
+
+/// Slow iterations among others.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct SlowEntry {
+    period: Option<u32>,
+    count: u32,
+    of: u32,
+    typical_ms: f64,
+    slow_ms: f64,
+    mean_ms: f64,
+    line: Option<Location>,
+    are_in_lines: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Location {
+    file: String,
+    line: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Memory {
+    peak_bytes: Option<u64>,
+    capacity_bytes: Option<u64>,
+    at_peak: Kinds,
+    made: Made,
+    peak_at_ms: f64,
+}
+
+/// Bytes alive at the peak, by when they were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Made {
+    before: u64,
+    data: u64,
+    forward: u64,
+    backward: u64,
+    optimizer: u64,
+    other: u64,
+}
+
+/// Bytes by data structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Kinds {
+    weights: u64,
+    gradients: u64,
+    optimizer_state: u64,
+    activations: u64,
+    batch: u64,
+    temporaries: u64,
+    other: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Shares {
+    time: f64,
+    memory: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Line {
+    file: String,
+    line: u32,
+    end_line: u32,
+    scope: Option<String>,
+    self_ms: f64,
+    total_ms: f64,
+    forward_ms: f64,
+    backward_ms: f64,
+    optimizer_ms: f64,
+    data_ms: f64,
+    other_ms: f64,
+    calls: f64,
+    memory: Kinds,
+    total_memory: Kinds,
+    estimated: bool,
+    device: Option<LineDevice>,
+    modules: Vec<String>,
+    operators: Vec<Operator>,
+    utilization: Option<UtilizationEntry>,
+    #[serde(skip)]
+    own: (Utilization, f64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct LineDevice {
+    kernel_ms: f64,
+    launch_ms: f64,
+    idle_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Operator {
+    name: String,
+    phase: Option<&'static str>,
+    calls: f64,
+    time_ms: f64,
+    inputs: String,
+    flops: Option<f64>,
+    bytes: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Module {
+    path: String,
+    r#type: String,
+    file: Option<String>,
+    line: Option<u32>,
+    total_ms: f64,
+    forward_ms: f64,
+    backward_ms: f64,
+    optimizer_ms: f64,
+    calls: f64,
+    parameters: u64,
+    memory: Kinds,
+    utilization: Option<UtilizationEntry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Untracked {
+    name: String,
+    time_ms: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Gpu {
+    span_ns: u64,
+    busy_ns: u64,
+    idle_ns: u64,
+    kernel_ns: u64,
+    leaked_ns: u64,
+}
+
+/// All launches of one kernel in a trace, in exact nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KernelTotal {
+    /// As the profiler calls it.
+    pub name: String,
+    /// Launches.
+    pub calls: u64,
+    /// Nanoseconds.
+    pub total_ns: u64,
+}
+
+/// The document of a profile. `texts` are the texts that ran, by file, where they are known: from
+/// them come the last lines of statements, and lines of one statement become one entry.
+pub fn document(profile: &Profile, texts: &[Option<&str>]) -> Document {
+    let mut lines = Vec::new();
+    for (index, (file, costs)) in profile.files.iter().zip(&profile.lines).enumerate() {
+        let text =
+            texts.get(index).copied().flatten().filter(|text| {
+                file.fingerprint.is_empty() || fingerprint(text) == file.fingerprint
+            });
+        let source = text.map(SourceIndex::new);
+        lines.extend(lines_of_file(profile, &file.path, costs, source.as_ref()));
+    }
+    let iteration = &profile.iteration;
+    let rate = iteration.samples_per_second().map(|rate| rounded(rate, 1e3));
+    Document {
+        schema: SCHEMA,
+        device: DeviceFacts {
+            name: profile.device.name.clone(),
+            kind: profile.device.kind.clone(),
+            capability: profile.device.capability,
+            multiprocessors: profile.device.multiprocessors,
+            simulated: profile.device.is_simulated,
+            rates_from: profile.device.rates_from(),
+        },
+        iteration: Iteration {
+            time_ms: milliseconds(iteration.time_ns),
+            forward_ms: milliseconds(iteration.phases.forward),
+            backward_ms: milliseconds(iteration.phases.backward),
+            optimizer_ms: milliseconds(iteration.phases.optimizer),
+            data_ms: milliseconds(iteration.phases.data),
+            other_ms: milliseconds(iteration.phases.other),
+            samples_per_s: rate.filter(|_| !iteration.counts_tokens),
+            tokens_per_s: rate.filter(|_| iteration.counts_tokens),
+            batch_size: iteration.batch_size,
+            timed_ms: iteration.timed_ns.iter().map(|&time_ns| milliseconds(time_ns)).collect(),
+            slow: iteration.slow.as_ref().map(|slow| slow_entry(slow, profile)),
+            batch_size_guessed_from: iteration.batch_guessed_from.map(BatchSource::name),
+            found_by: Some(iteration.found_by.clone()).filter(|how| !how.is_empty()),
+            r#loop: iteration.loop_line.and_then(|at| location(at, profile)),
+        },
+        memory: Memory {
+            peak_bytes: Some(profile.memory.peak_bytes).filter(|&bytes| bytes > 0),
+            capacity_bytes: profile.memory.capacity_bytes,
+            at_peak: kinds(&profile.memory.at_peak),
+            made: made(&profile.memory.made),
+            peak_at_ms: milliseconds(profile.memory.peak_at_ns as f64),
+        },
+        coverage: Shares {
+            time: rounded(profile.coverage.time, 1e6),
+            memory: rounded(profile.coverage.memory, 1e6),
+        },
+        lines,
+        modules: profile.modules.iter().map(|module| module_entry(profile, module)).collect(),
+        untracked: profile
+            .untracked
+            .iter()
+            .map(|part| Untracked { name: part.name.clone(), time_ms: milliseconds(part.time_ns) })
+            .collect(),
+        torch: Some(profile.torch_version.clone()).filter(|version| !version.is_empty()),
+        findings: None,
+        notes: profile.notes.clone(),
+        run: Run::of(profile),
+        bottleneck: profile.bottleneck.as_ref().map(|found| bottleneck::entry(found, profile)),
+        utilization: Parts::of(profile),
+        gpu: profile.gpu.map(|gpu| gpu_entry(&gpu)),
+        ranks: profile.ranks.as_deref().map(ranks::entry),
+        kernels: None,
+        side_effects: profile.side_effects.as_deref().map(side_effects_entry),
+    }
+}
+
+/// The document of a trace that was recorded elsewhere: with all its kernels, costliest first, and
+/// with what the GPU did, which is zero where there was none.
+pub fn analysis_document(
+    profile: &Profile,
+    texts: &[Option<&str>],
+    kernels: Vec<KernelTotal>,
+) -> Document {
+    let mut document = document(profile, texts);
+    document.gpu = Some(gpu_entry(&profile.gpu.unwrap_or_default()));
+    document.kernels = Some(kernels);
+    document
+}
+
+impl Document {
+    /// With what was found, costliest first, or why nothing could be: a sentence without a full stop.
+    pub fn with_findings(
+        mut self,
+        findings: Result<&[Finding], &str>,
+        profile: &Profile,
+    ) -> Document {
+        match findings {
+            Ok(findings) => self.findings = Some(Entry::all(findings, profile)),
+            Err(why) => self.notes.push(format!("Findings are not known: {why}")),
+        }
+        self
+    }
+}
+
+fn lines_of_file(
+    profile: &Profile,
+    path: &str,
+    costs: &[LineCost],
+    source: Option<&SourceIndex>,
+) -> Vec<Line> {
+    let mut entries: Vec<Line> = Vec::new();
+    for cost in costs {
+        let statement =
+            source.and_then(|source| source.statements().get(source.statement_on_line(cost.line)?));
+        let (first, last) = statement.map_or((cost.line, cost.line), |statement| {
+            (statement.first_line.min(cost.line), statement.last_line.max(cost.line))
+        });
+        let entry = line_entry(profile, path, cost, (first, last));
+        match entries.last_mut().filter(|before| before.line == first && before.end_line == last) {
+            Some(before) => merge(profile, before, entry),
+            None => entries.push(entry),
+        }
+    }
+    entries
+}
+
+fn line_entry(profile: &Profile, path: &str, cost: &LineCost, lines: (u32, u32)) -> Line {
+    let total = &cost.total_time;
+    Line {
+        file: path.to_owned(),
+        line: lines.0,
+        end_line: lines.1,
+        scope: Some(cost.scope.clone()).filter(|scope| !scope.is_empty()),
+        self_ms: milliseconds(cost.self_time.total()),
+        total_ms: milliseconds(total.total()),
+        forward_ms: milliseconds(total.forward),
+        backward_ms: milliseconds(total.backward),
+        optimizer_ms: milliseconds(total.optimizer),
+        data_ms: milliseconds(total.data),
+        other_ms: milliseconds(total.other),
+        calls: rounded(cost.calls, 1e3),
+        memory: kinds(&cost.self_memory),
+        total_memory: kinds(&cost.total_memory),
+        estimated: cost.provenance == Provenance::Estimated,
+        device: cost.device_time.map(|time| line_device(&time)),
+        modules: cost
+            .modules
+            .iter()
+            .filter_map(|module| Some(profile.modules.get(module.0 as usize)?.path.clone()))
+            .collect(),
+        operators: cost.operators.iter().map(operator_entry).collect(),
+        utilization: cost
+            .utilization
+            .map(|own| utilization_entry(&own, cost.self_time.total(), profile)),
+        own: (cost.utilization.unwrap_or_default(), cost.self_time.total()),
+    }
+}
+
+/// Lines of one statement run at different times, so what they cost adds up. A statement that
+/// spans lines comes back to the first of them for each call within, so it ran as often as the one
+/// that was reached least.
+fn merge(profile: &Profile, into: &mut Line, other: Line) {
+    let add = |into: &mut f64, other: f64| *into = rounded(*into + other, 1e6);
+    add(&mut into.self_ms, other.self_ms);
+    add(&mut into.total_ms, other.total_ms);
+    add(&mut into.forward_ms, other.forward_ms);
+    add(&mut into.backward_ms, other.backward_ms);
+    add(&mut into.optimizer_ms, other.optimizer_ms);
+    add(&mut into.data_ms, other.data_ms);
+    add(&mut into.other_ms, other.other_ms);
+    into.calls = match (into.calls, other.calls) {
+        (calls, 0.0) | (0.0, calls) => calls,
+        (a, b) => a.min(b),
+    };
+    into.memory = sum(into.memory, other.memory);
+    into.total_memory = sum(into.total_memory, other.total_memory);
+    into.estimated |= other.estimated;
+    into.scope = into.scope.take().or(other.scope);
+    into.device = match (into.device, other.device) {
+        (Some(a), Some(b)) => Some(LineDevice {
+            kernel_ms: rounded(a.kernel_ms + b.kernel_ms, 1e6),
+            launch_ms: rounded(a.launch_ms + b.launch_ms, 1e6),
+            idle_ms: rounded(a.idle_ms + b.idle_ms, 1e6),
+        }),
+        (a, b) => a.or(b),
+    };
+    into.own.0.add(&other.own.0);
+    into.own.1 += other.own.1;
+    if into.utilization.is_some() || other.utilization.is_some() {
+        into.utilization = Some(utilization_entry(&into.own.0, into.own.1, profile));
+    }
+    for module in other.modules {
+        if !into.modules.contains(&module) {
+            into.modules.push(module);
+        }
+    }
+    into.operators.extend(other.operators);
+    into.operators.sort_by(|a, b| b.time_ms.total_cmp(&a.time_ms));
+}
+
+fn module_entry(profile: &Profile, module: &ModuleCost) -> Module {
+    let place = module.definition.first();
+    let file = place.and_then(|(file, _)| Some(profile.files.get(file.0 as usize)?.path.clone()));
+    Module {
+        path: module.path.clone(),
+        r#type: module.type_name.clone(),
+        line: place.map(|(_, line)| *line).filter(|_| file.is_some()),
+        file,
+        total_ms: milliseconds(module.total_time.total()),
+        forward_ms: milliseconds(module.total_time.forward),
+        backward_ms: milliseconds(module.total_time.backward),
+        optimizer_ms: milliseconds(module.total_time.optimizer),
+        calls: rounded(module.calls, 1e3),
+        parameters: module.parameters,
+        memory: kinds(&module.memory),
+        utilization: module
+            .utilization
+            .map(|part| utilization_entry(&part, module.passes_ns(), profile)),
+    }
+}
+
+fn operator_entry(operator: &OperatorCost) -> Operator {
+    Operator {
+        name: operator.name.clone(),
+        phase: operator.phase.map(Phase::name),
+        calls: rounded(operator.calls, 1e3),
+        time_ms: milliseconds(operator.time_ns),
+        inputs: operator.inputs.clone(),
+        flops: operator.flops.map(f64::round),
+        bytes: operator.bytes.map(f64::round),
+    }
+}
+
+fn line_device(time: &DeviceTime) -> LineDevice {
+    LineDevice {
+        kernel_ms: milliseconds(time.kernel_ns),
+        launch_ms: milliseconds(time.launch_ns),
+        idle_ms: milliseconds(time.idle_ns),
+    }
+}
+
+fn gpu_entry(gpu: &GpuActivity) -> Gpu {
+    Gpu {
+        span_ns: gpu.span_ns,
+        busy_ns: gpu.busy_ns,
+        idle_ns: gpu.idle_ns,
+        kernel_ns: gpu.kernel_ns,
+        leaked_ns: gpu.leaked_ns,
+    }
+}
+
+fn kinds(memory: &MemoryByKind) -> Kinds {
+    Kinds {
+        weights: memory.weights,
+        gradients: memory.gradients,
+        optimizer_state: memory.optimizer_state,
+        activations: memory.activations,
+        batch: memory.batch,
+        temporaries: memory.temporaries,
+        other: memory.other,
+    }
+}
+
+fn made(memory: &MemoryByAge) -> Made {
+    let [data, forward, backward, optimizer, other] = memory.phases;
+    Made { before: memory.before, data, forward, backward, optimizer, other }
+}
+
+fn sum(a: Kinds, b: Kinds) -> Kinds {
+    Kinds {
+        weights: a.weights.saturating_add(b.weights),
+        gradients: a.gradients.saturating_add(b.gradients),
+        optimizer_state: a.optimizer_state.saturating_add(b.optimizer_state),
+        activations: a.activations.saturating_add(b.activations),
+        batch: a.batch.saturating_add(b.batch),
+        temporaries: a.temporaries.saturating_add(b.temporaries),
+        other: a.other.saturating_add(b.other),
+    }
+}
+
+fn milliseconds(nanoseconds: f64) -> f64 {
+    rounded(nanoseconds / 1e6, 1e6)
+}
+
+/// A number with as many decimals as `per_unit` has zeros. What is not a number is 0, because JSON
+/// has no other.
+fn rounded(value: f64, per_unit: f64) -> f64 {
+    if value.is_finite() { (value * per_unit).round() / per_unit } else { 0.0 }
+}
+
+fn location((file, line): (FileId, u32), profile: &Profile) -> Option<Location> {
+    let file = profile.files.get(file.0 as usize)?.path.clone();
+    Some(Location { file, line })
+}
+
+fn slow_entry(slow: &SlowIterations, profile: &Profile) -> SlowEntry {
+    SlowEntry {
+        period: slow.period,
+        count: slow.count,
+        of: slow.of,
+        typical_ms: milliseconds(slow.typical_ns),
+        slow_ms: milliseconds(slow.slow_ns),
+        mean_ms: milliseconds(slow.mean_ns),
+        line: slow.line.and_then(|at| location(at, profile)),
+        are_in_lines: slow.are_in_lines,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ridgeline_diagnose::finding::{Cost, Place};
+    use ridgeline_profile::{FileFacts, FileId, IterationCost, ModuleId};
+    use serde_json::Value;
+
+    fn profile() -> Profile {
+        let line = |line, self_ns| LineCost {
+            line,
+            self_time: ridgeline_profile::PhaseTimes { forward: self_ns, ..Default::default() },
+            total_time: ridgeline_profile::PhaseTimes { forward: self_ns, ..Default::default() },
+            calls: 2.0,
+            device_time: Some(DeviceTime::default()),
+            modules: vec![ModuleId(0), ModuleId(7)],
+            operators: vec![OperatorCost::default()],
+            ..LineCost::default()
+        };
+        Profile {
+            iteration: IterationCost {
+                time_ns: 10e6,
+                batch_size: Some(32),
+                loop_line: Some((FileId(0), 1)),
+                ..IterationCost::default()
+            },
+            files: vec![FileFacts { path: "train.py".to_owned(), fingerprint: vec![] }],
+            lines: vec![vec![line(1, 1.5e6), line(2, 2e6), line(4, 3e6)]],
+            modules: vec![ModuleCost { definition: vec![(FileId(0), 4)], ..ModuleCost::default() }],
+            untracked: vec![ridgeline_profile::Untracked::default()],
+            gpu: Some(GpuActivity::default()),
+            ..Profile::default()
+        }
+    }
+
+    /// Holds a value to a schema, as far as this schema uses the language: every key that is
+    /// written is described, and every key that is required is written.
+    fn hold(value: &Value, schema: &Value, root: &Value, path: &str) {
+        if let Some(name) = schema["$ref"].as_str() {
+            let definition = &root["$defs"][name.trim_start_matches("#/$defs/")];
+            return hold(value, definition, root, path);
+        }
+        if let Some(choices) = schema["oneOf"].as_array() {
+            let choice =
+                choices.iter().find(|choice| (choice["type"] == "null") == value.is_null());
+            return hold(value, choice.expect("a choice"), root, path);
+        }
+        match value {
+            Value::Object(entries) => {
+                for (key, value) in entries {
+                    let described = &schema["properties"][key];
+                    assert!(!described.is_null(), "{path}.{key} is not described");
+                    hold(value, described, root, &format!("{path}.{key}"));
+                }
+                for key in schema["required"].as_array().into_iter().flatten() {
+                    let key = key.as_str().expect("a key");
+                    assert!(entries.contains_key(key), "{path}.{key} is not written");
+                }
+            }
+            Value::Array(entries) => {
+                for (index, entry) in entries.iter().enumerate() {
+                    hold(entry, &schema["items"], root, &format!("{path}[{index}]"));
+                }
+            }
+            _ => {
+                let of = |name: &str| match name {
+                    "integer" => value.is_u64() || value.is_i64(),
+                    "number" => value.is_number(),
+                    "string" => value.is_string(),
+                    "boolean" => value.is_boolean(),
+                    "null" => value.is_null(),
+                    _ => false,
+                };
+                let fits = match &schema["type"] {
+                    Value::String(name) => of(name),
+                    Value::Array(names) => names.iter().filter_map(Value::as_str).any(of),
+                    _ => schema["const"] == *value,
+                };
+                assert!(fits, "{path}: {value} is not {schema}");
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_schema(document: &Document) {
+        let schema = include_str!("../../../docs/schema/profile.schema.json");
+        let schema: Value = serde_json::from_str(schema).expect("a schema");
+        let value = serde_json::to_value(document).expect("a document");
+        hold(&value, &schema, &schema, "");
+    }
+
+    #[test]
+    fn what_is_written_is_what_the_schema_says() {
+        check_schema(&document(&profile(), &[]));
+        check_schema(&document(&Profile::default(), &[]));
+        let finding = Finding {
+            related: vec![(Place::default(), "here".to_owned())],
+            cost: Some(Cost::time(2.0)),
+            ..Finding::default()
+        };
+        let found = document(&profile(), &[]).with_findings(Ok(&[finding]), &profile());
+        check_schema(&found);
+        let kernel = KernelTotal { name: "gemm".to_owned(), calls: 1, total_ns: 2 };
+        check_schema(&analysis_document(&profile(), &[], vec![kernel]));
+    }
+
+    #[test]
+    fn memory_is_told_by_when_it_was_made() {
+        let mut profile = profile();
+        profile.memory.made = MemoryByAge { before: 5, phases: [0, 7, 1, 0, 0] };
+        let value = serde_json::to_value(document(&profile, &[])).expect("a document");
+        let expected = serde_json::json!({"before": 5, "data": 0, "forward": 7, "backward": 1,
+                                          "optimizer": 0, "other": 0});
+        assert_eq!(value["memory"]["made"], expected);
+    }
+
+    #[test]
+    fn an_analysis_always_says_what_the_gpu_did() {
+        let document = analysis_document(&Profile::default(), &[], vec![]);
+        let value = serde_json::to_value(document).expect("a document");
+        assert_eq!(value["gpu"]["busy_ns"], 0);
+        assert_eq!(value["kernels"], Value::Array(vec![]));
+    }
+
+    #[test]
+    fn findings_that_could_not_be_worked_out_are_unknown() {
+        let document = document(&profile(), &[]).with_findings(Err("no graph"), &profile());
+        let value = serde_json::to_value(document).expect("a document");
+        assert_eq!(value["findings"], Value::Null);
+        let notes = value["notes"].as_array().expect("notes");
+        assert_eq!(notes.last(), Some(&"Findings are not known: no graph".into()));
+    }
+
+    #[test]
+    fn lines_of_one_statement_are_one_entry() {
+        let text = "loss = model(\n    batch,\n)\nstep()\n";
+        let value = serde_json::to_value(document(&profile(), &[Some(text)])).expect("it");
+        let lines = value["lines"].as_array().expect("lines");
+        let places: Vec<_> =
+            lines.iter().map(|line| (line["line"].as_u64(), line["end_line"].as_u64())).collect();
+        assert_eq!(places, [(Some(1), Some(3)), (Some(4), Some(4))]);
+        assert_eq!(lines[0]["self_ms"], 3.5);
+        assert_eq!(lines[0]["calls"], 2.0);
+        assert_eq!(lines[0]["modules"], serde_json::json!([""]));
+    }
+
+    #[test]
+    fn another_text_than_the_one_that_ran_merges_nothing() {
+        let mut profile = profile();
+        profile.files[0].fingerprint = fingerprint("something else");
+        let text = "loss = model(\n    batch,\n)\nstep()\n";
+        let value = serde_json::to_value(document(&profile, &[Some(text)])).expect("it");
+        assert_eq!(value["lines"].as_array().map(Vec::len), Some(3));
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_nanoseconds_and_always_numbers() {
+        assert_eq!(milliseconds(1_234_567.89), 1.234_568);
+        assert_eq!(milliseconds(f64::NAN), 0.0);
+    }
+}

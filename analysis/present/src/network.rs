@@ -1,0 +1,122 @@
+//! Whether a network is fast enough to train on several GPUs, for the terminal.
+
+use super::terminal::Style;
+use super::what_ifs::speedup;
+use ridgeline_base::printable::{clean, shorten};
+use ridgeline_base::units;
+use ridgeline_optimize::network::{Layer, NetworkReport};
+
+/// So many layers are told: those that send most.
+const LAYERS: usize = 5;
+
+/// A paragraph, with a line for each number of GPUs.
+pub fn page(report: &NetworkReport, style: Style) -> String {
+    let mut page = String::new();
+    let mut line = |text: String| {
+        page += text.trim_end();
+        page.push('\n');
+    };
+    let gpus = report.gpus;
+    line(style.faint(&format!("on {gpus} GPUs, {} between them", rate(report.bandwidth))));
+    line(format!(
+        "An iteration takes ~{} instead of {}, and each GPU sends {} of gradients",
+        units::duration(report.step_ns),
+        units::duration(report.alone_ns),
+        units::bytes(report.bytes),
+    ));
+    line(format!(
+        "Sending takes ~{}: ~{} of it while the GPU computes, ~{} while it waits",
+        units::duration(report.exchange_ns),
+        units::duration(report.hidden_ns),
+        units::duration(report.exposed_ns),
+    ));
+    line(least("90% of what each GPU does alone takes", report.bandwidth_for_90_percent));
+    line(least("To be faster than one GPU takes", report.bandwidth_to_gain));
+    for scaling in &report.scaling {
+        line(format!(
+            "{:>4} GPUs: ~{}, {} of what they could do",
+            scaling.gpus,
+            speedup(scaling.speedup),
+            units::percent(scaling.efficiency),
+        ));
+    }
+    let layers = report.layers.iter().take(LAYERS);
+    let layers: Vec<String> = layers.map(layer).collect();
+    if !layers.is_empty() {
+        line(format!("Most is sent by {}", layers.join(", ")));
+    }
+    for note in &report.notes {
+        line(style.faint(&clean(&shorten(note, 400))));
+    }
+    page
+}
+
+fn least(what: &str, bandwidth: Option<f64>) -> String {
+    match bandwidth {
+        Some(bandwidth) => format!("{what} at least ~{}", rate(bandwidth)),
+        None => format!("{what} more than any network has"),
+    }
+}
+
+/// `12.5 GB/s (100 Gbit/s)`.
+fn rate(bytes_per_second: f64) -> String {
+    let bits = units::significant(bytes_per_second * 8.0 / 1e9);
+    format!("{}/s ({bits} Gbit/s)", units::bytes(bytes_per_second))
+}
+
+fn layer(layer: &Layer) -> String {
+    let name = layer.module.as_deref().filter(|name| !name.is_empty());
+    let name =
+        name.map_or("a layer that is not known".to_owned(), |name| clean(&shorten(name, 60)));
+    let waits = if layer.exposed_ns > 0.0 {
+        format!(", ~{} of waiting", units::duration(layer.exposed_ns))
+    } else {
+        String::new()
+    };
+    format!("{name} ({}{waits})", units::bytes(layer.bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use ridgeline_optimize::network::Scaling;
+
+    #[test]
+    fn a_network_that_is_nearly_fast_enough() {
+        let layer = |name: Option<&str>, bytes: f64, exposed_ns: f64| Layer {
+            module: name.map(str::to_owned),
+            bytes,
+            exposed_ns,
+            ..Layer::default()
+        };
+        let report = NetworkReport {
+            gpus: 4,
+            gpus_per_machine: 8,
+            bandwidth: 1.25e9,
+            bytes: 100e6,
+            alone_ns: 100e6,
+            step_ns: 125e6,
+            exchange_ns: 120e6,
+            hidden_ns: 95e6,
+            exposed_ns: 25e6,
+            layers: vec![layer(Some("fc"), 8e6, 5e6), layer(None, 4e6, 0.0)],
+            scaling: vec![Scaling { gpus: 2, step_ns: 110e6, speedup: 1.8, efficiency: 0.9 }],
+            bandwidth_for_90_percent: Some(2e9),
+            bandwidth_to_gain: None,
+            notes: vec!["a note".to_owned()],
+        };
+        expect![[r#"
+            on 4 GPUs, 1.2 GB/s (10 Gbit/s) between them
+            An iteration takes ~125 ms instead of 100 ms, and each GPU sends 100 MB of gradients
+            Sending takes ~120 ms: ~95 ms of it while the GPU computes, ~25 ms while it waits
+            90% of what each GPU does alone takes at least ~2.0 GB/s (16 Gbit/s)
+            To be faster than one GPU takes more than any network has
+               2 GPUs: ~1.8×, 90% of what they could do
+            Most is sent by fc (8.0 MB, ~5.0 ms of waiting), a layer that is not known (4.0 MB)
+            a note
+        "#]]
+        .assert_eq(&page(&report, Style { color: false, width: 100 }));
+    }
+}

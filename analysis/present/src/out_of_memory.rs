@@ -1,0 +1,541 @@
+//! A GPU that ran out of memory: what held it, by kind and by line, and what to try.
+
+use serde::Serialize;
+
+use super::failure::FailureFrame;
+use ridgeline_base::units;
+use ridgeline_recording::manifest;
+
+/// What held a GPU's memory when an allocation failed. What is unknown is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OutOfMemory {
+    /// `cuda:0`.
+    pub device: Option<String>,
+    /// Of several ranks, which one: `rank 1`.
+    pub rank: Option<String>,
+    /// Bytes that could not be allocated.
+    pub requested_bytes: Option<u64>,
+    /// Bytes that the device has.
+    pub capacity_bytes: Option<u64>,
+    /// Bytes that the program allows itself.
+    pub limit_bytes: Option<u64>,
+    /// Bytes that nobody held.
+    pub free_bytes: Option<u64>,
+    /// Bytes of other processes.
+    pub other_processes_bytes: Option<u64>,
+    /// Bytes of this process that are not PyTorch's: CUDA's context, cuBLAS, NCCL.
+    pub outside_pytorch_bytes: Option<u64>,
+    /// Bytes that PyTorch's allocator took from the device.
+    pub reserved_bytes: Option<u64>,
+    /// Bytes of those that hold something.
+    pub allocated_bytes: Option<u64>,
+    /// Bytes of those that are reserved for CUDA graphs.
+    pub graph_pool_bytes: Option<u64>,
+    /// Whether the allocator used expandable segments.
+    pub expandable_segments: Option<bool>,
+    /// `forward`, `backward` or `optimizer`.
+    pub phase: Option<String>,
+    /// Samples in the last batch.
+    pub batch_size: Option<u64>,
+    /// What is held, the largest first.
+    pub held: Vec<HeldKind>,
+}
+
+/// Memory of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HeldKind {
+    /// As a recording names it: `activation`.
+    pub kind: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// The lines that allocated it, as far as they are known, the largest first.
+    pub lines: Vec<HeldLine>,
+}
+
+/// Memory that one line allocated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HeldLine {
+    /// Relative to the project's root.
+    pub path: String,
+    /// From 1.
+    pub line: u32,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Lines of one kind that are named in a text.
+const SHOWN_LINES: usize = 3;
+/// Kinds below this share of what is held are left out of a text.
+const SMALL_SHARE: f64 = 0.005;
+/// Lines below this share of their kind are left out of a text.
+const SMALL_LINE: f64 = 0.02;
+/// Advice beyond this is more than a person reads.
+const MOST_ADVICE: usize = 3;
+/// From this share of the device on, memory that the program does not use is worth a sentence.
+const LARGE_SHARE: f64 = 0.05;
+
+impl OutOfMemory {
+    /// What a manifest says, with the paths of its files.
+    pub fn of(recorded: &manifest::OutOfMemory, files: &[manifest::SourceFile]) -> OutOfMemory {
+        let path = |file: u32| Some(files.get(usize::try_from(file).ok()?)?.path.clone());
+        let line = |line: &manifest::HeldLine| {
+            Some(HeldLine { path: path(line.file)?, line: line.line, bytes: line.bytes })
+        };
+        let kind = |kind: &manifest::HeldKind| HeldKind {
+            kind: kind.kind.clone(),
+            bytes: kind.bytes,
+            lines: kind.lines.iter().filter_map(line).collect(),
+        };
+        let used = match (recorded.capacity_bytes, recorded.free_bytes) {
+            (Some(capacity), Some(free)) => capacity.checked_sub(free),
+            _ => None,
+        };
+        OutOfMemory {
+            device: recorded.device.clone(),
+            rank: None,
+            requested_bytes: recorded.requested_bytes,
+            capacity_bytes: recorded.capacity_bytes,
+            limit_bytes: recorded.limit_bytes,
+            free_bytes: recorded.free_bytes,
+            other_processes_bytes: used
+                .zip(recorded.process_bytes)
+                // The process's own is rounded in the message that it comes from.
+                .map(|(used, own)| used.saturating_sub(own)),
+            outside_pytorch_bytes: recorded
+                .process_bytes
+                .zip(recorded.reserved_bytes)
+                .map(|(own, reserved)| own.saturating_sub(reserved)),
+            reserved_bytes: recorded.reserved_bytes,
+            allocated_bytes: recorded.allocated_bytes,
+            graph_pool_bytes: recorded.graph_pool_bytes,
+            expandable_segments: recorded.expandable_segments,
+            phase: recorded.phase.clone(),
+            batch_size: recorded.batch_size,
+            held: recorded.held.iter().map(kind).collect(),
+        }
+    }
+
+    /// `Out of memory: tried to allocate 2.5 GB, 0.3 GB of 85 GB free`
+    pub fn headline(&self) -> String {
+        let device = self.device.as_deref().filter(|&device| device != "cuda:0");
+        let place = self.rank.as_deref().or(device);
+        let place = place.map(|place| format!(" on {place}")).unwrap_or_default();
+        let mut text = format!("Out of memory{place}");
+        if let Some(requested) = self.requested_bytes {
+            text += &format!(": tried to allocate {}", bytes(requested));
+        }
+        if let Some((limit, capacity)) = self.own_limit() {
+            text += &format!(
+                ", beyond the program's own limit of {} of {}",
+                bytes(limit),
+                bytes(capacity)
+            );
+            return text;
+        }
+        match (self.free_bytes, self.capacity_bytes) {
+            (Some(free), Some(capacity)) => {
+                text += &format!(", {} of {} free", bytes(free), bytes(capacity));
+            }
+            (None, Some(capacity)) => text += &format!(" on a GPU with {}", bytes(capacity)),
+            _ => {}
+        }
+        text
+    }
+
+    /// What held the memory, and what to try: lines below the headline.
+    pub fn details(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.held.is_empty() {
+            lines.push(self.opening());
+        }
+        lines.extend(
+            self.held.iter().filter(|kind| self.is_worth_showing(kind)).map(|kind| {
+                format!("  {} {}{}", name(&kind.kind), bytes(kind.bytes), places(kind))
+            }),
+        );
+        if let Some(unused) = self.fragmented() {
+            lines.push(format!(
+                "Reserved by PyTorch but not allocated: {} (fragmentation)",
+                bytes(unused)
+            ));
+        }
+        if let Some(pools) = self.graph_pool_bytes.filter(|&pools| self.is_large(pools)) {
+            lines.push(format!("Reserved for CUDA graphs: {}", bytes(pools)));
+        }
+        if let Some(outside) = self.outside_pytorch_bytes.filter(|&outside| self.is_large(outside))
+        {
+            lines.push(format!(
+                "Held by this process outside PyTorch's allocator (CUDA context, libraries): {}",
+                bytes(outside)
+            ));
+        }
+        if let Some(others) = self.large_other_processes() {
+            lines.push(format!("Held by other processes on this GPU: {}", bytes(others)));
+        }
+        let advice = self.advice();
+        if !advice.is_empty() {
+            lines.push(format!("Try: {}", advice.join("; ")));
+        }
+        lines
+    }
+
+    /// The lines that hold most, with what to say there.
+    pub fn places(&self) -> Vec<(FailureFrame, String)> {
+        let mut all: Vec<(&HeldLine, &str)> = self
+            .held
+            .iter()
+            .filter(|kind| self.is_worth_showing(kind))
+            .flat_map(|kind| kind.lines.iter().map(|line| (line, name(&kind.kind))))
+            .filter(|(line, _)| line.bytes as f64 >= SMALL_SHARE * self.total() as f64)
+            .collect();
+        all.sort_by_key(|(line, _)| std::cmp::Reverse(line.bytes));
+        all.truncate(SHOWN_LINES + 2);
+        let frame = |line: &HeldLine| FailureFrame {
+            path: line.path.clone(),
+            line: line.line,
+            name: String::new(),
+        };
+        all.into_iter()
+            .map(|(line, name)| (frame(line), format!("holds {} of {name}", bytes(line.bytes))))
+            .collect()
+    }
+
+    fn opening(&self) -> String {
+        let during = match self.phase.as_deref() {
+            Some("forward") => " in the forward pass",
+            Some("backward") => " in the backward pass",
+            Some("optimizer") => " in the optimizer step",
+            _ => "",
+        };
+        let batch = self.batch_size.map(|size| format!(" (batch size {size})")).unwrap_or_default();
+        format!("PyTorch holds {}{during}{batch}:", bytes(self.total()))
+    }
+
+    fn total(&self) -> u64 {
+        self.held.iter().fold(0, |sum, kind| kind.bytes.saturating_add(sum))
+    }
+
+    fn is_worth_showing(&self, kind: &HeldKind) -> bool {
+        kind.bytes > 0 && kind.bytes as f64 >= SMALL_SHARE * self.total() as f64
+    }
+
+    fn is_large(&self, bytes: u64) -> bool {
+        self.capacity_bytes.is_some_and(|capacity| bytes as f64 >= LARGE_SHARE * capacity as f64)
+    }
+
+    fn held(&self, kinds: &[&str]) -> u64 {
+        let wanted = self.held.iter().filter(|held| kinds.contains(&held.kind.as_str()));
+        wanted.fold(0, |sum, held| held.bytes.saturating_add(sum))
+    }
+
+    fn share(&self, kinds: &[&str]) -> f64 {
+        match self.total() {
+            0 => 0.0,
+            total => self.held(kinds) as f64 / total as f64,
+        }
+    }
+
+    /// Memory that the allocator has and cannot use: pieces between what is held.
+    fn fragmented(&self) -> Option<u64> {
+        let unused = self.reserved_bytes?.checked_sub(self.allocated_bytes?)?;
+        let would_do = self.requested_bytes.is_some_and(|requested| unused >= requested);
+        (would_do && self.is_large(unused)).then_some(unused)
+    }
+
+    /// What the program allows itself of how much, where that is less.
+    fn own_limit(&self) -> Option<(u64, u64)> {
+        self.limit_bytes.zip(self.capacity_bytes).filter(|(limit, capacity)| limit < capacity)
+    }
+
+    fn large_other_processes(&self) -> Option<u64> {
+        self.other_processes_bytes.filter(|&others| self.is_large(others))
+    }
+
+    fn largest_line(&self, kind: &str) -> Option<String> {
+        let line = self.held.iter().find(|held| held.kind == kind)?.lines.first()?;
+        Some(format!("{}:{}", line.path, line.line))
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let mut advice = Vec::new();
+        let limit = self.limit_bytes.or(self.capacity_bytes);
+        if let (Some(requested), Some(limit)) = (self.requested_bytes, limit)
+            && requested > limit
+        {
+            advice.push(
+                "check the sizes at this line: this tensor is larger than the memory".to_owned(),
+            );
+        }
+        if self.own_limit().is_some() {
+            advice.push("raise `torch.cuda.set_per_process_memory_fraction`".to_owned());
+        }
+        if self.large_other_processes().is_some() {
+            advice.push("end the other processes (`nvidia-smi` lists them)".to_owned());
+        }
+        if self.fragmented().is_some() && self.expandable_segments == Some(false) {
+            advice.push("set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`".to_owned());
+        }
+        if self.phase.as_deref() == Some("optimizer") && self.share(&["temporary"]) >= 0.1 {
+            advice.push(
+                "pass `fused=True` or `foreach=False` to the optimizer: its foreach version needs \
+                 temporaries"
+                    .to_owned(),
+            );
+        }
+        if self.share(&["activation", "batch", "temporary"]) >= 0.4 {
+            advice.push("a smaller batch size, with gradient accumulation".to_owned());
+        }
+        if self.share(&["activation"]) >= 0.4 {
+            let around = self.largest_line("activation");
+            let around = around.map(|line| format!(" around {line}")).unwrap_or_default();
+            advice.push(format!("activation checkpointing (`torch.utils.checkpoint`){around}"));
+        }
+        if self.share(&["optimizer_state"]) >= 0.25 {
+            advice.push(
+                "an optimizer with less state (8-bit Adam, Adafactor), or FSDP over several GPUs"
+                    .to_owned(),
+            );
+        } else if self.share(&["weight", "gradient", "optimizer_state"]) >= 0.6 {
+            advice.push("weights in bfloat16, or FSDP over several GPUs".to_owned());
+        }
+        if self.share(&["other"]) >= 0.3 {
+            let at = self.largest_line("other");
+            let at = at.map(|line| format!(" ({line})")).unwrap_or_default();
+            advice.push(format!(
+                "drop tensors that are no longer needed, and keep data on the CPU{at}"
+            ));
+        }
+        if self.share(&["awaiting_free"]) >= 0.1 {
+            advice.push(
+                "synchronize the side stream more often: tensors passed to `record_stream` are \
+                 freed when its work is done"
+                    .to_owned(),
+            );
+        }
+        advice.truncate(MOST_ADVICE);
+        advice
+    }
+}
+
+/// A kind as profiles name it ([`ridgeline_profile::MemoryByKind::named`]).
+fn name(kind: &str) -> &str {
+    match kind {
+        "weight" => "weights",
+        "buffer" => "buffers",
+        "gradient" => "gradients",
+        "optimizer_state" => "optimizer state",
+        "activation" => "activations",
+        "batch" => "batch",
+        "temporary" => "temporaries",
+        "awaiting_free" => "freed tensors that another stream still uses",
+        "unattributed" => "not attributed",
+        _ => "other tensors",
+    }
+}
+
+/// ` (train.py:33 18 GB, train.py:20 9 GB, …)`; nothing for weights and what comes with them, which
+/// all come from the line that makes the model.
+fn places(kind: &HeldKind) -> String {
+    let is_of_model =
+        matches!(kind.kind.as_str(), "weight" | "buffer" | "gradient" | "optimizer_state");
+    let large = |line: &&HeldLine| line.bytes as f64 >= SMALL_LINE * kind.bytes as f64;
+    let lines: Vec<&HeldLine> = kind.lines.iter().filter(large).collect();
+    if lines.is_empty() || is_of_model {
+        return String::new();
+    }
+    if let [only] = lines[..]
+        && only.bytes == kind.bytes
+    {
+        return format!(" ({}:{})", only.path, only.line);
+    }
+    let shown: Vec<String> = lines
+        .iter()
+        .take(SHOWN_LINES)
+        .map(|line| format!("{}:{} {}", line.path, line.line, bytes(line.bytes)))
+        .collect();
+    let more = if lines.len() > SHOWN_LINES { ", …" } else { "" };
+    format!(" ({}{more})", shown.join(", "))
+}
+
+fn bytes(bytes: u64) -> String {
+    units::bytes(bytes as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    const GB: u64 = 1_000_000_000;
+
+    fn kind(kind: &str, bytes: u64, lines: &[(u32, u64)]) -> HeldKind {
+        let line = |&(line, bytes): &(u32, u64)| HeldLine { path: "train.py".into(), line, bytes };
+        HeldKind { kind: kind.into(), bytes, lines: lines.iter().map(line).collect() }
+    }
+
+    fn in_forward() -> OutOfMemory {
+        OutOfMemory {
+            device: Some("cuda:0".into()),
+            requested_bytes: Some(5 * GB / 2),
+            capacity_bytes: Some(85 * GB),
+            limit_bytes: Some(85 * GB),
+            free_bytes: Some(GB),
+            other_processes_bytes: Some(0),
+            outside_pytorch_bytes: Some(GB / 2),
+            reserved_bytes: Some(78 * GB),
+            allocated_bytes: Some(77 * GB),
+            graph_pool_bytes: Some(0),
+            expandable_segments: Some(false),
+            phase: Some("forward".into()),
+            batch_size: Some(64),
+            held: vec![
+                kind(
+                    "activation",
+                    52 * GB,
+                    &[(33, 18 * GB), (20, 9 * GB), (21, 8 * GB), (22, 7 * GB)],
+                ),
+                kind("optimizer_state", 12 * GB, &[(50, 12 * GB)]),
+                kind("weight", 6 * GB, &[(10, 6 * GB)]),
+                kind("gradient", 6 * GB, &[]),
+                kind("batch", GB, &[(40, GB)]),
+                kind("buffer", 1_000, &[(10, 1_000)]),
+            ],
+            ..OutOfMemory::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(memory: &OutOfMemory, expected: Expect) {
+        let mut lines = vec![memory.headline()];
+        lines.extend(memory.details());
+        expected.assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn activations_fill_the_memory() {
+        check(
+            &in_forward(),
+            expect![[r#"
+                Out of memory: tried to allocate 2.5 GB, 1.0 GB of 85 GB free
+                PyTorch holds 77 GB in the forward pass (batch size 64):
+                  activations 52 GB (train.py:33 18 GB, train.py:20 9.0 GB, train.py:21 8.0 GB, …)
+                  optimizer state 12 GB
+                  weights 6.0 GB
+                  gradients 6.0 GB
+                  batch 1.0 GB (train.py:40)
+                Try: a smaller batch size, with gradient accumulation; activation checkpointing (`torch.utils.checkpoint`) around train.py:33"#]],
+        );
+    }
+
+    #[test]
+    fn the_lines_that_hold_most_are_named_with_what_they_hold() {
+        let places = in_forward().places();
+        let told: Vec<String> =
+            places.iter().map(|(frame, text)| format!("{}: {text}", frame.line)).collect();
+        expect![[r#"
+            33: holds 18 GB of activations
+            50: holds 12 GB of optimizer state
+            20: holds 9.0 GB of activations
+            21: holds 8.0 GB of activations
+            22: holds 7.0 GB of activations"#]]
+        .assert_eq(&told.join("\n"));
+    }
+
+    #[test]
+    fn the_first_optimizer_step_allocates_the_state() {
+        let memory = OutOfMemory {
+            phase: Some("optimizer".into()),
+            rank: Some("rank 1".into()),
+            device: Some("cuda:1".into()),
+            held: vec![
+                kind("optimizer_state", 30 * GB, &[(50, 30 * GB)]),
+                kind("weight", 20 * GB, &[]),
+                kind("gradient", 20 * GB, &[]),
+                kind("temporary", 8 * GB, &[(50, 8 * GB)]),
+            ],
+            ..in_forward()
+        };
+        check(
+            &memory,
+            expect![[r#"
+                Out of memory on rank 1: tried to allocate 2.5 GB, 1.0 GB of 85 GB free
+                PyTorch holds 78 GB in the optimizer step (batch size 64):
+                  optimizer state 30 GB
+                  weights 20 GB
+                  gradients 20 GB
+                  temporaries 8.0 GB (train.py:50)
+                Try: pass `fused=True` or `foreach=False` to the optimizer: its foreach version needs temporaries; an optimizer with less state (8-bit Adam, Adafactor), or FSDP over several GPUs"#]],
+        );
+    }
+
+    #[test]
+    fn memory_that_the_program_does_not_use_is_named() {
+        let memory = OutOfMemory {
+            other_processes_bytes: Some(30 * GB),
+            outside_pytorch_bytes: Some(9 * GB),
+            limit_bytes: Some(60 * GB),
+            reserved_bytes: Some(50 * GB),
+            allocated_bytes: Some(40 * GB),
+            graph_pool_bytes: Some(20 * GB),
+            held: vec![kind("other", 40 * GB, &[(7, 40 * GB)])],
+            phase: None,
+            batch_size: None,
+            ..in_forward()
+        };
+        check(
+            &memory,
+            expect![[r#"
+                Out of memory: tried to allocate 2.5 GB, beyond the program's own limit of 60 GB of 85 GB
+                PyTorch holds 40 GB:
+                  other tensors 40 GB (train.py:7)
+                Reserved by PyTorch but not allocated: 10 GB (fragmentation)
+                Reserved for CUDA graphs: 20 GB
+                Held by this process outside PyTorch's allocator (CUDA context, libraries): 9.0 GB
+                Held by other processes on this GPU: 30 GB
+                Try: raise `torch.cuda.set_per_process_memory_fraction`; end the other processes (`nvidia-smi` lists them); set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`"#]],
+        );
+        let expandable = OutOfMemory { expandable_segments: Some(true), ..memory };
+        assert!(!expandable.details().join("\n").contains("expandable_segments"));
+    }
+
+    #[test]
+    fn one_tensor_may_be_larger_than_the_device() {
+        let memory =
+            OutOfMemory { requested_bytes: Some(200 * GB), held: Vec::new(), ..in_forward() };
+        check(
+            &memory,
+            expect![[r#"
+                Out of memory: tried to allocate 200 GB, 1.0 GB of 85 GB free
+                Try: check the sizes at this line: this tensor is larger than the memory"#]],
+        );
+    }
+
+    #[test]
+    fn nothing_is_known() {
+        check(&OutOfMemory::default(), expect!["Out of memory"]);
+    }
+
+    #[test]
+    fn absurd_numbers_are_shown_without_a_panic() {
+        let memory = OutOfMemory {
+            reserved_bytes: Some(0),
+            allocated_bytes: Some(u64::MAX),
+            held: vec![kind("activation", u64::MAX, &[(1, u64::MAX)]), kind("", u64::MAX, &[])],
+            ..in_forward()
+        };
+        assert!(memory.details().len() > 2);
+        let files = [manifest::SourceFile::default()];
+        let line = manifest::HeldLine { file: 9, line: 1, bytes: 1 };
+        let held = manifest::HeldKind { lines: vec![line], ..manifest::HeldKind::default() };
+        let recorded = manifest::OutOfMemory {
+            capacity_bytes: Some(1),
+            free_bytes: Some(2),
+            process_bytes: Some(3),
+            held: vec![held],
+            ..manifest::OutOfMemory::default()
+        };
+        let memory = OutOfMemory::of(&recorded, &files);
+        assert_eq!((memory.other_processes_bytes, memory.held[0].lines.len()), (None, 0));
+    }
+}

@@ -1,0 +1,148 @@
+//! A short text written twice at once: as markdown, and as plain text for editors that show none.
+
+use ridgeline_base::printable::{clean, shorten};
+
+/// A piece of a line.
+#[derive(Clone, Debug)]
+pub(super) enum Piece {
+    /// As it is.
+    Text(String),
+    /// What to see first.
+    Strong(String),
+    /// A name out of the program; may hold anything.
+    Name(String),
+}
+
+/// `Piece::Text`.
+pub(super) fn text(text: impl Into<String>) -> Piece {
+    Piece::Text(text.into())
+}
+
+/// `Piece::Strong`.
+pub(super) fn strong(text: impl Into<String>) -> Piece {
+    Piece::Strong(text.into())
+}
+
+/// `Piece::Name`, cut to what fits a line.
+pub(super) fn name(name: &str) -> Piece {
+    Piece::Name(shorten(name, 72))
+}
+
+/// A text under construction. Lines of one paragraph stay together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Page {
+    markdown: String,
+    plain: String,
+    in_list: bool,
+}
+
+impl Page {
+    pub(super) fn is_empty(&self) -> bool {
+        self.plain.is_empty()
+    }
+
+    /// Ends a paragraph.
+    pub(super) fn gap(&mut self) {
+        if !self.is_empty() && !self.plain.ends_with("\n\n") {
+            self.plain.push('\n');
+            self.markdown.push('\n');
+        }
+        self.in_list = false;
+    }
+
+    /// A line of a paragraph.
+    pub(super) fn line(&mut self, pieces: &[Piece]) {
+        if self.in_list {
+            self.gap();
+        }
+        self.pieces(pieces);
+        // Two spaces break a line in markdown.
+        self.markdown.push_str("  \n");
+        self.plain.push('\n');
+    }
+
+    /// An item of a list; `depth` 0 or 1.
+    pub(super) fn item(&mut self, depth: usize, pieces: &[Piece]) {
+        if !self.in_list && !self.is_empty() && !self.markdown.ends_with("\n\n") {
+            self.markdown.push('\n');
+        }
+        self.in_list = true;
+        self.markdown.push_str(if depth == 0 { "- " } else { "  - " });
+        self.plain.push_str(if depth == 0 { "  " } else { "      " });
+        self.pieces(pieces);
+        self.markdown.push('\n');
+        self.plain.push('\n');
+    }
+
+    fn pieces(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => {
+                    self.markdown.push_str(&escape(&clean(text)));
+                    self.plain.push_str(&clean(text));
+                }
+                Piece::Strong(text) => {
+                    self.markdown.push_str(&format!("**{}**", escape(&clean(text))));
+                    self.plain.push_str(&clean(text));
+                }
+                Piece::Name(name) => {
+                    let name = clean(name);
+                    self.markdown.push_str(&format!("`{}`", name.replace('`', "'")));
+                    self.plain.push_str(&name);
+                }
+            }
+        }
+    }
+
+    /// Markdown, then plain.
+    pub(super) fn finish(self) -> (String, String) {
+        (self.markdown.trim_end().to_owned(), self.plain.trim_end().to_owned())
+    }
+}
+
+/// What a recording says is text, never markup.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '|' | '!' => escaped.extend(['\\', letter]),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            // `~` twice strikes through; once it is our mark for estimates.
+            letter => escaped.push(letter),
+        }
+    }
+    escaped.replace("~~", "\\~\\~")
+}
+
+/// `1`, `2.5`, `16`: how often something happened, on average.
+pub(super) fn count(value: f64) -> String {
+    let rounded = value.round();
+    if (value - rounded).abs() < 0.05 { format!("{rounded:.0}") } else { format!("{value:.1}") }
+}
+
+/// `23.5 million`, `640`.
+pub(super) fn quantity(value: u64) -> String {
+    match value {
+        0..10_000 => value.to_string(),
+        10_000..1_000_000 => {
+            format!("{} thousand", ridgeline_base::units::significant(value as f64 / 1e3))
+        }
+        1_000_000..1_000_000_000 => {
+            format!("{} million", ridgeline_base::units::significant(value as f64 / 1e6))
+        }
+        _ => format!("{} billion", ridgeline_base::units::significant(value as f64 / 1e9)),
+    }
+}
+
+/// `1st`, `2nd`, `11th`.
+pub(super) fn ordinal(number: usize) -> String {
+    let ending = match (number % 10, number % 100) {
+        (1, hundredth) if hundredth != 11 => "st",
+        (2, hundredth) if hundredth != 12 => "nd",
+        (3, hundredth) if hundredth != 13 => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
+}

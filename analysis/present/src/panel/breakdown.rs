@@ -1,0 +1,188 @@
+//! Where time and memory go, as trees: by module, by line and by phase.
+//!
+//! What a node says includes its children, and what is left is its own. The leaves are whole
+//! numbers that neither overlap nor leave anything out, so the roots of each tree add up to the
+//! iteration (but for the rounding of each leaf to a nanosecond) and to the peak.
+
+use std::collections::HashMap;
+
+use super::code::Code;
+use super::tree::{Breakdown, Node, Tree};
+use super::{Place, finite, name, whole};
+use crate::explained;
+use crate::lenses::kinds;
+use crate::share::share_of_peak;
+use ridgeline_profile::{
+    FileId, LineCost, MemoryByKind, Phase, PhaseTimes, Profile, Provenance, Untracked,
+};
+
+/// Of less than this share of the peak it is not told what it is.
+const LEAST: f64 = 0.01;
+/// What is alive at the peak and was made by no line of the user.
+const NO_LINE: &str = "memory of no line";
+
+/// All breakdowns; modules only where there are some.
+pub(super) fn all(profile: &Profile, texts: &[Option<&str>]) -> Vec<Breakdown> {
+    let code = Code::new(profile, texts);
+    let mut all = Vec::new();
+    if !profile.modules.is_empty() {
+        all.push(by_module(profile).finish("module", "module"));
+    }
+    all.push(by_line(profile, &code).finish("line", "line"));
+    all.push(by_phase(profile, &code).finish("phase", "phase"));
+    all
+}
+
+fn by_module(profile: &Profile) -> Tree {
+    let mut tree = Tree::default();
+    for module in &profile.modules {
+        let place = module.definition.first();
+        tree.add(Node {
+            name: match module.path.rsplit('.').next().unwrap_or_default() {
+                "" => name(&module.type_name),
+                last => name(last),
+            },
+            detail: name(&module.type_name),
+            // Whatever else a profile says, a parent comes before its children.
+            parent: module.parent.map_or(-1, |parent| i64::from(parent.0)),
+            memory_bytes: module.self_memory.total(),
+            phases: phases(&module.self_time),
+            calls: calls(module.calls),
+            estimated: module.provenance == Provenance::Estimated,
+            holds: holds(&module.memory, profile),
+            facts: explained::of_modules(std::iter::once(module), profile),
+            place: place.and_then(|&(file, line)| Place::of(profile, file, line)),
+            ..Node::default()
+        });
+    }
+    let whole_time = phases(&profile.iteration.phases);
+    let rest = tree.rest(whole_time, profile.memory.peak_bytes);
+    tree.add(Node { name: "outside of modules".to_owned(), parent: -1, ..rest });
+    tree
+}
+
+fn by_line(profile: &Profile, code: &Code<'_>) -> Tree {
+    let mut tree = Tree::default();
+    for (file, path, lines) in files(profile) {
+        let place = Place::of(profile, file, 1);
+        let of_file = Node { name: name(path), parent: -1, place, ..Node::default() };
+        let of_file = tree.add(of_file);
+        let mut functions = HashMap::new();
+        for line in lines {
+            let place = Place::of(profile, file, line.line);
+            let parent = *functions.entry(line.scope.as_str()).or_insert_with(|| {
+                let name = function_name(&line.scope);
+                tree.add(Node { name, parent: of_file, place, ..Node::default() })
+            });
+            tree.add(Node {
+                parent,
+                place,
+                memory_bytes: line.self_memory.total(),
+                phases: phases(&line.self_time),
+                holds: holds(&line.self_memory, profile),
+                facts: explained::of_part(
+                    line.utilization.as_ref(),
+                    line.self_time.total(),
+                    profile,
+                ),
+                ..of_line(line, file, path, code)
+            });
+        }
+    }
+    for part in &profile.untracked {
+        tree.add(of_untracked(part, -1));
+    }
+    let rest = tree.rest([0; 5], profile.memory.peak_bytes);
+    tree.add(Node { name: NO_LINE.to_owned(), parent: -1, ..rest });
+    tree
+}
+
+fn by_phase(profile: &Profile, code: &Code<'_>) -> Tree {
+    let mut tree = Tree::default();
+    for phase in Phase::ALL.map(Some).into_iter().chain([None]) {
+        let phase_name = phase.map_or("before the iteration", Phase::name);
+        let facts = phase.map_or_else(Vec::new, |phase| explained::of_phase(phase, profile));
+        let of_phase = Node { name: phase_name.to_owned(), parent: -1, facts, ..Node::default() };
+        let root = tree.add(of_phase);
+        let mut without_line = profile.memory.made.get(phase);
+        for (file, path, lines) in files(profile) {
+            let mut functions = HashMap::new();
+            for line in lines {
+                let place = Place::of(profile, file, line.line);
+                let memory_bytes = line.self_memory_made.get(phase);
+                let time_ns = phase.map_or(0, |phase| whole(line.self_time.get(phase)));
+                if memory_bytes == 0 && time_ns == 0 {
+                    continue;
+                }
+                without_line = without_line.saturating_sub(memory_bytes);
+                let parent = *functions.entry(line.scope.as_str()).or_insert_with(|| {
+                    let (name, detail) = (function_name(&line.scope), name(path));
+                    tree.add(Node { name, detail, parent: root, place, ..Node::default() })
+                });
+                let phases = in_phase(phase, time_ns);
+                let node = of_line(line, file, path, code);
+                tree.add(Node { parent, place, memory_bytes, phases, ..node });
+            }
+        }
+        for part in profile.untracked.iter().filter(|part| Some(part.phase) == phase) {
+            tree.add(of_untracked(part, root));
+        }
+        let name = NO_LINE.to_owned();
+        tree.add(Node { name, parent: root, memory_bytes: without_line, ..Node::default() });
+    }
+    tree
+}
+
+/// What is the same about a line in every tree.
+fn of_line(line: &LineCost, file: FileId, path: &str, code: &Code<'_>) -> Node {
+    Node {
+        name: format!("{}:{}", file_name(path), line.line),
+        detail: code.of(file, line.line),
+        calls: calls(line.calls),
+        estimated: line.provenance == Provenance::Estimated,
+        ..Node::default()
+    }
+}
+
+fn of_untracked(part: &Untracked, parent: i64) -> Node {
+    let phases = in_phase(Some(part.phase), whole(part.time_ns));
+    Node { name: name(&part.name), parent, phases, ..Node::default() }
+}
+
+fn in_phase(phase: Option<Phase>, time_ns: u64) -> [u64; 5] {
+    Phase::ALL.map(|each| if Some(each) == phase { time_ns } else { 0 })
+}
+
+/// The files that have lines, with their paths.
+fn files(profile: &Profile) -> impl Iterator<Item = (FileId, &str, &[LineCost])> {
+    let lines = (0_u32..).map(FileId).zip(&profile.files).zip(&profile.lines);
+    lines
+        .filter(|(_, lines)| !lines.is_empty())
+        .map(|((id, file), lines)| (id, file.path.as_str(), lines.as_slice()))
+}
+
+fn file_name(path: &str) -> String {
+    name(path.rsplit('/').next().unwrap_or(path))
+}
+
+/// Lines without a scope did not run: they hold what the modules own that were made there.
+fn function_name(scope: &str) -> String {
+    match scope {
+        "" => "where modules are made".to_owned(),
+        "<module>" => "outside of functions".to_owned(),
+        scope => name(scope),
+    }
+}
+
+/// Nothing of what is hardly any.
+fn holds(memory: &MemoryByKind, profile: &Profile) -> String {
+    if share_of_peak(memory.total(), profile) < LEAST { String::new() } else { kinds(memory) }
+}
+
+fn calls(calls: f64) -> Option<f64> {
+    Some(finite(calls)).filter(|calls| *calls > 0.0)
+}
+
+fn phases(times: &PhaseTimes) -> [u64; 5] {
+    Phase::ALL.map(|phase| whole(times.get(phase)))
+}

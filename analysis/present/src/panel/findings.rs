@@ -1,0 +1,176 @@
+//! What was found to be slow or wasteful, as the document's `findings`.
+
+use serde::Serialize;
+
+use super::{Place, finite, name};
+use crate::findings::cost;
+use ridgeline_base::printable::{clean, shorten};
+use ridgeline_diagnose::finding::Finding;
+use ridgeline_diagnose::severity::severity;
+use ridgeline_profile::{FileId, Profile};
+
+/// So many are told.
+const MOST: usize = 200;
+/// So many places of each.
+const MOST_RELATED: usize = 16;
+/// Characters of a sentence.
+const CHARACTERS: usize = 1000;
+
+/// What was found in a measurement.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// The costliest first.
+    pub found: Vec<Found>,
+    /// What goes on, or why there is nothing: a sentence.
+    pub message: Option<String>,
+}
+
+/// One finding.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// What was found.
+    pub finding: Finding,
+    /// Whether the edit that mends it can be made in today's text, or why not; nothing where there is
+    /// none.
+    pub edit: Option<Result<(), String>>,
+}
+
+/// `findings`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Shown {
+    message: Option<String>,
+    rows: Vec<Row>,
+    left_out: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Row {
+    rule: String,
+    severity: &'static str,
+    text: String,
+    why: String,
+    cost: Option<String>,
+    time_ns: Option<f64>,
+    bytes: Option<f64>,
+    is_predicted: bool,
+    r#where: String,
+    place: Option<Place>,
+    related: Vec<Related>,
+    fix: Option<Fix>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Related {
+    text: String,
+    r#where: String,
+    place: Option<Place>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Fix {
+    name: &'static str,
+    title: &'static str,
+    possible: bool,
+    why: Option<String>,
+}
+
+impl Shown {
+    pub(super) fn of(findings: &Findings, profile: &Profile) -> Shown {
+        Shown {
+            message: findings.message.as_deref().map(sentence),
+            rows: findings.found.iter().take(MOST).map(|found| Row::of(found, profile)).collect(),
+            left_out: findings.found.len().saturating_sub(MOST),
+        }
+    }
+}
+
+impl Row {
+    fn of(found: &Found, profile: &Profile) -> Row {
+        let finding = &found.finding;
+        let known = |value: f64| Some(finite(value)).filter(|value| *value > 0.0);
+        let related = finding.related.iter().take(MOST_RELATED);
+        Row {
+            rule: name(finding.rule),
+            severity: severity(finding, profile).name(),
+            text: sentence(&finding.message),
+            why: sentence(&finding.why),
+            cost: cost(finding, profile),
+            time_ns: finding.cost.and_then(|cost| known(cost.time_ns)),
+            bytes: finding.cost.and_then(|cost| known(cost.bytes)),
+            is_predicted: finding.cost.is_some_and(|cost| cost.is_predicted),
+            r#where: told(&finding.at.path, finding.at.line),
+            place: place(profile, &finding.at.path, finding.at.line),
+            related: related
+                .map(|(at, text)| Related {
+                    text: sentence(text),
+                    r#where: told(&at.path, at.line),
+                    place: place(profile, &at.path, at.line),
+                })
+                .collect(),
+            fix: finding.fix.map(|fix| {
+                let why = match &found.edit {
+                    Some(Ok(())) => None,
+                    Some(Err(why)) => Some(sentence(why)),
+                    None => Some("it is made in the editor".to_owned()),
+                };
+                Fix { name: fix.name(), title: fix.title(), possible: why.is_none(), why }
+            }),
+        }
+    }
+}
+
+/// `train.py:12`.
+fn told(path: &str, line: u32) -> String {
+    format!("{}:{line}", name(path))
+}
+
+/// Nothing where the profile has no such file.
+fn place(profile: &Profile, path: &str, line: u32) -> Option<Place> {
+    let file = profile.files.iter().position(|file| file.path == path)?;
+    Place::of(profile, FileId(u32::try_from(file).ok()?), line)
+}
+
+fn sentence(text: &str) -> String {
+    clean(&shorten(text, CHARACTERS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ridgeline_diagnose::finding::{Cost, Place as At};
+    use ridgeline_optimize::rewrite::EditKind;
+    use ridgeline_profile::FileFacts;
+
+    #[test]
+    fn a_finding_in_the_document() {
+        let file = FileFacts { path: "train.py".to_owned(), ..FileFacts::default() };
+        let mut profile = Profile { files: vec![file], ..Profile::default() };
+        profile.iteration.time_ns = 10e6;
+        let at = |path: &str, line: u32| At { path: path.to_owned(), line };
+        let finding = Finding {
+            rule: "hidden-sync",
+            at: at("train.py", 12),
+            related: vec![(at("gone.py", 3), "made here".to_owned())],
+            message: "it waits\u{1b}[2J".to_owned(),
+            why: "x".repeat(5000),
+            cost: Some(Cost { time_ns: 1e6, bytes: f64::NAN, is_predicted: false }),
+            fix: Some(EditKind::DetachAccumulated),
+            is_measured: true,
+        };
+        let edit = Some(Err("the line has changed".to_owned()));
+        let mut findings = Findings { found: vec![Found { finding, edit }], message: None };
+        let shown = serde_json::to_value(Shown::of(&findings, &profile)).expect("JSON");
+        let row = &shown["rows"][0];
+        assert_eq!((&row["severity"], &row["place"]["line"]), (&"warning".into(), &12.into()));
+        assert_eq!(row["cost"], "1.0 ms of an iteration (10%)");
+        assert_eq!((&row["bytes"], &row["related"][0]["place"]), (&().into(), &().into()));
+        assert!(!row["text"].as_str().expect("a text").contains('\u{1b}'));
+        assert!(row["why"].as_str().expect("a text").chars().count() <= CHARACTERS);
+        assert_eq!(
+            (&row["fix"]["possible"], &row["fix"]["why"]),
+            (&false.into(), &"the line has changed".into())
+        );
+        findings.found = vec![findings.found[0].clone(); MOST + 3];
+        assert_eq!(Shown::of(&findings, &profile).left_out, 3);
+    }
+}

@@ -1,0 +1,89 @@
+//! The numbers that stand first.
+
+use serde::Serialize;
+
+use super::changes::{Against, Better, Change};
+use super::finite;
+use crate::headline::peak;
+use crate::share::gpu_busy;
+use ridgeline_base::units;
+use ridgeline_profile::Profile;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Number {
+    /// `throughput`, `time`, `memory`, `gpu_busy` or `coverage`.
+    pub key: &'static str,
+    /// What to call it.
+    pub label: &'static str,
+    /// `312 samples/s`.
+    pub text: String,
+    /// Samples per second, nanoseconds, bytes, or a share.
+    pub value: f64,
+    /// Which way is the better one.
+    pub better: Better,
+    /// Since the run before.
+    pub since_last: Option<Change>,
+    /// Since the last run of HEAD's text.
+    pub since_head: Option<Change>,
+}
+
+impl Number {
+    fn new(key: &'static str, label: &'static str, text: String, value: f64) -> Number {
+        let better = Better::Higher;
+        Number {
+            key,
+            label,
+            text,
+            value: finite(value),
+            better,
+            since_last: None,
+            since_head: None,
+        }
+    }
+}
+
+/// Those that are known, in the order in which they are shown.
+pub(super) fn numbers(profile: &Profile, against: &Against<'_>) -> Vec<Number> {
+    let mut numbers = Vec::new();
+    let iteration = &profile.iteration;
+    let (last, head) = (against.last.as_ref(), against.head.as_ref());
+    if let Some(rate) = iteration.samples_per_second().filter(|rate| rate.is_finite()) {
+        let mark = if iteration.batch_guessed_from.is_some() { "~" } else { "" };
+        let text = format!("{mark}{} samples/s", units::significant(rate));
+        numbers.push(Number {
+            since_last: Change::of(last, |found| found.throughput),
+            since_head: Change::of(head, |found| found.throughput),
+            ..Number::new("throughput", "throughput", text, rate)
+        });
+    }
+    if iteration.time_ns.is_finite() && iteration.time_ns > 0.0 {
+        let text = units::duration(iteration.mean_ns());
+        let label =
+            if iteration.slow.is_some() { "iteration, on average" } else { "one iteration" };
+        numbers.push(Number {
+            better: Better::Lower,
+            since_last: Change::of(last, |found| found.time),
+            since_head: Change::of(head, |found| found.time),
+            ..Number::new("time", label, text, iteration.mean_ns())
+        });
+    }
+    if profile.memory.peak_bytes > 0 {
+        let bytes = profile.memory.peak_bytes as f64;
+        numbers.push(Number {
+            better: Better::Lower,
+            since_last: Change::of(last, |found| found.peak),
+            since_head: Change::of(head, |found| found.peak),
+            ..Number::new("memory", "memory at the peak", peak(profile), bytes)
+        });
+    }
+    if let Some(busy) = gpu_busy(profile) {
+        numbers.push(Number::new("gpu_busy", "GPU busy", units::percent(busy), busy));
+    }
+    let coverage = profile.coverage.time;
+    if coverage.is_finite() && coverage > 0.0 {
+        let text = units::percent(coverage);
+        numbers.push(Number::new("coverage", "reached a line", text, coverage));
+    }
+    numbers
+}

@@ -1,0 +1,310 @@
+//! Memory over the iteration, and in words why its peak is what it is.
+
+use serde::Serialize;
+
+use super::{Place, name};
+use crate::share::{share_of, share_of_peak};
+use ridgeline_base::units;
+use ridgeline_profile::{FileId, LineCost, MemoryByKind, MemoryCost, Phase, Profile};
+
+/// How many lines are named.
+const MOST_HOLDERS: usize = 20;
+/// From this share of the device's memory on, how much it has is worth a sentence.
+const TIGHT: f64 = 0.5;
+
+/// Memory of one iteration.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Memory {
+    peak_bytes: u64,
+    capacity_bytes: Option<u64>,
+    peak_at_ns: u64,
+    duration_ns: u64,
+    curve: Vec<(u64, u64)>,
+    at_peak: Vec<KindBytes>,
+    holders: Vec<Holder>,
+    pub(super) explanation: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct KindBytes {
+    kind: &'static str,
+    bytes: u64,
+}
+
+/// A line that holds memory at the peak.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Holder {
+    /// `model.py:41`.
+    pub name: String,
+    /// The function around it.
+    pub detail: String,
+    /// Bytes that it made, or that the modules which it made own.
+    pub bytes: u64,
+    /// What most of them are.
+    pub kind: &'static str,
+    /// Where it stands.
+    pub place: Option<Place>,
+}
+
+/// Nothing where no memory was recorded.
+pub(super) fn memory(profile: &Profile) -> Option<Memory> {
+    let memory = &profile.memory;
+    if memory.peak_bytes == 0 {
+        return None;
+    }
+    let holders = holders(profile);
+    let named = memory.at_peak.named().into_iter().filter(|(_, bytes)| *bytes > 0);
+    let mut at_peak: Vec<KindBytes> =
+        named.map(|(kind, bytes)| KindBytes { kind, bytes }).collect();
+    at_peak.sort_by_key(|kind| std::cmp::Reverse(kind.bytes));
+    let end_ns = memory.curve.last().map_or(0, |(time_ns, _)| *time_ns);
+    Some(Memory {
+        peak_bytes: memory.peak_bytes,
+        capacity_bytes: memory.capacity_bytes,
+        peak_at_ns: memory.peak_at_ns,
+        duration_ns: memory.recorded_ns.max(end_ns).max(memory.peak_at_ns),
+        curve: memory.curve.clone(),
+        explanation: explanation(profile, &holders),
+        at_peak,
+        holders,
+    })
+}
+
+fn holders(profile: &Profile) -> Vec<Holder> {
+    let files = (0_u32..).map(FileId).zip(&profile.files).zip(&profile.lines);
+    let mut lines: Vec<(FileId, &str, &LineCost)> = files
+        .flat_map(|((id, file), lines)| lines.iter().map(move |line| (id, &*file.path, line)))
+        .filter(|(_, _, line)| line.self_memory.total() > 0)
+        .collect();
+    lines.sort_by_key(|(_, _, line)| std::cmp::Reverse(line.self_memory.total()));
+    lines
+        .into_iter()
+        .take(MOST_HOLDERS)
+        .map(|(file, path, line)| Holder {
+            name: name(&format!("{path}:{}", line.line)),
+            detail: match line.scope.as_str() {
+                "" => modules_made(profile, file, line.line),
+                scope => name(scope),
+            },
+            bytes: line.self_memory.total(),
+            kind: largest(&line.self_memory).0,
+            place: Place::of(profile, file, line.line),
+        })
+        .collect()
+}
+
+/// `makes Linear`, `makes 4 Linear`: what a line holds that did not run in the iteration.
+fn modules_made(profile: &Profile, file: FileId, line: u32) -> String {
+    let made =
+        profile.modules.iter().filter(|module| module.definition.first() == Some(&(file, line)));
+    let mut types = made.map(|module| module.type_name.as_str());
+    let Some(first) = types.next() else { return String::new() };
+    let (alike, others): (Vec<&str>, Vec<&str>) = types.partition(|other| *other == first);
+    let number = match alike.len() {
+        0 => String::new(),
+        more => format!("{} ", more + 1),
+    };
+    let more = if others.is_empty() { "" } else { " and others" };
+    name(&format!("makes {number}{first}{more}"))
+}
+
+/// The kind with most bytes; of equals, the one that is shown first.
+fn largest(memory: &MemoryByKind) -> (&'static str, u64) {
+    let named = memory.named();
+    named.into_iter().rev().max_by_key(|(_, bytes)| *bytes).unwrap_or(("other", 0))
+}
+
+/// Sentences that say when the peak is, what most of it is and on what that depends, and which line
+/// holds most.
+fn explanation(profile: &Profile, holders: &[Holder]) -> String {
+    let mut sentences = vec![when(profile), what(profile)];
+    sentences.extend(holders.first().map(|holder| who(profile, holder)));
+    sentences.extend(room(&profile.memory));
+    sentences.join(" ")
+}
+
+fn when(profile: &Profile) -> String {
+    let memory = &profile.memory;
+    // A trace of another profiler tells of no iteration to replay: its memory is that of all of it.
+    let whole = if profile.iteration.found_by.is_empty() { "recording" } else { "iteration" };
+    let peak = units::bytes(memory.peak_bytes as f64);
+    if memory.peak_at_ns == 0 {
+        return format!("The peak of {peak} is there when the {whole} begins.");
+    }
+    let phase = match memory.peak_phase {
+        Some(Phase::Data) => " while data is loaded",
+        Some(Phase::Forward) => " in forward",
+        Some(Phase::Backward) => " in backward",
+        Some(Phase::Optimizer) => " in the optimizer's step",
+        Some(Phase::Other) => " between the phases",
+        None => "",
+    };
+    let into = units::percent(share_of(memory.peak_at_ns as f64, memory.recorded_ns as f64));
+    match memory.curve.first() {
+        Some((_, bytes)) if *bytes > 0 => {
+            let begins = units::bytes(*bytes as f64);
+            format!("The {whole} begins with {begins} and peaks at {peak}{phase}, {into} into it.")
+        }
+        _ => format!("The peak of {peak} comes{phase}, {into} into the {whole}."),
+    }
+}
+
+fn what(profile: &Profile) -> String {
+    let (kind, bytes) = largest(&profile.memory.at_peak);
+    let share = units::percent(share_of_peak(bytes, profile));
+    let bytes = units::bytes(bytes as f64);
+    let has_backward = profile.iteration.phases.backward > 0.0;
+    let most = match kind {
+        "weights" => "are weights: they take the same whatever the batch",
+        "gradients" => {
+            "are gradients: they take as much as the weights that are trained, whatever the batch"
+        }
+        "optimizer state" => {
+            "is optimizer state: what the optimizer keeps for each weight, whatever the batch"
+        }
+        "activations" if has_backward => {
+            "are activations: forward made them and backward still needs them, and most of them grow with the batch"
+        }
+        "activations" => {
+            "are activations: forward made them and still holds them, and most of them grow with the batch"
+        }
+        "batch" => "is the batch that the loader gave",
+        "temporaries" => "are temporaries: they live within one operator or between two",
+        _ => {
+            "was there before the iteration and is none of weights, gradients, optimizer state or batch"
+        }
+    };
+    format!("{bytes} of the peak, {share}, {most}.")
+}
+
+fn who(profile: &Profile, holder: &Holder) -> String {
+    let within = match holder.detail.as_str() {
+        "" => String::new(),
+        makes if makes.starts_with("makes ") => format!(", which {makes},"),
+        scope => format!(" in {scope}"),
+    };
+    format!(
+        "Of all lines {}{within} holds most: {}, {} of the peak, mostly {}.",
+        holder.name,
+        units::bytes(holder.bytes as f64),
+        units::percent(share_of_peak(holder.bytes, profile)),
+        holder.kind,
+    )
+}
+
+/// Where it is tight, how tight.
+fn room(memory: &MemoryCost) -> Option<String> {
+    let capacity = memory.capacity_bytes.filter(|capacity| *capacity > 0)?;
+    let share = share_of(memory.peak_bytes as f64, capacity as f64);
+    (share >= TIGHT).then(|| {
+        format!(
+            "The peak is {} of the {} that the device has.",
+            units::percent(share),
+            units::bytes(capacity as f64)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use ridgeline_compare::fixture::{TRAIN, profile};
+
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut Profile), expected: Expect) {
+        let (_, mut profile) = profile(TRAIN);
+        profile.iteration.found_by = "optimizer".to_owned();
+        profile.memory.recorded_ns = 120_000_000;
+        profile.memory.peak_at_ns = 36_000_000;
+        profile.memory.peak_phase = Some(Phase::Backward);
+        profile.memory.curve = vec![(0, 30_000_000), (36_000_000, 120_000_000)];
+        change(&mut profile);
+        let memory = memory(&profile).expect("memory");
+        expected.assert_eq(&memory.explanation);
+    }
+
+    #[test]
+    fn activations() {
+        check(
+            |_| (),
+            expect![
+                "The iteration begins with 30 MB and peaks at 120 MB in backward, 30% into it. 90 MB of the peak, 75%, are activations: forward made them and backward still needs them, and most of them grow with the batch. Of all lines train.py:8 holds most: 80 MB, 67% of the peak, mostly activations."
+            ],
+        );
+    }
+
+    #[test]
+    fn a_trace_without_iterations() {
+        check(
+            |profile| profile.iteration.found_by.clear(),
+            expect![
+                "The recording begins with 30 MB and peaks at 120 MB in backward, 30% into it. 90 MB of the peak, 75%, are activations: forward made them and backward still needs them, and most of them grow with the batch. Of all lines train.py:8 holds most: 80 MB, 67% of the peak, mostly activations."
+            ],
+        );
+    }
+
+    #[test]
+    fn no_backward_pass() {
+        let inference = |profile: &mut Profile| {
+            profile.iteration.phases.backward = 0.0;
+            profile.memory.peak_phase = Some(Phase::Forward);
+        };
+        check(
+            inference,
+            expect![
+                "The iteration begins with 30 MB and peaks at 120 MB in forward, 30% into it. 90 MB of the peak, 75%, are activations: forward made them and still holds them, and most of them grow with the batch. Of all lines train.py:8 holds most: 80 MB, 67% of the peak, mostly activations."
+            ],
+        );
+    }
+
+    #[test]
+    fn weights_that_hardly_fit() {
+        let weights = |profile: &mut Profile| {
+            profile.memory.capacity_bytes = Some(130_000_000);
+            profile.memory.at_peak =
+                MemoryByKind { weights: 119_000_000, batch: 1_000_000, ..MemoryByKind::default() };
+            profile.memory.peak_at_ns = 0;
+            for line in profile.lines.iter_mut().flatten() {
+                line.self_memory = MemoryByKind::default();
+            }
+            profile.lines[0][0].self_memory.weights = 119_000_000;
+            profile.lines[0][0].line = 4;
+        };
+        check(
+            weights,
+            expect![
+                "The peak of 120 MB is there when the iteration begins. 119 MB of the peak, 99%, are weights: they take the same whatever the batch. Of all lines train.py:4, which makes Conv2d, holds most: 119 MB, 99% of the peak, mostly weights. The peak is 92% of the 130 MB that the device has."
+            ],
+        );
+    }
+
+    #[test]
+    fn what_nobody_knows() {
+        let unknown = |profile: &mut Profile| {
+            profile.memory.at_peak = MemoryByKind { other: 120_000_000, ..MemoryByKind::default() };
+            profile.memory.peak_phase = None;
+            profile.lines.clear();
+        };
+        check(
+            unknown,
+            expect![
+                "The iteration begins with 30 MB and peaks at 120 MB, 30% into it. 120 MB of the peak, 100%, was there before the iteration and is none of weights, gradients, optimizer state or batch."
+            ],
+        );
+    }
+
+    #[test]
+    fn a_line_that_makes_modules_says_which() {
+        let (_, mut profile) = profile(TRAIN);
+        assert_eq!(modules_made(&profile, FileId(0), 4), "makes Conv2d");
+        let mut linear = profile.modules[2].clone();
+        linear.definition = profile.modules[1].definition.clone();
+        profile.modules.push(profile.modules[1].clone());
+        assert_eq!(modules_made(&profile, FileId(0), 4), "makes 2 Conv2d");
+        profile.modules.push(linear);
+        assert_eq!(modules_made(&profile, FileId(0), 4), "makes 2 Conv2d and others");
+        assert_eq!(modules_made(&profile, FileId(0), 99), "");
+    }
+}

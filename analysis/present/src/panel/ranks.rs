@@ -1,0 +1,152 @@
+//! The ranks of a launched run: what each takes, and the lines that differ most between them.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::{Place, name, whole};
+use crate::ranks::is_worth_telling;
+use ridgeline_profile::ranks::{LineSpread, RankCost, Ranks};
+use ridgeline_profile::{FileId, Profile};
+
+/// Lines in the document.
+const MOST_LINES: usize = 100;
+/// A difference below this share of the iteration is not worth a row.
+const LEAST_SHARE: f64 = 0.005;
+
+/// The ranks. Times are nanoseconds of one iteration.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct RanksShown {
+    world_size: u32,
+    /// Those that were measured.
+    ranks: Vec<RankShown>,
+    /// The lines that differ, those first that differ most.
+    lines: Vec<LineShown>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct RankShown {
+    rank: u32,
+    time_ns: u64,
+    computing_ns: u64,
+    /// Nothing where it exchanged nothing.
+    exchange_ns: Option<u64>,
+    /// The part of it that nothing hid.
+    waiting_ns: Option<u64>,
+    batch_size: Option<u64>,
+    peak_bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct LineShown {
+    /// `train.py:12`.
+    name: String,
+    place: Option<Place>,
+    mean_ns: u64,
+    least: OfRank,
+    most: OfRank,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct OfRank {
+    rank: u32,
+    time_ns: u64,
+}
+
+/// The ranks of a profile, where there are several.
+pub(super) fn shown(profile: &Profile) -> Option<RanksShown> {
+    let ranks: &Ranks = profile.ranks.as_deref()?;
+    let files: HashMap<&str, FileId> =
+        profile.files.iter().map(|file| file.path.as_str()).zip((0..).map(FileId)).collect();
+    let least_ns = LEAST_SHARE * profile.iteration.time_ns;
+    let differs =
+        |line: &&LineSpread| line.total_ns.width() >= least_ns && is_worth_telling(&line.total_ns);
+    let line = |line: &LineSpread| LineShown {
+        name: format!("{}:{}", name(&line.path), line.line),
+        place: files.get(line.path.as_str()).and_then(|file| Place::of(profile, *file, line.line)),
+        mean_ns: whole(line.total_ns.mean),
+        least: of_rank(line.total_ns.least),
+        most: of_rank(line.total_ns.most),
+    };
+    Some(RanksShown {
+        world_size: ranks.world_size,
+        ranks: ranks.ranks.iter().map(rank).collect(),
+        lines: ranks.lines.iter().filter(differs).take(MOST_LINES).map(line).collect(),
+    })
+}
+
+fn rank(rank: &RankCost) -> RankShown {
+    RankShown {
+        rank: rank.rank,
+        time_ns: whole(rank.time_ns),
+        computing_ns: whole(rank.computing_ns),
+        exchange_ns: rank.exchange_ns.map(|(total_ns, _)| whole(total_ns)),
+        waiting_ns: rank.exchange_ns.map(|(_, exposed_ns)| whole(exposed_ns)),
+        batch_size: rank.batch_size,
+        peak_bytes: rank.peak_bytes,
+    }
+}
+
+fn of_rank((rank, time_ns): (u32, f64)) -> OfRank {
+    OfRank { rank, time_ns: whole(time_ns) }
+}
+
+#[cfg(test)]
+mod tests {
+    use ridgeline_attribution::ranks::side_by_side;
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use ridgeline_profile::FileFacts;
+    use ridgeline_profile::ranks::LineOfRank;
+
+    fn rank(rank: u32, lines: &[(u32, f64)]) -> RankCost {
+        let cost = |total_ns: f64| LineOfRank { total_ns, ..LineOfRank::default() };
+        let lines = lines.iter().map(|&(line, ns)| (("train.py".to_owned(), line), cost(ns)));
+        let (time_ns, computing_ns) = (1000.0, 700.0);
+        let exchange_ns = Some((400.0, 300.0));
+        RankCost {
+            rank,
+            time_ns,
+            computing_ns,
+            exchange_ns,
+            peak_bytes: 5,
+            lines: lines.collect(),
+            ..RankCost::default()
+        }
+    }
+
+    #[test]
+    fn a_row_for_each_rank_and_for_lines_that_differ() {
+        // Line 7 differs by little, and line 8 by a share that is little of the iteration.
+        let both = [
+            rank(0, &[(5, 100.0), (7, 100.0), (8, 1.0)]),
+            rank(1, &[(5, 300.0), (7, 102.0), (8, 2.0)]),
+        ];
+        let mut profile = Profile {
+            ranks: side_by_side(2, both.to_vec()).map(Arc::new),
+            files: vec![FileFacts { path: "train.py".to_owned(), fingerprint: vec![] }],
+            ..Profile::default()
+        };
+        profile.iteration.time_ns = 1000.0;
+        let shown = serde_json::to_value(shown(&profile).expect("ranks")).expect("JSON");
+        assert_eq!(shown["world_size"], 2);
+        assert_eq!(
+            shown["ranks"][1],
+            json!({"rank": 1, "time_ns": 1000, "computing_ns": 700, "exchange_ns": 400,
+                   "waiting_ns": 300, "batch_size": null, "peak_bytes": 5})
+        );
+        assert_eq!(
+            shown["lines"],
+            json!([{"name": "train.py:5", "place": {"file": 0, "line": 5}, "mean_ns": 200,
+                    "least": {"rank": 0, "time_ns": 100}, "most": {"rank": 1, "time_ns": 300}}])
+        );
+    }
+
+    #[test]
+    fn one_rank_alone_is_not_told_of() {
+        assert_eq!(shown(&Profile::default()), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Remarks: the training loop's headline and the costliest lines, a sentence each.
+//!
+//! They are for editors that nobody can tell that their hints are out of date: a diagnostic is the one
+//! thing that every editor shows at once. There are few of them, because editors list diagnostics and
+//! jump from one to the next.
+
+use std::ops::Range;
+
+use super::headline::headline;
+use super::headline::told;
+use super::page::ordinal;
+use super::share::{rank, share};
+use crate::cost_map::{CostMap, StatementCost};
+use ridgeline_base::units;
+use ridgeline_profile::Profile;
+use ridgeline_python::SourceIndex;
+
+/// So many lines of the whole project are remarked on.
+const COSTLIEST: usize = 3;
+
+/// Lines under this share of the iteration are not worth a remark, costliest or not.
+const LEAST_SHARE: f64 = 0.05;
+
+/// A sentence about a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// The first word of what it is about. Editors underline it: all of a statement underlined looks
+    /// like a mistake.
+    pub span: Range<usize>,
+    /// `2nd costliest line: 5.2 ms · 33%`.
+    pub message: String,
+    /// About the loop, and so about everything.
+    pub is_headline: bool,
+}
+
+/// The remarks on one file, by place.
+pub fn remarks(profile: &Profile, costs: &CostMap, index: &SourceIndex) -> Vec<Remark> {
+    let first_word = |span: &Range<usize>| {
+        let text = index.text().get(span.clone()).unwrap_or_default();
+        let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+        let end = text.find(|letter| !is_part(letter)).unwrap_or(text.len());
+        // What begins with a bracket is marked at that.
+        let least = text.chars().next().map_or(0, char::len_utf8);
+        span.start..span.start + end.max(least)
+    };
+    let mut found = Vec::new();
+    if let Some(training) = &costs.training_loop {
+        let message = headline(profile, training.provenance);
+        if !message.is_empty() {
+            let span = first_word(&training.header);
+            found.push(Remark { span, message, is_headline: true });
+        }
+    }
+    // One remark is enough for the loop's line.
+    let is_loop = |cost: &&StatementCost| {
+        costs.training_loop.as_ref().is_some_and(|training| training.header == cost.span)
+    };
+    for cost in costs.statements.iter().filter(|cost| !is_loop(cost)) {
+        let own = cost.self_time.total();
+        let share = share(&cost.self_time, profile);
+        let Some(rank) = rank(profile, own).filter(|rank| *rank <= COSTLIEST) else { continue };
+        if share < LEAST_SHARE {
+            continue;
+        }
+        let named = if rank == 1 { String::new() } else { format!("{} ", ordinal(rank)) };
+        // Beside a hint with what the line calls, the line's own time needs a word.
+        let is_own = own < 0.95 * cost.total_time.total();
+        let here = if is_own { " in itself" } else { "" };
+        let time = format!("{} · {}", units::duration(own), units::percent(share));
+        let message = format!("{named}costliest line: {}{here}", told(time, cost.provenance));
+        found.push(Remark { span: first_word(&cost.span), message, is_headline: false });
+    }
+    found.sort_by_key(|remark| remark.span.start);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::fixture::costs;
+    use ridgeline_compare::fixture::{TRAIN, profile};
+
+    fn check(today: Option<&str>, expected: Expect) {
+        let (profile, costs, index) = costs(TRAIN, today);
+        let mut shown = String::new();
+        for remark in remarks(&profile, &costs, &index) {
+            let word = &index.text()[remark.span.clone()];
+            let line = index.lines().line_of(remark.span.start);
+            shown += &format!("{line} {word}: {}\n", remark.message);
+        }
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn the_loop_and_the_costliest_lines() {
+        check(
+            None,
+            expect![[r#"
+                8 x: costliest line: 50 ms · 50%
+                9 return: 3rd costliest line: 10 ms · 10%
+                14 for: 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                19 optimizer: 2nd costliest line: 20 ms · 20%
+            "#]],
+        );
+    }
+
+    #[test]
+    fn they_follow_their_statements() {
+        let (text, _) = profile(TRAIN);
+        let today = format!("import os\n{}", text.replace("torch.relu", "torch.tanh"));
+        check(
+            Some(&today),
+            expect![[r#"
+                9 x: costliest line: was 50 ms · 50%
+                10 return: 3rd costliest line: 10 ms · 10%
+                15 for: 320 samples/s · 100 ms · peak 120 MB / 23.7 GB
+                20 optimizer: 2nd costliest line: 20 ms · 20%
+            "#]],
+        );
+    }
+}

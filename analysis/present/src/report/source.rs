@@ -1,0 +1,152 @@
+//! Today's source with its costs, a row a line. Each row has an id such as `f0l12`, by file and by
+//! the line that it was in the text that ran, which is how the panel asks for it.
+
+use std::fmt::Write as _;
+
+use super::{style, text};
+use crate::cost_map::CostMap;
+use crate::headline::told;
+use crate::lenses::kinds;
+use crate::share::{share_of_peak, share_of_whole};
+use ridgeline_base::printable::shorten;
+use ridgeline_base::units;
+use ridgeline_profile::{FileId, LineCost, Profile};
+use ridgeline_python::{LineMap, Lines, SourceIndex};
+
+/// So many lines of all files together are shown.
+const MOST_LINES: u32 = 20_000;
+/// So many characters of a line.
+const LINE_CHARACTERS: usize = 400;
+
+/// The sources of the files that have costs, the costliest first.
+pub(super) fn sources(profile: &Profile, texts: &[Option<&str>]) -> String {
+    let mut files: Vec<(FileId, &str, f64)> = (0_u32..)
+        .map(FileId)
+        .zip(texts)
+        .filter_map(|(file, source)| {
+            let lines = profile.lines.get(file.0 as usize).filter(|lines| !lines.is_empty())?;
+            let own = |line: &LineCost| line.self_time.total();
+            Some((file, (*source)?, lines.iter().map(own).sum()))
+        })
+        .collect();
+    files.sort_by(|(_, _, a), (_, _, b)| b.total_cmp(a));
+    let mut html = String::new();
+    if !files.is_empty() {
+        html.push_str("<h2>Source</h2>\n");
+    }
+    let mut room = MOST_LINES;
+    for (file, source, _) in files {
+        room -= source_of(&mut html, profile, file, source, room);
+    }
+    html
+}
+
+/// Writes at most `room` lines, and says how many it wrote.
+fn source_of(html: &mut String, profile: &Profile, file: FileId, source: &str, room: u32) -> u32 {
+    let index = SourceIndex::new(source);
+    let costs = CostMap::build(profile, file, &index);
+    let path = profile.files.get(file.0 as usize).map_or("?", |file| file.path.as_str());
+    let path = text(&shorten(path, 200));
+    let lines = index.lines();
+    let shown = lines.count().min(room);
+    let ran_as = lines_that_ran(profile, file, lines);
+    let _ = write!(
+        html,
+        "<h3>{path}</h3>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{path}\">\
+         <table class=\"src\"><thead><tr><th class=\"n\">time</th><th class=\"n\">share</th>\
+         <th class=\"n\">memory</th><th class=\"n\">line</th><th>code</th></tr></thead><tbody>\n"
+    );
+    for line in 1..=shown {
+        let statement = costs.statement_on_line(line).filter(|cost| cost.first_line == line);
+        let made = costs.definition_on_line(line).filter(|cost| cost.first_line == line);
+        let of_statement =
+            statement.map(|cost| (cost.total_time.total(), cost.total_memory, cost.provenance));
+        let of_made = made.map(|cost| (cost.total_time.total(), cost.memory, cost.provenance));
+        let costliest = match (of_statement, of_made) {
+            (Some(statement), Some(made)) if made.0 > statement.0 => Some(made),
+            (statement, made) => statement.or(made),
+        };
+        let (mut time, mut share, mut memory) = (String::new(), String::new(), String::new());
+        let (mut class, mut title) = (String::new(), String::new());
+        if let Some((time_ns, bytes, provenance)) = costliest {
+            let of_whole = share_of_whole(time_ns, profile);
+            if of_whole >= 0.0005 {
+                time = told(units::duration(time_ns), provenance);
+                share = units::percent(of_whole);
+            }
+            if let Some(heat) = style::heat(of_whole) {
+                class = format!(" class=\"{heat}\"");
+            }
+            if share_of_peak(bytes.total(), profile) >= 0.0005 {
+                memory = units::bytes(bytes.total() as f64);
+                title = format!(" title=\"{}\"", text(&kinds(&bytes)));
+            }
+        }
+        let ran_as = ran_as.get(line as usize - 1).copied().flatten();
+        let id = ran_as.map(|ran| format!(" id=\"f{}l{ran}\"", file.0)).unwrap_or_default();
+        let start = lines.start_of(line);
+        let code = index.text().get(start..lines.trimmed(index.text(), line).end);
+        let code: String = code.unwrap_or_default().chars().take(LINE_CHARACTERS).collect();
+        let _ = writeln!(
+            html,
+            "<tr{id}{class}><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\"{title}>{memory}</td><td class=\"l\">{line}</td><td>{}</td></tr>",
+            text(&time),
+            text(&share),
+            text(&code.replace('\t', "    ")),
+        );
+    }
+    html.push_str("</tbody></table></div>\n");
+    if lines.count() > shown {
+        html.push_str("<p class=\"quiet\">The rest of the file is left out.</p>\n");
+    }
+    shown
+}
+
+/// By line of today's text: the line that it was in the text that ran; nothing for a new one.
+fn lines_that_ran(profile: &Profile, file: FileId, today: &Lines) -> Vec<Option<u32>> {
+    let ran = profile.files.get(file.0 as usize).map_or(&[][..], |file| &file.fingerprint);
+    if ran.is_empty() {
+        return (1..=today.count()).map(Some).collect();
+    }
+    let map = LineMap::new(ran, today.checksums());
+    let mut lines = vec![None; today.count() as usize];
+    for (old, _) in (1_u32..).zip(ran) {
+        let place = map.place(old).and_then(|place| lines.get_mut(place.line as usize - 1));
+        if let Some(line) = place {
+            line.get_or_insert(old);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ridgeline_compare::fixture::{TRAIN, profile};
+
+    #[test]
+    fn rows_are_known_by_the_lines_that_ran() {
+        let (source, mut profile) = profile(TRAIN);
+        let today = format!("import torch\n\n{source}");
+        let html = sources(&profile, &[Some(&today)]);
+        let row = |id: &str| html.lines().find(|row| row.contains(&format!("id=\"{id}\"")));
+        let row_18 = row("f0l18").expect("a row");
+        assert!(row_18.contains(">20</td><td>        loss.backward()</td>"), "{row_18}");
+        assert!(html.contains("<tr><td"), "new lines have no id");
+        profile.files[0].fingerprint.clear();
+        let html = sources(&profile, &[Some(&today)]);
+        assert!(html.contains("id=\"f0l1\""));
+    }
+
+    #[test]
+    fn many_lines_are_cut() {
+        let (source, mut profile) = profile(TRAIN);
+        profile.files.push(profile.files[0].clone());
+        profile.lines.push(profile.lines[0].clone());
+        let long = source + &"x = 1\n".repeat(30_000);
+        let html = sources(&profile, &[Some(&long), Some(&long)]);
+        assert_eq!(html.matches("<tr").count(), MOST_LINES as usize + 2);
+        assert_eq!(html.matches("is left out").count(), 2);
+    }
+}

@@ -1,0 +1,172 @@
+//! The timeline of one profiled iteration, as the columns that `docs/panel.md` describes.
+//!
+//! Columns, because a page reads a hundred thousand spans as ten arrays of numbers in a moment and
+//! as a hundred thousand objects in a second.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::panel::SCHEMA;
+use ridgeline_attribution::spans::{RecordedIteration, Span, Track, What, recorded_iteration};
+use ridgeline_base::printable::name;
+use ridgeline_profile::Phase;
+use ridgeline_recording::{Recording, StringId};
+
+/// So many spans are shown by a panel: more than an iteration of most programs has, and few enough
+/// for a page to move smoothly.
+pub const MOST_SPANS: usize = 200_000;
+
+/// The timeline.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Timeline {
+    schema: u32,
+    generation: u64,
+    /// The GPU was simulated, so that its times are a model's.
+    simulated: bool,
+    duration_ns: u64,
+    names: Vec<String>,
+    tracks: Vec<TrackFacts>,
+    spans: Columns,
+    left_out: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct TrackFacts {
+    name: String,
+    kind: &'static str,
+}
+
+/// One entry a span in each, by track, then start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Columns {
+    track: Vec<usize>,
+    depth: Vec<usize>,
+    start_ns: Vec<u64>,
+    duration_ns: Vec<u64>,
+    name: Vec<usize>,
+    file: Vec<i64>,
+    line: Vec<u32>,
+    phase: Vec<u8>,
+}
+
+/// The timeline of a recording with at most `most` spans, of which the shortest are left out. It is
+/// empty where no iteration was profiled.
+pub fn timeline(recording: &Recording, generation: u64, most: usize) -> Timeline {
+    let empty = Timeline::empty(generation);
+    let Some(iteration) = recorded_iteration(recording) else { return empty };
+    let several_gpus = has_several_gpus(&iteration.tracks);
+    let manifest = recording.manifest.as_ref();
+    let mut timeline = Timeline {
+        simulated: manifest.is_some_and(|manifest| manifest.device.simulated),
+        duration_ns: since(iteration.start_ns, iteration.end_ns),
+        tracks: iteration.tracks.iter().map(|track| facts(track, several_gpus)).collect(),
+        left_out: iteration.left_out,
+        ..empty
+    };
+    let threshold = shortest_kept(&iteration.spans, most);
+    let mut names = Names { recording, known: HashMap::new(), texts: Vec::new() };
+    let mut of_equals = threshold.room_for_equals;
+    for span in &iteration.spans {
+        let duration_ns = since(span.start_ns, span.end_ns);
+        let kept = duration_ns > threshold.duration_ns
+            || (duration_ns == threshold.duration_ns && of_equals.next().is_some());
+        if !kept {
+            timeline.left_out += 1;
+            continue;
+        }
+        timeline.spans.push(span, duration_ns, names.index(span), &iteration);
+    }
+    timeline.names = names.texts;
+    timeline
+}
+
+impl Timeline {
+    /// Of a measurement whose recording is not at hand.
+    pub fn empty(generation: u64) -> Timeline {
+        Timeline { schema: SCHEMA, generation, ..Timeline::default() }
+    }
+}
+
+impl Columns {
+    fn push(&mut self, span: &Span, duration_ns: u64, name: usize, iteration: &RecordedIteration) {
+        self.track.push(span.track);
+        self.depth.push(span.depth);
+        self.start_ns.push(since(iteration.start_ns, span.start_ns));
+        self.duration_ns.push(duration_ns);
+        self.name.push(name);
+        self.file.push(span.line.map_or(-1, |(file, _)| i64::from(file.0)));
+        self.line.push(span.line.map_or(0, |(_, line)| line));
+        self.phase.push(span.phase as u8);
+    }
+}
+
+/// Which spans are long enough.
+struct Threshold {
+    duration_ns: u64,
+    /// How many of those that are exactly so long.
+    room_for_equals: std::ops::Range<usize>,
+}
+
+fn shortest_kept(spans: &[Span], most: usize) -> Threshold {
+    let everything = Threshold { duration_ns: 0, room_for_equals: 0..spans.len() };
+    if spans.len() <= most {
+        return everything;
+    }
+    let mut durations: Vec<u64> =
+        spans.iter().map(|span| since(span.start_ns, span.end_ns)).collect();
+    let Some(last_kept) = most.checked_sub(1) else {
+        return Threshold { duration_ns: u64::MAX, room_for_equals: 0..0 };
+    };
+    let (longer, kept, _) = durations.select_nth_unstable_by(last_kept, |a, b| b.cmp(a));
+    let longer = longer.iter().filter(|duration| *duration > kept).count();
+    Threshold { duration_ns: *kept, room_for_equals: 0..most.saturating_sub(longer) }
+}
+
+/// Each name once.
+struct Names<'a> {
+    recording: &'a Recording,
+    /// By name of the trace, else by phase; neither is "idle".
+    known: HashMap<(Option<StringId>, Option<Phase>), usize>,
+    texts: Vec<String>,
+}
+
+impl Names<'_> {
+    fn index(&mut self, span: &Span) -> usize {
+        let (key, text) = match span.what {
+            What::Named(id) => ((Some(id), None), self.recording.trace.text(id)),
+            What::Phase => ((None, Some(span.phase)), span.phase.name()),
+            What::Idle => ((None, None), "idle"),
+        };
+        *self.known.entry(key).or_insert_with(|| {
+            self.texts.push(name(text));
+            self.texts.len() - 1
+        })
+    }
+}
+
+fn facts(track: &Track, several_gpus: bool) -> TrackFacts {
+    let of_gpu = |device: &i64, what: String| {
+        if several_gpus { format!("GPU {device} {what}") } else { what }
+    };
+    let (kind, name) = match track {
+        Track::Phases => ("phases", "phases".to_owned()),
+        Track::MainThread => ("host", "main thread".to_owned()),
+        Track::AutogradThread(1) => ("host", "autograd".to_owned()),
+        Track::AutogradThread(number) => ("host", format!("autograd {number}")),
+        Track::Thread(Some(number)) => ("host", format!("thread {number}")),
+        Track::Thread(None) => ("host", "another thread".to_owned()),
+        Track::Stream { device, stream } => ("stream", of_gpu(device, format!("stream {stream}"))),
+        Track::Idle { .. } if !several_gpus => ("idle", "GPU idle".to_owned()),
+        Track::Idle { device } => ("idle", of_gpu(device, "idle".to_owned())),
+    };
+    TrackFacts { name, kind }
+}
+
+fn has_several_gpus(tracks: &[Track]) -> bool {
+    tracks.iter().filter(|track| matches!(track, Track::Idle { .. })).count() > 1
+}
+
+fn since(start_ns: i64, time_ns: i64) -> u64 {
+    u64::try_from(time_ns.saturating_sub(start_ns)).unwrap_or(0)
+}

@@ -1,0 +1,554 @@
+//! What `ridgeline analyze` prints of a trace that was recorded elsewhere.
+
+use std::fmt::Write as _;
+
+use anstyle::Style as Paint;
+
+use super::{GpuSummary, LineSummary, TraceSummary};
+use crate::bottleneck;
+use crate::terminal::Style;
+use ridgeline_base::printable::one_line;
+use ridgeline_base::units::{bytes, duration, percent};
+
+/// The page of a trace: device, iteration, what the GPU did, and at most `top` of its kernels,
+/// operators and lines.
+pub fn page(summary: &TraceSummary, top: usize, style: Style) -> String {
+    let mut page = Page { text: String::new(), style };
+    page.device(summary);
+    page.iteration(summary);
+    page.bottleneck(summary);
+    if let Some(gpu) = &summary.gpu {
+        page.gpu(gpu);
+    }
+    page.counters(summary);
+    page.kernels(summary, top);
+    page.operators(summary, top);
+    page.lines(summary, top);
+    page.memory(summary);
+    page.notes(summary);
+    page.text
+}
+
+struct Page {
+    text: String,
+    style: Style,
+}
+
+/// Characters of a column of numbers.
+const NUMBER: usize = 10;
+/// Characters of the names on the left of facts.
+const LABEL: usize = 23;
+
+impl Page {
+    fn device(&mut self, summary: &TraceSummary) {
+        let device = &summary.device;
+        let mut facts = vec![one_line(&device.name, self.style.width / 2)];
+        if facts.first().is_some_and(|name| name == "unknown") {
+            facts = vec![format!("unknown device ({})", device.kind)];
+        }
+        facts.extend(device.multiprocessors.map(|count| format!("{count} multiprocessors")));
+        let capability = device.capability;
+        facts
+            .extend(capability.map(|(major, minor)| format!("compute capability {major}.{minor}")));
+        if let (Some(rank), Some(size)) = (summary.trace.rank, summary.trace.world_size) {
+            facts.push(format!("rank {rank} of {size}"));
+        }
+        let heading = self.heading();
+        self.line(&format!("{heading}{}{heading:#}", facts.join(" · ")));
+    }
+
+    fn iteration(&mut self, summary: &TraceSummary) {
+        let iteration = &summary.iteration;
+        let Some(time_ms) = iteration.time_ms else { return };
+        self.title("Iteration");
+        let found = iteration.found_by.unwrap_or("steps");
+        let of = format!("median of {} {found}, on the host", iteration.iterations);
+        self.fact("time", time_ms * 1e6, None, &of);
+        for (name, part_ms) in [
+            ("forward", iteration.forward_ms),
+            ("backward", iteration.backward_ms),
+            ("optimizer", iteration.optimizer_ms),
+            ("data", iteration.data_ms),
+            ("other", iteration.other_ms),
+        ] {
+            if let Some(part_ms) = part_ms.filter(|part_ms| *part_ms > 0.0) {
+                self.fact(&format!("  {name}"), part_ms * 1e6, share(part_ms, time_ms), "");
+            }
+        }
+    }
+
+    fn bottleneck(&mut self, summary: &TraceSummary) {
+        let Some(found) = &summary.bottleneck else { return };
+        let is_iteration = summary.iteration.found_by == Some("profiler steps");
+        self.title(match is_iteration {
+            true => "Bottleneck",
+            false => "Bottleneck of the trace, taken as one iteration",
+        });
+        self.line(&one_line(&found.text, self.style.width.max(240)));
+        const LEAST: f64 = 0.01;
+        let mut is_begun = false;
+        for entry in found.savings.iter().filter(|entry| entry.at_most_share >= LEAST) {
+            if !is_begun {
+                let faint = self.faint();
+                self.line(&format!("{faint}{}{faint:#}", bottleneck::ABOUT));
+                is_begun = true;
+            }
+            let operators = entry.operators.iter().map(|one| one_line(&one.name, 30));
+            let operators = operators.collect::<Vec<_>>().join(", ");
+            self.fact(entry.label, entry.at_most_ms * 1e6, Some(entry.at_most_share), &operators);
+        }
+        let facts = summary.utilization.iter().flat_map(|explained| &explained.facts);
+        let facts: Vec<&str> = facts.map(String::as_str).collect();
+        if !facts.is_empty() {
+            let faint = self.faint();
+            self.line(&format!("{faint}{}{faint:#}", facts.join(" · ")));
+        }
+    }
+
+    fn gpu(&mut self, gpu: &GpuSummary) {
+        self.title("GPU");
+        let span = gpu.span_ns as f64;
+        let of_span = |part_ns: u64| share(part_ns as f64, span);
+        self.fact("span", span, None, "from the first activity to the end of the last");
+        self.fact("busy", gpu.busy_ns as f64, of_span(gpu.busy_ns), "");
+        for (name, part_ns) in [
+            ("  computing", gpu.compute_ns),
+            ("  communicating", gpu.communication_ns),
+            ("    exposed", gpu.exposed_communication_ns),
+            ("  copying", gpu.memory_ns),
+        ] {
+            if part_ns > 0 {
+                self.fact(name, part_ns as f64, of_span(part_ns), "");
+            }
+        }
+        self.fact("idle", gpu.idle_ns as f64, of_span(gpu.idle_ns), "");
+        let launches = format!("sum of {}", counted(gpu.kernels, "kernel", "kernels"));
+        self.fact("kernels", gpu.kernel_ns as f64, None, &launches);
+        if gpu.leaked > 0 {
+            let many = counted(gpu.leaked, "activity", "activities");
+            let many = format!("{many} from before the recording");
+            self.fact("leaked in", gpu.leaked_ns as f64, None, &many);
+        }
+        if let Some(delay) = &gpu.launch_to_start {
+            let p95 = duration_or_negative(delay.p95_ns);
+            let median = duration_or_negative(delay.p50_ns);
+            self.line(&format!(
+                "{:<LABEL$} {median:>NUMBER$}          median; 95% within {p95}",
+                "launch to start"
+            ));
+        }
+        if let Some(overhead) = &gpu.launch_overhead {
+            let many = counted(overhead.launches, "launch", "launches");
+            let median = duration(overhead.median_ns as f64);
+            let shorter = match overhead.shorter_kernels {
+                0 => String::new(),
+                many => {
+                    let many = counted(many, "kernel", "kernels");
+                    format!("; {many} shorter than their launch")
+                }
+            };
+            let about = format!("of the host in {many}, median {median}{shorter}");
+            self.fact("launching", overhead.host_ns as f64, None, &about);
+        }
+        if gpu.streams.len() > 1 {
+            const SHOWN: usize = 8;
+            for stream in gpu.streams.iter().take(SHOWN) {
+                let number = |number: Option<i64>| number.map_or("?".into(), |n| n.to_string());
+                let name = format!("  stream {}", number(stream.stream));
+                let many = counted(stream.activities, "activity", "activities");
+                let share = of_span(stream.busy_ns);
+                self.fact(&one_line(&name, LABEL), stream.busy_ns as f64, share, &many);
+            }
+            self.left_out(gpu.streams.len(), SHOWN, "streams");
+        }
+    }
+
+    /// What the hardware counted, named as such.
+    fn counters(&mut self, summary: &TraceSummary) {
+        let Some(counters) = &summary.counters else { return };
+        self.title("Hardware counters (CUPTI)");
+        let mut fact = |name: &str, counted: Option<f64>| {
+            let counted = counted.map_or_else(|| "not read".to_owned(), quantity);
+            self.line(&format!("{name:<26} {counted:>16}"));
+        };
+        fact("kernels", Some(counters.ranges as f64));
+        fact("FLOP outside tensor cores", counters.flops);
+        fact("tensor core instructions", counters.tensor_instructions);
+    }
+
+    fn kernels(&mut self, summary: &TraceSummary, top: usize) {
+        if summary.kernels.is_empty() || top == 0 {
+            return;
+        }
+        let all: f64 = summary.kernels.iter().map(|kernel| kernel.total_ns as f64).sum();
+        self.title("Kernels, copies and fills");
+        self.header(&["time", "share", "calls", "occupancy"], "name");
+        for kernel in summary.kernels.iter().take(top) {
+            let total = kernel.total_ns as f64;
+            let occupancy = kernel.occupancy.map_or(String::new(), percent);
+            let share = share(total, all).map_or(String::new(), percent);
+            self.row(&[duration(total), share, grouped(kernel.calls), occupancy], &kernel.name);
+        }
+        self.left_out(summary.kernels.len(), top, "names");
+    }
+
+    fn operators(&mut self, summary: &TraceSummary, top: usize) {
+        if summary.operators.is_empty() || top == 0 {
+            return;
+        }
+        self.title("Operators");
+        let on_device = summary.gpu.is_some();
+        if on_device {
+            self.header(&["GPU", "host", "calls"], "name");
+        } else {
+            self.header(&["time", "calls"], "name");
+        }
+        for operator in summary.operators.iter().take(top) {
+            let host = duration(operator.self_ns as f64);
+            let calls = grouped(operator.calls);
+            if on_device {
+                let device = duration(operator.device_ns as f64);
+                self.row(&[device, host, calls], &operator.name);
+            } else {
+                self.row(&[host, calls], &operator.name);
+            }
+        }
+        self.left_out(summary.operators.len(), top, "names");
+    }
+
+    fn lines(&mut self, summary: &TraceSummary, top: usize) {
+        if summary.lines.is_empty() || top == 0 {
+            return;
+        }
+        self.title("Lines");
+        let on_device = summary.gpu.is_some();
+        if on_device {
+            self.header(&["host", "with calls", "GPU"], "place");
+        } else {
+            self.header(&["time", "with calls"], "place");
+        }
+        // The longest with their calls are the outermost ones, which every program has: what a line
+        // runs itself says more.
+        let mut lines: Vec<&LineSummary> = summary.lines.iter().collect();
+        lines.sort_by(|a, b| b.self_ms.total_cmp(&a.self_ms));
+        for line in lines.iter().take(top) {
+            let own = duration(line.self_ms * 1e6);
+            let all = duration(line.total_ms * 1e6);
+            let place = format!("{}:{} {}", line.file, line.line, line.scope);
+            if on_device {
+                self.row(&[own, all, duration(line.device_ms * 1e6)], &place);
+            } else {
+                self.row(&[own, all], &place);
+            }
+        }
+        self.left_out(summary.lines.len(), top, "places");
+    }
+
+    fn memory(&mut self, summary: &TraceSummary) {
+        let memory = &summary.memory;
+        let Some(peak) = memory.peak_bytes else { return };
+        self.title("Memory");
+        let capacity = memory.capacity_bytes.map(|capacity| bytes(capacity as f64));
+        let of = capacity.map_or(String::new(), |capacity| format!(" / {capacity}"));
+        let peak = bytes(peak as f64);
+        self.line(&format!("{:<LABEL$} {peak:>NUMBER$}{of}", "peak"));
+    }
+
+    fn notes(&mut self, summary: &TraceSummary) {
+        if !summary.notes.is_empty() {
+            self.blank();
+        }
+        for note in &summary.notes {
+            self.line(&format!("note: {}", one_line(note, self.style.width.max(240))));
+        }
+    }
+
+    fn title(&mut self, title: &str) {
+        self.blank();
+        let heading = self.heading();
+        self.line(&format!("{heading}{title}{heading:#}"));
+    }
+
+    fn fact(&mut self, name: &str, time_ns: f64, share: Option<f64>, what: &str) {
+        let share = share.map_or(String::new(), percent);
+        let faint = self.faint();
+        let what =
+            if what.is_empty() { String::new() } else { format!("   {faint}{what}{faint:#}") };
+        let time = duration(time_ns);
+        let text = format!("{name:<LABEL$} {time:>NUMBER$} {share:>6}");
+        self.line(&format!("{}{what}", if what.is_empty() { text.trim_end() } else { &text }));
+    }
+
+    fn header(&mut self, columns: &[&str], last: &str) {
+        let faint = self.faint();
+        let columns: String = columns.iter().map(|column| format!("{column:>NUMBER$} ")).collect();
+        self.line(&format!("{faint}{columns} {last}{faint:#}"));
+    }
+
+    fn row(&mut self, columns: &[String], name: &str) {
+        let left: String = columns.iter().map(|column| format!("{column:>NUMBER$} ")).collect();
+        let room = self.style.width.saturating_sub(left.chars().count() + 1).max(20);
+        self.line(&format!("{left} {}", one_line(name, room)));
+    }
+
+    fn left_out(&mut self, all: usize, shown: usize, what: &str) {
+        if let Some(more) = all.checked_sub(shown).filter(|more| *more > 0) {
+            let faint = self.faint();
+            let indent = " ".repeat(NUMBER + 1);
+            self.line(&format!("{indent}{faint}and {more} more {what}{faint:#}"));
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{text}");
+    }
+
+    fn blank(&mut self) {
+        self.text.push('\n');
+    }
+
+    fn heading(&self) -> Paint {
+        if self.style.color { Paint::new().bold() } else { Paint::new() }
+    }
+
+    fn faint(&self) -> Paint {
+        if self.style.color { Paint::new().dimmed() } else { Paint::new() }
+    }
+}
+
+fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+fn duration_or_negative(nanoseconds: i64) -> String {
+    let text = duration(nanoseconds.unsigned_abs() as f64);
+    if nanoseconds < 0 { format!("-{text}") } else { text }
+}
+
+fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+}
+
+/// `1.2 billion`, roughly.
+fn quantity(value: f64) -> String {
+    crate::page::quantity(value as u64)
+}
+
+/// `22,290`: thousands apart.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::trace_summary::summarize;
+    use ridgeline_recording::chrome_trace::Options;
+    use ridgeline_recording::trace::Trace;
+
+    #[track_caller]
+    fn check(trace: &str, top: usize, expected: Expect) {
+        let trace = Trace::read(trace.as_bytes(), &Options::default()).expect("it is a trace");
+        let style = Style { color: false, width: 80 };
+        expected.assert_eq(&page(&summarize(&trace), top, style));
+    }
+
+    const GPU: &str = r#"{"baseTimeNanoseconds": 1700000000000000000,
+     "deviceProperties": [{"id": 0, "name": "NVIDIA H100", "numSms": 132, "computeMajor": 9,
+       "computeMinor": 0, "totalGlobalMem": 80000000000}],
+     "traceEvents": [
+     {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 100.5, "dur": 50.25},
+     {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 110,
+       "dur": 5, "args": {"correlation": 7}},
+     {"ph": "X", "cat": "kernel", "name": "void gemm<float, 128, 128, 32, some, other, things>(int)",
+       "pid": 0, "tid": 7, "ts": 120, "dur": 10.5, "args": {"device": 0, "stream": 7,
+       "correlation": 7}},
+     {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "pid": 0, "tid": 7, "ts": 140,
+       "dur": 1, "args": {"device": 0, "stream": 8, "correlation": 8, "bytes": 1000}}
+     ]}"#;
+
+    #[test]
+    fn hardware_counters_are_named_as_such() {
+        let range = |values: &str| {
+            format!(
+                r#"{{"ph": "X", "cat": "cuda_profiler_range", "name": "gemm", "pid": 0, "tid": 0,
+                    "ts": 1, "dur": 2, "args": {{{values}}}}}"#
+            )
+        };
+        let fused = r#""smsp__sass_thread_inst_executed_op_ffma_pred_on.sum": 1000000.0"#;
+        let single = r#""smsp__sass_thread_inst_executed_op_hadd_pred_on.sum": 5"#;
+        let both = format!("{fused}, {single}, \"smsp__cycles_active.avg\": 77");
+        let trace = format!(
+            r#"{{"schemaVersion": 1, "traceEvents": [{}, {}]}}"#,
+            range(&both),
+            range(fused)
+        );
+        check(
+            &trace,
+            10,
+            expect![[r#"
+            unknown device (cpu)
+
+            Hardware counters (CUPTI)
+            kernels                                   2
+            FLOP outside tensor cores       4.0 million
+            tensor core instructions           not read
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_trace_with_a_gpu() {
+        check(
+            GPU,
+            10,
+            expect![[r#"
+                NVIDIA H100 · 132 multiprocessors · compute capability 9.0
+
+                GPU
+                span                         21 µs          from the first activity to the end of the last
+                busy                       11.5 µs    55%
+                  computing                10.5 µs    50%
+                  copying                   1.0 µs     5%
+                idle                        9.5 µs    45%
+                kernels                    10.5 µs          sum of 1 kernel
+                leaked in                   1.0 µs          1 activity from before the recording
+                launch to start              10 µs          median; 95% within 10 µs
+                launching                   5.0 µs          of the host in 1 launch, median 5.0 µs
+                  stream 7                 10.5 µs    50%   1 activity
+                  stream 8                  1.0 µs     5%   1 activity
+
+                Kernels, copies and fills
+                      time      share      calls  occupancy  name
+                   10.5 µs        91%          1             void gemm<float, 128, 128, 32, som…
+                    1.0 µs         9%          1             Memcpy HtoD
+
+                Operators
+                       GPU       host      calls  name
+                   10.5 µs    50.2 µs          1  aten::mm
+
+                note: 1 of 2 GPU activities have no launch in the trace: they were launched before the recording began, and belong to no operator
+            "#]],
+        );
+    }
+
+    #[test]
+    fn one_of_each_list() {
+        check(
+            GPU,
+            1,
+            expect![[r#"
+                NVIDIA H100 · 132 multiprocessors · compute capability 9.0
+
+                GPU
+                span                         21 µs          from the first activity to the end of the last
+                busy                       11.5 µs    55%
+                  computing                10.5 µs    50%
+                  copying                   1.0 µs     5%
+                idle                        9.5 µs    45%
+                kernels                    10.5 µs          sum of 1 kernel
+                leaked in                   1.0 µs          1 activity from before the recording
+                launch to start              10 µs          median; 95% within 10 µs
+                launching                   5.0 µs          of the host in 1 launch, median 5.0 µs
+                  stream 7                 10.5 µs    50%   1 activity
+                  stream 8                  1.0 µs     5%   1 activity
+
+                Kernels, copies and fills
+                      time      share      calls  occupancy  name
+                   10.5 µs        91%          1             void gemm<float, 128, 128, 32, som…
+                           and 1 more names
+
+                Operators
+                       GPU       host      calls  name
+                   10.5 µs    50.2 µs          1  aten::mm
+
+                note: 1 of 2 GPU activities have no launch in the trace: they were launched before the recording began, and belong to no operator
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_trace_without_a_gpu() {
+        let cpu = r#"[{"ph": "X", "cat": "cpu_op", "name": "aten::\u001b[31mmm", "pid": 1, "tid": 1,
+            "ts": 1, "dur": 2}]"#;
+        check(
+            cpu,
+            10,
+            expect![[r#"
+                unknown device (cpu)
+
+                Operators
+                      time      calls  name
+                    2.0 µs          1  aten::�[31mmm
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_trace_with_call_stacks() {
+        let stacks = r#"[
+            {"ph": "X", "cat": "Operator", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2,
+             "args": {"Call stack": "model.py(12): forward;train.py(31): main"}},
+            {"ph": "X", "cat": "Operator", "name": "aten::add", "pid": 1, "tid": 1, "ts": 5, "dur": 9,
+             "args": {"Call stack": "model.py(13): forward;train.py(31): main"}}]"#;
+        check(
+            stacks,
+            10,
+            expect![[r#"
+            unknown device (cpu)
+
+            Operators
+                  time      calls  name
+                9.0 µs          1  aten::add
+                2.0 µs          1  aten::mm
+
+            Lines
+                  time with calls  place
+                9.0 µs     9.0 µs  model.py:13 forward
+                2.0 µs     2.0 µs  model.py:12 forward
+                  0 ns      11 µs  train.py:31 main
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_trace_that_ends_early() {
+        check(
+            &GPU[..GPU.len() - 150],
+            0,
+            expect![[r#"
+                NVIDIA H100 · 132 multiprocessors · compute capability 9.0
+
+                GPU
+                span                       10.5 µs          from the first activity to the end of the last
+                busy                       10.5 µs   100%
+                  computing                10.5 µs   100%
+                idle                          0 ns   0.0%
+                kernels                    10.5 µs          sum of 1 kernel
+                launch to start              10 µs          median; 95% within 10 µs
+                launching                   5.0 µs          of the host in 1 launch, median 5.0 µs
+
+                note: the file ends too early, after 716 bytes of JSON: what came before is counted, the rest is missing
+            "#]],
+        );
+    }
+
+    #[test]
+    fn thousands_apart() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_000), "1,000");
+        assert_eq!(grouped(22_290_123), "22,290,123");
+    }
+}

@@ -1,0 +1,136 @@
+//! Where the batch size of a training script is written.
+//!
+//! From the loop that trains, the value is followed back: to the loader that the loop goes over, to
+//! its argument, and from there through names, attributes, parameters, objects and files to the
+//! number that a person typed. What cannot be followed is refused with the reason, because a wrong
+//! place would change another number of theirs.
+//!
+//! Nothing runs: conditions are read where they are constants or switches of the command line, and
+//! where two numbers are possible all the same, the batch that a run really had decides.
+
+mod sinks;
+
+use std::ops::Range;
+
+use crate::semantics::project::Modules;
+use crate::semantics::trace::{self, Found, Number, Tracer};
+pub use crate::semantics::{Choice, Entry, Project, Refusal};
+
+/// Where the batch size is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchSite {
+    /// Relative to the root.
+    pub file: String,
+    /// The bytes of the number.
+    pub span: Range<usize>,
+    /// The line, counted from 1.
+    pub line: u32,
+    /// What it says now.
+    pub value: u64,
+    /// What stands there, in short: `batch_size=32`.
+    pub text: String,
+    /// Which of the numbers that it may come from this is.
+    pub choice: Choice,
+    /// What else a person should know: another loader that takes the same number.
+    pub note: Option<String>,
+    /// The line of the loader or loop that takes it, where that is another: file and line.
+    pub taken_at: Option<(String, u32)>,
+}
+
+/// Finds where the batch size is written.
+///
+/// # Errors
+/// Where no single number is it, with the reason.
+pub fn batch_site(project: &dyn Project, entry: &Entry) -> Result<BatchSite, Refusal> {
+    let modules = Modules::read(project, entry);
+    if modules.is_empty() {
+        return Err(Refusal::new(format!("{} is not there", entry.path)));
+    }
+    let tracer = Tracer::new(&modules, project, entry);
+    let sink = sinks::sink(&tracer)?;
+    decide(&tracer, sink)
+}
+
+/// Takes the one number that is left.
+fn decide(tracer: &Tracer<'_>, sink: sinks::Sink) -> Result<BatchSite, Refusal> {
+    let Found { numbers: all, doubts, .. } = sink.found;
+    let measured = tracer.entry.measured.filter(|measured| *measured > 0);
+    let chosen = tracer.entry.chosen.filter(|chosen| chosen.count == all.len());
+    if let Some(number) = chosen.and_then(|chosen| all.get(chosen.index)) {
+        return Ok(site_at(tracer, number.clone(), chosen.unwrap_or_default(), sink.at));
+    }
+    let mut numbers = all.clone();
+    if let Some(measured) = measured.filter(|_| numbers.len() > 1) {
+        let exact = numbers.iter().any(|number| number.value == measured);
+        numbers.retain(|number| {
+            if exact { number.value == measured } else { agrees(number.value, measured) }
+        });
+    }
+    let number = match &numbers[..] {
+        [number] => number.clone(),
+        [] => {
+            return Err(doubts
+                .into_iter()
+                .next()
+                .unwrap_or_else(|| Refusal::new("no batch size was found in the program")));
+        }
+        [first, rest @ ..] => {
+            let places: Vec<String> = std::iter::once(first)
+                .chain(rest)
+                .take(3)
+                .map(|number| format!("{} in {}:{}", number.value, number.file, number.line))
+                .collect();
+            let message = format!("the batch size may be any of {}", places.join(", "));
+            return Err(Refusal { message, at: Some((first.file.clone(), first.line)) });
+        }
+    };
+    if let Some(measured) = measured.filter(|measured| !agrees(number.value, *measured)) {
+        let message = format!(
+            "{}:{} says {}, but the last run had a batch of {measured}, so that it may come from elsewhere",
+            number.file, number.line, number.value
+        );
+        return Err(Refusal { message, at: Some((number.file, number.line)) });
+    }
+    // Something on the way that could not be followed: a run that had this batch settles it.
+    if let Some(doubt) = doubts.into_iter().next()
+        && measured != Some(number.value)
+        && !doubt.message.starts_with(trace::CHANGED_IN_A_BRANCH)
+    {
+        return Err(doubt);
+    }
+    if let Some(refusal) = number.refusal.as_ref().filter(|_| measured != Some(number.value)) {
+        return Err(Refusal {
+            message: refusal.clone(),
+            at: Some((number.file.clone(), number.line)),
+        });
+    }
+    let index = all.iter().position(|one| *one == number).unwrap_or_default();
+    let choice = Choice { index, count: all.len() };
+    Ok(site_at(tracer, number, choice, sink.at))
+}
+
+/// Accumulated batches add up, and several processes divide them.
+fn agrees(value: u64, measured: u64) -> bool {
+    value > 0 && (measured.is_multiple_of(value) || value.is_multiple_of(measured))
+}
+
+fn site_at(
+    tracer: &Tracer<'_>,
+    number: Number,
+    choice: Choice,
+    taken_at: Option<(String, u32)>,
+) -> BatchSite {
+    BatchSite {
+        note: sinks::also_taken_by(tracer, &number),
+        taken_at: taken_at.filter(|at| *at != (number.file.clone(), number.line)),
+        choice,
+        file: number.file,
+        span: number.span,
+        line: number.line,
+        value: number.value,
+        text: number.text,
+    }
+}
+
+#[cfg(test)]
+mod tests;

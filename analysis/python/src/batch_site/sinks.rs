@@ -1,0 +1,374 @@
+//! Where a program takes its batches: what the search begins from.
+
+use crate::semantics::batch_names::{is_batch_name, is_for_validation, may_be_batch_name};
+use crate::semantics::call_sites::Arguments;
+use crate::semantics::module::{Call, Loop, Module};
+use crate::semantics::synthetic;
+use crate::semantics::trace::{Found, Number, Place, Step, Tracer};
+use crate::semantics::{Refusal, arguments};
+use crate::syntax::kind::{Kind, TypedNode as _};
+
+/// What takes the batch size, and where that may come from.
+pub(super) struct Sink {
+    pub found: Found,
+    /// File and line of what takes it.
+    pub at: Option<(String, u32)>,
+}
+
+/// Arguments of trainers that are a batch size.
+const TRAINER_KEYS: [&str; 5] = [
+    "per_device_train_batch_size",
+    "per_gpu_train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "train_batch_size",
+    "batch_size",
+];
+
+/// Finds what takes the batch size.
+///
+/// # Errors
+/// Where nothing does, or the configuration decides.
+pub(super) fn sink(tracer: &Tracer<'_>) -> Result<Sink, Refusal> {
+    if tracer.entry.provider {
+        return provider(tracer);
+    }
+    if let Some(refusal) = arguments::given_by_name(tracer) {
+        return Err(refusal);
+    }
+    let mut doubts = Vec::new();
+    let ways: [fn(&Tracer<'_>) -> Vec<Sink>; 4] = [training_loops, trainers, made_batches, loaders];
+    for way in ways {
+        for sink in way(tracer) {
+            if !sink.found.numbers.is_empty() {
+                return Ok(sink);
+            }
+            doubts.extend(sink.found.doubts);
+        }
+    }
+    let named = by_name(tracer);
+    if !named.numbers.is_empty() && doubts.is_empty() {
+        return Ok(Sink { found: named, at: None });
+    }
+    // A number of the right name that the run confirms is the one, whatever could not be followed.
+    let measured = tracer.entry.measured;
+    let confirmed = named.numbers.iter().filter(|number| Some(number.value) == measured).count();
+    if confirmed == 1 {
+        return Ok(Sink { found: named, at: None });
+    }
+    let first = doubts.into_iter().next();
+    Err(first.unwrap_or_else(|| {
+        Refusal::new("no loader, and nothing that is called a batch size, was found in the program")
+    }))
+}
+
+fn provider(tracer: &Tracer<'_>) -> Result<Sink, Refusal> {
+    if let Some(size) = tracer.entry.configured {
+        let message = format!("the configuration asks for a batch_size of {size}: change it there");
+        return Err(Refusal::new(message));
+    }
+    let module = &tracer.modules[0];
+    let function = module.functions.iter().find(|function| {
+        matches!(function.name.as_str(), "skyline_input_provider" | "deepview_input_provider")
+    });
+    let parameter = function
+        .and_then(|function| function.parameters.iter().find(|one| one.name == "batch_size"));
+    let Some(default) = parameter.and_then(|parameter| parameter.default.clone()) else {
+        return Err(Refusal::new(format!("{} has no default of batch_size", module.path)));
+    };
+    let found = tracer.trace(&Place { module: 0, span: default }, &[]);
+    Ok(Sink { found, at: None })
+}
+
+/// The loops that train: around a `backward()`, or around a call of a function with one. Those of the
+/// entry first, and inner ones before outer ones.
+fn training_loops(tracer: &Tracer<'_>) -> Vec<Sink> {
+    let mut sinks = Vec::new();
+    for (at, module) in tracer.modules.iter().enumerate() {
+        for one in loops_that_train(tracer, module) {
+            let place = one.iterable.clone().map(|span| Place { module: at, span });
+            let mut found = place
+                .as_ref()
+                .map_or(Found::default(), |place| tracer.trace(place, &[Step::Batch]));
+            if found.numbers.is_empty() {
+                let within = batches_within(tracer, at, one);
+                found = within.or(found);
+            }
+            let line = module.line(one.span.start);
+            sinks.push(Sink { found, at: Some((module.path.clone(), line)) });
+        }
+    }
+    sinks
+}
+
+/// The loops of a module around a training step.
+pub(super) fn loops_that_train<'m>(tracer: &Tracer<'_>, module: &'m Module) -> Vec<&'m Loop> {
+    let steps = |call: &&Call| call.name() == "backward" || call.name() == "manual_backward";
+    // Functions with a training step, by name: a loop around a call of one trains.
+    let mut names: Vec<&str> = Vec::new();
+    for module in tracer.modules {
+        for call in module.calls.iter().filter(steps) {
+            names.extend(call.function.map(|at| module.functions[at].name.as_str()));
+        }
+    }
+    names.retain(|name| !matches!(*name, "forward" | "main"));
+    let trains = |call: &&Call| steps(call) || names.contains(&call.name());
+    let calls: Vec<&Call> = module.calls.iter().filter(trains).take(256).collect();
+    let mut loops: Vec<&Loop> = Vec::new();
+    for direct in [true, false] {
+        for call in calls.iter().filter(|call| steps(call) == direct) {
+            let around = |one: &&Loop| {
+                one.span.contains(&call.span.start)
+                    && (one.function == call.function
+                        || call.function.is_some_and(|at| {
+                            // A closure within the loop.
+                            one.span.contains(&module.functions[at].span.start)
+                        }))
+            };
+            let mut around: Vec<&Loop> = module.loops.iter().filter(around).collect();
+            around.reverse();
+            for one in around {
+                if !loops.iter().any(|known| known.span == one.span) {
+                    loops.push(one);
+                }
+            }
+        }
+    }
+    loops
+}
+
+/// What a loop over steps takes its batches from: `next(iterator)`, `get_batch("train")`, tensors that
+/// it makes.
+fn batches_within(tracer: &Tracer<'_>, module: usize, one: &Loop) -> Found {
+    let text = &tracer.modules[module];
+    let mut found = Found::default();
+    let inside = text.assignments.iter().filter(|assignment| {
+        one.span.contains(&assignment.at.start) && assignment.function == one.function
+    });
+    for assignment in inside.take(64) {
+        let is_call = text.node(&assignment.value).is_some_and(|node| node.is(Kind::Call));
+        if is_call && !is_for_validation(text.text(&assignment.value)) {
+            let place = Place { module, span: assignment.value.clone() };
+            let callee = text.calls.iter().find(|call| call.span == assignment.value);
+            let brings = callee.is_some_and(|call| brings_a_batch(tracer, &place, call));
+            let given =
+                if brings { tracer.trace(&place, &[Step::Batch]) } else { Found::default() };
+            if !given.numbers.is_empty() {
+                return given;
+            }
+            if brings {
+                found = found.or(given);
+            }
+        }
+    }
+    // nanoGPT asks for the first batch before its loop.
+    let before = text.calls.iter().filter(|call| call.function == one.function);
+    for call in before.filter(|call| call.name().contains("batch")).take(8) {
+        let place = Place { module, span: call.span.clone() };
+        if is_for_validation(text.text(&call.span)) {
+            continue;
+        }
+        let given = tracer.trace(&place, &[Step::Batch]);
+        if !given.numbers.is_empty() {
+            return given;
+        }
+    }
+    found
+}
+
+/// Whether a call's name or its callee says that it gives a batch: not every call with a tensor in it
+/// does.
+fn brings_a_batch(tracer: &Tracer<'_>, place: &Place, call: &Call) -> bool {
+    let name = call.name().to_lowercase();
+    ["batch", "next", "sample", "data", "fetch"].iter().any(|word| name.contains(word))
+        || Arguments::of(tracer, place).is_some_and(|arguments| {
+            arguments.by_name.iter().any(|(name, _)| may_be_batch_name(name))
+        })
+}
+
+/// Trainers of libraries: Lightning's `fit`, transformers' arguments, fastai's loaders.
+fn trainers(tracer: &Tracer<'_>) -> Vec<Sink> {
+    let mut sinks = Vec::new();
+    for (module, text) in tracer.modules.iter().enumerate() {
+        for call in &text.calls {
+            let place = Place { module, span: call.span.clone() };
+            let name = call.name();
+            let found = if name.ends_with("TrainingArguments")
+                || name.ends_with("TrainArguments")
+                || name.ends_with("Config")
+                    && text.text(&call.span).contains("per_device_train_batch_size")
+            {
+                of_training_arguments(tracer, &place)
+            } else if matches!(name, "fit" | "fit_loop") {
+                of_fit(tracer, &place)
+            } else {
+                continue;
+            };
+            let line = text.line(call.span.start);
+            sinks.push(Sink { found, at: Some((text.path.clone(), line)) });
+        }
+    }
+    sinks
+}
+
+fn of_training_arguments(tracer: &Tracer<'_>, place: &Place) -> Found {
+    let Some(arguments) = Arguments::of(tracer, place) else { return Found::default() };
+    for key in TRAINER_KEYS {
+        if let Some(value) = arguments.named(key) {
+            return tracer.part(place, value, &[]);
+        }
+        for splat in &arguments.splats {
+            let found = tracer.member(place, *splat, Step::Key(key.to_owned()), &[]);
+            if !found.numbers.is_empty() {
+                return found;
+            }
+        }
+    }
+    tracer.doubt(
+        place,
+        "names no per_device_train_batch_size, so that the library's own default counts",
+    )
+}
+
+/// `trainer.fit(model, loader)`, `trainer.fit(model, datamodule=data)`, `trainer.fit(model)`.
+fn of_fit(tracer: &Tracer<'_>, place: &Place) -> Found {
+    let Some(arguments) = Arguments::of(tracer, place) else { return Found::default() };
+    let keys = ["train_dataloaders", "train_dataloader", "datamodule", "train_loader"];
+    let named = keys.iter().find_map(|key| arguments.named(key));
+    let data = named.or(arguments.positional.get(1).copied());
+    let given = data.into_iter().chain(arguments.positional.first().copied());
+    let mut doubts = Found::default();
+    for node in given {
+        // A data module, or a model that makes its own loader.
+        let inner =
+            tracer.member(place, node, Step::Key("train_dataloader".to_owned()), &[Step::Batch]);
+        if !inner.numbers.is_empty() {
+            return inner;
+        }
+        let found = tracer.part(place, node, &[Step::Batch]);
+        if !found.numbers.is_empty() {
+            return found;
+        }
+        doubts = doubts.or(inner).or(found);
+    }
+    doubts
+}
+
+/// Tensors that are made before or in the training loop and handed to something in it.
+fn made_batches(tracer: &Tracer<'_>) -> Vec<Sink> {
+    let mut sinks = Vec::new();
+    for (at, module) in tracer.modules.iter().enumerate() {
+        let Some(one) = loops_that_train(tracer, module).into_iter().next() else { continue };
+        let body = module.text(&one.span);
+        let mut found = Found::default();
+        let made = module
+            .assignments
+            .iter()
+            .filter(|assignment| assignment.function == one.function && assignment.class.is_none());
+        for assignment in made.take(256) {
+            let maker = module.calls.iter().find(|call| {
+                assignment.value.start == call.span.start && synthetic::is_maker(call)
+            });
+            let is_used = mentions(body, &assignment.target);
+            if let Some(call) = maker.filter(|_| is_used) {
+                found = found.or(synthetic::first_size(tracer, at, call));
+            }
+        }
+        if found.numbers.len() > 1 {
+            let lines: Vec<String> = found.numbers.iter().map(|one| one.line.to_string()).collect();
+            let message = format!(
+                "{} writes the batch size {} times (lines {}): give it one name",
+                module.path,
+                lines.len(),
+                lines.join(", ")
+            );
+            let place = Some((module.path.clone(), found.numbers[0].line));
+            found = Found::doubt(Refusal { message, at: place });
+        }
+        let line = module.line(one.span.start);
+        sinks.push(Sink { found, at: Some((module.path.clone(), line)) });
+    }
+    sinks
+}
+
+/// Whether a text has a name as a word of its own.
+fn mentions(text: &str, name: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + name.len()..].chars().next();
+        !before.is_some_and(is_word) && !after.is_some_and(is_word)
+    })
+}
+
+/// All loaders that are not for validation, where no loop leads to one.
+fn loaders(tracer: &Tracer<'_>) -> Vec<Sink> {
+    let mut found = Found::default();
+    let mut at = None;
+    for (module, text) in tracer.modules.iter().enumerate() {
+        for call in text.calls.iter().filter(|call| call.name().ends_with("DataLoader")) {
+            let target = text.assignments.iter().find(|one| one.value == call.span);
+            if target.is_some_and(|one| is_for_validation(&one.target)) {
+                continue;
+            }
+            let place = Place { module, span: call.span.clone() };
+            found = found.or(tracer.trace(&place, &[Step::Batch]));
+            at.get_or_insert((text.path.clone(), text.line(call.span.start)));
+        }
+    }
+    vec![Sink { found, at }]
+}
+
+/// Numbers that are called a batch size: constants, defaults, options.
+fn by_name(tracer: &Tracer<'_>) -> Found {
+    let mut found = Found::default();
+    for (module, text) in tracer.modules.iter().enumerate() {
+        for one in &text.assignments {
+            let last =
+                one.target.rsplit(['.', '"', '[']).find(|part| !part.is_empty() && *part != "]");
+            if last.is_some_and(is_batch_name) && !one.value.is_empty() && one.element.is_none() {
+                let place = Place { module, span: one.value.clone() };
+                found = found.or(numbers_alone(tracer.trace(&place, &[])));
+            }
+        }
+        for call in text.calls.iter().filter(|call| call.name() == "add_argument") {
+            let place = Place { module, span: call.span.clone() };
+            let Some(arguments) = Arguments::of(tracer, &place) else { continue };
+            let is_batch = arguments.positional.iter().any(|node| {
+                crate::semantics::literal::string(text, *node)
+                    .is_some_and(|option| is_batch_name(&option))
+            });
+            if let (true, Some(default)) = (is_batch, arguments.named("default")) {
+                found = found.or(numbers_alone(tracer.part(&place, default, &[])));
+            }
+        }
+    }
+    found
+}
+
+fn numbers_alone(found: Found) -> Found {
+    Found { numbers: found.numbers, ..Found::default() }
+}
+
+/// A word where other loaders take the same number.
+pub(super) fn also_taken_by(tracer: &Tracer<'_>, number: &Number) -> Option<String> {
+    let mut others = Vec::new();
+    for (module, text) in tracer.modules.iter().enumerate() {
+        for call in text.calls.iter().filter(|call| call.name().ends_with("DataLoader")).take(16) {
+            let target = text.assignments.iter().find(|one| one.value == call.span);
+            let Some(target) = target.filter(|one| is_for_validation(&one.target)) else {
+                continue;
+            };
+            let place = Place { module, span: call.span.clone() };
+            let found = tracer.trace(&place, &[Step::Batch]);
+            if found
+                .numbers
+                .iter()
+                .any(|other| other.file == number.file && other.span == number.span)
+            {
+                others.push(target.target.clone());
+            }
+        }
+    }
+    let first = others.first()?;
+    Some(format!("{first} takes the same number"))
+}

@@ -1,0 +1,154 @@
+//! How a program whose default is a GPU is asked for the CPU: an option that its own text declares.
+
+use crate::syntax::kind::{Field, Kind, TypedNode as _};
+use tree_sitter::Node;
+
+use crate::syntax::index::SourceIndex;
+
+/// How deep an assignment of a module stands in the tree: module, statement, assignment.
+const OF_A_MODULE: u32 = 2;
+
+/// The arguments that make a program use the CPU, with the line that declares the option; nothing where
+/// the program does not ask for a GPU by default, or has no such option.
+///
+/// It reads `add_argument("--device", default="cuda")`, `add_argument("--cuda", action="store_false")`,
+/// and the settings of programs that any command line argument overrides (`configurator.py` of nanoGPT).
+pub fn cpu_option(index: &SourceIndex) -> Option<(Vec<String>, u32)> {
+    let tree = index.tree()?;
+    let text = index.text();
+    let overrides = text.contains("configurator.py");
+    if !overrides && !text.contains("add_argument") {
+        return None;
+    }
+    // The cursor walks without recursion: a text may be nested as deeply as it likes.
+    let mut cursor = tree.walk();
+    loop {
+        let node = cursor.node();
+        let found = match Kind::of(&node) {
+            Kind::Call => declared(node, text),
+            Kind::Assignment if overrides && cursor.depth() == OF_A_MODULE => setting(node, text),
+            _ => None,
+        };
+        if let Some(arguments) = found {
+            return Some((arguments, node.start_position().row as u32 + 1));
+        }
+        if cursor.goto_first_child() {
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return None;
+            }
+        }
+    }
+}
+
+/// The argument for an option that a call of `add_argument` declares.
+fn declared(call: Node<'_>, text: &str) -> Option<Vec<String>> {
+    let function = call.field(Field::Function)?;
+    let name = text.get(function.byte_range())?;
+    if name.rsplit('.').next() != Some("add_argument") {
+        return None;
+    }
+    let arguments = call.field(Field::Arguments)?;
+    let mut walk = arguments.walk();
+    let (mut option, mut default, mut action) = (None, None, None);
+    for argument in arguments.named_children(&mut walk) {
+        if argument.is(Kind::KeywordArgument) {
+            let keyword = argument.field(Field::Name)?;
+            let value = argument.field(Field::Value).and_then(|it| string(it, text));
+            match text.get(keyword.byte_range())? {
+                "default" => default = value,
+                "action" => action = value,
+                _ => {}
+            }
+        } else if let Some(value) = string(argument, text)
+            && (option.is_none() || value.starts_with("--"))
+        {
+            option = Some(value);
+        }
+    }
+    let option = option?;
+    match option.trim_start_matches('-') {
+        "device" | "accelerator" if default.is_some_and(is_gpu) => {
+            Some(vec![option.to_owned(), "cpu".to_owned()])
+        }
+        "cuda" | "gpu" | "use_cuda" | "use-cuda" | "use_gpu" | "use-gpu"
+            if action == Some("store_false") =>
+        {
+            Some(vec![option.to_owned()])
+        }
+        _ => None,
+    }
+}
+
+/// The argument for `device = 'cuda'` of a program whose settings the command line overrides.
+fn setting(assignment: Node<'_>, text: &str) -> Option<Vec<String>> {
+    let name = text.get(assignment.field(Field::Left)?.byte_range())?;
+    let value = string(assignment.field(Field::Right)?, text)?;
+    (name == "device" && is_gpu(value)).then(|| vec!["--device=cpu".to_owned()])
+}
+
+fn is_gpu(value: &str) -> bool {
+    value == "cuda" || value == "gpu" || value.starts_with("cuda:")
+}
+
+/// The content of a plain string.
+fn string<'t>(node: Node<'_>, text: &'t str) -> Option<&'t str> {
+    let mut walk = node.walk();
+    let mut parts = node.named_children(&mut walk).filter(|it| it.is(Kind::StringContent));
+    let content = parts.next().filter(|_| node.is(Kind::String) && parts.next().is_none())?;
+    text.get(content.byte_range())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let found = cpu_option(&SourceIndex::new(text));
+        let shown = found.map(|(words, line)| format!("{line}: {}", words.join(" ")));
+        assert_eq!(shown.unwrap_or_default(), expected);
+    }
+
+    #[test]
+    fn options_of_argparse() {
+        check(
+            "p.add_argument('--lr', default=0.1)\np.add_argument('-d', '--device', type=str, default='cuda')\n",
+            "2: --device cpu",
+        );
+        check("p.add_argument('--device', default='cuda:0', help='x')\n", "1: --device cpu");
+        check("p.add_argument('--cuda', action='store_false', help='x')\n", "1: --cuda");
+        check("group.add_argument('--use-gpu', action='store_false')\n", "1: --use-gpu");
+    }
+
+    #[test]
+    fn programs_that_do_not_ask_for_a_gpu_by_default() {
+        check("p.add_argument('--cuda', action='store_true')\n", "");
+        check("p.add_argument('--device', default='cpu')\n", "");
+        check(
+            "p.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')\n",
+            "",
+        );
+        check(
+            "p.add_argument('--device', default=None)\np.add_argument(*names, default='cuda')\n",
+            "",
+        );
+        check("device = 'cuda'\n", "");
+    }
+
+    #[test]
+    fn settings_that_the_command_line_overrides() {
+        let runs = "exec(open('configurator.py').read())\n";
+        check(&format!("device = 'cuda' # or cpu\n{runs}"), "1: --device=cpu");
+        check(&format!("def f():\n    device = 'cuda'\n{runs}"), "");
+        check(&format!("device = f'cuda'\ndevice = name\n{runs}"), "1: --device=cpu");
+    }
+
+    #[test]
+    fn nested_20_000_deep() {
+        let (open, close) = ("f(".repeat(20_000), ")".repeat(20_000));
+        check(&format!("{open}p.add_argument('--cuda', action='store_false'){close}"), "1: --cuda");
+    }
+}

@@ -1,0 +1,43 @@
+//! Numbers that the environment may say instead: `int(os.environ.get("BATCH", 32))`.
+
+use super::call_sites::Arguments;
+use super::literal;
+use super::trace::{Found, Place, Tracer};
+use crate::syntax::kind::{Kind, TypedNode as _};
+
+/// The default of a variable that nobody sets.
+pub(super) fn environment(tracer: &Tracer<'_>, place: &Place, arguments: &Arguments<'_>) -> Found {
+    let module = &tracer.modules[place.module];
+    let variable = arguments.positional.first().and_then(|node| literal::string(module, *node));
+    let variable = variable.unwrap_or_else(|| "a variable".to_owned());
+    if tracer.entry.environment.contains(&variable) {
+        return tracer
+            .doubt(place, format!("takes it from {variable}, which the configuration sets"));
+    }
+    let default = arguments.positional.get(1).copied().or(arguments.named("default"));
+    let Some(default) = default else {
+        return tracer.doubt(place, format!("takes it from the environment's {variable}"));
+    };
+    let inner = super::gather::named_children(default)
+        .into_iter()
+        .find(|child| child.is(Kind::StringContent));
+    match inner.and_then(|inner| Some((inner, literal::whole(module.text(&inner.byte_range()))?))) {
+        Some((inner, value)) => {
+            let mut found = tracer.number(place, default, default);
+            let line = module.line(inner.start_byte());
+            let text = super::trace::one_line(module.text(&place.span));
+            let file = module.path.clone();
+            let span = inner.byte_range();
+            found.numbers.push(super::trace::Number {
+                file,
+                span,
+                line,
+                value,
+                text,
+                refusal: None,
+            });
+            found
+        }
+        None => tracer.part(place, default, &[]),
+    }
+}

@@ -1,0 +1,30 @@
+//! What a program means, as far as its texts say: scopes, names, functions, calls and the values that an
+//! expression can have. Nothing runs.
+//!
+//! A [`module::Module`] is one text, read once; [`project::Modules`] are those that a script imports. A
+//! [`trace::Tracer`] goes from an expression back through names, attributes, parameters, objects and data
+//! files to the numbers that it may come from. The batch size, the rewrites and the rules stand on it.
+
+pub mod arguments;
+pub mod batch_names;
+pub mod call_sites;
+mod condition;
+mod config_file;
+mod data_file;
+mod dictionary;
+mod entry;
+mod environment;
+pub mod functions;
+pub mod gather;
+pub mod literal;
+pub mod module;
+mod names;
+mod objects;
+pub mod project;
+mod refusal;
+pub mod synthetic;
+pub mod trace;
+
+pub use entry::{Choice, Entry};
+pub use project::Project;
+pub use refusal::Refusal;

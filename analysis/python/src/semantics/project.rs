@@ -1,0 +1,128 @@
+//! The texts that a script reads, from its imports.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Entry;
+use super::module::Module;
+
+/// The texts of a project.
+pub trait Project: Sync {
+    /// The text of a file, by its path relative to the project's root with `/` between; nothing
+    /// where there is none that may be read.
+    fn text(&self, path: &str) -> Option<Arc<str>>;
+}
+
+impl Project for std::collections::HashMap<String, Arc<str>> {
+    fn text(&self, path: &str) -> Option<Arc<str>> {
+        self.get(path).cloned()
+    }
+}
+
+/// Files that are followed. A batch size is rarely more than two imports away.
+const MOST_FILES: usize = 96;
+/// Bytes of text in all.
+const MOST_BYTES: usize = 8 << 20;
+
+/// The modules of a project that its entry imports, the entry first.
+#[derive(Debug, Default)]
+pub struct Modules {
+    pub all: Vec<Module>,
+    by_path: HashMap<String, usize>,
+    /// Folders that absolute imports are looked for in.
+    folders: Vec<String>,
+}
+
+impl Modules {
+    /// Reads the entry and what it imports, breadth first.
+    pub fn read(project: &dyn Project, entry: &Entry) -> Modules {
+        let mut folders = vec![folder_of(&entry.path)];
+        for folder in ["", "src"] {
+            if !folders.iter().any(|known| known == folder) {
+                folders.push(folder.to_owned());
+            }
+        }
+        let mut modules = Modules { folders, ..Modules::default() };
+        let mut bytes = 0;
+        modules.load(project, &entry.path, &mut bytes);
+        let mut at = 0;
+        while at < modules.all.len() && modules.all.len() < MOST_FILES {
+            let module = &modules.all[at];
+            let mut wanted = Vec::new();
+            for import in &module.imports {
+                let dots = ".".repeat(import.level as usize);
+                wanted
+                    .extend(modules.candidates(&module.path, &format!("{dots}{}", import.module)));
+                for name in &import.names {
+                    let separator = if import.module.is_empty() { "" } else { "." };
+                    let dotted = format!("{dots}{}{separator}{name}", import.module);
+                    wanted.extend(modules.candidates(&module.path, &dotted));
+                }
+            }
+            for path in wanted {
+                modules.load(project, &path, &mut bytes);
+            }
+            at += 1;
+        }
+        modules
+    }
+
+    fn load(&mut self, project: &dyn Project, path: &str, bytes: &mut usize) {
+        if self.by_path.contains_key(path) || self.all.len() >= MOST_FILES {
+            return;
+        }
+        let Some(text) = project.text(path) else { return };
+        *bytes = bytes.saturating_add(text.len());
+        if *bytes > MOST_BYTES {
+            return;
+        }
+        self.by_path.insert(path.to_owned(), self.all.len());
+        self.all.push(Module::new(path, text));
+    }
+
+    /// There is not even the entry.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The module that `dotted` means in the file at `path`, where it is one of the project.
+    pub fn imported(&self, path: &str, dotted: &str) -> Option<usize> {
+        self.candidates(path, dotted).iter().find_map(|path| self.by_path.get(path).copied())
+    }
+
+    /// The files that a dotted module may be in.
+    fn candidates(&self, path: &str, dotted: &str) -> Vec<String> {
+        let level = dotted.chars().take_while(|c| *c == '.').count();
+        let inside = dotted[level..].replace('.', "/");
+        if inside.contains(['\\', ':']) {
+            return Vec::new();
+        }
+        let folders: Vec<String> = match level {
+            0 => self.folders.clone(),
+            _ => {
+                let mut folder = folder_of(path);
+                for _ in 1..level.min(32) {
+                    folder = folder_of(&folder);
+                }
+                vec![folder]
+            }
+        };
+        let join = |folder: &str, rest: &str| match (folder, rest) {
+            ("", rest) => rest.to_owned(),
+            (folder, "") => folder.to_owned(),
+            (folder, rest) => format!("{folder}/{rest}"),
+        };
+        let bases = folders.iter().map(|folder| join(folder, &inside));
+        let both = bases.flat_map(|base| {
+            let package = join(&base, "__init__.py");
+            let module = (!base.is_empty()).then(|| format!("{base}.py"));
+            module.into_iter().chain([package])
+        });
+        both.collect()
+    }
+}
+
+/// `a/b` of `a/b/c.py`; empty at the root.
+pub(crate) fn folder_of(path: &str) -> String {
+    path.rsplit_once('/').map(|(folder, _)| folder.to_owned()).unwrap_or_default()
+}

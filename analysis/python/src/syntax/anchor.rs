@@ -1,0 +1,275 @@
+//! Where each line of the text that ran is in today's text.
+
+use std::collections::HashMap;
+
+use imara_diff::{Algorithm, Diff, InternedInput};
+
+/// A line of today's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Counted from 1.
+    pub line: u32,
+    /// The line stands in the place of the old one and reads differently.
+    pub changed: bool,
+}
+
+/// Lines of the text that ran, and where they are today. Lines are counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineMap {
+    /// By old line. Nothing where the line is gone.
+    places: Vec<Option<Place>>,
+    /// By new line: the old line that reads the same. Nothing where the line is new or changed.
+    origins: Vec<Option<u32>>,
+    /// Indices of old lines that are not blank and gone or changed, sorted.
+    gone_code: Vec<usize>,
+    /// Checksums of the text that ran are unknown: lines are taken to be where they were.
+    identity: bool,
+}
+
+/// The checksum of a blank line.
+const BLANK: u32 = 0;
+
+impl LineMap {
+    /// Compares the checksums (see [`super::fingerprint`]) of the text that ran with today's.
+    ///
+    /// Lines that stayed in order are found with a diff. Of what is left, a line that is there once
+    /// on both sides has moved, and takes its equal neighbours with it. Of what is then left, lines
+    /// that were replaced by as many others are taken to have changed, one by one.
+    pub fn new(old: &[u32], new: &[u32]) -> LineMap {
+        let mut map = LineMap {
+            places: vec![None; old.len()],
+            origins: vec![None; new.len()],
+            gone_code: Vec::new(),
+            identity: old.is_empty(),
+        };
+        let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+        let ends = old[prefix..].iter().rev().zip(new[prefix..].iter().rev());
+        let suffix = ends.take_while(|(a, b)| a == b).count();
+        let mut input = InternedInput::default();
+        input.update_before(old[prefix..old.len() - suffix].iter().copied());
+        input.update_after(new[prefix..new.len() - suffix].iter().copied());
+        let diff = Diff::compute(Algorithm::Histogram, &input);
+        let (mut old_at, mut new_at) = (0, 0);
+        let hunks: Vec<_> = diff
+            .hunks()
+            .map(|hunk| (range(hunk.before, prefix), range(hunk.after, prefix)))
+            .collect();
+        for (before, after) in
+            hunks.iter().cloned().chain([(old.len()..old.len(), new.len()..new.len())])
+        {
+            for (from, to) in (old_at..before.start).zip(new_at..after.start) {
+                map.join(from, to);
+            }
+            (old_at, new_at) = (before.end, after.end);
+        }
+        map.find_moved(old, new);
+        for (before, after) in hunks {
+            map.find_replaced(old, new, before, after);
+        }
+        let is_gone = |at: &usize| old[*at] != BLANK && !map.is_unchanged(*at);
+        map.gone_code = (0..old.len()).filter(is_gone).collect();
+        map
+    }
+
+    /// Where an old line is today. Nothing where it was deleted.
+    pub fn place(&self, old_line: u32) -> Option<Place> {
+        if self.identity {
+            let known = old_line >= 1 && (old_line as usize) <= self.origins.len();
+            return known.then_some(Place { line: old_line, changed: false });
+        }
+        *self.places.get(index(old_line)?)?
+    }
+
+    /// Which line of the text that ran a line of today is, unchanged. Nothing where it is new or
+    /// changed.
+    pub fn origin(&self, new_line: u32) -> Option<u32> {
+        if self.identity {
+            return Some(new_line);
+        }
+        *self.origins.get(index(new_line)?)?
+    }
+
+    /// Nothing but blank lines stood between two lines of the text that ran, or what did is still
+    /// somewhere in today's.
+    pub fn nothing_between(&self, first: u32, last: u32) -> bool {
+        let next = self.gone_code.partition_point(|&at| at < first as usize);
+        let end = (last as usize).saturating_sub(1);
+        self.identity || self.gone_code.get(next).is_none_or(|&at| at >= end)
+    }
+
+    fn join(&mut self, old: usize, new: usize) {
+        self.places[old] = Some(Place { line: number(new), changed: false });
+        self.origins[new] = Some(number(old));
+    }
+
+    fn is_unchanged(&self, old: usize) -> bool {
+        self.places[old].is_some_and(|place| !place.changed)
+    }
+
+    fn find_moved(&mut self, old: &[u32], new: &[u32]) {
+        let lone_old = lone(old, |at| self.places[at].is_none());
+        let lone_new = lone(new, |at| self.origins[at].is_none());
+        let mut moved: Vec<(usize, usize)> = lone_old
+            .into_iter()
+            .filter_map(|(checksum, from)| Some((from, *lone_new.get(&checksum)?)))
+            .collect();
+        moved.sort_unstable();
+        for (from, to) in moved {
+            if self.places[from].is_some() || self.origins[to].is_some() {
+                continue;
+            }
+            self.join(from, to);
+            for step in [1, -1] {
+                let (mut from, mut to) = (from, to);
+                while let (Some(next_from), Some(next_to)) =
+                    (from.checked_add_signed(step), to.checked_add_signed(step))
+                    && next_from < old.len()
+                    && next_to < new.len()
+                    && old[next_from] == new[next_to]
+                    && self.places[next_from].is_none()
+                    && self.origins[next_to].is_none()
+                {
+                    self.join(next_from, next_to);
+                    (from, to) = (next_from, next_to);
+                }
+            }
+        }
+    }
+
+    fn find_replaced(
+        &mut self,
+        old: &[u32],
+        new: &[u32],
+        before: std::ops::Range<usize>,
+        after: std::ops::Range<usize>,
+    ) {
+        let gone: Vec<usize> =
+            before.filter(|&at| self.places[at].is_none() && old[at] != BLANK).collect();
+        let added: Vec<usize> =
+            after.filter(|&at| self.origins[at].is_none() && new[at] != BLANK).collect();
+        // With other numbers on both sides there is no telling which became which, and a cost at
+        // the wrong line is worse than none. One line that became several is mostly a statement
+        // that is being broken up, and begins where it began.
+        if gone.len() == added.len() || (gone.len() == 1 && !added.is_empty()) {
+            for (&from, &to) in gone.iter().zip(&added) {
+                self.places[from] = Some(Place { line: number(to), changed: true });
+            }
+        }
+    }
+}
+
+/// Checksums that are there once among the lines that `take` wants, and where.
+fn lone(checksums: &[u32], take: impl Fn(usize) -> bool) -> HashMap<u32, usize> {
+    let mut found: HashMap<u32, Option<usize>> = HashMap::new();
+    for (at, &checksum) in checksums.iter().enumerate() {
+        if checksum != BLANK && take(at) {
+            found.entry(checksum).and_modify(|place| *place = None).or_insert(Some(at));
+        }
+    }
+    found.into_iter().filter_map(|(checksum, at)| Some((checksum, at?))).collect()
+}
+
+fn range(range: std::ops::Range<u32>, offset: usize) -> std::ops::Range<usize> {
+    range.start as usize + offset..range.end as usize + offset
+}
+
+fn index(line: u32) -> Option<usize> {
+    (line as usize).checked_sub(1)
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index + 1).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fingerprint;
+
+    /// Lines of both texts are words; each old one with where it is today, `*` where it changed.
+    #[track_caller]
+    fn check(old: &str, new: &str, expected: Expect) {
+        let lines = |text: &str| fingerprint(&text.replace(' ', "\n"));
+        let map = LineMap::new(&lines(old), &lines(new));
+        let shown: Vec<String> = old
+            .split(' ')
+            .zip(1..)
+            .map(|(word, line)| match map.place(line) {
+                Some(place) => {
+                    format!("{word}{}{}", place.line, if place.changed { "*" } else { "" })
+                }
+                None => format!("{word}-"),
+            })
+            .collect();
+        expected.assert_eq(&shown.join(" "));
+    }
+
+    #[test]
+    fn lines_are_pushed_down_and_pulled_up() {
+        check("a b c", "x y a b z c", expect!["a3 b4 c6"]);
+        check("a b c d", "a d", expect!["a1 b- c- d2"]);
+    }
+
+    #[test]
+    fn a_line_in_place_of_another_has_changed() {
+        check("a b c", "a x c", expect!["a1 b2* c3"]);
+        check("a b c d", "a x y d", expect!["a1 b2* c3* d4"]);
+        check("a b d", "a x y d", expect!["a1 b2* d4"]);
+    }
+
+    #[test]
+    fn where_it_cannot_be_told_there_is_nothing() {
+        check("a b c d", "a x d", expect!["a1 b- c- d3"]);
+        check("a b c d", "a x y z d", expect!["a1 b- c- d5"]);
+    }
+
+    #[test]
+    fn a_moved_line_takes_its_neighbours_along() {
+        check("a b ( c ) d", "a b d e ( c )", expect!["a1 b2 (5 c6 )7 d3"]);
+    }
+
+    #[test]
+    fn equal_lines_stay_in_order() {
+        check("a ) b ) c )", "a ) x b ) c )", expect!["a1 )2 b4 )5 c6 )7"]);
+    }
+
+    #[test]
+    fn indentation_does_not_matter() {
+        let map =
+            LineMap::new(&fingerprint("if x:\n  a\n"), &fingerprint("with y:\n  if x:\n\t\ta\r\n"));
+        assert_eq!(map.place(2), Some(Place { line: 3, changed: false }));
+        assert_eq!(map.origin(1), None);
+    }
+
+    #[test]
+    fn without_checksums_lines_are_where_they_were() {
+        let map = LineMap::new(&[], &fingerprint("a\nb"));
+        assert_eq!(map.place(2), Some(Place { line: 2, changed: false }));
+        assert_eq!((map.place(0), map.place(3)), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_lines_share_a_place(
+            old in proptest::collection::vec(0u32..6, 0..30),
+            new in proptest::collection::vec(0u32..6, 0..30),
+        ) {
+            let map = LineMap::new(&old, &new);
+            if old.is_empty() {
+                return Ok(());
+            }
+            let mut taken = std::collections::HashSet::new();
+            for line in 0..40 {
+                if let Some(place) = map.place(line) {
+                    prop_assert!(taken.insert(place.line));
+                    let same = old[line as usize - 1] == new[place.line as usize - 1];
+                    prop_assert!(same != place.changed);
+                    prop_assert_eq!(map.origin(place.line), same.then_some(line));
+                }
+            }
+        }
+    }
+}

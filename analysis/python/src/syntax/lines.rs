@@ -1,0 +1,203 @@
+//! Where the lines of a text are, and a checksum of each.
+//!
+//! Lines end at `\n`, `\r\n` and `\r`, as for Python and the Language Server Protocol. A text with n
+//! line ends has n + 1 lines; the last may be empty.
+
+use std::ops::Range;
+
+/// One crc32 a line, over the line's UTF-8 bytes without the whitespace around them.
+///
+/// The agent writes the same (`line_crc` in docs/recording.md), so that costs can follow their
+/// lines. Both sides strip what Python's `bytes.strip()` strips: space, `\t`, `\n`, `\r`, `\x0b`
+/// and `\x0c`, and nothing of Unicode. A byte order mark at the start of the text belongs to no
+/// line. An empty line's checksum is 0.
+pub fn fingerprint(text: &str) -> Vec<u32> {
+    Lines::new(text).checksums
+}
+
+/// The lines of one text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lines {
+    /// Where each line begins; the first is 0, and there is always one.
+    starts: Vec<usize>,
+    /// As [`fingerprint`] gives them.
+    checksums: Vec<u32>,
+    /// Bytes of the text.
+    len: usize,
+}
+
+impl Lines {
+    /// Finds the lines of `text`.
+    pub fn new(text: &str) -> Lines {
+        let mut lines = Lines { starts: Vec::new(), checksums: Vec::new(), len: text.len() };
+        split(text, 0..text.len(), &mut lines.starts, &mut lines.checksums);
+        lines.starts.push(last_line_start(text));
+        lines.checksums.push(checksum(text, last_line_start(text)..text.len()));
+        lines
+    }
+
+    /// How many lines there are; at least 1.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.starts.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Checksums by line, as [`fingerprint`] gives them.
+    pub fn checksums(&self) -> &[u32] {
+        &self.checksums
+    }
+
+    /// Bytes of the text.
+    pub fn text_len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of the longest line, its end included.
+    pub fn longest(&self) -> usize {
+        let ends = self.starts.iter().skip(1).chain([&self.len]);
+        self.starts
+            .iter()
+            .zip(ends)
+            .map(|(start, end)| end.saturating_sub(*start))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The line, counted from 1, that holds the byte at `offset`. An offset past the end is on the
+    /// last line.
+    pub fn line_of(&self, offset: usize) -> u32 {
+        u32::try_from(self.starts.partition_point(|&start| start <= offset)).unwrap_or(u32::MAX)
+    }
+
+    /// Where a line, counted from 1, begins. Line 0 begins where line 1 does; a line past the last
+    /// one begins at the text's end.
+    pub fn start_of(&self, line: u32) -> usize {
+        let index = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+        self.starts.get(index).copied().unwrap_or(self.len)
+    }
+
+    /// The bytes of a line, counted from 1, without its line end and without whitespace around it.
+    /// Empty for a blank line and for one that is not there.
+    pub fn trimmed(&self, text: &str, line: u32) -> Range<usize> {
+        let start = self.start_of(line);
+        let end = self.start_of(line.saturating_add(1)).min(text.len());
+        trim(text.as_bytes(), start.min(end)..end)
+    }
+
+    /// Follows an edit: the bytes `old` of the text before became `new_len` bytes, and `text` is
+    /// the text after.
+    pub fn edit(&mut self, text: &str, old: Range<usize>, new_len: usize) {
+        // One line more on each side, because an edit can join a `\r` with a `\n` or part them.
+        let first = (self.line_of(old.start) as usize).saturating_sub(2);
+        let after = (self.line_of(old.end) as usize).saturating_add(1);
+        if after >= self.starts.len() || self.len - old.len() + new_len != text.len() {
+            // The edit reaches the last lines: the rest is found anew.
+            let start = self.starts.get(first).copied().unwrap_or(0);
+            self.starts.truncate(first);
+            self.checksums.truncate(first);
+            split(text, start..text.len(), &mut self.starts, &mut self.checksums);
+            let last = last_line_start(text);
+            self.starts.push(last);
+            self.checksums.push(checksum(text, last..text.len()));
+        } else {
+            let shift = |offset: usize| offset - old.len() + new_len;
+            let region = self.starts[first]..shift(self.starts[after]);
+            let (mut starts, mut checksums) = (Vec::new(), Vec::new());
+            split(text, region, &mut starts, &mut checksums);
+            for start in &mut self.starts[after..] {
+                *start = shift(*start);
+            }
+            self.starts.splice(first..after, starts);
+            self.checksums.splice(first..after, checksums);
+        }
+        self.len = text.len();
+    }
+}
+
+/// Adds the lines that end within `region`, which begins where a line begins.
+fn split(text: &str, region: Range<usize>, starts: &mut Vec<usize>, checksums: &mut Vec<u32>) {
+    let bytes = text.as_bytes();
+    let mut start = region.start;
+    let mut at = region.start;
+    while at < region.end {
+        let byte = bytes[at];
+        at += 1;
+        if byte != b'\n' && byte != b'\r' {
+            continue;
+        }
+        if byte == b'\r' && bytes.get(at) == Some(&b'\n') {
+            at += 1;
+        }
+        starts.push(start);
+        checksums.push(checksum(text, start..at));
+        start = at;
+    }
+}
+
+/// The nearest place at or before `offset` where a character begins or the text ends.
+pub fn character_at(text: &str, offset: usize) -> usize {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    offset
+}
+
+fn last_line_start(text: &str) -> usize {
+    text.bytes().rposition(|byte| byte == b'\n' || byte == b'\r').map_or(0, |at| at + 1)
+}
+
+fn checksum(text: &str, line: Range<usize>) -> u32 {
+    crc32fast::hash(&text.as_bytes()[trim(text.as_bytes(), line)])
+}
+
+/// What Python's `bytes.strip()` leaves of `range`, without a byte order mark at the text's start.
+fn trim(bytes: &[u8], range: Range<usize>) -> Range<usize> {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c);
+    let mut start = range.start;
+    if start == 0 && bytes[range.clone()].starts_with("\u{feff}".as_bytes()) {
+        start = "\u{feff}".len();
+    }
+    let Some(first) = bytes[start..range.end].iter().position(|byte| !is_space(byte)) else {
+        return start..start;
+    };
+    let last = bytes[start..range.end].iter().rposition(|byte| !is_space(byte)).unwrap_or(first);
+    start + first..start + last + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn agrees_with_python() {
+        // zlib.crc32(b"import torch"), zlib.crc32(b""), zlib.crc32("\xa0x".encode()), zlib.crc32(b"y")
+        let text = "\u{feff}import torch \r\n\x0b\x0c\t\r\u{a0}x\ny";
+        assert_eq!(fingerprint(text), [0xe4d8_2bad, 0, 0x9db3_dedb, 0xfbdb_2615]);
+    }
+
+    #[test]
+    fn an_empty_text_has_one_line() {
+        let lines = Lines::new("");
+        assert_eq!(
+            (lines.count(), lines.line_of(0), lines.line_of(9), lines.start_of(7)),
+            (1, 1, 1, 0)
+        );
+        assert_eq!(lines.checksums(), [0]);
+    }
+
+    proptest! {
+        #[test]
+        fn an_edit_gives_what_a_new_look_gives(
+            text in "[ab\r\n é]{0,40}", piece in "[a\r\n ü]{0,6}", at in 0usize..50, cut in 0usize..50,
+        ) {
+            let at = character_at(&text, at);
+            let cut = character_at(&text, cut).max(at);
+            let mut lines = Lines::new(&text);
+            let mut edited = text.clone();
+            edited.replace_range(at..cut, &piece);
+            lines.edit(&edited, at..cut, piece.len());
+            prop_assert_eq!(lines, Lines::new(&edited));
+        }
+    }
+}

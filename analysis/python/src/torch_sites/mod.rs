@@ -1,0 +1,318 @@
+//! Whether a text is a script that trains a model, and where it does.
+//!
+//! It reads other people's scripts, so it asks what the text *does* when it is started, not how it
+//! is laid out: from the code that runs at the start, follow the calls by name to functions of the
+//! same text, and look there for `backward()`, an optimizer's `step()`, or the call of a library that
+//! trains. [`reach`] follows them to the project's other files.
+
+use crate::syntax::index::SourceIndex;
+
+mod libraries;
+mod outline;
+mod reach;
+
+pub use outline::ProgramOutline;
+pub use reach::{Project, Reached, reach};
+
+use outline::{Call, Role};
+
+/// How much a text looks like the script that a person starts to train a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrainingScript {
+    /// 0 where it does not; scripts from [`TrainingScript::LIKELY`] on are worth starting.
+    pub score: u32,
+    /// Why, in a person's words: `calls backward() in a loop`.
+    pub reasons: Vec<&'static str>,
+    /// The line of the training loop's `for` or `while`, or of the call that trains, counted from 1.
+    pub loop_line: Option<u32>,
+    /// The line of the main guard, counted from 1.
+    pub main_line: Option<u32>,
+    /// The text defines the three functions of a Skyline or DeepView provider.
+    pub provider: bool,
+}
+
+impl TrainingScript {
+    /// From this score on, the text is taken to be a training script.
+    pub const LIKELY: u32 = 10;
+}
+
+/// Judges a text.
+pub fn training_script(index: &SourceIndex) -> TrainingScript {
+    ProgramOutline::of(index).judge()
+}
+
+impl ProgramOutline {
+    /// Judges the text, without the project's other files.
+    pub fn judge(&self) -> TrainingScript {
+        let mut judged = TrainingScript {
+            provider: self.provider,
+            main_line: self.main_line,
+            ..Default::default()
+        };
+        if self.is_test() {
+            return judged;
+        }
+        let reached = self.reached();
+        let runs = |call: &&Call| reached.contains(&call.scope);
+        let calls: Vec<&Call> = self.calls.iter().filter(runs).collect();
+        let first = |role: Role| calls.iter().copied().find(|call| call.role == Some(role));
+        // A class of a known name trains, whatever the library is called.
+        let fit = first(Role::Fit);
+        if !self.imports_torch && fit.is_none() {
+            return judged;
+        }
+        // What repeats: a loop around the call, or around a call of the function that it is in.
+        let repeated = |call: &Call| self.loop_around(call, &calls);
+        let mut add = |points: u32, reason: &'static str| {
+            judged.score += points;
+            judged.reasons.push(reason);
+        };
+        let (backward, step) = (first(Role::Backward), first(Role::Step));
+        let made = first(Role::MakesOptimizer);
+        if let Some(backward) = backward {
+            let around = step.and_then(repeated).or_else(|| repeated(backward));
+            match (around, step) {
+                (Some(line), _) => {
+                    judged.loop_line = Some(line);
+                    add(10, "calls backward() in a loop");
+                }
+                (None, Some(_)) => add(8, "calls backward()"),
+                // A model's file may try one backward pass of it.
+                (None, None) => add(4, "calls backward() once"),
+            }
+            if step.is_some() {
+                add(4, "steps an optimizer");
+            }
+        } else if let Some(fit) = fit {
+            judged.loop_line = Some(fit.line);
+            add(12, fit.library.map_or("trains with a trainer", |library| library.reason));
+        } else if made.is_some()
+            && let Some(call) =
+                calls.iter().copied().find(|call| call.role == Some(Role::Delegates))
+        {
+            // The loop's body is in another file: `train_one_epoch(model, loader, optimizer)`.
+            judged.loop_line = Some(repeated(call).unwrap_or(call.line));
+            add(10, "hands an optimizer to a function that trains");
+        }
+        if judged.score == 0 {
+            return judged;
+        }
+        let mut add = |there: bool, reason: &'static str| {
+            if there {
+                judged.score += 1;
+                judged.reasons.push(reason);
+            }
+        };
+        add(made.is_some(), "makes an optimizer");
+        add(first(Role::MakesLoader).is_some(), "makes a data loader");
+        add(self.main_line.is_some(), "has a main guard");
+        add(first(Role::ParsesArguments).is_some(), "reads command line arguments");
+        judged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(text: &str, expected: Expect) {
+        let judged = training_script(&SourceIndex::new(format!("import torch\n{text}")));
+        let likely = if judged.score >= TrainingScript::LIKELY { "yes" } else { "no" };
+        let line = judged.loop_line.map_or("-".to_owned(), |line| line.to_string());
+        let provider = if judged.provider { ", provider" } else { "" };
+        expected
+            .assert_eq(&format!("{likely}, loop {line}{provider}: {}", judged.reasons.join(", ")));
+    }
+
+    const STEP: &str = "        loss = f(x)\n        loss.backward()\n        optimizer.step()\n";
+
+    #[test]
+    fn a_loop_at_the_top() {
+        check(
+            "opt = torch.optim.SGD(p, lr=1)\nfor epoch in e:\n  for x in loader:\n    l(x).backward()\n    opt.step()\n",
+            expect![
+                "yes, loop 4: calls backward() in a loop, steps an optimizer, makes an optimizer"
+            ],
+        );
+    }
+
+    #[test]
+    fn a_main_that_calls_train() {
+        check(
+            &format!(
+                "def train(model, optimizer):\n    for x in d:\n{STEP}\ndef main():\n    p = argparse.ArgumentParser()\n    train(m, AdamW(q))\nif __name__ == '__main__':\n    main()\n"
+            ),
+            expect![
+                "yes, loop 3: calls backward() in a loop, steps an optimizer, makes an optimizer, has a main guard, reads command line arguments"
+            ],
+        );
+    }
+
+    #[test]
+    fn a_class_of_their_own_and_a_function_for_a_step() {
+        check(
+            "class Engine:\n  def fit(self):\n    for b in self.loader:\n      self.one(b)\n  def one(self, b):\n    self.scaler.scale(self.loss(b)).backward()\n    self.scaler.step(self.opt)\nif __name__ == \"__main__\":\n  Engine().fit()\n",
+            expect![
+                "yes, loop 4: calls backward() in a loop, steps an optimizer, has a main guard"
+            ],
+        );
+    }
+
+    #[test]
+    fn functions_that_are_handed_over() {
+        check(
+            &format!("def worker(rank):\n    while True:\n{STEP}\nmp.spawn(worker, nprocs=2)\n"),
+            expect!["yes, loop 3: calls backward() in a loop, steps an optimizer"],
+        );
+    }
+
+    #[test]
+    fn trainers() {
+        check(
+            "import lightning as L\ntrainer = L.Trainer(max_epochs=1)\ntrainer.fit(model, data)\n",
+            expect!["yes, loop 4: trains with Lightning"],
+        );
+        check(
+            "t = Seq2SeqTrainer(\n  model=m)\nt.train()\n",
+            expect!["yes, loop 4: trains with a trainer"],
+        );
+        check("learn.fit_one_cycle(3)\n", expect!["yes, loop 2: trains with a trainer"]);
+        check("model.train()\nscaler = StandardScaler().fit(x)\n", expect!["no, loop -: "]);
+    }
+
+    #[test]
+    fn accelerate_and_a_closure() {
+        check(
+            "for x in loader:\n  accelerator.backward(loss)\n  optimizer.step()\n",
+            expect!["yes, loop 2: calls backward() in a loop, steps an optimizer"],
+        );
+        check(
+            "for x in loader:\n  def closure():\n    loss.backward()\n    return loss\n  optimizer.step(closure)\n",
+            expect!["yes, loop 2: calls backward() in a loop, steps an optimizer"],
+        );
+    }
+
+    #[test]
+    fn a_loop_whose_body_is_in_another_file() {
+        check(
+            "from engine import train_one_epoch\noptimizer = torch.optim.SGD(p)\nfor epoch in range(9):\n  train_one_epoch(model, optimizer, loader)\n",
+            expect![
+                "yes, loop 4: hands an optimizer to a function that trains, makes an optimizer"
+            ],
+        );
+    }
+
+    /// Judges a text that imports what it says, and nothing else.
+    fn check_alone(text: &str, expected: Expect) {
+        let judged = training_script(&SourceIndex::new(text));
+        let line = judged.loop_line.map_or("-".to_owned(), |line| line.to_string());
+        expected.assert_eq(&format!(
+            "{}, loop {line}: {}",
+            judged.score,
+            judged.reasons.join(", ")
+        ));
+    }
+
+    #[test]
+    fn libraries_that_train() {
+        check_alone("import keras\nmodel.fit(x, y)\n", expect!["12, loop 2: trains with Keras"]);
+        check_alone(
+            "from skorch import NeuralNetClassifier\nnet = NeuralNetClassifier(M)\nnet.fit(X, y)\n",
+            expect!["12, loop 3: trains with skorch"],
+        );
+        check_alone(
+            "from ultralytics import YOLO\nYOLO('a.yaml').train(data='c')\n",
+            expect!["12, loop 2: trains with Ultralytics"],
+        );
+        check_alone(
+            "from denoising_diffusion_pytorch import Trainer\nt = Trainer(d)\nt.train()\n",
+            expect!["12, loop 3: trains with denoising-diffusion-pytorch"],
+        );
+        check_alone(
+            "from somewhere import Trainer\nTrainer(d, lr=1).train()\n",
+            expect!["12, loop 2: trains with a trainer"],
+        );
+        check_alone(
+            "from lightning.pytorch.cli import LightningCLI\ndef main():\n  LightningCLI(M)\nmain()\n",
+            expect!["12, loop 3: trains with Lightning"],
+        );
+        check_alone(
+            "from ignite.engine import Engine\nengine = Engine(f)\nengine.run(d)\n",
+            expect!["12, loop 3: trains with Ignite"],
+        );
+        check_alone(
+            "from fastai.vision.all import *\nmine = vision_learner(d, a)\nmine.fine_tune(1)\n",
+            expect!["12, loop 3: trains with fastai"],
+        );
+        check_alone(
+            "from trl import SFTTrainer\nx = SFTTrainer(m)\nx.train()\n",
+            expect!["12, loop 3: trains with TRL"],
+        );
+        // `fit` belongs to half of Python.
+        check_alone("from sklearn.svm import SVC\nSVC().fit(x, y)\n", expect!["0, loop -: "]);
+    }
+
+    #[test]
+    fn functions_that_a_decorator_starts() {
+        check(
+            &format!(
+                "@hydra.main(config_path='c')\ndef my(cfg):\n    for x in d:\n{STEP}if __name__ == '__main__':\n    my()\n"
+            ),
+            expect![
+                "yes, loop 4: calls backward() in a loop, steps an optimizer, has a main guard"
+            ],
+        );
+        check(
+            &format!(
+                "app = typer.Typer()\n@app.command()\ndef fit_it():\n    for x in d:\n{STEP}app()\n"
+            ),
+            expect!["yes, loop 5: calls backward() in a loop, steps an optimizer"],
+        );
+    }
+
+    #[test]
+    fn notebooks_as_scripts() {
+        check(
+            &format!("# In[1]:\nget_ipython().run_line_magic('x', 'y')\nfor x in d:\n{STEP}"),
+            expect!["yes, loop 4: calls backward() in a loop, steps an optimizer"],
+        );
+        check(
+            &format!("# %%\nfor x in d:\n{STEP}"),
+            expect!["yes, loop 3: calls backward() in a loop, steps an optimizer"],
+        );
+    }
+
+    #[test]
+    fn what_is_no_training_script() {
+        // A library: nobody calls it.
+        check(&format!("def train(optimizer):\n    for x in d:\n{STEP}"), expect!["no, loop -: "]);
+        // A model, with a look at whether it works.
+        check(
+            "class N(nn.Module):\n  def forward(self, x): return x\nif __name__ == '__main__':\n  N()(x).sum().backward()\n",
+            expect!["no, loop -: calls backward() once, has a main guard"],
+        );
+        // A game, and a scheduler.
+        check("for _ in r:\n  env.step(a)\n  scheduler.step()\n", expect!["no, loop -: "]);
+        // Tests.
+        check(&format!("import pytest\nfor x in d:\n{STEP}"), expect!["no, loop -: "]);
+        check(
+            &format!("def test_it():\n    for x in d:\n{STEP}test_it()\n"),
+            expect!["no, loop -: "],
+        );
+        // Only talk of it.
+        check(
+            "for x in d:\n    '''loss.backward()'''  # optimizer.step()\n",
+            expect!["no, loop -: "],
+        );
+    }
+
+    #[test]
+    fn providers() {
+        check(
+            "def skyline_model_provider(): return m\ndef skyline_input_provider(batch_size=3): return x\ndef skyline_iteration_provider(model):\n  def it(x): model(x).backward()\n  return it\n",
+            expect!["no, loop -, provider: "],
+        );
+    }
+}

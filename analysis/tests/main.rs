@@ -1,0 +1,29 @@
+//! The crates of `analysis` together: on recordings, traces and texts, and the walls between them.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests read the files that they judge, and fail by a panic"
+)]
+
+mod chrome_trace;
+mod exchange;
+mod finding_pages;
+mod findings;
+mod gpu_findings;
+mod layers;
+mod memory_what_ifs;
+mod other_devices;
+mod panel;
+mod purity;
+mod recorded;
+mod recordings;
+mod sample_traces;
+mod several_gpus;
+mod simulated_device;
+mod step_graphs;
+mod trace_summary;
+mod training_scripts;
+mod wave_scaling;

@@ -1,0 +1,3 @@
+"""Replaced functions of torch and the standard library that only estimates need: a claimed GPU,
+values that nobody knows, loaders, and effects that the sandbox refuses.
+"""

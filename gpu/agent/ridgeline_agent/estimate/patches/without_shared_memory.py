@@ -1,0 +1,57 @@
+"""Locks and shared values of `multiprocessing` and shared tensors, without /dev/shm, which the
+sandbox does not let an estimate write to (sandbox/confinement.py). They work between processes that
+are forked.
+
+Checked on torch 2.4.1, 2.8.0 and 2.15.0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from typing import Any
+
+import torch
+
+# At least the size of `sem_t` on every system.
+_SEMAPHORE_BYTES = 64
+
+
+def install() -> None:
+    """From now on none of them needs a file."""
+    torch.Tensor.share_memory_ = _itself
+    torch.UntypedStorage.share_memory_ = _itself
+    try:
+        import multiprocessing.heap
+        import multiprocessing.synchronize
+
+        native: Any = multiprocessing.synchronize._multiprocessing  # type: ignore[attr-defined]
+        native.SemLock = _without_name(native.SemLock)
+    except (ImportError, AttributeError):
+        return  # A system without them.
+    # Then it takes the folder for temporary files.
+    heap: Any = multiprocessing.heap
+    heap.Arena._dir_candidates = []
+
+
+def _itself(shared: Any) -> Any:
+    return shared
+
+
+def _without_name(semaphore: Any) -> Any:
+    """A class whose semaphores are not files in /dev/shm but lie in memory that a forked process
+    shares.
+    """
+    libc = ctypes.CDLL(None)
+    places: list[mmap.mmap] = []
+
+    class SemLock(semaphore):  # type: ignore[misc]
+        def __new__(cls, kind: int, value: int, maxvalue: int, name: str, unlink: bool) -> Any:
+            place = mmap.mmap(-1, _SEMAPHORE_BYTES)
+            places.append(place)  # For as long as the process lives.
+            at = ctypes.addressof(ctypes.c_char.from_buffer(place))
+            if libc.sem_init(ctypes.c_void_p(at), 1, ctypes.c_uint(value)) != 0:
+                return semaphore.__new__(cls, kind, value, maxvalue, name, unlink)
+            return cls._rebuild(at, kind, maxvalue, None)
+
+    return SemLock

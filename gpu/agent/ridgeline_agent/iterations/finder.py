@@ -1,0 +1,232 @@
+"""Finds the iterations of a training loop that nobody has marked.
+
+Three signals come while a program runs: the end of an optimizer's step, the end of a backward pass,
+the end of an outermost module call. The first of them that a program has tells its iterations, and
+the period of the signal's sources tells how many of them make one iteration: a GAN steps two or
+three times before it begins anew.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Hashable
+
+from .grouping import MOST_SIGNALS, Grouping, group
+
+OPTIMIZER, BACKWARD, MODULE, PROVIDER = "optimizer", "backward", "module", "provider"
+_RANK = {PROVIDER: 3, OPTIMIZER: 2, BACKWARD: 1, MODULE: 0}
+
+# A Wasserstein GAN steps its critic five times before its generator, so an optimizer that was made
+# and has not stepped yet is waited for a little longer than that.
+_STEPS_TO_WAIT = 8
+# Gradient accumulation runs backward this often, at most, before we conclude that the optimizer
+# that was made will not step.
+_BACKWARDS_TO_WAIT = 64
+# A training script may call its model before it trains, to show its shapes or to validate.
+_CALLS_TO_WAIT = 64
+_CALLS_TO_WAIT_WITHOUT_OPTIMIZER = 8
+_CALLS_TO_WAIT_IN_EVALUATION = 3
+# Longer periods are not looked for.
+_LONGEST_PERIOD = 64
+_MOST_CONTRADICTIONS = 4
+
+
+class Verdict(enum.Enum):
+    """What a signal means for the iterations."""
+
+    NOTHING = enum.auto()
+    BOUNDARY = enum.auto()
+    # What was taken for iterations was none; this is the first boundary of a better guess.
+    RESTART = enum.auto()
+
+
+class Period:
+    """The period of a sequence of symbols: the shortest that nothing has contradicted."""
+
+    def __init__(self) -> None:
+        self.length: int | None = None
+        self._symbols: list[Hashable] = []
+        self._place = 0
+        self._contradictions = 0
+
+    def add(self, symbol: Hashable, more_to_come: bool) -> Verdict:
+        """Adds the next symbol. With `more_to_come`, a period is not yet guessed."""
+        symbols = self._symbols
+        symbols.append(symbol)
+        if self.length is None:
+            if more_to_come and len(symbols) < _STEPS_TO_WAIT:
+                return Verdict.NOTHING
+            self.length = _shortest_period(symbols)
+            self._place = len(symbols) % self.length
+            return Verdict.NOTHING if self._place else Verdict.BOUNDARY
+        if self._contradictions < _MOST_CONTRADICTIONS and symbol != symbols[-1 - self.length]:
+            self._contradictions += 1
+            if self._contradictions == _MOST_CONTRADICTIONS:
+                # No order to be seen (steps on conditions): each step is an iteration.
+                self.length = 1
+            else:
+                del symbols[:-_LONGEST_PERIOD]
+                self.length = _shortest_period(symbols)
+            self._place = 0
+            return Verdict.RESTART
+        del symbols[: -2 * _LONGEST_PERIOD]
+        self._place = (self._place + 1) % self.length
+        return Verdict.NOTHING if self._place else Verdict.BOUNDARY
+
+
+class KnownPeriod(Period):
+    """The period that an earlier run of the same program told: so many signals before the first
+    iteration, which count as one, and so many in each.
+    """
+
+    def __init__(self, first: int, every: int) -> None:
+        super().__init__()
+        self.length = every
+        self._left = first or every
+
+    def add(self, symbol: Hashable, more_to_come: bool) -> Verdict:
+        """Counts the signal, whatever it is."""
+        self._left -= 1
+        if self._left > 0:
+            return Verdict.NOTHING
+        self._left = self.length or 1
+        return Verdict.BOUNDARY
+
+
+def _shortest_period(symbols: list[Hashable]) -> int:
+    count = len(symbols)
+    for period in range(1, count):
+        if all(symbols[i] == symbols[i - period] for i in range(period, count)):
+            return period
+    return count
+
+
+class IterationFinder:
+    """Turns the program's signals into boundaries between iterations."""
+
+    def __init__(self, wanted: str | None, signals: tuple[int, int] | None = None) -> None:
+        self.found_by = wanted
+        self.seen: Counter[str] = Counter()
+        self._wanted = wanted
+        self._signals = signals
+        self._period = self._new_period()
+        self._symbols: dict[str, list[Hashable]] = {}
+        self._optimizer_made = False
+        self._stepped: set[Hashable] = set()
+        self._training = True
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is known which signal tells the iterations."""
+        return self.found_by is not None
+
+    @property
+    def may_be_better(self) -> bool:
+        """Whether calls of modules are the iterations only until an optimizer steps."""
+        is_a_guess = self.found_by == MODULE and self._wanted is None
+        return is_a_guess and self._optimizer_made
+
+    @property
+    def signals_per_iteration(self) -> int:
+        """How many signals make an iteration."""
+        return self._period.length or 1
+
+    def optimizer_made(self) -> None:
+        """An optimizer was constructed."""
+        self._optimizer_made = True
+
+    def stepped_within(self, optimizer: Hashable) -> None:
+        """An optimizer has stepped within another one's step."""
+        self._stepped.add(optimizer)
+
+    def stepped(self, optimizer: Hashable, place: Hashable, alive: set[Hashable]) -> Verdict:
+        """An optimizer's step has ended; `place` is the line that called it.
+
+        `alive` are the optimizers that there are: those that have not stepped yet may still.
+        """
+        self._stepped.add(optimizer)
+        return self._signal(OPTIMIZER, (optimizer, place), not alive <= self._stepped)
+
+    def went_backward(self, place: Hashable) -> Verdict:
+        """An outermost backward pass has ended."""
+        return self._signal(BACKWARD, place, False)
+
+    def called(self, module: Hashable, place: Hashable, training: bool) -> Verdict:
+        """An outermost module call has ended; `training` where a backward pass may follow."""
+        self._training = training
+        return self._signal(MODULE, (module, place), False)
+
+    def replayed(
+        self, holds: str, symbol: Hashable, optimizers: set[int], alive: set[Hashable]
+    ) -> Verdict:
+        """A CUDA graph was replayed: the signal that `holds` says is the strongest it captured.
+
+        `optimizers` are those whose steps it captured, `alive` those that there are.
+        """
+        if holds == OPTIMIZER:
+            self._stepped |= optimizers
+            return self._signal(OPTIMIZER, symbol, not alive <= self._stepped)
+        if holds == BACKWARD:
+            return self._signal(BACKWARD, symbol, False)
+        return self._signal(MODULE, symbol, False)
+
+    def begin_anew(self) -> None:
+        """What gave signals so far was no training: the warm-up of a capture."""
+        self.found_by = self._wanted
+        self.seen.clear()
+        self._stepped.clear()
+        self._symbols.clear()
+        self._period = self._new_period()
+
+    def grouping_at_end(self) -> Grouping | None:
+        """What the iterations were, once the program has ended: nothing better can come any more.
+        None where it gave no signal.
+        """
+        sources = sorted(self._symbols, key=lambda source: -_RANK[source])
+        if self._wanted is not None:
+            sources = [source for source in sources if source == self._wanted]
+        if not sources:
+            return None
+        return group(sources[0], self._symbols[sources[0]], self.seen[sources[0]], self._signals)
+
+    def ended(self) -> Verdict:
+        """A provider's iteration has ended."""
+        return self._signal(PROVIDER, None, False)
+
+    def _signal(self, source: str, symbol: Hashable, more_to_come: bool) -> Verdict:
+        self.seen[source] += 1
+        symbols = self._symbols.setdefault(source, [])
+        if len(symbols) < MOST_SIGNALS:
+            symbols.append(symbol)
+        if self._wanted is not None and source != self._wanted:
+            return Verdict.NOTHING
+        restarted = False
+        if source != self.found_by:
+            if self.found_by is not None and _RANK[source] < _RANK[self.found_by]:
+                return Verdict.NOTHING
+            if self.seen[source] < self._signals_needed(source):
+                return Verdict.NOTHING
+            restarted = self.found_by is not None
+            self.found_by = source
+            self._period = self._new_period()
+        verdict = self._period.add(symbol, more_to_come)
+        if restarted:
+            # Even if no iteration is complete by this signal, the ones before were none.
+            return Verdict.RESTART
+        return verdict
+
+    def _new_period(self) -> Period:
+        return Period() if self._signals is None else KnownPeriod(*self._signals)
+
+    def _signals_needed(self, source: str) -> int:
+        """After how many signals of this kind, and no better ones, they are believed."""
+        if source == BACKWARD:
+            return _BACKWARDS_TO_WAIT if self._optimizer_made else 1
+        if source == MODULE:
+            if self._optimizer_made:
+                return _CALLS_TO_WAIT
+            if self._training:
+                return _CALLS_TO_WAIT_WITHOUT_OPTIMIZER
+            return _CALLS_TO_WAIT_IN_EVALUATION
+        return 1

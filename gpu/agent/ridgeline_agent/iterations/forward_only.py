@@ -1,0 +1,100 @@
+"""Programs that only call their model: evaluation, inference, and text that is generated token by
+token.
+
+That a program generates is certain only where its calls show it: one module is called without
+gradients, on whole numbers, and each call has one token more than the last one, or only the newest
+one where a cache keeps the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .finder import BACKWARD, MODULE, OPTIMIZER, IterationFinder
+
+# More calls need not be looked at: later ones may have as many tokens as the model can take.
+_MOST_CALLS = 64
+_FEWEST_STEPS = 4
+# Shorter texts are not told from inputs whose lengths vary.
+_STEPS_OF_A_TEXT = 16
+
+
+class ForwardOnly:
+    """Watches what outermost modules are given, until something better tells iterations."""
+
+    def __init__(self, finder: IterationFinder) -> None:
+        self._finder = finder
+        # Whether a loader gave batches: then these are what is counted.
+        self.has_loader = False
+        # By module: sequences and tokens of each call, None where it was given something else.
+        self._calls: dict[int, list[tuple[int, int] | None]] = {}
+
+    def given(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A module is called that no other one calls."""
+        calls = self._calls.get(id(module))
+        if calls is None:
+            if len(self._calls) >= _MOST_CALLS:
+                return
+            calls = self._calls[id(module)] = []
+        if len(calls) < _MOST_CALLS:
+            calls.append(None if torch.is_grad_enabled() else _tokens((*args, *kwargs.values())))
+
+    def note(self) -> str | None:
+        """What a person should know of the iterations; None of a program that trains."""
+        if not self._is_forward_only():
+            return None
+        if self._sequences() is not None:
+            return "generation: an iteration is one forward pass, which gives one token"
+        passes = self._finder.signals_per_iteration
+        count = "one forward pass" if passes == 1 else f"{passes} forward passes"
+        return f"forward only: the program runs no backward pass, so an iteration is {count}"
+
+    def with_unit(self, batch: dict[str, object] | None) -> dict[str, object] | None:
+        """`batch` of the manifest, with its unit where that is not samples."""
+        sequences = self._sequences()
+        if batch is None or batch.get("from") != "input" or sequences is None:
+            return batch
+        return {**batch, "size": sequences, "unit": "token"}
+
+    def _is_forward_only(self) -> bool:
+        seen = self._finder.seen
+        return self._finder.found_by == MODULE and not seen[BACKWARD] and not seen[OPTIMIZER]
+
+    def _sequences(self) -> int | None:
+        """How many sequences get a token in each iteration; None where that is not what it does."""
+        if (
+            self.has_loader
+            or not self._is_forward_only()
+            or self._finder.signals_per_iteration != 1
+        ):
+            return None
+        return _sequences(max(self._calls.values(), key=len, default=[]))
+
+
+def _sequences(calls: list[tuple[int, int] | None]) -> int | None:
+    steps = beginnings = 0
+    for before, now in zip(calls, calls[1:]):
+        if before is None or now is None or before[0] != now[0]:
+            return None
+        is_step = now[1] in (1, before[1] + 1)
+        # The model may take no more.
+        is_full = now[1] == before[1] and steps > 0
+        steps += is_step
+        beginnings += not is_step and not is_full
+    last = calls[-1] if calls else None
+    if last is None or steps < _FEWEST_STEPS or beginnings > steps // _STEPS_OF_A_TEXT:
+        return None
+    return last[0]
+
+
+def _tokens(values: Iterable[object]) -> tuple[int, int] | None:
+    """Sequences and tokens in each, of the first argument that is a tensor."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            is_whole = value.dtype in (torch.int32, torch.int64) and value.dim() == 2
+            return (int(value.shape[0]), int(value.shape[1])) if is_whole else None
+    return None

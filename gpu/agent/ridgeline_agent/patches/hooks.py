@@ -1,0 +1,266 @@
+"""Where the recorder listens in torch.
+
+Every hook passes its call through unchanged, and none is an attribute of an object of the user's,
+so that copies, pickles and state dictionaries stay as they are. Outside of the profiled iterations
+each costs well under a microsecond. Modules are listened to only while that is asked for, because
+a model may call thousands of them in an iteration.
+
+Checked on torch 2.4.1, 2.8.0 and 2.15.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+import torch.utils.data
+from torch import nn
+from torch.optim import optimizer as optim
+from torch.utils.data import dataloader
+
+DATA, FORWARD, BACKWARD, OPTIMIZER = range(4)
+
+# Gives what Dynamo compiles the functions with that this thread calls, None where it does not.
+# Older versions of torch do not tell.
+compiles_with: Callable[[], object] | None = getattr(
+    getattr(torch._C._dynamo, "eval_frame", None), "get_eval_frame_callback", None
+)
+
+
+class Listener(Protocol):
+    """Who is told. None of these may raise."""
+
+    def phase_entered(self, phase: int) -> bool:
+        """A phase begins on this thread. Returns whether it is the outermost of its kind."""
+
+    def phase_left(self, phase: int) -> None:
+        """It ended, in whatever way."""
+
+    def loaded(self, loader: object, batch: object) -> None:
+        """A data loader gave a batch."""
+
+    def ran_out(self, loader: object) -> None:
+        """A data loader that was asked for a batch has none left. Told within the phase."""
+
+    def went_backward(self) -> None:
+        """An outermost backward pass has ended well."""
+
+    def optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer's constructor was entered."""
+
+    def stepped(self, optimizer: object) -> None:
+        """An optimizer's step, or a gradient scaler's, has ended well."""
+
+    def module_entered(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """A module is called."""
+
+    def module_left(self, module: nn.Module) -> None:
+        """It returned or raised."""
+
+
+def install(listener: Listener) -> None:
+    """Installs all hooks but those of `ModuleCalls`."""
+    _wrap_loader(listener)
+    for owner, name in (
+        (torch.Tensor, "backward"),
+        (torch.autograd, "backward"),
+        (torch.autograd, "grad"),
+    ):
+        _wrap_backward(listener, owner, name)
+    _wrap_optimizers(listener)
+
+
+def _wrap_loader(listener: Listener) -> None:
+    iterator: Any = dataloader._BaseDataLoaderIter
+    original = iterator.__next__
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:
+        listener.phase_entered(DATA)
+        try:
+            batch = original(self)
+        except StopIteration:
+            listener.ran_out(self)
+            raise
+        finally:
+            listener.phase_left(DATA)
+        listener.loaded(self, batch)
+        return batch
+
+    iterator.__next__ = __next__
+
+
+def _wrap_backward(listener: Listener, owner: Any, name: str) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        outermost = listener.phase_entered(BACKWARD)
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            listener.phase_left(BACKWARD)
+        if outermost:
+            listener.went_backward()
+        return result
+
+    setattr(owner, name, backward)
+
+
+def _wrap_optimizers(listener: Listener) -> None:
+    original_init: Any = torch.optim.Optimizer.__init__
+
+    @functools.wraps(original_init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        listener.optimizer_made(self)
+        original_init(self, *args, **kwargs)
+
+    torch.optim.Optimizer.__init__ = __init__  # type: ignore[method-assign]
+
+    # torch calls this for every new, copied and unpickled optimizer, to wrap the `step` of its
+    # class. Ours goes around torch's, so that the phase lasts from call to return: torch's own
+    # hooks for steps run within its wrapper, whose work belongs to the step too.
+    original_patch: Any = torch.optim.Optimizer._patch_step_function
+    wrapped: set[object] = set()
+    steps = _Steps()
+
+    @functools.wraps(original_patch)
+    def _patch_step_function(self: Any) -> None:
+        original_patch(self)
+        kind: Any = type(self)
+        for name in ("step", "zero_grad"):
+            method = getattr(kind, name)
+            # A subclass may inherit what is wrapped already.
+            if isinstance(method, types.FunctionType) and method not in wrapped:
+                setattr(kind, name, _optimizer_method(listener, method, name, steps))
+                wrapped.add(getattr(kind, name))
+
+    torch.optim.Optimizer._patch_step_function = _patch_step_function  # type: ignore[method-assign]
+
+    # A function that is compiled with a step in it leaves our wrapper out, but not torch's hooks.
+    # What they call must not be compiled in its turn.
+    def left(optimizer: Any) -> None:
+        listener.phase_left(OPTIMIZER)
+        listener.stepped(optimizer)
+
+    enter: Any = torch._disable_dynamo(lambda: listener.phase_entered(OPTIMIZER))
+    leave: Any = torch._disable_dynamo(left)
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if steps.open == 0:
+            enter()
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if steps.open == 0:
+            leave(optimizer)
+
+    optim.register_optimizer_step_pre_hook(before)
+    optim.register_optimizer_step_post_hook(after)
+
+    # A gradient scaler leaves steps out where gradients overflow; the iteration is one anyway.
+    original_step: Any = torch.amp.GradScaler.step
+
+    @functools.wraps(original_step)
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        listener.phase_entered(OPTIMIZER)
+        try:
+            return original_step(self, optimizer, *args, **kwargs)
+        finally:
+            listener.phase_left(OPTIMIZER)
+            listener.stepped(optimizer)
+
+    torch.amp.GradScaler.step = step  # type: ignore[method-assign]
+
+
+class _Steps(threading.local):
+    """How many steps are under way on this thread."""
+
+    open = 0
+
+
+def _optimizer_method(listener: Listener, original: Any, name: str, steps: _Steps) -> Any:
+    is_step = name == "step"
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(self, *args, **kwargs)
+        listener.phase_entered(OPTIMIZER)
+        steps.open += is_step
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            steps.open -= is_step
+            listener.phase_left(OPTIMIZER)
+        if is_step:
+            listener.stepped(self)
+        return result
+
+    return method
+
+
+class ModuleCalls:
+    """Listens to `nn.Module.__call__` from `start` to `stop`. `gave` is told what modules of the
+    types `of` return, and while `of_all` what every module does.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        of: frozenset[type] = frozenset(),
+        gave: Callable[[nn.Module, Any], None] | None = None,
+    ) -> None:
+        self._listener = listener
+        self._of = of if gave is not None else frozenset()
+        self._gave = gave
+        self.of_all = False
+        self._is_on = False
+        self._original: Any = None
+        # What listens, once it has been started.
+        self.function: Any = None
+
+    def start(self) -> None:
+        """Listens from now on; calls that are under way are not seen."""
+        self._is_on = True
+        if self._original is not None:
+            return
+        original: Callable[..., Any] = nn.Module.__call__
+        entered, left = self._listener.module_entered, self._listener.module_left
+        is_compiling = torch.compiler.is_compiling
+        compiles = compiles_with or (lambda: None)
+        told_types, gave, calls = self._of, self._gave, self
+
+        @functools.wraps(original)
+        def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            # Dynamo takes this for a constant and leaves the rest out of what it compiles.
+            if is_compiling() or not calls._is_on or compiles() is not None:
+                return original(self, *args, **kwargs)
+            entered(self, args, kwargs)
+            try:
+                result = original(self, *args, **kwargs)
+                if gave is not None and (calls.of_all or type(self) in told_types):
+                    gave(self, result)
+            finally:
+                left(self)
+            return result
+
+        self._original = original
+        self.function = __call__
+        nn.Module.__call__ = __call__  # type: ignore[method-assign]
+
+    def stop(self, keep: bool = False) -> None:
+        """Puts back what was there before.
+
+        With `keep` it only tells no more: Dynamo compiles again what was compiled with another
+        `__call__`.
+        """
+        self._is_on = False
+        if self._original is not None and not keep:
+            nn.Module.__call__ = self._original  # type: ignore[method-assign]
+            self._original = None

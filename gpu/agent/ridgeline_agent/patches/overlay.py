@@ -1,0 +1,174 @@
+"""Unsaved text in the places of files.
+
+While a program runs with an overlay, whoever reads one of its files finds the overlay's text:
+imports, the script itself, tracebacks and `inspect`, and programs that open a file of settings.
+The files are not touched. A program that opens one of them for writing gets the file itself, and
+from then on reads what it wrote.
+
+Checked on torch 2.4.1, 2.8.0 and 2.15.0.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import io
+import linecache
+import os
+import sys
+import tempfile
+import tokenize
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+_FOR_WRITING = os.O_WRONLY | os.O_RDWR
+
+
+class Overlay:
+    """The texts, by the real paths of the files that they stand for."""
+
+    def __init__(self, root: str, texts: Mapping[str, str]) -> None:
+        self._texts = {
+            _key(os.path.join(root, path)): text.encode("utf-8", "surrogateescape")
+            for path, text in texts.items()
+        }
+        # Most files that a program opens have another name, and need no look at the disk.
+        self._names = {os.path.basename(path) for path in self._texts}
+
+    def text(self, path: Any) -> bytes | None:
+        """The text that stands for the file of this path, or None where the file itself does."""
+        if not self._texts or isinstance(path, int):
+            return None
+        try:
+            name = os.fsdecode(path)
+        except TypeError:
+            return None
+        known = os.path.normcase(os.path.basename(name)) in self._names
+        if not known and not os.path.islink(name):
+            return None
+        try:
+            return self._texts.get(_key(name))
+        except (OSError, ValueError):
+            return None
+
+    def install(self) -> None:
+        """Puts the texts in place. Call it in the process of the program, before its first line."""
+        if not self._texts:
+            return
+        self._into_imports()
+        self._into_open()
+        for path, text in self._texts.items():
+            if path.endswith(".py"):
+                # For files that do not exist yet; those that do are read through `tokenize.open`.
+                lines = _decoded(text).splitlines(keepends=True)
+                linecache.cache[path] = (len(text), None, lines, path)
+
+    def _into_imports(self) -> None:
+        overlay = self
+        loader: Any = importlib.machinery.SourceFileLoader
+        path_stats, get_data = loader.path_stats, loader.get_data
+
+        @functools.wraps(path_stats)
+        def stats_of_files(self: Any, path: str) -> Any:
+            if overlay.text(path) is not None:
+                # Without a time of change, neither is cached bytecode used nor is any written.
+                raise OSError("its text is not the file's")
+            return path_stats(self, path)
+
+        @functools.wraps(get_data)
+        def data_or_text(self: Any, path: str) -> Any:
+            text = overlay.text(path)
+            return get_data(self, path) if text is None else text
+
+        loader.path_stats, loader.get_data = stats_of_files, data_or_text
+        sys.meta_path.insert(0, _NewModules(self))
+
+    def _into_open(self) -> None:
+        original_open: Any = builtins.open
+        original_code, original_os = io.open_code, os.open
+
+        @functools.wraps(original_open)
+        def open_text(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            text = self.text(file)
+            if text is None:
+                return original_open(file, mode, *args, **kwargs)
+            if set(mode) & set("wax+"):
+                self._forget(file)
+                return original_open(file, mode, *args, **kwargs)
+            # Through an opener, so that the file object still bears the name of the path.
+            held = text
+            if len(args) < 6:
+                kwargs["opener"] = lambda *_: _descriptor(held)
+                return original_open(file, mode, *args, **kwargs)
+            return original_open(file, mode, *args[:5], lambda *_: _descriptor(held))
+
+        @functools.wraps(original_code)
+        def open_code(path: str) -> Any:
+            text = self.text(path)
+            return original_code(path) if text is None else io.BytesIO(text)
+
+        @functools.wraps(original_os)
+        def open_descriptor(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            text = None if kwargs.get("dir_fd") is not None else self.text(path)
+            if text is None:
+                return original_os(path, flags, *args, **kwargs)
+            if flags & _FOR_WRITING:
+                self._forget(path)
+                return original_os(path, flags, *args, **kwargs)
+            return _descriptor(text)
+
+        builtins.open = io.open = open_text
+        # It took `open` from builtins when it was imported.
+        tokenize._builtin_open = open_text  # type: ignore[attr-defined]
+        io.open_code = open_code
+        os.open = open_descriptor
+
+    def _forget(self, path: Any) -> None:
+        self._texts.pop(_key(os.fsdecode(path)), None)
+
+
+class _NewModules(importlib.abc.MetaPathFinder):
+    """Finds modules that are in the overlay and not on the disk, as a file that was never saved."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self._overlay = overlay
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See importlib.abc.MetaPathFinder."""
+        last = fullname.rpartition(".")[2]
+        for folder in sys.path if path is None else path:
+            for name in (os.path.join(last, "__init__.py"), last + ".py"):
+                file = os.path.join(folder or os.getcwd(), name)
+                if self._overlay.text(file) is not None and not os.path.exists(file):
+                    return importlib.util.spec_from_file_location(fullname, file)
+        return None
+
+
+def _key(path: str) -> str:
+    return os.path.normcase(os.path.realpath(path))
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8-sig", "replace")
+
+
+def _descriptor(text: bytes) -> int:
+    """A descriptor, at its beginning, of an anonymous file that holds the text."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("overlay")
+        view = memoryview(text)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return descriptor
+    with tempfile.TemporaryFile() as file:
+        file.write(text)
+        file.flush()
+        file.seek(0)
+        return os.dup(file.fileno())

@@ -1,0 +1,124 @@
+"""Times the step of an optimizer in the ways in which PyTorch can run it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .arguments import ArgumentMismatchError
+from .timing import side_by_side, time_calls
+
+VARIANTS: dict[str, dict[str, bool]] = {
+    "for-loop": {"foreach": False, "fused": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
+# Parameters and gradients once, and for each way up to two states and what is held in passing.
+_COPIES = 2 + 3 * len(VARIANTS)
+
+
+class Step:
+    """One way of running a step."""
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, sweep: torch.Tensor | None, device: torch.device
+    ) -> None:
+        self._optimizer = optimizer
+        self._sweep = sweep
+        self._device = device
+
+    def warm_up(self) -> None:
+        """The first step makes the state."""
+        for _ in range(2):
+            self._optimizer.step()
+
+    def block(self) -> float:
+        """Nanoseconds of a step. A forward and a backward pass have gone through the caches since
+        the one before; here one write over as much memory has.
+        """
+        if self._sweep is not None:
+            self._sweep.add_(1)
+        return time_calls(lambda _: self._optimizer.step(), 1, self._device)
+
+
+def probe_optimizer(
+    asked: Any,
+    device: torch.device,
+    memory_bytes: int,
+    rotate_bytes: float,
+    until: float,
+    note: Callable[[str], None],
+) -> dict[str, Any]:
+    """Its type, and nanoseconds of a step by variant; null where there is none."""
+    if not isinstance(asked, dict):
+        return {}
+    listed = asked.get("variants")
+    wanted = [one for one in VARIANTS if isinstance(listed, list) and one in listed]
+    name = str(asked.get("type"))
+    answer: dict[str, Any] = {"type": name, **dict.fromkeys(wanted)}
+    try:
+        kind = _class(name)
+        parameters = _parameters(asked, device, memory_bytes)
+    except (ArgumentMismatchError, RuntimeError) as error:
+        note(f"the optimizer {name} was not run by itself: {error}")
+        return answer
+    options = asked.get("options")
+    taken = inspect.signature(kind).parameters
+    given = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in (options.items() if isinstance(options, dict) else ())
+        if key in taken and key not in ("params", "foreach", "fused", "capturable")
+    }
+    sweep = torch.zeros(int(rotate_bytes) // 4, device=device) if rotate_bytes >= 4 else None
+    steps: dict[str, Step] = {}
+    for variant in wanted:
+        flags = {key: value for key, value in VARIANTS[variant].items() if key in taken}
+        if not any(flags.values()) and variant != "for-loop":
+            note(f"{name} has no way that is called {variant}")
+            continue
+        try:
+            step = Step(kind(parameters, **{**given, **flags}), sweep, device)
+            step.warm_up()
+            steps[variant] = step
+        except Exception as error:
+            text = (str(error).splitlines() or [""])[0][:200]
+            note(f"{name} cannot be run as {variant}: {type(error).__name__}: {text}")
+    times, wrong = side_by_side({name: step.block for name, step in steps.items()}, until)
+    if wrong is not None:
+        note(f"{name} failed while it was timed: {wrong}")
+    answer.update(times)
+    return answer
+
+
+def _class(name: str) -> Any:
+    kind = getattr(torch.optim, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, torch.optim.Optimizer):
+        raise ArgumentMismatchError("it is not one of PyTorch's own")
+    if kind is torch.optim.Optimizer or name in ("LBFGS", "SparseAdam"):
+        raise ArgumentMismatchError("its step needs more than gradients")
+    return kind
+
+
+def _parameters(asked: dict[str, Any], device: torch.device, memory_bytes: int) -> list[Any]:
+    shapes = asked.get("shapes")
+    dtype = getattr(torch, str(asked.get("dtype") or "float32"), None)
+    if not isinstance(shapes, list) or not isinstance(dtype, torch.dtype) or not shapes:
+        raise ArgumentMismatchError("its parameters are not known")
+    for shape in shapes:
+        if not isinstance(shape, list) or not all(
+            type(size) is int and size >= 0 for size in shape
+        ):
+            raise ArgumentMismatchError("its parameters are not known")
+    elements = sum(math.prod(shape) for shape in shapes)
+    if elements * torch.empty(0, dtype=dtype).element_size() * _COPIES > memory_bytes:
+        raise ArgumentMismatchError("its parameters are too large to be made several times")
+    parameters = []
+    for shape in shapes:
+        parameter = torch.nn.Parameter(torch.rand(shape, device=device).to(dtype))
+        parameter.grad = torch.rand(shape, device=device).to(dtype)
+        parameters.append(parameter)
+    return parameters

@@ -1,0 +1,249 @@
+"""Which code is the user's, and the table of the user's files and functions in a recording."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+import threading
+import types
+import zlib
+from collections.abc import Iterable, Iterator
+
+from ..patches.overlay import Overlay
+
+# The folder of `ridgeline_agent`, with all packages in it.
+_AGENT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+_BOOT = os.path.join(os.path.dirname(_AGENT), "boot.py")
+_INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages)[/\\]")
+_NEWLINE = re.compile(rb"\r\n|\r|\n")
+# What Python's `bytes.strip()` takes away; analysis/python/src/lines.rs does the same.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def _standard_library() -> list[str]:
+    paths = sysconfig.get_paths()
+    return [os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib") if name in paths]
+
+
+class UserCode:
+    """Decides by path whether code is the user's.
+
+    User code lies under one of `user_code` and under none of `not_user_code`; installed packages
+    count only where `user_packages` names them. The agent, the standard library and code without a
+    file (`<string>`, `<frozen …>`) never do.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        user_code: Iterable[str],
+        not_user_code: Iterable[str],
+        user_packages: Iterable[str],
+    ) -> None:
+        self.root = os.path.realpath(root)
+        self._cwd = os.getcwd()
+        self._inside = [os.path.realpath(path) for path in user_code]
+        self._outside = [os.path.realpath(path) for path in not_user_code]
+        self._outside += [_AGENT, _BOOT, *_standard_library()]
+        self._packages = frozenset(user_packages)
+        self._paths: dict[str, str | None] = {}
+
+    def path(self, filename: str) -> str | None:
+        """The path to show for a code object's file name, or None where it is not user code."""
+        if filename not in self._paths:
+            self._paths[filename] = self._decide(filename)
+        return self._paths[filename]
+
+    def absolute(self, filename: str) -> str:
+        """Where a code object's file lies; relative names count from where the program began."""
+        return os.path.realpath(os.path.join(self._cwd, filename))
+
+    def _decide(self, filename: str) -> str | None:
+        if filename.startswith("<"):
+            return None
+        if not self._packages and _INSTALLED.search(filename):
+            # The same answer as below, without resolving links: torch alone has 1,700 modules, and
+            # resolving their paths took 280 ms of each run.
+            return None
+        path = self.absolute(filename)
+        package = self._package(path)
+        if package is not None:
+            return package
+        if _INSTALLED.search(path) or _INSTALLED.search(filename):
+            return None
+        # Of two prefixes the longer one decides: a project may lie inside of what is not user
+        # code (a workspace folder within `/usr/lib`), and the other way round (`.venv`).
+        if _longest_prefix(path, self._inside) <= _longest_prefix(path, self._outside):
+            return None
+        return _shown(os.path.relpath(path, self.root))
+
+    def _package(self, path: str) -> str | None:
+        """`site-packages/…` for a file of a package that counts as user code."""
+        installed = _INSTALLED.split(path, maxsplit=1)
+        if len(installed) == 2 and re.split(r"[/\\]", installed[1])[0] in self._packages:
+            return _shown(os.path.join("site-packages", installed[1]))
+        # An editable install lies elsewhere; its module tells where.
+        for name in self._packages:
+            module = sys.modules.get(name)
+            for folder in getattr(module, "__path__", ()):
+                folder = os.path.realpath(folder)
+                if _is_under(path, folder) and not _is_under(path, self.root):
+                    inner = os.path.relpath(path, os.path.dirname(folder))
+                    return _shown(os.path.join("site-packages", inner))
+        return None
+
+
+def _is_under(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _longest_prefix(path: str, folders: list[str]) -> int:
+    return max((len(folder) for folder in folders if _is_under(path, folder)), default=0)
+
+
+def _shown(path: str) -> str:
+    return path.replace(os.sep, "/")
+
+
+class Sources:
+    """Indices for files and code objects, in the order in which the run met them."""
+
+    def __init__(self, user_code: UserCode, overlay: Overlay) -> None:
+        self.user_code = user_code
+        self._overlay = overlay
+        self._files: dict[str, int] = {}
+        self._absolute: list[str] = []
+        self._codes: dict[tuple[int, str, int], int] = {}
+        # Keyed by identity, because hashing a code object walks its whole bytecode. The list keeps
+        # the objects alive, so that an identity is never used twice.
+        self._by_identity: dict[int, int | None] = {}
+        self._kept: list[types.CodeType] = []
+        self._texts: dict[str, bytes | None] = {}
+        # Threads of the program meet files at the same time.
+        self._new = threading.RLock()
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        # Another thread may have held it.
+        self._new = threading.RLock()
+
+    def file(self, filename: str) -> int | None:
+        """The index of a file of user code, or None."""
+        path = self.user_code.path(filename)
+        if path is None:
+            return None
+        index = self._files.get(path)
+        if index is not None:
+            return index
+        absolute = self.user_code.absolute(filename)
+        with self._new:
+            if path not in self._files:
+                self._absolute.append(absolute)
+                self._files[path] = len(self._files)
+            return self._files[path]
+
+    def code(self, code: types.CodeType) -> int | None:
+        """The index of a code object, or None where it is not user code."""
+        identity = id(code)
+        if identity in self._by_identity:
+            return self._by_identity[identity]
+        file = self.file(code.co_filename)
+        index = None
+        if file is not None:
+            # Python 3.9 and 3.10 know no qualified name of a code object.
+            name = getattr(code, "co_qualname", code.co_name)
+            key = (file, name, code.co_firstlineno)
+            with self._new:
+                index = self._codes.setdefault(key, len(self._codes))
+        self._kept.append(code)
+        self._by_identity[identity] = index
+        return index
+
+    def leave_out(self, code: types.CodeType) -> None:
+        """Takes a code object for none of the user's, whatever file it names."""
+        self._by_identity[id(code)] = None
+        self._kept.append(code)
+
+    def user_lines(self, frame: types.FrameType | None) -> Iterator[tuple[int, int]]:
+        """`(file, line)` of the user's frames from `frame` outwards, innermost first."""
+        while frame is not None:
+            if self.code(frame.f_code) is not None:
+                file = self.file(frame.f_code.co_filename)
+                if file is not None:
+                    yield (file, frame.f_lineno)
+            frame = frame.f_back
+
+    def innermost(self, frame: types.FrameType | None) -> tuple[int, int] | None:
+        """`(file, line)` of the user's innermost frame from `frame` outwards."""
+        return next(self.user_lines(frame), None)
+
+    def read_texts(self, since_ns: int) -> None:
+        """Reads the files of all user modules that are imported by now.
+
+        Read early, because the person may go on editing while the program runs. A file that
+        changed after `since_ns`, when the run began, is not the text that ran: its lines stay
+        unknown.
+        """
+        names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        names.update(self._absolute)
+        for name in names:
+            if isinstance(name, str) and name.endswith(".py") and self.user_code.path(name):
+                self._read_text(self.user_code.absolute(name), since_ns)
+
+    def read_texts_of_files(self, since_ns: int) -> None:
+        """Reads the files that have an index by now."""
+        for path in self._absolute:
+            self._read_text(path, since_ns)
+
+    def _read_text(self, path: str, since_ns: int) -> None:
+        if path not in self._texts:
+            text = self._overlay.text(path)
+            self._texts[path] = _text_before(path, since_ns) if text is None else text
+
+    def text(self, file: int) -> bytes | None:
+        """The text of a file as it ran, or None where it is unknown."""
+        return self._texts.get(self._absolute[file])
+
+    def mention(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether the pattern is in a text that was read."""
+        return any(text is not None and pattern.search(text) for text in list(self._texts.values()))
+
+    def paths(self) -> list[str]:
+        """Every file, as it is shown."""
+        return list(self._files)
+
+    def files_json(self) -> list[dict[str, object]]:
+        """`files` of the manifest."""
+        return [
+            {"path": path, "line_crc": line_checksums(self.text(index) or b"")}
+            # Threads of the program may meet further files meanwhile.
+            for path, index in list(self._files.items())
+        ]
+
+    def codes_json(self) -> list[dict[str, object]]:
+        """`codes` of the manifest."""
+        return [
+            {"file": file, "name": name, "first_line": line}
+            for file, name, line in list(self._codes)
+        ]
+
+
+def line_checksums(text: bytes) -> list[int]:
+    """crc32 of each line without the whitespace around it; nothing for an unknown (empty) text."""
+    if not text:
+        return []
+    if text.startswith(_BYTE_ORDER_MARK):
+        text = text[len(_BYTE_ORDER_MARK) :]
+    return [zlib.crc32(line.strip()) for line in _NEWLINE.split(text)]
+
+
+def _text_before(path: str, since_ns: int) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_mtime_ns > since_ns:
+                return None
+            return file.read()
+    except OSError:
+        return None

@@ -1,0 +1,124 @@
+"""Facts about what runs the program."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+from typing import Any
+
+import torch
+
+from ..program.allocator import allocated_bytes
+from ..program.memory import other_tensors
+
+
+def used_device(wanted: str) -> torch.device:
+    """The device whose memory and time count: the GPU that the program uses, or the CPU."""
+    if wanted != "cpu" and torch.cuda.is_initialized():
+        counted = {index: allocated_bytes(index) or 0 for index in range(torch.cuda.device_count())}
+        held = counted if any(counted.values()) else _held_by_tensors()
+        if any(held.values()):
+            return torch.device("cuda", max(held, key=lambda index: held[index]))
+    return torch.device("cpu")
+
+
+def _held_by_tensors() -> dict[int, int]:
+    """Bytes of tensors by GPU, for allocators that do not count."""
+    held: dict[int, int] = {}
+    for tensor in other_tensors():
+        if tensor.device.type == "cuda" and tensor.device.index is not None:
+            size = tensor.numel() * tensor.element_size()
+            held[tensor.device.index] = held.get(tensor.device.index, 0) + size
+    return held
+
+
+def others_in_use(used: torch.device) -> list[str]:
+    """The program's other GPUs, such as `cuda:0`, that hold more than a hundredth of what `used`
+    does.
+    """
+    if used.type != "cuda":
+        return []
+    least = (allocated_bytes(used) or 0) // 100
+    others = (index for index in range(torch.cuda.device_count()) if index != used.index)
+    return [f"cuda:{index}" for index in others if (allocated_bytes(index) or 0) > least]
+
+
+def synchronize() -> None:
+    """Waits for all GPUs that the process has memory on: a model may be spread over several."""
+    # To wait for another one would give it a context, which takes memory and time.
+    holding = [index for index in range(torch.cuda.device_count()) if _holds_memory(index)]
+    # Without PyTorch's caching allocator none is known to.
+    for index in holding or [torch.cuda.current_device()]:
+        torch.cuda.synchronize(index)
+
+
+def _holds_memory(index: int) -> bool:
+    try:
+        return bool(torch.cuda.memory_reserved(index) > 0)
+    except RuntimeError:
+        # A pluggable allocator does not tell.
+        return bool(index == torch.cuda.current_device())
+
+
+def device_json(device: torch.device) -> dict[str, object]:
+    """`device` of the manifest."""
+    if device.type == "cuda":
+        properties: Any = torch.cuda.get_device_properties(device)
+        return {
+            "kind": "rocm" if torch.version.hip else "cuda",
+            "name": properties.name,
+            "index": device.index,
+            "capacity_bytes": properties.total_memory,
+            "capability": [properties.major, properties.minor],
+            "multiprocessors": properties.multi_processor_count,
+            "threads": torch.get_num_threads(),
+            "simulated": is_simulated(),
+        }
+    return {
+        "kind": "cpu",
+        "name": processor_name(),
+        "index": None,
+        "capacity_bytes": main_memory_bytes(),
+        "capability": None,
+        "multiprocessors": None,
+        "threads": torch.get_num_threads(),
+        "simulated": False,
+    }
+
+
+def is_simulated() -> bool:
+    """Whether this process runs on the simulated CUDA device (tests/gpu/simulated), whose libraries
+    export a symbol that no real one has. Environment variables would not do: a launcher drops them.
+    """
+    return os.name == "posix" and hasattr(ctypes.CDLL(None), "simgpu_missing")
+
+
+def processor_name() -> str | None:
+    """The processor's name as its maker gives it, where the system tells."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            found = re.search(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", file.read(), re.M)
+    except OSError:
+        found = None
+    if found:
+        return found.group(1).strip()
+    return platform.processor() or platform.machine() or None
+
+
+def main_memory_bytes() -> int | None:
+    """The machine's memory in bytes, or less where a control group allows less."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+    limits = [total]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path, encoding="ascii") as file:
+                limits.append(int(file.read()))
+        except (OSError, ValueError):
+            # No such group, or "max".
+            continue
+    return min(limits)

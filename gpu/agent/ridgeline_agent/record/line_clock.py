@@ -1,0 +1,409 @@
+"""The line clock: which line of the user's code each thread stood on, by Kineto's clock.
+
+Joined to the trace by time, it gives the whole user call stack of every operator, which the
+profiler's own `with_stack` does not (docs/recording.md has the format). `sys.monitoring` slows a
+loop by 1.06, `sys.settrace` (before Python 3.12) by 1.16.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import struct
+import sys
+import threading
+import types
+from time import time_ns
+from typing import Any
+
+from ..program.sources import Sources
+from ..system.private_files import private
+
+(
+    LINE,
+    PUSH,
+    POP,
+    MODULE_ENTER,
+    MODULE_EXIT,
+    PHASE_ENTER,
+    PHASE_EXIT,
+    ITERATION,
+    RECORDER,
+    STARTED,
+) = range(10)
+RECORD_BYTES = 24
+_HEADER = struct.pack("<8sII", b"RDGLINES", 1, RECORD_BYTES)
+_MAX_THREADS = 1 << 16
+# Shorter times of the recorder are not worth a record, and longer ones do not fit into it.
+_SHORTEST_NS = 1_000
+_LONGEST_NS = (1 << 31) - 1
+
+
+class _Threads(dict[int, int]):
+    """The second word's thread bits, by `threading.get_ident()`, given out on first use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.native_ids: list[int] = []
+
+    def __missing__(self, identity: int) -> int:
+        index = min(len(self.native_ids), _MAX_THREADS - 1)
+        if index == len(self.native_ids):
+            self.native_ids.append(_native_id(identity))
+        self[identity] = index << 16
+        return index << 16
+
+
+def _native_id(identity: int) -> int:
+    if identity == threading.get_ident():
+        return threading.get_native_id()
+    for thread in threading.enumerate():
+        if thread.ident == identity:
+            return thread.native_id or 0
+    return 0
+
+
+class EventLog:
+    """Records in memory, three 64-bit words each, which are the file's 24 bytes as they stand.
+
+    The words are: the time; kind, thread and `a`; `b`. At most `limit` records are kept, because a
+    program may run lines for ever.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.words = array.array("q")
+        self.limit_words = 3 * limit
+        self.dropped = 0
+        self.threads = _Threads()
+        self.extend = self.words.extend
+
+    def add(self, kind: int, a: int, b: int = 0) -> None:
+        """Logs an event of the calling thread."""
+        if len(self.words) < self.limit_words:
+            self.extend((time_ns(), kind | self.threads[threading.get_ident()] | a << 32, b))
+        else:
+            self.dropped += 1
+
+    def recorder_ran(self, began_ns: int) -> None:
+        """Logs that the time from `began_ns` until now was the recorder's own."""
+        took_ns = time_ns() - began_ns
+        if took_ns >= _SHORTEST_NS:
+            self.add(RECORDER, min(took_ns, _LONGEST_NS))
+
+    def position(self) -> int:
+        """Where the next record will stand, for `records`."""
+        return len(self.words) // 3
+
+    def records(self, first: int, last: int) -> list[tuple[int, int, int, int]]:
+        """`(kind, thread, a, b)` of the records from `first` up to `last`."""
+        words = self.words
+        return [
+            (words[i] & 0xFF, words[i] >> 16 & 0xFFFF, words[i] >> 32, words[i + 1])
+            for i in range(3 * first + 1, 3 * last, 3)
+        ]
+
+    def save(self, path: str) -> None:
+        """Writes `lines.bin`."""
+        words = self.words
+        if sys.byteorder == "big":
+            words = array.array("q", words)
+            words.byteswap()
+        with open(path, "wb", opener=private) as file:
+            file.write(_HEADER)
+            words.tofile(file)
+
+    def keep(self, records: int) -> None:
+        """Forgets everything but the first records and the threads."""
+        del self.words[3 * records :]
+        self.dropped = 0
+
+    def forget(self, first: int, last: int) -> None:
+        """Forgets the records from `first` up to `last`."""
+        del self.words[3 * first : 3 * last]
+
+    def threads_json(self) -> list[dict[str, object]]:
+        """`threads` of the manifest."""
+        main = os.getpid() if sys.platform.startswith("linux") else None
+        main_thread = threading.main_thread().native_id
+        return [{"tid": tid, "main": tid in (main, main_thread)} for tid in self.threads.native_ids]
+
+    def json(self) -> dict[str, int]:
+        """`line_log` of the manifest."""
+        return {"events": self.position(), "dropped": self.dropped}
+
+
+class LineClock:
+    """Logs the lines of user code from `start` to `stop`."""
+
+    def __init__(self, log: EventLog, sources: Sources) -> None:
+        self.log = log
+        self.sources = sources
+
+    def start(self) -> None:
+        """Logs the frames on every thread's stack, outermost first, and every line from now on."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Logs no more. Harmless where it does not run."""
+        raise NotImplementedError
+
+    def _push_stack(self, frame: types.FrameType | None, thread: int) -> list[types.FrameType]:
+        """Logs the user's frames from `frame` outwards as entered, outermost first."""
+        stack = []
+        while frame is not None:
+            if self.sources.code(frame.f_code) is not None:
+                stack.append(frame)
+            frame = frame.f_back
+        stack.reverse()
+        for user_frame in stack:
+            code = self.sources.code(user_frame.f_code)
+            if code is not None:
+                word = PUSH | self.log.threads[thread] | code << 32
+                self.log.extend((time_ns(), word, user_frame.f_lineno))
+        return stack
+
+
+def _stacks() -> dict[int, types.FrameType | None]:
+    """Each thread's innermost frame; of this thread, the one that called our caller.
+
+    A frame must not hold itself in a variable: that cycle would keep all outer frames, and so the
+    user's tensors, alive until the garbage collector comes by.
+    """
+    frames: dict[int, types.FrameType | None] = dict(sys._current_frames())
+    frames[threading.get_ident()] = sys._getframe(2)
+    return frames
+
+
+def line_clock(log: EventLog, sources: Sources) -> LineClock:
+    """The cheapest line clock that this Python has."""
+    if hasattr(sys, "monitoring"):
+        return MonitoringClock(log, sources)
+    return TraceClock(log, sources)
+
+
+class MonitoringClock(LineClock):
+    """By `sys.monitoring`, Python 3.12 and later.
+
+    Functions are found by the global start events, which are switched off for each function that
+    is not the user's; lines and returns are asked for in user functions alone, so that torch's own
+    Python runs at its full speed.
+    """
+
+    def __init__(self, log: EventLog, sources: Sources) -> None:
+        super().__init__(log, sources)
+        self._tool: int | None = None
+        self._words: dict[int, int] = {}
+        self._codes: list[types.CodeType] = []
+        self._resume_lines: dict[tuple[int, int], int] = {}
+
+    def start(self) -> None:
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        events = monitoring.events
+        # 3 and 4 belong to nobody; the named ones serve where a tool of the user's has those.
+        for tool in (4, 3, monitoring.PROFILER_ID, monitoring.OPTIMIZER_ID):
+            if monitoring.get_tool(tool) is None:
+                break
+        else:
+            raise RuntimeError("every tool of sys.monitoring is taken")
+        monitoring.use_tool_id(tool, "ridgeline")
+        self._tool = tool
+        on_line, on_start, on_resume, on_leave, on_unwind = self._callbacks(monitoring)
+        for event, callback in (
+            (events.LINE, on_line),
+            (events.PY_START, on_start),
+            (events.PY_RESUME, on_resume),
+            (events.PY_THROW, on_resume),
+            (events.PY_RETURN, on_leave),
+            (events.PY_YIELD, on_leave),
+            (events.PY_UNWIND, on_unwind),
+        ):
+            monitoring.register_callback(tool, event, callback)
+        self.log.add(STARTED, 0)
+        for thread, frame in _stacks().items():
+            for user_frame in self._push_stack(frame, thread):
+                self._follow(user_frame.f_code)
+        monitoring.set_events(
+            tool, events.PY_START | events.PY_RESUME | events.PY_THROW | events.PY_UNWIND
+        )
+        monitoring.restart_events()
+
+    def stop(self) -> None:
+        if self._tool is None:
+            return
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        monitoring.set_events(self._tool, 0)
+        for code in self._codes:
+            monitoring.set_local_events(self._tool, code, 0)
+        monitoring.free_tool_id(self._tool)
+        self._tool = None
+        self._words.clear()
+        self._codes.clear()
+
+    def _follow(self, code: types.CodeType) -> int | None:
+        """Asks for the lines of `code` where it is the user's; returns its word."""
+        word = self._words.get(id(code))
+        if word is not None:
+            return word
+        index = self.sources.code(code)
+        if index is None or self._tool is None:
+            return None
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        events = monitoring.events
+        monitoring.set_local_events(
+            self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD
+        )
+        self._codes.append(code)
+        self._words[id(code)] = index << 32
+        return index << 32
+
+    def _resume_line(self, code: types.CodeType, offset: int) -> int:
+        key = (id(code), offset)
+        line = self._resume_lines.get(key)
+        if line is None:
+            lines: Any = code.co_lines()  # type: ignore[attr-defined,unused-ignore]
+            line = next((at for start, end, at in lines if start <= offset < end and at), 0)
+            line = self._resume_lines[key] = line or code.co_firstlineno
+        return line
+
+    def _callbacks(self, monitoring: Any) -> tuple[Any, Any, Any, Any, Any]:
+        # Local names, because each of these runs for every line of the user's program.
+        disable = monitoring.DISABLE
+        log, words, follow, resume_line = self.log, self._words, self._follow, self._resume_line
+        records, extend, limit = log.words, log.extend, log.limit_words
+        threads, get_ident = log.threads, threading.get_ident
+
+        def on_line(code: types.CodeType, line: int) -> object:
+            word = words.get(id(code))
+            if word is None:
+                return disable
+            if len(records) < limit:
+                extend((time_ns(), word | threads[get_ident()], line))
+                return None
+            log.dropped += 1
+            return disable
+
+        def on_start(code: types.CodeType, offset: int) -> object:
+            word = words.get(id(code))
+            if word is None:
+                word = follow(code)
+                if word is None:
+                    return disable
+            if len(records) < limit:
+                extend((time_ns(), PUSH | threads[get_ident()] | word, code.co_firstlineno))
+            else:
+                log.dropped += 1
+            return None
+
+        def on_resume(code: types.CodeType, offset: int, thrown: object = None) -> object:
+            word = words.get(id(code))
+            if word is None:
+                word = follow(code)
+                if word is None:
+                    # A throw cannot be switched off for one function.
+                    return None if thrown is not None else disable
+            if len(records) < limit:
+                line = resume_line(code, offset)
+                extend((time_ns(), PUSH | threads[get_ident()] | word, line))
+            else:
+                log.dropped += 1
+            return None
+
+        def on_leave(code: types.CodeType, offset: int, value: object) -> object:
+            word = words.get(id(code))
+            if word is None:
+                return disable
+            if len(records) < limit:
+                extend((time_ns(), POP | threads[get_ident()] | word, 0))
+            else:
+                log.dropped += 1
+            return None
+
+        def on_unwind(code: types.CodeType, offset: int, error: object) -> object:
+            word = words.get(id(code))
+            if word is not None:
+                if len(records) < limit:
+                    extend((time_ns(), POP | threads[get_ident()] | word, 0))
+                else:
+                    log.dropped += 1
+            return None
+
+        return on_line, on_start, on_resume, on_leave, on_unwind
+
+
+class TraceClock(LineClock):
+    """By `sys.settrace`, before Python 3.12."""
+
+    def __init__(self, log: EventLog, sources: Sources) -> None:
+        super().__init__(log, sources)
+        self._running = False
+
+    def start(self) -> None:
+        on_call, on_event = self._callbacks()
+        self._running = True
+        here = threading.get_ident()
+        self.log.add(STARTED, 0)
+        for thread, frame in _stacks().items():
+            stack = self._push_stack(frame, thread)
+            if thread == here:
+                for user_frame in stack:
+                    user_frame.f_trace = on_event
+        threading.settrace(on_call)
+        sys.settrace(on_call)
+
+    def stop(self) -> None:
+        if not self._running:
+            return
+        self._running = False
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type,unused-ignore]
+        # Found anew, because a frame that is kept keeps the user's tensors alive.
+        frame: types.FrameType | None = sys._getframe()
+        while frame is not None:
+            frame.f_trace = None
+            frame = frame.f_back
+
+    def _callbacks(self) -> tuple[Any, Any]:
+        # Local names, because each of these runs for every line of the user's program.
+        clock, log, sources = self, self.log, self.sources
+        records, extend, limit = log.words, log.extend, log.limit_words
+        threads, get_ident = log.threads, threading.get_ident
+        words: dict[int, int | None] = {}
+
+        def on_call(frame: types.FrameType, event: str, arg: object) -> object:
+            code = frame.f_code
+            try:
+                word = words[id(code)]
+            except KeyError:
+                index = sources.code(code)
+                word = words[id(code)] = None if index is None else index << 32
+            if word is None or not clock._running:
+                return None
+            if len(records) < limit:
+                extend((time_ns(), PUSH | threads[get_ident()] | word, frame.f_lineno))
+            else:
+                log.dropped += 1
+            return on_event
+
+        def on_event(frame: types.FrameType, event: str, arg: object) -> object:
+            if not clock._running:
+                return None
+            code = frame.f_code
+            word = words.get(id(code))
+            if word is None:
+                index = sources.code(code)
+                if index is None:
+                    return None
+                word = words[id(code)] = index << 32
+            if event == "line":
+                if len(records) < limit:
+                    extend((time_ns(), threads[get_ident()] | word, frame.f_lineno))
+                else:
+                    log.dropped += 1
+            elif event == "return":
+                if len(records) < limit:
+                    extend((time_ns(), POP | threads[get_ident()] | word, 0))
+                else:
+                    log.dropped += 1
+            return on_event
+
+        return on_call, on_event

@@ -1,0 +1,230 @@
+"""Profilers and tracers of the program's own: `observed.profilers` of the manifest.
+
+What is on while iterations are timed was left on. Where it was turned on is known of those that are
+turned on by a function that can be listened to.
+
+Checked on torch 2.4.1, 2.8.0 and 2.15.0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...program.sources import Sources
+from ..switched_off import Switch
+
+_MOST_PROFILERS = 16
+_PROFILER, _NVTX, _CPROFILE, _MEMORY = (
+    "torch.profiler",
+    "emit_nvtx",
+    "cProfile",
+    "record_memory_history",
+)
+_SETTRACE, _SETPROFILE = "sys.settrace", "sys.setprofile"
+# What `torch.profiler` with `with_stack=True` calls itself from Python 3.12 on.
+_TORCHS_TOOL = "PyTorch Profiler"
+
+Place = tuple[int, int]
+
+
+class OwnProfilers:
+    """Listens from `install` on, and looks at both ends of the timing."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        # Where each was last turned on.
+        self._places: dict[str, Place | None] = {}
+        # What was on when the timing began, and what of it still was when it ended.
+        self._found: list[str] = []
+        self._memory_history = False
+        self._before: tuple[Any, Any, Any] = (None, None, None)
+        # The `cProfile.Profile` that was last turned on.
+        self._cprofile: Any = None
+        # What starts from now on is ours.
+        self._is_over = False
+
+    def install(self) -> None:
+        """Call it before any of the user's code runs."""
+        self._before = _python_tools()
+        profiler: Any = torch.autograd.profiler
+        _listen(profiler.profile, "_start_trace", functools.partial(self._on, _PROFILER))
+        _listen(profiler.emit_nvtx, "__enter__", functools.partial(self._on, _NVTX))
+        memory: Any = getattr(torch.cuda, "memory", None)
+        _listen(memory, "_record_memory_history", self._remembers)
+        with contextlib.suppress(ImportError):
+            import cProfile
+
+            # Before it begins, or it would see what is done here.
+            _listen(cProfile.Profile, "enable", self._enabled, before=True)
+
+    def _on(self, name: str, *args: Any, **kwargs: Any) -> None:
+        if self._is_over:
+            return
+        self._places[name] = self._sources.innermost(sys._getframe(1))
+
+    def _remembers(self, enabled: Any = "all", *args: Any, **kwargs: Any) -> None:
+        self._memory_history = enabled not in (None, False)
+        self._on(_MEMORY)
+
+    def _enabled(self, profile: Any, *args: Any, **kwargs: Any) -> None:
+        self._cprofile = profile
+        self._on(_CPROFILE)
+
+    def timing_begins(self) -> None:
+        """Notes what is on."""
+        self._found = self._on_now()
+
+    def timing_ended(self) -> None:
+        """Notes what still is: a profiler with a schedule is on in a few iterations alone."""
+        on = self._on_now()
+        self._found = [name for name in self._found if name in on]
+
+    def switches(self) -> list[Switch]:
+        """Those that can be turned off, to see what they cost. Call it when the timing ended."""
+        trace, profile, _ = _python_tools()
+        known = {
+            # These are off from the profiled iterations on.
+            _PROFILER: Switch(_PROFILER, _nothing, None),
+            _NVTX: Switch(_NVTX, _nothing, None),
+            _SETTRACE: _function_switch(_SETTRACE, sys.settrace, trace),
+            _SETPROFILE: _function_switch(_SETPROFILE, sys.setprofile, profile),
+        }
+        if self._cprofile is not None:
+            known[_CPROFILE] = _cprofile_switch(self._cprofile)
+        return [known[name] for name in self._found if name in known]
+
+    def _on_now(self) -> list[str]:
+        found: list[str] = []
+        if torch.autograd._profiler_enabled():
+            found.append(_NVTX if _is_nvtx() else _PROFILER)
+        if self._memory_history:
+            found.append(_MEMORY)
+        trace, profile, tool = _python_tools()
+        trace_before, profile_before, tool_before = self._before
+        if trace is not None and trace is not trace_before:
+            found.append(_SETTRACE)
+        if profile is not None and profile is not profile_before and not _is_torchs(profile):
+            # Before Python 3.12 cProfile is such a function; its type is `cProfile.Profile`.
+            is_c = type(profile).__module__ in ("cProfile", "_lsprof")
+            found.append(_CPROFILE if is_c else _SETPROFILE)
+        if tool is not None and tool not in (tool_before, _TORCHS_TOOL):
+            found.append(_CPROFILE if tool == "cProfile" else str(tool)[:100])
+        return found
+
+    def silence(self) -> None:
+        """Ends those of torch, and keeps them from beginning again: only one can run.
+
+        Call it when ours is about to start. The program ends with the profiled iterations.
+        """
+        self._is_over = True
+        if torch.autograd._profiler_enabled():
+            torch._C._autograd._disable_profiler()
+        profiler: Any = torch.autograd.profiler
+        for owner, names in (
+            (profiler.emit_nvtx, ("__enter__", "__exit__")),
+            (getattr(profiler, "emit_itt", None), ("__enter__", "__exit__")),
+            (profiler.profile, ("__enter__", "__exit__")),
+            (torch.profiler.profile, ("start", "stop", "step", "_transit_action")),
+            (_kineto_profile(), ("start", "stop", "prepare_trace", "start_trace", "stop_trace")),
+        ):
+            for name in names:
+                if owner is not None and hasattr(owner, name):
+                    setattr(owner, name, _enter_alone if name == "__enter__" else _nothing)
+
+    def json(self) -> list[dict[str, object]]:
+        """`observed.profilers` of the manifest."""
+        profilers: list[dict[str, object]] = []
+        for name in self._found[:_MOST_PROFILERS]:
+            place = self._places.get(name) or self._written(name)
+            at = None if place is None else {"file": place[0], "line": place[1]}
+            profilers.append({"name": name, "at": at})
+        return profilers
+
+    def _written(self, name: str) -> Place | None:
+        """The one line of the program that calls `sys.settrace` or `sys.setprofile`, if it is one.
+
+        These are not listened to: debuggers and the line clock need them as they are.
+        """
+        if name not in (_SETTRACE, _SETPROFILE):
+            return None
+        call = re.compile(rb"^[^#]*\b" + name.partition(".")[2].encode() + rb"\s*\(")
+        places = [
+            (file, number)
+            for file in range(len(self._sources.paths()))
+            for number, line in enumerate((self._sources.text(file) or b"").splitlines(), 1)
+            if call.search(line)
+        ]
+        return places[0] if len(places) == 1 else None
+
+
+def _listen(owner: Any, name: str, told: Callable[..., None], before: bool = False) -> None:
+    """Tells of each call of a function or method: when it has returned, or `before` it is made."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    def tell(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with contextlib.suppress(Exception):
+            told(*args, **kwargs)
+
+    @functools.wraps(original)
+    def told_of(*args: Any, **kwargs: Any) -> Any:
+        if before:
+            tell(args, kwargs)
+            return original(*args, **kwargs)
+        result = original(*args, **kwargs)
+        tell(args, kwargs)
+        return result
+
+    setattr(owner, name, told_of)
+
+
+def _function_switch(name: str, install: Callable[[Any], None], function: Any) -> Switch:
+    return Switch(name, functools.partial(install, None), functools.partial(install, function))
+
+
+def _cprofile_switch(profile: Any) -> Switch:
+    def enable() -> None:
+        # From Python 3.12 on it refuses where it is on already.
+        with contextlib.suppress(ValueError):
+            profile.enable()
+
+    return Switch(_CPROFILE, profile.disable, enable)
+
+
+def _python_tools() -> tuple[Any, Any, Any]:
+    """The functions that trace and profile this thread, and the profiler of `sys.monitoring`."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tool = None if monitoring is None else monitoring.get_tool(monitoring.PROFILER_ID)
+    return sys.gettrace(), sys.getprofile(), tool
+
+
+def _is_torchs(profile: object) -> bool:
+    """Whether this is the Python tracer of `torch.profiler` (`with_stack=True`), which is part of
+    that profiler: it is no function, and nobody can put it back.
+    """
+    return type(profile).__name__ == "TraceContext"
+
+
+def _is_nvtx() -> bool:
+    kind = getattr(torch._C._autograd, "_profiler_type", None)
+    return kind is not None and "NVTX" in str(kind())
+
+
+def _kineto_profile() -> Any:
+    return getattr(torch.profiler, "_KinetoProfile", None)
+
+
+def _enter_alone(self: Any) -> Any:
+    return self
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    return None

@@ -1,0 +1,228 @@
+"""The profiling stage: iterations under the line clock and Kineto, whose shares divide the time of
+the timed ones. Memory is watched in the first of them.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import sys
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..iterations.tracker import IterationTracker
+from ..program import allocator
+from ..program.batch import BatchWatch
+from ..program.memory import MemoryWatch
+from ..program.modules import ModuleTable
+from ..protocol.spec import RunSpec
+from . import device, device_activity, line_clock, loops
+from .capture_traces import start_kineto
+from .extra.whole_periods import WholePeriods
+from .program_watch import ProgramWatch
+
+
+class ProfiledIterations:
+    """The windows of the profiled iterations, and what was recorded in them.
+
+    Args:
+        all_ranks: The sum of what every rank gives, which all wait for.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        tracker: IterationTracker,
+        program: ProgramWatch,
+        all_ranks: Callable[[str, int], int],
+    ) -> None:
+        self._wanted = spec.iterations.profiled
+        self._tracker = tracker
+        self._guard = tracker.guard
+        self._notes = tracker.notes
+        self._sources = tracker.sources
+        self._program = program
+        self._all_ranks = all_ranks
+        self.log = line_clock.EventLog(spec.limits.line_events)
+        self.clock = line_clock.line_clock(self.log, tracker.sources)
+        # Whether the profiler runs.
+        self.is_on = False
+        # From when to when each iteration lasted, by the realtime clock.
+        self.windows: list[tuple[int, int]] = []
+        # Watches the iteration that runs; None where its memory is not watched.
+        self.memory: MemoryWatch | None = None
+        # Of the last iteration whose memory was watched.
+        self.measured: tuple[MemoryWatch, BatchWatch] | None = None
+        # How many iterations are profiled for their times only, behind those with memory.
+        self.for_times = 0
+        # When the signal came that is being looked at, by the realtime clock.
+        self.signal_ns = 0
+        # Where the line log of captures ends.
+        self.captured_records = 0
+        self.found_loops: collections.Counter[tuple[int, int]] = collections.Counter()
+        # What the allocator of the GPU had given out when the profiler started.
+        self.allocations: int | None = None
+        self._results: Any = None
+        self._stack_before: loops.Frames = []
+        self._first_record = 0
+
+    @property
+    def measured_at(self) -> int:
+        """Which of the profiled iterations was the last whose memory was watched."""
+        return min(len(self.windows), self._wanted) - 1
+
+    def begin(self, for_times: int) -> None:
+        """Starts the profiler and the first iteration."""
+        self.for_times = for_times
+        self._start()
+        self._begin_with_memory(sys._getframe())
+
+    def iteration_ended(self, frame: types.FrameType) -> bool:
+        """Returns whether it was the last of them. If so, call `stop`, or else `begin_next`."""
+        is_last = len(self.windows) + 1 >= self._wanted + self.for_times
+        self._close_window(frame, is_last)
+        return is_last
+
+    def begin_next(self, frame: types.FrameType) -> None:
+        """Memory is watched in the first of the profiled iterations."""
+        if len(self.windows) < self._wanted:
+            self._begin_with_memory(frame)
+        else:
+            self._begin_for_times()
+
+    def stop(self) -> Any:
+        """Stops everything that costs time; returns Kineto's results."""
+        self.clock.stop()
+        self._program.stop_calls()
+        if not self.is_on:
+            return self._results
+        self.is_on = False
+        self._guard.log = None
+        # Kept until the process ends, because taking them apart takes longer than saving them.
+        self._results = torch._C._autograd._disable_profiler()
+        return self._results
+
+    def forget(self) -> None:
+        """What was profiled were no iterations as the others are. Call `stop` before."""
+        self.log.keep(self.captured_records)
+        self.windows.clear()
+        self.measured = None
+        self._results = None
+
+    def ignore(self) -> None:
+        """Nothing is measured in this process any more."""
+        with contextlib.suppress(Exception):
+            self.clock.stop()
+            self._program.calls.stop(keep=self._program.compiled.is_used)
+            if self.is_on and os.getpid() == self._guard.process:
+                # A forked child has none of the threads that the profiler of its parent has.
+                self.stop()
+            if self._program.observed.line_times is not None:
+                self._program.observed.line_times.stop()
+
+    def again(self, iterations: int, wait: int) -> WholePeriods:
+        """Profiles so many iterations in the place of those that were, after so many others. Where
+        the program ends before the last of them, those stay.
+        """
+        results, windows, measured = self._results, self.windows, self.measured
+        first_record, dropped = self.log.position(), self.log.dropped
+
+        def begins() -> None:
+            if not self.is_on:
+                self._results, self.windows, self.measured = None, [], None
+                self._start()
+            self.begin_next(sys._getframe())
+
+        def ended(last: bool) -> None:
+            self._close_window(sys._getframe(), last)
+            if last and self.log.dropped > dropped:
+                abandon()
+            elif last:
+                self.stop()
+                self.log.forget(self.captured_records, first_record)
+
+        def abandon() -> None:
+            self.stop()
+            self.log.keep(first_record)
+            self.log.dropped = dropped
+            self._results, self.windows, self.measured = results, windows, measured
+
+        return WholePeriods(iterations, wait, begins, ended, abandon)
+
+    def _start(self) -> None:
+        program = self._program
+        if self.captured_records == 0:
+            program.table = ModuleTable(self._tracker.definitions)
+        optimizers = self._tracker.signals.optimizers()
+        self._notes.tolerating("the search for modules", program.table.build, optimizers)
+        on_cuda = program.device.type == "cuda"
+        if on_cuda:
+            device.synchronize()
+        self.allocations = device_activity.allocations(program.device)
+        start_kineto(on_cuda=on_cuda, memory=True)
+        self.is_on = True
+        self._guard.log = self.log
+        program.calls.start()
+        self.clock.start()
+
+    def _begin_with_memory(self, frame: types.FrameType) -> None:
+        program = self._program
+        program.batch = program.batch.next_iteration()
+        memory = self.memory = MemoryWatch(program.device)
+        memory.others_go_backward = program.others_go_backward
+        optimizers = self._tracker.signals.optimizers()
+        inputs = self._tracker.inputs
+        self._notes.tolerating("the baseline", memory.begin, program.table, optimizers, inputs)
+        self._stack_before = loops.stack_frames(frame, self._sources)
+        self._all_ranks("profiling", 0)
+        self._open_window()
+
+    def _begin_for_times(self) -> None:
+        """What else is looked at in an iteration leaves cold caches to a quick one."""
+        self._program.batch = self._program.batch.next_iteration()
+        self.memory = None
+        self._open_window()
+
+    def _open_window(self) -> None:
+        self._first_record = self.log.position()
+        self.log.add(line_clock.ITERATION, len(self.windows))
+        self._guard.iteration_began_ns = time.time_ns()
+
+    def _close_window(self, frame: types.FrameType, last: bool) -> None:
+        on = self._program.device
+        if on.type == "cuda":
+            # So that an iteration's kernels lie within its own window.
+            device.synchronize()
+        self.windows.append((self._guard.iteration_began_ns, time.time_ns()))
+        # The program neither waited there nor read texts. Behind the last iteration nothing else
+        # says so.
+        self.log.recorder_ran(self.signal_ns)
+        if last:
+            self.log.add(line_clock.ITERATION, len(self.windows))
+        if self.memory is None:
+            return
+        self.memory.end()
+        if self.memory.is_unknown():
+            self._notes.add(f"memory is unknown: {allocator.why_unknown()}")
+        if others := device.others_in_use(on):
+            self._notes.add(
+                f"memory is that of {on}, which holds most; the program also uses "
+                f"{', '.join(others)}"
+            )
+        self.measured = (self.memory, self._program.batch)
+        self._notes.tolerating("the search for the loop", self._find_loop, frame)
+
+    def _find_loop(self, frame: types.FrameType) -> None:
+        loop = loops.find_loop(
+            self._stack_before,
+            loops.stack_frames(frame, self._sources),
+            loops.lines_in(self.log, self._first_record, self.log.position()),
+            self._sources,
+        )
+        if loop is not None:
+            self.found_loops[loop] += 1

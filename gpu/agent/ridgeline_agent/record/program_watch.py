@@ -1,0 +1,93 @@
+"""What a measured run knows of the program: its modules, batches, loaders, optimizers and settings.
+
+The hooks add to it (`hook_receiver`), and the manifest is written from it (`recording_writer`).
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import torch
+
+from ..failure.out_of_memory import OutOfMemoryWatch
+from ..iterations.finder import MODULE
+from ..iterations.forward_only import ForwardOnly
+from ..iterations.tracker import IterationTracker
+from ..patches import hooks
+from ..program.batch import BatchWatch
+from ..program.modules import ModuleTable
+from ..program.open_phases import OpenPhases
+from .loader_batches import LoaderBatches
+from .observed.collector import Observed
+from .patches.compiled import CompiledRegions
+from .patches.cuda_graphs import CudaGraphs
+from .patches.loaders import LoaderTimes
+from .settings import IterationScopedSettings
+from .sparsity import Sparsity
+
+
+class ProgramWatch:
+    """Everything that is known of the program, and which of its module calls are listened to."""
+
+    # What listens to module calls. Given by `install`.
+    calls: hooks.ModuleCalls
+
+    def __init__(self, tracker: IterationTracker) -> None:
+        sources = tracker.sources
+        self._tracker = tracker
+        # The CPU until something is measured.
+        self.device = torch.device("cpu")
+        self.table = ModuleTable(tracker.definitions)
+        self.batch = BatchWatch()
+        self.open = OpenPhases()
+        self.compiled = CompiledRegions(sources)
+        self.graphs = CudaGraphs()
+        self.forward_only = ForwardOnly(tracker.finder)
+        self.loader_batches = LoaderBatches()
+        self.loader_times = LoaderTimes(sources)
+        self.observed = Observed(sources, tracker.notes.tolerating)
+        self.sparsity = Sparsity()
+        self.settings = IterationScopedSettings()
+        self.out_of_memory = OutOfMemoryWatch(sources)
+        # Whether threads other than the one that trains run backward passes.
+        self.others_go_backward = False
+
+    def install(self, listener: hooks.Listener, calls: hooks.ModuleCalls, eager: bool) -> None:
+        """Installs the hooks into torch. Call it before any of the user's code runs."""
+        tolerating = self._tracker.notes.tolerating
+        # So that a search for tensors need not look at what the imports have made, and copies none
+        # of the pages that are shared with a zygote.
+        gc.freeze()
+        self._tracker.definitions.install()
+        hooks.install(listener)
+        self.loader_times.install()
+        tolerating("the program's own profilers", self.observed.profilers.install)
+        tolerating("the watch for out of memory", self.out_of_memory.install)
+        self.calls = calls
+        self.compiled.install(eager, lambda: calls.function)
+
+    def look_at_all_modules(self) -> None:
+        """Listens to every module call from here on, and to what each returns."""
+        self.calls.of_all = True
+        self.calls.start()
+
+    def look_away(self, is_profiled: bool) -> None:
+        """Listens to module calls again only where they are profiled or tell the iterations."""
+        self.calls.of_all = False
+        if not is_profiled:
+            self.stop_calls()
+
+    def stop_calls(self) -> None:
+        """Listens to no module call any more, unless they tell the iterations."""
+        if self._tracker.finder.found_by != MODULE:
+            self.calls.stop(keep=self.compiled.is_used)
+
+    def what_held_memory(self, error: BaseException) -> dict[str, Any] | None:
+        """`failure.memory` of the manifest; None where the error is about something else."""
+        table, optimizers = (
+            ModuleTable(self._tracker.definitions),
+            self._tracker.signals.optimizers(),
+        )
+        table.build(optimizers)
+        return self.out_of_memory.json(error, table, optimizers, self.others_go_backward)

@@ -1,0 +1,233 @@
+"""The recorder: measures a program's iterations and writes the recording (docs/recording.md).
+
+A run has three stages. In the *warm-up*, iterations are found and the program settles. In the
+*timing*, iterations run as they are, with hooks that cost a microsecond: theirs is the time that is
+reported. In the *profiling*, the line clock and Kineto are on: theirs are the shares by which the
+reported time is split. After that the recording is written and the process ends.
+
+What happens in them is for the parts that the recorder is made of: `hook_receiver` and
+`graph_captures` receive what the program does, `stages` goes from one stage to the next,
+`timed_iterations` and `profiled_iterations` measure, `program_watch` keeps what is known of the
+program, and `recording_writer` writes all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Callable
+
+from ..failure.exception import describe_failure, shorten, without_absolute_paths
+from ..iterations.tracker import IterationTracker
+from ..patches import hooks
+from ..patches.harmless import harmless
+from ..patches.overlay import Overlay
+from ..protocol.host import Host
+from ..protocol.rank_states import processes_of_run
+from ..protocol.spec import RunSpec
+from .alignment import Alignment
+from .capture_traces import CaptureTraces
+from .graph_captures import GraphCaptures
+from .hook_receiver import HookReceiver
+from .patches.child_processes import ChildProcesses
+from .profiled_iterations import ProfiledIterations
+from .program_watch import ProgramWatch
+from .recording_writer import RecordingWriter
+from .sparsity import SPARSE_TYPES
+from .stages import Stage, Stages
+from .timed_iterations import TimedIterations
+
+
+class Recorder:
+    """Measures the program of this process. One for each process.
+
+    Args:
+        children: Follows the program into processes that it starts; None where only this one is
+            recorded.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        host: Host,
+        overlay: Overlay,
+        children: ChildProcesses | None = None,
+    ) -> None:
+        signals = spec.iterations.signals
+        tracker = IterationTracker(spec, host, overlay, "the profiler", signals)
+        self._spec = spec
+        self._children = children
+        self._tracker = tracker
+        self.guard = tracker.guard
+        self._alignment = Alignment(spec.rank is not None)
+        program = self._program = ProgramWatch(tracker)
+        timed = self._timed = TimedIterations(spec, tracker, program.observed, self._all_ranks)
+        profiled = ProfiledIterations(spec, tracker, program, self._all_ranks)
+        self._profiled = profiled
+        traces = CaptureTraces(spec.out)
+        stages = self._stages = Stages(
+            spec,
+            tracker,
+            program,
+            timed,
+            profiled,
+            traces,
+            children,
+            self._processes_of_ranks,
+            self._all_ranks,
+            self._complete,
+        )
+        self._receiver = HookReceiver(
+            tracker, program, profiled, traces, stages, children, self.ignore
+        )
+        self._graph_captures = GraphCaptures(spec, tracker, program, profiled, traces, stages)
+        self._writer = RecordingWriter(
+            spec, tracker, program, timed, profiled, traces, stages, children
+        )
+
+    # What the host calls.
+
+    def install(self) -> None:
+        """Installs every hook. Call it before any of the user's code runs."""
+        program, receiver = self._program, self._receiver
+        calls = hooks.ModuleCalls(receiver, SPARSE_TYPES, receiver.module_gave)
+        program.install(receiver, calls, self._spec.eager)
+        program.graphs.install(self._graph_captures)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+        if self._children is not None:
+            what = "the program's processes"
+            self._tracker.notes.tolerating(what, self._children.install, self)
+        calls.start()
+        self._stages.progress(0, self._spec.iterations.warmup)
+
+    def provided(
+        self, batch_size: int, inputs: object, iterations: tuple[Callable[..., object], ...]
+    ) -> None:
+        """A provider made its inputs, for this batch size, and what runs an iteration."""
+        self._program.batch.provided(batch_size)
+        self._tracker.provided(inputs, iterations)
+
+    @harmless
+    def iteration_ended(self) -> None:
+        """A provider's iteration has ended: the boundary that needs no finding."""
+        self._stages.decide(self._tracker.finder.ended(), sys._getframe(2))
+
+    def ended(self) -> str:
+        """The program ended early. Writes what there is; returns the outcome."""
+        host, stage, children = self._tracker.host, self._stages.stage, self._children
+        if stage is Stage.SAVING:
+            return "complete"
+        if children is not None and children.is_anothers():
+            why = "the child process that trains ended before enough iterations ran"
+            host.finish("exited", why)
+        try:
+            complete = stage is Stage.PROFILING and bool(self._profiled.windows)
+            if stage is Stage.TIMING and self._spec.iterations.profiled == 0:
+                # Of a run that is there for its times, those that there are count.
+                self._timed.timer.finish()
+                complete = self._timed.timer.count > 0
+            self._writer.write("complete" if complete else "short", sys._getframe(1), None)
+        except OSError as error:
+            host.finish("exited", unwritten(error))
+        if not complete and children is not None and self._tracker.finder.grouping_at_end() is None:
+            why_none = children.why_none_trains()
+            if why_none is not None:
+                host.finish("short", why_none)
+        return "complete" if complete else "short"
+
+    def failed(self, error: BaseException) -> None:
+        """The program raised. Writes a manifest that says what, and where."""
+        if self._stages.extra is not None:
+            # All that was asked for had been recorded.
+            self._complete(None)
+        if self._children is not None and self._children.has_told():
+            # A child of the program was recorded, and what it left stays.
+            return
+        failure = describe_failure(error, self._spec.root, self._tracker.sources.file)
+        failure["memory"] = self._tracker.notes.tolerating(
+            "what held the memory", self._program.what_held_memory, error
+        )
+        self._writer.write("failed", None, failure)
+
+    # What is told of a child process of the program (child_processes.ChildRecorder).
+
+    def ignore(self) -> None:
+        """Nothing is measured in this process."""
+        self.guard.is_inert = True
+        self._profiled.ignore()
+
+    def child_ended(self) -> None:
+        """What the child was started for has returned."""
+        children = self._children
+        if not self.guard.is_inert and children is not None and children.is_ours:
+            children.host.ended(self.ended())
+
+    def child_raised(self, error: BaseException) -> None:
+        """It raised."""
+        children = self._children
+        if self.guard.is_inert or children is None or not children.is_child:
+            return
+        if isinstance(error, SystemExit) and isinstance(error.__context__, Exception):
+            # `torch.multiprocessing.spawn` passes on what was raised, and then leaves.
+            error = error.__context__
+        if isinstance(error, SystemExit) and not error.code:
+            self.child_ended()
+            return
+        if not children.is_ours:
+            # It raised before it trained, which tells why nothing trained.
+            if (folder := children.failure_folder()) is None:
+                return
+            self._writer.folder = folder
+        self.failed(error)
+        text = without_absolute_paths(f"{type(error).__name__}: {error}", self._spec.root)
+        children.host.ended("failed", shorten(text, 500))
+
+    # What the parts call.
+
+    def _complete(self, frame: types.FrameType | None) -> None:
+        """Writes the recording and ends the process, from within the program's own call."""
+        children = self._children
+        if children is not None and (
+            children.is_anothers() or (children.is_child and not children.is_ours)
+        ):
+            self.ignore()
+            return
+        host = self._tracker.host
+        try:
+            self._writer.write("complete", frame, None)
+        except Exception as error:
+            host.finish("exited", unwritten(error))
+        host.finish("complete")
+
+    def _all_ranks(self, what: str, number: int) -> int:
+        """The sum of what every rank gives, which all wait for; 0 where the others do not come."""
+        total, tolerating = self._alignment.total, self._tracker.notes.tolerating
+        return tolerating("the wait for the other ranks", total, what, number) or 0
+
+    def _processes_of_ranks(self) -> frozenset[int]:
+        """The processes that the launcher started with this one, or the program with this child;
+        none without either.
+        """
+        rank = self._spec.rank
+        if self._children is not None:
+            return self._children.siblings()
+        return frozenset() if rank is None else processes_of_run(self._spec.out, rank)
+
+    def _forked(self) -> None:
+        """In a child of the user's program, a loader's worker for one, nothing is measured; unless
+        the child is the first process that trains.
+        """
+        children = self._children
+        is_early = self._stages.stage in (Stage.WARM_UP, Stage.TIMING)
+        if children is None or self.guard.is_inert or not is_early or not children.forked():
+            self.ignore()
+            return
+        self._tracker.forked(children.host)
+        self._stages.forked()
+
+
+def unwritten(error: Exception) -> str:
+    """The message for a recording that could not be written."""
+    return f"the recording could not be written: {type(error).__name__}: {error}"

@@ -1,0 +1,117 @@
+"""Wall time of the unprofiled iterations: the truth that everything else is scaled to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from .device import synchronize
+from .energy import EnergyCounter
+
+# The counter of energy moves ten to fifty times a second: of a shorter block it says too little.
+_SHORTEST_FOR_ENERGY_NS = 500_000_000
+# More iterations are timed while those so far took less together: they cost nothing.
+_QUICK_NS = 100_000_000
+# And none while those so far took more than this, however unequal they are.
+_LONG_NS = 10_000_000_000
+# Or while the slowest took so much longer than the quickest: a few say little then.
+_UNEQUAL = 1.3
+
+
+def more_are_timed(times_ns: Sequence[int], most: int) -> bool:
+    """Whether another iteration should be timed after these, up to `most`.
+
+    The times are those of the host's clock, because asking the device would stop it.
+    """
+    total_ns = sum(times_ns)
+    if len(times_ns) >= most or total_ns >= _LONG_NS:
+        return False
+    return total_ns < _QUICK_NS or max(times_ns) >= _UNEQUAL * min(times_ns)
+
+
+class Timer:
+    """Times a block of iterations.
+
+    On a GPU the host runs ahead of the device, so single iterations cannot be told apart by its
+    clock, and synchronizing within the block would slow the program down. The block's wall time is
+    exact, since it is synchronized at both ends; CUDA events say how it is shared out.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._begun = 0
+        self._block_begun = 0
+        self._block_ended = 0
+        self._host_ns: list[int] = []
+        self._events: list[Any] = []
+        self._energy = EnergyCounter.of(device)
+        self._energy_begun: int | None = None
+        self._energy_ended: int | None = None
+
+    @property
+    def count(self) -> int:
+        """How many iterations have been timed."""
+        return len(self._host_ns)
+
+    @property
+    def total_ns(self) -> int:
+        """Their time by the host's clock."""
+        return sum(self._host_ns)
+
+    @property
+    def host_ns(self) -> list[int]:
+        """The time of each by the host's clock."""
+        return self._host_ns
+
+    def begin(self) -> None:
+        """An iteration begins. The first one synchronizes with the device."""
+        if self.device.type == "cuda" and not self._events:
+            synchronize()
+            if self._energy is not None:
+                self._energy_begun = self._energy.millijoules()
+            self._mark()
+            self._block_begun = perf_counter_ns()
+        self._begun = perf_counter_ns()
+
+    def end(self, now_ns: int) -> None:
+        """The iteration ended at `now_ns` of `perf_counter_ns`."""
+        self._host_ns.append(now_ns - self._begun)
+        if self.device.type == "cuda":
+            self._mark()
+
+    def finish(self) -> None:
+        """The block is over; synchronizes with the device."""
+        if self.device.type == "cuda":
+            synchronize()
+            self._block_ended = perf_counter_ns()
+            if self._energy is not None:
+                self._energy_ended = self._energy.millijoules()
+
+    def device_ns(self) -> list[int]:
+        """Each iteration's time between CUDA events, or nothing on a CPU."""
+        pairs = zip(self._events, self._events[1:])
+        return [round(first.elapsed_time(second) * 1e6) for first, second in pairs]
+
+    def wall_ns(self) -> list[int]:
+        """Each iteration's wall time; on a GPU its share of the block's."""
+        shares = self.device_ns()
+        if not shares or sum(shares) <= 0:
+            return self._host_ns
+        block = self._block_ended - self._block_begun
+        return [round(block * share / sum(shares)) for share in shares]
+
+    def joules(self) -> float | None:
+        """What one iteration drew, all of the GPU together; nothing where it is not known."""
+        begun, ended = self._energy_begun, self._energy_ended
+        long_enough = self._block_ended - self._block_begun >= _SHORTEST_FOR_ENERGY_NS
+        if begun is None or ended is None or ended <= begun or not long_enough or not self.count:
+            return None
+        return (ended - begun) / 1e3 / self.count
+
+    def _mark(self) -> None:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        self._events.append(event)

@@ -1,0 +1,185 @@
+"""What is shown of a program's output, and what is known of its exceptions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agent_driver
+from ridgeline_agent.failure.crash_report import activity
+from ridgeline_agent.failure.exception import describe_failure
+from ridgeline_agent.failure.output_tail import MOST_BYTES, MOST_LINES, last_lines
+
+ROOT = "/home/someone/project"
+
+
+def tail(text: str) -> list[str]:
+    return last_lines(text.encode(), ROOT)
+
+
+def test_escapes_and_progress_bars() -> None:
+    assert tail("\x1b[1;31mred\x1b[0m\x1b]0;title\x07\n 10%|#\r 90%|#########\r\n\n\x07end\n") == [
+        "red",
+        " 90%|#########",
+        " end",
+    ]
+
+
+def test_paths_of_the_machine_are_shortened() -> None:
+    text = f"reading {ROOT}/data/a.bin\nkept in /home/someone/cache/models\n"
+    assert tail(text) == ["reading data/a.bin", "kept in …/models"]
+
+
+def test_of_tracebacks_the_exceptions_are_left() -> None:
+    text = """\
+before
+Traceback (most recent call last):
+  File "/home/someone/project/a.py", line 1, in <module>
+    f()
+    ~^^
+ValueError: first
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/home/someone/project/a.py", line 3, in <module>
+KeyError: 'second'
+after
+"""
+    assert tail(text) == ["before", "ValueError: first", "KeyError: 'second'", "after"]
+    ranks = (
+        '[rank1]: Traceback (most recent call last):\n[rank1]:   File "a"\n[rank1]: OSError: x\n'
+    )
+    assert tail(ranks) == ["[rank1]: OSError: x"]
+    prompt = 'Overwrite? Traceback (most recent call last):\n  File "a"\nEOFError: EOF\n'
+    assert tail(prompt) == ["Overwrite?", "EOFError: EOF"]
+
+
+def test_boxes_are_opened() -> None:
+    assert tail("╭─ Error ──╮\n│ Missing option '--data'. │\n╰──╯\n") == [
+        "Error",
+        "Missing option '--data'.",
+    ]
+
+
+def test_it_is_bounded() -> None:
+    lines = tail("\n".join(f"{number} " + "x" * 1000 for number in range(1000)))
+    assert len(lines) == MOST_LINES and lines[-1].startswith("999 ")
+    assert max(map(len, lines)) <= 300
+    assert tail("y" * (2 * MOST_BYTES)) == []
+    assert last_lines(b"\xff\xfe", ROOT) == ["\ufffd\ufffd"]
+
+
+def failing(source: str, **names: Any) -> dict[str, Any]:
+    path = f"{ROOT}/train.py"
+    try:
+        exec(compile(source, path, "exec"), {"__name__": "__main__", **names})
+    except BaseException as error:
+        return describe_failure(error, ROOT, lambda file: 0 if file == path else None)
+    raise AssertionError("the source raises nothing")
+
+
+def test_a_file_that_is_not_there() -> None:
+    facts = failing(f"open('{ROOT}/data/x.csv')\n")["facts"]
+    assert (facts["errno"], facts["file"]) == ("ENOENT", "data/x.csv")
+    assert failing("open('/no/such/folder/x.csv')\n")["facts"]["file"] == "…/x.csv"
+
+
+def test_a_variable_that_is_not_set() -> None:
+    raised = failing("import os\nos.environ['NO_SUCH_VARIABLE']\n")["facts"]["raised_in"]
+    assert raised == {"path": "os.py", "name": "__getitem__"}
+
+
+def test_a_message_in_colours() -> None:
+    failure = failing("raise ValueError('\\x1b[1mbold\\x1b[0m and plain')\n")
+    assert failure["message"] == "bold and plain"
+
+
+def test_modules_and_their_versions() -> None:
+    module = failing("from pytest import no_such_name\n")["facts"]["module"]
+    if sys.version_info >= (3, 10):
+        assert module == {"name": "pytest", "version": pytest.__version__}
+    assert failing("import no_such_module_at_all\n")["facts"]["module"] == {
+        "name": "no_such_module_at_all",
+        "version": None,
+    }
+
+
+def test_an_exit_within_a_handler_of_a_library() -> None:
+    # A framework that catches what the program raised, prints it and exits.
+    library: dict[str, Any] = {}
+    exec(
+        compile(
+            "import sys\ndef run(f):\n    try:\n        f()\n    except Exception:\n"
+            "        sys.exit(1)\n",
+            "/usr/lib/framework.py",
+            "exec",
+        ),
+        library,
+    )
+    failure = failing("def main():\n    1 / 0\nrun(main)\n", run=library["run"])
+    assert [frame["line"] for frame in failure["frames"]] == [3, 2]
+    assert failure["message"].endswith("caused by ZeroDivisionError: division by zero")
+    assert failure["facts"]["causes"] == ["ZeroDivisionError"]
+    # Where the program exits by itself, that line is the place.
+    own = failing("import sys\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    sys.exit(3)\n")
+    assert [frame["line"] for frame in own["frames"]] == [5]
+    assert own["facts"]["exit_code"] == 3
+
+
+def test_what_another_process_raised() -> None:
+    # As torch._utils.ExceptionWrapper has it.
+    text = (
+        "Caught KeyError in DataLoader worker process 2.\n"
+        "Original Traceback (most recent call last):\n"
+        '  File "/usr/lib/python3/torch/utils/data/_utils/worker.py", line 349, in _worker_loop\n'
+        "    data = fetcher.fetch(index)\n"
+        f'  File "{ROOT}/train.py", line 17, in __getitem__\n'
+        "    return self.labels[name]\n"
+        "           ~~~~~~~~~~~^^^^^^\n"
+        "KeyError: 'cat'\n"
+    )
+    failure = failing("raise KeyError(text)\n", text=Text(text))
+    assert failure["message"] == "'cat' (in DataLoader worker process 2)"
+    assert [frame["line"] for frame in failure["frames"]] == [1, 17]
+    assert failure["facts"]["raised_in"] == {"path": "train.py", "name": "__getitem__"}
+
+
+class Text(str):
+    """As torch does it: the text of a KeyError is shown as it is."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        (
+            [("/p/lib/python3.12/site-packages/torch/utils/data/dataloader.py", "_next_data")],
+            "data",
+        ),
+        (
+            [
+                ("/p/site-packages/slow/inner.py", "<module>"),
+                ("<frozen importlib._bootstrap>", "_call_with_frames_removed"),
+                ("/p/site-packages/slow/__init__.py", "<module>"),
+                ("<frozen importlib._bootstrap>", "_find_and_load"),
+            ],
+            "import slow",
+        ),
+        ([("/usr/lib/python3.12/multiprocessing/process.py", "join")], "processes"),
+        ([("/usr/lib/python3.12/json/decoder.py", "decode")], None),
+        ([], None),
+    ],
+)
+def test_what_a_library_was_doing(frames: list[tuple[str, str]], expected: str | None) -> None:
+    assert activity(frames) == expected
+
+
+def test_the_end_of_a_run_has_its_output(agent: agent_driver.Agent, tmp_path: Path) -> None:
+    finished = agent.run(tmp_path, "print('begins')\nraise ValueError('x')\n")
+    assert finished["output"] == ["begins", "ValueError: x"]

@@ -1,0 +1,18 @@
+"""Programs that ask for the size of their terminal."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ridgeline_agent.patches.terminal_size import answer_stty
+
+
+def test_the_size_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "popen", os.popen)
+    answer_stty()
+    rows, columns = os.popen("stty size", "r").read().split()
+    assert (int(rows), int(columns)) == (24, 80)
+    with os.popen("echo other") as other:
+        assert other.read() == "other\n"

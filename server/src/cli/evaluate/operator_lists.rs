@@ -1,0 +1,278 @@
+//! Operator lists of models, made once and kept in the cache: `evaluate-lists/VERSIONS/HASH.json`,
+//! or `HASH.why` where a model cannot be listed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::hash::Hasher as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use fnv::FnvHasher;
+use futures_util::future::join_all;
+use ridgeline_analysis::operators::op_list::{MAX_BYTES, OpList};
+use ridgeline_evaluate::case::ListSource;
+use ridgeline_evaluate::list_request::ListRequest;
+use ridgeline_gpu::agent::model_lister::{ListError, ModelLister, Versions};
+
+use crate::store::{StoreError, write_atomic};
+
+/// Below the cache.
+const FOLDER: &str = "evaluate-lists";
+/// Raised when the same request is answered with another list.
+const GENERATION: u32 = 2;
+/// Folders of other versions that are kept.
+const FOLDERS_KEPT: usize = 2;
+/// How long one model may take.
+const MODEL_LIMIT: Duration = Duration::from_secs(120);
+/// How much address space one model may take. Weights are never written, so that they take none of
+/// the machine's memory.
+const MODEL_MEMORY_BYTES: u64 = 48 << 30;
+/// More processes would not fit on a small machine's memory: each has torch in it.
+const MOST_LISTERS: usize = 8;
+/// How often a lister is started again after it died.
+const MOST_STARTS: usize = 20;
+
+/// The lists that could be made, and why the others could not.
+pub(super) struct OperatorLists {
+    folder: Option<PathBuf>,
+    versions: Option<Versions>,
+    /// Why a request has no list; what is not in it has a file.
+    failures: HashMap<ListRequest, String>,
+    /// Why none was made at all.
+    without: Option<String>,
+}
+
+impl ListSource for OperatorLists {
+    fn list(&self, request: &ListRequest) -> Result<OpList, String> {
+        if let Some(why) = self.without.as_ref().or_else(|| self.failures.get(request)) {
+            return Err(why.clone());
+        }
+        let folder = self.folder.as_deref().ok_or("there is no list")?;
+        let bytes = bounded(&folder.join(format!("{}.json", key(request))))?;
+        OpList::parse(&bytes).map_err(|error| error.to_string())
+    }
+}
+
+fn bounded(file: &Path) -> Result<Vec<u8>, String> {
+    let wrong = |error: std::io::Error| format!("{}: {error}", file.display());
+    if fs::metadata(file).map_err(wrong)?.len() > MAX_BYTES as u64 {
+        return Err("its list is too large".to_owned());
+    }
+    fs::read(file).map_err(wrong)
+}
+
+impl OperatorLists {
+    /// None at all, for this reason.
+    pub(super) fn none(why: &str) -> OperatorLists {
+        OperatorLists {
+            folder: None,
+            versions: None,
+            failures: HashMap::new(),
+            without: Some(why.to_owned()),
+        }
+    }
+
+    /// The lists of all these models; those that are not in the cache are made by as many processes
+    /// as there are cores. `progress` hears how many are done, of how many that were missing.
+    pub(super) async fn make(
+        python: &Path,
+        cache: &Path,
+        wanted: &[ListRequest],
+        progress: &(dyn Fn(usize, usize) + Sync),
+    ) -> OperatorLists {
+        let (first, versions) = match ModelLister::start(python, cache).await {
+            Ok(started) => started,
+            Err(error) => return OperatorLists::none(&error.to_string()),
+        };
+        let folder = cache.join(FOLDER).join(folder_name(&versions));
+        if let Err(error) = fs::create_dir_all(&folder) {
+            return OperatorLists::none(&format!("{}: {error}", folder.display()));
+        }
+        forget_others(&cache.join(FOLDER), &folder);
+        let work = Work {
+            python,
+            cache,
+            folder: &folder,
+            missing: wanted.iter().filter(|request| !is_there(&folder, request)).collect(),
+            next: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            failures: Mutex::default(),
+            has_timm: versions.timm.is_some(),
+            progress,
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let listers = cores.min(MOST_LISTERS).min(work.missing.len());
+        let mut first = Some(first);
+        join_all((0..listers).map(|_| work.take_turns(first.take()))).await;
+        let mut failures = work.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for request in wanted {
+            if let Ok(why) = fs::read_to_string(folder.join(format!("{}.why", key(request)))) {
+                failures.entry(request.clone()).or_insert(why);
+            }
+        }
+        OperatorLists { folder: Some(folder), versions: Some(versions), failures, without: None }
+    }
+
+    /// Copies the lists into a folder of the person's, under names that they can read.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub(super) fn copy_to(
+        &self,
+        target: &Path,
+        wanted: &[ListRequest],
+    ) -> Result<usize, StoreError> {
+        let Some(folder) = &self.folder else { return Ok(0) };
+        let mut copied = 0;
+        for request in wanted {
+            let list = folder.join(format!("{}.json", key(request)));
+            if !list.is_file() {
+                continue;
+            }
+            let file = target.join(request.file_name());
+            let parent = file.parent().unwrap_or(target);
+            fs::create_dir_all(parent).map_err(|error| StoreError::at(parent, error))?;
+            fs::copy(&list, &file).map_err(|error| StoreError::at(&file, error))?;
+            copied += 1;
+        }
+        Ok(copied)
+    }
+
+    /// What the lists were made with, for the report.
+    pub(super) fn versions(&self) -> Option<BTreeMap<String, Option<String>>> {
+        let versions = self.versions.as_ref()?;
+        Some(BTreeMap::from([
+            ("torch".to_owned(), Some(versions.torch.clone())),
+            ("timm".to_owned(), versions.timm.clone()),
+        ]))
+    }
+
+    /// What to install, where something is missing that cases needed.
+    pub(super) fn missing(&self) -> Option<String> {
+        if let Some(why) = &self.without {
+            return Some(format!(
+                "no operators can be listed: {why}. `--python FILE` names a Python with torch and timm"
+            ));
+        }
+        let needed_timm = self.failures.values().any(|why| why == WITHOUT_TIMM);
+        needed_timm.then(|| {
+            "the models of timm cannot be listed without it: `python -m pip install timm` in the \
+             Python that `--python FILE` names"
+                .to_owned()
+        })
+    }
+}
+
+const WITHOUT_TIMM: &str = "timm is not installed";
+
+struct Work<'a> {
+    python: &'a Path,
+    cache: &'a Path,
+    folder: &'a Path,
+    missing: Vec<&'a ListRequest>,
+    next: AtomicUsize,
+    done: AtomicUsize,
+    failures: Mutex<HashMap<ListRequest, String>>,
+    has_timm: bool,
+    progress: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+impl Work<'_> {
+    /// Lists one model after another until none is left, with a lister of its own.
+    async fn take_turns(&self, mut lister: Option<ModelLister>) {
+        let mut starts = 0;
+        while let Some(request) = self.missing.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(why) = self.one(request, &mut lister, &mut starts).await {
+                let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                failures.insert((*request).clone(), why);
+            }
+            let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+            (self.progress)(done, self.missing.len());
+        }
+    }
+
+    async fn one(
+        &self,
+        request: &ListRequest,
+        lister: &mut Option<ModelLister>,
+        starts: &mut usize,
+    ) -> Result<(), String> {
+        if request.needs_timm() && !self.has_timm {
+            return Err(WITHOUT_TIMM.to_owned());
+        }
+        if lister.is_none() {
+            *starts += 1;
+            if *starts > MOST_STARTS {
+                return Err("the lister of models ended too often".to_owned());
+            }
+            let started = ModelLister::start(self.python, self.cache).await;
+            *lister = Some(started.map_err(|error| error.to_string())?.0);
+        }
+        let Some(running) = lister else { return Err(ListError::Ended.to_string()) };
+        let message = serde_json::to_value(request).map_err(|error| error.to_string())?;
+        let out = self.folder.join(format!("{}.json", key(request)));
+        match running.list(&message, &out, MODEL_LIMIT, MODEL_MEMORY_BYTES).await {
+            Ok(()) => Ok(()),
+            Err(ListError::Model(why)) => {
+                // The same versions will say the same again.
+                let file = self.folder.join(format!("{}.why", key(request)));
+                if let Err(error) = write_atomic(&file, why.as_bytes()) {
+                    tracing::warn!("{error}");
+                }
+                Err(why)
+            }
+            Err(error) => {
+                if !matches!(error, ListError::TooSlow(_)) {
+                    *lister = None;
+                }
+                Err(error.to_string())
+            }
+        }
+    }
+}
+
+fn is_there(folder: &Path, request: &ListRequest) -> bool {
+    let key = key(request);
+    ["json", "why"].iter().any(|ending| folder.join(format!("{key}.{ending}")).is_file())
+}
+
+/// Names a file; two requests with one hash are as good as impossible at this length.
+fn key(request: &ListRequest) -> String {
+    // Fields in the order of the type: always the same text for the same request.
+    let text = serde_json::to_vec(request).unwrap_or_default();
+    let half = |salt: u8| {
+        let mut hasher = FnvHasher::default();
+        hasher.write_u8(salt);
+        hasher.write(&text);
+        hasher.finish()
+    };
+    format!("{:016x}{:016x}", half(0), half(1))
+}
+
+fn folder_name(versions: &Versions) -> String {
+    let plain = |version: &str| -> String {
+        version.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '.').collect()
+    };
+    let timm = versions.timm.as_deref().map_or_else(|| "none".to_owned(), plain);
+    format!("{GENERATION}-torch{}-timm{timm}", plain(&versions.torch))
+}
+
+/// Removes all but the newest folders of other versions.
+fn forget_others(parent: &Path, own: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    let mut others: Vec<_> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path != own)
+        .map(|path| (fs::metadata(&path).and_then(|found| found.modified()).ok(), path))
+        .collect();
+    others.sort();
+    let extra = others.len().saturating_sub(FOLDERS_KEPT);
+    for (_, path) in others.into_iter().take(extra) {
+        if let Err(error) = fs::remove_dir_all(&path) {
+            tracing::warn!("{}: {error}", path.display());
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! `ridgeline profile -- python train.py --flags`: a command as a person types it today.
+
+use std::path::{Path, PathBuf};
+
+use ridgeline_analysis::commands::{
+    self, Command, LONGEST_FILE, Program, Written, begins_a_program, read_command,
+};
+use ridgeline_gpu::agent::Entry;
+
+use super::exit::{self, Failure};
+use super::profile::absolute;
+use crate::config::Launcher;
+use crate::discover::project_root;
+use crate::pipeline::{Request, TypedCommand};
+
+/// A Makefile or a shell script that starts another is followed so far.
+const MOST_STEPS: usize = 4;
+
+/// Whether the words after `--` are a command, rather than the arguments of the program that is found.
+/// `names_path` holds where a script or a folder was named before them.
+pub(super) fn is_command(words: &[String], names_path: bool) -> bool {
+    let program = words.iter().find(|word| !is_assignment(word));
+    program.is_some_and(|program| {
+        if names_path { begins_a_program(program) } else { !program.starts_with('-') }
+    })
+}
+
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    })
+}
+
+/// The request for a command that is typed in `here`.
+pub(super) fn request(words: &[String], here: &Path) -> Result<Request, Failure> {
+    let mut command = read_command(words).map_err(refused)?;
+    let mut folder = here.to_owned();
+    for _ in 0..MOST_STEPS {
+        let Some(inside) = followed(&command, &folder)? else { break };
+        command = inside;
+        if let Some(more) = command.folder.take() {
+            folder.push(more);
+        }
+    }
+    if let Some(more) = command.folder.take() {
+        folder.push(more);
+    }
+    let folder = absolute(&folder)?;
+    if !folder.is_dir() {
+        return Err(nothing(format!("{} is not a folder", folder.display()), ""));
+    }
+    let mut python = command
+        .python
+        .as_deref()
+        .map(|python| named_python(python, &folder))
+        .transpose()?
+        .flatten();
+    let entry = entry(&command, &folder, &mut python)?;
+    let workspace = match &entry {
+        Entry::Script { path } if path.starts_with(&folder) => project_root(path, Some(&folder)),
+        Entry::Script { path } if !is_installed(path) => project_root(path, None),
+        _ => project_root(&folder.join("-"), None),
+    };
+    // Without a mark of a project, the folder that the person is in is it.
+    let workspace = if folder.starts_with(&workspace) { workspace } else { folder.clone() };
+    let launcher = match command.launcher.as_slice() {
+        [] => None,
+        words => Some(Launcher::of_words(words.to_vec()).map_err(|why| Failure::usage(why, ""))?),
+    };
+    let mut notes = Vec::new();
+    if !command.python_options.is_empty() {
+        let options = command.python_options.join(" ");
+        notes.push(format!("Python's own {options} has no effect on a profiled run"));
+    }
+    if let Some(tool) = &command.environment_tool
+        && tool.starts_with(['c', 'm'])
+        && python.is_none()
+    {
+        notes.push(format!(
+            "the environment of `{tool}` is not looked up: name its Python with --python"
+        ));
+    }
+    let typed = TypedCommand {
+        entry,
+        arguments: command.arguments,
+        environment: command.environment,
+        launcher,
+        working_directory: folder,
+        notes,
+    };
+    let overrides = crate::pipeline::Overrides { python, ..Default::default() };
+    Ok(Request { workspace, command: Some(typed), overrides, ..Request::default() })
+}
+
+/// The Python command that a shell script or a Makefile starts.
+fn followed(command: &Command, folder: &Path) -> Result<Option<Command>, Failure> {
+    let (file, found) = match &command.program {
+        Program::Shell(script) => {
+            let file = folder.join(script);
+            let text = text(&file)?;
+            (script.clone(), commands::shell_script_with(&text, &command.arguments))
+        }
+        Program::MakeTarget(target) => {
+            let names = ["GNUmakefile", "makefile", "Makefile"];
+            let file = names.iter().map(|name| folder.join(name)).find(|file| file.is_file());
+            let file = file.ok_or_else(|| nothing("there is no Makefile here".to_owned(), ""))?;
+            let found = commands::make_target(&text(&file)?, target);
+            (format!("target {target} of {}", file.display()), found)
+        }
+        _ => return Ok(None),
+    };
+    let complete: Vec<&Written> = found.iter().filter(|written| written.is_complete).collect();
+    match complete.as_slice() {
+        [one] => {
+            let mut inside = one.command.clone();
+            for (name, value) in &command.environment {
+                inside.environment.insert(name.clone(), value.clone());
+            }
+            Ok(Some(inside))
+        }
+        [] => Err(nothing(
+            format!("no Python program was found in {file} that can be read without running it"),
+            "Name the command that it runs: `ridgeline profile -- python train.py --epochs 1`",
+        )),
+        several => {
+            let mut what = format!("{file} starts several Python programs:");
+            for written in several {
+                what.push_str(&format!("\n  line {}: {}", written.line, shown(&written.command)));
+            }
+            let first = several.first().map(|written| shown(&written.command)).unwrap_or_default();
+            Err(nothing(what, format!("Profile one of them: `ridgeline profile -- {first}`")))
+        }
+    }
+}
+
+fn shown(command: &Command) -> String {
+    let program = match &command.program {
+        Program::Script(path) => format!("python {}", shell_words::quote(path)),
+        Program::Module(name) => format!("python -m {name}"),
+        Program::Function(name) | Program::Shell(name) | Program::Other(name) => name.clone(),
+        Program::MakeTarget(target) => format!("make {target}"),
+    };
+    crate::discover::with_arguments(&program, &command.arguments)
+}
+
+fn entry(command: &Command, folder: &Path, python: &mut Option<PathBuf>) -> Result<Entry, Failure> {
+    match &command.program {
+        Program::Script(script) => {
+            let path = absolute(&folder.join(script))?;
+            if !path.is_file() {
+                return Err(nothing(
+                    format!("there is no file {}", path.display()),
+                    "Type the command in the folder where it works by itself",
+                ));
+            }
+            Ok(Entry::Script { path })
+        }
+        Program::Module(name) | Program::Function(name) => Ok(Entry::Module { name: name.clone() }),
+        Program::Shell(name) | Program::MakeTarget(name) => Err(nothing(
+            format!("{name} starts too many others"),
+            "Name the command that it runs in the end",
+        )),
+        Program::Other(name) => installed(name, folder, python),
+    }
+}
+
+/// A command that a package installs, such as `litgpt`: of the project itself, or beside a Python.
+fn installed(name: &str, folder: &Path, python: &mut Option<PathBuf>) -> Result<Entry, Failure> {
+    let root = project_root(&folder.join("-"), None);
+    for file in ["pyproject.toml", "setup.cfg"] {
+        let Ok(text) = text(&root.join(file)) else { continue };
+        let own =
+            commands::entry_points(&text).into_iter().find(|it| it.name.as_deref() == Some(name));
+        if let Some(Program::Function(name)) = own.map(|own| own.command.program) {
+            return Ok(Entry::Module { name });
+        }
+    }
+    let direct = folder.join(name);
+    let file = if name.contains(['/', '\\']) && direct.is_file() {
+        Some(direct)
+    } else {
+        let beside = python.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let environments = [".venv", "venv"].map(|name| root.join(name).join("bin"));
+        let active = std::env::var_os("VIRTUAL_ENV").map(|it| PathBuf::from(it).join("bin"));
+        beside
+            .into_iter()
+            .chain(active)
+            .chain(environments)
+            .map(|it| it.join(name))
+            .find(|it| it.is_file())
+            .or_else(|| on_path(name))
+    };
+    let unknown = || {
+        nothing(
+            format!("`{name}` is not a Python program that was found here"),
+            "Name the Python program that it starts: `ridgeline profile -- python train.py`",
+        )
+    };
+    let file = file.ok_or_else(unknown)?;
+    let text = text(&file).map_err(|_| unknown())?;
+    let first = text.lines().next().unwrap_or_default();
+    let interpreter = first.strip_prefix("#!").map(str::trim).filter(|it| it.contains("python"));
+    let interpreter = interpreter.ok_or_else(unknown)?;
+    // A command of an environment runs with that environment's Python.
+    let own = Path::new(interpreter);
+    if python.is_none() && own.is_absolute() && own.is_file() && !interpreter.contains("env ") {
+        *python = Some(own.to_owned());
+    }
+    Ok(Entry::Script { path: absolute(&file)? })
+}
+
+/// Whether a program lies in an environment rather than in a project.
+fn is_installed(path: &Path) -> bool {
+    let folder = path.parent().unwrap_or(path);
+    ["python", "python3", "python.exe"].iter().any(|name| folder.join(name).exists())
+}
+
+/// The Python that a command names. Just `python` is whatever is found for the project.
+fn named_python(word: &str, folder: &Path) -> Result<Option<PathBuf>, Failure> {
+    if word.contains(['/', '\\']) {
+        let path = absolute(&folder.join(word))?;
+        return if path.exists() {
+            Ok(Some(path))
+        } else {
+            Err(Failure {
+                code: exit::NO_PYTHON,
+                what: format!("there is no Python at {}", path.display()),
+                next: String::new(),
+            })
+        };
+    }
+    if matches!(word, "python" | "python3" | "py" | "pypy" | "pypy3") {
+        return Ok(None);
+    }
+    // `uv run --python 3.12` names a version.
+    let name = if word.starts_with(|c: char| c.is_ascii_digit()) {
+        format!("python{word}")
+    } else {
+        word.to_owned()
+    };
+    let found = on_path(&name);
+    if found.is_none() && name == word {
+        return Err(Failure {
+            code: exit::NO_PYTHON,
+            what: format!("`{word}` was not found on PATH"),
+            next: "Name a Python by its path, or leave it to Ridgeline: `ridgeline profile -- python train.py`"
+                .to_owned(),
+        });
+    }
+    Ok(found)
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .flat_map(|folder| [folder.join(name), folder.join(format!("{name}.exe"))])
+        .find(|file| file.is_file())
+}
+
+fn text(file: &Path) -> Result<String, Failure> {
+    let wrong = |why: String| nothing(format!("{} cannot be read: {why}", file.display()), "");
+    let metadata = file.metadata().map_err(|error| wrong(error.to_string()))?;
+    if !metadata.is_file() || metadata.len() > LONGEST_FILE as u64 {
+        return Err(wrong("it is not a file of a readable size".to_owned()));
+    }
+    let bytes = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn refused(refusal: commands::Refusal) -> Failure {
+    nothing(refusal.what, refusal.next)
+}
+
+fn nothing(what: String, next: impl Into<String>) -> Failure {
+    Failure { code: exit::NOTHING_TO_RUN, what, next: next.into() }
+}

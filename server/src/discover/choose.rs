@@ -1,0 +1,396 @@
+//! Which of a project's programs is its training run.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::{Path, PathBuf};
+
+use ridgeline_analysis::python::{ProjectFiles, TrainingScript, reach};
+
+use super::commands::{Described, Kind, wants_cpu};
+use super::imports::importers;
+use super::run::Run;
+use super::{Candidate, Files, Found};
+
+/// By how much the likeliest program has to lead for nobody to be asked.
+const CLEAR_LEAD: i32 = 4;
+/// How many programs a question names.
+const MOST_CANDIDATES: usize = 20;
+/// How many files a message names where nothing was found.
+const MOST_LIKELY: usize = 3;
+/// Of so many files at the most their calls are followed into others.
+const MOST_FOLLOWED: usize = 300;
+
+/// What is known of a program.
+#[derive(Debug, Default)]
+struct Judged {
+    /// It trains, or is very likely to.
+    fits: bool,
+    /// It runs something, and works with PyTorch, itself or by what it imports.
+    is_possible: bool,
+    /// It runs something.
+    runs: bool,
+    /// How likely it is the training run.
+    score: i32,
+    /// The place of its first command among those of the READMEs.
+    in_readme: usize,
+    reasons: Vec<String>,
+}
+
+/// The rules, on what the files say. The first that decides wins:
+///
+/// 1. The opened file is a provider, or is itself a training script.
+/// 2. Exactly one training script imports the opened file, directly or through others.
+/// 3. The person chose one before, and it still is one of those that fit.
+/// 4. Exactly one script fits, or one leads clearly; else exactly one provider.
+/// 5. Exactly one program runs something with PyTorch, or leads clearly; else exactly one runs anything.
+pub(super) fn choose(
+    files: &Files,
+    described: &[Described],
+    opened: Option<&Path>,
+    remembered: Option<&str>,
+    cut_short: bool,
+) -> Found {
+    let judged = judge(files, described);
+    let fits = |path: &Path| judged.get(path).is_some_and(|judged| judged.fits);
+    let best = |path: &Path| Found::Run(best_run(path, files, described));
+    if let Some(opened) = opened {
+        if files.get(opened).is_some_and(|facts| facts.judged.provider) {
+            return Found::Provider(opened.to_owned());
+        }
+        if fits(opened) {
+            return best(opened);
+        }
+    }
+    let all: Vec<&Path> = files.keys().map(PathBuf::as_path).filter(|path| fits(path)).collect();
+    let importing: Vec<&Path> = match opened {
+        Some(opened) => {
+            let importers = importers(files, opened);
+            all.iter().copied().filter(|path| importers.contains(*path)).collect()
+        }
+        None => Vec::new(),
+    };
+    if let [only] = importing.as_slice() {
+        return best(only);
+    }
+    let fitting = if importing.is_empty() { all } else { importing };
+    let remembered =
+        |among: &[&Path]| remembered.and_then(|it| chosen(it, among, files, described));
+    if let Some(run) = remembered(&fitting) {
+        return Found::Run(run);
+    }
+    let ranked = ranked(&judged, &fitting);
+    if let Some(first) = leader(&ranked, &judged) {
+        return best(first);
+    }
+    if !ranked.is_empty() {
+        return several(&judged, &ranked, files, described);
+    }
+    let providers: Vec<&Path> = files
+        .iter()
+        .filter(|(_, facts)| facts.judged.provider)
+        .map(|(path, _)| path.as_path())
+        .collect();
+    match providers.as_slice() {
+        [] => {}
+        [only] => return Found::Provider((*only).to_owned()),
+        providers => {
+            let candidates = candidates(&judged, providers, files, described);
+            return Found::Several { candidates, leads: false };
+        }
+    }
+    let that = |holds: fn(&Judged) -> bool| -> Vec<&Path> {
+        let paths = judged.iter().filter(|(_, judged)| holds(judged));
+        paths.map(|(path, _)| *path).collect()
+    };
+    let possible = self::ranked(&judged, &that(|judged| judged.is_possible));
+    if let Some(run) = remembered(&possible) {
+        return Found::Run(run);
+    }
+    if let Some(first) = leader(&possible, &judged) {
+        return best(first);
+    }
+    if !possible.is_empty() {
+        return several(&judged, &possible, files, described);
+    }
+    // A save of a file that has nothing to do with PyTorch is an everyday thing.
+    let running = self::ranked(&judged, &that(|judged| judged.runs));
+    if let ([only], None) = (running.as_slice(), opened) {
+        return best(only);
+    }
+    let likely = running.into_iter().take(MOST_LIKELY).map(Path::to_owned).collect();
+    Found::Nothing { looked_at: files.len(), cut_short, likely }
+}
+
+/// The best way to start a program: a command that a file of the project has for it, else only its name;
+/// on the CPU where there is no GPU.
+pub(super) fn best_run(path: &Path, files: &Files, described: &[Described]) -> Run {
+    let own = described.iter().filter(|one| one.run.path == path && !one.doubts.are_serious());
+    let best = own.min_by_key(|one| (one.doubts, one.kind));
+    let run = best.map_or_else(|| Run::script(path), |one| one.run.clone());
+    match files.get(path).and_then(|facts| facts.cpu_option.as_ref()) {
+        Some(option) if !run.arguments.iter().any(|argument| wants_cpu(argument)) => {
+            on_the_cpu(run, option)
+        }
+        _ => run,
+    }
+}
+
+fn on_the_cpu(mut run: Run, (arguments, line): &(Vec<String>, u32)) -> Run {
+    // Where an option turns the GPU off, naming it twice may turn it on again.
+    if arguments.iter().any(|argument| run.arguments.contains(argument)) {
+        return run;
+    }
+    run.arguments.extend(arguments.iter().cloned());
+    let file = run.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let why = format!("{} for want of a GPU, from {file}:{line}", arguments.join(" "));
+    run.origin = Some(match run.origin {
+        Some(origin) => format!("{origin}; {why}"),
+        None => why,
+    });
+    run
+}
+
+/// The run that a person chose before, by what it is called.
+fn chosen(
+    remembered: &str,
+    among: &[&Path],
+    files: &Files,
+    described: &[Described],
+) -> Option<Run> {
+    let named = among.iter().find(|path| path.to_string_lossy() == remembered);
+    if let Some(path) = named {
+        return Some(best_run(path, files, described));
+    }
+    let is_it =
+        |one: &&Described| one.run.shown() == remembered && among.contains(&one.run.path.as_path());
+    let known = described.iter().filter(is_it).min_by_key(|one| (one.doubts, one.kind));
+    known.map(|one| one.run.clone()).or_else(|| {
+        let plain = among.iter().map(|path| Run::script(path));
+        plain.into_iter().find(|run| run.shown() == remembered)
+    })
+}
+
+fn ranked<'a>(judged: &BTreeMap<&Path, Judged>, paths: &[&'a Path]) -> Vec<&'a Path> {
+    let mut paths = paths.to_vec();
+    paths.sort_by(|a, b| rank(judged, a).cmp(&rank(judged, b)).then_with(|| a.cmp(b)));
+    paths
+}
+
+/// How likely a program is the training run, the likeliest first: by its score, and then by which one a
+/// README starts first.
+fn rank(judged: &BTreeMap<&Path, Judged>, path: &Path) -> (Reverse<i32>, usize) {
+    let unknown = (Reverse(0), usize::MAX);
+    judged.get(path).map_or(unknown, |judged| (Reverse(judged.score), judged.in_readme))
+}
+
+fn leader<'a>(ranked: &[&'a Path], judged: &BTreeMap<&Path, Judged>) -> Option<&'a Path> {
+    let score = |path: &Path| judged.get(path).map_or(0, |judged| judged.score);
+    match ranked {
+        [only] => Some(only),
+        [first, second, ..] if score(first) - score(second) >= CLEAR_LEAD => Some(first),
+        _ => None,
+    }
+}
+
+fn several(
+    judged: &BTreeMap<&Path, Judged>,
+    ranked: &[&Path],
+    files: &Files,
+    described: &[Described],
+) -> Found {
+    let leads = match ranked {
+        [first, second, ..] => rank(judged, first) < rank(judged, second),
+        _ => true,
+    };
+    Found::Several { candidates: candidates(judged, ranked, files, described), leads }
+}
+
+fn candidates(
+    judged: &BTreeMap<&Path, Judged>,
+    paths: &[&Path],
+    files: &Files,
+    described: &[Described],
+) -> Vec<Candidate> {
+    let candidate = |path: &&Path| Candidate {
+        run: best_run(path, files, described),
+        reasons: judged.get(path).map(|judged| judged.reasons.clone()).unwrap_or_default(),
+    };
+    paths.iter().take(MOST_CANDIDATES).map(candidate).collect()
+}
+
+fn judge<'a>(files: &'a Files, described: &[Described]) -> BTreeMap<&'a Path, Judged> {
+    let mut with_torch: HashSet<&Path> = HashSet::new();
+    for (path, facts) in files.iter() {
+        if facts.outline.imports_torch() {
+            with_torch.insert(path);
+        }
+    }
+    let starts_function = |path: &Path| {
+        let function = |one: &Described| {
+            let (_, function) = one.run.module.as_deref()?.split_once(':')?;
+            (one.run.path == path).then(|| function.to_owned())
+        };
+        described.iter().find_map(function)
+    };
+    let mut followed = 0;
+    let mut judged = BTreeMap::new();
+    for (path, facts) in files.iter() {
+        let function = starts_function(path);
+        let runs = (facts.outline.runs_something() || function.is_some()) && !is_no_program(path);
+        let mut one = Judged { runs, ..Judged::default() };
+        let mut base = i32::try_from(facts.judged.score).unwrap_or(i32::MAX);
+        one.reasons = facts.judged.reasons.iter().map(|reason| (*reason).to_owned()).collect();
+        if base < LIKELY && runs && followed < MOST_FOLLOWED {
+            followed += 1;
+            one.is_possible = reaches_torch(files, path, &with_torch);
+            if let Some(reached) = reach(files, path, function.as_deref()) {
+                base = LIKELY + i32::from(reached.sets_up);
+                let place = reached.file.to_string_lossy().replace('\\', "/");
+                one.reasons = if reached.file == *path {
+                    vec!["runs its training function".to_owned()]
+                } else {
+                    vec![format!("runs the training loop in {place}")]
+                };
+            }
+        }
+        one.is_possible |= runs && (base > 0 || with_torch.contains(path.as_path()));
+        if base == 0 {
+            base = if one.is_possible { 5 } else { 1 };
+            if one.is_possible {
+                one.reasons.push("runs something with PyTorch".to_owned());
+            }
+        }
+        let (named, kinds) = mentions(path, described);
+        one.score = base + by_name(path) + named;
+        one.reasons.extend(kinds);
+        one.in_readme = in_readme(path, described);
+        one.fits = base >= LIKELY || (one.is_possible && one.score >= LIKELY && named > 0);
+        judged.insert(path.as_path(), one);
+    }
+    judged
+}
+
+const LIKELY: i32 = TrainingScript::LIKELY as i32;
+
+/// How much the project's own files speak of a program, and where.
+fn mentions(path: &Path, described: &[Described]) -> (i32, Vec<String>) {
+    let mut kinds: BTreeSet<Kind> = BTreeSet::new();
+    let mut reasons = Vec::new();
+    for one in described.iter().filter(|one| one.run.path == path) {
+        if kinds.insert(one.kind) {
+            reasons.push(format!("started in {}", one.file));
+        }
+    }
+    let points = kinds.iter().map(|kind| match kind {
+        Kind::LaunchJson => 5,
+        Kind::Readme => 4,
+        Kind::Makefile | Kind::ShellScript => 3,
+        Kind::EntryPoints => 2,
+    });
+    (points.sum::<i32>().min(6), reasons)
+}
+
+fn in_readme(path: &Path, described: &[Described]) -> usize {
+    let mut readmes = described.iter().filter(|one| one.kind == Kind::Readme);
+    readmes.position(|one| one.run.path == path && !one.doubts.is_other_task).unwrap_or(usize::MAX)
+}
+
+/// What a file's name and place say. It decides nothing by itself, and much between two that train.
+fn by_name(path: &Path) -> i32 {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| stem.contains(word));
+    let mut points = 0;
+    if stem == "train" {
+        points += 3;
+    } else if has(&["train", "finetune", "fine_tune"]) {
+        points += 2;
+    } else if matches!(stem.as_str(), "main" | "run" | "__main__" | "fit" | "app") {
+        points += 1;
+    }
+    if has(&[
+        "eval",
+        "test",
+        "infer",
+        "predict",
+        "sample",
+        "generate",
+        "bench",
+        "export",
+        "convert",
+        "prepare",
+        "preprocess",
+        "download",
+        "visual",
+        "plot",
+        "demo",
+    ]) {
+        points -= 4;
+    }
+    let aside = [
+        "test",
+        "tests",
+        "example",
+        "examples",
+        "benchmark",
+        "benchmarks",
+        "docs",
+        "tools",
+        "demos",
+    ];
+    let folders = path.parent().into_iter().flat_map(Path::components);
+    let mut depth = 0;
+    for folder in folders {
+        depth += 1;
+        if aside.contains(&folder.as_os_str().to_string_lossy().to_lowercase().as_str()) {
+            points -= 3;
+        }
+    }
+    points + if depth == 0 { 2 } else { 0 }
+}
+
+/// Files that Python's tools run, rather than a person.
+fn is_no_program(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let in_tests = path.components().any(|part| {
+        let part = part.as_os_str();
+        part == "tests" || part == "test" || part == "docs"
+    });
+    in_tests
+        || name.starts_with("test_")
+        || matches!(
+            &*name,
+            "setup.py"
+                | "conftest.py"
+                | "noxfile.py"
+                | "tasks.py"
+                | "__init__.py"
+                | "versioneer.py"
+                | "hubconf.py"
+                | "conf.py"
+        )
+}
+
+/// Whether a program works with PyTorch by what it imports of the project.
+fn reaches_torch(files: &Files, path: &Path, with_torch: &HashSet<&Path>) -> bool {
+    const MOST: usize = 500;
+    let mut seen = HashSet::from([path.to_owned()]);
+    let mut waiting = vec![path.to_owned()];
+    while let Some(file) = waiting.pop() {
+        if with_torch.contains(file.as_path()) {
+            return true;
+        }
+        let Some(facts) = files.get(&file) else { continue };
+        for import in facts.outline.imports() {
+            let names = import.names.iter().map(|name| format!("{}.{name}", import.module));
+            for name in std::iter::once(import.module.clone()).chain(names) {
+                if let Some(module) = files.module(&file, import.level, &name)
+                    && seen.len() < MOST
+                    && seen.insert(module.clone())
+                {
+                    waiting.push(module);
+                }
+            }
+        }
+    }
+    false
+}

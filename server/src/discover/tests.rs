@@ -1,0 +1,468 @@
+//! Which program a folder is run by.
+
+use super::*;
+
+const TRAINS: &str = "import torch\nimport model\n\ndef main():\n    net = model.Net()\n    \
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n    for x in range(10):\n        \
+    loss = net(x).sum()\n        loss.backward()\n        optimizer.step()\n\n\
+    if __name__ == \"__main__\":\n    main()\n";
+const MODEL: &str = "import torch\nfrom layers import Block\n\nclass Net(torch.nn.Module):\n    \
+    def forward(self, x):\n        return x\n";
+const PROVIDER: &str = "def skyline_model_provider():\n    return None\n\n\
+    def skyline_input_provider(batch_size=32):\n    return None\n\n\
+    def skyline_iteration_provider(model):\n    return None\n";
+
+/// Finds the run of a project with the given files; `opened` and `remembered` may be empty.
+#[track_caller]
+fn check(files: &[(&str, &str)], opened: &str, remembered: &str, expected: &str) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (path, text) in files {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+        std::fs::write(path, text).expect("written");
+    }
+    let opened = (!opened.is_empty()).then_some(Path::new(opened));
+    let remembered = (!remembered.is_empty()).then_some(remembered);
+    let mut discovery = Discovery::default();
+    let found = discovery.find(folder.path(), opened, remembered);
+    let shown = |path: &Path| path.to_string_lossy().replace('\\', "/");
+    let found = match found {
+        Found::Run(run) => match &run.origin {
+            Some(origin) => format!("{} ({origin})", run.shown()),
+            None => run.shown(),
+        },
+        Found::Provider(path) => format!("provider {}", shown(&path)),
+        Found::Several { candidates, leads } => {
+            let paths: Vec<String> = candidates.iter().map(|one| one.run.shown()).collect();
+            let word = if leads { "likeliest first" } else { "ask" };
+            format!("{word}: {}", paths.join(" "))
+        }
+        Found::Nothing { looked_at, .. } => format!("nothing in {looked_at}"),
+    };
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_only_one() {
+    check(&[("train.py", TRAINS), ("model.py", MODEL)], "", "", "train.py");
+}
+
+#[test]
+fn nothing_trains() {
+    check(&[("model.py", MODEL), ("notes.txt", TRAINS)], "", "", "nothing in 1");
+}
+
+#[test]
+fn several_ask_and_the_answer_holds() {
+    let files = [("a.py", TRAINS), ("b.py", TRAINS), ("model.py", MODEL)];
+    check(&files, "", "", "ask: a.py b.py");
+    check(&files, "", "b.py", "b.py");
+    check(&files, "", "gone.py", "ask: a.py b.py");
+    check(&files, "model.py", "b.py", "b.py");
+}
+
+#[test]
+fn the_opened_script_wins() {
+    check(&[("a.py", TRAINS), ("b.py", TRAINS)], "b.py", "a.py", "b.py");
+}
+
+#[test]
+fn the_script_that_imports_the_opened_file() {
+    let other = TRAINS.replace("import model\n", "");
+    let files = [
+        ("train.py", TRAINS),
+        ("other.py", other.as_str()),
+        ("model.py", MODEL),
+        ("layers.py", "class Block: pass\n"),
+    ];
+    check(&files, "model.py", "", "train.py");
+    check(&files, "layers.py", "other.py", "train.py");
+}
+
+#[test]
+fn packages_and_relative_imports() {
+    let train = TRAINS.replace("import model\n", "from pkg.nets import model\n");
+    let files = [
+        ("tools/train.py", train.as_str()),
+        ("tools/other.py", TRAINS),
+        ("pkg/nets/__init__.py", ""),
+        ("pkg/nets/model.py", "from .blocks import Block\n"),
+        ("pkg/nets/blocks.py", "class Block: pass\n"),
+    ];
+    check(&files, "pkg/nets/blocks.py", "", "tools/train.py");
+}
+
+#[test]
+fn providers() {
+    let files = [("train.py", TRAINS), ("entry_point.py", PROVIDER)];
+    check(&files, "entry_point.py", "", "provider entry_point.py");
+    check(&files, "", "", "train.py");
+    check(&[("entry_point.py", PROVIDER)], "", "", "provider entry_point.py");
+}
+
+#[test]
+fn other_peoples_code_does_not_count() {
+    let files = [
+        ("train.py", TRAINS),
+        (".venv/lib/python3.12/site-packages/lib/train.py", TRAINS),
+        ("myenv/pyvenv.cfg", ""),
+        ("myenv/train.py", TRAINS),
+        (".gitignore", "old/\n"),
+        ("old/train.py", TRAINS),
+    ];
+    check(&files, "", "", "train.py");
+}
+
+#[test]
+fn a_circle_of_imports_ends() {
+    let files = [("a.py", "import b\n"), ("b.py", "import a\n"), ("train.py", TRAINS)];
+    check(&files, "a.py", "", "train.py");
+}
+
+#[test]
+fn hostile_files_are_read_past() {
+    let deep = "(".repeat(20_000);
+    let long = "x = 1\n".repeat(300_000);
+    let files = [("train.py", TRAINS), ("deep.py", deep.as_str()), ("long.py", long.as_str())];
+    check(&files, "", "", "train.py");
+}
+
+#[test]
+fn a_changed_file_is_read_again() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("train.py");
+    std::fs::write(&file, "pass\n").expect("written");
+    let mut discovery = Discovery::default();
+    let nothing = Found::Nothing { looked_at: 1, cut_short: false, likely: Vec::new() };
+    assert_eq!(discovery.find(folder.path(), None, None), nothing);
+    std::fs::write(&file, TRAINS).expect("written");
+    assert_eq!(
+        discovery.find(folder.path(), None, None),
+        Found::Run(Run::script(Path::new("train.py")))
+    );
+}
+
+#[test]
+fn roots() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let nested = folder.path().join("a/b");
+    std::fs::create_dir_all(&nested).expect("folders");
+    let file = nested.join("train.py");
+    assert_eq!(project_root(&file, None), nested);
+    assert_eq!(project_root(&file, Some(folder.path())), folder.path());
+    std::fs::write(folder.path().join("a/ridgeline.toml"), "").expect("written");
+    assert_eq!(project_root(&file, Some(folder.path())), folder.path().join("a"));
+}
+
+/// A loop that another file runs.
+const ENGINE: &str = "import torch\n\ndef train(model, data):\n    \
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n    for x in data:\n        \
+    model(x).sum().backward()\n        optimizer.step()\n\n\
+    class Trainer:\n    def __init__(self, model):\n        self.model = model\n\n    \
+    def run(self):\n        for x in range(9):\n            self.step(x)\n\n    \
+    def step(self, x):\n        self.loss(x).backward()\n        self.optimizer.step()\n";
+
+#[test]
+fn libraries_that_train() {
+    let keras = "import keras\nmodel = keras.Sequential()\nmodel.compile()\nmodel.fit(x, y)\n";
+    check(&[("fit_it.py", keras), ("data.py", "def load(): ...\n")], "", "", "fit_it.py");
+    let yolo = "from ultralytics import YOLO\nYOLO('a.yaml').train(data='coco8.yaml', epochs=1)\n";
+    check(&[("go.py", yolo)], "", "", "go.py");
+}
+
+#[test]
+fn a_loop_in_another_file() {
+    // As mnist_hogwild does: a process is given a function of another file.
+    let spawns = "import torch.multiprocessing as mp\nfrom train import train\n\
+        if __name__ == '__main__':\n    p = mp.Process(target=train, args=(1,))\n    p.start()\n";
+    check(&[("main.py", spawns), ("train.py", ENGINE)], "", "", "main.py");
+    // As minGPT's projects do: a trainer of a package beside.
+    let project = "from mylib.trainer import Trainer\nfrom mylib.model import Net\n\
+        if __name__ == '__main__':\n    trainer = Trainer(Net())\n    trainer.run()\n";
+    let files = [
+        ("projects/adder/adder.py", project),
+        ("mylib/__init__.py", ""),
+        ("mylib/trainer.py", ENGINE),
+        ("mylib/model.py", MODEL),
+        ("setup.py", "from setuptools import setup\nsetup(name='mylib')\n"),
+    ];
+    check(&files, "", "", "projects/adder/adder.py");
+    check(&files, "mylib/trainer.py", "", "projects/adder/adder.py");
+    // A function of a module, and what a package hands on.
+    let calls = "import argparse\nfrom mylib import engine as e\nargparse.ArgumentParser()\ne.train(1, 2)\n";
+    check(&[("start.py", calls), ("mylib/engine.py", ENGINE)], "", "", "start.py");
+    let handed_on = "from mylib import train\ntrain(1, 2)\n";
+    let files = [
+        ("start.py", handed_on),
+        ("mylib/__init__.py", "from .engine import train\n"),
+        ("mylib/engine.py", ENGINE),
+    ];
+    check(&files, "", "", "start.py");
+}
+
+#[test]
+fn a_library_is_no_program() {
+    check(&[("engine.py", ENGINE), ("model.py", MODEL)], "", "", "nothing in 2");
+}
+
+#[test]
+fn one_runnable_file_always_runs() {
+    check(&[("go.py", "import mystery\nmystery.go()\n")], "", "", "go.py");
+    check(
+        &[("notebook.py", "# %%\nimport torch\n# %%\nprint(torch.ones(3).sum())\n")],
+        "",
+        "",
+        "notebook.py",
+    );
+    let files = [
+        ("go.py", "import mystery\nmystery.go()\n"),
+        ("lib.py", "def f(): ...\n"),
+        ("setup.py", "from setuptools import setup\nsetup()\n"),
+        ("tests/test_lib.py", "import pytest\npytest.main()\n"),
+    ];
+    check(&files, "", "", "go.py");
+    // Whoever saves a file that has nothing to do with PyTorch gets no run.
+    check(&files, "go.py", "", "nothing in 4");
+    check(&[("a.py", "print(1)\n"), ("b.py", "print(1)\n")], "", "", "nothing in 2");
+}
+
+#[test]
+fn commands_of_the_project() {
+    let readme = "# X\n\n```\npython train.py --batch-size 8\n```\n";
+    let expected = "train.py --batch-size 8 (command from README.md:4)";
+    let files = [("train.py", TRAINS), ("README.md", readme)];
+    check(&files, "", "", expected);
+    check(&files, "train.py", "", expected);
+    let files = [
+        ("train.py", TRAINS),
+        ("model.py", MODEL),
+        ("Makefile", "fit:\n\tpython train.py --lr 1\n"),
+    ];
+    check(&files, "model.py", "", "train.py --lr 1 (target fit from Makefile:2)");
+    let files = [("a/train.py", TRAINS), ("run.sh", "cd a\npython train.py 'x y'\n")];
+    check(&files, "", "", "a/train.py 'x y' (command from run.sh:2)");
+    let launch = r#"{"configurations": [{"name": "Small", "type": "debugpy",
+        "program": "${workspaceFolder}\\train.py", "args": ["--n", "1"]}]}"#;
+    let files = [("train.py", TRAINS), (".vscode/launch.json", launch), ("README.md", readme)];
+    check(&files, "", "", "train.py --n 1 (configuration \"Small\" from .vscode/launch.json:1)");
+    let readme = "```\n$ python -m pkg.train --x\n```\n";
+    let files = [("pkg/__init__.py", ""), ("pkg/train.py", TRAINS), ("README.md", readme)];
+    check(&files, "", "", "python -m pkg.train --x (command from README.md:2)");
+    let entry = "[project.scripts]\nfit-it = \"pkg.cli:main\"\n";
+    let cli = "from .engine import train\ndef main():\n    train(1, 2)\n";
+    let files = [
+        ("pkg/__init__.py", ""),
+        ("pkg/cli.py", cli),
+        ("pkg/engine.py", ENGINE),
+        ("pyproject.toml", entry),
+    ];
+    check(&files, "", "", "pkg.cli:main (command fit-it from pyproject.toml:2)");
+}
+
+#[test]
+fn commands_that_cannot_be_used_as_they_are() {
+    let check_readme = |line: &str, expected: &str| {
+        let readme = format!("```\n{line}\n```\n");
+        check(
+            &[("train.py", TRAINS), ("README.md", &readme), ("c/small.yaml", "")],
+            "",
+            "",
+            expected,
+        );
+    };
+    check_readme("python train.py --data <path>", "train.py");
+    check_readme("python train.py --data /path/to/x", "train.py");
+    check_readme("python train.py --config c/gone.yaml", "train.py");
+    check_readme(
+        "python train.py --config c/small.yaml",
+        "train.py --config c/small.yaml (command from README.md:2)",
+    );
+    check_readme(
+        "python train.py --out new.pt",
+        "train.py --out new.pt (command from README.md:2)",
+    );
+    // The first that can.
+    check_readme(
+        "python train.py --data $DATA\npython train.py --lr 2\npython train.py --lr 3",
+        "train.py --lr 2 (command from README.md:3)",
+    );
+    check_readme("python gone.py --x 1", "train.py");
+    check_readme("python ../train.py --x 1", "train.py");
+}
+
+#[test]
+fn a_command_tells_two_scripts_apart() {
+    let readme = "```\npython b.py\n```\n";
+    let files = [("a.py", TRAINS), ("b.py", TRAINS), ("README.md", readme)];
+    check(&files, "", "", "b.py (command from README.md:2)");
+    check(&files, "", "a.py", "a.py");
+    check(&[("train.py", TRAINS), ("examples/eval.py", TRAINS)], "", "", "train.py");
+}
+
+#[test]
+fn the_likeliest_of_several() {
+    let readme = ("README.md", "```\npython b.py\npython a.py\n```\n");
+    check(
+        &[("a.py", TRAINS), ("b.py", TRAINS), ("model.py", MODEL), readme],
+        "",
+        "",
+        "likeliest first: b.py a.py",
+    );
+    let files = [("train.py", TRAINS), ("legacy_train.py", TRAINS), ("model.py", MODEL)];
+    check(&files, "", "", "likeliest first: train.py legacy_train.py");
+}
+
+#[test]
+fn commands_for_another_task_and_another_folder() {
+    let readme = "```\npython train.py eval --image </path/to/image> --out <out>\n\
+        python train.py test\npython train.py --evaluate\npython train.py --epochs 2\n```\n";
+    let files = [("train.py", TRAINS), ("model.py", MODEL), ("README.md", readme)];
+    check(&files, "", "", "train.py --epochs 2 (command from README.md:5)");
+    // The readers of this one are in the folder of the program.
+    let readme = "```\npython train.py --epochs 2\n```\n";
+    let files = [("pkg/train.py", TRAINS), ("pkg/model.py", MODEL), ("README.md", readme)];
+    check(&files, "", "", "pkg/train.py --epochs 2 (command from README.md:2)");
+}
+
+#[test]
+fn the_cpu_where_there_is_no_gpu() {
+    if has_gpu() {
+        eprintln!("skipped: this machine has a GPU");
+        return;
+    }
+    let train = format!("p.add_argument('--device', default='cuda')\n{TRAINS}");
+    let plain = [("train.py", train.as_str()), ("model.py", MODEL)];
+    let why = "--device cpu for want of a GPU, from train.py:1";
+    check(&plain, "", "", &format!("train.py --device cpu ({why})"));
+    let readme = "```\npython train.py --lr 1\n```\n";
+    let files = [&plain[..], &[("README.md", readme)]].concat();
+    check(
+        &files,
+        "",
+        "",
+        &format!("train.py --lr 1 --device cpu (command from README.md:2; {why})"),
+    );
+    let readme = "```\npython train.py --device=cpu\n```\n";
+    let files = [&plain[..], &[("README.md", readme)]].concat();
+    check(&files, "", "", "train.py --device=cpu (command from README.md:2)");
+    // `--cuda` turns it off here.
+    let train = format!("p.add_argument('--cuda', action='store_false')\n{TRAINS}");
+    check(
+        &[("train.py", train.as_str()), ("model.py", MODEL)],
+        "",
+        "",
+        "train.py --cuda (--cuda for want of a GPU, from train.py:1)",
+    );
+}
+
+#[test]
+fn a_command_is_remembered_whole() {
+    let readme = "```\npython a.py --lr 1\npython b.py --lr 2\npython a.py --lr 3\n```\n";
+    let files = [("a.py", TRAINS), ("b.py", TRAINS), ("README.md", readme)];
+    check(&files, "", "", "likeliest first: a.py --lr 1 b.py --lr 2");
+    check(&files, "", "b.py --lr 2", "b.py --lr 2 (command from README.md:3)");
+    check(&files, "", "a.py --lr 3", "a.py --lr 3 (command from README.md:4)");
+    check(&files, "", "b.py --lr 9", "likeliest first: a.py --lr 1 b.py --lr 2");
+}
+
+/// What the run takes from a command of a README besides its arguments.
+#[test]
+fn variables_and_launchers_of_files() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let readme = "```\nCUDA_VISIBLE_DEVICES=3 LD_PRELOAD=/x.so SEED=1 torchrun --nproc_per_node=8 train.py\n```\n";
+    std::fs::write(folder.path().join("README.md"), readme).expect("written");
+    std::fs::write(folder.path().join("train.py"), TRAINS).expect("written");
+    let Found::Run(run) = Discovery::default().find(folder.path(), None, None) else {
+        panic!("one run")
+    };
+    assert_eq!(run.environment, BTreeMap::from([("SEED".to_owned(), "1".to_owned())]));
+    assert_eq!(run.launcher, ["torchrun", "--standalone", "--nproc-per-node", "1"]);
+    let readme = "```\nssh host python train.py\nsrun -N 2 python train.py\n```\n";
+    std::fs::write(folder.path().join("README.md"), readme).expect("written");
+    let Found::Run(run) = Discovery::default().find(folder.path(), None, None) else {
+        panic!("one run")
+    };
+    assert_eq!(run.launcher, [""; 0]);
+}
+
+#[test]
+fn hostile_command_files_are_read_past() {
+    let line = "python train.py ".repeat(1 << 20);
+    let deep = format!("{{\"configurations\": {}", "[".repeat(100_000));
+    let escapes = "```\npython train.py \u{1b}]0;x\u{7} --lr 1\n```\n";
+    let files = [
+        ("train.py", TRAINS),
+        ("docs/README.md", line.as_str()),
+        (".vscode/launch.json", deep.as_str()),
+        ("README.md", escapes),
+        ("Makefile", "\t\t\t$(((((\n=\n:\n"),
+        ("setup.cfg", "[options.entry_points]\nconsole_scripts =\n = :\n"),
+    ];
+    check(&files, "", "", "train.py");
+}
+
+/// How a file of a project is started: as a script or as which module, and what is added to Python's path.
+#[track_caller]
+fn check_started(files: &[(&str, &str)], path: &str, expected: &str) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = folder.path().join("project");
+    for (path, text) in files {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+        std::fs::write(path, text).expect("written");
+    }
+    let ImportPath { module, more } = Discovery::default().import_path(&root, Path::new(path));
+    let shown = |path: &Path| {
+        let inside = path.strip_prefix(folder.path()).expect("inside");
+        inside.to_string_lossy().replace('\\', "/")
+    };
+    let module =
+        module.map_or("script".to_owned(), |(name, base)| format!("-m {name} in {}", shown(&base)));
+    let more: Vec<String> = more.iter().map(|path| shown(path)).collect();
+    assert_eq!([vec![module], more].concat().join(" + "), expected);
+}
+
+#[test]
+fn scripts_and_modules() {
+    check_started(&[("train.py", TRAINS), ("model.py", MODEL)], "train.py", "script");
+    let relative = "from .model import Net\n";
+    let package = [("pkg/__init__.py", ""), ("pkg/train.py", relative), ("pkg/model.py", MODEL)];
+    check_started(&package, "pkg/train.py", "-m pkg.train in project");
+    // Without an `__init__.py`, and up as far as the dots lead.
+    let files = [("pkg/sub/train.py", "from ..model import Net\n"), ("pkg/model.py", MODEL)];
+    check_started(&files, "pkg/sub/train.py", "-m pkg.sub.train in project");
+    // The folder that is open is the package.
+    let files = [("__init__.py", ""), ("train.py", relative), ("model.py", MODEL)];
+    check_started(&files, "train.py", "-m project.train in ");
+    // Its own package by its full name, with and without `__init__.py`.
+    let full = "from pkg.model import Net\n";
+    let files = [("src/pkg/train.py", full), ("src/pkg/model.py", MODEL)];
+    check_started(&files, "src/pkg/train.py", "-m pkg.train in project/src");
+    // Another package of the project.
+    let files = [("tools/train.py", full), ("pkg/__init__.py", ""), ("pkg/model.py", MODEL)];
+    check_started(&files, "tools/train.py", "script + project");
+    // A stray `__init__.py` beside imports by their bare names.
+    let files = [("a/__init__.py", ""), ("a/train.py", "import model\n"), ("a/model.py", MODEL)];
+    check_started(&files, "a/train.py", "script");
+    // Both at once.
+    let both = "from .model import Net\nimport helper\n";
+    let files = [("a/train.py", both), ("a/model.py", MODEL), ("a/helper.py", "")];
+    check_started(&files, "a/train.py", "-m a.train in project + project/a");
+    // No folder of the project stands for an installed package.
+    let files = [("tools/train.py", "import datasets\n"), ("datasets/__init__.py", "")];
+    check_started(&files, "tools/train.py", "script");
+    // Nor is a file of a package an installed one, or one that comes with Python.
+    let inside = "import numpy\nimport typing\nimport six\n";
+    let files = [
+        ("tools/train.py", full),
+        ("pkg/__init__.py", ""),
+        ("pkg/model.py", inside),
+        ("pkg/numpy.py", ""),
+        ("pkg/typing.py", ""),
+        ("pkg/six.py", ""),
+    ];
+    check_started(&files, "tools/train.py", "script + project");
+    // A folder that is no name.
+    let files = [("my-code/train.py", relative), ("my-code/model.py", MODEL)];
+    check_started(&files, "my-code/train.py", "script");
+}

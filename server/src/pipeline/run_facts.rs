@@ -1,0 +1,110 @@
+//! What is known of a run that was not measured, for the message about it.
+
+use std::path::Path;
+
+use ridgeline_analysis::present::failure::run::{End, RunFacts};
+use ridgeline_analysis::present::failure::{FailureFrame, RunFailure};
+use ridgeline_gpu::agent::{Outcome as Ended, RunOutcome, RunRequest, SideEffectsMode, Stage};
+use ridgeline_gpu::interpreter::Interpreter;
+
+use super::plan::Plan;
+use super::{elsewhere, recording};
+use crate::config;
+use crate::documents::text_on_disk;
+
+/// The failure with everything that is known of its run. It reads files.
+pub(super) fn complete(
+    mut failure: RunFailure,
+    plan: &Plan,
+    request: &RunRequest,
+    ended: &RunOutcome,
+    interpreter: &Interpreter,
+    folder: &Path,
+) -> RunFailure {
+    let torch = interpreter.torch.as_ref();
+    let (major, minor, patch) = interpreter.version;
+    let relative = request.cwd.strip_prefix(&plan.root).unwrap_or(&request.cwd);
+    *failure.run = RunFacts {
+        program: plan.entry_name(),
+        arguments: request.args.clone(),
+        python: shown(&interpreter.path, &plan.root),
+        python_version: format!("{major}.{minor}.{patch}"),
+        torch: torch.map(|torch| torch.version.clone()).unwrap_or_default(),
+        torch_has_gpu: torch.map(|torch| torch.cuda.is_some() || torch.hip.is_some()),
+        device: request.device.clone(),
+        working_directory: relative.to_string_lossy().replace('\\', "/"),
+        writes_denied: request.side_effects == SideEffectsMode::Deny,
+        has_launcher: request.launcher.is_some(),
+        seconds: request.limits.seconds,
+        memory_bytes: request.limits.memory_bytes,
+        output: ended.output.clone(),
+        iterations: recording::iterations_seen(folder).filter(|_| ended.outcome.has_manifest()),
+        signals: recording::signals_seen(folder).unwrap_or_default(),
+        end: End {
+            stage: ended.stage.map(stage_name).unwrap_or_default().to_owned(),
+            done: ended.done,
+            activity: ended.activity.clone().unwrap_or_default(),
+            code: ended.code,
+            signal: ended.signal,
+        },
+        ..std::mem::take(&mut *failure.run)
+    };
+    failure.run.source = source(&failure, &plan.root).unwrap_or_default();
+    failure.run.elsewhere = elsewhere::elsewhere(&failure, &plan.root);
+    failure
+}
+
+/// The text of the innermost frame's line. A recording holds none.
+fn source(failure: &RunFailure, root: &Path) -> Option<String> {
+    let frame = failure.frames.last()?;
+    let file = config::inside(root, Path::new(&frame.path)).ok()?;
+    // Reading a named pipe would wait for ever.
+    let text = file.is_file().then(|| text_on_disk(&file)).flatten()?;
+    let line = text.lines().nth(usize::try_from(frame.line).ok()?.checked_sub(1)?)?;
+    Some(line.trim().chars().take(300).collect())
+}
+
+/// A run that raised nothing and was not measured.
+pub(super) fn ended(ended: &RunOutcome) -> RunFailure {
+    let frames = ended.frames.iter().map(|frame| FailureFrame {
+        path: frame.path.clone(),
+        line: frame.line,
+        name: frame.name.clone(),
+    });
+    let kind = match ended.outcome {
+        Ended::Timeout => "timeout",
+        Ended::Memory => "memory_limit",
+        Ended::Crashed => "crash",
+        Ended::Short => "short",
+        _ => "exited",
+    };
+    RunFailure {
+        message: ended.message.clone().unwrap_or_default(),
+        kind: kind.to_owned(),
+        frames: frames.collect(),
+        ..RunFailure::default()
+    }
+}
+
+/// A path as a person can use it and whoever gets the JSON learns little from: relative to the project, or from
+/// the home folder.
+fn shown(path: &Path, root: &Path) -> String {
+    if let Ok(inside) = path.strip_prefix(root) {
+        return inside.display().to_string();
+    }
+    let home = directories::BaseDirs::new().map(|dirs| dirs.home_dir().to_owned());
+    match home.and_then(|home| path.strip_prefix(home).ok().map(Path::to_owned)) {
+        Some(inside) => Path::new("~").join(inside).display().to_string(),
+        None => path.display().to_string(),
+    }
+}
+
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Starting | Stage::Estimating | Stage::Probing => "starting",
+        Stage::WarmUp => "warm-up",
+        Stage::Timing => "timing",
+        Stage::Profiling => "profiling",
+        Stage::Saving => "saving",
+    }
+}

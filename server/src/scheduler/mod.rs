@@ -1,0 +1,378 @@
+//! Decides which work runs, and when. Five kinds of jobs want the machine: runs, estimates of unsaved
+//! text, what follows from a measurement (findings, probes, what-ifs), other batch sizes, and measuring the
+//! GPU. Two at once would slow each other down and falsify what is timed, so one job runs at a time.
+//!
+//! - [`Scheduler::want`] queues work. Each workspace has one place for each [`Slot`]: newer work replaces
+//!   older work there, except that a save does not replace what a person asked for. Work whose result is
+//!   known (same key) is not repeated.
+//! - [`Scheduler::next`] is asked after each event what to do now. A job that was stopped keeps the machine
+//!   until [`Scheduler::ended`] reports its end, because its processes may still compute.
+//! - [`Work::rules`] is the only place that says what may run while a person types, saves, or uses the
+//!   machine for something else.
+//! - What runs without being asked for gets a budget of time after each measurement.
+//!
+//! This is a data structure: it knows no clock and no process. Times come in from outside, and `jobs.rs`
+//! carries the decisions out.
+
+mod work;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::consent::{Cause, Permit};
+use crate::machine_load::Needed;
+pub(crate) use work::{Budget, OnBusyMachine, Reason, Slot, Work};
+
+/// A workspace of the editor. Numbers are not used twice.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize,
+)]
+pub(crate) struct WorkspaceId(pub u32);
+
+/// Tells jobs apart. Numbers are not used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct JobId(u64);
+
+/// Work that runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    /// Names this job in events.
+    pub id: JobId,
+    /// Its workspace.
+    pub owner: WorkspaceId,
+    /// What it does.
+    pub work: Work,
+    /// The consent it runs by; `None` if it runs nothing of the workspace.
+    pub permit: Option<Permit>,
+    /// Cancelled when it is to end.
+    pub token: CancellationToken,
+    /// The time it may take.
+    pub limit: Option<Duration>,
+    started: Instant,
+}
+
+impl Job {
+    /// Whether it was told to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
+    /// Names its progress to the client.
+    pub(crate) fn progress_token(&self) -> String {
+        let kind = if matches!(self.work, Work::Run(_)) { "run" } else { "batch" };
+        format!("ridgeline/{kind}/{}", self.id.0)
+    }
+}
+
+/// What to do now.
+#[derive(Clone, Debug)]
+pub(crate) enum Next {
+    /// Nothing, until something else happens.
+    Nothing,
+    /// Start this job.
+    Start(Job),
+    /// This work does not start. Whoever wanted it may go on without it.
+    Skip(WorkspaceId, Work),
+    /// Find out for this workspace whether something else needs the machine, and report it with
+    /// [`Scheduler::machine_seen`].
+    LookAtMachine(WorkspaceId),
+}
+
+/// What is known of other programs on the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Machine {
+    #[default]
+    Unknown,
+    Looking,
+    /// Valid for one start.
+    Free,
+    Needed(Needed),
+}
+
+/// See the module. Its queues are bounded by the number of workspaces.
+#[derive(Debug, Default)]
+pub(crate) struct Scheduler {
+    running: Option<Job>,
+    waiting: Vec<(WorkspaceId, Work)>,
+    /// What left the queue without being started, to be reported by [`Scheduler::next`].
+    skipped: Vec<(WorkspaceId, Work)>,
+    /// The work whose result is the last known one.
+    known: HashMap<(WorkspaceId, Slot), Work>,
+    /// Background time used since the last measurement.
+    spent: HashMap<WorkspaceId, Duration>,
+    budget: Duration,
+    machine: Machine,
+    last: u64,
+}
+
+impl Scheduler {
+    /// Sets the background time after a measurement.
+    pub(crate) fn set_budget(&mut self, budget: Duration) {
+        self.budget = budget;
+    }
+
+    /// Queues work; false if it is not accepted, because it is known, under way, or no time for it.
+    pub(crate) fn want(&mut self, owner: WorkspaceId, work: Work) -> bool {
+        let slot = work.slot();
+        let is_asked = work.cause() == Cause::Asked;
+        let known = self.known.get(&(owner, slot));
+        let is_known = known.is_some_and(|known| known.answers(&work));
+        // The end of a run decides what follows from it.
+        let waits_for_run = !matches!(slot, Slot::Run | Slot::MeasureGpu) && self.has_run();
+        if (is_known && !is_asked) || waits_for_run {
+            return false;
+        }
+        if let Some(running) = self.running.as_ref().filter(|job| is_same(job, owner, slot)) {
+            if running.work == work && slot != Slot::Run && !running.is_stopped() {
+                return false;
+            }
+            if slot != Slot::Run {
+                running.token.cancel();
+            }
+        }
+        let mut waiting = self.waiting.iter_mut();
+        match waiting.find(|(of, waits)| *of == owner && waits.slot() == slot) {
+            Some((_, before)) if before.cause() == Cause::Asked && !is_asked => return false,
+            Some((_, before)) => *before = work,
+            None => self.waiting.push((owner, work)),
+        }
+        true
+    }
+
+    /// Says what to do now. `permit` gives the consent to run code of a workspace.
+    pub(crate) fn next(
+        &mut self,
+        now: Instant,
+        mut permit: impl FnMut(WorkspaceId, &Work) -> Option<Permit>,
+    ) -> Next {
+        loop {
+            if let Some((owner, work)) = self.skipped.pop() {
+                return Next::Skip(owner, work);
+            }
+            if self.waiting.iter().any(|(_, work)| work.slot() == Slot::Run) && self.make_way() {
+                continue;
+            }
+            if self.running.is_some() {
+                return Next::Nothing;
+            }
+            let Some(at) = self.first() else { return Next::Nothing };
+            let (owner, work) = self.waiting[at].clone();
+            let rules = work.rules();
+            if rules.on_busy_machine != OnBusyMachine::Start && self.machine == Machine::Unknown {
+                self.machine = Machine::Looking;
+                return Next::LookAtMachine(owner);
+            }
+            self.waiting.remove(at);
+            let limit = (rules.budget == Budget::Limited).then(|| self.left(owner));
+            let is_skipped = matches!(self.machine, Machine::Needed(_))
+                && rules.on_busy_machine == OnBusyMachine::Skip;
+            if is_skipped || limit.is_some_and(|limit| limit.is_zero()) {
+                return Next::Skip(owner, work);
+            }
+            let permit = match work.needs_permit() {
+                None => None,
+                Some(_) => match permit(owner, &work) {
+                    None => return Next::Skip(owner, work),
+                    permit => permit,
+                },
+            };
+            if self.machine == Machine::Free {
+                self.machine = Machine::Unknown;
+            }
+            self.last += 1;
+            let token = permit.as_ref().map(|it| it.token().clone()).unwrap_or_default();
+            let id = JobId(self.last);
+            let job = Job { id, owner, work, permit, token, limit, started: now };
+            self.running = Some(job.clone());
+            return Next::Start(job);
+        }
+    }
+
+    /// The first that may start as far as the machine is known.
+    fn first(&self) -> Option<usize> {
+        let may_start = |work: &Work| match (work.rules().on_busy_machine, self.machine) {
+            (OnBusyMachine::Start, _) | (_, Machine::Unknown | Machine::Free) => true,
+            (OnBusyMachine::Skip, Machine::Needed(_)) => true,
+            (OnBusyMachine::Wait, Machine::Needed(_)) | (_, Machine::Looking) => false,
+        };
+        let waiting = self.waiting.iter().enumerate().filter(|(_, (_, work))| may_start(work));
+        waiting.min_by_key(|(at, (_, work))| (work.rules().rank, *at)).map(|(at, _)| at)
+    }
+
+    /// Stops and forgets everything that is no run; whether there was anything. Measuring the GPU begins
+    /// again after the run.
+    fn make_way(&mut self) -> bool {
+        let running = self.running.as_ref();
+        let running = running.filter(|job| job.work.slot() != Slot::Run && !job.is_stopped());
+        let stopped = running.map(|job| {
+            job.token.cancel();
+            (job.owner, job.work.clone())
+        });
+        let again = stopped.clone().filter(|(_, work)| work.slot() == Slot::MeasureGpu);
+        self.waiting.extend(again);
+        let before = self.waiting.len();
+        self.drop_waiting(|_, work| !matches!(work.slot(), Slot::Run | Slot::MeasureGpu));
+        stopped.is_some() || self.waiting.len() < before
+    }
+
+    fn drop_waiting(&mut self, is_dropped: impl Fn(WorkspaceId, &Work) -> bool) -> bool {
+        let dropped = self.waiting.extract_if(.., |(owner, work)| is_dropped(*owner, work));
+        let before = self.skipped.len();
+        self.skipped.extend(dropped);
+        self.skipped.len() > before
+    }
+
+    fn left(&self, owner: WorkspaceId) -> Duration {
+        self.budget.saturating_sub(self.spent.get(&owner).copied().unwrap_or_default())
+    }
+
+    /// Whether a run is going or waits.
+    pub(crate) fn has_run(&self) -> bool {
+        let running = self.running.as_ref().map(|job| &job.work);
+        let mut all = running.into_iter().chain(self.waiting.iter().map(|(_, work)| work));
+        all.any(|work| work.slot() == Slot::Run)
+    }
+
+    /// The job that is going.
+    pub(crate) fn running(&self) -> Option<&Job> {
+        self.running.as_ref()
+    }
+
+    /// The run that is going, with its reason.
+    pub(crate) fn run(&self) -> Option<(&Job, &Reason)> {
+        let running = self.running.as_ref()?;
+        match &running.work {
+            Work::Run(reason) => Some((running, reason)),
+            _ => None,
+        }
+    }
+
+    /// The run of a workspace that is going.
+    pub(crate) fn run_of(&self, owner: WorkspaceId) -> Option<&Reason> {
+        self.run().filter(|(job, _)| job.owner == owner).map(|(_, reason)| reason)
+    }
+
+    /// Whether work of a workspace is going or waits.
+    pub(crate) fn has(&self, owner: WorkspaceId, slot: Slot) -> bool {
+        self.running.as_ref().is_some_and(|job| is_same(job, owner, slot))
+            || self.waiting.iter().any(|(of, work)| *of == owner && work.slot() == slot)
+    }
+
+    /// Whether anything of a workspace that runs its code waits for its turn.
+    pub(crate) fn is_waiting(&self, owner: WorkspaceId) -> bool {
+        self.waiting.iter().any(|(of, work)| *of == owner && work.needs_permit().is_some())
+    }
+
+    /// Why work of a workspace waits for the machine.
+    pub(crate) fn waits_for(&self, owner: WorkspaceId) -> Option<Needed> {
+        let Machine::Needed(needed) = self.machine else { return None };
+        let waits = |(of, work): &(WorkspaceId, Work)| {
+            *of == owner && work.rules().on_busy_machine == OnBusyMachine::Wait
+        };
+        self.waiting.iter().any(waits).then_some(needed)
+    }
+
+    /// Takes in whether something else needs the machine. It is looked at again after
+    /// [`Scheduler::look_again`].
+    pub(crate) fn machine_seen(&mut self, needed: Option<Needed>) {
+        self.machine = match needed {
+            // It was seen before this job began.
+            _ if self.running.is_some() => Machine::Unknown,
+            None => Machine::Free,
+            Some(needed) => Machine::Needed(needed),
+        };
+    }
+
+    /// What was seen of the machine is old.
+    pub(crate) fn look_again(&mut self) {
+        self.machine = Machine::Unknown;
+    }
+
+    /// Takes a job's end in; `None` if it is not the one that is going.
+    pub(crate) fn ended(&mut self, id: JobId, now: Instant) -> Option<Job> {
+        let job = self.running.take_if(|running| running.id == id)?;
+        if job.work.rules().budget != Budget::Free {
+            *self.spent.entry(job.owner).or_default() += now.saturating_duration_since(job.started);
+        }
+        Some(job)
+    }
+
+    /// Keeps that the result of a job is known, until something else is found out in its place.
+    pub(crate) fn remember(&mut self, job: &Job) {
+        self.known.insert((job.owner, job.work.slot()), job.work.clone());
+    }
+
+    /// What was known of a workspace does not count any more.
+    pub(crate) fn forget_result(&mut self, owner: WorkspaceId, slot: Slot) {
+        self.known.remove(&(owner, slot));
+    }
+
+    /// A workspace was measured: what follows has the whole budget.
+    pub(crate) fn measured(&mut self, owner: WorkspaceId) {
+        self.spent.remove(&owner);
+    }
+
+    /// A person types, in a workspace or elsewhere.
+    pub(crate) fn edited(&mut self, owner: Option<WorkspaceId>) {
+        self.cancel(|of, work| {
+            work.rules().yields_to_typing || (owner == Some(of) && work.slot() == Slot::Estimate)
+        });
+    }
+
+    /// Stops one kind of work of a workspace.
+    pub(crate) fn stop(&mut self, owner: WorkspaceId, slot: Slot) {
+        self.cancel(|of, work| of == owner && work.slot() == slot);
+    }
+
+    /// Stops everything that runs code of a workspace; whether there was anything.
+    pub(crate) fn stop_all_of(&mut self, owner: WorkspaceId) -> bool {
+        self.cancel(|of, work| of == owner && work.needs_permit().is_some())
+    }
+
+    /// Stops what runs code of a workspace and nobody asked for.
+    pub(crate) fn pause(&mut self, owner: WorkspaceId) {
+        self.cancel(|of, work| {
+            of == owner && work.needs_permit().is_some() && work.cause() == Cause::Unasked
+        });
+    }
+
+    /// Stops the job with this progress.
+    pub(crate) fn stop_progress(&mut self, token: &str) {
+        if let Some(job) = self.running.as_ref().filter(|job| job.progress_token() == token) {
+            job.token.cancel();
+        }
+    }
+
+    /// A workspace is gone.
+    pub(crate) fn forget(&mut self, owner: WorkspaceId) {
+        self.cancel(|of, _| of == owner);
+        self.skipped.retain(|(of, _)| *of != owner);
+        self.known.retain(|(of, _), _| *of != owner);
+        self.spent.remove(&owner);
+    }
+
+    /// Stops everything.
+    pub(crate) fn close(&mut self) {
+        self.cancel(|_, _| true);
+        self.skipped.clear();
+    }
+
+    fn cancel(&mut self, is_meant: impl Fn(WorkspaceId, &Work) -> bool) -> bool {
+        let running = self.running.as_ref().filter(|job| is_meant(job.owner, &job.work));
+        let was_running = running.is_some();
+        if let Some(job) = running {
+            job.token.cancel();
+        }
+        self.drop_waiting(is_meant) || was_running
+    }
+}
+
+fn is_same(job: &Job, owner: WorkspaceId, slot: Slot) -> bool {
+    job.owner == owner && job.work.slot() == slot
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! The kinds of work, and the one table of what each of them may do.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::batch::Effort;
+use crate::consent::{Cause, Kind};
+
+/// Why a run was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The editor saved this file.
+    Saved(PathBuf),
+    /// Something else wrote this file.
+    ChangedOutside(PathBuf),
+    /// The person asked, with this file in front of them where the editor said.
+    Asked(Option<PathBuf>),
+    /// The person wants to know what an optimization brings, by its name, of the project of this file.
+    WhatIf(String, Option<PathBuf>),
+}
+
+impl Reason {
+    /// The file that it is about.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Reason::Saved(file) | Reason::ChangedOutside(file) => Some(file),
+            Reason::Asked(file) | Reason::WhatIf(_, file) => file.as_deref(),
+        }
+    }
+
+    /// Whether a person asked, and so expects an answer even if it is the previous one.
+    pub(crate) fn is_asked(&self) -> bool {
+        matches!(self, Reason::Asked(_) | Reason::WhatIf(..))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |path: &Path| {
+            path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+        };
+        match self {
+            Reason::Saved(file) => write!(f, "{} was saved", name(file)),
+            Reason::ChangedOutside(file) => write!(f, "{} was changed outside", name(file)),
+            Reason::Asked(_) => f.write_str("asked for"),
+            Reason::WhatIf(name, _) => write!(f, "measuring what {name} brings"),
+        }
+    }
+}
+
+/// Something to do for a workspace. Only one piece of work runs at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Run the program: profile it, or compare it with an optimized version.
+    Run(Reason),
+    /// Estimate unsaved text. The key stands for the texts and for what the estimate starts from.
+    Estimate(u64),
+    /// Look for findings in the measurement of this generation. Computes only.
+    Findings(u64),
+    /// Time single operators of that measurement in the workspace's Python.
+    Probes(u64),
+    /// Predict the speedup of optimizations for that measurement. Computes only.
+    WhatIfs(u64),
+    /// Estimate or run other batch sizes. The key stands for the program that was measured.
+    BatchSizes(Effort, u64),
+    /// Measure the rates of this machine's GPU.
+    MeasureGpu(Cause),
+}
+
+/// Work of the same slot and workspace replaces older work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Slot {
+    /// [`Work::Run`]
+    Run,
+    /// [`Work::Estimate`]
+    Estimate,
+    /// What follows from a measurement: [`Work::Findings`], [`Work::Probes`], [`Work::WhatIfs`].
+    Study,
+    /// [`Work::BatchSizes`]
+    BatchSizes,
+    /// [`Work::MeasureGpu`]
+    MeasureGpu,
+}
+
+/// What happens while something else, such as a training run of the person's, needs the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnBusyMachine {
+    /// The work starts all the same.
+    Start,
+    /// The work waits.
+    Wait,
+    /// The work is left out.
+    Skip,
+}
+
+/// How work counts against the background budget of a save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Budget {
+    /// It does not count.
+    Free,
+    /// It counts, and is not cut short: what a person sees depends on it, and it takes seconds at most.
+    Counted,
+    /// It counts, and ends when the budget is used up.
+    Limited,
+}
+
+/// What work may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// Lower ranks start first.
+    pub rank: u8,
+    /// A key in any document stops it.
+    pub yields_to_typing: bool,
+    /// Whether it starts while something else needs the machine.
+    pub on_busy_machine: OnBusyMachine,
+    /// How it counts against the background budget.
+    pub budget: Budget,
+}
+
+impl Work {
+    /// What may run while a person types, saves, or uses the machine for something else. Two rules hold for
+    /// all: one piece of work runs at a time, and a run stops everything else.
+    pub(crate) fn rules(&self) -> Rules {
+        use {Budget::*, OnBusyMachine::*};
+        let (rank, yields_to_typing, on_busy_machine, budget) = match self {
+            Work::Run(_) => (0, false, Start, Free),
+            Work::BatchSizes(Effort::Runs, _) => (1, true, Start, Free),
+            Work::MeasureGpu(Cause::Asked) => (1, false, Start, Free),
+            // A key stops the estimate of its own workspace, see `Scheduler::edited`.
+            Work::Estimate(_) => (2, false, Start, Free),
+            Work::Findings(_) => (3, false, Start, Counted),
+            Work::WhatIfs(_) => (4, false, Start, Counted),
+            // Once for each GPU and driver.
+            Work::MeasureGpu(Cause::Unasked) => (5, false, Wait, Free),
+            // What-ifs follow the probes, with or without them.
+            Work::Probes(_) => (6, true, Skip, Limited),
+            Work::BatchSizes(Effort::Estimates | Effort::ShortRuns, _) => (7, true, Wait, Limited),
+        };
+        Rules { rank, yields_to_typing, on_busy_machine, budget }
+    }
+
+    /// What newer work of the same workspace replaces.
+    pub(crate) fn slot(&self) -> Slot {
+        match self {
+            Work::Run(_) => Slot::Run,
+            Work::Estimate(_) => Slot::Estimate,
+            Work::Findings(_) | Work::Probes(_) | Work::WhatIfs(_) => Slot::Study,
+            Work::BatchSizes(..) => Slot::BatchSizes,
+            Work::MeasureGpu(_) => Slot::MeasureGpu,
+        }
+    }
+
+    /// Who wants it.
+    pub(crate) fn cause(&self) -> Cause {
+        match self {
+            Work::Run(reason) if reason.is_asked() => Cause::Asked,
+            Work::BatchSizes(Effort::Runs, _) => Cause::Asked,
+            Work::MeasureGpu(cause) => *cause,
+            _ => Cause::Unasked,
+        }
+    }
+
+    /// The kind of permit it needs; `None` if it runs nothing of the workspace.
+    pub(crate) fn needs_permit(&self) -> Option<Kind> {
+        match self {
+            Work::Run(_) => Some(Kind::Run),
+            Work::Findings(_) | Work::WhatIfs(_) => None,
+            Work::Estimate(_) | Work::Probes(_) | Work::BatchSizes(..) | Work::MeasureGpu(_) => {
+                Some(Kind::Background)
+            }
+        }
+    }
+
+    /// Whether its result is also the result of `other`.
+    pub(super) fn answers(&self, other: &Work) -> bool {
+        match (self, other) {
+            (Work::Estimate(key), Work::Estimate(other)) => key == other,
+            (Work::BatchSizes(effort, key), Work::BatchSizes(less, other)) => {
+                key == other && less <= effort
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Work {
+    /// What the status shows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Work::Run(reason) => return reason.fmt(f),
+            Work::Estimate(_) => "estimating the text",
+            Work::Findings(_) => "looking for findings",
+            Work::Probes(_) => "timing single operators",
+            Work::WhatIfs(_) => "predicting speedups",
+            Work::BatchSizes(Effort::Estimates, _) => "estimating other batch sizes",
+            Work::BatchSizes(..) => "running other batch sizes",
+            Work::MeasureGpu(_) => "measuring the GPU",
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Programs as people start them: a bare folder, a package, a command typed after `--`.
+
+use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
+
+const TRAINS: &str = include_str!("scripts/train.py");
+
+/// Runs `ridgeline` in the project; `None` where this machine has no torch.
+fn ridgeline(sandbox: &Sandbox, words: &[&str]) -> Option<Ended> {
+    let python = python_with_torch()?;
+    let (own, program): (Vec<&str>, Vec<&str>) = match words.iter().position(|word| *word == "--") {
+        Some(at) => (words[..at].to_vec(), words[at..].to_vec()),
+        None => (words.to_vec(), Vec::new()),
+    };
+    let mut command = sandbox.ridgeline();
+    command.args(own).args(["--device", "cpu", "--python"]).arg(python).args(program);
+    Some(ended(&mut command))
+}
+
+#[test]
+fn a_script_in_a_subfolder_runs_where_the_person_is() {
+    let sandbox = Sandbox::new();
+    sandbox.write("images/one.txt", "1");
+    let train = with_arguments("['--data', 'images']");
+    sandbox.write("style/train.py", format!("import os\nassert os.path.isdir('images')\n{train}"));
+    let Some(ended) = ridgeline(&sandbox, &["profile", "style/train.py", "--", "--data", "images"])
+    else {
+        return;
+    };
+    ended.exits_with(0).says("Profiling style/train.py --data images in ");
+}
+
+#[test]
+fn the_likeliest_of_several_scripts() {
+    let sandbox = Sandbox::new();
+    sandbox.write("train.py", TRAINS);
+    sandbox.write("legacy_train.py", TRAINS);
+    let Some(ended) = ridgeline(&sandbox, &["profile", "."]) else { return };
+    ended
+        .exits_with(0)
+        .says("Profiling train.py in ")
+        .says("note: 2 scripts could be the training run, and train.py is the likeliest. The others: legacy_train.py.");
+}
+
+/// A script that trains only with these arguments.
+fn with_arguments(arguments: &str) -> String {
+    format!("import sys\nassert sys.argv[1:] == {arguments}, sys.argv\n{TRAINS}")
+}
+
+#[test]
+fn a_folder_that_trains_by_a_library() {
+    // The library's manner, without the library.
+    let sandbox = Sandbox::new();
+    sandbox.write(
+        "keras/__init__.py",
+        "import torch\nclass Model:\n    def fit(self):\n        net = torch.nn.Linear(8, 8)\n        \
+         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n        for _ in range(50):\n            \
+         optimizer.zero_grad()\n            net(torch.randn(4, 8)).sum().backward()\n            \
+         optimizer.step()\n",
+    );
+    sandbox.write("go.py", "import keras\nmodel = keras.Model()\nmodel.fit()\n");
+    let Some(ended) = ridgeline(&sandbox, &["profile", "."]) else { return };
+    ended.exits_with(0).says("Profiling go.py in ");
+}
+
+#[test]
+fn a_package_in_a_bare_folder_with_its_readme() {
+    let sandbox = Sandbox::new();
+    let train = with_arguments("['--lr', '0.1']")
+        .replace("import torch\n", "import torch\nfrom .layers import nn as _\n");
+    sandbox.write("tiny/__init__.py", "");
+    sandbox.write("tiny/layers.py", "from torch import nn\n");
+    sandbox.write("tiny/train.py", &train);
+    sandbox.write("README.md", "# Tiny\n\n```\n$ python -m tiny.train --lr 0.1\n```\n");
+    let Some(ended) = ridgeline(&sandbox, &["profile", "."]) else { return };
+    ended
+        .exits_with(0)
+        .says("Profiling python -m tiny.train --lr 0.1 (command from README.md:4) in ");
+    // Named by its path.
+    let Some(ended) = ridgeline(&sandbox, &["profile", "tiny/train.py", "--", "--lr", "0.1"])
+    else {
+        return;
+    };
+    ended.exits_with(0).says("Profiling python -m tiny.train --lr 0.1 in ");
+}
+
+#[test]
+fn commands_that_are_typed() {
+    let sandbox = Sandbox::new();
+    sandbox.write("sub folder/train it.py", with_arguments("['--lr', '0.1', 'a b']"));
+    let words =
+        ["profile", "--", "SEED=1", "python", "-u", "sub folder/train it.py", "--lr", "0.1", "a b"];
+    let Some(ended) = ridgeline(&sandbox, &words) else { return };
+    ended.exits_with(0).says("Profiling 'sub folder/train it.py' --lr 0.1 'a b' in ");
+    // A shell script, with the arguments that it is given.
+    sandbox.write("train.sh", "set -e\npython 'sub folder/train it.py' --lr 0.1 \"$@\"\n");
+    let Some(ended) = ridgeline(&sandbox, &["profile", "--", "./train.sh", "a b"]) else { return };
+    ended.exits_with(0);
+}
+
+#[test]
+fn an_installed_command_and_a_module() {
+    let sandbox = Sandbox::new();
+    sandbox.write(
+        "pyproject.toml",
+        "[project]\nname = 'x'\n[project.scripts]\nfit-it = 'tiny.cli:run'\n",
+    );
+    sandbox
+        .write("tiny/cli.py", format!("{}\n\ndef run():\n    main()\n", with_arguments("['--x']")));
+    let Some(ended) = ridgeline(&sandbox, &["profile", "--", "uv", "run", "fit-it", "--x"]) else {
+        return;
+    };
+    ended.exits_with(0).says("Profiling tiny.cli:run --x in ");
+    let Some(ended) = ridgeline(&sandbox, &["profile", "--", "python", "-m", "tiny.cli", "--x"])
+    else {
+        return;
+    };
+    ended.exits_with(0).says("Profiling python -m tiny.cli --x in ");
+}
+
+#[test]
+fn a_notebook_as_a_script() {
+    let sandbox = Sandbox::new();
+    let magic = "get_ipython().run_line_magic('matplotlib', 'inline')\n";
+    let cell = TRAINS.split("\n\nif __name__").next().expect("a script");
+    sandbox.write(
+        "book.py",
+        format!("# %%\n{magic}{cell}\n\n# In[2]:\nget_ipython().run_cell_magic('time', '', 'main()\\n')\n"),
+    );
+    let Some(ended) = ridgeline(&sandbox, &["profile", "."]) else { return };
+    ended.exits_with(0);
+}
+
+#[test]
+fn what_cannot_be_run_says_what_to_do() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a.py", "print(1)\n");
+    sandbox.write("b.py", "print(1)\n");
+    sandbox
+        .run(&["profile"])
+        .exits_with(3)
+        .says("a.py, b.py")
+        .says("ridgeline profile -- python a.py");
+    sandbox.run(&["profile", "--", "python", "gone.py"]).exits_with(3).says("gone.py");
+    sandbox
+        .run(&["profile", "--", "python", "-c", "1"])
+        .exits_with(3)
+        .says("Put the code into a script");
+    sandbox.write("both.sh", "python a.py\npython b.py --x\n");
+    let ended = sandbox.run(&["profile", "--", "bash", "both.sh"]).exits_with(3);
+    ended.says("line 2: python b.py --x").says("ridgeline profile -- python a.py");
+    sandbox.run(&["profile", "--", "mystery-trainer"]).exits_with(3).says("mystery-trainer");
+}

@@ -1,0 +1,554 @@
+//! Programs that cannot train, each in one way: the message names the cause and what to do
+//! (docs/failures.md). Libraries that a test cannot count on are stand-ins with the texts of the real ones.
+
+use serde_json::Value;
+
+use crate::sandbox::{Ended, Sandbox, ended, python_with_torch};
+
+/// What the person reads, and the same as JSON.
+struct Told {
+    text: String,
+    failure: Value,
+}
+
+/// A project whose `train.py` fails.
+struct Program<'a> {
+    files: &'a [(&'a str, &'a str)],
+    /// Of packages that are installed.
+    libraries: &'a [(&'a str, &'a str)],
+    options: &'a [&'a str],
+    environment: &'a [(&'a str, &'a str)],
+}
+
+const NOTHING: Program = Program { files: &[], libraries: &[], options: &[], environment: &[] };
+
+/// Runs it. Nothing where this machine has no Python with torch.
+fn told(train: &str, program: &Program) -> Option<Told> {
+    let sandbox = Sandbox::new();
+    let python = python_with_torch()?;
+    sandbox.write("train.py", train);
+    for (name, text) in program.files {
+        sandbox.write(name, text);
+    }
+    let libraries = sandbox.path("libraries/site-packages");
+    for (name, text) in program.libraries {
+        let file = libraries.join(name);
+        std::fs::create_dir_all(file.parent().expect("it has one")).expect("a folder");
+        std::fs::write(file, text).expect("written");
+    }
+    let json = sandbox.path("failure.json");
+    let (own, of_program) = match program.options.iter().position(|option| *option == "--") {
+        Some(at) => program.options.split_at(at),
+        None => (program.options, &[][..]),
+    };
+    let mut command = sandbox.ridgeline();
+    command.args(["profile", "train.py", "--python"]).arg(python).arg("--json").arg(&json);
+    command.args(own).args(of_program).env("PYTHONPATH", &libraries);
+    for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "RANK"] {
+        command.env_remove(name);
+    }
+    command.envs(program.environment.iter().copied());
+    let Ended { code, stdout, stderr } = ended(&mut command);
+    assert_eq!(code, Some(1), "{stdout}\n{stderr}");
+    let text = std::fs::read_to_string(&json).unwrap_or_else(|error| panic!("{error}\n{stderr}"));
+    if std::env::var_os("RIDGELINE_SHOW").is_some() {
+        println!("{stderr}");
+    }
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    crate::cli::schema::holds(&document, "failure");
+    Some(Told { text: stderr, failure: document["failure"].clone() })
+}
+
+impl Told {
+    /// Holds the cause, and the place: the line of the program that has `# here`.
+    #[track_caller]
+    fn is(&self, cause: &str, place: Option<(&str, &str)>) -> &Told {
+        let Told { text, failure } = self;
+        assert_eq!(failure["advice"]["cause"], cause, "{text}\n{failure:#}");
+        let advice = failure["advice"]["text"].as_str().expect("a text");
+        assert!(text.contains(advice), "`{advice}` is missing in:\n{text}");
+        if let Some((file, source)) = place {
+            let line = source.lines().position(|line| line.contains("# here")).expect("here") + 1;
+            let frame = failure["frames"].as_array().and_then(|frames| frames.last()).expect("one");
+            assert_eq!(
+                (frame["path"].as_str(), frame["line"].as_u64()),
+                (Some(file), Some(line as u64)),
+                "{text}"
+            );
+            assert!(text.contains(&format!("{file}:{line}: ")), "{text}");
+        }
+        // A paragraph, a few lines of output and advice.
+        assert!(!text.contains("Traceback"), "{text}");
+        self
+    }
+
+    #[track_caller]
+    fn says(&self, part: &str) -> &Told {
+        assert!(self.text.contains(part), "`{part}` is missing in:\n{}", self.text);
+        self
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let data = "def load():\n    return open('data/train.csv').read()  # here\n";
+    let train = "import data\nprint('loading\\x1b[31m the data\\x1b[0m')\nprint('10%\\r20%')\ndata.load()\n";
+    let program = Program { files: &[("data.py", data)], ..NOTHING };
+    let Some(told) = told(train, &program) else { return };
+    told.is("missing-file", Some(("data.py", data)))
+        .says("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'")
+        .says("called from train.py:4")
+        .says("train.py ended before its first iteration. Its last output:\n  | loading the data\n  | 20%\n")
+        .says("`data/train.csv` is not there")
+        .says("-- --data PATH");
+}
+
+#[test]
+fn a_file_that_is_in_another_folder() {
+    let train = "open('configs/base.yaml')  # here\n";
+    let program = Program { files: &[("examples/configs/base.yaml", "a: 1\n")], ..NOTHING };
+    let Some(told) = told(train, &program) else { return };
+    told.is("missing-file", Some(("train.py", train)))
+        .says("the project has this file at `examples/configs/base.yaml`")
+        .says("`cd examples && ridgeline profile ../train.py`");
+}
+
+#[test]
+fn a_checkpoint_that_is_not_there() {
+    let train = "import torch\ntorch.load('out/model.pt')  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("missing-checkpoint", Some(("train.py", train))).says("`out/model.pt`");
+}
+
+#[test]
+fn a_data_set_that_may_not_be_downloaded() {
+    // torchvision/datasets/mnist.py
+    let library = "class MNIST:\n    def __init__(self, root, download=False):\n        \
+                   raise RuntimeError('Dataset not found. You can use download=True to download it')\n";
+    let train =
+        "from torchvision.datasets.mnist import MNIST\nMNIST('data', download=False)  # here\n";
+    let files = [("torchvision/datasets/mnist.py", library)];
+    let Some(told) = told(train, &Program { libraries: &files, ..NOTHING }) else { return };
+    told.is("missing-data-set", Some(("train.py", train))).says("`keep_writes`");
+}
+
+#[test]
+fn a_data_set_without_samples() {
+    let train = "from torch.utils.data import DataLoader\nDataLoader([], shuffle=True)  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("empty-data-set", Some(("train.py", train))).says("num_samples=0");
+}
+
+#[test]
+fn a_command_that_is_not_there() {
+    let train = "import subprocess\nsubprocess.run(['no-such-command', '--version'])  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("missing-command", Some(("train.py", train))).says("`no-such-command`");
+}
+
+const ARGPARSE: &str = "import argparse\nparser = argparse.ArgumentParser()\n\
+                        parser.add_argument('--dataset', required=True)\n\
+                        parser.add_argument('--epochs', type=int)\n\
+                        parser.parse_args()  # here\n";
+
+#[test]
+fn an_argument_that_is_required() {
+    let Some(told) = told(ARGPARSE, &NOTHING) else { return };
+    told.is("missing-argument", Some(("train.py", ARGPARSE)))
+        .says("the program exited with code 2: the following arguments are required: --dataset")
+        .says("usage: train.py")
+        .says("`ridgeline profile train.py -- --dataset …`");
+}
+
+#[test]
+fn an_argument_that_is_unknown() {
+    let options = ["--", "--dataset", "mnist", "--epochs", "many"];
+    let Some(told) = told(ARGPARSE, &Program { options: &options, ..NOTHING }) else { return };
+    told.is("wrong-argument", Some(("train.py", ARGPARSE)))
+        .says("invalid int value: 'many'")
+        .says("It was run with `--dataset mnist --epochs many`");
+}
+
+#[test]
+fn an_option_that_click_misses() {
+    let train = "try:\n    import click\nexcept ImportError:\n    raise SystemExit('no click')\n\
+                 @click.command()\n@click.option('--data', required=True)\n\
+                 def main(data):\n    pass\nmain()  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    if told.text.contains("no click") {
+        println!("skipped: click is not installed");
+        return;
+    }
+    told.is("missing-argument", Some(("train.py", train)))
+        .says("Missing option '--data'")
+        .says("-- --data …");
+}
+
+#[test]
+fn a_setting_of_hydra_that_is_left_open() {
+    // hydra/_internal/utils.py prints the exception and exits within its handler.
+    let omegaconf = "class MissingMandatoryValue(Exception):\n    pass\n\
+                     class Config:\n    def __getattr__(self, name):\n        \
+                     raise MissingMandatoryValue(f'Missing mandatory value: data.{name}')\n";
+    let hydra = "import sys, traceback\n\
+                 from omegaconf import Config\n\
+                 def run(task):\n    try:\n        task(Config())\n    except Exception:\n        \
+                 print('Error executing job with overrides: []', file=sys.stderr)\n        \
+                 traceback.print_exc()\n        sys.exit(1)\n";
+    let train =
+        "import hydra\ndef main(config):\n    print(config.path)  # here\nhydra.run(main)\n";
+    let files = [("omegaconf/__init__.py", omegaconf), ("hydra/__init__.py", hydra)];
+    let Some(told) = told(train, &Program { libraries: &files, ..NOTHING }) else { return };
+    told.is("missing-setting", Some(("train.py", train)))
+        .says("Error executing job with overrides: []")
+        .says("-- data.path=…");
+}
+
+const WITHOUT_GPU: [(&str, &str); 2] = [("CUDA_VISIBLE_DEVICES", ""), ("HIP_VISIBLE_DEVICES", "")];
+
+#[test]
+fn a_gpu_that_is_not_there() {
+    let train = "import torch\nmodel = torch.nn.Linear(2, 2)\nmodel.to('cuda')  # here\n";
+    let program = Program { environment: &WITHOUT_GPU, ..NOTHING };
+    let Some(told) = told(train, &program) else { return };
+    told.is("gpu-absent", Some(("train.py", train)))
+        .says("-- --device cpu")
+        .says("only hides GPUs");
+}
+
+#[test]
+fn a_gpu_that_is_asserted() {
+    let train = "import torch\nassert torch.cuda.is_available()  # here\n";
+    let program = Program { environment: &WITHOUT_GPU, ..NOTHING };
+    let Some(told) = told(train, &program) else { return };
+    told.is("gpu-absent", Some(("train.py", train)));
+}
+
+#[test]
+fn a_gpu_that_our_own_option_hides() {
+    let train = "import torch\ntorch.zeros(1, device='cuda')  # here\n";
+    let Some(told) = told(train, &Program { options: &["--device", "cpu"], ..NOTHING }) else {
+        return;
+    };
+    told.is("gpu-hidden", Some(("train.py", train))).says("`--device cpu`");
+}
+
+#[test]
+fn another_device_that_is_not_there() {
+    let train = "import torch\nprint(torch.ones(2, device='mps'))  # here\n";
+    if cfg!(target_os = "macos") {
+        return;
+    }
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("backend-absent", Some(("train.py", train))).says("`mps`");
+}
+
+#[test]
+fn a_host_that_cannot_be_reached() {
+    let train = "import urllib.request\n\
+                 urllib.request.urlopen('http://no-such-host.invalid/mnist.gz')  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("no-network", Some(("train.py", train))).says("does not restrict the network");
+}
+
+#[test]
+fn a_server_that_does_not_listen() {
+    let train = "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9/')  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("server-absent", Some(("train.py", train)));
+}
+
+#[test]
+fn a_package_that_is_not_installed() {
+    let train = "import osgeo  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("missing-package", Some(("train.py", train)))
+        .says("`osgeo` (the package is called `GDAL`) is not installed in the environment of")
+        .says("-m pip install GDAL`")
+        .says("`--python PATH`");
+}
+
+#[test]
+fn a_module_of_the_project_that_is_not_on_the_path() {
+    // An import by name alone: a written one extends the path by itself.
+    let train = "import importlib\nimportlib.import_module('helpers')  # here\n";
+    let program = Program { files: &[("src/helpers.py", "x = 1\n")], ..NOTHING };
+    let Some(told) = told(train, &program) else { return };
+    told.is("own-module", Some(("train.py", train)))
+        .says("`src/helpers.py`")
+        .says("`PYTHONPATH=src ridgeline profile train.py`");
+}
+
+#[test]
+fn a_tracker_without_a_login() {
+    // wandb/sdk/wandb_init.py and wandb/errors
+    let library = "class UsageError(Exception):\n    pass\n\
+                   UsageError.__module__ = 'wandb.errors'\n\
+                   def init():\n    raise UsageError('api_key not configured (no-tty). call wandb.login(key=[your_api_key])')\n";
+    let train = "import wandb\nwandb.init()  # here\n";
+    let files = [("wandb/__init__.py", library)];
+    let Some(told) = told(train, &Program { libraries: &files, ..NOTHING }) else { return };
+    told.is("not-logged-in", Some(("train.py", train)))
+        .says("`WANDB_MODE=disabled ridgeline profile train.py`");
+}
+
+#[test]
+fn a_program_that_a_launcher_has_to_start() {
+    let train = "import torch.distributed\ntorch.distributed.init_process_group('gloo')  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("no-launcher", Some(("train.py", train)))
+        .says("`ridgeline profile train.py --launcher \"torchrun --nproc-per-node 1\"`");
+}
+
+#[test]
+fn a_program_that_reads_its_rank() {
+    let train = "import os\nos.environ['LOCAL_RANK']  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("no-launcher", Some(("train.py", train))).says("`LOCAL_RANK`");
+}
+
+#[test]
+fn a_port_that_another_process_has() {
+    let train = "import socket\nfirst = socket.socket()\nfirst.bind(('127.0.0.1', 0))\nfirst.listen()\n\
+                 second = socket.socket()\nsecond.bind(first.getsockname())  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("port-in-use", Some(("train.py", train)));
+}
+
+#[test]
+fn a_checkpoint_with_more_than_weights() {
+    let train = "import torch\nclass Config:\n    pass\n\
+                 torch.save({'config': Config()}, '/tmp/ridgeline-config.pt')\n\
+                 torch.load('/tmp/ridgeline-config.pt', weights_only=True)  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("weights-only", Some(("train.py", train))).says("`weights_only=False`");
+}
+
+#[test]
+fn a_checkpoint_that_git_lfs_left_out() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n";
+    let train = "import torch\ntorch.load('model.pt', weights_only=False)  # here\n";
+    let program = Program { files: &[("model.pt", pointer)], ..NOTHING };
+    let Some(told) = told(train, &program) else { return };
+    told.is("git-lfs", Some(("train.py", train))).says("`git lfs pull`");
+}
+
+#[test]
+fn a_checkpoint_that_was_cut_short() {
+    let train = "import io, torch\nfile = io.BytesIO()\ntorch.save(torch.ones(1000), file)\n\
+                 cut = io.BytesIO(file.getvalue()[:2000])\ntorch.load(cut)  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("damaged-checkpoint", Some(("train.py", train)));
+}
+
+#[test]
+fn a_checkpoint_of_another_model() {
+    let train = "import torch\nstate = torch.nn.Linear(2, 2).state_dict()\n\
+                 torch.nn.Linear(3, 2).load_state_dict(state)  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("other-checkpoint", Some(("train.py", train))).says("this Linear");
+}
+
+/// The line is the data set's, in a worker, and not that of the loop.
+#[test]
+fn a_worker_that_raises() {
+    let train = "import torch\nclass Data(torch.utils.data.Dataset):\n    \
+                 def __len__(self):\n        return 8\n    \
+                 def __getitem__(self, index):\n        \
+                 return open(f'images/{index}.png')  # here\n\
+                 for batch in torch.utils.data.DataLoader(Data(), num_workers=1):\n    pass\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("missing-file", Some(("train.py", train)))
+        .says("No such file or directory: 'images/0.png' (in DataLoader worker process 0)");
+}
+
+#[test]
+fn a_worker_that_ends() {
+    let train = "import os, torch\nclass Data(torch.utils.data.Dataset):\n    \
+                 def __len__(self):\n        return 8\n    \
+                 def __getitem__(self, index):\n        os._exit(3)\n\
+                 for batch in torch.utils.data.DataLoader(Data(), num_workers=1):  # here\n    pass\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("loader-worker", Some(("train.py", train))).says("`num_workers=0`");
+}
+
+#[test]
+fn a_script_that_starts_processes_whenever_it_is_imported() {
+    let train = "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n\
+                 data = TensorDataset(torch.ones(8, 2))\n\
+                 loader = DataLoader(data, num_workers=1, multiprocessing_context='spawn')\n\
+                 for batch in loader:  # here\n    pass\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("no-main-guard", None).says("`if __name__ == \"__main__\":`");
+}
+
+#[test]
+fn a_function_that_no_spawned_process_can_get() {
+    let train = "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n\
+                 if __name__ == '__main__':\n    \
+                 data = TensorDataset(torch.ones(8, 2))\n    \
+                 loader = DataLoader(data, num_workers=1, multiprocessing_context='spawn', collate_fn=lambda x: x)\n    \
+                 for batch in loader:  # here\n        pass\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("not-picklable", Some(("train.py", train)));
+}
+
+#[test]
+fn a_name_that_the_installed_version_does_not_have() {
+    let train = "from torch import no_such_name  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("package-version", Some(("train.py", train))).says("does not have this name");
+    let train = "import torch\ntorch.no_such_name(3)  # here\n";
+    let Some(told) = self::told(train, &NOTHING) else { return };
+    if told.failure["advice"].is_null() {
+        println!("skipped: Python 3.9 does not say which module it was");
+        return;
+    }
+    told.is("package-version", Some(("train.py", train)));
+}
+
+#[test]
+fn a_line_of_a_newer_python() {
+    let Some(python) = python_with_torch() else { return };
+    let version = std::process::Command::new(python).arg("--version").output().expect("it runs");
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    if !["3.9.", "3.10.", "3.11."].iter().any(|old| version.contains(&format!("Python {old}"))) {
+        println!("skipped: {version} has all the syntax there is");
+        return;
+    }
+    let train = "type Batch = list[int]  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("newer-python", Some(("train.py", train))).says("needs Python 3.12");
+}
+
+#[test]
+fn a_line_of_python_2() {
+    let train = "import torch\nprint 'epoch', 1  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("python-2", Some(("train.py", train)));
+}
+
+#[test]
+fn a_question_that_nobody_answers() {
+    let train = "answer = input('Overwrite the run? ')  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("standard-input", Some(("train.py", train))).says("Overwrite the run?");
+}
+
+#[test]
+fn a_variable_that_is_not_set() {
+    let train = "import os\nfolder = os.environ['RIDGELINE_NO_SUCH_FOLDER']  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    told.is("missing-variable", Some(("train.py", train)))
+        .says("`RIDGELINE_NO_SUCH_FOLDER=… ridgeline profile train.py`");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_file_that_the_run_may_not_write() {
+    let train = "import torch\nopen('run.log', 'w')  # here\n";
+    let program = Program { options: &["--side-effects", "deny"], ..NOTHING };
+    let Some(told) = told(train, &program) else { return };
+    told.is("write-denied", Some(("train.py", train))).says("`keep_writes`");
+}
+
+/// An error of the program's own has no cause but the one that it names.
+#[test]
+fn shapes_that_do_not_fit_need_no_advice() {
+    let train = "import torch\nnet = torch.nn.Linear(4, 2)\nprint('begins')\nnet(torch.ones(2, 3))  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    assert!(told.failure["advice"].is_null(), "{}", told.failure);
+    told.says("mat1 and mat2 shapes cannot be multiplied").says("  | begins\n");
+    assert_eq!(told.failure["output"], serde_json::json!(["begins"]));
+}
+
+#[test]
+fn a_program_that_exits_with_a_message() {
+    let train = "import sys\nprint('reading')\nsys.exit('no images in data/')  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    assert!(told.failure["advice"].is_null(), "{}", told.failure);
+    told.says("train.py:3: the program exited with the message: no images in data/")
+        .says("  | reading\n");
+}
+
+#[test]
+fn a_program_that_exits_without_a_word() {
+    let train = "import sys\nprint('nothing to do')\nsys.exit(0)\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    assert_eq!(told.failure["kind"], "short");
+    told.says("train.py ended with exit code 0 before its first iteration was complete: it called no model")
+        .says("  | nothing to do\n")
+        .says("-- --train");
+}
+
+#[test]
+fn a_crash_shows_what_was_printed() {
+    let train = "import ctypes\nprint('about to crash', flush=True)\nctypes.string_at(0)  # here\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    assert_eq!(told.failure["kind"], "crash");
+    told.says("segmentation fault").says("  | about to crash\n");
+    if cfg!(target_os = "linux") {
+        told.says("at train.py:3 in <module>");
+    }
+}
+
+/// A limit names its option, and what the program was doing.
+#[cfg(target_os = "linux")]
+mod limits {
+    use super::{NOTHING, Program, Told, told};
+
+    fn stopped(train: &str, files: &[(&str, &str)], libraries: &[(&str, &str)]) -> Option<Told> {
+        told(train, &Program { files, libraries, options: &["--seconds", "4"], ..NOTHING })
+    }
+
+    #[test]
+    fn within_an_import() {
+        let library = "import time\ntime.sleep(60)\n";
+        let files = [("slow_library/__init__.py", library)];
+        let Some(told) = stopped("__import__('slow_library')\n", &[], &files) else { return };
+        told.says("train.py ran longer than 4 s (the time limit, `--seconds`)")
+            .says("before its first iteration had ended. It was importing slow_library: train.py:1")
+            .says("`--seconds 60`")
+            .says("[limits]");
+        assert_eq!(told.failure["kind"], "timeout");
+    }
+
+    #[test]
+    fn while_data_is_loaded() {
+        let train = "import time, torch\nclass Data(torch.utils.data.Dataset):\n    \
+                     def __len__(self):\n        return 8\n    \
+                     def __getitem__(self, index):\n        time.sleep(60)\n\
+                     for batch in torch.utils.data.DataLoader(Data()):\n    pass\n";
+        let Some(told) = stopped(train, &[], &[]) else { return };
+        told.says("It was loading data: train.py:6 in ").says("less data");
+        let workers = train.replace("Data())", "Data(), num_workers=1)");
+        let Some(told) = stopped(&workers, &[], &[]) else { return };
+        told.says("It was loading data: train.py:7");
+    }
+
+    #[test]
+    fn while_it_waits_for_its_processes() {
+        let train = "import subprocess, sys\nprint('started')\n\
+                     subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])\n";
+        let Some(told) = stopped(train, &[], &[]) else { return };
+        told.says("waiting for processes that it started: train.py:3");
+    }
+
+    #[test]
+    fn in_its_own_code() {
+        let train =
+            "def prepare():\n    while True:\n        pass\nprint('preparing')\nprepare()\n";
+        let Some(told) = stopped(train, &[], &[]) else { return };
+        told.says("It was at train.py:").says(" in prepare").says("  | preparing\n");
+    }
+}
+
+/// Nothing of the machine's folders is in the JSON.
+#[test]
+fn the_json_names_no_folder_of_the_machine() {
+    let train = "import os\nprint('in', os.getcwd())\nprint(os.path.abspath('data/a.bin'))\n\
+                 open(os.path.abspath('data/a.bin'))\n";
+    let Some(told) = told(train, &NOTHING) else { return };
+    let all = told.failure.to_string();
+    assert!(!all.contains(&*std::env::temp_dir().to_string_lossy()), "{all}");
+}

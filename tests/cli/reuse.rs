@@ -1,0 +1,63 @@
+//! `predict` and `whatif` use the newest profile where running the program would measure the same.
+
+use crate::sandbox::{Ended, Sandbox, python_with_torch};
+
+const TRAIN: &str = "import torch\n\
+    from settings import WIDTH\n\
+    model = torch.nn.Linear(8, WIDTH)\n\
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n\
+    for step in range(200):\n\
+    \x20   loss = model(torch.ones(4, 8)).sum()\n\
+    \x20   loss.backward()\n\
+    \x20   optimizer.step()\n";
+const REUSED: &str = "nothing has changed since";
+
+/// A project that was profiled.
+struct Profiled {
+    sandbox: Sandbox,
+    python: String,
+}
+
+impl Profiled {
+    fn new() -> Option<Profiled> {
+        let python = python_with_torch()?.to_str().expect("a path").to_owned();
+        let sandbox = Sandbox::new();
+        sandbox.write("train.py", TRAIN);
+        sandbox.write("settings.py", "WIDTH = 4\n");
+        let profiled = Profiled { sandbox, python };
+        profiled.run("profile", &[]).exits_with(0);
+        Some(profiled)
+    }
+
+    fn run(&self, command: &str, arguments: &[&str]) -> Ended {
+        let common = [command, "train.py", "--python", &self.python, "--device", "cpu"];
+        self.sandbox.run(&[&common[..], arguments].concat())
+    }
+}
+
+#[test]
+fn what_did_not_change_is_not_run_again() {
+    let Some(project) = Profiled::new() else { return };
+    let ended = project.run("predict", &["--gpu", "a100-sxm4-40gb"]).exits_with(0);
+    assert!(ended.stderr.contains(REUSED), "{}", ended.stderr);
+    let ended = project.run("whatif", &[]).exits_with(0);
+    assert!(ended.stderr.contains(REUSED), "{}", ended.stderr);
+    let ended = project.run("predict", &["--fresh", "--gpu", "a100-sxm4-40gb"]).exits_with(0);
+    assert!(!ended.stderr.contains(REUSED), "{}", ended.stderr);
+}
+
+#[test]
+fn another_text_argument_or_configuration_is_run() {
+    let Some(project) = Profiled::new() else { return };
+    let is_run = |arguments: &[&str]| {
+        let all = [&["--gpu", "a100-sxm4-40gb"], arguments].concat();
+        let ended = project.run("predict", &all).exits_with(0);
+        assert!(!ended.stderr.contains(REUSED), "{arguments:?}: {}", ended.stderr);
+    };
+    is_run(&["--", "--rate", "2"]);
+    // No line of it runs within an iteration.
+    project.sandbox.write("settings.py", "WIDTH = 6\n");
+    is_run(&[]);
+    project.sandbox.write("ridgeline.toml", "[environment]\nRATE = \"3\"\n");
+    is_run(&[]);
+}

@@ -1,0 +1,16 @@
+//! Drives the built binary from outside, as people, editors and scripts do. `cargo test -p ridgeline-server --test
+//! from_outside cli::` runs the part in the folder `cli`.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may fail by a panic in a function that it calls"
+)]
+
+mod cli;
+mod editors;
+mod lsp;
+mod packages;
+mod programs;
+mod sandbox;
+mod scripts;

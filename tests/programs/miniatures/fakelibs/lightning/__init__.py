@@ -1,0 +1,3 @@
+from .pytorch import LightningDataModule, LightningModule, Trainer
+
+__all__ = ["LightningDataModule", "LightningModule", "Trainer"]
