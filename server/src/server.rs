@@ -57,7 +57,7 @@ pub(crate) fn lsp_main() -> io::Result<Ended> {
     Ok(ended)
 }
 
-async fn serve(
+pub(crate) async fn serve(
     profiler: Arc<dyn Profiler>,
     store: Option<Store>,
     input: impl AsyncRead + Unpin,
@@ -140,7 +140,3 @@ impl Profiler for NoProfiler {
         Box::pin(async move { ProfileOutcome::Problem { message: message.to_owned(), log: None } })
     }
 }
-
-#[cfg(test)]
-#[path = "../../tests/lsp/session/mod.rs"]
-mod session;

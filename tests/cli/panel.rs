@@ -7,8 +7,8 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::lsp::http::Panel;
 use crate::sandbox::{Sandbox, repository};
+use ridgeline_test_client::http::Panel;
 
 /// A panel that is served, and its process, which ends with it.
 pub(super) struct Served {

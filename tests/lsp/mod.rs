@@ -3,11 +3,7 @@
 
 mod ending;
 mod hostile;
-#[allow(dead_code, reason = "the sessions in `session` use the rest")]
-pub(crate) mod http;
 mod panel;
 mod process;
 mod real;
 mod simulated_gpu;
-#[allow(dead_code, reason = "the sessions in `session` use the rest")]
-mod strict_client;

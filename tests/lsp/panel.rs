@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::lsp::http::{Panel, read_to_end, request};
 use crate::lsp::process::Server;
+use ridgeline_test_client::http::{Panel, read_to_end, request};
 
 /// A server whose panel is open.
 async fn opened() -> (Server, Panel) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
-use crate::lsp::strict_client::StrictClient;
+use ridgeline_test_client::strict_client::StrictClient;
 
 /// Runs a command on the simulated CUDA device.
 const SIMULATED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/gpu/simulated/run");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::lsp::http::Panel;
 use crate::lsp::process::{Server, uri};
+use ridgeline_test_client::http::Panel;
 
 const SCRIPT: &str = "\
 import torch

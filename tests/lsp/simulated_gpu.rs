@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::lsp::http::Panel;
 use crate::lsp::process::{Server, python_on_simulated_gpu};
+use ridgeline_test_client::http::Panel;
 
 const SCRIPT: &str = include_str!("../gpu/programs/multi_stream.py");
 const SHOWN: &str = "NVIDIA H100 80GB HBM3 (simulated)";

@@ -55,6 +55,18 @@ describe("what ifs", { skip: found.reason }, () => {
       assert.deepEqual((await titles(page)).slice(0, 2), ["Offload activations", "Recompute activations"]);
     }));
 
+  test("list research apart, with nothing to press", () => {
+    const { rows } = whatIfs();
+    const compressed = { ...rows[0], name: "gist", title: "Activation compression (Gist)", research: true };
+    return withPanel(browser, documents({ rows: [...rows, compressed] }), async (page) => {
+      const research = page.locator("#what-ifs .research");
+      await research.getByText("Research: published, not available in PyTorch").waitFor();
+      assert.deepEqual(await research.locator(".what-if h3").allInnerTexts(), ["Activation compression (Gist)"]);
+      assert.equal(await research.getByRole("button").count(), 0);
+      await page.getByRole("button", { name: "Show all 9" }).waitFor();
+    });
+  });
+
   test("draw the bar from 1× to the speedup, and whiskers over its range", () =>
     withPanel(browser, documents(), async (page) => {
       await page.getByRole("button", { name: "Show all 9" }).click();

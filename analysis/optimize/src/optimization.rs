@@ -34,6 +34,12 @@ pub trait Optimization: Sync {
         None
     }
 
+    /// Whether it is research: published, with code of its own, and without a way to apply it in PyTorch.
+    /// Shown below the others, and never combined with them.
+    fn is_research(&self) -> bool {
+        false
+    }
+
     /// Whether it can be joined with another one: not with one that changes the same thing.
     fn goes_with(&self, other: &dyn Optimization) -> bool {
         self.name() != other.name()
@@ -108,6 +114,8 @@ pub struct Prediction {
     pub lines: Vec<(FileId, u32)>,
     /// What a person should know.
     pub notes: Vec<String>,
+    /// Whether one of the optimizations is [research](Optimization::is_research).
+    pub is_research: bool,
 }
 
 impl Prediction {
@@ -174,6 +182,7 @@ pub fn predict(
         before_ns: now.iteration_ns,
         before_peak_bytes: memory::peak(graph, now),
         samples_factor: 1.0,
+        is_research: optimizations.iter().any(|one| one.is_research()),
         ..Prediction::default()
     };
     let run = |bound: Bound| run(graph, facts, optimizations, bound);

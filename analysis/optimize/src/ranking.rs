@@ -18,7 +18,7 @@ const WORTH: f64 = 1.01;
 /// What if.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WhatIfs {
-    /// The most samples a second first.
+    /// The most samples a second first; research last.
     pub predictions: Vec<Prediction>,
     /// The best few together that fit.
     pub combinations: Vec<Prediction>,
@@ -81,7 +81,7 @@ pub fn rank_until(
         }
     }
     sort(&mut found.predictions);
-    candidates.retain(|(one, speedup)| *speedup > WORTH && one.joins());
+    candidates.retain(|(one, speedup)| *speedup > WORTH && one.joins() && !one.is_research());
     candidates.sort_by(|a, b| b.1.total_cmp(&a.1));
     candidates.truncate(CANDIDATES);
     if !stop() {
@@ -91,7 +91,10 @@ pub fn rank_until(
 }
 
 fn sort(predictions: &mut [Prediction]) {
-    predictions.sort_by(|a, b| b.speedup().value.total_cmp(&a.speedup().value));
+    predictions.sort_by(|a, b| {
+        let by_speedup = b.speedup().value.total_cmp(&a.speedup().value);
+        a.is_research.cmp(&b.is_research).then(by_speedup)
+    });
 }
 
 /// Grows combinations from the best candidates, one at a time: those that bring nothing together with

@@ -218,12 +218,12 @@ impl Study {
         self.what_ifs.predictions.iter().find(|one| one.names == [name])
     }
 
-    /// The best few on the hardware that is there; of several that exclude one another the best.
+    /// The best few that can be applied on this hardware; of several that exclude one another the best.
     pub fn best(&self, most: usize) -> Vec<&Prediction> {
         let mut best: Vec<(&Prediction, &dyn Optimization)> = Vec::new();
         for prediction in &self.what_ifs.predictions {
             let known = prediction.names.first().and_then(|name| optimization(name));
-            let Some(one) = known.filter(|one| one.joins()) else { continue };
+            let Some(one) = known.filter(|one| one.joins() && !one.is_research()) else { continue };
             let is_worth = prediction.speedup().value >= WORTH_TELLING;
             let is_other =
                 best.iter().all(|(_, other)| other.goes_with(one) && one.goes_with(*other));

@@ -16,6 +16,8 @@ use ridgeline_profile::FileId;
 const IN_HOVER: usize = 3;
 /// So many lines of a file are named.
 const LINES: usize = 4;
+/// Above the rows that nobody can apply.
+const RESEARCH: &str = "research: published, not available in PyTorch";
 /// Characters of a title in a table.
 const TITLE: usize = 44;
 /// Two runs of the same text that differ by more say that the machine had something else to do.
@@ -144,8 +146,13 @@ fn table(study: &Study, style: Style) -> Vec<String> {
         });
         cells.collect::<Vec<_>>().join("  ")
     };
+    // They are sorted last.
+    let first_research = rows.iter().position(|row| row.is_research).unwrap_or(rows.len());
     let mut table = vec![style.faint(written(&|column| column.heading.to_owned()).trim_end())];
     for at in 0..rows.len() {
+        if at == first_research {
+            table.extend([String::new(), style.faint(RESEARCH)]);
+        }
         table.push(written(&|column| column.cells.get(at).cloned().unwrap_or_default()));
     }
     table
@@ -301,6 +308,10 @@ mod tests {
         };
         let slower =
             prediction(&["amp-bf16"], "Mixed precision (bfloat16)", range(1e8, 104e6, 1e9));
+        let gist = Prediction {
+            is_research: true,
+            ..prediction(&["gist"], "Activation compression (Gist)", Range::exact(90e6))
+        };
         let gpus = Prediction {
             samples_factor: 4.0,
             ..prediction(&["data-parallel"], "Data-parallel training", Range::exact(110e6))
@@ -315,7 +326,7 @@ mod tests {
             tasks: 1234,
             files: vec!["train.py".to_owned(), "net.py".to_owned()],
             what_ifs: WhatIfs {
-                predictions: vec![gpus, compile, slower],
+                predictions: vec![gpus, compile, slower, gist],
                 combinations: Vec::new(),
                 refusals: vec![refused("fp8"), refused("tf32")],
             },
@@ -336,10 +347,13 @@ mod tests {
             expect![[r#"
                 An iteration with a batch of 32 takes 100 ms now on NVIDIA H200, with a peak of 3.0 GB
 
-                what if                     name           speedup         range  iteration  peak memory  lines
-                Data-parallel training      data-parallel    ~3.6×    3.6 to 3.6    ~110 ms      unknown
-                torch.compile               compile          ~1.4×    1.1 to 2.0     ~70 ms      ~2.0 GB  train.py:4, 9, net.py:2
-                Mixed precision (bfloat16)  amp-bf16        ~0.96×  0.10 to 1.00    ~104 ms      unknown
+                what if                        name           speedup         range  iteration  peak memory  lines
+                Data-parallel training         data-parallel    ~3.6×    3.6 to 3.6    ~110 ms      unknown
+                torch.compile                  compile          ~1.4×    1.1 to 2.0     ~70 ms      ~2.0 GB  train.py:4, 9, net.py:2
+                Mixed precision (bfloat16)     amp-bf16        ~0.96×  0.10 to 1.00    ~104 ms      unknown
+
+                research: published, not available in PyTorch
+                Activation compression (Gist)  gist            ~1.11×  1.11 to 1.11     ~90 ms      unknown
 
                 compile: compiling takes a while
 

@@ -48,6 +48,7 @@ struct Predicted {
     lines: Vec<Place>,
     notes: Vec<String>,
     edit: bool,
+    research: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -114,6 +115,7 @@ impl Predicted {
             lines: row.lines.iter().filter_map(|at| place(study, *at)).collect(),
             notes: row.notes.iter().map(|note| sentence(note)).collect(),
             edit: !known.is_empty() && known.iter().all(|one| one.edit().is_some()),
+            research: row.is_research,
         }
     }
 }

@@ -1,22 +1,27 @@
 //! Between standard input and output and tower-lsp: what a client may do to a stream ends here.
 //!
-//! Reads: [`frames`] finds messages in anything, [`screen`] makes each safe, and what is left goes to
-//! tower-lsp through a pipe. Answers to our own requests go to the [`Outbox`] instead. Writes: one
+//! Reads: [`frames`] finds messages in anything, [`screen`] parses each once and makes it safe, and calls go
+//! to tower-lsp's service as values: its own reading and writing of a stream is not used. Answers to our
+//! own requests go to the [`Outbox`] instead. Writes: one
 //! bounded queue with a time limit, so that a client that reads nothing ends the session and does
 //! not grow it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::poll_fn;
 use std::time::Duration;
 
-use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream};
-use tokio::sync::{Notify, mpsc};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc::error::SendError;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tower_lsp::{ClientSocket, LanguageServer, LspService, Server};
+use tower_lsp::jsonrpc::{Request, Response};
+use tower_lsp::{ClientSocket, LanguageServer, LspService};
+use tower_service::Service;
 
 use self::frames::{Frame, Frames, find_header, framed};
-use self::screen::{Call, Screened, refused, screen};
+use self::screen::{Screened, refused, screen};
 use crate::outbox::Outbox;
 
 pub(crate) mod frames;
@@ -53,25 +58,17 @@ pub(crate) enum Ended {
 
 /// Serves one client until the session is over.
 pub(crate) async fn serve<S: LanguageServer>(
-    (service, socket): (LspService<S>, ClientSocket),
+    // What goes to the client unasked takes the outbox and not tower-lsp's socket.
+    (service, _socket): (LspService<S>, ClientSocket),
     outbox: Outbox,
     mut outgoing: mpsc::Receiver<Vec<u8>>,
     input: impl AsyncRead + Unpin,
     mut output: impl AsyncWrite + Unpin,
 ) -> Ended {
-    let (to_service, service_input) = tokio::io::duplex(64 * 1024);
-    let (service_output, from_service) = tokio::io::duplex(64 * 1024);
-    let handshake = Arc::new(Handshake::default());
+    let (to_service, calls) = mpsc::channel(1);
     let parent_gone = CancellationToken::new();
-    let server = Server::new(service_input, service_output, socket)
-        .concurrency_level(IN_FLIGHT_LIMIT)
-        .serve(service);
-
-    let mut reading =
-        Box::pin(read(input, to_service, outbox.clone(), handshake.clone(), parent_gone.clone()));
-    let mut serving = Box::pin(async {
-        tokio::join!(server, relay_answers(from_service, &outbox, &handshake));
-    });
+    let mut reading = Box::pin(read(input, to_service, outbox.clone(), parent_gone.clone()));
+    let mut serving = Box::pin(answer_calls(service, calls, &outbox));
     let mut writing = Box::pin(async {
         while let Some(frame) = outgoing.recv().await {
             let write = async {
@@ -107,46 +104,17 @@ pub(crate) async fn serve<S: LanguageServer>(
     ended
 }
 
-/// Lets what follows `initialize` and `shutdown` wait until they are answered. tower-lsp refuses what
-/// comes before the first, and `exit` takes the second's answer back; a client that does not wait
-/// would lose the texts that it opens.
-#[derive(Default)]
-struct Handshake {
-    awaited: Mutex<Option<Value>>,
-    answered: Notify,
-}
-
-impl Handshake {
-    fn concerns(call: &Call) -> bool {
-        matches!(call.method.as_str(), "initialize" | "shutdown")
-    }
-
-    fn begin(&self, id: &Value) {
-        *self.awaited.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.clone());
-    }
-
-    fn sent(&self, body: &str) {
-        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(id) = awaited.as_ref() else { return };
-        let is_answer = serde_json::from_str::<Value>(body)
-            .is_ok_and(|message| message.get("method").is_none() && message.get("id") == Some(id));
-        if is_answer {
-            *awaited = None;
-            self.answered.notify_one();
-        }
-    }
-
-    async fn done(&self) {
-        // Both are answered at once; the limit is for an answer lost to a defect.
-        let _ = timeout(Duration::from_secs(10), self.answered.notified()).await;
-    }
+/// A call on its way to the service.
+struct Called {
+    request: Request,
+    /// Dropped once it is answered.
+    answered: Option<oneshot::Sender<()>>,
 }
 
 async fn read(
     input: impl AsyncRead + Unpin,
-    mut to_service: DuplexStream,
+    to_service: mpsc::Sender<Called>,
     outbox: Outbox,
-    handshake: Arc<Handshake>,
     parent_gone: CancellationToken,
 ) -> Ended {
     let mut frames = Frames::new(input);
@@ -169,11 +137,9 @@ async fn read(
         for screened in screen(body) {
             match screened {
                 Screened::Call(call) => {
-                    let is_exit = call.method == "exit";
-                    shut_down |= call.method == "shutdown" && call.id.is_some();
-                    if pass_on(&call, &mut to_service, &handshake, &parent_gone).await.is_err()
-                        || is_exit
-                    {
+                    let is_exit = call.method() == "exit";
+                    shut_down |= call.method() == "shutdown" && call.id().is_some();
+                    if pass_on(call, &to_service, &parent_gone).await.is_err() || is_exit {
                         return Ended::Exit { in_order: shut_down };
                     }
                 }
@@ -197,40 +163,71 @@ async fn refuse(outbox: &Outbox, code: i64, why: &str) {
     }
 }
 
+/// `initialize` and `shutdown` hold up what follows until they are answered. tower-lsp refuses what comes
+/// before the first, and `exit` takes the second's answer back; a client that does not wait would lose
+/// the texts that it opens.
 async fn pass_on(
-    call: &Call,
-    to_service: &mut DuplexStream,
-    handshake: &Handshake,
+    request: Request,
+    to_service: &mpsc::Sender<Called>,
     parent_gone: &CancellationToken,
-) -> std::io::Result<()> {
-    let awaited = call.id.as_ref().filter(|_| Handshake::concerns(call));
-    if let Some(id) = awaited {
-        handshake.begin(id);
-    }
-    if call.method == "initialize"
-        && let Some(process) = process_id(&call.json)
+) -> Result<(), SendError<Called>> {
+    let is_awaited =
+        request.id().is_some() && matches!(request.method(), "initialize" | "shutdown");
+    if request.method() == "initialize"
+        && let Some(process) = process_id(&request)
     {
         tokio::spawn(parent::watch(process, parent_gone.clone()));
     }
-    to_service.write_all(&framed(&call.json)).await?;
-    if awaited.is_some() {
-        handshake.done().await;
+    let (answered, answer) = oneshot::channel();
+    let answered = is_awaited.then_some(answered);
+    to_service.send(Called { request, answered }).await?;
+    if is_awaited {
+        // Both are answered at once; the limit is for an answer lost to a defect.
+        let _ = timeout(Duration::from_secs(10), answer).await;
     }
     Ok(())
 }
 
-fn process_id(initialize: &str) -> Option<i32> {
-    let message: Value = serde_json::from_str(initialize).ok()?;
-    let id = message.get("params")?.get("processId")?.as_i64()?;
+fn process_id(initialize: &Request) -> Option<i32> {
+    let id = initialize.params()?.get("processId")?.as_i64()?;
     i32::try_from(id).ok().filter(|id| *id > 0)
 }
 
-async fn relay_answers(from_service: DuplexStream, outbox: &Outbox, handshake: &Handshake) {
-    let mut frames = Frames::new(from_service);
-    while let Ok(Some(frame)) = frames.next().await {
-        let Frame::Body(body) = frame else { continue };
-        let Ok(body) = String::from_utf8(body) else { continue };
-        outbox.write(framed(&body)).await;
-        handshake.sent(&body);
+/// Hands calls to tower-lsp's service in their order, and sends the answers as they are ready.
+async fn answer_calls<S: LanguageServer>(
+    mut service: LspService<S>,
+    mut calls: mpsc::Receiver<Called>,
+    outbox: &Outbox,
+) {
+    let mut in_flight = FuturesUnordered::new();
+    let mut is_open = true;
+    while is_open || !in_flight.is_empty() {
+        tokio::select! {
+            called = calls.recv(), if is_open && in_flight.len() < IN_FLIGHT_LIMIT => {
+                let Some(Called { request, answered }) = called else {
+                    is_open = false;
+                    continue;
+                };
+                // It is ready unless `exit` came.
+                if poll_fn(|context| service.poll_ready(context)).await.is_err() {
+                    return;
+                }
+                let response = service.call(request);
+                in_flight.push(async move {
+                    if let Ok(Some(response)) = response.await {
+                        send(outbox, &response).await;
+                    }
+                    drop(answered);
+                });
+            }
+            Some(()) = in_flight.next(), if !in_flight.is_empty() => {}
+        }
+    }
+}
+
+async fn send(outbox: &Outbox, response: &Response) {
+    match serde_json::to_string(response) {
+        Ok(json) => outbox.write(framed(&json)).await,
+        Err(error) => tracing::error!("an answer cannot be written: {error}"),
     }
 }

@@ -8,6 +8,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
+use tower_lsp::jsonrpc::Request;
 
 /// Deeper nesting is refused: serde_json ends at 128, and no message of the protocol has 30.
 const DEPTH_LIMIT: usize = 100;
@@ -19,7 +20,7 @@ const BATCH_LIMIT: usize = 1000;
 #[derive(Debug, PartialEq)]
 pub(super) enum Screened {
     /// A request or notification to pass on.
-    Call(Call),
+    Call(Request),
     /// The client's answer to a request of ours.
     Answer {
         /// The id that we gave the request.
@@ -33,17 +34,6 @@ pub(super) enum Screened {
     Dropped(&'static str),
     /// The body is no JSON at all.
     NotJson,
-}
-
-/// A request or notification that can be passed on.
-#[derive(Debug, PartialEq)]
-pub(super) struct Call {
-    /// The method's name.
-    pub method: String,
-    /// The id where it is a request.
-    pub id: Option<Value>,
-    /// The whole message as JSON.
-    pub json: String,
 }
 
 /// The outermost keys of a message. Everything else is skipped without recursion, so that the
@@ -115,8 +105,8 @@ fn screen_one(text: String, depth: usize) -> Screened {
             {
                 return refused(None, -32600, "an id is a string or an integer");
             }
-            match repair_call(text, head.params.is_some()) {
-                Ok(json) => Screened::Call(Call { method, id, json }),
+            match repaired_params(&text, head.params.is_some()) {
+                Ok(params) => Screened::Call(request(method, id, params)),
                 Err(()) => Screened::NotJson,
             }
         }
@@ -145,16 +135,31 @@ pub(super) fn refused(id: Option<Value>, code: i64, message: &str) -> Screened {
     Screened::Refused(error.to_string())
 }
 
-fn repair_call(text: String, has_params: bool) -> Result<String, ()> {
-    let mut message: Map<String, Value> = serde_json::from_str(&text).map_err(|_| ())?;
-    message.insert("jsonrpc".to_owned(), Value::from("2.0"));
-    if message.get("id").is_some_and(Value::is_null) {
-        message.remove("id");
+fn request(method: String, id: Option<Value>, params: Option<Value>) -> Request {
+    let mut request = Request::build(method);
+    if let Some(params) = params {
+        request = request.params(params);
     }
-    if has_params && let Some(params) = message.get_mut("params") {
-        repair_value(params);
+    match id {
+        Some(Value::String(id)) => request.id(id).finish(),
+        Some(id) => request.id(id.as_i64().unwrap_or_default()).finish(),
+        None => request.finish(),
     }
-    serde_json::to_string(&message).map_err(|_| ())
+}
+
+/// The parameters of a call. `null` counts as none.
+fn repaired_params(text: &str, has_params: bool) -> Result<Option<Value>, ()> {
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(default)]
+        params: Value,
+    }
+    if !has_params {
+        return Ok(None);
+    }
+    let Params { mut params } = serde_json::from_str(text).map_err(|_| ())?;
+    repair_value(&mut params);
+    Ok(Some(params))
 }
 
 /// Walks a value whose depth is at most [`DEPTH_LIMIT`].
@@ -306,7 +311,7 @@ mod tests {
         let lines: Vec<String> = screen(body.into())
             .into_iter()
             .map(|screened| match screened {
-                Screened::Call(call) => call.json,
+                Screened::Call(call) => call.to_string(),
                 Screened::Answer { id, outcome } => format!("answer {id} {outcome:?}"),
                 Screened::Refused(json) => format!("refused {json}"),
                 other => format!("{other:?}"),
@@ -373,7 +378,7 @@ mod tests {
             r#"[{"method":"a","params":[1,2]},{"id":1,"method":"b"},3,[]]"#,
             expect![[r#"
                 {"jsonrpc":"2.0","method":"a","params":[1,2]}
-                {"id":1,"jsonrpc":"2.0","method":"b"}
+                {"jsonrpc":"2.0","method":"b","id":1}
                 refused {"error":{"code":-32600,"message":"this is JSON, and no message of JSON-RPC"},"id":null,"jsonrpc":"2.0"}
                 refused {"error":{"code":-32600,"message":"an array of arrays is no batch"},"id":null,"jsonrpc":"2.0"}"#]],
         );

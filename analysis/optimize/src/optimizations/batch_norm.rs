@@ -32,6 +32,10 @@ impl Optimization for BatchNorm {
         "Jung et al., \"Restructuring Batch Normalization to Accelerate CNN Training\", MLSys 2019"
     }
 
+    fn is_research(&self) -> bool {
+        true
+    }
+
     fn apply(&self, graph: &mut Graph, _: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let calls: Vec<Call> =
             calls(graph).iter().filter(|call| !call.work.is_empty()).cloned().collect();

@@ -23,6 +23,10 @@ impl Optimization for BlueConnect {
         "Cho et al., MLSys 2019, section 4"
     }
 
+    fn is_research(&self) -> bool {
+        true
+    }
+
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let plan = Plan::new(graph, facts)?;
         if plan.topology.machines() < 2 {

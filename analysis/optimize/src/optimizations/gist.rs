@@ -39,6 +39,10 @@ impl Optimization for Gist {
         "Gist, Jain et al., ISCA 2018"
     }
 
+    fn is_research(&self) -> bool {
+        true
+    }
+
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         memory_facts::needed(graph, facts)?;
         let order = HostOrder::new(graph);

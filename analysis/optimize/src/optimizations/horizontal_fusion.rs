@@ -36,6 +36,10 @@ impl Optimization for HorizontalFusion {
         "HFTA, Wang et al., MLSys 2021, section 3"
     }
 
+    fn is_research(&self) -> bool {
+        true
+    }
+
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         applies(graph, facts)?;
         let capacity = USABLE * capacity(facts);

@@ -26,6 +26,10 @@ impl Optimization for LayerFusion {
         "MetaFlow (Jia et al., \"Optimizing DNN Computation with Relaxed Graph Substitutions\", MLSys 2019)"
     }
 
+    fn is_research(&self) -> bool {
+        true
+    }
+
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let is_step = |call: &Call| call.phase == Phase::Forward && !call.work.is_empty();
         let calls: Vec<Call> = calls(graph).iter().filter(|call| is_step(call)).cloned().collect();

@@ -32,6 +32,10 @@ impl Optimization for P3 {
         "Jayarajan et al., MLSys 2019, section 4"
     }
 
+    fn is_research(&self) -> bool {
+        true
+    }
+
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         let plan = Plan::new(graph, facts)?;
         let topology = plan.topology_at(bound);

@@ -36,6 +36,10 @@ impl Optimization for ParallelScan {
         "BPPSA, Wang et al., MLSys 2020, section 3"
     }
 
+    fn is_research(&self) -> bool {
+        true
+    }
+
     fn apply(&self, graph: &mut Graph, facts: &Facts<'_>, bound: Bound) -> Result<Touched, String> {
         applies(graph, facts)?;
         let chains = chains(graph, facts);

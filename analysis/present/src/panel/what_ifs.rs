@@ -66,6 +66,7 @@ struct Row {
     lines: Vec<Place>,
     notes: Vec<String>,
     edit: Edit,
+    research: bool,
     measured: Option<Measured>,
 }
 
@@ -179,6 +180,7 @@ impl Row {
             lines: places(profile, &prediction.lines),
             notes: prediction.notes.iter().take(MOST).map(|note| sentence(note)).collect(),
             edit,
+            research: prediction.is_research,
             measured: measured.map(Measured::of),
         }
     }

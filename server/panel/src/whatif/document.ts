@@ -19,6 +19,8 @@ export interface WhatIf extends Prediction {
   notes: string[];
   /** Whether the code can be changed from here, or why not. */
   edit: { possible: boolean; why: string | null };
+  /** Published, and PyTorch has no way to apply it. */
+  isResearch: boolean;
   /** What came out when it was tried; null: it never was. */
   measured: Measured | null;
 }
@@ -56,7 +58,7 @@ export interface WhatIfs {
   replayError: number | null;
   message: string | null;
   before: { timeNs: number | null; peakBytes: number | null };
-  /** Fastest first. */
+  /** Fastest first; research last. */
   rows: WhatIf[];
   combinations: Prediction[];
   refusals: Refusal[];
@@ -116,6 +118,7 @@ function readWhatIf(it: Fields): WhatIf | null {
     lines: readLines(it.lines),
     notes: readNotes(it.notes),
     edit: { possible: edit.possible === true, why: text(edit.why) || null },
+    isResearch: it.research === true,
     measured: readMeasured(it.measured),
   };
 }

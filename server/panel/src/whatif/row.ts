@@ -44,7 +44,7 @@ export function whatIfRow(row: WhatIf, around: Surroundings): HTMLElement {
       fact("Peak memory", ...thenAndNow(whatIfs.before.peakBytes, row.peakBytes, bytes)),
       row.lines.length > 0 && fact("Where", lineLinks(row.lines, actions, FIRST_LINES)),
     ),
-    buttons(row, around),
+    row.isResearch ? null : buttons(row, around),
     measuredLine(row, whatIfs.before.timeNs, around.ask !== null),
     details(row, around),
   );
@@ -120,7 +120,7 @@ function measuredLine(row: WhatIf, nowNs: number | null, isLive: boolean): HTMLE
 
 function details(row: WhatIf, { actions, hasEditor, ask, unfolded }: Surroundings): HTMLElement {
   const { timeNs, peakBytes, lines, source, notes, edit } = row;
-  const whyNot = ask !== null && hasEditor && !edit.possible ? (edit.why ?? "no small edit makes it") : null;
+  const whyNot = !row.isResearch && ask !== null && hasEditor && !edit.possible ? (edit.why ?? "no small edit makes it") : null;
   const made = element(
     "details",
     { open: unfolded.has(row.name) },

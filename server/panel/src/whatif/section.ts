@@ -35,6 +35,8 @@ export class WhatIfSection {
   readonly #notes = element("ul", { class: "plain what-if-notes" });
   readonly #order: Segmented;
   readonly #list = element("ol", { class: "what-if-list" });
+  readonly #researchList = element("ol", { class: "what-if-list" });
+  readonly #research = element("div", { class: "research" }, element("h3", {}, "Research: published, not available in PyTorch"), this.#researchList);
   readonly #all: HTMLButtonElement;
   readonly #together: ListTable<Prediction>;
   readonly #combinations: HTMLElement;
@@ -84,6 +86,7 @@ export class WhatIfSection {
       this.#all,
       this.#combinations,
       this.#recompute.root,
+      this.#research,
       this.#folded,
     );
   }
@@ -112,7 +115,9 @@ export class WhatIfSection {
     this.#notes.hidden = whatIfs.notes.length === 0;
     this.#order.show(ORDERS, this.#by);
     this.#order.root.parentElement!.hidden = rows.length < 2 || rows.every(({ peakBytes }) => peakBytes === null);
-    const shown = ordered(rows, this.#by).slice(0, this.#open ? undefined : FIRST_ROWS);
+    const applicable = ordered(rows.filter(({ isResearch }) => !isResearch), this.#by);
+    const shown = applicable.slice(0, this.#open ? undefined : FIRST_ROWS);
+    const research = ordered(rows.filter(({ isResearch }) => isResearch), this.#by);
     const { ask, explain } = this.requests;
     const around = {
       whatIfs,
@@ -125,9 +130,11 @@ export class WhatIfSection {
     };
     const restore = rememberFocus();
     fill(this.#list, ...shown.map((row) => whatIfRow(row, around)));
+    fill(this.#researchList, ...research.map((row) => whatIfRow(row, around)));
     restore();
-    this.#all.hidden = rows.length <= FIRST_ROWS;
-    write(this.#all, this.#open ? `Show the first ${FIRST_ROWS}` : `Show all ${rows.length}`);
+    this.#research.hidden = research.length === 0;
+    this.#all.hidden = applicable.length <= FIRST_ROWS;
+    write(this.#all, this.#open ? `Show the first ${FIRST_ROWS}` : `Show all ${applicable.length}`);
     this.#all.setAttribute("aria-expanded", String(this.#open));
   }
 }

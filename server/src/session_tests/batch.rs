@@ -10,10 +10,10 @@ use ridgeline_analysis::python::semantics::Entry;
 use serde_json::{Value, json};
 
 use super::fake::{Exploring, Session};
-use super::http::Panel;
 use crate::batch::{Effort, Exploration, Sources};
 use crate::machine_load::Needed;
 use crate::profiler::ProfileOutcome;
+use ridgeline_test_client::http::Panel;
 
 const SCRIPT: &str = "import torch\nfrom torch.utils.data import DataLoader\nloader = DataLoader(data, batch_size=32)\nfor batch in loader:\n    model(batch).backward()\n";
 

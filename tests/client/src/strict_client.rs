@@ -13,8 +13,8 @@ const HANG: Duration = Duration::from_secs(60);
 
 const MAY_BE_LEFT: [&str; 2] = ["ridgeline/status", "$/progress"];
 
-/// See the module.
-pub(super) struct StrictClient {
+/// A client for one test.
+pub struct StrictClient {
     input: Box<dyn AsyncWrite + Unpin + Send>,
     messages: mpsc::UnboundedReceiver<Value>,
     unread: VecDeque<Value>,
@@ -23,7 +23,7 @@ pub(super) struct StrictClient {
 
 impl StrictClient {
     /// A client that writes into `input` and reads from `output`.
-    pub(super) fn new(
+    pub fn new(
         input: impl AsyncWrite + Unpin + Send + 'static,
         output: impl AsyncRead + Unpin + Send + 'static,
     ) -> StrictClient {
@@ -33,7 +33,7 @@ impl StrictClient {
     }
 
     /// Says hello with `capabilities` and what else `more` holds; gives the server's answer.
-    pub(super) async fn hello(&mut self, capabilities: Value, more: Value) -> Value {
+    pub async fn hello(&mut self, capabilities: Value, more: Value) -> Value {
         let mut params = json!({"processId": null, "rootUri": null, "capabilities": capabilities});
         for (key, value) in more.as_object().into_iter().flatten() {
             params[key] = value.clone();
@@ -44,36 +44,36 @@ impl StrictClient {
     }
 
     /// Opens a Python text.
-    pub(super) async fn open(&mut self, uri: &str, text: &str) {
+    pub async fn open(&mut self, uri: &str, text: &str) {
         let document = json!({"uri": uri, "languageId": "python", "version": 1, "text": text});
         self.notify("textDocument/didOpen", json!({"textDocument": document})).await;
     }
 
     /// Saves a text.
-    pub(super) async fn save(&mut self, uri: &str) {
+    pub async fn save(&mut self, uri: &str) {
         self.notify("textDocument/didSave", json!({"textDocument": {"uri": uri}})).await;
     }
 
     /// Makes changes.
-    pub(super) async fn change(&mut self, uri: &str, version: i32, changes: Value) {
+    pub async fn change(&mut self, uri: &str, version: i32, changes: Value) {
         let params =
             json!({"textDocument": {"uri": uri, "version": version}, "contentChanges": changes});
         self.notify("textDocument/didChange", params).await;
     }
 
     /// Runs a command.
-    pub(super) async fn command(&mut self, name: &str, arguments: Value) -> Result<Value, Value> {
+    pub async fn command(&mut self, name: &str, arguments: Value) -> Result<Value, Value> {
         self.request("workspace/executeCommand", json!({"command": name, "arguments": arguments}))
             .await
     }
 
     /// Sends a notification.
-    pub(super) async fn notify(&mut self, method: &str, params: Value) {
+    pub async fn notify(&mut self, method: &str, params: Value) {
         self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params})).await;
     }
 
     /// Sends a request without waiting for its answer; gives its id.
-    pub(super) async fn begin(&mut self, method: &str, params: Value) -> i64 {
+    pub async fn begin(&mut self, method: &str, params: Value) -> i64 {
         self.last_id += 1;
         let id = self.last_id;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
@@ -81,7 +81,7 @@ impl StrictClient {
     }
 
     /// The answer to a request: its result, or its error.
-    pub(super) async fn answer(&mut self, id: &Value) -> Result<Value, Value> {
+    pub async fn answer(&mut self, id: &Value) -> Result<Value, Value> {
         let answer = self
             .wait_for(&format!("an answer to {id}"), |message| {
                 message.get("method").is_none() && message.get("id") == Some(id)
@@ -94,20 +94,20 @@ impl StrictClient {
     }
 
     /// Sends a request and waits for its answer.
-    pub(super) async fn request(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+    pub async fn request(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         let id = self.begin(method, params).await;
         self.answer(&json!(id)).await
     }
 
     /// The parameters of the next notification of this name.
-    pub(super) async fn notification(&mut self, method: &str) -> Value {
+    pub async fn notification(&mut self, method: &str) -> Value {
         let message = self.wait_for(method, |message| message["method"] == method).await;
         assert!(message.get("id").is_none(), "{method} is no request");
         message["params"].clone()
     }
 
     /// Waits for a status of this state.
-    pub(super) async fn status(&mut self, state: &str) -> Value {
+    pub async fn status(&mut self, state: &str) -> Value {
         let is_it = |message: &Value| {
             message["method"] == "ridgeline/status" && message["params"]["state"] == state
         };
@@ -115,7 +115,7 @@ impl StrictClient {
     }
 
     /// The next status, where one comes within this time.
-    pub(super) async fn next_status(&mut self, limit: Duration) -> Option<Value> {
+    pub async fn next_status(&mut self, limit: Duration) -> Option<Value> {
         let is_status = |message: &Value| message["method"] == "ridgeline/status";
         let next = tokio::time::timeout(limit, async {
             while !self.unread.iter().any(is_status) {
@@ -129,23 +129,23 @@ impl StrictClient {
     }
 
     /// The next request of this name: its id and parameters.
-    pub(super) async fn asked(&mut self, method: &str) -> (Value, Value) {
+    pub async fn asked(&mut self, method: &str) -> (Value, Value) {
         let message = self.wait_for(method, |message| message["method"] == method).await;
         (message["id"].clone(), message["params"].clone())
     }
 
     /// Answers a request of the server.
-    pub(super) async fn reply(&mut self, id: &Value, result: Value) {
+    pub async fn reply(&mut self, id: &Value, result: Value) {
         self.send(&json!({"jsonrpc": "2.0", "id": id, "result": result})).await;
     }
 
     /// Whether a message of this method came before what was waited for last, and was not read.
-    pub(super) fn has_passed(&self, method: &str) -> bool {
+    pub fn has_passed(&self, method: &str) -> bool {
         self.unread.iter().any(|message| message["method"] == method)
     }
 
     /// Whether a message of this method has come and was not read.
-    pub(super) async fn has_unread(&mut self, method: &str) -> bool {
+    pub async fn has_unread(&mut self, method: &str) -> bool {
         while let Ok(message) = self.messages.try_recv() {
             self.unread.push_back(message);
         }
@@ -153,33 +153,33 @@ impl StrictClient {
     }
 
     /// Sends a message.
-    pub(super) async fn send(&mut self, message: &Value) {
+    pub async fn send(&mut self, message: &Value) {
         let body = message.to_string();
         self.send_raw(format!("Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).await;
     }
 
     /// Sends bytes.
-    pub(super) async fn send_raw(&mut self, bytes: &[u8]) {
+    pub async fn send_raw(&mut self, bytes: &[u8]) {
         self.input.write_all(bytes).await.expect("a server that reads");
         self.input.flush().await.expect("a server that reads");
     }
 
     /// Says goodbye, waits for the server to close its output, and makes sure that nothing was left
     /// unread.
-    pub(super) async fn goodbye(mut self) {
+    pub async fn goodbye(mut self) {
         self.request("shutdown", Value::Null).await.expect("shutdown");
         self.send(&json!({"jsonrpc": "2.0", "method": "exit"})).await;
         self.closed().await;
     }
 
     /// Closes the server's input and waits for it to close its output.
-    pub(super) async fn hang_up(mut self) {
+    pub async fn hang_up(mut self) {
         self.input = Box::new(tokio::io::sink());
         self.closed().await;
     }
 
     /// Waits for the server to close its output.
-    pub(super) async fn closed(&mut self) {
+    pub async fn closed(&mut self) {
         let rest = async {
             while let Some(message) = self.messages.recv().await {
                 self.unread.push_back(message);

@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::strict_client::StrictClient;
 use crate::batch::{Exploration, ExploreRequest, Explored, Sources};
 use crate::consent::Permit;
 use crate::live::{EstimateOutcome, EstimateRequest};
@@ -30,6 +29,7 @@ use crate::profiler::{
 };
 use crate::server::serve;
 use crate::store::Store;
+use ridgeline_test_client::strict_client::StrictClient;
 
 /// A run that was begun. The test says how it ends.
 pub(super) struct Begun {

@@ -124,7 +124,7 @@ struct Known {
 const KNOWN: [Known; 10] = [
     Known {
         name: "VS Code",
-        said: include_str!("../clients/vscode.json"),
+        said: include_str!("clients/vscode.json"),
         encoding: "utf-16",
         hover: "markdown",
         told: [true, true],
@@ -132,7 +132,7 @@ const KNOWN: [Known; 10] = [
     },
     Known {
         name: "Neovim 0.12",
-        said: include_str!("../clients/neovim-0.12.json"),
+        said: include_str!("clients/neovim-0.12.json"),
         encoding: "utf-8",
         hover: "markdown",
         told: [true, true],
@@ -140,7 +140,7 @@ const KNOWN: [Known; 10] = [
     },
     Known {
         name: "Neovim 0.10",
-        said: include_str!("../clients/neovim-0.10.json"),
+        said: include_str!("clients/neovim-0.10.json"),
         encoding: "utf-16",
         hover: "markdown",
         told: [true, false],
@@ -148,7 +148,7 @@ const KNOWN: [Known; 10] = [
     },
     Known {
         name: "Helix 25.01",
-        said: include_str!("../clients/helix-25.01.json"),
+        said: include_str!("clients/helix-25.01.json"),
         encoding: "utf-8",
         hover: "markdown",
         told: [false, false],
@@ -156,7 +156,7 @@ const KNOWN: [Known; 10] = [
     },
     Known {
         name: "Helix 25.07",
-        said: include_str!("../clients/helix-25.07.json"),
+        said: include_str!("clients/helix-25.07.json"),
         encoding: "utf-8",
         hover: "markdown",
         told: [false, false],
@@ -164,7 +164,7 @@ const KNOWN: [Known; 10] = [
     },
     Known {
         name: "eglot",
-        said: include_str!("../clients/emacs-eglot.json"),
+        said: include_str!("clients/emacs-eglot.json"),
         encoding: "utf-8",
         hover: "plaintext",
         told: [false, false],
@@ -172,7 +172,7 @@ const KNOWN: [Known; 10] = [
     },
     Known {
         name: "lsp-mode",
-        said: include_str!("../clients/emacs-lsp-mode.json"),
+        said: include_str!("clients/emacs-lsp-mode.json"),
         encoding: "utf-8",
         hover: "markdown",
         told: [false, true],
@@ -180,7 +180,7 @@ const KNOWN: [Known; 10] = [
     },
     Known {
         name: "Sublime Text",
-        said: include_str!("../clients/sublime.json"),
+        said: include_str!("clients/sublime.json"),
         encoding: "utf-16",
         hover: "markdown",
         told: [true, true],
@@ -188,7 +188,7 @@ const KNOWN: [Known; 10] = [
     },
     Known {
         name: "Kate",
-        said: include_str!("../clients/kate.json"),
+        said: include_str!("clients/kate.json"),
         encoding: "utf-16",
         hover: "markdown",
         told: [false, false],
@@ -196,7 +196,7 @@ const KNOWN: [Known; 10] = [
     },
     Known {
         name: "Zed",
-        said: include_str!("../clients/zed.json"),
+        said: include_str!("clients/zed.json"),
         encoding: "utf-16",
         hover: "markdown",
         told: [true, false],

@@ -1,13 +1,5 @@
 //! Whole sessions within one process, with a profiler that measures what a test says. What needs a
-//! real program is in `tests/lsp` beside this.
-
-#[path = "../strict_client.rs"]
-#[allow(dead_code, reason = "the processes in `tests/lsp` use the rest")]
-mod strict_client;
-
-#[path = "../http.rs"]
-#[allow(dead_code, reason = "the processes in `tests/lsp` use the rest")]
-mod http;
+//! real program is in `tests/lsp`.
 
 mod apply;
 mod batch;

@@ -5,8 +5,8 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::fake::{SCRIPT, Session};
-use super::http::{Events, Panel, request};
 use crate::profiler::{ProfileOutcome, Profiled, ProgressEvent};
+use ridgeline_test_client::http::{Events, Panel, request};
 
 /// A client that shows the panel and marks lines, and shows documents or not.
 fn with_panel(shows_documents: bool) -> Value {
@@ -398,7 +398,7 @@ async fn the_port_is_closed_with_the_session() {
     let mut events = panel.listen().await;
     events.wait_for("status").await;
     session.client.goodbye().await;
-    assert_eq!(super::http::read_to_end(&mut open).await, Vec::<u8>::new());
+    assert_eq!(ridgeline_test_client::http::read_to_end(&mut open).await, Vec::<u8>::new());
     events.end().await;
     assert!(tokio::net::TcpStream::connect(&panel.authority).await.is_err());
 }

@@ -11,7 +11,7 @@ const HANG: Duration = Duration::from_secs(60);
 
 /// A served panel, as its address names it.
 #[derive(Clone, Debug)]
-pub(crate) struct Panel {
+pub struct Panel {
     /// `127.0.0.1:4711`.
     pub authority: String,
     /// `/` and the token.
@@ -22,7 +22,7 @@ pub(crate) struct Panel {
 
 /// What was answered.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Answer {
+pub struct Answer {
     pub status: u16,
     /// As sent, the status line left out.
     pub head: String,
@@ -30,16 +30,16 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// The value of a header.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
     }
@@ -47,7 +47,7 @@ impl Answer {
 
 impl Panel {
     /// The panel at `http://127.0.0.1:4711/token/?workspace=0`.
-    pub(crate) fn at(uri: &str) -> Panel {
+    pub fn at(uri: &str) -> Panel {
         let rest = uri.strip_prefix("http://").expect("HTTP");
         let (authority, path) = rest.split_once('/').expect("a path");
         let (token, query) = path.split_once("/?workspace=").expect("a token and a workspace");
@@ -59,37 +59,37 @@ impl Panel {
     }
 
     /// A connection that says nothing yet.
-    pub(crate) async fn connect(&self) -> TcpStream {
+    pub async fn connect(&self) -> TcpStream {
         TcpStream::connect(&self.authority).await.expect("a port that is open")
     }
 
     /// Gets what is at `path` below the token.
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> Answer {
         self.get_with(path, &[]).await
     }
 
     /// The same with more headers.
-    pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let path = format!("{}{path}", self.base);
         self.send(&request("GET", &path, &self.authority, headers, "")).await
     }
 
     /// The document of the panel's workspace.
-    pub(crate) async fn document(&self) -> Value {
+    pub async fn document(&self) -> Value {
         let answer = self.get(&format!("/api/panel?workspace={}", self.workspace)).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.json()
     }
 
     /// Posts JSON to `path` below the token.
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
         let path = format!("{}{path}", self.base);
         let headers = [("content-type", "application/json")];
         self.send(&request("POST", &path, &self.authority, &headers, &body.to_string())).await
     }
 
     /// Sends bytes and reads what is answered, until the server closes the connection.
-    pub(crate) async fn send(&self, bytes: &[u8]) -> Answer {
+    pub async fn send(&self, bytes: &[u8]) -> Answer {
         let mut stream = self.connect().await;
         // The server may answer and close before it has read everything.
         let _ = stream.write_all(bytes).await;
@@ -97,12 +97,12 @@ impl Panel {
     }
 
     /// Listens to the events.
-    pub(crate) async fn listen(&self) -> Events {
+    pub async fn listen(&self) -> Events {
         self.listen_with(&[]).await
     }
 
     /// The same with more headers.
-    pub(crate) async fn listen_with(&self, headers: &[(&str, &str)]) -> Events {
+    pub async fn listen_with(&self, headers: &[(&str, &str)]) -> Events {
         let path = format!("{}/api/events?workspace={}", self.base, self.workspace);
         let mut stream = self.connect().await;
         let get = request("GET", &path, &self.authority, headers, "");
@@ -112,7 +112,7 @@ impl Panel {
 }
 
 /// A request whose connection is closed after it.
-pub(crate) fn request(
+pub fn request(
     method: &str,
     path: &str,
     host: &str,
@@ -130,7 +130,7 @@ pub(crate) fn request(
 }
 
 /// Reads until the other side closes the connection.
-pub(crate) async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+pub async fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 1 << 16];
     loop {
@@ -158,14 +158,14 @@ fn parse(bytes: &[u8]) -> Answer {
 }
 
 /// Events as they come.
-pub(crate) struct Events {
+pub struct Events {
     stream: TcpStream,
     seen: String,
 }
 
 impl Events {
     /// The next event: its name and data. Nothing where the stream has ended.
-    pub(crate) async fn next(&mut self) -> Option<(String, String)> {
+    pub async fn next(&mut self) -> Option<(String, String)> {
         loop {
             if let Some(event) = self.take() {
                 return Some(event);
@@ -180,12 +180,12 @@ impl Events {
     }
 
     /// Waits for the stream's end, behind whatever is on its way.
-    pub(crate) async fn end(&mut self) {
+    pub async fn end(&mut self) {
         while self.next().await.is_some() {}
     }
 
     /// Waits for an event of this name; gives its data.
-    pub(crate) async fn wait_for(&mut self, wanted: &str) -> String {
+    pub async fn wait_for(&mut self, wanted: &str) -> String {
         loop {
             let (name, data) = self.next().await.expect("a stream that goes on");
             if name == wanted {
