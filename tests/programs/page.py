@@ -58,10 +58,11 @@ def introduction(rows: list[Row], listed: int, version: str) -> str:
     lines = [
         "# Public programs",
         "",
-        "This page lists public programs, unmodified, profiled with tiny synthetic data and without",
-        "a network. Each was profiled as a new user would do it: `ridgeline profile .` in its folder,",
-        "then the commands from its README. [`tests/programs`](../tests/programs/README.md) has the",
-        "list and runs it on your checkouts. `tests/programs/run --write` generated this page.",
+        "This page lists public programs, unmodified, profiled with tiny synthetic data and",
+        "without a network. Each was profiled as a new user would do it: `ridgeline profile .`",
+        "in its folder, then the commands from its README.",
+        "[`tests/programs`](../tests/programs/README.md) has the list and runs it on your",
+        "checkouts. `tests/programs/run --write` generated this page.",
         "",
         f"Tested with {version} ({revisions}) on {machine}:"
         if machine
