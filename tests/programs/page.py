@@ -8,13 +8,13 @@ from typing import Any
 
 Row = dict[str, Any]
 OUTCOMES = {
-    "at once": "works at once",
-    "by name": "works when the script is named: the folder has several, or the README names none",
-    "with arguments": "works with arguments that its README or its `--help` names",
-    "not at all": "not at all",
-    "cannot": "cannot run without data, a GPU or packages that were not there",
-    "no data": "not tried: its data could not be made",
-    "not here": "not tried: its checkout is missing",
+    "at once": "works without configuration",
+    "by name": "works when the script is named (the folder has several, or the README names none)",
+    "with arguments": "works with arguments from its README or `--help`",
+    "not at all": "does not work",
+    "cannot": "cannot run here (needs data, a GPU or packages that were not available)",
+    "no data": "not tested: its data could not be generated",
+    "not here": "not tested: its checkout is missing",
 }
 LONGEST_MESSAGE = 180
 
@@ -58,14 +58,15 @@ def introduction(rows: list[Row], listed: int, version: str) -> str:
     lines = [
         "# Public programs",
         "",
-        "Public programs, unmodified, with tiny synthetic data and without a network, profiled as",
-        "a newcomer would: `ridgeline profile .` in the program's folder, then what its README",
-        "names. [`tests/programs`](../tests/programs/README.md) has the list and runs it on your",
-        "checkouts; `tests/programs/run --write` wrote this page.",
+        "This page lists public programs, unmodified, profiled with tiny synthetic data and",
+        "without a network. Each was profiled as a new user would do it: `ridgeline profile .`",
+        "in its folder, then the commands from its README.",
+        "[`tests/programs`](../tests/programs/README.md) has the list and runs it on your",
+        "checkouts. `tests/programs/run --write` generated this page.",
         "",
-        f"Tried with {version} ({revisions}) on {machine}:"
+        f"Tested with {version} ({revisions}) on {machine}:"
         if machine
-        else f"Tried with {version}:",
+        else f"Tested with {version}:",
         "",
     ]
     lines += [
@@ -78,12 +79,12 @@ def introduction(rows: list[Row], listed: int, version: str) -> str:
         bare, named = counts["at once"], counts["at once"] + counts["by name"]
         lines += [
             "",
-            f"Of the {runnable} that can run here, {bare} work by `ridgeline profile .`, and",
-            f"{named} where a folder's programs are told apart by name. The others need",
-            "arguments without a GPU, or data that only an argument names.",
+            f"Of the {runnable} that can run here, {bare} work with `ridgeline profile .`, and",
+            f"{named} if the script is also named. The others need arguments to run",
+            "without a GPU, or an argument that names the data.",
         ]
     if listed > len(rows):
-        lines += ["", f"{listed - len(rows)} more are listed and were not tried."]
+        lines += ["", f"{listed - len(rows)} more are listed and were not tested."]
     return "\n".join(lines)
 
 
@@ -91,7 +92,7 @@ def table(programs: dict[str, Row], commits: dict[str, str], rows: list[Row]) ->
     lines = [
         "## Results",
         "",
-        "`~` marks a batch size that Ridgeline is not certain of.",
+        "`~` marks an inferred batch size.",
         "",
         "| program | result | `ridgeline profile` | loop | batch | findings |",
         "|---|---|---|---|---|---|",
@@ -122,7 +123,7 @@ def table(programs: dict[str, Row], commits: dict[str, str], rows: list[Row]) ->
 
 def link(program: Row, commits: dict[str, str]) -> str:
     if "own" in program:
-        return f"{program['name']}, by [a script of ours](../tests/programs/own/{program['own']})"
+        return f"{program['name']}, with [our script](../tests/programs/own/{program['own']})"
     repository, folder = program["repository"], program.get("folder", "")
     commit = commits[repository]
     return f"[{program['name']}](https://github.com/{repository}/tree/{commit}/{folder})"
@@ -161,8 +162,8 @@ def batch_sizes(programs: dict[str, Row], rows: list[Row]) -> str:
     ]
     wrong = [(row, size) for row, size in certain if last(row)["batch_size"] != size]
     text = (
-        f"## Batch sizes\n\nOf {len(known)} programs whose text names the batch size, "
-        f"{len(certain)} got one without `~`; {len(certain) - len(wrong)} of those are right.\n"
+        f"## Batch sizes\n\nOf {len(known)} programs with the batch size in their source, "
+        f"{len(certain)} have one without `~`. {len(certain) - len(wrong)} of these are correct.\n"
     )
     return text + "".join(
         f"\n- {row['name']}: {last(row)['batch_size']}; it is {size}" for row, size in wrong
@@ -192,11 +193,11 @@ def precision(rows: list[Row], judged: list[Row]) -> str:
         "## Findings",
         "",
         f"{len(reported)} findings in {len({name for name, _, _ in reported})} programs.",
-        f"Judged by reading the program: {read} of them",
+        f"{read} of them were reviewed against the program's source",
         f"([judged.toml](../tests/programs/judged.toml)): {alarms(len(false), read)}.",
-        "A false alarm is wrong about the program, or names a fix that would not help.",
+        "A false alarm is wrong about the program, or suggests a fix that would not help.",
         "",
-        "| rule | reported | judged | false alarms |",
+        "| rule | reported | reviewed | false alarms |",
         "|---|---|---|---|",
     ]
     for rule, count in Counter(finding["rule"] for _, finding, _ in reported).most_common():
@@ -215,7 +216,7 @@ def precision(rows: list[Row], judged: list[Row]) -> str:
         for name, finding, attempt in reported
         if (limit := exceeded(finding, attempt)) is not None
     ]
-    lines += ["", f"Costs of findings above that of their line or phase: {len(above)}.", ""]
+    lines += ["", f"Findings with a higher cost than their line or phase: {len(above)}.", ""]
     for name, finding, limit in above:
         cost = f"{milliseconds(finding['time_ms'])} of {milliseconds(limit)}"
         lines.append(f"- {name}, `{finding['rule']}` at {place(finding)}: {cost}")

@@ -77,7 +77,7 @@ impl About {
         let body = without_links(body.trim());
         let mut paragraphs = body.split("\n\n");
         let what = paragraphs.next().unwrap_or_default();
-        let why = paragraphs.find_map(|text| text.strip_prefix("**Why it costs.** "));
+        let why = paragraphs.find_map(|text| text.strip_prefix("**Why it matters.** "));
         let described = [Some(what), why].into_iter().flatten().collect::<Vec<_>>().join(" ");
         let described: String = plain(&described).replace('\n', " ");
         About {
@@ -146,16 +146,15 @@ mod tests {
     #[test]
     fn a_rule_says_what_its_page_says() {
         let rule = rule("hidden-sync");
-        assert_eq!(rule["shortDescription"]["text"], "The host waits for the GPU within the loop");
+        assert_eq!(rule["shortDescription"]["text"], "Synchronization in the training loop");
         let described = rule["fullDescription"]["text"].as_str().expect("a text");
-        assert!(
-            described
-                .starts_with("A line of the loop reads what the GPU has yet to compute. The host")
-        );
+        assert!(described.starts_with(
+            "A line of the loop reads a value that the GPU has not computed yet. The host"
+        ));
         let help = |part: &str| rule["help"][part].as_str().unwrap_or_default().to_owned();
-        assert!(help("markdown").contains("**How to mend it.** Add up `loss.detach()`"));
-        assert!(help("text").contains("\nHow to mend it. Add up `loss.detach()`"));
-        assert!(help("text").contains("told of by\nloader-not-pinned and blocking-copy."));
+        assert!(help("markdown").contains("**How to fix it.** Accumulate `loss.detach()`"));
+        assert!(help("text").contains("\nHow to fix it. Accumulate `loss.detach()`"));
+        assert!(help("text").contains("covered by loader-not-pinned and\nblocking-copy."));
         assert_eq!(super::rule("unheard-of")["help"], Value::Null);
     }
 
