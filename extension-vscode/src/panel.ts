@@ -7,17 +7,15 @@ import * as vscode from "vscode";
 
 import { errorText, type Server } from "./client";
 import type { OpenPanel } from "./lsp_ext";
-import { isLoopback, panelDocument, waitingDocument, type PanelState, type Theme, type ThemeMessage } from "./panel_html";
+import { PanelBridge } from "./panel_bridge";
+import { panelDocument, waitingDocument, type PanelState, type Theme, type ThemeMessage } from "./panel_html";
 
 const VIEW_TYPE = "ridgeline.panel";
-
-const UNREACHABLE =
-  "The panel answers on the loopback address alone, and this window reaches the server by another name. " +
-  "The command “Ridgeline: Show the Report” writes the same into one file.";
 
 export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<PanelState> {
   /** By the URI of their folder. */
   private readonly panels = new Map<string, vscode.WebviewPanel>();
+  private readonly bridges = new Map<vscode.WebviewPanel, PanelBridge>();
   private readonly subscriptions: { dispose(): unknown }[] = [];
   private wasReady = false;
 
@@ -66,14 +64,18 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
   private async show({ uri, root: served }: OpenPanel): Promise<void> {
     // As VS Code writes URIs: the server may escape other characters.
     const root = vscode.Uri.parse(served).toString();
-    // Where the server runs on another machine, the window reaches it by another address.
-    const external = await vscode.env.asExternalUri(vscode.Uri.parse(uri));
-    const address = external.toString(true);
     const panel = this.panels.get(root) ?? this.create(root);
-    const nonce = randomBytes(16).toString("hex");
-    panel.webview.html = isLoopback(address)
-      ? panelDocument({ address, theme: theme(), nonce, state: { root } })
-      : waitingDocument(UNREACHABLE);
+    const address = new URL(uri);
+    const bridge = new PanelBridge(address, (message) => void panel.webview.postMessage(message));
+    this.bridges.get(panel)?.dispose();
+    this.bridges.set(panel, bridge);
+    panel.webview.html = panelDocument({
+      page: await bridge.page(),
+      workspace: Number(address.searchParams.get("workspace") ?? 0),
+      theme: theme(),
+      nonce: randomBytes(16).toString("hex"),
+      state: { root },
+    });
     panel.reveal(undefined, true);
   }
 
@@ -92,8 +94,11 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
     panel.iconPath = vscode.Uri.joinPath(this.extension, "media", "icon.png");
     panel.webview.options = { enableScripts: true, localResourceRoots: [] };
     panel.webview.html = waitingDocument("The server is starting.");
+    panel.webview.onDidReceiveMessage((message: object) => this.bridges.get(panel)?.receive(message));
     panel.onDidDispose(() => {
       this.panels.delete(root);
+      this.bridges.get(panel)?.dispose();
+      this.bridges.delete(panel);
     });
     this.panels.set(root, panel);
   }
@@ -109,6 +114,8 @@ export class Panels implements vscode.Disposable, vscode.WebviewPanelSerializer<
       if (isReady) {
         void this.askFor(root);
       } else {
+        this.bridges.get(panel)?.dispose();
+        this.bridges.delete(panel);
         panel.webview.html = waitingDocument("The server has stopped. The panel comes back with it.");
       }
     }

@@ -19,6 +19,11 @@ fn vscode_window() {
 }
 
 #[test]
+fn vscode_behind_a_proxy() {
+    drive("proxied.mjs");
+}
+
+#[test]
 fn vscode_package() {
     drive("package.mjs");
 }
@@ -28,6 +33,7 @@ fn drive(driver: &str) {
     let node = "node/bin/node";
     let needed = [
         node,
+        "code-server/node_modules",
         "code-server/lib/vscode/out/server-main.js",
         "playwright/node_modules/playwright-core",
         "tools/chromium",

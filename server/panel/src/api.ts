@@ -2,6 +2,7 @@
 
 import type { Command } from "./actions";
 import { readDocument, readStatus, type PanelDocument, type Place, type Status } from "./document";
+import type { Transport } from "./transport";
 
 /** The server has no such page or measurement: its token is another, or it was thrown away. */
 export class Gone extends Error {}
@@ -20,13 +21,14 @@ export interface Events {
   lost(delayMs: number, again: () => void): void;
 }
 
-/** A little more than the server takes at most before it gives up by itself. */
-const ANSWER_LIMIT_MS = 65_000;
 const FIRST_DELAY_MS = 1_000;
 const LONGEST_DELAY_MS = 30_000;
 
 export class Api {
-  constructor(private readonly workspace: number) {}
+  constructor(
+    private readonly workspace: number,
+    private readonly transport: Transport,
+  ) {}
 
   async panel(): Promise<PanelDocument> {
     return readDocument(await this.#get("panel"));
@@ -83,34 +85,28 @@ export class Api {
     let delay = FIRST_DELAY_MS;
     let leave: (() => void) | null = null;
     const open = () => {
-      const stream = new EventSource(`./api/events?workspace=${this.workspace}`);
-      leave = () => {
-        stream.close();
-      };
-      stream.addEventListener("open", () => {
-        delay = FIRST_DELAY_MS;
-        events.connected();
-      });
-      stream.addEventListener("panel", () => {
-        events.changed();
-      });
-      stream.addEventListener("status", (event: MessageEvent) => {
-        const status = parse(event.data);
-        if (status !== undefined) events.status(readStatus(status));
-      });
-      // EventSource tries again by itself only after some errors; doing it here makes all the same.
-      stream.addEventListener("error", () => {
-        stream.close();
-        const again = () => {
-          clearTimeout(timer);
-          open();
-        };
-        const timer = setTimeout(again, delay);
-        leave = () => {
-          clearTimeout(timer);
-        };
-        events.lost(delay, again);
-        delay = Math.min(LONGEST_DELAY_MS, delay * 2);
+      leave = this.transport.listen(`api/events?workspace=${this.workspace}`, {
+        open: () => {
+          delay = FIRST_DELAY_MS;
+          events.connected();
+        },
+        message: (name, data) => {
+          if (name === "panel") events.changed();
+          const status = name === "status" ? parse(data) : undefined;
+          if (status !== undefined) events.status(readStatus(status));
+        },
+        lost: () => {
+          const again = () => {
+            clearTimeout(timer);
+            open();
+          };
+          const timer = setTimeout(again, delay);
+          leave = () => {
+            clearTimeout(timer);
+          };
+          events.lost(delay, again);
+          delay = Math.min(LONGEST_DELAY_MS, delay * 2);
+        },
       });
     };
     const follow = () => {
@@ -126,31 +122,23 @@ export class Api {
   }
 
   async #get(name: string, more = ""): Promise<unknown> {
-    const response = await fetch(`./api/${name}?workspace=${this.workspace}${more}`, {
-      cache: "no-store",
-      signal: AbortSignal.timeout(ANSWER_LIMIT_MS),
-    });
-    if (response.status === 404) throw new Gone(name);
-    if (!response.ok) throw new Error(`The server answered ${response.status} for ${name}.`);
-    return response.json();
+    const { status, text } = await this.transport.request(`api/${name}?workspace=${this.workspace}${more}`);
+    if (status === 404) throw new Gone(name);
+    if (status !== 200) throw new Error(`The server answered ${status} for ${name}.`);
+    return JSON.parse(text) as unknown;
   }
 
   async #post(name: string, body: Record<string, unknown>): Promise<Answer> {
-    const response = await fetch(`./api/${name}`, {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({ workspace: this.workspace, ...body }),
-      signal: AbortSignal.timeout(ANSWER_LIMIT_MS),
-    });
-    if (!response.ok) return { done: false, message: `The server answered ${response.status} for ${name}.` };
-    const answer = (await response.json()) as Partial<Answer> | null;
+    const { status, text } = await this.transport.request(`api/${name}`, { workspace: this.workspace, ...body });
+    if (status !== 200) return { done: false, message: `The server answered ${status} for ${name}.` };
+    const answer = JSON.parse(text) as Partial<Answer> | null;
     return { done: answer?.done === true, message: typeof answer?.message === "string" ? answer.message : null };
   }
 }
 
-function parse(text: unknown): unknown {
+function parse(text: string): unknown {
   try {
-    return JSON.parse(String(text)) as unknown;
+    return JSON.parse(text) as unknown;
   } catch {
     return undefined;
   }

@@ -6,20 +6,23 @@ import { byId } from "./dom";
 import { Page } from "./page";
 import { findReport } from "./report";
 import { followTheme } from "./theme";
+import { EditorTransport, findHost, HttpTransport } from "./transport";
 
 function start(): void {
+  const host = findHost();
   const parameters = new URLSearchParams(location.search);
-  document.documentElement.classList.toggle("embedded", parameters.get("embedded") === "1");
+  document.documentElement.classList.toggle("embedded", host !== null || parameters.get("embedded") === "1");
   let page: Page | null = null;
-  followTheme(location.search, () => page?.restyle());
+  followTheme(host?.theme ?? parameters.get("theme"), () => page?.restyle());
 
   const report = findReport();
   if (report !== null) {
     page = Page.ofReport(report);
     return;
   }
-  const workspace = Number.parseInt(parameters.get("workspace") ?? "0", 10);
-  page = Page.live(new Api(Number.isSafeInteger(workspace) && workspace >= 0 ? workspace : 0));
+  const workspace = host?.workspace ?? Number.parseInt(parameters.get("workspace") ?? "0", 10);
+  const transport = host === null ? new HttpTransport() : new EditorTransport(host.state);
+  page = Page.live(new Api(Number.isSafeInteger(workspace) && workspace >= 0 ? workspace : 0, transport));
 }
 
 try {

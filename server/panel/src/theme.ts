@@ -31,15 +31,14 @@ export function colours(): Palette {
 }
 
 /**
- * Takes `?theme=` where the host gave one, else follows the system; `changed` is called at each change.
- * A host that frames the page may send `{theme}` when its own theme changes.
+ * Takes the theme that the address or the editor names, else follows the system; `changed` is called at each
+ * change. An editor or a page that frames this one may send `{theme}` when its own theme changes.
  */
-export function followTheme(search: string, changed: () => void): void {
+export function followTheme(asked: string | null, changed: () => void): void {
   const apply = (theme: string) => {
     document.documentElement.dataset.theme = theme;
     palette = null;
   };
-  const asked = new URLSearchParams(search).get("theme");
   let named = asked === "dark" || asked === "light";
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const ofSystem = () => (dark.matches ? "dark" : "light");

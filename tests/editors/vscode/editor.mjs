@@ -7,7 +7,7 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { basename, delimiter, join, resolve } from "node:path";
 
-import { forwardPanel } from "./forward.mjs";
+import { proxyBelow } from "./proxy.mjs";
 
 const HERE = import.meta.dirname;
 export const ROOT = resolve(HERE, "../../..");
@@ -37,6 +37,7 @@ export const pictures = process.env.RIDGELINE_EDITOR_PICTURES ?? join(ROOT, "tar
 
 const NODE = join(editors, "node/bin/node");
 const VSCODE = join(editors, "code-server/lib/vscode/out/server-main.js");
+const CODE_SERVER = join(editors, "code-server/out/node/entry.js");
 
 /** Nothing that moves, asks or phones by itself. */
 const SETTINGS = {
@@ -133,8 +134,6 @@ export class Home {
       PATH: path,
       LANG: "C.UTF-8",
       EXTENSIONS_GALLERY: "{}",
-      // What this VS Code takes for the address of every forwarded port.
-      ...(this.forwarded && { VSCODE_PROXY_URI: `http://127.0.0.1:${this.forwarded.address().port}/` }),
       RIDGELINE_CACHE_DIR: join(this.folder, "cache"),
       RIDGELINE_STATE_DIR: join(this.folder, "state"),
       ...(process.env.RIDGELINE_LOG && { RIDGELINE_LOG: process.env.RIDGELINE_LOG }),
@@ -146,7 +145,6 @@ export class Home {
    * it shows no notifications then.
    */
   async start({ trusted = true, automated = false } = {}) {
-    this.forwarded = await forwardPanel(this);
     const flags = ["--host", "127.0.0.1", "--port", "0", "--without-connection-token", "--telemetry-level", "off"];
     if (trusted) {
       flags.push("--disable-workspace-trust");
@@ -154,18 +152,31 @@ export class Home {
     if (automated) {
       flags.push("--enable-smoke-test-driver");
     }
-    const child = spawn(
-      NODE,
-      [VSCODE, ...this.#places(), ...flags, "--accept-server-license-terms"],
-      // A group of its own, so that everything it starts can be ended together.
-      { cwd: this.folder, env: this.environment(), detached: true, stdio: ["ignore", "pipe", "pipe"] },
-    );
+    return this.#serve([VSCODE, ...this.#places(), ...flags, "--accept-server-license-terms"], /Web UI available at (\S+?)\/?\s/);
+  }
+
+  /**
+   * Starts code-server behind a proxy that has it below a path, as JupyterHub and many companies do; gives the address
+   * behind the proxy.
+   */
+  async startBehindProxy(path) {
+    const flags = ["--bind-addr", "127.0.0.1:0", "--auth", "none", "--disable-telemetry", "--disable-update-check"];
+    const places = ["--config", join(this.folder, "config.yaml"), "--user-data-dir", this.data, "--extensions-dir", this.extensions];
+    writeFileSync(join(this.folder, "config.yaml"), "");
+    const served = await this.#serve([CODE_SERVER, ...flags, ...places, "--disable-workspace-trust"], /listening on (\S+?)\/?\s/);
+    this.proxy = await proxyBelow(path, served);
+    return `http://127.0.0.1:${this.proxy.address().port}${path}`;
+  }
+
+  async #serve(command, listening) {
+    // A group of its own, so that everything it starts can be ended together.
+    const child = spawn(NODE, command, { cwd: this.folder, env: this.environment(), detached: true, stdio: ["ignore", "pipe", "pipe"] });
     this.child = child;
     this.said = "";
     const address = new Promise((found, failed) => {
       const listen = (chunk) => {
         this.said += chunk;
-        const match = /Web UI available at (\S+?)\/?\s/.exec(this.said);
+        const match = listening.exec(this.said);
         if (match) {
           found(match[1].replace("localhost", "127.0.0.1"));
         }
@@ -180,7 +191,8 @@ export class Home {
 
   /** Ends everything and removes the folder. */
   async close() {
-    this.forwarded?.close();
+    this.proxy?.closeAllConnections();
+    this.proxy?.close();
     if (this.child && this.child.exitCode === null) {
       const gone = new Promise((done) => this.child.once("exit", done));
       kill(this.child.pid, "SIGTERM");

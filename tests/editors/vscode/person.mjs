@@ -132,9 +132,9 @@ export class Window {
     return this.page.locator(".notification-toast", { hasText: text });
   }
 
-  /** The panel's own page, in the frame in the frame of the webview. */
+  /** The panel's page, in the frame of the webview. */
   get panel() {
-    return this.page.frameLocator("iframe.webview.ready").frameLocator("#active-frame").frameLocator("#panel");
+    return this.page.frameLocator("iframe.webview.ready").frameLocator("#active-frame");
   }
 
   /** What a picture of a failure would show, for those who have only what the test printed. */
@@ -219,15 +219,18 @@ export async function step(window, name, body) {
   }
 }
 
-/** Starts VS Code with the folder open and gives its window to `body`; nothing may have gone outside at the end. */
-export async function session({ home: chosen, ...flags }, body) {
+/**
+ * Starts VS Code with the folder open and gives its window to `body`; nothing may have gone outside at the end. With
+ * `below`, it is code-server behind a proxy that has it below that path.
+ */
+export async function session({ home: chosen, below, ...flags }, body) {
   if (failures.length > 0) {
     return;
   }
   const home = new Home({ project: "digits", ...chosen });
   let browser;
   try {
-    const address = await home.start(flags);
+    const address = below === undefined ? await home.start(flags) : await home.startBehindProxy(below);
     browser = await openBrowser(home, flags.viewport);
     const window = new Window(browser.page);
     await browser.page.goto(`${address}/?${home.query}`);

@@ -1,9 +1,12 @@
 // Makes the pictures of the README and the docs from real runs: `node readme.mjs FOLDER`; see editor.mjs for its
 // environment. `--simulated` makes those of a GPU's timeline, on the simulated device (tests/gpu/simulated).
 
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 
 import { EXTENSION, PROJECTS, ROOT, buildExtension, pictures, python, ridgeline } from "./editor.mjs";
 import { COST, failures, session, step } from "./person.mjs";
@@ -37,7 +40,7 @@ async function onSimulatedGpu() {
   chmodSync(server, 0o755);
   const viewport = { width: 1500, height: 900 };
   try {
-    await session({ home: home(join(PROJECTS, "streams"), server), trusted: true, viewport }, async (window) => {
+    await session({ home: home(join(PROJECTS, "streams"), server), trusted: true, viewport }, async (window, opened) => {
       const { page } = window;
       await step(window, "a program with three streams is measured", async () => {
         await window.open("train.py");
@@ -61,11 +64,12 @@ async function onSimulatedGpu() {
         copyFileSync(join(pictures, "vscode-gpu.png"), join(folder, "editor-gpu.png"));
       });
       await step(window, "the panel by itself", async () => {
-        const panel = await panelOf(window, { width: 1100, height: 1000 });
-        // From the device's name to the end of the timeline.
-        const { y, height } = await panel.locator("#timeline").boundingBox();
-        const clip = { x: 0, y: 0, width: 1100, height: Math.ceil(y + height + 16) };
-        await panel.screenshot({ path: join(folder, "panel-gpu.png"), fullPage: true, clip });
+        await withPanel(window, opened, server, { width: 1100, height: 1000 }, async (panel) => {
+          // From the device's name to the end of the timeline.
+          const { y, height } = await panel.locator("#timeline").boundingBox();
+          const clip = { x: 0, y: 0, width: 1100, height: Math.ceil(y + height + 16) };
+          await panel.screenshot({ path: join(folder, "panel-gpu.png"), fullPage: true, clip });
+        });
       });
     });
   } finally {
@@ -73,20 +77,24 @@ async function onSimulatedGpu() {
   }
 }
 
-/** The window's panel as a page of its own. */
-async function panelOf(window, viewport) {
-  const address = new URL(await window.panel.locator(":root").evaluate(() => location.href));
-  address.searchParams.delete("embedded");
-  const panel = await window.page.context().newPage();
-  await panel.setViewportSize(viewport);
-  await panel.goto(address.href);
-  await panel.locator("#timeline canvas").waitFor();
-  await panel.getByText(/^all of /).waitFor();
-  return panel;
+/** The panel of what was measured in the home, as a page of its own. */
+async function withPanel(window, home, server, viewport, body) {
+  const served = spawn(server, ["panel", home.project], { env: home.environment(), stdio: ["ignore", "pipe", "inherit"] });
+  try {
+    const [address] = await once(createInterface({ input: served.stdout }), "line");
+    const panel = await window.page.context().newPage();
+    await panel.setViewportSize(viewport);
+    await panel.goto(address);
+    await panel.locator("#timeline canvas").waitFor();
+    await panel.getByText(/^all of /).waitFor();
+    await body(panel);
+  } finally {
+    served.kill();
+  }
 }
 
 async function onProcessor() {
-  await session({ home: home(join(ROOT, "demo-projects/gpt"), ridgeline), trusted: true, viewport: { width: 1100, height: 780 } }, async (window) => {
+  await session({ home: home(join(ROOT, "demo-projects/gpt"), ridgeline), trusted: true, viewport: { width: 1100, height: 780 } }, async (window, opened) => {
     const { page } = window;
     await step(window, "the demo is measured", async () => {
       await window.open("train.py");
@@ -106,8 +114,7 @@ async function onProcessor() {
     await step(window, "its panel opens", async () => {
       await window.command("Ridgeline: Open the Panel");
       await window.panel.getByRole("heading", { name: "Timeline" }).waitFor();
-      const panel = await panelOf(window, { width: 1100, height: 1240 });
-      await panel.screenshot({ path: join(folder, "panel.png") });
+      await withPanel(window, opened, ridgeline, { width: 1100, height: 1240 }, (panel) => panel.screenshot({ path: join(folder, "panel.png") }));
     });
   });
 }

@@ -1,0 +1,40 @@
+// The panel in code-server behind a proxy that has it below a path, as JupyterHub has: no port of the server's machine
+// is reached from the browser. `node proxied.mjs`; see editor.mjs for its environment.
+
+import { join } from "node:path";
+
+import { EXTENSION, RUN_LIMIT, buildExtension, ridgeline } from "./editor.mjs";
+import { COST, HOTTEST, failures, session, step } from "./person.mjs";
+
+buildExtension();
+
+const home = {
+  extensions: [EXTENSION, join(import.meta.dirname, "python-extension")],
+  settings: { "ridgeline.server.path": ridgeline },
+};
+
+await session({ home, below: "/user/one/proxy/8080" }, async (window) => {
+  await step(window, "a run behind a proxy shows what each line costs", async () => {
+    await window.open("train.py");
+    await window.statusShows("Ridgeline");
+    await window.command("Ridgeline: Profile Now");
+    await window.notification("to profile it?").getByRole("button", { name: "Always" }).click();
+    await window.lineShows(HOTTEST, COST);
+  });
+
+  await step(window, "the panel shows behind a proxy", async () => {
+    await window.command("Ridgeline: Open the Panel");
+    await window.panel.locator("#headline li").first().waitFor();
+    await window.panel.locator("#timeline canvas").waitFor();
+    await window.panel.getByText(/^all of /).waitFor();
+    await window.picture("21-panel-behind-proxy");
+  });
+
+  await step(window, "the panel behind a proxy follows the next run", async () => {
+    await window.command("Ridgeline: Profile Now");
+    await window.panel.locator("#state", { hasText: "Running" }).waitFor();
+    await window.panel.locator("#state", { hasText: "Ready" }).waitFor({ timeout: RUN_LIMIT });
+  });
+});
+
+process.exit(failures.length > 0 ? 1 : 0);
