@@ -125,7 +125,7 @@ export function panelDocument({ layers = 12, generation = 7, kernels = 24, runs 
         { key: "throughput", label: "throughput", text: "312 samples/s", value: 312.4, better: "higher", since_last: { text: "+4.1%", ratio: 1.041, verdict: "better" }, since_head: { text: "+12%", ratio: 1.12, verdict: "better" } },
         { key: "time", label: "iteration", text: "102 ms", value: 102e6, better: "lower", since_last: { text: "−3.9%", ratio: 0.961, verdict: "better" }, since_head: { text: "−11%", ratio: 0.89, verdict: "better" } },
         { key: "memory", label: "peak memory", text: "3.1 GB", value: 3.1e9, better: "lower", since_last: { text: "+220 MB", ratio: 1.07, verdict: "worse" }, since_head: { text: "+0.1%", ratio: 1.001, verdict: "same" } },
-        { key: "gpu_busy", label: "GPU busy", text: "81%", value: 0.81, better: "higher", since_last: { text: "+0.2%", ratio: 1.002, verdict: "same" }, since_head: null },
+        { key: "gpu_busy", label: "GPU busy", text: "81%", value: 0.81, better: "higher", since_last: { text: "+22%", ratio: 1.22, verdict: "same_code" }, since_head: null },
         { key: "coverage", label: "attributed to your lines", text: "98%", value: 0.98, better: "higher", since_last: null, since_head: null },
       ],
       changes_against: { last: "the run 3 minutes earlier", head: "a1b2c3d", head_unix_ms: when(5) },

@@ -52,6 +52,7 @@ describe("the panel", { skip: found.reason }, () => {
       assert.equal(cards.length, 5);
       assert.match(cards[0], /throughput\s+312 samples\/s\s+\+4\.1% better since last run\s+\+12% better since HEAD/);
       assert.match(cards[2], /\+220 MB worse since last run/);
+      assert.match(cards[3], /\+22% since last run · same code/);
       // It ran before it was committed.
       assert.match(await page.locator("#history").innerText(), /9f8e7d6 \+ changes\s*HEAD/);
     }));

@@ -55,6 +55,13 @@ pub struct Comparison {
     pub notes: Vec<String>,
 }
 
+impl Comparison {
+    /// Whether both runs ran the same texts. False where either is unknown.
+    pub fn is_same_code(&self) -> bool {
+        self.before.text.is_some() && self.before.text == self.after.text
+    }
+}
+
 /// One of the two runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Side {

@@ -33,7 +33,8 @@ export interface Status {
 
 export interface Change {
   text: string;
-  verdict: "better" | "worse" | "same";
+  /** `same_code`: beyond noise, but the same code ran. */
+  verdict: "better" | "worse" | "same" | "same_code";
 }
 
 export interface Headline {
@@ -261,7 +262,7 @@ function readChange(value: unknown): Change | null {
   const verdict = value.verdict;
   return {
     text: text(value.text),
-    verdict: verdict === "better" || verdict === "worse" ? verdict : "same",
+    verdict: verdict === "better" || verdict === "worse" || verdict === "same_code" ? verdict : "same",
   };
 }
 

@@ -32,7 +32,8 @@ function change(change: Change | null, since: string): HTMLElement | null {
   return element(
     "span",
     { class: "change" },
-    element("b", { class: verdict }, verdict === "same" ? text || "same" : `${text} ${verdict}`),
+    element("b", { class: verdict }, verdict === "better" || verdict === "worse" ? `${text} ${verdict}` : text || "same"),
     ` ${since}`,
+    verdict === "same_code" && element("span", { title: "The code has not changed, so the machine was faster or slower." }, " · same code"),
   );
 }

@@ -30,6 +30,9 @@ pub enum Verdict {
     Worse,
     /// Within noise.
     Same,
+    /// Beyond the noise within each run, but the same code ran: most likely the machine differed.
+    #[serde(rename = "same_code")]
+    SameCode,
 }
 
 /// Which way a number should go.
@@ -122,9 +125,11 @@ impl Change {
         earlier: Option<&Earlier<'_>>,
         number: impl Fn(&Comparison) -> Measure,
     ) -> Option<Change> {
-        let measure = number(earlier?.comparison.as_ref()?);
+        let comparison = earlier?.comparison.as_ref()?;
+        let measure = number(comparison);
         let ratio = measure.ratio.filter(|ratio| *ratio > 0.0)?;
         let verdict = match measure.verdict {
+            Told::Faster | Told::Slower if comparison.is_same_code() => Verdict::SameCode,
             Told::Faster | Told::Smaller => Verdict::Better,
             Told::Slower | Told::Larger => Verdict::Worse,
             Told::WithinNoise => Verdict::Same,
@@ -157,7 +162,7 @@ mod tests {
 
     const MINUTE: u64 = 60_000;
 
-    /// A run of the program, some minutes earlier, that took so many times as long.
+    /// A run of other code, some minutes earlier, that took so many times as long.
     fn earlier_run(minutes: u64, factor: f64) -> (RunRecord, Run) {
         let (_, profile) = profile(TRAIN);
         let record = RunRecord {
@@ -165,6 +170,7 @@ mod tests {
             ..RunRecord::of(&profile, 100 * MINUTE - minutes * MINUTE)
         };
         let mut run = Run::of(&profile);
+        run.text = Some("0123456789abcdef".to_owned());
         run.time_ns *= factor;
         run.timed_ns = run.timed_ns.iter().map(|time| time * factor).collect();
         (record, run)
@@ -218,6 +224,16 @@ mod tests {
         // Less than two runs of one text differ by.
         let (_, found) = told(&earlier_run(3, 0.97), false);
         assert_eq!(found, changes([("−3%", same), ("+3%", same), ("±0%", same)]));
+    }
+
+    #[test]
+    fn the_same_code_is_never_better() {
+        let (record, mut run) = earlier_run(3, 2.0);
+        run.text = Run::of(&profile(TRAIN).1).text;
+        assert!(run.text.is_some());
+        let (_, found) = told(&(record, run), false);
+        let (machine, same) = (Verdict::SameCode, Verdict::Same);
+        assert_eq!(found, changes([("+100%", machine), ("−50%", machine), ("±0%", same)]));
     }
 
     #[test]
