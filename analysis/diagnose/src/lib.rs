@@ -142,6 +142,11 @@ pub fn measurement_decides(rule: &str) -> bool {
     known.is_none_or(|known| known.measurement_decides())
 }
 
+/// Whether a rule's fault makes results wrong or lets memory grow until it runs out.
+pub fn affects_correctness(rule: &str) -> bool {
+    rules::ALL.iter().any(|known| known.name() == rule && known.affects_correctness())
+}
+
 /// The rules' names with what each looks for, in the order in which they are listed.
 pub fn rules() -> Vec<(&'static str, &'static str)> {
     rules::ALL.iter().map(|rule| (rule.name(), rule.title())).collect()

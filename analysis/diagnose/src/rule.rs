@@ -23,6 +23,12 @@ pub(crate) trait Rule: Sync {
         Vec::new()
     }
 
+    /// Whether the fault makes results wrong or lets memory grow until it runs out. Such a finding is a
+    /// warning, whatever it costs.
+    fn affects_correctness(&self) -> bool {
+        false
+    }
+
     /// Whether a measurement that finds nothing at a line shows that the text's finding there is none,
     /// also where the line did not run.
     fn measurement_decides(&self) -> bool {

@@ -1,5 +1,6 @@
 //! How much a finding matters: by its share of the iteration or of the peak.
 
+use super::affects_correctness;
 use super::finding::Finding;
 use ridgeline_profile::Profile;
 
@@ -44,8 +45,13 @@ fn is_common(finding: &Finding, profile: &Profile) -> bool {
     finding.rule == "unfused-optimizer" && profile.device.kind == "cpu"
 }
 
-/// By the share that it costs. What good programs have too is no warning.
-pub fn severity(finding: &Finding, profile: &Profile) -> Severity {
+/// By the share that it costs; without a profile nothing is known of that. A fault that affects
+/// correctness is always a warning. What good programs have too never is.
+pub fn severity(finding: &Finding, profile: Option<&Profile>) -> Severity {
+    if affects_correctness(finding.rule) {
+        return Severity::Warning;
+    }
+    let Some(profile) = profile else { return Severity::Hint };
     match weight(finding, profile) {
         share if share >= WARNING && !is_common(finding, profile) => Severity::Warning,
         share if share >= INFORMATION => Severity::Information,

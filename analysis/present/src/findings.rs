@@ -50,7 +50,7 @@ impl Entry {
         let bytes = cost.filter(|cost| cost.bytes > 0.0);
         Entry {
             rule: finding.rule.to_owned(),
-            severity: severity(finding, profile).name(),
+            severity: severity(finding, Some(profile)).name(),
             file: finding.at.path.clone(),
             line: finding.at.line,
             message: finding.message.clone(),
@@ -161,7 +161,7 @@ impl<'a> Group<'a> {
                 group.is_predicted == is_predicted
                     && group.findings.first().is_some_and(|first| first.rule == finding.rule)
             };
-            let (severity, weight) = (severity(finding, profile), weight(finding, profile));
+            let (severity, weight) = (severity(finding, Some(profile)), weight(finding, profile));
             match groups.iter_mut().find(is_same) {
                 Some(group) => {
                     group.findings.push(finding);
@@ -282,7 +282,7 @@ mod tests {
             Findings
             !! train.py:12  .item() waits for the GPU · 1.2 ms of an iteration (12%)
                hidden-sync · fix: detach-accumulated · also at train.py:14
-             · train.py:12  .item() waits for the GPU (not measured)
+            !! train.py:12  .item() waits for the GPU (not measured)
                graph-kept
 
             Findings, savings predicted

@@ -119,7 +119,7 @@ fn of_program(
 
 fn judged(profiled: &Profiled, found: Found, baseline: Option<&Run>, budgets: &Budgets) -> Check {
     let run = Run::of(&profiled.profile);
-    let with_severity = |one: Finding| (severity(&one, &profiled.profile), one);
+    let with_severity = |one: Finding| (severity(&one, Some(&profiled.profile)), one);
     let findings = found.map(|found| found.into_iter().map(with_severity).collect::<Vec<_>>());
     let findings = findings.as_deref().map_err(String::as_str);
     let at = place(profiled);

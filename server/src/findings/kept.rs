@@ -143,10 +143,7 @@ pub(crate) fn in_text<'a>(
             if is_known || is_decided || today.is_silenced(finding.rule, line) {
                 continue;
             }
-            let severity = match &kept.profile {
-                Some(profile) => severity(finding, profile),
-                None => Severity::Hint,
-            };
+            let severity = severity(finding, kept.profile.as_deref());
             let statement = today.statement(line);
             if severity >= minimum {
                 found.push(Placed { finding, kept, line, statement, severity });

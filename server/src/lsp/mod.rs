@@ -13,15 +13,18 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Files outside of `lsp` and `requests` in which a word of the protocol's types stands.
+    /// Files that name the protocol's types, in folders that may not. `transport` knows messages, but not
+    /// what is in them.
     fn check(folder: &Path, found: &mut Vec<String>) {
+        const KNOWING: [&str; 3] = ["lsp", "requests", "session_tests"];
         for entry in fs::read_dir(folder).expect("a folder").flatten() {
             let (path, name) = (entry.path(), entry.file_name());
-            if path.is_dir() && name != "lsp" && name != "requests" {
+            if path.is_dir() && !KNOWING.iter().any(|one| name == *one) {
                 check(&path, found);
             } else if path.is_file() {
                 let text = fs::read_to_string(&path).expect("text");
-                if text.contains("ls_types") || text.contains("jsonrpc::") {
+                let in_transport = folder.ends_with("transport");
+                if text.contains("ls_types") || (text.contains("jsonrpc::") && !in_transport) {
                     found.push(path.display().to_string());
                 }
             }

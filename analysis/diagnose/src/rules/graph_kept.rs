@@ -38,6 +38,10 @@ impl Rule for GraphKept {
         "A value is kept over iterations with its graph"
     }
 
+    fn affects_correctness(&self) -> bool {
+        true
+    }
+
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let kept = kept(evidence.program).into_iter();
         let found = kept.filter_map(|kept| {

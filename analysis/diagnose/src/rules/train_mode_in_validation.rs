@@ -22,6 +22,10 @@ impl Rule for TrainModeInValidation {
         "Validation runs with the model in training mode"
     }
 
+    fn affects_correctness(&self) -> bool {
+        true
+    }
+
     fn measured(&self, evidence: &Evidence<'_>) -> Vec<Finding> {
         let wrong = |one: &Validation<'_>| {
             one.seen.in_training_mode && !is_meant(evidence.program, one.module, one.line)

@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         began.elapsed()
     );
     for finding in found {
-        println!("  {:?} {}", severity::severity(&finding, &subject.profile), line(&finding));
+        println!("  {:?} {}", severity::severity(&finding, Some(&subject.profile)), line(&finding));
         println!("      {}", finding.why);
         for (place, what) in &finding.related {
             println!("      {}:{} {what}", place.path, place.line);

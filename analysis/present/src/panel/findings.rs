@@ -91,7 +91,7 @@ impl Row {
         let related = finding.related.iter().take(MOST_RELATED);
         Row {
             rule: name(finding.rule),
-            severity: severity(finding, profile).name(),
+            severity: severity(finding, Some(profile)).name(),
             text: sentence(&finding.message),
             why: sentence(&finding.why),
             cost: cost(finding, profile),
