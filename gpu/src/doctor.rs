@@ -17,8 +17,8 @@ pub struct Report {
     pub machine: Machine,
     /// The Python to run in, or why there is none.
     pub interpreter: Result<Interpreter, InterpreterError>,
-    /// What the agent said when it was started, or why it did not start. `None` where it was not
-    /// tried, since there is no usable Python.
+    /// What the agent reported when it was started, or why it did not start. `None` if it was not
+    /// started: nobody asked for it, or there is no usable Python.
     pub agent: Option<Result<AgentFacts, String>>,
     /// GPUs and drivers.
     pub devices: Devices,
@@ -26,17 +26,18 @@ pub struct Report {
     pub advice: Vec<String>,
 }
 
-/// Looks at everything; takes as long as importing torch does.
+/// Looks at everything. Starting the agent imports torch, which takes seconds; the rest does not.
 pub async fn examine(
     search: &Search,
     surroundings: &Surroundings,
     consent: Consent,
     cache: &Path,
+    start_agent: bool,
 ) -> Report {
     let (interpreter, devices) =
         tokio::join!(find(search, surroundings, consent), devices::query());
     let agent = match &interpreter {
-        Ok(interpreter) if interpreter.usable().is_ok() => {
+        Ok(interpreter) if start_agent && interpreter.usable().is_ok() => {
             Some(try_agent(interpreter, cache).await)
         }
         _ => None,
@@ -110,6 +111,8 @@ fn driver_advice(report: &Report) -> Option<String> {
                     "the driver supports CUDA {}.{} and this torch is built for {built}: update the driver, or install a torch for an older CUDA",
                     cuda.0, cuda.1
                 ),
+                // Only the agent knows what torch sees.
+                (Some(_), Some(_)) if report.agent.is_none() => return None,
                 (Some(_), Some(_)) => "there is a GPU, but torch does not see it: look at CUDA_VISIBLE_DEVICES, and at `python -c \"import torch; torch.cuda.init()\"`".to_owned(),
             }
         }

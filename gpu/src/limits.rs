@@ -33,7 +33,9 @@ impl Machine {
             ),
             available_bytes: within(
                 system.available_memory(),
-                container.as_ref().and_then(|limits| known(limits.free_memory)),
+                // The kernel drops cached files when a program asks for memory; what the container counts
+                // as used includes them.
+                container.as_ref().map(|limits| limits.total_memory.saturating_sub(limits.rss)),
             ),
             cores: std::thread::available_parallelism()
                 .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),

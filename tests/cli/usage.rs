@@ -1,6 +1,6 @@
 //! Exit codes and messages that need neither a trace nor a Python.
 
-use crate::sandbox::{Sandbox, ended};
+use crate::sandbox::{Sandbox, ended, python_with_torch};
 
 const TRAINS: &str = include_str!("scripts/train.py");
 
@@ -70,6 +70,18 @@ fn doctor_reports_without_anything() {
     let ended = Sandbox::new().run_without_python(&["doctor"]).exits_with(4);
     for word in ["Python", "Cores", "CUDA driver", "What to do"] {
         assert!(ended.stdout.contains(word), "{word} in:\n{}", ended.stdout);
+    }
+}
+
+#[test]
+fn doctor_starts_the_agent_only_if_asked() {
+    let Some(python) = python_with_torch() else { return };
+    for (arguments, agent) in
+        [(&["doctor"][..], "--full starts it"), (&["doctor", "--full"], "Sandbox")]
+    {
+        let sandbox = Sandbox::new();
+        let ended = ended(sandbox.ridgeline().args(arguments).arg("--python").arg(python));
+        assert!(ended.exits_with(0).stdout.contains(agent), "{arguments:?}");
     }
 }
 

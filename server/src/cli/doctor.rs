@@ -41,7 +41,7 @@ pub(super) fn run(args: &DoctorArgs, terminal: &Terminal) -> Result<(), Failure>
     let surroundings =
         Surroundings { variables: std::env::vars_os().collect(), windows: cfg!(windows) };
     let bar = terminal.spinner("looking at Python, torch and the GPUs");
-    let examined = examine(&search, &surroundings, Consent::Given, store.cache());
+    let examined = examine(&search, &surroundings, Consent::Given, store.cache(), args.full);
     let report = run::block_on(|cancel| async move {
         tokio::select! {
             () = cancel.cancelled() => Err(Failure::interrupted()),
@@ -159,7 +159,10 @@ fn describe(report: &Report, configuration: &str, store: &Store, terminal: &Term
             row("Sandbox", &describe_sandbox(facts.sandbox.as_ref()));
         }
         Some(Err(error)) => row("Agent", &format!("does not start: {error}")),
-        None => row("Agent", "not tried, since there is no Python for it"),
+        None if report.interpreter.as_ref().is_ok_and(|found| found.usable().is_ok()) => {
+            row("Agent", "not started; --full starts it and imports torch");
+        }
+        None => row("Agent", "not started: no usable Python"),
     }
     let machine = &report.machine;
     let memory =

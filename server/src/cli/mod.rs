@@ -322,6 +322,10 @@ struct DoctorArgs {
     /// Look at this Python instead of the one found.
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
+    /// Also start the agent, which imports torch: checks that it starts, what confines it, and whether torch sees
+    /// the GPU.
+    #[arg(long)]
+    full: bool,
     /// Measure the copy bandwidth, GEMM rates and launch latency of each GPU (about 10 s), for predictions.
     #[arg(long)]
     measure: bool,
