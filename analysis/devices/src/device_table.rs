@@ -89,6 +89,20 @@ impl DeviceTable {
         })
     }
 
+    /// The devices that a person means: the one that [`Self::choose`] gives, or all variants of a model, such
+    /// as the three boards of `H100`.
+    ///
+    /// # Errors
+    /// Where no device has the name, with the nearest names.
+    pub fn choose_variants(&self, wanted: &str) -> Result<Vec<&DeviceSpec>, UnknownDevice> {
+        self.choose(wanted).map(|device| vec![device]).or_else(|unknown| {
+            let model = words_of(wanted).concat();
+            let is_variant = |device: &&DeviceSpec| words_of(&device.name).first() == Some(&model);
+            let variants: Vec<&DeviceSpec> = self.devices.iter().filter(is_variant).collect();
+            if variants.is_empty() { Err(unknown) } else { Ok(variants) }
+        })
+    }
+
     /// Adds a device. One of the same name is replaced; what is beyond [`MOST_ADDED`] is refused,
     /// and `false` says so.
     pub fn add(&mut self, device: DeviceSpec) -> bool {
@@ -274,6 +288,17 @@ mod tests {
         assert!(chosen("").is_err());
         assert!(chosen("RTX 3080 Ti").unwrap_err().nearest.contains(&"RTX3080-10GB".to_owned()));
         assert_eq!(chosen(&"x".repeat(10_000)).unwrap_err().wanted.len(), 60);
+    }
+
+    #[test]
+    fn the_name_of_a_model_means_all_its_variants() {
+        let chosen = |wanted: &str| SHIPPED.choose_variants(wanted).map(|all| all.len());
+        assert_eq!(chosen("H200"), Ok(1));
+        assert_eq!(chosen("h100"), Ok(3));
+        assert_eq!(chosen("NVIDIA V100"), Ok(4));
+        for wanted in ["80", "", "H", "RTX"] {
+            assert!(chosen(wanted).is_err(), "{wanted}");
+        }
     }
 
     #[test]

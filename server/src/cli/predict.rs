@@ -82,8 +82,8 @@ fn choose(wanted: &[String], table: &mut DeviceTable) -> Result<Option<Vec<Strin
             table.add(device);
             continue;
         }
-        match table.choose(name) {
-            Ok(device) => chosen.push(device.name.clone()),
+        match table.choose_variants(name) {
+            Ok(devices) => chosen.extend(devices.into_iter().map(|device| device.name.clone())),
             Err(unknown) => {
                 return Err(Failure::usage(
                     unknown.to_string(),
