@@ -47,8 +47,12 @@ describe("the scale", () => {
 
   test("spreads by ratio, and back", () => {
     expect(share(32, within)).toBeCloseTo(0.5);
-    for (const batch of [8, 9, 31, 32, 127, 128]) expect(batchAt(share(batch, within), within)).toBe(batch);
+    for (const batch of [8, 16, 24, 32, 120, 128]) expect(batchAt(share(batch, within), within)).toBe(batch);
     expect([batchAt(-1, within), batchAt(2, within)]).toEqual([8, 128]);
+    // Between them are sizes that tensor cores like.
+    for (const [batch, near] of [[9, 8], [15, 16], [31, 32], [127, 128]]) expect(batchAt(share(batch!, within), within)).toBe(near);
+    const small = { first: 1, last: 16 };
+    expect([1, 3, 5, 6, 7].map((batch) => batchAt(share(batch, small), small))).toEqual([1, 4, 4, 8, 8]);
   });
 
   test("moves by a slider's keys", () => {

@@ -139,14 +139,17 @@ impl GlobalState {
     pub(crate) fn batch_explored(&mut self, job: JobId, generation: u64, found: Exploration) {
         let running = self.scheduler.running();
         let job = running.filter(|running| running.id == job && !running.is_stopped());
-        let Some((id, Work::BatchSizes(_, key))) = job.map(|job| (job.owner, &job.work)) else {
+        let Some(id) = job.filter(|job| job.work.slot() == Slot::BatchSizes).map(|job| job.owner)
+        else {
             return;
         };
-        let key = *key;
+        let memory_limit = self.settings.batch_memory_limit;
         let workspace = &mut self.workspaces[id];
-        if workspace.measured.first().is_some_and(|(of, _)| *of == generation) {
+        let Some((of, measured)) = workspace.measured.first() else { return };
+        if *of == generation {
+            // The job may have been asked for before this measurement.
+            workspace.batch.key = key_of(measured, memory_limit);
             workspace.batch.newest = Some((generation, Arc::new(found)));
-            workspace.batch.key = key;
             self.feed.changed(id);
         }
     }

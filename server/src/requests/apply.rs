@@ -359,14 +359,24 @@ pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<Cod
     let is_in = |line: u32| (range.start.line..=range.end.line).contains(&line.saturating_sub(1));
     let at_loop = view.training().loop_line.is_some_and(is_in);
     let text = view.document.index.text();
-    let wanted = EditKind::ALL
-        .into_iter()
-        .filter_map(|kind| Some((kind, brings(applying.what_ifs.as_deref(), kind)?)));
-    let (kinds, told): (Vec<EditKind>, Vec<String>) = wanted.unzip();
+    let on_gpu = applying.measured.as_ref().is_some_and(|one| one.profile.device.kind != "cpu");
+    let study = applying.what_ifs.as_deref();
+    let gains = EditKind::ALL.into_iter().filter_map(|kind| {
+        let gain = match study {
+            Some(study) => gain(study, kind)?,
+            // Until it is simulated, what a CPU cannot gain from is not offered there.
+            None if !on_gpu && needs_gpu(kind) => return None,
+            None => Gain::default(),
+        };
+        Some((kind, gain))
+    });
+    let mut gains: Vec<(EditKind, Gain)> = gains.collect();
+    gains.sort_by(|(_, a), (_, b)| b.speedup.total_cmp(&a.speedup));
+    let (kinds, gains): (Vec<EditKind>, Vec<Gain>) = gains.into_iter().unzip();
     let made = applying.all(&program, &kinds);
     let edits = Edits { encoding: view.encoding, versioned: view.client.versioned_edits };
-    let made = made.into_iter().zip(told);
-    let actions = made.filter_map(|(rewrite, told)| {
+    let made = made.into_iter().zip(gains);
+    let actions = made.filter_map(|(rewrite, gain)| {
         let rewrite = rewrite.ok()?;
         let touches = rewrite
             .files
@@ -374,7 +384,7 @@ pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<Cod
             .any(|file| file.path == here && file.lines(text).into_iter().any(is_in));
         let edit = (at_loop || touches).then(|| applying.edit(&program.sources, &rewrite, edits));
         Some(CodeActionOrCommand::CodeAction(CodeAction {
-            title: format!("{}{told}", named(rewrite.title)),
+            title: format!("{}{}", named(rewrite.title), gain.text),
             kind: Some(CodeActionKind::REFACTOR_REWRITE),
             edit: Some(edit??),
             ..CodeAction::default()
@@ -383,22 +393,40 @@ pub(super) fn actions(view: &View, applying: &Applying, range: Range) -> Vec<Cod
     actions.collect()
 }
 
-/// What is told of an edit besides its title: `: ~1.4× faster`, or nothing where nothing is known of it.
-/// None where it is known to bring nothing here.
-fn brings(study: Option<&Study>, kind: EditKind) -> Option<String> {
-    let Some(study) = study else { return Some(String::new()) };
+/// What an edit is predicted to gain.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Gain {
+    /// 0 where it is unknown.
+    speedup: f64,
+    /// Behind the edit's title: `: ~1.2×, −26% memory`.
+    text: String,
+}
+
+/// Whether an edit cannot help where a CPU trains.
+fn needs_gpu(kind: EditKind) -> bool {
+    matches!(kind, EditKind::Tf32 | EditKind::PinnedMemory | EditKind::AutocastFloat16)
+}
+
+/// What an edit gains. `None` where it does not apply, or gains neither time nor memory.
+fn gain(study: &Study, kind: EditKind) -> Option<Gain> {
     let name = kind.name();
     if study.what_ifs.refusals.iter().any(|refused| refused.name == name) {
         return None;
     }
-    let Some(prediction) = study.prediction(name) else { return Some(String::new()) };
-    let faster = prediction.speedup().value;
-    if faster >= WORTH_TELLING {
-        return Some(format!(": ~{} faster", speedup(faster)));
+    let Some(prediction) = study.prediction(name) else { return Some(Gain::default()) };
+    let factor = prediction.speedup().value;
+    let memory = prediction.before_peak_bytes.zip(prediction.peak_bytes);
+    let memory = memory.map(|(before, after)| after.value / before);
+    let is_faster = factor >= WORTH_TELLING;
+    let is_smaller = memory.is_some_and(|ratio| ratio * WORTH_TELLING < 1.0);
+    if !is_faster && !is_smaller {
+        return None;
     }
-    let (before, after) = (prediction.before_peak_bytes?, prediction.peak_bytes?.value);
-    let is_less = after * WORTH_TELLING < before;
-    is_less.then(|| format!(": ~{} less memory", units::bytes(before - after)))
+    let mut text = format!(": ~{}", speedup(factor));
+    if let Some(ratio) = memory.filter(|ratio| (ratio - 1.0).abs() >= WORTH_TELLING - 1.0) {
+        text += &format!(", {} memory", units::difference(ratio));
+    }
+    Some(Gain { speedup: factor, text })
 }
 
 /// `Ridgeline: train in bfloat16` for `Train in bfloat16`: beside the actions of other servers.

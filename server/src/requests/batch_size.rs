@@ -81,13 +81,17 @@ fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
         .as_ref()
         .zip(exploration.capacity)
         .and_then(|(curve, capacity)| Some((curve.largest(capacity)?, capacity)));
-    if let Some((largest, capacity)) = largest {
-        let room = units::bytes(capacity.left() as f64);
-        add(largest.value, format!(" (largest that fits in {room}, ~)"));
-    }
     let most = largest.map(|(largest, _)| largest.value);
-    if let Some(saturation) = curve.and_then(|curve| curve.saturation(most)) {
-        add(saturation.value, " (throughput saturates, ~)".to_owned());
+    let saturation = curve.and_then(|curve| curve.saturation(most)).map(|found| found.value);
+    if let Some(saturation) = saturation {
+        let value = rounded_up(saturation);
+        let value = if most.is_none_or(|most| value <= most) { value } else { saturation };
+        add(value, " (throughput saturates, ~)".to_owned());
+    }
+    // Beyond saturation, a larger batch is no faster.
+    if let Some((largest, capacity)) = largest.filter(|_| saturation.is_none()) {
+        let room = units::bytes(capacity.left() as f64);
+        add(rounded_down(largest.value), format!(" (largest that fits in {room}, ~)"));
     }
     let fits = |value: &u64| most.is_none_or(|most| *value <= most);
     let below = site.value.checked_ilog2().map(|power| 1_u64 << power);
@@ -99,6 +103,17 @@ fn offers(batch: &BatchView, site: &BatchSite) -> Vec<(u64, String)> {
         add(above, String::new());
     }
     offers
+}
+
+/// Sizes above this are rounded to multiples of it: tensor cores and caches want no others.
+const STEP: u64 = 8;
+
+fn rounded_down(value: u64) -> u64 {
+    if value > STEP { value - value % STEP } else { value }
+}
+
+fn rounded_up(value: u64) -> u64 {
+    if value > STEP { value.next_multiple_of(STEP) } else { value.next_power_of_two() }
 }
 
 /// The edit that sets a batch size. It names the version of the text that it is for where that is open.

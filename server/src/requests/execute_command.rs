@@ -145,7 +145,10 @@ fn clear(state: &mut GlobalState, id: WorkspaceId) {
 
 fn explore_batch_size(state: &mut GlobalState, id: WorkspaceId) {
     if state.workspaces[id].measured.is_empty() {
-        let message = "Nothing of this workspace was measured yet: profile it first.";
+        let message = match state.scheduler.run_of(id) {
+            Some(_) => "The first run has not ended yet. Try again when it has.",
+            None => "Nothing of this workspace was measured yet: profile it first.",
+        };
         state.to_client.show_message(Importance::Info, message);
     }
     state.explore_batch(id, Effort::Runs);

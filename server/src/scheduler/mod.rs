@@ -120,9 +120,9 @@ impl Scheduler {
         let is_asked = work.cause() == Cause::Asked;
         let known = self.known.get(&(owner, slot));
         let is_known = known.is_some_and(|known| known.answers(&work));
-        // The end of a run decides what follows from it.
-        let waits_for_run = !matches!(slot, Slot::Run | Slot::MeasureGpu) && self.has_run();
-        if (is_known && !is_asked) || waits_for_run {
+        // The end of a run decides what follows from it. What a person asks for waits for the end.
+        let follows_run = !matches!(slot, Slot::Run | Slot::MeasureGpu) && self.has_run();
+        if !is_asked && (is_known || follows_run) {
             return false;
         }
         if let Some(running) = self.running.as_ref().filter(|job| is_same(job, owner, slot)) {

@@ -298,6 +298,18 @@ fn runs_of_other_batch_sizes_know_more_than_estimates() {
 }
 
 #[test]
+fn what_a_person_asks_for_during_a_run_waits_for_its_end() {
+    let mut bench = Bench::new();
+    bench.want(A, saved("train.py"));
+    let running = bench.expect(saved("train.py"));
+    assert!(!bench.want(A, Work::BatchSizes(Effort::Estimates, 1)));
+    assert!(bench.want(A, Work::BatchSizes(Effort::Runs, 1)));
+    assert!(bench.started_when_free().is_none());
+    bench.end(&running);
+    bench.expect(Work::BatchSizes(Effort::Runs, 1));
+}
+
+#[test]
 fn background_work_ends_with_its_budget() {
     let mut bench = Bench::new();
     bench.want(A, Work::Findings(1));

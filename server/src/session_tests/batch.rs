@@ -99,21 +99,21 @@ async fn code_actions_at_the_number_and_at_the_loop() {
     for line in [2, 3] {
         let found = session.rewrites(line).await;
         let titles = titles(&found);
-        assert_eq!(titles[0], "Ridgeline: set batch size to 200 (largest that fits in 300 kB, ~)");
+        assert_eq!(titles[0], "Ridgeline: set batch size to 176 (throughput saturates, ~)");
         assert!(titles.contains(&"Ridgeline: set batch size to 64"), "{titles:?}");
         assert!(titles.contains(&"Ridgeline: set batch size to 16"), "{titles:?}");
         let change = &found[0]["edit"]["documentChanges"][0];
         assert_eq!(change["textDocument"]["version"], 1);
         let range =
             json!({"start": {"line": 2, "character": 37}, "end": {"line": 2, "character": 39}});
-        assert_eq!(change["edits"], json!([{"range": range, "newText": "200"}]));
+        assert_eq!(change["edits"], json!([{"range": range, "newText": "176"}]));
     }
     assert_eq!(session.rewrites(0).await, Vec::<Value>::new());
     // A client that takes no versions gets plain changes.
     session.client.goodbye().await;
     let (mut plain, _) = known(editing(json!({"workspaceEdit": {}}))).await;
     let found = plain.rewrites(2).await;
-    assert_eq!(found[0]["edit"]["changes"][plain.uri("train.py")][0]["newText"], "200");
+    assert_eq!(found[0]["edit"]["changes"][plain.uri("train.py")][0]["newText"], "176");
     plain.client.goodbye().await;
 }
 
@@ -306,12 +306,12 @@ async fn the_same_program_is_not_tried_again() {
     exploring.news.send(explored(&session)).await.expect("wanted");
     drop(exploring);
     session.client.status("idle").await;
-    assert_eq!(session.rewrites(2).await.len(), 5);
+    assert_eq!(session.rewrites(2).await.len(), 4);
     // The same program: what was found out still holds.
     save(&mut session, |_| {}).await;
     session.client.status("running").await;
     session.client.status("idle").await;
-    assert_eq!(session.rewrites(2).await.len(), 5);
+    assert_eq!(session.rewrites(2).await.len(), 4);
     assert!(!session.is_exploring().await);
     // One that holds more memory is another one.
     save(&mut session, |profile| profile.memory.peak_bytes += 1).await;

@@ -295,6 +295,7 @@ async fn runs_at_other_batch_sizes_show_progress_that_can_be_cancelled() {
     let mut session = Session::greeted(progress, true).await;
     session.open_and_save().await;
     let run = session.begun().await;
+    session.client.status("running").await;
     let (id, _) = session.client.asked("window/workDoneProgress/create").await;
     session.client.reply(&id, Value::Null).await;
     run.end.send(session.measured()).expect("waiting");

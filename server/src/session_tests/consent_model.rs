@@ -255,6 +255,8 @@ struct Play {
     folder: tempfile::TempDir,
     roots: [PathBuf; 2],
     open: Vec<Open>,
+    /// In which folders the script is open.
+    has_open: [bool; 2],
     session: u64,
     versions: i32,
     replaced: u32,
@@ -282,6 +284,7 @@ impl Play {
             folder,
             roots,
             open: Vec::new(),
+            has_open: [false, false],
             session: 0,
             versions: 1,
             replaced: 0,
@@ -303,15 +306,23 @@ impl Play {
         let client = Client { roots, options, ..Client::default() };
         self.tell(Told::Hello(Box::new(client))).await;
         self.tell(Told::Ready).await;
-        for root in self.roots.clone() {
-            let path = root.join("train.py");
+        self.has_open = [false, false];
+        for at in 0..2 {
             // Who has it open has its folder looked after, too.
-            if !self.world.world().consent[&root].is_closed {
-                let (id, uri) = (document(&path), uri(&path));
-                let told = Told::Opened { id, uri, text: SCRIPT.to_owned(), version: 1 };
-                self.tell(told).await;
+            if !self.consent(at, |consent| consent.is_closed) {
+                self.open_script(at).await;
             }
         }
+    }
+
+    /// Opens the script, unless it is open in this session already.
+    async fn open_script(&mut self, at: usize) {
+        if std::mem::replace(&mut self.has_open[at], true) {
+            return;
+        }
+        let path = self.roots[at].join("train.py");
+        let (id, uri) = (document(&path), uri(&path));
+        self.tell(Told::Opened { id, uri, text: SCRIPT.to_owned(), version: 1 }).await;
     }
 
     async fn tell(&mut self, told: Told) {
@@ -445,6 +456,7 @@ impl Play {
         if is_closed {
             self.consent(at, |consent| (consent.is_closed, consent.is_paused) = (false, false));
             self.tell(Told::FoldersChanged(vec![root], Vec::new())).await;
+            self.open_script(at).await;
         } else {
             self.tell(Told::FoldersChanged(Vec::new(), vec![root])).await;
             self.consent(at, |consent| {

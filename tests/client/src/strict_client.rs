@@ -108,15 +108,20 @@ impl StrictClient {
 
     /// Waits for a status of this state.
     pub async fn status(&mut self, state: &str) -> Value {
-        let is_it = |message: &Value| {
-            message["method"] == "ridgeline/status" && message["params"]["state"] == state
-        };
-        self.wait_for(&format!("status {state}"), is_it).await["params"].clone()
+        let is_it = |message: &Value| is_status(message) && message["params"]["state"] == state;
+        // Those before it are history: a later wait must not take one for what is now.
+        if let Some(at) = self.unread.iter().position(is_it) {
+            let mut index = 0..;
+            self.unread.retain(|message| index.next() >= Some(at) || !is_status(message));
+            return self.wait_for(&format!("status {state}"), is_it).await["params"].clone();
+        }
+        let found = self.wait_for(&format!("status {state}"), is_it).await["params"].clone();
+        self.unread.retain(|message| !is_status(message));
+        found
     }
 
     /// The next status, where one comes within this time.
     pub async fn next_status(&mut self, limit: Duration) -> Option<Value> {
-        let is_status = |message: &Value| message["method"] == "ridgeline/status";
         let next = tokio::time::timeout(limit, async {
             while !self.unread.iter().any(is_status) {
                 let message = self.messages.recv().await.expect("a server that lives");
@@ -206,6 +211,10 @@ impl StrictClient {
         };
         found
     }
+}
+
+fn is_status(message: &Value) -> bool {
+    message["method"] == "ridgeline/status"
 }
 
 impl Drop for StrictClient {

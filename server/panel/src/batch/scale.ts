@@ -21,9 +21,13 @@ export function share(batch: number, { first, last }: Reach): number {
   return clamp(Math.log(batch / first) / Math.log(last / first), 0, 1);
 }
 
-/** The batch at a share of the width. */
+/** Sizes above this are multiples of it: tensor cores and caches want no others. */
+const STEP = 8;
+
+/** The batch at a share of the width: a power of two up to 8, and then a multiple of 8. */
 export function batchAt(at: number, { first, last }: Reach): number {
-  const batch = Math.round(first * (last / first) ** clamp(at, 0, 1));
+  const exact = first * (last / first) ** clamp(at, 0, 1);
+  const batch = exact > STEP ? STEP * Math.round(exact / STEP) : 2 ** Math.round(Math.log2(exact));
   return clamp(batch, first, last);
 }
 
