@@ -127,7 +127,7 @@ pub(crate) const TABLE: &[Setting] = &[
         "Hide statements under this share of the iteration (0 to 1).",
     ),
     row("inlayHints.minimumMicroseconds", "1", "Hide statements under this time."),
-    row("inlayHints.definitions", "true", "Show at a layer's constructor what that layer costs."),
+    row("inlayHints.definitions", "false", "Show at a layer's constructor what that layer costs."),
     row(
         "inlayHints.headline",
         "\"auto\"",

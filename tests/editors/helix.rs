@@ -3,7 +3,7 @@
 use crate::editors::documentation::blocks;
 use crate::editors::editor::Editor;
 use crate::editors::installed::Installed;
-use crate::editors::journey::travel;
+use crate::editors::journey::{has_cost, travel};
 use crate::editors::mend::{Mends, mend};
 use crate::editors::sandbox::Sandbox;
 use crate::editors::terminal::{Screen, Terminal};
@@ -140,8 +140,8 @@ impl Editor for Helix {
     fn ask_again(&self, terminal: &Terminal) {
         // An answer that comes while somebody types is drawn over the newer text, and not asked for
         // again. What the page says to do about that: off, and on.
-        let first = "self.features = nn.Linear(784, 1024)";
-        let is_drawn = |screen: &Screen| screen.line(first).is_some_and(|line| line.contains('%'));
+        let costly = "hidden = torch.relu(";
+        let is_drawn = |screen: &Screen| screen.line(costly).is_some_and(|line| has_cost(&line));
         terminal.wait_until("hints", is_drawn);
         terminal.press(&["Space", "m", "h"]);
         terminal.wait_until("no hints", |screen| !is_drawn(screen));

@@ -93,7 +93,7 @@ impl Journey<'_> {
         editor.ask_again(terminal);
         let moved = terminal.wait_until("hints that have moved", |screen| {
             let new = screen.line("loss = loss * scale");
-            new.is_some_and(|line| !line.contains('%')) && misplaced_cost(screen).is_none()
+            new.is_some_and(|line| !has_cost(&line)) && misplaced_cost(screen).is_none()
         });
         terminal.keep("5-moved", &moved);
         editor.delete(terminal, loss + 2);
@@ -139,7 +139,7 @@ impl Journey<'_> {
             // Every editor has its own mark, left of the line's number.
             let line = screen.line("raise ValueError(").unwrap_or_default();
             let is_marked = line.starts_with(|first: char| first != ' ' && !first.is_ascii_digit());
-            is_marked && !line.contains('%') && screen.shows("ValueError: no such digit")
+            is_marked && !has_cost(&line) && screen.shows("ValueError: no such digit")
         });
         terminal.keep("6-failed", &failed);
         editor.close_failure(terminal);
@@ -204,7 +204,7 @@ fn misplaced_cost(screen: &Screen) -> Option<String> {
         return Some(format!("{without} has no cost"));
     }
     let free = ["import torch", "super().__init__()", "if __name__"];
-    let has_some = |free: &&&str| screen.line(free).is_none_or(|line| line.contains('%'));
+    let has_some = |free: &&&str| screen.line(free).is_none_or(|line| has_cost(&line));
     if let Some(with) = free.iter().find(has_some) {
         return Some(format!("{with} costs nothing"));
     }
@@ -218,14 +218,19 @@ fn misplaced_cost(screen: &Screen) -> Option<String> {
 }
 
 fn has_hint(screen: &Screen, statement: &str) -> bool {
-    screen.line(statement).is_some_and(|line| line.contains("s · ") && line.contains('%'))
+    screen.line(statement).is_some_and(|line| has_cost(&line))
+}
+
+/// Whether a hint stands on a drawn line: `4.2 ms · 8%`, or `fwd 1.2 · bwd 3.0 ms`.
+pub(super) fn has_cost(line: &str) -> bool {
+    (line.contains("s · ") && line.contains('%')) || line.contains(" · bwd ")
 }
 
 /// What stands behind a statement as measured: no estimate, and nothing of before.
 fn cost(screen: &Screen, statement: &str) -> Option<String> {
     let line = screen.line(statement)?;
     let (_, told) = line.split_once(statement)?;
-    let is_measured = told.contains('%') && !told.contains('~') && !told.contains("was ");
+    let is_measured = has_cost(told) && !told.contains('~') && !told.contains("was ");
     is_measured.then(|| told.to_owned())
 }
 

@@ -1,11 +1,11 @@
 //! Heat: in which statements an iteration's time is spent, for a strip of colour beside the text.
 //!
-//! It is the statements' own time, without what they call: a strip that is hot in every caller of a
-//! hot line would lead nowhere.
+//! It is the time that the statement's hint shows, so that the two agree.
 
 use std::ops::Range;
 
-use super::share::share;
+use super::hints::shown_ns;
+use super::share::share_of_whole;
 use crate::cost_map::CostMap;
 use ridgeline_profile::{Profile, Provenance};
 
@@ -20,7 +20,7 @@ const LEAST_SHARE: f64 = 0.002;
 pub struct HotStatement {
     /// Bytes of the statement; of a compound statement, its header.
     pub span: Range<usize>,
-    /// Of the iteration's time, spent in the statement itself: 0 to 1.
+    /// Of the iteration's time, with what the statement calls: 0 to 1.
     pub share: f64,
     /// Where the number comes from.
     pub provenance: Provenance,
@@ -28,10 +28,9 @@ pub struct HotStatement {
 
 /// The hottest statements of one file, hottest first.
 pub fn heat(profile: &Profile, costs: &CostMap) -> Vec<HotStatement> {
-    let hot = costs.statements.iter().map(|cost| HotStatement {
-        span: cost.span.clone(),
-        share: share(&cost.self_time, profile),
-        provenance: cost.provenance,
+    let hot = costs.statements.iter().filter_map(|cost| {
+        let share = share_of_whole(shown_ns(profile, costs, cost)?, profile);
+        Some(HotStatement { span: cost.span.clone(), share, provenance: cost.provenance })
     });
     let mut hot: Vec<HotStatement> = hot.filter(|found| found.share >= LEAST_SHARE).collect();
     // The sort is stable: of equals, the upper one comes first.
@@ -59,16 +58,16 @@ mod tests {
     }
 
     #[test]
-    fn own_time_and_the_hottest_first() {
+    fn the_hottest_first() {
         check(
             TRAIN,
             None,
             expect![[r#"
+                0.650 Measured  loss = F.cross_entropy(model(x), y)
                 0.500 Measured  x = torch.relu(self.conv(x))
                 0.200 Measured  optimizer.step()
                 0.100 Measured  return self.head(
                 0.080 Measured  for x, y in loader:
-                0.065 Measured  loss = F.cross_entropy(model(x), y)
                 0.002 Measured  optimizer.zero_grad()
             "#]],
         );
@@ -78,11 +77,11 @@ mod tests {
     fn a_changed_statement_says_so() {
         let (text, _) = ridgeline_compare::fixture::profile(TRAIN);
         let today = text.replace("torch.relu", "torch.tanh");
-        let hottest = {
-            let (profile, costs, _) = costs(TRAIN, Some(&today));
-            heat(&profile, &costs).into_iter().next()
-        };
-        assert_eq!(hottest.map(|found| found.provenance), Some(Provenance::Stale));
+        let (profile, costs, index) = costs(TRAIN, Some(&today));
+        let changed = heat(&profile, &costs)
+            .into_iter()
+            .find(|found| index.text()[found.span.clone()].contains("tanh"));
+        assert_eq!(changed.map(|found| found.provenance), Some(Provenance::Stale));
     }
 
     #[test]

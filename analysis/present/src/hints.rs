@@ -7,6 +7,10 @@
 //! - the `for` of the training loop, but for its wait for data: the iteration's time is in the lens
 //!   above it.
 //!
+//! A line that runs a forward pass and so has a part in the backward pass shows the two apart, `fwd 93 · bwd 94
+//! ms`: its backward time is in that of `loss.backward()`, too, and shares of both would add up to more than
+//! the iteration.
+//!
 //! A hint says what changed since an earlier run where a person wants that and it can be told from
 //! noise: `4.2 ms · 8% ▲0.6`, in the unit of the time.
 
@@ -16,11 +20,11 @@ use super::headline::short_headline;
 use super::share::{share, share_of_whole};
 use crate::cost_map::{CostMap, StatementCost};
 use ridgeline_base::units;
-use ridgeline_profile::{Phase, Profile, Provenance};
+use ridgeline_profile::{Phase, PhaseTimes, Profile, Provenance};
 use ridgeline_python::SourceIndex;
 
 /// A hint is shorter than this, in characters.
-pub const MAX_CHARACTERS: usize = 20;
+pub const MAX_CHARACTERS: usize = 24;
 
 /// A text at the end of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +71,7 @@ impl Default for HintOptions {
         HintOptions {
             min_share: 0.01,
             min_duration_ns: 1_000.0,
-            definitions: true,
+            definitions: false,
             headline: false,
             change: Since::Off,
         }
@@ -134,16 +138,14 @@ fn statement_label(
     cost: &StatementCost,
     options: &HintOptions,
 ) -> Option<String> {
-    let is_loop = costs.training_loop.as_ref().is_some_and(|found| found.header == cost.span);
-    let time = if is_loop { cost.self_time.data } else { cost.total_time.total() };
+    let is_loop = is_training_loop(costs, cost);
+    let time = shown_ns(profile, costs, cost)?;
     let share = share_of_whole(time, profile);
     if share < options.min_share || time < options.min_duration_ns {
         return None;
     }
-    if !is_loop && encloses_everything(profile, costs, cost) {
-        return None;
-    }
-    let label = label(time, share, cost.provenance);
+    let split = (!is_loop).then(|| split_label(&cost.total_time, cost.provenance)).flatten();
+    let label = split.unwrap_or_else(|| label(time, share, cost.provenance));
     // A loop's time is its wait alone, and what changed is all that runs in it.
     let changed = changed(profile, costs, cost, options.change).filter(|_| !is_loop);
     if let Some(changed) = changed.filter(|_| cost.provenance == Provenance::Measured) {
@@ -153,6 +155,37 @@ fn statement_label(
     let waits = is_loop || (cost.is_for && cost.total_time.data > 0.5 * time);
     let is_short = named.chars().count() < MAX_CHARACTERS;
     Some(if waits && is_short { named } else { label })
+}
+
+fn is_training_loop(costs: &CostMap, cost: &StatementCost) -> bool {
+    costs.training_loop.as_ref().is_some_and(|found| found.header == cost.span)
+}
+
+/// The nanoseconds of an iteration that a statement's hint and its heat stand for: with everything that it
+/// calls, and of the training loop its wait for data. Nothing where the statement only leads to the loop.
+pub(super) fn shown_ns(profile: &Profile, costs: &CostMap, cost: &StatementCost) -> Option<f64> {
+    if is_training_loop(costs, cost) {
+        return Some(cost.self_time.data);
+    }
+    (!encloses_everything(profile, costs, cost)).then(|| cost.total_time.total())
+}
+
+/// `fwd 93 · bwd 94 ms`, for a line whose time is that of both passes.
+fn split_label(time: &PhaseTimes, provenance: Provenance) -> Option<String> {
+    let (forward, backward) = (time.forward, time.backward);
+    let is_both = forward > 0.0 && backward > 0.0;
+    let is_all = forward + backward > 0.95 * time.total();
+    if !is_both || !is_all || provenance == Provenance::Stale {
+        return None;
+    }
+    let (name, unit) = units::scale(forward.max(backward));
+    let number = |time: f64| match time / unit {
+        large if large >= 9.95 => format!("{large:.0}"),
+        small => format!("{small:.1}"),
+    };
+    let mark = if provenance == Provenance::Estimated { "~" } else { "" };
+    let label = format!("{mark}fwd {} · bwd {} {name}", number(forward), number(backward));
+    (label.chars().count() < MAX_CHARACTERS).then_some(label)
 }
 
 /// By how many nanoseconds the statement takes longer than in the run that changes are counted from;
@@ -264,14 +297,11 @@ mod tests {
             |text| text,
             &HintOptions::default(),
             expect![[r#"
-                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
-                self.head = nn.Linear(64, 10)  ‹15 ms · 15%›
-                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
-                )  ‹10 ms · 10%›
+                x = torch.relu(self.conv(x))  ‹fwd 20 · bwd 30 ms›
+                )  ‹fwd 3.0 · bwd 7.0 ms›
                 for x, y in loader:  ‹data 8.0 ms · 8%›
-                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                loss = F.cross_entropy(model(x), y)  ‹fwd 25 · bwd 40 ms›
                 optimizer.step()  ‹20 ms · 20%›
-                model = Net()  ‹85 ms · 85%›
             "#]],
         );
     }
@@ -283,25 +313,25 @@ mod tests {
             |text| text,
             &options,
             expect![[r#"
-                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
-                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
+                x = torch.relu(self.conv(x))  ‹fwd 20 · bwd 30 ms›
                 for x, y in loader:  ‹100 ms · 320/s›
-                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                loss = F.cross_entropy(model(x), y)  ‹fwd 25 · bwd 40 ms›
                 optimizer.step()  ‹20 ms · 20%›
-                model = Net()  ‹85 ms · 85%›
             "#]],
         );
     }
 
     #[test]
-    fn without_definitions() {
-        let options = HintOptions { definitions: false, min_share: 0.5, ..HintOptions::default() };
+    fn with_definitions() {
+        let options = HintOptions { definitions: true, min_share: 0.5, ..HintOptions::default() };
         check(
             |text| text,
             &options,
             expect![[r#"
-                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
-                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
+                x = torch.relu(self.conv(x))  ‹fwd 20 · bwd 30 ms›
+                loss = F.cross_entropy(model(x), y)  ‹fwd 25 · bwd 40 ms›
+                model = Net()  ‹85 ms · 85%›
             "#]],
         );
     }
@@ -315,14 +345,11 @@ mod tests {
             edit,
             &HintOptions::default(),
             expect![[r#"
-                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
-                self.head = nn.Linear(64, 10)  ‹15 ms · 15%›
-                x = torch.relu(self.conv(x))  ‹50 ms · 50%›
-                )  ‹10 ms · 10%›
+                x = torch.relu(self.conv(x))  ‹fwd 20 · bwd 30 ms›
+                )  ‹fwd 3.0 · bwd 7.0 ms›
                 for x, y in loader:  ‹data 8.0 ms · 8%›
-                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
+                loss = F.cross_entropy(model(x), y)  ‹fwd 25 · bwd 40 ms›
                 optimizer.step()  ‹20 ms · 20%›
-                model = Net()  ‹85 ms · 85%›
             "#]],
         );
     }
@@ -338,13 +365,10 @@ mod tests {
             edit,
             &HintOptions::default(),
             expect![[r#"
-                self.conv = nn.Conv2d(3, 64, 7)  ‹65 ms · 65%›
-                self.head = nn.Linear(64, 10)  ‹15 ms · 15%›
                 x = torch.tanh(self.conv(x))  ‹was 50 ms›
                 )  ‹was 10 ms›
                 for x, y in loader:  ‹data 8.0 ms · 8%›
-                loss = F.cross_entropy(model(x), y)  ‹65 ms · 65%›
-                model = Net()  ‹85 ms · 85%›
+                loss = F.cross_entropy(model(x), y)  ‹fwd 25 · bwd 40 ms›
             "#]],
         );
     }
@@ -354,6 +378,21 @@ mod tests {
         assert_eq!(label(4.2e6, 0.08, Provenance::Estimated), "~4.2 ms · 8%");
         assert_eq!(label(4.2e6, 0.08, Provenance::Stale), "was 4.2 ms");
         assert_eq!(label(4.2e6, 0.0004, Provenance::Measured), "4.2 ms · <0.1%");
+    }
+
+    #[test]
+    fn both_passes_are_apart() {
+        let shown = |forward: f64, backward: f64, optimizer: f64| {
+            let time = PhaseTimes { forward, backward, optimizer, ..PhaseTimes::default() };
+            split_label(&time, Provenance::Measured)
+        };
+        assert_eq!(shown(93e6, 94.4e6, 0.0).as_deref(), Some("fwd 93 · bwd 94 ms"));
+        assert_eq!(shown(1.24e6, 0.31e6, 0.0).as_deref(), Some("fwd 1.2 · bwd 0.3 ms"));
+        assert_eq!(shown(930e3, 1.9e6, 1.0).as_deref(), Some("fwd 0.9 · bwd 1.9 ms"));
+        assert_eq!(shown(93e6, 0.0, 0.0), None);
+        assert_eq!(shown(93e6, 94e6, 40e6), None, "a whole step");
+        assert_eq!(shown(1e30, 1e30, 0.0), None);
+        assert_eq!(shown(f64::NAN, 1.0, 0.0), None);
     }
 
     #[test]
@@ -381,19 +420,19 @@ mod tests {
 
     #[test]
     fn what_changed_since_the_last_run() {
-        assert_eq!(labels_since(12.0, Since::LastRun), ["50 ms · 50% ▲12"]);
-        assert_eq!(labels_since(-25.0, Since::LastRun), ["50 ms · 50% ▼25"]);
+        assert_eq!(labels_since(12.0, Since::LastRun), ["fwd 20 · bwd 30 ms ▲12"]);
+        assert_eq!(labels_since(-25.0, Since::LastRun), ["fwd 20 · bwd 30 ms ▼25"]);
         // Within noise, against a run that is not known, and where nobody wants it.
-        assert_eq!(labels_since(2.0, Since::LastRun), ["50 ms · 50%"]);
-        assert_eq!(labels_since(12.0, Since::Head), ["50 ms · 50%"]);
-        assert_eq!(labels_since(12.0, Since::Off), ["50 ms · 50%"]);
+        assert_eq!(labels_since(2.0, Since::LastRun), ["fwd 20 · bwd 30 ms"]);
+        assert_eq!(labels_since(12.0, Since::Head), ["fwd 20 · bwd 30 ms"]);
+        assert_eq!(labels_since(12.0, Since::Off), ["fwd 20 · bwd 30 ms"]);
     }
 
     #[test]
     fn a_change_is_told_in_the_unit_of_its_time() {
         assert_eq!(with_change(4.2e6, "4.2 ms · 8%", 0.6e6), "4.2 ms · 8% ▲0.6");
         assert_eq!(with_change(830e3, "830 µs · 0.4%", -120e3), "830 µs · 0.4% ▼120");
-        assert_eq!(with_change(830e3, "830 µs · <0.1%", -1120e3), "830 µs ▼1120");
+        assert_eq!(with_change(830e3, "830 µs · <0.1%", -1120e3), "830 µs · <0.1% ▼1120");
         assert_eq!(with_change(1.3e9, "1.3 s · 99%", 1e30), "1.3 s · 99%");
     }
 

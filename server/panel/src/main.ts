@@ -13,7 +13,7 @@ function start(): void {
   const parameters = new URLSearchParams(location.search);
   document.documentElement.classList.toggle("embedded", host !== null || parameters.get("embedded") === "1");
   let page: Page | null = null;
-  followTheme(host?.theme ?? parameters.get("theme"), () => page?.restyle());
+  followTheme(host?.theme ?? parameters.get("theme"), host !== null, () => page?.restyle());
 
   const report = findReport();
   if (report !== null) {

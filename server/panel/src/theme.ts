@@ -34,7 +34,7 @@ export function colours(): Palette {
  * Takes the theme that the address or the editor names, else follows the system; `changed` is called at each
  * change. An editor or a page that frames this one may send `{theme}` when its own theme changes.
  */
-export function followTheme(asked: string | null, changed: () => void): void {
+export function followTheme(asked: string | null, isInEditor: boolean, changed: () => void): void {
   const apply = (theme: string) => {
     document.documentElement.dataset.theme = theme;
     palette = null;
@@ -50,7 +50,9 @@ export function followTheme(asked: string | null, changed: () => void): void {
   });
   window.addEventListener("message", ({ source, data }: MessageEvent<{ theme?: unknown } | null>) => {
     const theme = data?.theme;
-    if (source !== window.parent || (theme !== "dark" && theme !== "light")) return;
+    // In an editor's webview nobody else can send one, and VS Code hides the parent.
+    const isFromHost = isInEditor || source === window.parent;
+    if (!isFromHost || (theme !== "dark" && theme !== "light")) return;
     named = true;
     apply(theme);
     changed();

@@ -14,7 +14,7 @@ mkdirSync(pictures, { recursive: true });
 /** A line that costs much in every run. */
 export const HOTTEST = "hidden = torch.relu(self.features(x))";
 /** What a hint says; VS Code draws spaces as non-breaking ones. */
-export const COST = /\d\s(µs|ms|s)\s·\s\d+%/;
+export const COST = /\d\s(µs|ms|s)\s·\s\d+%|fwd\s[\d.]+\s·\sbwd\s[\d.]+\s(µs|ms|s)/;
 
 export class Window {
   constructor(page) {
