@@ -28,7 +28,9 @@ impl StepCost {
         for (signature, count) in counts(list, phases) {
             let Some(operator) = list.signatures.get(signature as usize) else { continue };
             let cost = op_cost::cost(operator, device, options);
-            sum.kernels_ns = sum.kernels_ns.plus(cost.time_ns.times(count));
+            let factor = op_cost::factor_in_step(cost.family);
+            let time_ns = Range::within_factor(cost.time_ns.value * count, factor);
+            sum.kernels_ns = sum.kernels_ns.plus(time_ns);
             sum.launches += cost.launches * count;
             sum.flops += cost.flops * count;
             sum.bytes += cost.bytes * count;

@@ -293,7 +293,7 @@ await session({ home: { ...home, project: PLANTED } }, async (window) => {
     await window.notification("to profile it?").getByRole("button", { name: "Run once" }).click();
     await window.statusShows(/%/);
     await window.statusShows("samples/s");
-    await window.lineShows("optimizer.step()", COST);
+    await window.lineShows("loss.backward()", COST);
     assert.equal(await page.locator(".squiggly-warning, .squiggly-info, .squiggly-hint").count(), 0);
     await window.picture("25-again");
   });

@@ -141,10 +141,12 @@ pub struct Products {
     pub issue: f64,
     /// Joules of an operation on tensor cores in FP16, in a 12 nm process.
     pub tensor_joules: f64,
-    /// The same outside of tensor cores.
+    /// The same outside of tensor cores at the boost clock, of the power that memory leaves.
     pub scalar_joules: f64,
-    /// Energy of an operation on a board of capability 8.0, beside one in a 12 nm process.
+    /// Energy of an operation on tensor cores of capability 8.0, beside one in a 12 nm process.
     pub joules_of_8_0: f64,
+    /// The same outside of tensor cores.
+    pub scalar_joules_of_8_0: f64,
 }
 
 /// Shares of a peak rate by whose product it is.
@@ -176,7 +178,7 @@ pub struct Ranges {
     /// Nothing was measured of these.
     pub unmeasured: f64,
     pub unknown: f64,
-    /// A whole step, where the errors of many operators level out.
+    /// A whole step, where the errors of many operators level out: from the same held-out errors.
     pub step: f64,
 }
 
@@ -268,11 +270,30 @@ impl Ranges {
             Family::Unknown => self.unknown,
         }
     }
+
+    /// The factor of an operator's time within a whole step: errors of operators that were measured
+    /// level out to [`Ranges::step`], those of the others are not known to.
+    pub(super) fn factor_in_step(&self, family: Family) -> f64 {
+        let alone = self.factor(family);
+        match family {
+            Family::Attention | Family::Embedding | Family::Indexing => alone,
+            Family::Rnn | Family::Optimizer | Family::Unknown => alone,
+            _ => alone.min(self.step),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn measured_operators_are_better_known_in_a_step_than_alone() {
+        let ranges = &Coefficients::shipped().range;
+        assert!(ranges.factor_in_step(Family::Gemm) < ranges.factor(Family::Gemm));
+        assert_eq!(ranges.factor_in_step(Family::Unknown), ranges.factor(Family::Unknown));
+        assert_eq!(ranges.factor_in_step(Family::View), 1.0);
+    }
 
     #[test]
     fn the_file_that_is_built_in_is_read() {

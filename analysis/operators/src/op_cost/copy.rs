@@ -77,15 +77,19 @@ pub(super) fn launch(operator: &Operator, bytes: f64, kernels: &mut Kernels) {
     kernels.stream(kind, bytes);
 }
 
-/// Whether elements that lie next to each other in the input don't in the output.
-fn changes_layout(operator: &Operator) -> bool {
+/// Whether elements that lie next to each other in the output lie apart in an input of the same size. A
+/// dimension of stride 0 is broadcast: its one element stays in the cache.
+pub(super) fn changes_layout(operator: &Operator) -> bool {
     let last_stride = |tensor: &Tensor| {
         let strides = tensor.strides.as_ref()?;
         let wide = tensor.shape.iter().zip(strides).rev().find(|(size, _)| **size > 1)?;
         Some(*wide.1)
     };
-    let mut inputs = operator.input_tensors().filter(|tensor| tensor.elements() > 1.0);
     let Some(output) = operator.outputs.first() else { return false };
     let output_stride = last_stride(output).unwrap_or(1);
-    inputs.any(|tensor| last_stride(tensor).unwrap_or(1) != output_stride)
+    let mut strides = operator
+        .input_tensors()
+        .filter(|tensor| tensor.elements() > 1.0)
+        .map(|tensor| last_stride(tensor).unwrap_or(1));
+    strides.any(|stride| stride != 0 && stride != output_stride)
 }

@@ -1,7 +1,7 @@
 //! Operators that work on each element by itself: one kernel that reads its inputs and writes its
 //! output, vectorized where all are contiguous (`vectorized_elementwise_kernel` of PyTorch).
 
-use super::{Kernels, largest_elements, stream};
+use super::{Kernels, copy, largest_elements, stream};
 use crate::operator::{Operator, Tensor};
 
 /// Operations by element, which are honest about their order of magnitude alone: the time of these
@@ -16,6 +16,7 @@ pub(super) fn launch(name: &str, operator: &Operator, bytes: f64, kernels: &mut 
     let kind = match in_place_base(name) {
         "bernoulli" | "native_dropout" | "dropout" | "normal" | "uniform" | "rand" | "randn"
         | "rand_like" | "randn_like" | "random" | "exponential" => stream::Kind::Random,
+        _ if reads_across_rows(operator) => stream::Kind::Transpose,
         _ if is_broadcast(operator) => stream::Kind::Broadcast,
         _ => stream::Kind::Elementwise,
     };
@@ -36,6 +37,14 @@ fn is_broadcast(operator: &Operator) -> bool {
     let output = output_elements(operator);
     let mut inputs = operator.input_tensors().map(Tensor::elements);
     inputs.any(|elements| elements > 1.0 && elements < output)
+}
+
+/// Whether all inputs are as large as the output, and one of them lies in memory in another order, like
+/// the relative position bias of a T5.
+fn reads_across_rows(operator: &Operator) -> bool {
+    let output = output_elements(operator);
+    let mut tensors = operator.input_tensors().map(Tensor::elements);
+    tensors.all(|elements| elements <= 1.0 || elements >= output) && copy::changes_layout(operator)
 }
 
 fn operations_per_element(name: &str) -> Option<f64> {

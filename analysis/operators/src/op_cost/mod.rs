@@ -150,6 +150,12 @@ pub fn cost(operator: &Operator, device: &DeviceSpec, options: &Options) -> OpCo
     }
 }
 
+/// The factor by which the time of such operators may be off where they are part of a whole step, nine
+/// times in ten.
+pub fn factor_in_step(family: Family) -> f64 {
+    Coefficients::shipped().range.factor_in_step(family)
+}
+
 /// The kernels that an operator launches on a device, before anything is said of their time.
 pub struct Plan {
     work: Work,

@@ -47,7 +47,7 @@ impl Sustained {
             Some(measured) => measured / (products.scalar.matrix / (1.0 + load * LARGE_TILE)),
             None => {
                 let peak = device.scalar_rate() * issued(context);
-                soft_minimum(peak, allowed(products.scalar_joules, context))
+                soft_minimum(peak, scalar_limit(context))
             }
         };
         Sustained { peak, limit: f64::INFINITY, tensor_cores: false, load }
@@ -99,11 +99,22 @@ fn loads(peak: f64, device: &DeviceSpec) -> f64 {
     }
 }
 
+/// The same share where integers have lanes of their own: an H100 reaches 52 of 66.9 TFLOP/s in FP32,
+/// an H200 51 (github.com/zzc0721/torch-performance-test-data).
+const ISSUE_WITH_INTEGER_LANES: f64 = 0.81;
+
+/// The share on Pascal, for which libraries have Maxwell's kernels: a P4 reaches 4.96 of 5.5 TFLOP/s, a
+/// P40 10.07 of 11.76 (the same source).
+const ISSUE_ON_PASCAL: f64 = 0.88;
+
 /// A quarter of a multiprocessor issues one instruction of 32 lanes a cycle. Where it has 32 lanes
 /// for FP32 (from 8.6 on), whatever a kernel does beside multiplying takes a multiplication's
-/// place; where it has 16, every other cycle is free for that.
+/// place; where it has 16, every other cycle is free for that. On 8.6, 8.9 and 12.0 half of the lanes
+/// also compute the integers of addresses.
 fn issued(context: &Context) -> f64 {
     match context.device.capability() {
+        Some((6, _)) => ISSUE_ON_PASCAL,
+        Some((9..=11, _)) => ISSUE_WITH_INTEGER_LANES,
         Some(capability) if capability >= (8, 6) => context.coefficients.product.issue,
         _ => 1.0,
     }
@@ -118,6 +129,40 @@ fn ceiling(device: &DeviceSpec, by_type: fn(&Rates) -> Option<f64>) -> Option<f6
 fn allowed(joules: f64, context: &Context) -> f64 {
     let watts = context.device.tdp_w.filter(|watts| *watts > 0.0);
     watts.map_or(f64::INFINITY, |watts| watts / (joules * process(context)).max(1e-15))
+}
+
+/// Power of a board's regulators and fans, in watts.
+const BOARD_WATTS: f64 = 20.0;
+/// Joules of moving a bit from and to memory: GDDR by Micron's technical brief on GDDR6X, HBM2 by
+/// O'Connor et al., MICRO 2017.
+const GDDR_JOULES_PER_BIT: f64 = 7.25e-12;
+const HBM_JOULES_PER_BIT: f64 = 3.9e-12;
+
+/// Watts that a board's limit leaves beside its memory. This is why a T4 (70 W) holds less than half of
+/// its FP32 peak, and a V100 of the same process (250 W) all of it.
+fn multiprocessor_watts(device: &DeviceSpec) -> f64 {
+    let has_hbm = matches!(device.capability(), Some((6..=10, 0)));
+    let joules = if has_hbm { HBM_JOULES_PER_BIT } else { GDDR_JOULES_PER_BIT };
+    let left =
+        |watts: f64| (watts - BOARD_WATTS - device.bandwidth * 8.0 * joules).max(watts / 4.0);
+    device.tdp_w.filter(|watts| *watts > 0.0).map_or(f64::INFINITY, left)
+}
+
+/// Operations per second outside of tensor cores that a board's power is enough for. Energy falls with
+/// the voltage, and the voltage with the clock down to the lowest that a chip runs at: the clock goes with
+/// the cube root of the power above that point, and with the power itself below it. The square root
+/// lies between, and gives a T4 and a V100, which are made in the same process, the same energy.
+fn scalar_limit(context: &Context) -> f64 {
+    let products = &context.coefficients.product;
+    let process = match context.device.capability() {
+        Some((8, 0)) => products.scalar_joules_of_8_0,
+        // Between what foundries announce (0.42) and what an L40S is reported to reach in FP32 (46.9 of
+        // 91.6 TFLOP/s at 350 W, which takes 0.91).
+        Some((8, 9) | (12, _)) => 0.62,
+        _ => process(context),
+    };
+    let joules = (products.scalar_joules * process).max(1e-15);
+    (context.device.scalar_rate() * multiprocessor_watts(context.device) / joules).sqrt()
 }
 
 /// Soft, as clocks fall a little before the limit is reached.

@@ -302,3 +302,45 @@ proptest! {
         }
     }
 }
+
+/// Scores of attention, with a second tensor of the same size whose rows lie so many elements apart.
+fn scores_with(operator: &str, strides: Option<Vec<i64>>) -> Operator {
+    let shape = [4, 16, 1024, 1024];
+    let other = Arg::Tensor(Tensor { strides, ..tensor(SINGLE, &shape) });
+    Operator::new(operator, vec![arg(SINGLE, &shape), other], vec![tensor(SINGLE, &shape)])
+}
+
+#[test]
+fn a_bias_in_another_order_costs_more_than_one_in_order() {
+    let in_order = time_ns(&scores_with("aten::add_.Tensor", None), "A100-PCIe-40GB");
+    let apart = Some(vec![16, 1, 65_536, 16]);
+    let across = time_ns(&scores_with("aten::add_.Tensor", apart), "A100-PCIe-40GB");
+    assert!((1.5..4.0).contains(&(across / in_order)), "{}", across / in_order);
+}
+
+#[test]
+fn a_mask_that_is_broadcast_costs_no_more_than_the_scores() {
+    let mask = |strides| scores_with("aten::where.self", Some(strides));
+    let broadcast = time_ns(&mask(vec![0, 0, 0, 0]), "A100-PCIe-40GB");
+    let in_order = time_ns(&scores_with("aten::where.self", None), "A100-PCIe-40GB");
+    assert!(broadcast <= in_order, "{}", broadcast / in_order);
+}
+
+#[test]
+fn fp32_products_reach_what_users_report() {
+    // In TFLOP/s, of 8192 x 8192 matrices (github.com/zzc0721/torch-performance-test-data).
+    let shape = [8192, 8192];
+    let inputs = vec![arg(SINGLE, &shape), arg(SINGLE, &shape)];
+    let product = Operator::new("aten::mm", inputs, vec![tensor(SINGLE, &shape)]);
+    for (name, reported) in [
+        ("A100-SXM4-80GB", 19.1),
+        ("H100-SXM5-80GB", 52.1),
+        ("RTX3090", 24.8),
+        ("RTX4090", 54.7),
+        ("RTX5090", 69.2),
+        ("T4", 4.3),
+    ] {
+        let rate = 2.0 * 8192.0_f64.powi(3) / time_ns(&product, name) / 1e3;
+        assert!((rate / reported - 1.0).abs() < 0.08, "{name}: {rate} beside {reported}");
+    }
+}

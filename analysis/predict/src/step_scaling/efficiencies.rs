@@ -79,6 +79,17 @@ pub struct Efficiencies {
     pub(super) arithmetic_share: f64,
     /// Architectures that reach less of their datasheet than those that were fitted on.
     attained: Vec<Attained>,
+    /// Factors by which a prediction may be off.
+    pub(super) ranges: Ranges,
+}
+
+/// Factors within which nine in ten predictions lie.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub(super) struct Ranges {
+    /// Between two devices that the efficiencies were fitted on.
+    pub(super) fitted_pair: f64,
+    /// Between other devices, and of compiled steps.
+    pub(super) other_pair: f64,
 }
 
 /// What an architecture reaches of its datasheet, beside those that were fitted on.
@@ -102,6 +113,7 @@ static SHIPPED: LazyLock<Efficiencies> = LazyLock::new(|| {
         cache_bytes_per_clock: 16.0,
         arithmetic_share: 0.5,
         attained: Vec::new(),
+        ranges: Ranges { fitted_pair: 1.1, other_pair: 1.2 },
     })
 });
 

@@ -39,17 +39,19 @@ pub struct MeasuredStep<'a> {
 /// The kernels of a step, apart from any device.
 pub struct StepKernels {
     kernels: Vec<(Kernel, f64)>,
+    /// Whether a compiler had fused its element-wise operators.
+    compiled: bool,
 }
 
 impl StepKernels {
-    /// Of the operators of these phases. A compiler fuses what works on each element by itself into
-    /// its neighbours, so that it moves nothing of its own.
+    /// Of the operators of these phases. A compiler fuses element-wise operators into kernels that an
+    /// operator list does not show. Their time is what the measured step has beyond its other kernels.
     pub fn of(list: &OpList, phases: &[Phase], compiled: bool) -> StepKernels {
         let kernels = counts(list, phases).into_iter().filter_map(|(signature, count)| {
             let kernel = Kernel::of(list.signatures.get(signature as usize)?)?;
             (!compiled || !kernel.is_fused_away()).then_some((kernel, count))
         });
-        StepKernels { kernels: kernels.collect() }
+        StepKernels { kernels: kernels.collect(), compiled }
     }
 
     fn milliseconds(&self, limits: &Limits, efficiencies: &Efficiencies) -> f64 {
@@ -78,10 +80,10 @@ pub fn scale_step(
     )?;
     // What nothing was fitted on is known less well.
     let fitted_on = efficiencies.fitted_on(measured.device) && efficiencies.fitted_on(device);
+    let ranges = &efficiencies.ranges;
     let factor = match (fitted_on, measured.compiled) {
-        (true, false) => 1.1,
-        (false, false) => 1.25,
-        (_, true) => 1.35,
+        (true, false) => ranges.fitted_pair,
+        (false, _) | (_, true) => ranges.other_pair,
     };
     Some(Range::within_factor(value, factor))
 }
@@ -106,7 +108,9 @@ pub fn scale_kernels(
     // Other work grows with the batch as the kernels do.
     let batch = to.milliseconds(from_limits, efficiencies) / before;
     let rest = (milliseconds - before) * batch;
-    Some(after + rest * from_limits.between(to_limits, efficiencies.arithmetic_share))
+    // Fused kernels stream their inputs and outputs, so they follow bandwidth.
+    let arithmetic_share = if from.compiled { 0.0 } else { efficiencies.arithmetic_share };
+    Some(after + rest * from_limits.between(to_limits, arithmetic_share))
 }
 
 #[cfg(test)]
