@@ -45,7 +45,11 @@ pub fn named_with_power<'a>(
 /// long as what is left begins like the name of a GPU. A bare number does not: of `Radeon RX 6000` it
 /// would leave a Quadro.
 fn without_first_word(name: &str) -> Option<&str> {
-    let rest = name.split_once(' ')?.1.trim_start();
+    let (dropped, rest) = name.split_once(' ')?;
+    if OTHER_MODELS.contains(&dropped.to_ascii_lowercase().as_str()) {
+        return None;
+    }
+    let rest = rest.trim_start();
     let first = rest.split(' ').next()?.to_ascii_lowercase();
     let has = |class: fn(&u8) -> bool| first.bytes().any(|byte| class(&byte));
     let begins_a_name = SAID_OF_ALL.contains(&first.as_str())
@@ -104,6 +108,10 @@ const SAID_OF_ALL: [&str; 12] = [
     "blackwell",
     "instinct",
 ];
+
+/// Words that are part of the name of other models, some of which share their number with one of the
+/// table (`Intel Arc Pro A40`, `NVIDIA A40`).
+const OTHER_MODELS: [&str; 4] = ["intel", "arc", "radeon", "firepro"];
 
 /// Words that name a form or a size of the same model.
 const FORMS: [&str; 8] = ["pcie", "sxm", "nvl", "maxq", "gb", "hbm", "dgxs", "max"];
@@ -261,6 +269,8 @@ mod tests {
             "\u{1F600}",
             "-",
             "Radeon RX 6000",
+            "Intel Arc Pro A40",
+            "Dell Arc Pro A40",
             "Dell",
             "Dell 4091",
             "4090 Laptop GPU",
